@@ -1,0 +1,74 @@
+// One element (row n, column) of one LLTM step: loads, mathematics, stores. Shared by all devices.
+#pragma once
+
+#include "cell_math.h"
+#include "lltm_kernels.h"
+#include "view.h"
+
+namespace lltm {
+
+template <typename T>
+struct CellForward {
+  View<const T, 3> gates;
+  View<const T, 2> old_cell;
+  View<T, 2> new_h;
+  View<T, 2> new_cell;
+
+  explicit CellForward(const lltm_cell_forward_arguments& arguments)
+      : gates(static_cast<const T*>(arguments.gates), int64_t{kGateCount}, arguments.state_size),
+        old_cell(static_cast<const T*>(arguments.old_cell), arguments.state_size),
+        new_h(static_cast<T*>(arguments.new_h), arguments.state_size),
+        new_cell(static_cast<T*>(arguments.new_cell), arguments.state_size) {}
+
+  LLTM_HOST_DEVICE void operator()(int64_t n, int64_t column) const {
+    const auto state =
+        cell_forward(widen(gates[n][kInputGate][column]), widen(gates[n][kOutputGate][column]),
+                     widen(gates[n][kCandidate][column]), widen(old_cell[n][column]));
+    new_h[n][column] = narrow<T>(state.h);
+    new_cell[n][column] = narrow<T>(state.cell);
+  }
+};
+
+template <typename T>
+struct CellBackward {
+  const T* grad_h;
+  const T* grad_cell;
+  const T* grad_gates;
+  T* d_old_cell_data;
+  View<const T, 3> gates;
+  View<const T, 2> new_cell;
+  View<T, 3> d_gates;
+  int64_t state_size;
+
+  explicit CellBackward(const lltm_cell_backward_arguments& arguments)
+      : grad_h(static_cast<const T*>(arguments.grad_h)),
+        grad_cell(static_cast<const T*>(arguments.grad_cell)),
+        grad_gates(static_cast<const T*>(arguments.grad_gates)),
+        d_old_cell_data(static_cast<T*>(arguments.d_old_cell)),
+        gates(static_cast<const T*>(arguments.gates), int64_t{kGateCount}, arguments.state_size),
+        new_cell(static_cast<const T*>(arguments.new_cell), arguments.state_size),
+        d_gates(static_cast<T*>(arguments.d_gates), int64_t{kGateCount}, arguments.state_size),
+        state_size(arguments.state_size) {}
+
+  LLTM_HOST_DEVICE void operator()(int64_t n, int64_t column) const {
+    using C = compute_t<T>;
+    const int64_t element = n * state_size + column;
+    const C upstream_h = grad_h != nullptr ? widen(grad_h[element]) : C(0);
+    const C upstream_cell = grad_cell != nullptr ? widen(grad_cell[element]) : C(0);
+    auto d = cell_backward(upstream_h, upstream_cell, widen(gates[n][kInputGate][column]),
+                           widen(gates[n][kOutputGate][column]),
+                           widen(gates[n][kCandidate][column]), widen(new_cell[n][column]));
+    if (grad_gates != nullptr) {
+      const View<const T, 3> upstream(grad_gates, int64_t{kGateCount}, state_size);
+      d.z_i += widen(upstream[n][kInputGate][column]);
+      d.z_o += widen(upstream[n][kOutputGate][column]);
+      d.z_c += widen(upstream[n][kCandidate][column]);
+    }
+    d_gates[n][kInputGate][column] = narrow<T>(d.z_i);
+    d_gates[n][kOutputGate][column] = narrow<T>(d.z_o);
+    d_gates[n][kCandidate][column] = narrow<T>(d.z_c);
+    if (d_old_cell_data != nullptr) d_old_cell_data[element] = narrow<T>(d.old_cell);
+  }
+};
+
+}  // namespace lltm

@@ -1,0 +1,74 @@
+// What every launch needs: the right device, a grid that fits any size, and a check behind it.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdio>
+
+#include "../lltm_kernels.h"
+
+namespace lltm {
+
+// Makes `device_index` current for the scope. The glue has done so for torch's CUDA runtime; this
+// object's own (statically linked) runtime is asked again, since it may remember another device.
+class DeviceScope {
+ public:
+  explicit DeviceScope(int32_t device_index) {
+    error_ = cudaGetDevice(&previous_);
+    if (error_ == cudaSuccess && previous_ != device_index) {
+      error_ = cudaSetDevice(device_index);
+      changed_ = error_ == cudaSuccess;
+    }
+  }
+  ~DeviceScope() {
+    if (changed_) cudaSetDevice(previous_);
+  }
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+  cudaError_t error() const { return error_; }
+
+ private:
+  int previous_ = 0;
+  bool changed_ = false;
+  cudaError_t error_ = cudaSuccess;
+};
+
+// NULL for success, else a text that names the kernel and CUDA's error.
+inline const char* error_text(const char* kernel, cudaError_t error) {
+  if (error == cudaSuccess) return nullptr;
+  thread_local char text[256];
+  std::snprintf(text, sizeof(text), "lltm CUDA kernel %s: %s (%s)", kernel,
+                cudaGetErrorString(error), cudaGetErrorName(error));
+  return text;
+}
+
+inline int64_t divide_up(int64_t numerator, int64_t denominator) {
+  return (numerator + denominator - 1) / denominator;
+}
+
+// Blocks of `kThreads` threads over a (rows, columns) plane: x runs along the columns, so that
+// neighbouring threads touch neighbouring elements; y along the rows. Both dimensions of the grid
+// are bounded, and kernels stride over what lies beyond.
+struct PlaneGeometry {
+  static constexpr int kThreads = 256;
+  dim3 grid;
+  dim3 block;
+
+  PlaneGeometry(int64_t rows, int64_t columns) {
+    int columns_per_block = 32;
+    while (columns_per_block < columns && columns_per_block < kThreads) columns_per_block *= 2;
+    const int rows_per_block = kThreads / columns_per_block;
+    const int64_t grid_x = divide_up(columns, columns_per_block);
+    const int64_t grid_y = divide_up(rows, rows_per_block);
+    block = dim3(columns_per_block, rows_per_block);
+    grid = dim3(static_cast<unsigned>(grid_x < kMaxGridX ? grid_x : kMaxGridX),
+                static_cast<unsigned>(grid_y < kMaxGridY ? grid_y : kMaxGridY));
+  }
+
+ private:
+  static constexpr int64_t kMaxGridX = 1 << 20;
+  static constexpr int64_t kMaxGridY = 65535;
+};
+
+}  // namespace lltm

@@ -1,0 +1,142 @@
+// Argument checks of the raw operators. Every message names the argument, what it got, what it
+// needs, and what to do.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <sstream>
+#include <string>
+
+#include "../kernels/lltm_kernels.h"
+#include "kernel_registry.h"
+
+// The tutorial's names. They need `Torch` in scope and take the variable's name as the argument's.
+#define CHECK_CPU(x) ::lltm::Guards<Torch>::on_device(x, #x, ::lltm::Device::kCPU)
+#define CHECK_CUDA(x) ::lltm::Guards<Torch>::on_device(x, #x, ::lltm::Device::kCUDA)
+#define CHECK_CONTIGUOUS(x) ::lltm::Guards<Torch>::contiguous(x, #x)
+#define CHECK_INPUT(x) \
+  CHECK_CUDA(x);       \
+  CHECK_CONTIGUOUS(x)
+
+namespace lltm {
+
+// torch's scalar type codes, which are part of its serialisation format and do not change.
+inline std::optional<lltm_dtype> kernel_dtype(int32_t scalar_type) {
+  switch (scalar_type) {
+    case 5:
+      return LLTM_FLOAT16;
+    case 6:
+      return LLTM_FLOAT32;
+    case 7:
+      return LLTM_FLOAT64;
+    case 15:
+      return LLTM_BFLOAT16;
+    default:
+      return std::nullopt;
+  }
+}
+
+inline std::string dtype_name(int32_t scalar_type) {
+  static const char* const names[] = {
+      "uint8",     "int8",      "int16",      "int32", "int64", "float16", "float32", "float64",
+      "complex32", "complex64", "complex128", "bool",  "qint8", "quint8",  "qint32",  "bfloat16"};
+  if (scalar_type >= 0 && scalar_type < 16) return names[scalar_type];
+  return "scalar type " + std::to_string(scalar_type);
+}
+
+inline void write_list(std::ostream& out, const int64_t* values, int64_t count) {
+  out << '(';
+  for (int64_t k = 0; k < count; ++k) out << (k > 0 ? ", " : "") << values[k];
+  out << (count == 1 ? ",)" : ")");
+}
+
+template <typename Torch>
+struct Guards {
+  using Tensor = typename Torch::Tensor;
+
+  template <typename... Parts>
+  [[noreturn]] static void fail(const Parts&... parts) {
+    std::ostringstream text;
+    text << "lltm: ";
+    (text << ... << parts);
+    Torch::fail(text.str());
+  }
+
+  static std::string shape(const Tensor& tensor) {
+    std::ostringstream text;
+    write_list(text, Torch::sizes(tensor), Torch::dim(tensor));
+    return text.str();
+  }
+
+  static std::string device(const Tensor& tensor) {
+    if (Torch::is_cpu(tensor)) return "cpu";
+    const std::string index = std::to_string(Torch::device_index(tensor));
+    return (Torch::is_cuda(tensor) ? "cuda:" : "another device, index ") + index;
+  }
+
+  static void on_device(const Tensor& tensor, const char* name, Device wanted) {
+    if (wanted == Device::kCUDA && !Torch::is_cuda(tensor)) {
+      fail(name, " must be a CUDA tensor like the other arguments, got one on ", device(tensor),
+           "; move it with ", name, ".cuda()");
+    }
+    if (wanted == Device::kCPU && !Torch::is_cpu(tensor)) {
+      fail(name, " must be a CPU tensor like the other arguments, got one on ", device(tensor),
+           "; move it with ", name, ".cpu()");
+    }
+  }
+
+  static void contiguous(const Tensor& tensor, const char* name) {
+    if (Torch::is_contiguous(tensor)) return;
+    std::ostringstream strides;
+    write_list(strides, Torch::strides(tensor), Torch::dim(tensor));
+    fail(name, " must be contiguous, got shape ", shape(tensor), " with strides ", strides.str(),
+         "; call ", name, ".contiguous()");
+  }
+
+  static lltm_dtype supported_dtype(const Tensor& tensor, const char* name) {
+    const auto dtype = kernel_dtype(Torch::scalar_type(tensor));
+    if (!dtype) {
+      fail(name, " must be float32, float64, float16 or bfloat16, got ",
+           dtype_name(Torch::scalar_type(tensor)), "; convert it with ", name, ".float()");
+    }
+    return *dtype;
+  }
+
+  // Same dtype and same device as `model`, which is called `model_name`.
+  static void like(const Tensor& tensor, const char* name, const Tensor& model,
+                   const char* model_name) {
+    if (Torch::scalar_type(tensor) != Torch::scalar_type(model)) {
+      const std::string wanted = dtype_name(Torch::scalar_type(model));
+      fail(name, " must have the dtype of ", model_name, ", ", wanted, ", got ",
+           dtype_name(Torch::scalar_type(tensor)), "; convert it with ", name, ".to(torch.", wanted,
+           ")");
+    }
+    if (Torch::device_index(tensor) != Torch::device_index(model)) {
+      fail(name, " must be on the device of ", model_name, ", ", device(model), ", got ",
+           device(tensor), "; move it with ", name, ".to(", model_name, ".device)");
+    }
+  }
+
+  static void has_dim(const Tensor& tensor, const char* name, int64_t dim, const char* meaning) {
+    if (Torch::dim(tensor) != dim) {
+      fail(name, " must have shape ", meaning, ", got ", Torch::dim(tensor),
+           " dimensions: ", shape(tensor), "; reshape it");
+    }
+  }
+
+  static void has_shape(const Tensor& tensor, const char* name,
+                        std::initializer_list<int64_t> wanted, const char* meaning) {
+    bool same = Torch::dim(tensor) == static_cast<int64_t>(wanted.size());
+    for (size_t k = 0; same && k < wanted.size(); ++k) {
+      same = Torch::sizes(tensor)[k] == wanted.begin()[k];
+    }
+    if (same) return;
+    std::ostringstream shape_wanted;
+    write_list(shape_wanted, wanted.begin(), static_cast<int64_t>(wanted.size()));
+    fail(name, " must have shape ", meaning, " = ", shape_wanted.str(), ", got ", shape(tensor),
+         "; B, I and S are read from input (B, I) and old_h (B, S)");
+  }
+};
+
+}  // namespace lltm

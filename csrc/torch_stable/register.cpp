@@ -1,0 +1,25 @@
+// Registers torch.ops.lltm through the stable ABI.
+#include "../ops/cell.h"
+#include "torch.h"
+
+namespace {
+
+using Cpu = lltm::Cell<lltm::StableTorch, lltm::Device::kCPU>;
+using Cuda = lltm::Cell<lltm::StableTorch, lltm::Device::kCUDA>;
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY(lltm, library) {
+  library.def(LLTM_FORWARD_SCHEMA);
+  library.def(LLTM_BACKWARD_SCHEMA);
+}
+
+STABLE_TORCH_LIBRARY_IMPL(lltm, CPU, library) {
+  library.impl("forward", TORCH_BOX(&Cpu::forward));
+  library.impl("backward", TORCH_BOX(&Cpu::backward));
+}
+
+STABLE_TORCH_LIBRARY_IMPL(lltm, CUDA, library) {
+  library.impl("forward", TORCH_BOX(&Cuda::forward));
+  library.impl("backward", TORCH_BOX(&Cuda::backward));
+}

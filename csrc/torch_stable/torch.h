@@ -1,0 +1,125 @@
+// Door 1: what the op needs of torch, through LibTorch's stable ABI (torch >= 2.10).
+#pragma once
+
+#include <torch/csrc/stable/accelerator.h>
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <array>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "../kernels/lltm_kernels.h"
+
+// Not torch/csrc/inductor/aoti_torch/generated/c_shim_cuda.h: these few are declared here, the CUDA
+// ones weakly, since a CPU build of torch lacks them. They are part of the C interface that
+// AOTInductor's packages link against, whose functions torch keeps; they reach ATen's GEMM without
+// the dispatcher, so neither autograd nor autocast sees the op's inner calls.
+extern "C" {
+AOTITorchError aoti_torch_cpu_cat(const AtenTensorHandle*, int64_t, int64_t, AtenTensorHandle*);
+AOTITorchError aoti_torch_cpu_addmm_out(AtenTensorHandle, AtenTensorHandle, AtenTensorHandle,
+                                        AtenTensorHandle, double, double);
+AOTITorchError aoti_torch_cpu_mm_out(AtenTensorHandle, AtenTensorHandle, AtenTensorHandle);
+__attribute__((weak)) AOTITorchError aoti_torch_cuda_cat(const AtenTensorHandle*, int64_t, int64_t,
+                                                         AtenTensorHandle*);
+__attribute__((weak)) AOTITorchError aoti_torch_cuda_addmm_out(AtenTensorHandle, AtenTensorHandle,
+                                                               AtenTensorHandle, AtenTensorHandle,
+                                                               double, double);
+__attribute__((weak)) AOTITorchError aoti_torch_cuda_mm_out(AtenTensorHandle, AtenTensorHandle,
+                                                            AtenTensorHandle);
+}
+
+namespace lltm {
+
+struct StableTorch {
+  using Tensor = torch::stable::Tensor;
+
+  static int64_t dim(const Tensor& tensor) { return tensor.dim(); }
+  static const int64_t* sizes(const Tensor& tensor) { return tensor.sizes().data(); }
+  static const int64_t* strides(const Tensor& tensor) { return tensor.strides().data(); }
+  static bool is_cpu(const Tensor& tensor) { return tensor.is_cpu(); }
+  static bool is_cuda(const Tensor& tensor) { return tensor.is_cuda(); }
+  static bool is_contiguous(const Tensor& tensor) { return tensor.is_contiguous(); }
+  static int32_t device_index(const Tensor& tensor) { return tensor.get_device_index(); }
+  static void* data(const Tensor& tensor) { return tensor.data_ptr(); }
+
+  static int32_t scalar_type(const Tensor& tensor) {
+    int32_t code = -1;
+    check(aoti_torch_get_dtype(tensor.get(), &code));
+    return code;
+  }
+
+  static Tensor empty(std::initializer_list<int64_t> sizes, const Tensor& like) {
+    std::array<int64_t, 4> strides;
+    int64_t stride = 1;
+    for (size_t dim = sizes.size(); dim-- > 0;) {
+      strides[dim] = stride;
+      stride *= sizes.begin()[dim];
+    }
+    int32_t device_type = 0;
+    check(aoti_torch_get_device_type(like.get(), &device_type));
+    AtenTensorHandle handle = nullptr;
+    check(aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.begin(),
+                                   strides.data(), scalar_type(like), device_type,
+                                   device_index(like), &handle));
+    return Tensor(handle);
+  }
+
+  // A view that starts `offset` elements behind the start of `tensor`.
+  static Tensor strided(const Tensor& tensor, std::initializer_list<int64_t> sizes,
+                        std::initializer_list<int64_t> strides, int64_t offset) {
+    AtenTensorHandle handle = nullptr;
+    check(aoti_torch__reinterpret_tensor(tensor.get(), static_cast<int64_t>(sizes.size()),
+                                         sizes.begin(), strides.begin(), offset, &handle));
+    return Tensor(handle);
+  }
+
+  static Tensor cat_columns(const Tensor& left, const Tensor& right) {
+    const AtenTensorHandle parts[] = {left.get(), right.get()};
+    AtenTensorHandle handle = nullptr;
+    const auto cat = left.is_cuda() ? aoti_torch_cuda_cat : aoti_torch_cpu_cat;
+    check(cat(parts, 2, 1, &handle));
+    return Tensor(handle);
+  }
+
+  // out = bias + left right
+  static void addmm_out(const Tensor& out, const Tensor& bias, const Tensor& left,
+                        const Tensor& right) {
+    const auto addmm = out.is_cuda() ? aoti_torch_cuda_addmm_out : aoti_torch_cpu_addmm_out;
+    check(addmm(out.get(), bias.get(), left.get(), right.get(), 1.0, 1.0));
+  }
+
+  // out = left right
+  static void mm_out(const Tensor& out, const Tensor& left, const Tensor& right) {
+    const auto mm = out.is_cuda() ? aoti_torch_cuda_mm_out : aoti_torch_cpu_mm_out;
+    check(mm(out.get(), left.get(), right.get()));
+  }
+
+  static void parallel_for(int64_t begin, int64_t end, int64_t grain_size,
+                           lltm_range_function function, void* context) {
+    check(torch_parallel_for(begin, end, grain_size, function, context));
+  }
+
+  // Makes the tensor's device current; does nothing for CPU tensors.
+  class DeviceGuard {
+   public:
+    explicit DeviceGuard(const Tensor& tensor) {
+      if (tensor.is_cuda()) guard_.emplace(tensor.get_device_index());
+    }
+
+   private:
+    std::optional<torch::stable::accelerator::DeviceGuard> guard_;
+  };
+
+  [[noreturn]] static void fail(const std::string& message) { throw std::runtime_error(message); }
+
+ private:
+  static void check(AOTITorchError error) {
+    if (error != AOTI_TORCH_SUCCESS) fail("lltm: a call into torch failed; see torch's message");
+  }
+};
+
+}  // namespace lltm

@@ -1,0 +1,44 @@
+"""The LLTM cell in plain PyTorch: the definition that every other implementation is tested against.
+
+It runs on every device and dtype that PyTorch itself supports and needs no compiled code, so it is
+also what to use where no binary of ours fits.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+__all__ = ["reference"]
+
+
+def reference(
+    input: torch.Tensor,
+    weights: torch.Tensor,
+    bias: torch.Tensor,
+    old_h: torch.Tensor,
+    old_cell: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """One step of the LLTM cell (an LSTM without a forget gate, with ELU inside).
+
+    ``X = [h, x]``; ``[z_i, z_o, z_c] = X Wᵀ + b``; ``i = σ(z_i)``, ``o = σ(z_o)``,
+    ``g = elu(z_c)``; ``c' = c + g·i``; ``h' = tanh(c')·o``. This is the cell of PyTorch's tutorial
+    "Custom C++ and CUDA Extensions".
+
+    Args:
+        input: ``(B, I)``, floating point.
+        weights: ``(3S, S + I)``; the columns of ``h`` come first, the rows in the order i, o, c.
+        bias: ``(3S,)`` or ``(1, 3S)``.
+        old_h: ``(B, S)``, the previous hidden state.
+        old_cell: ``(B, S)``, the previous cell state.
+
+    Returns:
+        ``(new_h, new_cell)``, each ``(B, S)``, of the dtype of ``input``.
+
+    Raises:
+        RuntimeError: shapes, dtypes or devices do not match (from the PyTorch call that noticed).
+    """
+    z = F.linear(torch.cat([old_h, input], dim=1), weights, bias.flatten())
+    z_i, z_o, z_c = z.chunk(3, dim=1)
+    new_cell = old_cell + F.elu(z_c) * torch.sigmoid(z_i)
+    return torch.tanh(new_cell) * torch.sigmoid(z_o), new_cell
