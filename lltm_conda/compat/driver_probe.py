@@ -1,0 +1,110 @@
+"""Probe: the NVIDIA driver and the GPUs, without creating a CUDA context.
+
+The driver's version comes from `/proc` (a text file) or NVML, what CUDA it speaks from
+`cuDriverGetVersion`, which needs no initialisation, and the devices from NVML, which survives a
+`fork`. Nothing here calls `cuInit`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from pathlib import Path
+
+from .records import Device, Driver
+
+_PROC = Path("/proc/driver/nvidia/version")
+_RELEASE = re.compile(r"\b([0-9]{3,4}\.[0-9]{1,3}(?:\.[0-9]{1,3})?)\b")
+_MAX_DEVICES = 256
+
+
+def probe_driver(proc: Path = _PROC) -> Driver | None:
+    """The driver of this machine, or None where there is none to be seen."""
+    version = _from_proc(proc)
+    cuda = _cuda_version()
+    return None if version is None and cuda is None else Driver(version, cuda)
+
+
+def _from_proc(proc: Path) -> str | None:
+    try:
+        with proc.open("rb") as file:
+            text = file.read(4096).decode("utf-8", "replace")
+    except OSError:
+        return None
+    match = _RELEASE.search(text)
+    return match[1] if match else None
+
+
+def _cuda_version() -> tuple[int, int] | None:
+    try:
+        libcuda = ctypes.CDLL("libcuda.so.1")
+        value = ctypes.c_int(0)
+        if libcuda.cuDriverGetVersion(ctypes.byref(value)) != 0 or value.value <= 0:
+            return None
+    except (OSError, AttributeError):
+        return None
+    return value.value // 1000, value.value % 1000 // 10
+
+
+def probe_devices() -> tuple[Device, ...]:
+    """The GPUs that this process may see, in CUDA's PCI order; empty where there are none.
+
+    `CUDA_VISIBLE_DEVICES` is honoured; indices are those that torch will use.
+    """
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        if nvml.nvmlInit_v2() != 0:
+            return ()
+    except (OSError, AttributeError):
+        return ()
+    try:
+        return visible(_nvml_devices(nvml), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    except (OSError, AttributeError, ValueError):
+        return ()
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _nvml_devices(nvml: ctypes.CDLL) -> list[tuple[str, str, tuple[int, int]]]:
+    count = ctypes.c_uint(0)
+    if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
+        return []
+    found = []
+    for index in range(min(count.value, _MAX_DEVICES)):
+        handle = ctypes.c_void_p()
+        major, minor = ctypes.c_int(0), ctypes.c_int(0)
+        name, uuid = ctypes.create_string_buffer(96), ctypes.create_string_buffer(96)
+        if nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) != 0:
+            continue
+        if nvml.nvmlDeviceGetCudaComputeCapability(
+            handle, ctypes.byref(major), ctypes.byref(minor)
+        ):
+            continue
+        nvml.nvmlDeviceGetName(handle, name, 96)
+        nvml.nvmlDeviceGetUUID(handle, uuid, 96)
+        label = name.value.decode("utf-8", "replace")
+        found.append((uuid.value.decode("ascii", "replace"), label, (major.value, minor.value)))
+    return found
+
+
+def visible(
+    devices: list[tuple[str, str, tuple[int, int]]], wanted: str | None
+) -> tuple[Device, ...]:
+    """Apply `CUDA_VISIBLE_DEVICES` to (uuid, name, capability) triples, as the driver does it.
+
+    Entries are indices or prefixes of UUIDs; the list ends at the first one that names no device.
+    """
+    if wanted is None:
+        chosen = devices
+    else:
+        chosen = []
+        for entry in (part.strip() for part in wanted.split(",")):
+            if entry.isascii() and entry.isdigit() and int(entry) < len(devices):
+                chosen.append(devices[int(entry)])
+                continue
+            matches = [device for device in devices if entry and device[0].startswith(entry)]
+            if len(matches) != 1:
+                break
+            chosen.append(matches[0])
+    return tuple(Device(index, name, cap) for index, (_, name, cap) in enumerate(chosen))

@@ -1,0 +1,176 @@
+"""The fifteen ways a torch extension fails for its users: the one table behind the judge's fault
+numbers and the troubleshooting page.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+(
+    TORCH_VERSION,
+    CXX_ABI,
+    CUDA_MAJOR,
+    GPU_ARCHITECTURE,
+    DRIVER,
+    CPU_TORCH_SWAPPED_IN,
+    CPU_ONLY_BINARY,
+    PACKAGE_FILES,
+    TORCH_NOT_LOADED,
+    SYSTEM_LIBRARIES,
+    NVCC_MISMATCH,
+    TOOLCHAIN,
+    BUILD_ISOLATION,
+    UNKNOWN_ARCH,
+    REGISTERED_TWICE,
+) = range(1, 16)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One class: its number and name, how it looks, why it happens, how it is mended, how proven.
+
+    `proof` is "injected" (made to happen for real by a test that runs anywhere), "GPU machine"
+    (shown by a test marked cuda) or "simulated" (the fact is given to the probe).
+    """
+
+    number: int
+    title: str
+    looks: str
+    why: str
+    mend: str
+    proof: str
+
+
+FAULTS: tuple[Fault, ...] = (
+    Fault(
+        TORCH_VERSION,
+        "Another torch minor",
+        "`undefined symbol: _ZN2at4_ops10zeros_like4call…`, or an abort inside the import, or wrong "
+        "results without any message",
+        "An ATen binary knows the layout of torch's C++ classes, which change from minor to minor. "
+        "Often nothing is missing and the process dies or computes nonsense all the same.",
+        "Install a build of lltm that fits this torch, or let `python -m lltm_conda build` make one. "
+        "From torch 2.10 on the stable-ABI binary fits every torch.",
+        "injected",
+    ),
+    Fault(
+        CXX_ABI,
+        "Another C++ ABI",
+        "`undefined symbol: …ErrorC2ENS_14SourceLocationESs` (or `…__cxx11…`)",
+        "libstdc++ has two layouts of `std::string`. PyPI's torch used the old one up to 2.6, "
+        "conda-forge's always the new one; a binary must match the torch build, not the version.",
+        "Install the variant of the other flavour (`abi0` or `abi1`), or build one here.",
+        "injected",
+    ),
+    Fault(
+        CUDA_MAJOR,
+        "Another CUDA major",
+        "`libcudart.so.12: cannot open shared object file`",
+        "The kernels were built for a CUDA major whose runtime is not there: torch brought another.",
+        "Install the variant for torch's CUDA major.",
+        "injected",
+    ),
+    Fault(
+        GPU_ARCHITECTURE,
+        "GPU architecture missing",
+        "`no kernel image is available for execution on the device`",
+        "The binary holds machine code for other GPU generations, and no PTX this GPU could compile.",
+        "Install a build for this GPU, or build here: the architecture is taken from the GPU.",
+        "GPU machine",
+    ),
+    Fault(
+        DRIVER,
+        "Driver too old",
+        "`provided PTX was compiled with an unsupported toolchain`, "
+        "`CUDA driver version is insufficient for CUDA runtime version`",
+        "The kernels' CUDA is newer than what the driver speaks.",
+        "Update the NVIDIA driver, or install torch and lltm for the older CUDA major.",
+        "simulated",
+    ),
+    Fault(
+        CPU_TORCH_SWAPPED_IN,
+        "A CPU-only torch was swapped in",
+        "`built for …+cu121 (you have …+cpu)`, `Torch not compiled with CUDA enabled`",
+        "Another package asked for torch, and the resolver replaced the CUDA build by a CPU build.",
+        "Install the CUDA build of torch again.",
+        "injected",
+    ),
+    Fault(
+        CPU_ONLY_BINARY,
+        "A CPU-only extension on CUDA tensors",
+        "`Could not run 'lltm::forward' with arguments from the 'CUDA' backend`",
+        "The package that is installed holds no CUDA kernels that this torch and GPU can use.",
+        "Install a CUDA variant, or build the CUDA kernels here.",
+        "GPU machine",
+    ),
+    Fault(
+        PACKAGE_FILES,
+        "Stale or duplicate files, or a source folder in the way",
+        "`cannot import name '_C'`, or old behaviour after an upgrade, or `file too short`",
+        "The binaries are missing, truncated, of another version than the Python files, or Python "
+        "found a source folder before the installed package.",
+        "Reinstall the package; start Python elsewhere than in the source folder.",
+        "injected",
+    ),
+    Fault(
+        TORCH_NOT_LOADED,
+        "The extension was loaded before torch, or torch is missing",
+        "`undefined symbol: THPVariableClass`, `libc10.so: cannot open shared object file`",
+        "The libraries of torch are found only once `import torch` has loaded them.",
+        "Import torch first (lltm does); install torch where it is missing.",
+        "injected",
+    ),
+    Fault(
+        SYSTEM_LIBRARIES,
+        "libstdc++ or glibc too old",
+        "``version `GLIBCXX_3.4.32' not found``, ``version `GLIBC_2.34' not found``",
+        "The binary was built on a newer system than the one it runs on.",
+        "In conda, update libstdcxx-ng; else take a build for this system, or build here.",
+        "injected",
+    ),
+    Fault(
+        NVCC_MISMATCH,
+        "nvcc differs from torch's CUDA",
+        "`The detected CUDA version (12.2) mismatches the version that was used to compile PyTorch`",
+        "A build took an nvcc of another major than torch's.",
+        "Name the right toolkit in CUDA_HOME, or install its nvcc.",
+        "injected",
+    ),
+    Fault(
+        TOOLCHAIN,
+        "No toolkit, or a host compiler too new or too old",
+        "`CUDA_HOME environment variable is not set`, `unsupported GNU version!`",
+        "A build found no nvcc, no C++ compiler, or one that nvcc or torch's headers refuse.",
+        "Install the compiler that the message names, or point CXX or CUDA_HOME at it.",
+        "injected",
+    ),
+    Fault(
+        BUILD_ISOLATION,
+        "Build isolation",
+        "`No module named 'torch'` while pip builds",
+        "pip builds in an empty environment, where the torch that the build must fit is not.",
+        "python -m pip install . --no-build-isolation",
+        "injected",
+    ),
+    Fault(
+        UNKNOWN_ARCH,
+        "No GPU at build time, or an unknown architecture",
+        "`IndexError` in the arch list, `Unknown CUDA arch`",
+        "TORCH_CUDA_ARCH_LIST names what the toolkit does not know, or a build wanted to ask a GPU.",
+        'Set TORCH_CUDA_ARCH_LIST to architectures the toolkit knows, e.g. "8.0;9.0+PTX".',
+        "injected",
+    ),
+    Fault(
+        REGISTERED_TWICE,
+        "Registered twice; free-threaded Python",
+        "`Only a single TORCH_LIBRARY can be used to register the namespace lltm`; a crash",
+        "Two copies of the package are on the path and both were loaded into one process.",
+        "Uninstall one of the two copies; restart Python.",
+        "injected",
+    ),
+)
+
+
+def fault(number: int) -> Fault:
+    """The class of that number (1 to 15)."""
+    return FAULTS[number - 1]

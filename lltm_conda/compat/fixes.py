@@ -1,0 +1,122 @@
+"""The exact command that mends a finding, for this environment (pip or conda). Pure."""
+
+from __future__ import annotations
+
+from .records import BinaryRecord, Environment, Runtime, TorchInstall, dotted
+from .support import Support, load
+
+PACKAGE = "lltm"
+BUILD = "python -m lltm_conda build"
+REFERENCE = (
+    "use the plain PyTorch definition: "
+    'LLTM_CONDA_LOAD=0 python -c "from lltm_conda.reference import reference"'
+)
+
+#: The oldest driver of each CUDA major (NVIDIA's minor-version compatibility).
+DRIVER_FLOORS = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
+
+
+def install_torch(environment: Environment, support: Support | None = None) -> str:
+    """Install a torch that is served."""
+    minimum = dotted((support or load()).torch_min)
+    if environment.kind == "conda":
+        return f'conda install "pytorch>={minimum}"'
+    return f'{environment.python} -m pip install "torch>={minimum}"'
+
+
+def reinstall_torch(environment: Environment, torch: TorchInstall | None) -> str:
+    """Put a damaged torch back, in the same release."""
+    release = "" if torch is None else torch.version.partition("+")[0]
+    if environment.kind == "conda":
+        return f"conda install --force-reinstall pytorch{'=' + release if release else ''}"
+    pin = f"=={release}" if release else ""
+    return f'{environment.python} -m pip install --force-reinstall --no-deps "torch{pin}"'
+
+
+def cuda_torch(environment: Environment, torch: TorchInstall | None) -> str:
+    """Put the CUDA build of torch in the place of a CPU build."""
+    release = "" if torch is None else torch.version.partition("+")[0]
+    if environment.kind == "conda":
+        return f'conda install "pytorch={release or "*"}=cuda*"'
+    pin = f"=={release}" if release else ""
+    return f'{environment.python} -m pip install --force-reinstall "torch{pin}"'
+
+
+def reinstall(runtime: Runtime) -> str:
+    """Put this package's files back as they were released."""
+    pin = runtime.package_version
+    if runtime.environment.kind == "conda":
+        return f"conda install --force-reinstall {PACKAGE}={pin}" + _channel()
+    return f'{runtime.environment.python} -m pip install --force-reinstall --no-deps "{PACKAGE}=={pin}"'
+
+
+def _channel() -> str:
+    channel = load().channel
+    return f" -c {channel}" if channel else ""
+
+
+def fit_torch(runtime: Runtime, support: Support | None = None) -> str:
+    """Get a binary that fits the torch which is here: a released one if there is one, else build."""
+    support = support or load()
+    torch = runtime.torch
+    if torch is None or torch.version_tuple < support.torch_min:
+        return install_torch(runtime.environment, support)
+    if not torch.is_release or not glue_for(torch, support):
+        return BUILD
+    if runtime.environment.kind == "conda":
+        minor = dotted(torch.version_tuple)
+        return f'conda install {PACKAGE} "pytorch={minor}"' + _channel()
+    return (
+        f"{runtime.environment.python} -m pip install --upgrade --force-reinstall --no-deps "
+        f"{PACKAGE}"
+    )
+
+
+def glue_for(torch: TorchInstall, support: Support | None = None) -> str | None:
+    """The glue of the matrix that serves this torch, or None."""
+    glues = (support or load()).glues()
+    if torch.version_tuple >= (2, 10):
+        return "stable210" if "stable210" in glues else None
+    if torch.cxx11_abi is None:
+        return None
+    name = f"aten{torch.version_tuple[0]}{torch.version_tuple[1]}-abi{torch.cxx11_abi}"
+    return name if name in glues else None
+
+
+def newer_driver(cuda: tuple[int, ...] | None) -> str:
+    """Update the driver to one that speaks this CUDA."""
+    major = cuda[0] if cuda else None
+    floor = DRIVER_FLOORS.get(major or 0)
+    least = f" to {floor} or newer" if floor else ""
+    return f"update the NVIDIA driver{least} (it must speak CUDA {dotted(cuda)})"
+
+
+def build_cuda(capabilities: tuple[tuple[int, int], ...]) -> str:
+    """Build the CUDA kernels here, for these GPUs."""
+    archs = ";".join(sorted({f"{major}.{minor}" for major, minor in capabilities}))
+    return f'TORCH_CUDA_ARCH_LIST="{archs}" {BUILD}' if archs else BUILD
+
+
+def system_libraries(runtime: Runtime, family: str) -> str:
+    """Get a newer libstdc++ where that is possible, else build against the one that is here."""
+    if family != "GLIBC" and runtime.environment.kind == "conda":
+        return "conda install -c conda-forge libstdcxx-ng"
+    return BUILD
+
+
+def remove_duplicate(runtime: Runtime, other: str) -> str:
+    """Remove the second copy of the package."""
+    if runtime.environment.kind == "conda":
+        return f"conda remove --force {PACKAGE}   (the other copy: {other}); then restart Python"
+    return (
+        f"{runtime.environment.python} -m pip uninstall {PACKAGE}   (the other copy: {other}); "
+        "then restart Python"
+    )
+
+
+def other_torch_for(binary: BinaryRecord, runtime: Runtime) -> str:
+    """For somebody else's extension: reinstall it, or go back to the torch it was built for."""
+    return (
+        f"reinstall or rebuild the package that owns {binary.path.name} for torch "
+        f"{runtime.torch.version if runtime.torch else 'as installed'}"
+    )

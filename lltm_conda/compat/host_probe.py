@@ -1,0 +1,120 @@
+"""Probe: the platform, the Python, the C and C++ libraries and the environment of this process."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from .elf import Elf, ElfError
+from .records import Environment, parse_version
+from .torch_probe import installer
+
+_FOLDERS = (
+    "/usr/lib/x86_64-linux-gnu",
+    "/lib/x86_64-linux-gnu",
+    "/usr/lib64",
+    "/lib64",
+    "/usr/lib",
+    "/usr/local/lib",
+)
+_MAX_MAPS = 4 << 20
+
+
+def system() -> str:
+    """`linux`, `darwin`, `windows`."""
+    return platform.system().lower() if sys.platform != "linux" else "linux"
+
+
+def machine() -> str:
+    """`x86_64`, `aarch64`; the names Windows and macOS use are translated."""
+    name = os.uname().machine if hasattr(os, "uname") else platform.machine()
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(name.lower(), name.lower())
+
+
+def free_threaded() -> bool:
+    """Whether this Python was built without the global interpreter lock."""
+    return "t" in getattr(sys, "abiflags", "")
+
+
+def libc() -> tuple[str, tuple[int, ...]] | None:
+    """`("glibc", (2, 36))`; `("musl", ())` for a C library without glibc's name; None elsewhere."""
+    if sys.platform != "linux":
+        return None
+    try:
+        text = os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (ValueError, OSError, AttributeError):
+        return "musl", ()
+    name, _, version = text.partition(" ")
+    return (name or "musl"), parse_version(version) or ()
+
+
+def libstdcxx(maps: Path = Path("/proc/self/maps")) -> dict[str, tuple[int, ...]] | None:
+    """The newest `GLIBCXX` and `CXXABI` of the libstdc++ this process has, or would load."""
+    for path in _libstdcxx_candidates(maps):
+        versions = defined_versions(path)
+        if versions:
+            return versions
+    return None
+
+
+def _libstdcxx_candidates(maps: Path) -> Iterable[Path]:
+    loaded = mapped_file("libstdc++.so.6", maps)
+    if loaded is not None:
+        yield loaded
+    for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
+        if folder:
+            yield Path(folder) / "libstdc++.so.6"
+    yield Path(sys.prefix) / "lib" / "libstdc++.so.6"
+    yield Path(sys.base_prefix) / "lib" / "libstdc++.so.6"
+    for folder in _FOLDERS:
+        yield Path(folder) / "libstdc++.so.6"
+
+
+def mapped_file(start: str, maps: Path = Path("/proc/self/maps")) -> Path | None:
+    """The first file of this process's memory map whose name begins with `start`."""
+    try:
+        with maps.open("rb") as file:
+            text = file.read(_MAX_MAPS)
+    except OSError:
+        return None
+    at = text.find(b"/" + start.encode())
+    if at < 0:
+        return None
+    line = text[text.rfind(b"\n", 0, at) + 1 : text.find(b"\n", at)]
+    return Path(os.fsdecode(line[line.find(b"/") :]))
+
+
+def defined_versions(path: Path) -> dict[str, tuple[int, ...]] | None:
+    """The newest version of each family that a library defines; None when it cannot be read."""
+    try:
+        with Elf(path) as elf:
+            names = elf.version_definitions()
+    except (ElfError, OSError):
+        return None
+    newest: dict[str, tuple[int, ...]] = {}
+    for name in names:
+        family, _, number = name.partition("_")
+        version = parse_version(number)
+        if version and version > newest.get(family, ()):
+            newest[family] = version
+    return newest
+
+
+def environment(package_root: Path | None = None, version: str = "") -> Environment:
+    """Which tool manages this environment: conda where it installed the package or the Python."""
+    by = None
+    if package_root is not None and version:
+        by = installer(package_root, "lltm", version)
+    kind = "conda" if by == "conda" or (by is None and is_conda_prefix(Path(sys.prefix))) else "pip"
+    return Environment(kind=kind, python="python", installer=by)
+
+
+def is_conda_prefix(prefix: Path) -> bool:
+    """Whether `prefix` is a conda environment (not a venv made inside one)."""
+    try:
+        return (prefix / "conda-meta").is_dir() and not (prefix / "pyvenv.cfg").exists()
+    except OSError:
+        return False

@@ -1,0 +1,54 @@
+"""The measured layouts of torch's C++ classes, by torch minor.
+
+A missing symbol proves that an ATen binary does not fit; nothing missing proves nothing: torch 2.4
+code loads in 2.5 and registers its kernels under the wrong dispatch key, and 2.8 code aborts inside
+`dlopen` in 2.9. These few integers, which the compiler writes into every ATen binary, separate all
+of those cases. A torch that is not listed here is refused by the ATen lane, never guessed.
+"""
+
+from __future__ import annotations
+
+FIELDS = (
+    "dispatch_key_cpu",
+    "dispatch_key_composite_implicit",
+    "sizeof_tensor_impl",
+    "sizeof_storage_impl",
+    "sizeof_function_schema",
+    "sizeof_library",
+    "sizeof_cpp_function",
+    "scalar_type_num_options",
+)
+
+_ROWS: dict[tuple[int, int], tuple[int, ...]] = {
+    (2, 4): (48, 144, 184, 88, 72, 96, 72, 38),
+    (2, 5): (49, 145, 184, 88, 72, 96, 72, 38),
+    (2, 6): (49, 145, 184, 96, 72, 96, 72, 45),
+    (2, 7): (50, 146, 184, 96, 120, 120, 96, 46),
+    (2, 8): (50, 152, 184, 96, 120, 120, 96, 47),
+    (2, 9): (50, 152, 184, 96, 120, 120, 104, 47),
+    (2, 10): (50, 152, 184, 96, 120, 120, 104, 47),
+    (2, 11): (50, 152, 184, 96, 120, 120, 104, 47),
+    (2, 12): (50, 152, 184, 96, 120, 120, 104, 47),
+    (2, 13): (49, 151, 176, 96, 120, 120, 104, 47),
+    (2, 14): (49, 151, 176, 96, 120, 120, 104, 48),
+    (2, 15): (49, 151, 176, 96, 120, 120, 104, 48),
+}
+
+LAYOUTS: dict[tuple[int, int], dict[str, int]] = {
+    minor: dict(zip(FIELDS, row, strict=True)) for minor, row in _ROWS.items()
+}
+
+
+def layout_of(minor: tuple[int, int]) -> dict[str, int] | None:
+    """The layout of a torch minor, or None for one that was never measured."""
+    return LAYOUTS.get(minor)
+
+
+def difference(built: dict[str, int], runs: dict[str, int]) -> tuple[tuple[str, int, int], ...]:
+    """(field, built with, runs with) for every field that differs or is missing on one side."""
+    names = [*FIELDS, *sorted(set(built) - set(FIELDS))]
+    return tuple(
+        (name, built.get(name, -1), runs.get(name, -1))
+        for name in names
+        if built.get(name) != runs.get(name)
+    )

@@ -1,0 +1,463 @@
+"""What a binary is, what a runtime is, and what was found when the two were held together.
+
+Everything here is plain, frozen data: no file is opened, nothing is decided. Names of binaries and
+variants are parsed and rendered by inverse functions (`parse(str(name)) == name`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+RECORD_SCHEMA = 1
+#: The layout of the function table that joins glue and kernels. Bumped by csrc/, checked here.
+RECORD_SECTION = ".lltm.record"
+LAYOUT_SECTION = ".lltm.layout"
+
+OK, NOTE, REJECTED, UNKNOWN = "ok", "note", "rejected", "unknown"
+
+_GLUE = re.compile(r"(stable|aten)([1-9])(0|[1-9][0-9]*)(?:-abi([01]))?")
+_KERNELS = re.compile(r"cpu|cuda([1-9][0-9]*)")
+_SUFFIX = re.compile(r"cpu|cu([1-9][0-9]*)")
+
+
+class NameFormatError(ValueError):
+    """A name of a binary or a variant that does not follow the naming scheme."""
+
+
+class RecordError(ValueError):
+    """A build record that is not what a binary of ours carries."""
+
+
+@dataclass(frozen=True)
+class GlueName:
+    """`stable210`, `aten24-abi0`: which torch ABI a glue object speaks.
+
+    Attributes:
+        lane: "stable" (LibTorch stable ABI, every torch from `torch` on) or "aten" (one torch minor).
+        torch: the (major, minor) of the lane's torch.
+        cxx11_abi: 0 or 1 in the ATen lane, None in the stable lane.
+    """
+
+    lane: str
+    torch: tuple[int, int]
+    cxx11_abi: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> GlueName:
+        """Read a glue name; raises `NameFormatError` naming what is wrong with it."""
+        match = _GLUE.fullmatch(text)
+        if match is None:
+            raise NameFormatError(
+                f"{text!r} is no glue name: expected stable<major><minor> or "
+                "aten<major><minor>-abi<0|1>, e.g. stable210 or aten24-abi0"
+            )
+        lane, major, minor, abi = match.groups()
+        if (lane == "aten") != (abi is not None):
+            raise NameFormatError(f"{text!r}: exactly the ATen lane carries -abi0 or -abi1")
+        return cls(lane, (int(major), int(minor)), None if abi is None else int(abi))
+
+    def __str__(self) -> str:
+        abi = "" if self.cxx11_abi is None else f"-abi{self.cxx11_abi}"
+        return f"{self.lane}{self.torch[0]}{self.torch[1]}{abi}"
+
+
+@dataclass(frozen=True)
+class KernelsName:
+    """`cpu`, `cuda12`, `cuda13`: what a kernel object runs on. `cuda_major` is None for the CPU."""
+
+    cuda_major: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> KernelsName:
+        """Read a kernels name; raises `NameFormatError` naming what is wrong with it."""
+        match = _KERNELS.fullmatch(text)
+        if match is None:
+            raise NameFormatError(f"{text!r} is no kernels name: expected cpu, cuda12 or cuda13")
+        return cls(None if match[1] is None else int(match[1]))
+
+    def __str__(self) -> str:
+        return "cpu" if self.cuda_major is None else f"cuda{self.cuda_major}"
+
+
+@dataclass(frozen=True)
+class VariantName:
+    """`stable210-cu13`: a glue with the kernels beside it (CUDA variants hold the CPU's too)."""
+
+    glue: GlueName
+    kernels: KernelsName
+
+    @classmethod
+    def parse(cls, text: str) -> VariantName:
+        """Read a variant name; raises `NameFormatError` naming what is wrong with it."""
+        glue, dash, suffix = text.rpartition("-")
+        match = _SUFFIX.fullmatch(suffix)
+        if not dash or match is None:
+            raise NameFormatError(
+                f"{text!r} is no variant name: expected <glue>-<cpu|cu12|cu13>, "
+                "e.g. stable210-cpu or aten29-abi1-cu12"
+            )
+        kernels = KernelsName(None if match[1] is None else int(match[1]))
+        return cls(GlueName.parse(glue), kernels)
+
+    def __str__(self) -> str:
+        major = self.kernels.cuda_major
+        return f"{self.glue}-{'cpu' if major is None else f'cu{major}'}"
+
+
+def parse_file_name(name: str) -> GlueName | KernelsName | None:
+    """`glue-stable210.so` -> GlueName, `kernels-cuda13.so` -> KernelsName, anything else -> None."""
+    kind, dash, rest = name.partition("-")
+    if not dash or not rest.endswith(".so"):
+        return None
+    try:
+        if kind == "glue":
+            return GlueName.parse(rest[:-3])
+        if kind == "kernels":
+            return KernelsName.parse(rest[:-3])
+    except NameFormatError:
+        pass
+    return None
+
+
+def file_name(name: GlueName | KernelsName) -> str:
+    """The inverse of `parse_file_name`."""
+    return f"{'glue' if isinstance(name, GlueName) else 'kernels'}-{name}.so"
+
+
+_REQUIRED: dict[str, dict[str, tuple[type, ...]]] = {
+    "glue": {
+        "lane": (str,),
+        "torch_target": (str,),
+        "torch_built": (str,),
+        "cxx11_abi": (int, type(None)),
+    },
+    "kernels": {"device": (str,), "cuda": (str, type(None)), "cuda_archs": (list,)},
+}
+_COMMON: dict[str, tuple[type, ...]] = {
+    "schema": (int,),
+    "kind": (str,),
+    "name": (str,),
+    "package": (str,),
+    "version": (str,),
+    "kernel_abi": (int,),
+    "platform": (str,),
+}
+
+
+@dataclass(frozen=True)
+class BuildRecord:
+    """The JSON text that the build put into a binary's `.lltm.record` section, checked."""
+
+    kind: str
+    name: str
+    package: str
+    version: str
+    kernel_abi: int
+    platform: str
+    lane: str | None = None
+    torch_target: tuple[int, int] | None = None
+    torch_built: str | None = None
+    cxx11_abi: int | None = None
+    device: str | None = None
+    cuda: str | None = None
+    cuda_archs: tuple[str, ...] = ()
+    text: str = ""
+
+    @classmethod
+    def parse(cls, raw: bytes | str) -> BuildRecord:
+        """Read a record; raises `RecordError` naming the field that is missing or wrong."""
+        try:
+            text = raw.rstrip(b"\0").decode("utf-8") if isinstance(raw, bytes) else raw
+            data = json.loads(text)
+        except (UnicodeDecodeError, ValueError, RecursionError) as error:
+            raise RecordError(f"the build record is not JSON in UTF-8 ({error})") from None
+        if not isinstance(data, dict):
+            raise RecordError(f"the build record is a {type(data).__name__}, not an object")
+        kind = data.get("kind")
+        if kind not in ("glue", "kernels"):
+            raise RecordError(f"the build record's kind is {kind!r}, not 'glue' or 'kernels'")
+        if data.get("schema") != RECORD_SCHEMA:
+            raise RecordError(
+                f"the build record has schema {data.get('schema')!r}, this package reads "
+                f"{RECORD_SCHEMA}"
+            )
+        for key, types in (_COMMON | _REQUIRED[kind]).items():
+            value = data.get(key)
+            if (key not in data and type(None) not in types) or not isinstance(value, types):
+                raise RecordError(f"the build record's field {key!r} is {value!r}")
+        try:
+            (GlueName if kind == "glue" else KernelsName).parse(data["name"])
+        except NameFormatError as error:
+            raise RecordError(f"the build record's field 'name': {error}") from None
+        archs = data.get("cuda_archs", [])
+        if not all(isinstance(arch, str) for arch in archs):
+            raise RecordError(f"the build record's field 'cuda_archs' is {archs!r}")
+        target = None
+        if kind == "glue":
+            target = parse_minor(data["torch_target"])
+            if target is None or data["lane"] not in ("stable", "aten"):
+                raise RecordError(
+                    f"the build record's lane and torch_target are {data['lane']!r} and "
+                    f"{data['torch_target']!r}"
+                )
+        return cls(
+            kind=kind,
+            name=data["name"],
+            package=data["package"],
+            version=data["version"],
+            kernel_abi=data["kernel_abi"],
+            platform=data["platform"],
+            lane=data.get("lane"),
+            torch_target=target,
+            torch_built=data.get("torch_built"),
+            cxx11_abi=data.get("cxx11_abi"),
+            device=data.get("device"),
+            cuda=data.get("cuda"),
+            cuda_archs=tuple(archs),
+            text=text,
+        )
+
+
+def parse_minor(version: str | None) -> tuple[int, int] | None:
+    """`"2.13.0+cpu"` -> `(2, 13)`; None when the text does not start with two numbers."""
+    match = re.match(r"([0-9]{1,4})\.([0-9]{1,4})", version or "")
+    return None if match is None else (int(match[1]), int(match[2]))
+
+
+def parse_version(version: str | None) -> tuple[int, ...] | None:
+    """`"580.65.06"` -> `(580, 65, 6)`; None when the text does not start with a number."""
+    match = re.match(r"[0-9]{1,9}(?:\.[0-9]{1,9})*", version or "")
+    return None if match is None else tuple(int(part) for part in match[0].split("."))
+
+
+def dotted(version: tuple[int, ...] | None) -> str:
+    """`(2, 13)` -> `"2.13"`; `None` -> `"unknown"`."""
+    return "unknown" if version is None else ".".join(map(str, version))
+
+
+@dataclass(frozen=True)
+class BinaryRecord:
+    """One shared object, read without loading it.
+
+    Attributes:
+        path: where it lies.
+        kind: "glue", "kernels" (ours), "extension" (anybody's torch extension), "library" (an ELF
+            shared object that has nothing to do with torch) or "unreadable".
+        name: `stable210`, `cuda13`, or the file's name for what is not ours.
+        record: the build record, if it carries one.
+        layout: the ATen layout fingerprint that it was compiled with, if it carries one.
+        platform: `linux-x86_64` and the like, from the ELF header.
+        needed: DT_NEEDED in order.
+        runpath: DT_RUNPATH or DT_RPATH, "" if there is none.
+        floors: the highest version it needs of `GLIBC`, `GLIBCXX`, `CXXABI`.
+        torch_symbols: undefined strong symbols of `at::`, `c10::`, `torch::` and the C shim.
+        python_symbols: undefined symbols of the Python C API.
+        modules: the Python modules it defines (from `PyInit_*`).
+        cxx11_abi: the flavour its torch symbols speak, None if none of them tells.
+        cuda_archs: `sm_90` (machine code) and `compute_90` (PTX) found in `.nv_fatbin`.
+        size: bytes.
+        problems: what is wrong with the file itself; empty for a whole file.
+    """
+
+    path: Path
+    kind: str
+    name: str
+    record: BuildRecord | None = None
+    layout: Mapping[str, int] | None = None
+    platform: str | None = None
+    needed: tuple[str, ...] = ()
+    runpath: str = ""
+    floors: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    torch_symbols: tuple[str, ...] = ()
+    python_symbols: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    cxx11_abi: int | None = None
+    cuda_archs: tuple[str, ...] = ()
+    size: int = 0
+    problems: tuple[str, ...] = ()
+
+    @property
+    def lane(self) -> str | None:
+        """ "stable", "aten", or None for what does not speak torch's C++ or C interface."""
+        if self.record is not None and self.record.lane is not None:
+            return self.record.lane
+        if self.kind != "extension":
+            return None
+        return "aten" if any(name.startswith("_Z") for name in self.torch_symbols) else "stable"
+
+
+@dataclass(frozen=True)
+class TorchInstall:
+    """A torch installation, known without importing it.
+
+    Attributes:
+        version: `2.13.0+cpu`, as in its `version.py`.
+        version_tuple: `(2, 13)`.
+        cuda: `13.0`, or None for a build without CUDA.
+        hip: the ROCm version, or None.
+        cxx11_abi: 0 or 1 (the flavour of libc10's symbols), None where it cannot be told.
+        root: the `torch` package folder.
+        lib_dir, include_dir: where its libraries and headers lie.
+        installer: "pip", "uv", "conda" or None: who put it there.
+        xpu: the oneAPI version, or None.
+        python_tags: Pythons its `_C` module was built for, e.g. `("cpython-311-x86_64-linux-gnu",)`.
+        problems: what is wrong with it; empty for an installation that looks whole.
+    """
+
+    version: str
+    version_tuple: tuple[int, int]
+    cuda: str | None
+    hip: str | None
+    cxx11_abi: int | None
+    root: Path
+    lib_dir: Path
+    include_dir: Path
+    installer: str | None = None
+    xpu: str | None = None
+    python_tags: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def cuda_major(self) -> int | None:
+        """`13` for a CUDA 13.0 build, None for a build without CUDA."""
+        parts = parse_version(self.cuda)
+        return parts[0] if parts else None
+
+    @property
+    def is_release(self) -> bool:
+        """False for alphas, nightlies and source builds of no tag, whose layout nobody measured."""
+        return re.fullmatch(r"[0-9]+(\.[0-9]+)+(\.post[0-9]+)?(\+.*)?", self.version) is not None
+
+
+@dataclass(frozen=True)
+class Device:
+    """One GPU: its index, name and compute capability."""
+
+    index: int
+    name: str
+    capability: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Driver:
+    """The NVIDIA driver: `version` ("580.65.06") and the newest `cuda` it speaks ((13, 0))."""
+
+    version: str | None
+    cuda: tuple[int, int] | None
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Where commands will be typed.
+
+    Attributes:
+        kind: "conda" or "pip".
+        python: the interpreter as it should be typed.
+        installer: who installed this package ("pip", "uv", "conda", None for a source folder).
+    """
+
+    kind: str = "pip"
+    python: str = "python"
+    installer: str | None = None
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """The process, the machine and the torch that a binary would be loaded into.
+
+    Everything the judge looks at, and nothing else. A value of None means "not known"; the judge
+    never takes an unknown for a yes where a wrong guess could crash.
+
+    Attributes:
+        missing: for a binary's path, the torch symbols that were looked up and not found.
+        libraries: for a binary's path, the needed libraries that were looked for and not found.
+        gpu_probed: whether `driver` and `devices` were looked at; at import they are not.
+        registered_by: who already registered the ops, None if nobody did.
+        package_version: the version of the Python files.
+        kernel_abi: the table layout that the chosen glue speaks, None before one is chosen.
+    """
+
+    system: str
+    machine: str
+    python: tuple[int, int, int]
+    implementation: str = "cpython"
+    free_threaded: bool = False
+    libc: tuple[str, tuple[int, ...]] | None = None
+    libstdcxx: Mapping[str, tuple[int, ...]] | None = None
+    torch: TorchInstall | None = None
+    torch_problem: str | None = None
+    gpu_probed: bool = False
+    driver: Driver | None = None
+    devices: tuple[Device, ...] = ()
+    registered_by: str | None = None
+    package_version: str = ""
+    kernel_abi: int | None = None
+    environment: Environment = Environment()
+    missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    libraries: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def platform(self) -> str:
+        """`linux-x86_64` and the like."""
+        return f"{self.system}-{self.machine}"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One dimension of a verdict.
+
+    Attributes:
+        dimension: what was compared, e.g. "torch version".
+        status: `OK`, `NOTE` (accepted, with a remark), `REJECTED`, or `UNKNOWN` (could not be
+            told; not accepted).
+        observed, needed: the two sides, as text.
+        why: one sentence; the cause, where it is a rejection.
+        fix: the command or the step that mends it; empty where there is nothing to mend.
+        fault: the number of the class in the troubleshooting page, None where there is none.
+    """
+
+    dimension: str
+    status: str
+    observed: str
+    needed: str
+    why: str = ""
+    fix: str = ""
+    fault: int | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A binary and what was found on it, in the order it was looked at (cheap things first)."""
+
+    binary: BinaryRecord
+    findings: tuple[Finding, ...]
+
+    @property
+    def accepted(self) -> bool:
+        """True when nothing was rejected and nothing that matters stayed unknown."""
+        return all(finding.status in (OK, NOTE) for finding in self.findings)
+
+    @property
+    def cause(self) -> Finding | None:
+        """The first rejection, else the first unknown, else None."""
+        for status in (REJECTED, UNKNOWN):
+            for finding in self.findings:
+                if finding.status == status:
+                    return finding
+        return None
+
+
+def as_plain(value: Any) -> Any:
+    """Dataclasses, tuples and paths as JSON-ready dicts, lists and strings."""
+    if hasattr(value, "__dataclass_fields__"):
+        return {name: as_plain(getattr(value, name)) for name in value.__dataclass_fields__}
+    if isinstance(value, Mapping):
+        return {str(key): as_plain(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list, frozenset, set)):
+        return [as_plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value

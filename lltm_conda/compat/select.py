@@ -1,0 +1,174 @@
+"""Choose the binaries to load: the best accepted glue, CPU kernels and CUDA kernels.
+
+The order of preference is a pure function of names and torch, so files that cannot win are not even
+read at import; with `exhaustive` everything is judged and the trace answers "why not this one?".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from .records import (
+    REJECTED,
+    BinaryRecord,
+    Finding,
+    GlueName,
+    KernelsName,
+    Runtime,
+    TorchInstall,
+    VariantName,
+    Verdict,
+    parse_file_name,
+)
+
+Judge = Callable[[Path, Runtime], Verdict]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What was chosen, and every verdict that led there.
+
+    Attributes:
+        glue, cpu, cuda: the chosen binaries' verdicts; None where none was accepted (or, for
+            `cuda`, where torch is no CUDA build).
+        considered: every verdict reached, in order of preference within each kind.
+        forced: the variant asked for by name, or None.
+    """
+
+    glue: Verdict | None
+    cpu: Verdict | None
+    cuda: Verdict | None
+    considered: tuple[Verdict, ...]
+    forced: str | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether the op can be loaded: a glue and the CPU kernels."""
+        return self.glue is not None and self.cpu is not None
+
+    @property
+    def variant(self) -> str | None:
+        """The name of what was chosen, e.g. `stable210-cu13`; None if it is not complete."""
+        if self.glue is None or self.cpu is None:
+            return None
+        kernels = KernelsName.parse(self.cuda.binary.name) if self.cuda else KernelsName()
+        return str(VariantName(GlueName.parse(self.glue.binary.name), kernels))
+
+    def closest(self, kind: str) -> Verdict | None:
+        """The rejected verdict of that kind that came closest: the first in preference."""
+        for verdict in self.considered:
+            if verdict.binary.kind in (kind, "unreadable") and not verdict.accepted:
+                name = parse_file_name(verdict.binary.path.name)
+                if isinstance(name, GlueName) == (kind == "glue"):
+                    return verdict
+        return None
+
+    @property
+    def cause(self) -> Finding | None:
+        """Why nothing can be loaded; None when it can."""
+        if self.glue is None:
+            verdict = self.closest("glue")
+        elif self.cpu is None:
+            verdict = self.closest("kernels")
+        else:
+            return None
+        return verdict.cause if verdict else None
+
+
+def glue_preference(name: GlueName, torch: TorchInstall | None) -> tuple[int, ...]:
+    """Sort key of a glue: fitting ones first, then those nearest to the torch.
+
+    The stable lane comes first where torch has it (one binary, every later torch), then the ATen
+    build of this very minor, then its neighbours; the right C++ ABI flavour before the other.
+    """
+    here = torch.version_tuple if torch else (0, 0)
+    flavour = torch.cxx11_abi if torch else None
+    wrong = int(flavour is not None and name.cxx11_abi not in (None, flavour))
+    distance = abs((name.torch[0] - here[0]) * 1000 + name.torch[1] - here[1])
+    if name.lane == "stable":
+        return (0, 0, distance, -name.torch[1]) if name.torch <= here else (2, 0, distance, 0)
+    return (1, distance, wrong, 0)
+
+
+def kernels_preference(name: KernelsName, torch: TorchInstall | None) -> tuple[int, int]:
+    """Sort key of CUDA kernels: torch's major, then older ones, then newer ones."""
+    major, have = name.cuda_major or 0, (torch.cuda_major if torch else None) or 0
+    if major == have:
+        return 0, 0
+    return (1, have - major) if major < have else (2, major - have)
+
+
+def select(
+    paths: Iterable[Path],
+    runtime: Runtime,
+    judge_one: Judge,
+    *,
+    forced: str | None = None,
+    exhaustive: bool = False,
+) -> Selection:
+    """Choose among the files of `paths` (names that are not ours are skipped).
+
+    Args:
+        paths: shared objects, in order of preference among files of the same name.
+        runtime: what they would be loaded into.
+        judge_one: gives the verdict on one file, e.g. `compat.judge_file`.
+        forced: take this variant or nothing (it is still judged).
+        exhaustive: judge every file, also those that can no longer win.
+
+    Raises:
+        NameFormatError: when `forced` is no variant name.
+    """
+    wanted = VariantName.parse(forced) if forced else None
+    glues: list[tuple[Path, GlueName]] = []
+    kernels: list[tuple[Path, KernelsName]] = []
+    for path in paths:
+        name = parse_file_name(path.name)
+        if isinstance(name, GlueName):
+            glues.append((path, name))
+        elif isinstance(name, KernelsName):
+            kernels.append((path, name))
+    torch = runtime.torch
+    glues.sort(key=lambda pair: glue_preference(pair[1], torch))
+    kernels.sort(key=lambda pair: kernels_preference(pair[1], torch))
+    considered: list[Verdict] = []
+
+    def best(candidates: list[Path], allowed: list[Path], facts: Runtime) -> Verdict | None:
+        chosen = None
+        for path in candidates:
+            if chosen is not None and not exhaustive:
+                break
+            if path not in allowed and not exhaustive:
+                continue
+            verdict = judge_one(path, facts)
+            considered.append(verdict)
+            if chosen is None and verdict.accepted and path in allowed:
+                chosen = verdict
+        return chosen
+
+    glue = best(
+        [path for path, _ in glues],
+        [path for path, name in glues if wanted is None or name == wanted.glue],
+        runtime,
+    )
+    if glue is not None and glue.binary.record is not None:
+        runtime = replace(runtime, kernel_abi=glue.binary.record.kernel_abi)
+    of_cpu = [path for path, name in kernels if name.cuda_major is None]
+    of_cuda = [path for path, name in kernels if name.cuda_major is not None]
+    allowed = [
+        path
+        for path, name in kernels
+        if name.cuda_major is not None and (wanted is None or name == wanted.kernels)
+    ]
+    cpu = best(of_cpu, of_cpu, runtime) if glue is not None or exhaustive else None
+    cuda = None
+    if exhaustive or (glue is not None and torch is not None and torch.cuda is not None):
+        cuda = best(of_cuda, allowed, runtime)
+    return Selection(glue, cpu, cuda, tuple(considered), forced)
+
+
+def missing_file(name: str, why: str, fix: str, fault: int | None = None) -> Verdict:
+    """The verdict on a file that should be there and is not."""
+    finding = Finding("file", REJECTED, "missing", name, why, fix, fault)
+    return Verdict(BinaryRecord(Path(name), "unreadable", name, problems=("missing",)), (finding,))

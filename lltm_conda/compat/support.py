@@ -1,0 +1,93 @@
+"""The support facts: which variants exist and which torch versions they were run on.
+
+`support.json` beside this file is generated from the build matrix; a source folder that was never
+released has none, and the facts below stand in.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from .records import NameFormatError, VariantName
+
+
+@dataclass(frozen=True)
+class Support:
+    """What the project builds.
+
+    Attributes:
+        variants: names of every variant of the matrix.
+        torch_min, torch_max: the oldest torch that is served, the newest that was tested.
+        python_min: the oldest Python.
+        channel: the conda channel, or None where there is none yet.
+        index: the pip index of thin wheels, or None.
+    """
+
+    variants: tuple[str, ...]
+    torch_min: tuple[int, int]
+    torch_max: tuple[int, int]
+    python_min: tuple[int, int]
+    channel: str | None
+    index: str | None
+
+    def glues(self) -> frozenset[str]:
+        """The glue names among the variants."""
+        names = set()
+        for name in self.variants:
+            try:
+                names.add(str(VariantName.parse(name).glue))
+            except NameFormatError:
+                continue
+        return frozenset(names)
+
+
+_FLAVOURS = {4: (0, 1), 5: (0, 1), 6: (0, 1), 7: (1,), 8: (1,), 9: (1,)}
+_FALLBACK = Support(
+    variants=tuple(
+        f"{glue}-{kernels}"
+        for glue in (
+            "stable210",
+            *(f"aten2{minor}-abi{abi}" for minor, abis in _FLAVOURS.items() for abi in abis),
+        )
+        for kernels in ("cpu", "cu12", "cu13")
+    ),
+    torch_min=(2, 4),
+    torch_max=(2, 15),
+    python_min=(3, 10),
+    channel=None,
+    index=None,
+)
+
+_cached: dict[Path, Support] = {}
+
+
+def load(path: Path = Path(__file__).with_name("support.json")) -> Support:
+    """The facts of `support.json`; the built-in ones when it is missing or cannot be read.
+
+    The file holds an object with `variants` (list of names), `torch_min`, `torch_max`, `python_min`
+    ("2.4" and the like), `channel` and `index` (text or null).
+    """
+    if path not in _cached:
+        _cached[path] = _read(path)
+    return _cached[path]
+
+
+def _read(path: Path) -> Support:
+    try:
+        data = json.loads(path.read_text("utf-8"))
+        pairs = {
+            key: tuple(int(part) for part in data[key].split(".")[:2])
+            for key in ("torch_min", "torch_max", "python_min")
+        }
+        return Support(
+            variants=tuple(str(name) for name in data["variants"]),
+            torch_min=(pairs["torch_min"][0], pairs["torch_min"][1]),
+            torch_max=(pairs["torch_max"][0], pairs["torch_max"][1]),
+            python_min=(pairs["python_min"][0], pairs["python_min"][1]),
+            channel=data.get("channel"),
+            index=data.get("index"),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError):
+        return _FALLBACK

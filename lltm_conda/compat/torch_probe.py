@@ -1,0 +1,267 @@
+"""Probe: find a torch installation and its facts without importing it (about 15 ms)."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+
+from .elf import Elf, ElfError
+from .records import BinaryRecord, TorchInstall, parse_minor
+
+# Exported by every libc10 since 1.0, once per flavour.
+_ERROR = "_ZN3c105ErrorC1ENS_14SourceLocationE"
+_NEW = _ERROR + "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
+_OLD = _ERROR + "Ss"
+_MAX_VERSION_FILE = 1 << 16
+
+
+class TorchNotFoundError(LookupError):
+    """There is no torch installation where one was looked for, or it cannot be read."""
+
+
+def find_torch(path: Path | str | None = None, python: str | None = None) -> TorchInstall:
+    """Find a torch installation and read its facts, without importing torch.
+
+    Args:
+        path: a `torch` package folder, or a site-packages folder, or the prefix of an environment.
+        python: an interpreter whose torch is meant (it is asked where, it does not import it).
+            With neither, the running interpreter's torch.
+
+    Returns:
+        Its facts; what is wrong with it but does not hide it stands in `problems`.
+
+    Raises:
+        TorchNotFoundError: nothing there; the text names what was looked for and what to do.
+    """
+    if path is not None:
+        roots = _candidates(Path(path))
+        for root in roots:
+            if _exists(root / "version.py"):
+                return read_install(root)
+        raise TorchNotFoundError(
+            f"no torch installation in {path}: looked for {_some(roots)}. "
+            "Name the folder that holds torch/version.py, or the prefix of the environment."
+        )
+    root = _located(python)
+    if root is None:
+        who = python or "this Python"
+        raise TorchNotFoundError(
+            f"torch is not installed for {who} ({python or sys.executable}). "
+            f"Install it with: {python or 'python'} -m pip install torch"
+        )
+    return read_install(root)
+
+
+def _some(roots: Iterable[Path]) -> str:
+    return ", ".join(str(root / "version.py") for root in list(roots)[:3])
+
+
+def _exists(path: Path) -> bool:
+    # Path.is_file swallows a missing file but not a symlink loop or a folder without permission.
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def _candidates(path: Path) -> list[Path]:
+    found = [path, path / "torch"]
+    try:
+        found += sorted(path.glob("lib/python3*/site-packages/torch"))
+        found += sorted(path.glob("lib64/python3*/site-packages/torch"))
+    except OSError:
+        pass
+    return found
+
+
+def _located(python: str | None) -> Path | None:
+    if python is None:
+        loaded = sys.modules.get("torch")
+        origin = getattr(loaded, "__file__", None)
+        if origin is None:
+            try:
+                spec = importlib.util.find_spec("torch")
+            except (ImportError, ValueError, OSError):
+                spec = None
+            origin = spec.origin if spec else None
+        return Path(origin).parent if origin else None
+    code = (
+        "import importlib.util as u; s = u.find_spec('torch'); print((s.origin or '') if s else '')"
+    )
+    try:
+        answer = subprocess.run(
+            [python, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise TorchNotFoundError(
+            f"{python} could not be asked for its torch ({error}). Name a working interpreter."
+        ) from error
+    line = answer.stdout.strip().splitlines()[-1:] or [""]
+    return Path(line[0]).parent if line[0] else None
+
+
+def read_install(root: Path) -> TorchInstall:
+    """The facts of the installation whose package folder is `root`.
+
+    Raises:
+        TorchNotFoundError: when `version.py` cannot be read or holds no version.
+    """
+    facts = _version_file(root / "version.py")
+    version = facts.get("__version__")
+    minor = parse_minor(version)
+    if version is None or minor is None:
+        raise TorchNotFoundError(
+            f"{root / 'version.py'} holds no version (__version__ is {version!r}): a broken "
+            "installation. Reinstall it with: python -m pip install --force-reinstall torch"
+        )
+    lib_dir = root / "lib"
+    problems = []
+    abi = None
+    missing = [name for name in ("libc10.so", "libtorch_cpu.so") if not _exists(lib_dir / name)]
+    if missing:
+        problems.append(f"{' and '.join(missing)} cannot be read in {lib_dir}")
+    if "libc10.so" not in missing:
+        try:
+            abi = abi_flavour(lib_dir / "libc10.so")
+        except (ElfError, OSError) as error:
+            problems.append(f"{lib_dir / 'libc10.so'}: {error}")
+    return TorchInstall(
+        version=version,
+        version_tuple=minor,
+        cuda=facts.get("cuda"),
+        hip=facts.get("hip") or facts.get("rocm"),
+        cxx11_abi=abi,
+        root=root,
+        lib_dir=lib_dir,
+        include_dir=root / "include",
+        installer=installer(root, "torch", version),
+        xpu=facts.get("xpu"),
+        python_tags=_python_tags(root),
+        problems=tuple(problems),
+    )
+
+
+def from_module(torch: ModuleType) -> TorchInstall:
+    """The facts of the torch that is already imported: no file is opened.
+
+    Raises:
+        TorchNotFoundError: for a module called torch that is not PyTorch.
+    """
+    version = str(getattr(torch, "__version__", ""))
+    minor = parse_minor(version)
+    origin = getattr(torch, "__file__", None)
+    facts = getattr(torch, "version", None)
+    if minor is None or origin is None or facts is None:
+        raise TorchNotFoundError(
+            f"the module named torch ({origin or torch!r}) is not PyTorch: it has no version. "
+            "Rename the file or folder that shadows it."
+        )
+    root = Path(origin).parent
+    flavour = getattr(getattr(torch, "_C", None), "_GLIBCXX_USE_CXX11_ABI", None)
+    return TorchInstall(
+        version=version,
+        version_tuple=minor,
+        cuda=getattr(facts, "cuda", None),
+        hip=getattr(facts, "hip", None) or getattr(facts, "rocm", None),
+        cxx11_abi=None if flavour is None else int(flavour),
+        root=root,
+        lib_dir=root / "lib",
+        include_dir=root / "include",
+        xpu=getattr(facts, "xpu", None),
+    )
+
+
+def _version_file(path: Path) -> dict[str, str | None]:
+    """The constants of a `version.py`, evaluated as literals, never executed."""
+    import ast
+
+    try:
+        with path.open("rb") as file:
+            tree = ast.parse(file.read(_MAX_VERSION_FILE))
+    except OSError as error:
+        raise TorchNotFoundError(
+            f"{path} cannot be read ({error.strerror}). Check the permissions of the folder."
+        ) from error
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise TorchNotFoundError(
+            f"{path} is not Python ({error}): a broken installation. "
+            "Reinstall it with: python -m pip install --force-reinstall torch"
+        ) from error
+    facts: dict[str, str | None] = {}
+    for node in tree.body:
+        target = None
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            target = node.targets[0]
+        elif isinstance(node, ast.AnnAssign):
+            target = node.target
+        if isinstance(target, ast.Name) and isinstance(node.value, ast.Constant):
+            value = node.value.value
+            if value is None or isinstance(value, str):
+                facts[target.id] = value
+    return facts
+
+
+def abi_flavour(libc10: Path) -> int | None:
+    """The C++11 ABI flavour of a `libc10.so`: 0, 1, or None when neither symbol is there.
+
+    Raises:
+        ElfError, OSError: when the file is no ELF library or cannot be opened.
+    """
+    with Elf(libc10) as elf:
+        if elf.defines(_NEW):
+            return 1
+        return 0 if elf.defines(_OLD) else None
+
+
+def _python_tags(root: Path) -> tuple[str, ...]:
+    try:
+        names = [name for name in os.listdir(root) if name.startswith("_C.")]
+    except OSError:
+        return ()
+    return tuple(sorted(name[3:].removesuffix(".so") for name in names if name.endswith(".so")))
+
+
+def installer(root: Path, name: str, version: str) -> str | None:
+    """ "pip", "uv", "conda" or None: who installed the distribution `name` beside `root`."""
+    try:
+        for folder in root.parent.glob(f"{name}-*.dist-info"):
+            if folder.name.startswith(f"{name}-{version.partition('+')[0]}"):
+                file = folder / "INSTALLER"
+                return file.read_text("utf-8", "replace").strip()[:20] if file.is_file() else None
+    except OSError:
+        pass
+    return None
+
+
+def libraries_for(binary: BinaryRecord, torch: TorchInstall) -> list[Path]:
+    """The torch libraries in which a binary's symbols are to be found."""
+    wanted = ["libc10.so", "libtorch_cpu.so"]
+    wanted += [
+        name
+        for name in binary.needed
+        if name.startswith(("libtorch", "libc10")) and name not in (*wanted, "libtorch.so")
+    ]
+    if any(name.startswith("THP") for name in binary.torch_symbols) or binary.modules:
+        wanted.append("libtorch_python.so")
+    found = [torch.lib_dir / name for name in dict.fromkeys(wanted)]
+    return [path for path in found if _exists(path)]
+
+
+def missing_symbols(binary: BinaryRecord, torch: TorchInstall) -> tuple[str, ...]:
+    """The torch symbols of a binary that this torch does not export (about 4 ms for a hundred).
+
+    Raises:
+        ElfError, OSError: when a library of torch cannot be read.
+    """
+    remaining = list(binary.torch_symbols)
+    for path in libraries_for(binary, torch):
+        if not remaining:
+            break
+        with Elf(path) as elf:
+            remaining = [name for name in remaining if not elf.defines(name)]
+    return tuple(remaining)
