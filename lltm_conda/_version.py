@@ -1,3 +1,3 @@
-"""The one home of the version: pyproject.toml, the build records and the recipe take it from here."""
+"""The one home of the version."""
 
 __version__ = "0.1.0"

@@ -1,0 +1,31 @@
+"""Compiles the binaries of lltm, with nothing but the standard library and a compiler.
+
+One plan serves every way of building: `pip install .`, ``python -m lltm_conda build`` and the
+release tool. :func:`plan` is pure, :func:`execute` runs it.
+"""
+
+from __future__ import annotations
+
+from .cuda_toolkit import CudaToolkit, architecture_flags, find_cuda_toolkit
+from .errors import BuildError
+from .execute import execute
+from .fit import fitting_request, glue_for
+from .host_compiler import HostCompiler, find_host_compiler
+from .plan import BuildRequest, Step, plan
+from .sources import source_root
+
+__all__ = [
+    "BuildError",
+    "BuildRequest",
+    "CudaToolkit",
+    "HostCompiler",
+    "Step",
+    "architecture_flags",
+    "execute",
+    "find_cuda_toolkit",
+    "find_host_compiler",
+    "fitting_request",
+    "glue_for",
+    "plan",
+    "source_root",
+]

@@ -1,0 +1,146 @@
+"""Finds nvcc and says which architectures to compile for."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import BuildError
+
+__all__ = ["CudaToolkit", "architecture_flags", "find_cuda_toolkit", "parse_architectures"]
+
+# What a build is for when nobody says otherwise: every generation that the CUDA major compiles, and
+# PTX of the newest for those to come.
+DEFAULT_ARCHITECTURES: dict[int, str] = {
+    12: "5.0;6.0;7.0;7.5;8.0;8.6;9.0;10.0;12.0+PTX",
+    13: "7.5;8.0;8.6;9.0;10.0;11.0;12.0+PTX",
+}
+
+# The names that TORCH_CUDA_ARCH_LIST accepts beside numbers.
+_GENERATIONS = {
+    "maxwell": "5.0;5.2",
+    "pascal": "6.0;6.1+PTX",
+    "volta": "7.0+PTX",
+    "turing": "7.5+PTX",
+    "ampere": "8.0;8.6+PTX",
+    "ada": "8.9+PTX",
+    "hopper": "9.0+PTX",
+    "blackwell": "10.0;12.0+PTX",
+}
+
+
+@dataclass(frozen=True)
+class CudaToolkit:
+    """A CUDA toolkit: its nvcc, and its version as (major, minor)."""
+
+    nvcc: str
+    version: tuple[int, int]
+    library_dirs: tuple[str, ...] = ()
+
+    @property
+    def version_text(self) -> str:
+        return f"{self.version[0]}.{self.version[1]}"
+
+    def architectures(self) -> frozenset[str]:
+        """Every architecture this nvcc compiles for, as `75`, `90`, `90a`, ..."""
+        run = _run([self.nvcc, "--list-gpu-arch"])
+        return frozenset(re.findall(r"compute_(\d+[af]?)", run))
+
+
+def _run(command: list[str]) -> str:
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise BuildError(
+            f"{command[0]} does not run: {error}; repair the CUDA toolkit or set CUDA_HOME to one"
+        ) from error
+    return run.stdout
+
+
+def find_cuda_toolkit(
+    env: Mapping[str, str], site_packages: Iterable[Path] | None = None
+) -> CudaToolkit | None:
+    """The toolkit that CUDA_HOME or CUDA_PATH names, else that of the nvcc on PATH, of
+    /usr/local/cuda, or of PyPI's `cuda-toolkit[nvcc]` in the running environment; else None.
+
+    Raises:
+        BuildError: CUDA_HOME names a folder without nvcc, or nvcc does not run.
+    """
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        if env.get(variable):
+            nvcc = Path(env[variable]) / "bin" / "nvcc"
+            if not nvcc.is_file():
+                raise BuildError(
+                    f"{variable}={env[variable]} holds no bin/nvcc; set it to a CUDA toolkit, or "
+                    f"unset it to build for the CPU only"
+                )
+            return _identify(nvcc)
+    on_path = shutil.which("nvcc", path=env.get("PATH"))
+    if on_path:
+        return _identify(Path(on_path))
+    if site_packages is None:
+        site_packages = [Path(sysconfig.get_path("purelib")), *map(Path, sys.path)]
+    homes = [Path("/usr/local/cuda")]
+    for folder in site_packages:
+        homes += sorted(folder.glob("nvidia/cu*"), reverse=True)
+    for home in homes:
+        if (home / "bin" / "nvcc").is_file():
+            return _identify(home / "bin" / "nvcc")
+    return None
+
+
+def _identify(nvcc: Path) -> CudaToolkit:
+    text = _run([str(nvcc), "--version"])
+    release = re.search(r"release (\d+)\.(\d+)", text)
+    if release is None:
+        raise BuildError(f"{nvcc} --version names no release: {text.strip()[-200:]!r}")
+    home = nvcc.parents[1]
+    # PyPI's toolkit has lib where nvcc looks for lib64.
+    library_dirs = tuple(
+        str(home / name)
+        for name in ("lib64", "lib")
+        if (home / name / "libcudart_static.a").exists()
+    )
+    return CudaToolkit(str(nvcc), (int(release[1]), int(release[2])), library_dirs)
+
+
+def parse_architectures(text: str, compilable: Iterable[str] | None = None) -> list[str]:
+    """`8.0;9.0a+PTX` -> `["sm_80", "sm_90a", "compute_90a"]`: TORCH_CUDA_ARCH_LIST's syntax.
+
+    Raises:
+        BuildError: an entry is not an architecture, or not one of `compilable` (as `80`, `90a`).
+    """
+    result: list[str] = []
+    for entry in re.split(r"[;,\s]+", text.strip()):
+        expanded = _GENERATIONS.get(entry.lower().removesuffix("+ptx"), entry)
+        for item in expanded.split(";"):
+            match = re.fullmatch(r"(\d+)\.(\d)([af]?)(\+PTX)?", item, re.IGNORECASE)
+            number = f"{match[1]}{match[2]}{match[3].lower()}" if match else ""
+            if match is None or (compilable is not None and number not in set(compilable)):
+                known = ", ".join(sorted(set(compilable), key=_order)) if compilable else "any"
+                raise BuildError(
+                    f"TORCH_CUDA_ARCH_LIST: {entry!r} is no CUDA architecture that this nvcc "
+                    f"compiles (it compiles {known}); write for example 8.0;9.0+PTX"
+                )
+            wanted = [f"sm_{number}"] + ([f"compute_{number}"] if match[4] else [])
+            result += [name for name in wanted if name not in result]
+    return result
+
+
+def _order(number: str) -> tuple[int, str]:
+    return int(number.rstrip("af")), number
+
+
+def architecture_flags(architectures: Iterable[str]) -> list[str]:
+    """nvcc's `-gencode` flags for `sm_XY` (machine code) and `compute_XY` (PTX)."""
+    flags = []
+    for name in architectures:
+        number = name.split("_", 1)[1]
+        flags += ["-gencode", f"arch=compute_{number},code={name}"]
+    return flags

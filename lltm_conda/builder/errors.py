@@ -1,0 +1,9 @@
+"""The one error of the builder."""
+
+from __future__ import annotations
+
+__all__ = ["BuildError"]
+
+
+class BuildError(RuntimeError):
+    """A build cannot be planned, or failed; the text names the cause and ends with what to do."""

@@ -1,0 +1,119 @@
+"""Runs a plan: with ninja where it is found, else one command after the other."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from .errors import BuildError
+from .plan import Step
+
+__all__ = ["execute"]
+
+_HINTS = (
+    ("unsupported GNU version", "this nvcc refuses this g++: set CXX to an older one"),
+    ("No space left on device", "free some disk space and run the same command again"),
+    (
+        "unrecognized command-line option",
+        "the compiler is too old for C++17: set CXX to a newer one",
+    ),
+    ("Killed", "the compiler ran out of memory: set MAX_JOBS=1 and run the same command again"),
+)
+
+
+def execute(
+    steps: Sequence[Step],
+    work_dir: Path,
+    jobs: int | None = None,
+    log: Callable[[str], None] = print,
+) -> None:
+    """Run `steps`; what is up to date is not built again when ninja is there.
+
+    Args:
+        steps: from :func:`plan`.
+        work_dir: for `build.ninja` and its log.
+        jobs: commands at a time; MAX_JOBS in the environment, else the number of processors.
+        log: gets one line per thing that happens.
+
+    Raises:
+        BuildError: a command failed; holds the end of its output. Finished objects stay.
+    """
+    for step in steps:
+        step.output.parent.mkdir(parents=True, exist_ok=True)
+        if step.generated is not None:
+            _write_if_changed(step.inputs[0], step.generated)
+    jobs = jobs or int(os.environ.get("MAX_JOBS") or os.cpu_count() or 1)
+    ninja = _find_ninja()
+    if ninja is None:
+        for step in steps:
+            log(step.name)
+            _run(step.command, step.name)
+        return
+    work_dir.mkdir(parents=True, exist_ok=True)
+    file = work_dir / "build.ninja"
+    _write_if_changed(file, ninja_file(steps))
+    for step in steps:
+        log(f"planned: {step.name}")
+    _run((ninja, "-f", str(file), "-C", str(work_dir), "-j", str(jobs)), "ninja", log)
+
+
+def _find_ninja() -> str | None:
+    beside = Path(sys.executable).parent / "ninja"
+    return shutil.which("ninja") or (str(beside) if beside.is_file() else None)
+
+
+def _write_if_changed(path: Path, text: str) -> None:
+    if path.is_file() and path.read_text() == text:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    part.write_text(text)
+    part.replace(path)
+
+
+def ninja_file(steps: Sequence[Step]) -> str:
+    """The steps as a build.ninja."""
+    lines = ["ninja_required_version = 1.5", ""]
+    for number, step in enumerate(steps):
+        lines += [
+            f"rule r{number}",
+            f"  command = {shlex.join(step.command).replace('$', '$$')}",
+            f"  description = {step.name}",
+        ]
+        if step.depfile is not None:
+            lines += [f"  depfile = {_escape(step.depfile)}", "  deps = gcc"]
+        inputs = " ".join(map(_escape, step.inputs))
+        lines += [f"build {_escape(step.output)}: r{number} {inputs}", ""]
+    return "\n".join(lines)
+
+
+def _escape(path: Path) -> str:
+    return str(path).replace("$", "$$").replace(" ", "$ ").replace(":", "$:")
+
+
+def _run(command: Sequence[str], name: str, log: Callable[[str], None] | None = None) -> None:
+    try:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        )
+    except OSError as error:
+        raise BuildError(f"{name}: {command[0]} does not start: {error}; install it") from error
+    tail: list[str] = []
+    assert process.stdout is not None
+    for line in process.stdout:
+        tail = [*tail[-59:], line.rstrip()]
+        if log is not None:
+            log(line.rstrip())
+    if process.wait() == 0:
+        return
+    text = "\n".join(tail)
+    hint = next(
+        (advice for mark, advice in _HINTS if mark in text),
+        "read the compiler's message above, mend its cause, and run the same command again",
+    )
+    raise BuildError(f"{name} failed with exit code {process.returncode}:\n{text}\n{hint}")

@@ -1,0 +1,106 @@
+"""Which binaries fit the torch of an environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ..compat.records import GlueName, TorchInstall
+from .cuda_toolkit import CudaToolkit, find_cuda_toolkit
+from .errors import BuildError
+from .plan import BuildRequest
+
+__all__ = ["FIRST_STABLE", "OLDEST", "fitting_request", "glue_for"]
+
+# The stable ABI carries everything the op needs from this torch on; one object serves all later.
+FIRST_STABLE = (2, 10)
+OLDEST = (2, 4)
+
+
+def glue_for(torch: TorchInstall) -> str:
+    """The name of the glue that fits `torch`: `stable210`, or `aten<minor>-abi<flavour>`.
+
+    Raises:
+        BuildError: torch is older than 2.4, or its C++ ABI cannot be told.
+    """
+    if torch.version_tuple >= FIRST_STABLE:
+        return str(GlueName("stable", FIRST_STABLE))
+    if torch.version_tuple < OLDEST:
+        raise BuildError(
+            f"lltm needs torch 2.4 or newer, got {torch.version} in {torch.root}; upgrade torch: "
+            "pip install --upgrade torch"
+        )
+    if torch.cxx11_abi is None:
+        raise BuildError(
+            f"the C++ ABI of torch {torch.version} in {torch.root} cannot be told from its libc10; "
+            "reinstall torch: pip install --force-reinstall torch"
+        )
+    return str(GlueName("aten", torch.version_tuple, torch.cxx11_abi))
+
+
+def _flag(env: Mapping[str, str], name: str) -> bool | None:
+    value = env.get(name, "").strip().lower()
+    return None if value == "" else value not in ("0", "off", "no", "false")
+
+
+def fitting_request(
+    torch: TorchInstall,
+    out_dir: Path,
+    env: Mapping[str, str] | None = None,
+    log: Callable[[str], None] = print,
+) -> BuildRequest:
+    """The request for the one variant that fits `torch` and this machine's compilers.
+
+    CUDA kernels are built when torch is a CUDA build and an nvcc of its major is found;
+    FORCE_CUDA=1 asks for them regardless, FORCE_CUDA=0 forbids them. A GPU is never asked for:
+    build machines have none.
+
+    Raises:
+        BuildError: FORCE_CUDA=1 and no nvcc, or no glue for this torch.
+    """
+    env = dict(os.environ) if env is None else env
+    glue = glue_for(torch)
+    toolkit = _toolkit(torch, env, log)
+    kernels = ("cpu",) if toolkit is None else ("cpu", f"cuda{toolkit.version[0]}")
+    return BuildRequest(
+        out_dir=out_dir, glue=glue, torch=torch, kernels=kernels, env=env, cuda=toolkit
+    )
+
+
+def _toolkit(
+    torch: TorchInstall, env: Mapping[str, str], log: Callable[[str], None]
+) -> CudaToolkit | None:
+    forced = _flag(env, "FORCE_CUDA")
+    if forced is False:
+        return None
+    if forced is None and torch.cuda is None:
+        return None  # a CPU build of torch has no CUDA tensors to compute on
+    site_packages = None if torch.root.parent is None else [torch.root.parent]
+    toolkit = find_cuda_toolkit(env, site_packages)
+    if toolkit is None:
+        if forced:
+            raise BuildError(
+                "FORCE_CUDA=1 asks for CUDA kernels, but there is no nvcc: looked for CUDA_HOME, "
+                "nvcc on PATH, /usr/local/cuda and PyPI's cuda-toolkit. Install one (pip install "
+                '"cuda-toolkit[nvcc,cudart,cccl]==13.0.*") or set CUDA_HOME'
+            )
+        log(
+            f"torch {torch.version} is a CUDA build, but no nvcc was found: building for the CPU "
+            "only. Set CUDA_HOME to a CUDA toolkit to get CUDA kernels"
+        )
+        return None
+    if torch.cuda_major is not None and toolkit.version[0] > torch.cuda_major:
+        text = (
+            f"nvcc {toolkit.version_text} is newer than the CUDA {torch.cuda} of torch "
+            f"{torch.version}: its kernels need a driver for CUDA {toolkit.version[0]}, which that "
+            f"torch does not imply"
+        )
+        if not forced:
+            log(
+                f"{text}. Building for the CPU only; set CUDA_HOME to a CUDA {torch.cuda_major} "
+                "toolkit, or FORCE_CUDA=1 if the driver is new enough"
+            )
+            return None
+        log(f"{text}; building them since FORCE_CUDA=1")
+    return toolkit

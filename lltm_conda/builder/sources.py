@@ -1,0 +1,69 @@
+"""Where the C++ and CUDA sources lie, and what identifies them."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import time
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from .errors import BuildError
+
+__all__ = ["git_commit", "source_date", "source_hash", "source_root"]
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_SUFFIXES = frozenset({".h", ".cpp", ".cu"})
+
+
+def source_root() -> Path:
+    """The `csrc` folder: inside an installed package, or beside the package in a checkout."""
+    for root in (_PACKAGE / "csrc", _PACKAGE.parent / "csrc"):
+        if (root / "kernels" / "lltm_kernels.h").is_file():
+            return root
+    raise BuildError(
+        f"the C++ sources of lltm are missing: looked for csrc in {_PACKAGE} and "
+        f"{_PACKAGE.parent}; reinstall lltm"
+    )
+
+
+def source_hash() -> str:
+    """SHA-256 over names and contents of all sources: changes whenever a binary might."""
+    root = source_root()
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*")):
+        if path.suffix in _SUFFIXES:
+            digest.update(path.relative_to(root).as_posix().encode() + b"\0")
+            digest.update(path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+@cache
+def _git(*arguments: str) -> str | None:
+    if not (_PACKAGE.parent / ".git").exists():
+        return None
+    try:
+        run = subprocess.run(
+            ["git", "-C", str(_PACKAGE.parent), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return run.stdout.strip() or None
+
+
+def git_commit(env: Mapping[str, str]) -> str:
+    """The commit the sources come from: `LLTM_GIT_COMMIT`, else git, else "unknown"."""
+    return env.get("LLTM_GIT_COMMIT") or _git("rev-parse", "HEAD") or "unknown"
+
+
+def source_date(env: Mapping[str, str]) -> str:
+    """When the sources were made, never when they were built: builds must be reproducible."""
+    seconds = env.get("SOURCE_DATE_EPOCH") or _git("log", "-1", "--format=%ct")
+    if seconds is None or not seconds.isdigit():
+        return "unknown"
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(int(seconds)))

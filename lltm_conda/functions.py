@@ -1,0 +1,136 @@
+"""The LLTM cell as functions: the plain `lltm`, and the autograd Function of the tutorial."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import _derivatives
+from ._refusals import refusal
+from ._registration import register, vmap_forward
+
+__all__ = ["FunctorchLLTMFunction", "LLTMFunction", "lltm"]
+
+register()
+
+_forward_op = torch.ops.lltm.forward.default
+_functorch_active = torch._C._are_functorch_transforms_active
+_below_autograd = torch._C._AutoDispatchBelowAutograd
+
+
+class FunctorchLLTMFunction(torch.autograd.Function):
+    """The cell for ``torch.func``: returns ``(new_h, new_cell, gates)``.
+
+    functorch needs ``setup_context`` and a batching rule; eager mode is quicker without them.
+    """
+
+    @staticmethod
+    def forward(
+        input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        return _forward_op(input, weights, bias, old_h, old_cell)  # type: ignore[no-any-return]
+
+    setup_context = staticmethod(_derivatives.setup_context)  # type: ignore[assignment]
+    # Under functorch a gradient may itself be mapped or differentiated: only the composite can be.
+    backward = staticmethod(_derivatives.differentiable_backward)  # type: ignore[assignment]
+    vmap = staticmethod(vmap_forward)  # type: ignore[assignment]
+
+    @staticmethod
+    def jvp(ctx: Any, *grad_inputs: Any) -> Any:
+        raise NotImplementedError(
+            "lltm: forward-mode automatic differentiation (jvp) is not implemented; use reverse "
+            "mode (torch.func.vjp, jacrev, grad), or lltm_conda.reference, which has both"
+        )
+
+
+class _EagerLLTMFunction(torch.autograd.Function):
+    """The cell for eager mode: returns ``(new_h, new_cell, gates)``."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        with _below_autograd():  # this Function is the autograd; the op's own is not asked again
+            output = _forward_op(input, weights, bias, old_h, old_cell)
+        _derivatives.setup_context(ctx, (input, weights, bias, old_h, old_cell), output)
+        return output  # type: ignore[no-any-return]
+
+    backward = staticmethod(_derivatives.backward)  # type: ignore[assignment]
+    jvp = FunctorchLLTMFunction.jvp  # type: ignore[assignment]
+
+
+def _autocast(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Casts as autocast casts a linear layer: everything but float64 to the autocast dtype."""
+    device_type = tensors[0].device.type
+    if device_type not in ("cpu", "cuda") or not torch.is_autocast_enabled(device_type):
+        return tensors
+    dtype = torch.get_autocast_dtype(device_type)
+    return tuple(
+        tensor.to(dtype) if tensor.is_floating_point() and tensor.dtype != torch.float64 else tensor
+        for tensor in tensors
+    )
+
+
+def lltm(
+    input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
+) -> tuple[Tensor, Tensor]:
+    """One step of the LLTM cell: :func:`lltm_conda.reference`, compiled.
+
+    Non-contiguous arguments are copied. Under ``torch.autocast`` arguments are cast to its dtype.
+
+    Args:
+        input: ``(B, I)``; float32, float64, float16 or bfloat16, on the CPU or a CUDA device. All
+            other arguments have its dtype and device.
+        weights: ``(3S, S + I)``; the columns of ``h`` come first, the rows in the order i, o, c.
+        bias: ``(3S,)`` or ``(1, 3S)``.
+        old_h: ``(B, S)``, the previous hidden state.
+        old_cell: ``(B, S)``, the previous cell state.
+
+    Returns:
+        ``(new_h, new_cell)``, each ``(B, S)``; differentiable to any order in reverse mode.
+
+    Raises:
+        RuntimeError: an argument has a wrong shape, dtype or device; the text names it.
+        NotImplementedError: forward-mode differentiation, or a layout or device that has no kernel
+            (sparse, quantised, MPS, XPU, ...); :func:`lltm_conda.reference` may serve there.
+    """
+    tensors = (input, weights, bias, old_h, old_cell)
+    if torch.compiler.is_compiling():
+        new_h, new_cell, _ = _forward_op(*(tensor.contiguous() for tensor in _autocast(tensors)))
+        return new_h, new_cell
+    function = FunctorchLLTMFunction if _functorch_active() else _EagerLLTMFunction
+    try:
+        new_h, new_cell, _ = function.apply(*[tensor.contiguous() for tensor in _autocast(tensors)])
+    except (RuntimeError, AttributeError) as error:
+        reason = refusal(tensors)
+        if reason is None:
+            raise
+        raise NotImplementedError(reason) from error
+    return new_h, new_cell
+
+
+class LLTMFunction(torch.autograd.Function):
+    """The tutorial's autograd Function: ``LLTMFunction.apply(...) -> (new_h, new_cell)``.
+
+    ``apply`` takes and returns what :func:`lltm` does. ``torch.compile`` looks past it and traces
+    ``forward`` and ``backward`` themselves.
+    """
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        inputs = tuple(tensor.contiguous() for tensor in (input, weights, bias, old_h, old_cell))
+        output = _forward_op(*inputs)
+        _derivatives.setup_context(ctx, inputs, output)
+        return output[0], output[1]
+
+    @staticmethod
+    def backward(  # type: ignore[override]
+        ctx: Any, grad_h: Tensor | None, grad_cell: Tensor | None
+    ) -> _derivatives.Gradients:
+        return _derivatives.backward(ctx, grad_h, grad_cell, None)
+
+    apply = staticmethod(lltm)  # type: ignore[assignment]

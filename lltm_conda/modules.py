@@ -1,0 +1,91 @@
+"""The LLTM cell as a module."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .functions import lltm
+
+__all__ = ["LLTM"]
+
+
+class LLTM(nn.Module):
+    """One step of the LLTM recurrent cell, with its parameters.
+
+    Parameters are named and laid out as in PyTorch's tutorial: ``weights`` ``(3S, S + I)`` with the
+    columns of ``h`` first, and ``bias`` ``(3S,)``. State dicts of the tutorial load unchanged, also
+    those of its repository, where ``bias`` is ``(1, 3S)``.
+
+    Args:
+        input_features: ``I``, features of the input.
+        state_size: ``S``, size of the hidden and of the cell state.
+        device: where the parameters are made.
+        dtype: their dtype; float32, float64, float16 or bfloat16.
+
+    Raises:
+        ValueError: a size is negative, or ``state_size`` is zero.
+    """
+
+    def __init__(
+        self,
+        input_features: int,
+        state_size: int,
+        *,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        if input_features < 0 or state_size < 1:
+            raise ValueError(
+                "LLTM needs input_features >= 0 and state_size >= 1, got "
+                f"input_features={input_features}, state_size={state_size}"
+            )
+        self.input_features = input_features
+        self.state_size = state_size
+        self.weights = nn.Parameter(
+            torch.empty(3 * state_size, state_size + input_features, device=device, dtype=dtype)
+        )
+        self.bias = nn.Parameter(torch.empty(3 * state_size, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws all parameters from U(-1/√S, 1/√S), as the tutorial and ``nn.LSTMCell`` do."""
+        bound = 1.0 / math.sqrt(self.state_size)
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -bound, bound)
+
+    def forward(
+        self, input: Tensor, state: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """One step.
+
+        Args:
+            input: ``(B, I)``.
+            state: ``(h, c)``, each ``(B, S)``; zeros when None.
+
+        Returns:
+            ``(new_h, new_cell)``, each ``(B, S)``.
+
+        Raises:
+            RuntimeError: a shape, dtype or device does not match; the text names the argument.
+        """
+        if state is None:
+            zeros = input.new_zeros(input.shape[0], self.state_size)
+            state = (zeros, zeros)
+        old_h, old_cell = state
+        return lltm(input, self.weights, self.bias, old_h, old_cell)
+
+    def extra_repr(self) -> str:
+        return f"input_features={self.input_features}, state_size={self.state_size}"
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any
+    ) -> None:
+        bias = state_dict.get(prefix + "bias")
+        if isinstance(bias, Tensor) and bias.shape == (1, 3 * self.state_size):
+            state_dict[prefix + "bias"] = bias.flatten()
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)

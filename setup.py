@@ -1,0 +1,104 @@
+"""Builds lltm ahead of time. Metadata stands in pyproject.toml; how to compile, in
+lltm_conda/builder, which needs no torch to be imported."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import SetupError
+
+ROOT = Path(__file__).resolve().parent
+os.environ["LLTM_CONDA_LOAD"] = "0"  # only the builder is wanted, and there is nothing to load yet
+sys.path.insert(0, str(ROOT))
+
+from lltm_conda.builder import BuildError, execute, fitting_request, plan  # noqa: E402
+from lltm_conda.compat.torch_probe import TorchNotFoundError, find_torch  # noqa: E402
+
+NO_TORCH = (
+    "lltm is compiled against the torch of your environment, and the build sees none ({}). "
+    "pip builds in an isolated environment unless told otherwise. Install torch, then run: "
+    "pip install --no-build-isolation lltm   (from a checkout: pip install --no-build-isolation .)"
+)
+
+
+class BuildBinaries(build_ext):
+    """Compiles the variant that fits, or packs the binaries of LLTM_CONDA_PREBUILT."""
+
+    def run(self) -> None:
+        package = ROOT if self.inplace or self.editable_mode else Path(self.build_lib)
+        lib_dir = package / "lltm_conda" / "lib"
+        prebuilt = os.environ.get("LLTM_CONDA_PREBUILT")
+        if prebuilt:
+            self._copy(Path(prebuilt), lib_dir)
+            return
+        try:
+            torch = find_torch()
+        except TorchNotFoundError as error:
+            raise SetupError(NO_TORCH.format(error)) from None
+        work_dir = Path(self.build_temp).resolve() / "binaries"
+        try:
+            request = fitting_request(torch, work_dir / "lib", log=self.announce_line)
+            steps = plan(request)
+            execute(steps, work_dir, self.parallel or None, self.announce_line)
+        except BuildError as error:
+            raise SetupError(f"lltm was not built: {error}") from None
+        made = {step.output.name for step in steps if step.output.parent == request.out_dir}
+        self._copy(request.out_dir, lib_dir, only=made)
+
+    def announce_line(self, line: str) -> None:
+        self.announce(line, level=2)
+
+    def _copy(self, source: Path, target: Path, only: set[str] | None = None) -> None:
+        binaries = sorted(p for p in source.glob("*.so") if only is None or p.name in only)
+        if not binaries:
+            raise SetupError(
+                f"LLTM_CONDA_PREBUILT={source} holds no glue-*.so or kernels-*.so; point it to "
+                "the folder of binaries that the release tool made, or unset it to compile"
+            )
+        # Nothing stale may be packed: a wheel holds what this build made.
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir(parents=True)
+        for path in binaries:
+            shutil.copy2(path, target / path.name)
+
+    def get_outputs(self) -> list[str]:
+        lib_dir = Path(self.build_lib) / "lltm_conda" / "lib"
+        return [str(path) for path in sorted(lib_dir.glob("*.so"))]
+
+    def get_output_mapping(self) -> dict[str, str]:
+        return {}
+
+
+class PlatformWheel(bdist_wheel):
+    """No binary references a Python symbol, so one wheel serves every Python of the platform."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        _python, _abi, platform = super().get_tag()
+        return "py3", "none", platform
+
+
+setup(
+    packages=[
+        "lltm_conda",
+        "lltm_conda.builder",
+        "lltm_conda.compat",
+        "lltm_conda.csrc",
+        "lltm_conda.csrc.kernels",
+        "lltm_conda.csrc.kernels.cpu",
+        "lltm_conda.csrc.kernels.cuda",
+        "lltm_conda.csrc.ops",
+        "lltm_conda.csrc.torch_aten",
+        "lltm_conda.csrc.torch_stable",
+    ],
+    package_dir={"lltm_conda.csrc": "csrc"},
+    package_data={"lltm_conda": ["py.typed", "compat/*.json"], "": ["*.h", "*.cpp", "*.cu"]},
+    # A name for setuptools, which would else make a pure wheel; BuildBinaries does the work.
+    ext_modules=[Extension("lltm_conda.lib.binaries", sources=[])],
+    cmdclass={"build_ext": BuildBinaries, "bdist_wheel": PlatformWheel},
+)
