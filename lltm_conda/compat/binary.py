@@ -20,8 +20,8 @@ from .records import (
     parse_version,
 )
 
-# at::, c10::, torch:: and caffe2:: (which lives in libc10), as functions, members, type information,
-# virtual tables, guards and thunks; and the C shim of the stable ABI.
+# at::, c10::, torch:: and caffe2:: (which lives in libc10), as functions, members, type
+# information, virtual tables, guards and thunks; and the C shim of the stable ABI.
 _TORCH_CXX = re.compile(
     rb"_Z(?:T[ISVTC]|GV|GR|Th?n?[0-9]*_?)*(?:N[rVK]*[RO]?)?(?:2at|3c10|5torch|6caffe2)"
 )

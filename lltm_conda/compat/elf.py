@@ -1,8 +1,8 @@
 """Read an ELF shared object with `mmap` and `struct`, without loading it.
 
-Only what the judge needs, for 64-bit little-endian files. Every read is checked against the size of
-the file and every loop is bounded, so a malformed file costs an `ElfError` and never a crash, a hang
-or memory. Hash tables are walked as the dynamic linker walks them, so a symbol is found in
+Only what the judge needs, for 64-bit little-endian files. Every read is checked against the size
+of the file and every loop is bounded, so a malformed file costs an `ElfError` and never a crash, a
+hang or memory. Hash tables are walked as the dynamic linker walks them, so a symbol is found in
 `libtorch_cpu.so` (400 MB) within microseconds.
 """
 
@@ -107,7 +107,8 @@ class Elf:
     def _range(self, offset: int, size: int, what: str) -> tuple[int, int]:
         if offset < 0 or size < 0 or offset + size > self.size:
             raise ElfError(
-                f"{what} ends at byte {offset + size}, the file at {self.size}: truncated or corrupt"
+                f"truncated or corrupt: {what} ends at byte {offset + size}, "
+                f"the file at {self.size}"
             )
         return offset, size
 

@@ -4,6 +4,7 @@ numbers and the troubleshooting page.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 (
@@ -45,12 +46,12 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         TORCH_VERSION,
         "Another torch minor",
-        "`undefined symbol: _ZN2at4_ops10zeros_like4call…`, or an abort inside the import, or wrong "
-        "results without any message",
+        "`undefined symbol: _ZN2at4_ops10zeros_like4call…`, or an abort inside the import, or "
+        "wrong results without any message",
         "An ATen binary knows the layout of torch's C++ classes, which change from minor to minor. "
         "Often nothing is missing and the process dies or computes nonsense all the same.",
-        "Install a build of lltm that fits this torch, or let `python -m lltm_conda build` make one. "
-        "From torch 2.10 on the stable-ABI binary fits every torch.",
+        "Install a build of lltm that fits this torch, or let `python -m lltm_conda build` make "
+        "one. From torch 2.10 on the stable-ABI binary fits every torch.",
         "injected",
     ),
     Fault(
@@ -66,7 +67,8 @@ FAULTS: tuple[Fault, ...] = (
         CUDA_MAJOR,
         "Another CUDA major",
         "`libcudart.so.12: cannot open shared object file`",
-        "The kernels were built for a CUDA major whose runtime is not there: torch brought another.",
+        "The kernels were built for a CUDA major whose runtime is not there: torch brought "
+        "another.",
         "Install the variant for torch's CUDA major.",
         "injected",
     ),
@@ -74,7 +76,8 @@ FAULTS: tuple[Fault, ...] = (
         GPU_ARCHITECTURE,
         "GPU architecture missing",
         "`no kernel image is available for execution on the device`",
-        "The binary holds machine code for other GPU generations, and no PTX this GPU could compile.",
+        "The binary holds machine code for other GPU generations, and no PTX that this GPU could "
+        "compile.",
         "Install a build for this GPU, or build here: the architecture is taken from the GPU.",
         "GPU machine",
     ),
@@ -131,7 +134,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         NVCC_MISMATCH,
         "nvcc differs from torch's CUDA",
-        "`The detected CUDA version (12.2) mismatches the version that was used to compile PyTorch`",
+        "`The detected CUDA version (12.2) mismatches the version that was used to compile "
+        "PyTorch`",
         "A build took an nvcc of another major than torch's.",
         "Name the right toolkit in CUDA_HOME, or install its nvcc.",
         "injected",
@@ -156,7 +160,8 @@ FAULTS: tuple[Fault, ...] = (
         UNKNOWN_ARCH,
         "No GPU at build time, or an unknown architecture",
         "`IndexError` in the arch list, `Unknown CUDA arch`",
-        "TORCH_CUDA_ARCH_LIST names what the toolkit does not know, or a build wanted to ask a GPU.",
+        "TORCH_CUDA_ARCH_LIST names what the toolkit does not know, or a build wanted to ask a "
+        "GPU.",
         'Set TORCH_CUDA_ARCH_LIST to architectures the toolkit knows, e.g. "8.0;9.0+PTX".',
         "injected",
     ),
@@ -174,3 +179,34 @@ FAULTS: tuple[Fault, ...] = (
 def fault(number: int) -> Fault:
     """The class of that number (1 to 15)."""
     return FAULTS[number - 1]
+
+
+#: What the dynamic linker, torch and CUDA say, and the class it belongs to; the first match wins.
+_TEXTS: tuple[tuple[str, int], ...] = (
+    (r"version [`']?(GLIBCXX|GLIBC|CXXABI)_[\d.]+'? not found", SYSTEM_LIBRARIES),
+    (r"undefined symbol: \S*(ESs|RKSs|7__cxx11)", CXX_ABI),
+    (r"undefined symbol: THP", TORCH_NOT_LOADED),
+    (r"undefined symbol: (_Z\w*(2at|3c10|5torch)|aoti_torch_|torch_)", TORCH_VERSION),
+    (r"lib(torch_cuda|c10_cuda)\.so: cannot open", CPU_TORCH_SWAPPED_IN),
+    (r"lib(torch|c10)\w*\.so: cannot open", TORCH_NOT_LOADED),
+    (r"lib(cu|nv)\w+\.so[.\d]*: cannot open", CUDA_MAJOR),
+    (r"no kernel image is available", GPU_ARCHITECTURE),
+    (r"unsupported toolchain|driver version is insufficient", DRIVER),
+    (r"built for \S+\+cu\d+ \(you have \S+\+cpu\)|not compiled with CUDA", CPU_TORCH_SWAPPED_IN),
+    (r"Could not run '\S+' with arguments from the 'CUDA' backend", CPU_ONLY_BINARY),
+    (r"[Oo]nly a single TORCH_LIBRARY can be used", REGISTERED_TWICE),
+    (r"same name and the same overload name multiple times|Tried to register", REGISTERED_TWICE),
+    (r"cannot import name '_C'|file too short|invalid ELF header", PACKAGE_FILES),
+    (r"detected CUDA version \([\d.]+\) mismatches", NVCC_MISMATCH),
+    (r"CUDA_HOME environment variable is not set|unsupported GNU version", TOOLCHAIN),
+    (r"No module named 'torch'", BUILD_ISOLATION),
+    (r"Unknown CUDA arch", UNKNOWN_ARCH),
+)
+
+
+def classify(message: str) -> Fault | None:
+    """The class an error text belongs to, or None for a text that is not known."""
+    for pattern, number in _TEXTS:
+        if re.search(pattern, message):
+            return fault(number)
+    return None

@@ -47,7 +47,8 @@ def reinstall(runtime: Runtime) -> str:
     pin = runtime.package_version
     if runtime.environment.kind == "conda":
         return f"conda install --force-reinstall {PACKAGE}={pin}" + _channel()
-    return f'{runtime.environment.python} -m pip install --force-reinstall --no-deps "{PACKAGE}=={pin}"'
+    pip = f"{runtime.environment.python} -m pip install --force-reinstall --no-deps"
+    return f'{pip} "{PACKAGE}=={pin}"'
 
 
 def _channel() -> str:
@@ -56,7 +57,7 @@ def _channel() -> str:
 
 
 def fit_torch(runtime: Runtime, support: Support | None = None) -> str:
-    """Get a binary that fits the torch which is here: a released one if there is one, else build."""
+    """Get a binary that fits the torch which is here: a released one if one exists, else build."""
     support = support or load()
     torch = runtime.torch
     if torch is None or torch.version_tuple < support.torch_min:

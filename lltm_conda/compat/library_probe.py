@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Iterator
@@ -52,10 +53,8 @@ def _folders(binary: BinaryRecord, torch: TorchInstall | None) -> Iterator[Path]
             yield Path(entry.replace("${ORIGIN}", origin).replace("$ORIGIN", origin))
     if torch is not None:
         yield torch.lib_dir
-        try:
+        with contextlib.suppress(OSError):
             yield from sorted(torch.root.parent.glob("nvidia/*/lib"))
-        except OSError:
-            pass
     for entry in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
         if entry:
             yield Path(entry)

@@ -38,7 +38,7 @@ class GlueName:
     """`stable210`, `aten24-abi0`: which torch ABI a glue object speaks.
 
     Attributes:
-        lane: "stable" (LibTorch stable ABI, every torch from `torch` on) or "aten" (one torch minor).
+        lane: "stable" (LibTorch stable ABI, every torch from `torch` on) or "aten" (one minor).
         torch: the (major, minor) of the lane's torch.
         cxx11_abi: 0 or 1 in the ATen lane, None in the stable lane.
     """
@@ -110,7 +110,7 @@ class VariantName:
 
 
 def parse_file_name(name: str) -> GlueName | KernelsName | None:
-    """`glue-stable210.so` -> GlueName, `kernels-cuda13.so` -> KernelsName, anything else -> None."""
+    """`glue-stable210.so` -> GlueName, `kernels-cuda13.so` -> KernelsName, else None."""
     kind, dash, rest = name.partition("-")
     if not dash or not rest.endswith(".so"):
         return None
@@ -305,7 +305,7 @@ class TorchInstall:
         lib_dir, include_dir: where its libraries and headers lie.
         installer: "pip", "uv", "conda" or None: who put it there.
         xpu: the oneAPI version, or None.
-        python_tags: Pythons its `_C` module was built for, e.g. `("cpython-311-x86_64-linux-gnu",)`.
+        python_tags: Pythons its `_C` module was built for: `("cpython-311-x86_64-linux-gnu",)`.
         problems: what is wrong with it; empty for an installation that looks whole.
     """
 

@@ -63,7 +63,10 @@ _FALLBACK = Support(
 _cached: dict[Path, Support] = {}
 
 
-def load(path: Path = Path(__file__).with_name("support.json")) -> Support:
+_FILE = Path(__file__).with_name("support.json")
+
+
+def load(path: Path = _FILE) -> Support:
     """The facts of `support.json`; the built-in ones when it is missing or cannot be read.
 
     The file holds an object with `variants` (list of names), `torch_min`, `torch_max`, `python_min`

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -220,7 +219,7 @@ def abi_flavour(libc10: Path) -> int | None:
 
 def _python_tags(root: Path) -> tuple[str, ...]:
     try:
-        names = [name for name in os.listdir(root) if name.startswith("_C.")]
+        names = [path.name for path in root.iterdir() if path.name.startswith("_C.")]
     except OSError:
         return ()
     return tuple(sorted(name[3:].removesuffix(".so") for name in names if name.endswith(".so")))
