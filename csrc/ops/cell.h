@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <stdexcept>
 #include <tuple>
 
 #include "../kernels/lltm_kernels.h"
@@ -207,7 +208,7 @@ class Cell {
   }
 
   static void check_kernel(const char* error) {
-    if (error != nullptr) Torch::fail(error);
+    if (error != nullptr) throw std::runtime_error(error);
   }
 };
 

@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <optional>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 
 #include "../kernels/lltm_kernels.h"
@@ -60,7 +61,7 @@ struct Guards {
     std::ostringstream text;
     text << "lltm: ";
     (text << ... << parts);
-    Torch::fail(text.str());
+    throw std::runtime_error(text.str());
   }
 
   static std::string shape(const Tensor& tensor) {

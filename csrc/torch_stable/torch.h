@@ -9,8 +9,7 @@
 #include <array>
 #include <initializer_list>
 #include <optional>
-#include <string>
-#include <vector>
+#include <stdexcept>
 
 #include "../kernels/lltm_kernels.h"
 
@@ -114,11 +113,10 @@ struct StableTorch {
     std::optional<torch::stable::accelerator::DeviceGuard> guard_;
   };
 
-  [[noreturn]] static void fail(const std::string& message) { throw std::runtime_error(message); }
-
  private:
   static void check(AOTITorchError error) {
-    if (error != AOTI_TORCH_SUCCESS) fail("lltm: a call into torch failed; see torch's message");
+    if (error == AOTI_TORCH_SUCCESS) return;
+    throw std::runtime_error("lltm: a call into torch failed; see torch's message above");
   }
 };
 
