@@ -77,7 +77,7 @@ def _composite(
     i, o, g = torch.sigmoid(z_i), torch.sigmoid(z_o), F.elu(z_c)
     # 1 - σ(z) loses all digits for large z; σ(-z) does not.
     i_rest, o_rest = torch.sigmoid(-z_i), torch.sigmoid(-z_o)
-    elu_slope = torch.where(g > 0, torch.ones_like(g), g + 1)
+    elu_slope = torch.where(g >= 0, torch.ones_like(g), g + 1)
     t = torch.tanh(new_cell.to(compute))
     zero = torch.zeros_like(t)
     upstream_h = zero if grad_h is None else grad_h.to(compute)
