@@ -1,0 +1,243 @@
+"""First derivatives: right, only where wanted, shaped like the inputs, sharing no memory."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+import torch
+from hypothesis import given
+from op_cases import (
+    NAMES,
+    SMALLEST_SCALE,
+    TOLERANCE,
+    assert_agree,
+    every_dtype,
+    every_entry,
+    gradients,
+    in_float64,
+    like,
+    make_inputs,
+    quick,
+    reference_with_gates,
+    saved_for_backward,
+    seeds,
+    shapes,
+    through_function,
+    through_raw_op,
+)
+
+import lltm_conda
+
+# Which of (new_h, new_cell) the loss sees.
+through_outputs = pytest.mark.parametrize(
+    "used", [(0,), (1,), (0, 1)], ids=["new_h", "new_cell", "both"]
+)
+GATES_SUBSETS = [s for n in (1, 2, 3) for s in combinations(range(3), n)]
+
+
+def compare_gradients(function, oracle, inputs, used, tolerance, smallest_scale=0.0) -> None:
+    exact = in_float64(inputs)
+    outputs, wanted_outputs = function(*inputs), oracle(*exact)
+    outputs = [outputs[i] for i in used]
+    incoming = like(outputs)
+    got = gradients(outputs, inputs, incoming)
+    want = gradients([wanted_outputs[i] for i in used], exact, in_float64(incoming))
+    names = [f"gradient of {name}" for name in NAMES]
+    assert_agree(got, want, tolerance, names, smallest_scale)
+
+
+@every_entry
+@through_outputs
+@every_dtype
+@quick
+@given(shape=shapes(), seed=seeds)
+def test_gradients_agree_with_float64_reference(device, entry, used, dtype, shape, seed) -> None:
+    inputs = make_inputs(*shape, dtype=dtype, device=device, seed=seed, requires_grad=True)
+    compare_gradients(entry, lltm_conda.reference, inputs, used, TOLERANCE[dtype], SMALLEST_SCALE)
+
+
+@through_outputs
+@every_dtype
+@pytest.mark.parametrize("shape", [(16, 32, 128), (33, 17, 29), (257, 3, 31)])
+def test_gradients_relative_norm_at_fixed_shapes(device, used, dtype, shape) -> None:
+    inputs = make_inputs(*shape, dtype=dtype, device=device, requires_grad=True)
+    compare_gradients(through_function, lltm_conda.reference, inputs, used, TOLERANCE[dtype])
+
+
+@every_dtype
+@pytest.mark.parametrize("used", GATES_SUBSETS, ids=str)
+def test_gradients_through_all_three_results_of_the_raw_op(device, used, dtype) -> None:
+    inputs = make_inputs(33, 17, 29, dtype=dtype, device=device, requires_grad=True)
+    compare_gradients(torch.ops.lltm.forward, reference_with_gates, inputs, used, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("mask", range(1, 32))
+@pytest.mark.parametrize("entry", [through_function, through_raw_op], ids=lambda e: e.__name__)
+def test_only_wanted_gradients_are_returned(device, entry, mask) -> None:
+    inputs = make_inputs(device=device)
+    wanted = [bool(mask & (1 << bit)) for bit in range(5)]
+    for tensor, want in zip(inputs, wanted, strict=True):
+        tensor.requires_grad_(want)
+    exact = in_float64(inputs)
+    outputs = entry(*inputs)
+    incoming = like(outputs)
+    torch.autograd.backward(outputs, incoming)
+    torch.autograd.backward(lltm_conda.reference(*exact), in_float64(incoming))
+    for name, tensor, oracle, want in zip(NAMES, inputs, exact, wanted, strict=True):
+        if want:
+            assert_agree([tensor.grad], [oracle.grad], 1e-12, [name])
+        else:
+            assert tensor.grad is None, f"{name} got a gradient that nobody asked for"
+
+
+@pytest.mark.parametrize("needs", range(32))
+def test_backward_op_leaves_unwanted_gradients_empty(device, needs) -> None:
+    inputs = make_inputs(device=device)
+    results = torch.ops.lltm.forward(*inputs)
+    arguments = (*like(results), *saved_for_backward(inputs, results))
+    everything = torch.ops.lltm.backward(*arguments, 31)
+    got = torch.ops.lltm.backward(*arguments, needs)
+    for bit, (name, gradient, full) in enumerate(zip(NAMES, got, everything, strict=True)):
+        if needs & (1 << bit):
+            assert_agree([gradient], [full], 1e-12, [name])
+        else:
+            assert gradient.shape == (0,), f"{name} was not wanted but has {gradient.shape}"
+
+
+@pytest.mark.parametrize("given_bits", range(8))
+def test_backward_op_takes_a_missing_gradient_for_zero(device, given_bits) -> None:
+    inputs = make_inputs(device=device)
+    results = torch.ops.lltm.forward(*inputs)
+    incoming = like(results)
+    given_or_none = [g if given_bits & (1 << i) else None for i, g in enumerate(incoming)]
+    given_or_zero = [
+        g if given_bits & (1 << i) else torch.zeros_like(g) for i, g in enumerate(incoming)
+    ]
+    saved = (*saved_for_backward(inputs, results), 31)
+    got = torch.ops.lltm.backward(*given_or_none, *saved)
+    want = torch.ops.lltm.backward(*given_or_zero, *saved)
+    assert_agree(got, want, 1e-12, NAMES)
+
+
+@every_entry
+@every_dtype
+@pytest.mark.parametrize("bias_rows", [False, True], ids=["bias (3S)", "bias (1, 3S)"])
+@pytest.mark.parametrize("batch", [0, 1, 3])
+def test_gradients_are_shaped_like_their_inputs(device, entry, dtype, bias_rows, batch) -> None:
+    inputs = make_inputs(batch, dtype=dtype, device=device, bias_rows=bias_rows, requires_grad=True)
+    outputs = entry(*inputs)
+    torch.autograd.backward(outputs, like(outputs))
+    for name, tensor in zip(NAMES, inputs, strict=True):
+        got = (tensor.grad.shape, tensor.grad.dtype, tensor.grad.device)
+        assert got == (tensor.shape, dtype, device), name
+
+
+@every_entry
+def test_empty_batch_gives_zero_parameter_gradients(device, entry) -> None:
+    inputs = make_inputs(0, device=device, requires_grad=True)
+    outputs = entry(*inputs)
+    torch.autograd.backward(outputs, like(outputs))
+    assert not inputs.weights.grad.any() and not inputs.bias.grad.any()
+
+
+def storages(tensors) -> list[int]:
+    return [t.untyped_storage().data_ptr() for t in tensors if t.numel()]
+
+
+@every_entry
+@through_outputs
+def test_gradients_share_no_memory(device, entry, used) -> None:
+    inputs = make_inputs(device=device, requires_grad=True)
+    outputs = [entry(*inputs)[i] for i in used]
+    incoming = like(outputs)
+    found = torch.autograd.grad(outputs, inputs, incoming)
+    pointers = storages((*found, *incoming, *outputs, *inputs))
+    assert len(set(pointers)) == len(pointers)
+
+
+@pytest.mark.parametrize("used", GATES_SUBSETS, ids=str)
+def test_gradients_of_the_backward_op_share_no_memory(device, used) -> None:
+    inputs = make_inputs(device=device)
+    results = torch.ops.lltm.forward(*inputs)
+    incoming = [g if i in used else None for i, g in enumerate(like(results))]
+    found = torch.ops.lltm.backward(*incoming, *saved_for_backward(inputs, results), 31)
+    given = [g for g in incoming if g is not None]
+    pointers = storages((*found, *given, *results, *inputs))
+    assert len(set(pointers)) == len(pointers)
+
+
+@every_dtype
+def test_results_share_no_memory_with_inputs(device, dtype) -> None:
+    inputs = make_inputs(dtype=dtype, device=device)
+    pointers = storages((*torch.ops.lltm.forward(*inputs), *inputs))
+    assert len(set(pointers)) == len(pointers)
+
+
+@every_entry
+def test_inputs_and_incoming_gradients_are_not_modified(device, entry) -> None:
+    inputs = make_inputs(device=device, requires_grad=True)
+    outputs = entry(*inputs)
+    incoming = like(outputs)
+    watched = (*inputs, *outputs, *incoming)
+    before = [t.detach().clone() for t in watched]
+    versions = [t._version for t in watched]
+    torch.autograd.grad(outputs, inputs, incoming)
+    assert all(torch.equal(t, b) for t, b in zip(watched, before, strict=True))
+    assert [t._version for t in watched] == versions
+
+
+@every_entry
+def test_forward_does_not_modify_inputs(device, entry) -> None:
+    inputs = make_inputs(device=device)
+    before = [t.clone() for t in inputs]
+    entry(*inputs)
+    assert all(torch.equal(t, b) for t, b in zip(inputs, before, strict=True))
+
+
+@every_entry
+def test_changing_a_saved_input_in_place_is_noticed(device, entry) -> None:
+    inputs = make_inputs(device=device, requires_grad=True)
+    outputs = entry(*inputs)
+    with torch.no_grad():
+        inputs.weights.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.backward(outputs, like(outputs))
+
+
+@every_entry
+def test_backward_twice_needs_and_honours_retain_graph(device, entry) -> None:
+    inputs = make_inputs(device=device, requires_grad=True)
+    loss = sum(t.sum() for t in entry(*inputs))
+    first = torch.autograd.grad(loss, inputs, retain_graph=True)
+    second = torch.autograd.grad(loss, inputs)
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+    with pytest.raises(RuntimeError, match="second time"):
+        torch.autograd.grad(loss, inputs)
+
+
+@every_dtype
+def test_expanded_incoming_gradient(device, dtype) -> None:
+    # sum() hands back an expanded scalar: strides of 0.
+    inputs = make_inputs(33, 17, 29, dtype=dtype, device=device, requires_grad=True)
+    exact = in_float64(inputs)
+    new_h, new_cell = through_function(*inputs)
+    want_h, want_cell = lltm_conda.reference(*exact)
+    got = torch.autograd.grad(new_h.sum() + new_cell.sum(), inputs)
+    want = torch.autograd.grad(want_h.sum() + want_cell.sum(), exact)
+    assert_agree(got, want, TOLERANCE[dtype], NAMES)
+
+
+@every_entry
+def test_a_chain_of_steps_trains_like_the_reference(device, entry) -> None:
+    def unrolled(step, inputs):
+        x, w, b, h, c = inputs
+        for _ in range(6):
+            h, c = step(x, w, b, h, c)
+        return h.square().sum() + c.sum()
+
+    inputs = make_inputs(device=device, requires_grad=True)
+    exact = in_float64(inputs)
+    got = torch.autograd.grad(unrolled(entry, inputs), inputs)
+    want = torch.autograd.grad(unrolled(lltm_conda.reference, exact), exact)
+    assert_agree(got, want, 1e-12, NAMES)

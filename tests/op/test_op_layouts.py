@@ -1,0 +1,137 @@
+"""Python functions take tensors as they come: strided, expanded, offset, lazily negated."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from op_cases import (
+    NAMES,
+    TOLERANCE,
+    assert_agree,
+    every_dtype,
+    gradients,
+    like,
+    make_inputs,
+    saved_for_backward,
+    through_apply,
+    through_function,
+    through_module,
+)
+
+import lltm_conda
+
+RESULTS = ("new_h", "new_cell", "gates")
+entries = pytest.mark.parametrize(
+    "entry", [through_function, through_apply, through_module], ids=lambda e: e.__name__
+)
+
+
+def strided(tensor):
+    wide = torch.stack([tensor, torch.full_like(tensor, float("nan"))], -1)
+    return wide[..., 0]
+
+
+def column_major(tensor):
+    return tensor.t().contiguous().t() if tensor.dim() == 2 else strided(tensor)
+
+
+def offset(tensor):
+    """Contiguous, but one element past the start of an allocation: no wide alignment."""
+    storage = tensor.new_empty(tensor.numel() + 1)
+    storage[1:] = tensor.reshape(-1)
+    return storage[1:].view(tensor.shape)
+
+
+def negated(tensor):
+    return torch._neg_view(-tensor)
+
+
+LAYOUTS = [strided, column_major, offset, negated]
+layouts = pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
+
+
+@entries
+@layouts
+@pytest.mark.parametrize("name", NAMES)
+def test_layout_of_one_input_changes_nothing(device, entry, layout, name) -> None:
+    inputs = make_inputs(device=device)
+    same = inputs._replace(**{name: layout(getattr(inputs, name))})
+    for got, want in zip(entry(*same), entry(*inputs), strict=True):
+        assert torch.equal(got, want)
+
+
+@entries
+@layouts
+def test_layout_of_all_inputs_changes_no_gradient(device, entry, layout) -> None:
+    inputs = make_inputs(device=device, requires_grad=True)
+    outputs = entry(*inputs)
+    incoming = like(outputs)
+    want = gradients(outputs, inputs, incoming)
+    laid_out = [layout(t) for t in inputs]
+    got = gradients(entry(*laid_out), laid_out, [layout(g) for g in incoming])
+    assert_agree(got, want, 1e-12, NAMES)
+
+
+@every_dtype
+@pytest.mark.parametrize("shape", [(5, 3, 7), (16, 16, 16)], ids=str)
+def test_unaligned_memory_in_the_raw_op(device, dtype, shape) -> None:
+    inputs = make_inputs(*shape, dtype=dtype, device=device)
+    shifted = [offset(t) for t in inputs]
+    results = torch.ops.lltm.forward(*inputs)
+    assert_agree(torch.ops.lltm.forward(*shifted), results, TOLERANCE[dtype], RESULTS)
+    incoming = like(results)
+    saved = (*incoming, *saved_for_backward(inputs, results))
+    want = torch.ops.lltm.backward(*saved, 31)
+    got = torch.ops.lltm.backward(*map(offset, saved), 31)
+    assert_agree(got, want, TOLERANCE[dtype], NAMES)
+
+
+def test_raw_op_resolves_a_lazy_negation(device) -> None:
+    inputs = make_inputs(device=device)
+    lazy = [torch._neg_view(-t) for t in inputs]
+    assert all(t.is_neg() for t in lazy)
+    for got, want in zip(
+        torch.ops.lltm.forward(*lazy), torch.ops.lltm.forward(*inputs), strict=True
+    ):
+        assert torch.equal(got, want)
+
+
+@entries
+def test_expanded_states_and_input(device, entry) -> None:
+    inputs = make_inputs(device=device)
+    first = {name: getattr(inputs, name)[:1] for name in ("input", "old_h", "old_cell")}
+    expanded = inputs._replace(**{name: t.expand(3, -1) for name, t in first.items()})
+    solid = inputs._replace(**{name: t.repeat(3, 1) for name, t in first.items()})
+    for got, want in zip(entry(*expanded), entry(*solid), strict=True):
+        assert torch.equal(got, want)
+
+
+@entries
+def test_expanded_scalars_in_every_argument(device, entry) -> None:
+    inputs = make_inputs(device=device)
+    expanded = [t.reshape(-1)[0].expand(t.shape) for t in inputs]
+    for got, want in zip(entry(*expanded), entry(*(t.clone() for t in expanded)), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-12, atol=0)
+
+
+@entries
+def test_gradient_of_an_expanded_state_is_summed(device, entry) -> None:
+    inputs = make_inputs(device=device)
+    row = inputs.old_h[:1].clone().requires_grad_()
+    new_h, new_cell = entry(*inputs._replace(old_h=row.expand(3, -1)))
+    (got,) = torch.autograd.grad(new_h.sum() + new_cell.sum(), row)
+    exact = row.detach().clone().requires_grad_()
+    new_h, new_cell = lltm_conda.reference(*inputs._replace(old_h=exact.expand(3, -1)))
+    (want,) = torch.autograd.grad(new_h.sum() + new_cell.sum(), exact)
+    assert_agree([got], [want], 1e-12, ["row"])
+
+
+@entries
+def test_one_tensor_as_both_states(device, entry) -> None:
+    inputs = make_inputs(device=device, requires_grad=True)
+    shared = inputs.old_h
+    results = {}
+    for name, function in (("got", entry), ("want", lltm_conda.reference)):
+        new_h, new_cell = function(*inputs._replace(old_cell=shared))
+        results[name] = torch.autograd.grad(new_h.sum() + 2 * new_cell.sum(), shared)
+    assert_agree(results["got"], results["want"], 1e-12, ["old_h as old_cell"])
