@@ -48,9 +48,9 @@ class CudaToolkit:
         return f"{self.version[0]}.{self.version[1]}"
 
     def architectures(self) -> frozenset[str]:
-        """Every architecture this nvcc compiles for, as `75`, `90`, `90a`, ..."""
+        """Every architecture this nvcc compiles for, as `75`, `90`, ..."""
         run = _run([self.nvcc, "--list-gpu-arch"])
-        return frozenset(re.findall(r"compute_(\d+[af]?)", run))
+        return frozenset(re.findall(r"compute_(\d+)", run))
 
 
 def _run(command: list[str]) -> str:
@@ -121,20 +121,22 @@ def parse_architectures(text: str, compilable: Iterable[str] | None = None) -> l
         expanded = _GENERATIONS.get(entry.lower().removesuffix("+ptx"), entry)
         for item in expanded.split(";"):
             match = re.fullmatch(r"(\d+)\.(\d)([af]?)(\+PTX)?", item, re.IGNORECASE)
-            number = f"{match[1]}{match[2]}{match[3].lower()}" if match else ""
+            number = f"{match[1]}{match[2]}" if match else ""
+            # nvcc lists 90 and takes 90a, the code for that one architecture, with it.
             if match is None or (compilable is not None and number not in set(compilable)):
                 known = ", ".join(sorted(set(compilable), key=_order)) if compilable else "any"
                 raise BuildError(
                     f"TORCH_CUDA_ARCH_LIST: {entry!r} is no CUDA architecture that this nvcc "
                     f"compiles (it compiles {known}); write for example 8.0;9.0+PTX"
                 )
+            number += match[3].lower()
             wanted = [f"sm_{number}"] + ([f"compute_{number}"] if match[4] else [])
             result += [name for name in wanted if name not in result]
     return result
 
 
 def _order(number: str) -> tuple[int, str]:
-    return int(number.rstrip("af")), number
+    return int(number), number
 
 
 def architecture_flags(architectures: Iterable[str]) -> list[str]:

@@ -176,12 +176,13 @@ def _cuda_kernels(request: BuildRequest, compiler: HostCompiler, name: str) -> l
     target = _Target(request, file_name(KernelsName.parse(name)), compiler)
     host = [flag for flag in _host_flags(request.env, "-O3") if flag not in ("-O3", "-O0", "-g")]
     level = ["-O0", "-g", "-lineinfo"] if _debug(request.env) else ["-O3"]
+    # nvcc takes one command as its host compiler: a launcher before it stays out.
+    ccbin = request.env.get("CUDAHOSTCXX") or compiler.command[-1]
     base = [
         toolkit.nvcc,
         "-std=c++17",
         *level,
-        # nvcc takes one command as its host compiler: a launcher before it stays out.
-        *("-ccbin", compiler.command[-1]),
+        *("-ccbin", ccbin),
         *architecture_flags(architectures),
         *(part for flag in host for part in ("-Xcompiler", flag)),
     ]
@@ -196,9 +197,12 @@ def _cuda_kernels(request: BuildRequest, compiler: HostCompiler, name: str) -> l
         compiler=f"nvcc {toolkit.version_text}, {compiler}",
         cxx_standard=17,
     )
-    link = [toolkit.nvcc, "-cudart", "static", "-ccbin", compiler.command[-1], "-shared"]
+    link = [toolkit.nvcc, "-cudart", "static", "-ccbin", ccbin, "-shared"]
     for flag in [*_LINK[1:], *_linker_flags(request.env)]:
-        link += ["-Xcompiler", flag]
+        # nvcc splits what follows -Xcompiler at commas, so linker flags go to the linker directly.
+        parts = flag.removeprefix("-Wl,").split(",") if flag.startswith("-Wl,") else [flag]
+        option = "-Xlinker" if flag.startswith("-Wl,") else "-Xcompiler"
+        link += [part for word in parts for part in (option, word)]
     return target.link(link, [f"-L{folder}" for folder in toolkit.library_dirs])
 
 
