@@ -1,0 +1,159 @@
+// One LLTM step with the pointwise part in one kernel a direction, in the way a first CUDA
+// extension is usually written, which is what makes it a baseline: 1024 threads a block whatever
+// the width, a grid of ((S + 1023) / 1024, B), zero-filled outputs, packed accessors, the legacy
+// default stream, and no check after a launch. Do not improve it.
+//
+// Per-operator headers only to compile faster (a quarter of the time); the code is the same.
+#include <ATen/Dispatch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <vector>
+
+using at::Tensor;
+
+namespace {
+
+template <typename scalar_t, size_t dims>
+using Accessor = at::PackedTensorAccessor32<scalar_t, dims, at::RestrictPtrTraits>;
+
+template <typename scalar_t>
+__device__ __forceinline__ scalar_t sigmoid(scalar_t z) {
+  return 1.0 / (1.0 + exp(-z));
+}
+
+template <typename scalar_t>
+__device__ __forceinline__ scalar_t sigmoid_slope(scalar_t z) {
+  const auto s = sigmoid(z);
+  return (1.0 - s) * s;
+}
+
+template <typename scalar_t>
+__device__ __forceinline__ scalar_t tanh_slope(scalar_t z) {
+  const auto t = tanh(z);
+  return 1 - (t * t);
+}
+
+template <typename scalar_t>
+__device__ __forceinline__ scalar_t elu(scalar_t z) {
+  return z > 0.0 ? z : exp(z) - 1.0;
+}
+
+template <typename scalar_t>
+__device__ __forceinline__ scalar_t elu_slope(scalar_t z) {
+  const auto e = exp(z);
+  const auto slope = z < 0.0 ? 0.0 : 1.0;
+  return slope + ((e - 1.0) < 0.0 ? e : 0.0);
+}
+
+template <typename scalar_t>
+__global__ void forward_kernel(const Accessor<scalar_t, 3> gates,
+                               const Accessor<scalar_t, 2> old_cell, Accessor<scalar_t, 2> new_h,
+                               Accessor<scalar_t, 2> new_cell, Accessor<scalar_t, 2> input_gate,
+                               Accessor<scalar_t, 2> output_gate, Accessor<scalar_t, 2> candidate) {
+  const int row = blockIdx.y;
+  const int column = blockIdx.x * blockDim.x + threadIdx.x;
+  if (column < gates.size(2)) {
+    input_gate[row][column] = sigmoid(gates[row][0][column]);
+    output_gate[row][column] = sigmoid(gates[row][1][column]);
+    candidate[row][column] = elu(gates[row][2][column]);
+    new_cell[row][column] =
+        old_cell[row][column] + candidate[row][column] * input_gate[row][column];
+    new_h[row][column] = tanh(new_cell[row][column]) * output_gate[row][column];
+  }
+}
+
+template <typename scalar_t>
+__global__ void backward_kernel(Accessor<scalar_t, 2> d_old_cell, Accessor<scalar_t, 3> d_gates,
+                                const Accessor<scalar_t, 2> grad_h,
+                                const Accessor<scalar_t, 2> grad_cell,
+                                const Accessor<scalar_t, 2> new_cell,
+                                const Accessor<scalar_t, 2> input_gate,
+                                const Accessor<scalar_t, 2> output_gate,
+                                const Accessor<scalar_t, 2> candidate,
+                                const Accessor<scalar_t, 3> gates) {
+  const int row = blockIdx.y;
+  const int column = blockIdx.x * blockDim.x + threadIdx.x;
+  if (column < d_gates.size(2)) {
+    const auto d_output_gate = tanh(new_cell[row][column]) * grad_h[row][column];
+    const auto d_tanh = output_gate[row][column] * grad_h[row][column];
+    const auto d_new_cell = tanh_slope(new_cell[row][column]) * d_tanh + grad_cell[row][column];
+
+    d_old_cell[row][column] = d_new_cell;
+    const auto d_candidate = input_gate[row][column] * d_new_cell;
+    const auto d_input_gate = candidate[row][column] * d_new_cell;
+
+    d_gates[row][0][column] = d_input_gate * sigmoid_slope(gates[row][0][column]);
+    d_gates[row][1][column] = d_output_gate * sigmoid_slope(gates[row][1][column]);
+    d_gates[row][2][column] = d_candidate * elu_slope(gates[row][2][column]);
+  }
+}
+
+dim3 grid_for(int64_t batch_size, int64_t state_size, int threads) {
+  return dim3((state_size + threads - 1) / threads, batch_size);
+}
+
+}  // namespace
+
+std::vector<Tensor> lltm_baseline_forward(Tensor input, Tensor weights, Tensor bias, Tensor old_h,
+                                          Tensor old_cell) {
+  auto X = at::cat({old_h, input}, /*dim=*/1);
+  auto z = at::addmm(bias, X, weights.transpose(0, 1));
+  const auto batch_size = old_cell.size(0);
+  const auto state_size = old_cell.size(1);
+  auto gates = z.reshape({batch_size, 3, state_size});
+
+  auto new_h = at::zeros_like(old_cell);
+  auto new_cell = at::zeros_like(old_cell);
+  auto input_gate = at::zeros_like(old_cell);
+  auto output_gate = at::zeros_like(old_cell);
+  auto candidate = at::zeros_like(old_cell);
+
+  const int threads = 1024;
+  const dim3 blocks = grid_for(batch_size, state_size, threads);
+  AT_DISPATCH_FLOATING_TYPES(gates.scalar_type(), "lltm_baseline_forward", [&] {
+    forward_kernel<scalar_t>
+        <<<blocks, threads>>>(gates.packed_accessor32<scalar_t, 3, at::RestrictPtrTraits>(),
+                              old_cell.packed_accessor32<scalar_t, 2, at::RestrictPtrTraits>(),
+                              new_h.packed_accessor32<scalar_t, 2, at::RestrictPtrTraits>(),
+                              new_cell.packed_accessor32<scalar_t, 2, at::RestrictPtrTraits>(),
+                              input_gate.packed_accessor32<scalar_t, 2, at::RestrictPtrTraits>(),
+                              output_gate.packed_accessor32<scalar_t, 2, at::RestrictPtrTraits>(),
+                              candidate.packed_accessor32<scalar_t, 2, at::RestrictPtrTraits>());
+  });
+  return {new_h, new_cell, input_gate, output_gate, candidate, X, gates};
+}
+
+std::vector<Tensor> lltm_baseline_backward(Tensor grad_h, Tensor grad_cell, Tensor new_cell,
+                                           Tensor input_gate, Tensor output_gate, Tensor candidate,
+                                           Tensor X, Tensor gates, Tensor weights) {
+  auto d_old_cell = at::zeros_like(new_cell);
+  auto d_gates = at::zeros_like(gates);
+  const auto batch_size = new_cell.size(0);
+  const auto state_size = new_cell.size(1);
+
+  const int threads = 1024;
+  const dim3 blocks = grid_for(batch_size, state_size, threads);
+  AT_DISPATCH_FLOATING_TYPES(X.scalar_type(), "lltm_baseline_backward", [&] {
+    backward_kernel<scalar_t>
+        <<<blocks, threads>>>(d_old_cell.packed_accessor32<scalar_t, 2, at::RestrictPtrTraits>(),
+                              d_gates.packed_accessor32<scalar_t, 3, at::RestrictPtrTraits>(),
+                              grad_h.packed_accessor32<scalar_t, 2, at::RestrictPtrTraits>(),
+                              grad_cell.packed_accessor32<scalar_t, 2, at::RestrictPtrTraits>(),
+                              new_cell.packed_accessor32<scalar_t, 2, at::RestrictPtrTraits>(),
+                              input_gate.packed_accessor32<scalar_t, 2, at::RestrictPtrTraits>(),
+                              output_gate.packed_accessor32<scalar_t, 2, at::RestrictPtrTraits>(),
+                              candidate.packed_accessor32<scalar_t, 2, at::RestrictPtrTraits>(),
+                              gates.packed_accessor32<scalar_t, 3, at::RestrictPtrTraits>());
+  });
+
+  auto d_z = d_gates.reshape({batch_size, 3 * state_size});
+  auto d_weights = d_z.t().mm(X);
+  auto d_bias = d_z.sum(/*dim=*/0, /*keepdim=*/true);
+  auto d_X = d_z.mm(weights);
+  auto d_old_h = d_X.slice(/*dim=*/1, 0, state_size);
+  auto d_input = d_X.slice(/*dim=*/1, state_size);
+  return {d_old_h, d_input, d_weights, d_bias, d_old_cell};
+}

@@ -1,0 +1,61 @@
+"""torch's own recurrent modules, and a Python loop over any cell."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ..problem import Cell, State, randomise
+from . import Builder, Request
+
+
+def lstm_cell(request: Request) -> Cell:
+    """The contender `lstmcell`: `nn.LSTMCell`, four gates to LLTM's three."""
+    size = request.size
+    module = nn.LSTMCell(size.inputs, size.state, device=request.device, dtype=request.dtype)
+    randomise(module, size.state, request.seed)
+    return Cell("lstm", module, module)
+
+
+def lstm(request: Request) -> Cell:
+    """The contender `lstm`: `nn.LSTM` (cuDNN, or oneDNN on the CPU)."""
+    size = request.size
+    module = nn.LSTM(size.inputs, size.state, device=request.device, dtype=request.dtype)
+    randomise(module, size.state, request.seed)
+
+    def call(x: Tensor, state: State) -> tuple[Tensor, ...]:
+        output, (h_n, c_n) = module(x, (state[0].unsqueeze(0), state[1].unsqueeze(0)))
+        return output, h_n.squeeze(0), c_n.squeeze(0)
+
+    return Cell("lstm", module, call)
+
+
+def gru(request: Request) -> Cell:
+    """The contender `gru`: `nn.GRU`, whose state is h alone."""
+    size = request.size
+    module = nn.GRU(size.inputs, size.state, device=request.device, dtype=request.dtype)
+    randomise(module, size.state, request.seed)
+
+    def call(x: Tensor, state: State) -> tuple[Tensor, ...]:
+        output, h_n = module(x, state[0].unsqueeze(0))
+        return output, h_n.squeeze(0)
+
+    return Cell("gru", module, call)
+
+
+def loop_over(builder: Builder) -> Builder:
+    """A builder of the loop over the cell that `builder` makes."""
+
+    def build(request: Request) -> Cell:
+        cell = builder(request)
+
+        def call(x: Tensor, state: State) -> tuple[Tensor, ...]:
+            outputs = []
+            for x_t in x.unbind(0):
+                state = cell.call(x_t, state)
+                outputs.append(state[0])
+            return (torch.stack(outputs), *state)
+
+        return Cell(cell.kind, cell.module, call, cell.capturable)
+
+    return build

@@ -1,0 +1,136 @@
+"""The modelled floor: the fewest operations and bytes a step needs, over what the machine reaches.
+
+Two ceilings are measured in the same run: the rate of a large matrix product, and the bandwidth of
+a copy (bytes read and bytes written). On the CPU the copy is as large as the step's own data, so
+that a step that lives in a cache is held against that cache. A GPU has a third term: so many
+launches at the pace of the smallest kernel.
+
+No version runs much faster than the largest term; what runs slower by more than a little has
+something left to find.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch.utils.benchmark import Timer
+
+from .schema import Ceilings, Floor, Size
+
+FORWARD_LAUNCHES = 2
+"""GEMM and pointwise."""
+BACKWARD_LAUNCHES = {"tutorial": 3, "split": 4}
+"""Pointwise, dW with db, db's last sum, and dX where the inputs want gradients."""
+
+
+def forward_flops(size: Size) -> float:
+    """The gate products of all steps; the pointwise part is not counted."""
+    return 2.0 * size.steps * size.batch * (size.inputs + size.state) * 3 * size.state
+
+
+def forward_elements(size: Size) -> float:
+    """Elements that must be read and written once: inputs, parameters, outputs, saved gates."""
+    b, i, s, t = size.batch, size.inputs, size.state, size.steps
+    parameters = 3 * s * (s + i) + 3 * s
+    saved = 3 * b * s
+    return parameters + 2 * b * s + t * (b * i + b * s + saved) + b * s
+
+
+def backward_elements(size: Size, input_gradients: bool) -> float:
+    """Elements of backward: saved values and gradients in, gradients out."""
+    b, i, s, t = size.batch, size.inputs, size.state, size.steps
+    parameters = 3 * s * (s + i) + 3 * s
+    elements = t * (3 * b * s + b * s + b * s + b * (s + i)) + parameters
+    if input_gradients:
+        elements += parameters + t * b * i + 2 * b * s
+    return elements
+
+
+def model(size: Size, dtype: torch.dtype, ceilings: Ceilings, protocol: str) -> dict[str, Floor]:
+    """Floors per step for forward, backward, inference and train (their sum)."""
+    width = dtype.itemsize
+    launch = ceilings.launch_us or 0.0
+    all_gradients = protocol != "tutorial"
+
+    def floor(flops: float, elements: float, launches: int) -> Floor:
+        return Floor(
+            flops / ceilings.gemm_flops * 1e6 / size.steps,
+            elements * width / ceilings.copy_bytes_per_second * 1e6 / size.steps,
+            launches * launch / size.steps,
+        )
+
+    flops = forward_flops(size)
+    saved = size.steps * 3 * size.batch * size.state
+    forward = floor(flops, forward_elements(size), FORWARD_LAUNCHES)
+    inference = floor(flops, forward_elements(size) - saved, FORWARD_LAUNCHES)
+    backward = floor(
+        flops * (2 if all_gradients else 1),
+        backward_elements(size, all_gradients),
+        BACKWARD_LAUNCHES["split" if all_gradients else "tutorial"],
+    )
+    if protocol == "graph":
+        train = Floor(
+            forward.compute_us + backward.compute_us,
+            forward.memory_us + backward.memory_us,
+            forward.launch_us + backward.launch_us,
+        )
+        return {"forward": inference, "train": train}
+    return {"forward": forward, "backward": backward, "inference": inference}
+
+
+def working_set(size: Size, dtype: torch.dtype) -> int:
+    """Bytes of one step forward."""
+    return int(forward_elements(size) * dtype.itemsize)
+
+
+def measure_gemm(dtype: torch.dtype, device: str) -> float:
+    """Operations per second of a large square product of random matrices."""
+    n = (8192 if dtype.itemsize <= 2 else 4096) if device == "cuda" else 1024
+    a, b = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
+    out = torch.empty_like(a)
+    timer = Timer("torch.mm(a, b, out=out)", globals={"torch": torch, "a": a, "b": b, "out": out})
+    timer.timeit(2)
+    return 2.0 * n**3 / timer.blocked_autorange(min_run_time=0.3).median
+
+
+def measure_copy(bytes_moved: int, device: str) -> float:
+    """Bytes per second, read plus written, of a copy that moves about this many bytes."""
+    n = max(1024, bytes_moved // 2 // 4)
+    source = torch.randn(n, device=device)
+    target = torch.empty_like(source)
+    timer = Timer("target.copy_(source)", globals={"target": target, "source": source})
+    timer.timeit(2)
+    return 2.0 * n * 4 / timer.blocked_autorange(min_run_time=0.2).median
+
+
+def measure_launch() -> float:
+    """Microseconds from one smallest kernel to the next inside a CUDA graph."""
+    x = torch.randn(32, device="cuda")
+    launches = 200
+    for _ in range(3):
+        x.add_(1.0)
+    torch.cuda.synchronize()
+    recorded = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(recorded):
+        for _ in range(launches):
+            x.add_(1.0)
+    timer = Timer("g.replay()", globals={"g": recorded})
+    timer.timeit(3)
+    return timer.blocked_autorange(min_run_time=0.1).median * 1e6 / launches
+
+
+def measure_ceilings(dtype: torch.dtype, device: str, bytes_moved: int) -> Ceilings:
+    """Measure what the floor needs; `bytes_moved` is the working set, used on the CPU alone."""
+    with torch.no_grad():
+        if device == "cuda":
+            # Far beyond any L2, so that it is the memory that is measured.
+            return Ceilings(
+                measure_gemm(dtype, device), measure_copy(2 << 30, device), measure_launch()
+            )
+        return Ceilings(measure_gemm(dtype, device), measure_copy(bytes_moved, device))
+
+
+def fraction_of_floor(floor: Floor, median_us: float) -> float:
+    """1 is the floor itself; 0.5 takes twice as long."""
+    return floor.us / median_us if median_us > 0 else math.nan

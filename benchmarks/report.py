@@ -1,0 +1,187 @@
+"""Tables of a report: medians with spread, ratios, fraction of the floor, memory, kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.table import Table
+
+from .baselines import OURS, OURS_AGAIN
+from .floor import fraction_of_floor
+from .schema import Report, Result, Size
+from .stats import paired_ratio
+
+MARGIN = 0.05
+"""Ours may be this much slower than a baseline before the grid's verdict says so."""
+NOT_BASELINES = (OURS_AGAIN,)
+
+
+def groups(report: Report) -> Iterator[tuple[Size, str, str, list[Result]]]:
+    """Results by size, dtype and metric, in the order they were measured."""
+    found: dict[tuple[Size, str, str], list[Result]] = {}
+    for result in report.results:
+        found.setdefault((result.size, result.dtype, result.metric), []).append(result)
+    for (size, dtype, metric), results in found.items():
+        yield size, dtype, metric, results
+
+
+def of(results: list[Result], contender: str) -> Result | None:
+    """The result of one contender."""
+    return next((r for r in results if r.contender == contender), None)
+
+
+def speedup(baseline: Result, ours: Result) -> float:
+    """How many times quicker ours is: the median of the rounds' ratios where there are rounds."""
+    if baseline.rounds and len(baseline.rounds) == len(ours.rounds):
+        return paired_ratio(baseline.rounds, ours.rounds).median
+    return baseline.median / ours.median
+
+
+def slower_than(results: list[Result]) -> list[str]:
+    """The baselines that ours is slower than by more than the margin.
+
+    Raises:
+        ValueError: ours was not measured.
+    """
+    ours = of(results, OURS)
+    if ours is None:
+        raise ValueError("ours was not measured here: there is no verdict without it")
+    return [
+        r.contender
+        for r in results
+        if r is not ours
+        and r.contender not in NOT_BASELINES
+        and speedup(r, ours) < 1 / (1 + MARGIN)
+    ]
+
+
+def quantity(value: float, unit: str) -> str:
+    """`12.34` for microseconds, `1.2 MB` for bytes."""
+    if unit == "bytes":
+        for name, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+            if value >= scale:
+                return f"{value / scale:.2f} {name}"
+        return f"{value:.0f} B"
+    return f"{value:.2f}" if value < 100 else f"{value:.0f}"
+
+
+def header(report: Report) -> list[str]:
+    """What was measured where, one fact a line."""
+    m, s = report.machine, report.software
+    lines = [
+        f"{report.command} ({report.protocol}) on {report.device}, {report.threads} thread(s), "
+        f"{report.created}, commit {s.commit}",
+        f"CPU {m.cpu} ({m.cores} cores, {m.cpu_capability}, load {m.load_average} at the start)",
+        f"torch {s.torch}, Python {s.python}, door {s.door or 'none: ours did not load'}",
+    ]
+    if m.gpu:
+        lines.append(f"GPU {m.gpu} (sm {m.gpu_compute_capability}), driver {m.driver}")
+    for key, c in report.ceilings.items():
+        text = (
+            f"ceilings {key}: {c.gemm_flops / 1e12:.3g} TFLOP/s, "
+            f"copy {c.copy_bytes_per_second / 1e9:.4g} GB/s"
+        )
+        lines.append(text + (f", launch {c.launch_us:.2f} us" if c.launch_us else ""))
+    return lines
+
+
+def size_table(size: Size, dtype: str, metric: str, results: list[Result]) -> Table:
+    """One table: a row a contender."""
+    unit = results[0].unit
+    ours = of(results, OURS)
+    per = " per step" if size.steps > 1 and unit == "us" else ""
+    table = Table(title=f"{size} {dtype} {metric} ({unit}{per})", title_justify="left")
+    table.add_column("contender")
+    for name in ("median", "IQR", "x ours", "of floor", "error"):
+        table.add_column(name, justify="right")
+    is_layer = size.steps > 1 and unit == "us"
+    if is_layer:
+        table.add_column("x ours, 3/4", justify="right")
+    for key in results[0].detail:
+        table.add_column(key, justify="right")
+    for r in results:
+        ratio = speedup(r, ours) if ours else None
+        row = [
+            r.contender,
+            quantity(r.median, unit),
+            quantity(r.q3 - r.q1, unit),
+            f"{ratio:.2f}" if ratio is not None else "-",
+            f"{fraction_of_floor(r.floor, r.median):.0%}" if r.floor else "-",
+            f"{r.error:.1e}" if r.error is not None else "-",
+        ]
+        if is_layer:  # an LSTM has four gates to LLTM's three
+            scaled = ratio is not None and r.contender == "lstm"
+            row.append(f"{ratio * 0.75:.2f}" if scaled and ratio is not None else "-")
+        row += [_detail(key, value) for key, value in r.detail.items()]
+        table.add_row(*row, style="bold" if r is ours else None)
+    return table
+
+
+def _detail(key: str, value: float) -> str:
+    if key == "fraction_of_copy":
+        return f"{value:.0%}"
+    if key.endswith("bytes_per_second"):
+        return f"{value / 1e9:.4g} GB/s"
+    return f"{value:.4g}"
+
+
+def grid_table(report: Report) -> tuple[Table, int, int]:
+    """The verdict table of a grid, how many cells were measured, and how many are slower."""
+    table = Table(title=f"grid: x ours over each baseline ({report.protocol})")
+    names: list[str] = []
+    for r in report.results:
+        if r.contender not in (OURS, *NOT_BASELINES) and r.contender not in names:
+            names.append(r.contender)
+    for name in ("size", "dtype", "metric", "ours us"):
+        table.add_column(name)
+    for name in (*names, "noise"):
+        table.add_column(name, justify="right")
+    table.add_column(f"verdict (within {MARGIN:.0%})")
+    measured = bad = 0
+    for size, dtype, metric, results in groups(report):
+        ours = of(results, OURS)
+        row = [str(size), dtype, metric, quantity(ours.median, "us") if ours else "-"]
+        for name in names:
+            found = of(results, name)
+            row.append(f"{speedup(found, ours):.2f}" if found and ours else "-")
+        again = of(results, OURS_AGAIN)
+        noise = f"{abs(speedup(again, ours) - 1):.0%}" if again and ours else "-"
+        if ours:
+            slower = slower_than(results)
+            measured += 1
+            bad += bool(slower)
+            verdict = "slower than " + ", ".join(slower) if slower else "never slower"
+        else:
+            verdict = "ours not measured"
+        table.add_row(*row, noise, verdict, style="red" if "slower than" in verdict else None)
+    return table, measured, bad
+
+
+def show(report: Report, console: Console) -> None:
+    """Print a whole report."""
+    for line in header(report):
+        console.print(line, highlight=False)
+    if report.command == "grid":
+        table, measured, bad = grid_table(report)
+        console.print(table)
+        console.print(
+            f"never slower than any baseline within {MARGIN:.0%}: "
+            f"{measured - bad} of {measured} measured (size, metric) cells"
+        )
+    else:
+        for size, dtype, metric, results in groups(report):
+            console.print(size_table(size, dtype, metric, results))
+    for reason, names in _skips(report).items():
+        console.print(f"skipped {', '.join(names)}: {reason}", highlight=False)
+
+
+def _skips(report: Report) -> dict[str, list[str]]:
+    """Reasons, each once, with what they concern."""
+    reasons: dict[str, list[str]] = {}
+    for skip in report.skipped:
+        names = reasons.setdefault(skip.reason, [])
+        name = skip.contender if skip.contender != "*" else f"{skip.size} {skip.dtype}"
+        if name not in names:
+            names.append(name)
+    return reasons

@@ -1,0 +1,247 @@
+"""What a result file holds, and how it is written and read.
+
+A file is one :class:`Report`. Verdicts and ratios are not stored: they follow from the results and
+are computed where they are shown.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .stats import Summary
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Size:
+    """Batch size B, input features I, state size S, and T steps (1 for a single step)."""
+
+    batch: int
+    inputs: int
+    state: int
+    steps: int = 1
+
+    def __str__(self) -> str:
+        text = f"B{self.batch} I{self.inputs} S{self.state}"
+        return text if self.steps == 1 else f"{text} T{self.steps}"
+
+    @classmethod
+    def parse(cls, text: str) -> Size:
+        """Read ``B,I,S`` or ``B,I,S,T``.
+
+        Raises:
+            ValueError: the text is not three or four positive integers.
+        """
+        try:
+            numbers = [int(part) for part in text.split(",")]
+        except ValueError:
+            numbers = []
+        if len(numbers) not in (3, 4) or min(numbers, default=0) < 1:
+            raise ValueError(
+                f"size {text!r} is not B,I,S or B,I,S,T with positive integers: "
+                "write for example 16,32,128"
+            )
+        return cls(*numbers)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The hardware, without anything that names the host."""
+
+    cpu: str
+    cores: int
+    cpu_capability: str
+    load_average: float
+    kernel: str
+    gpu: str | None = None
+    gpu_compute_capability: str | None = None
+    gpu_multiprocessors: int | None = None
+    gpu_memory_bytes: int | None = None
+    driver: str | None = None
+
+
+@dataclass(frozen=True)
+class Software:
+    """Versions, and which binaries of ours were measured."""
+
+    python: str
+    torch: str
+    torch_cuda: str | None
+    cudnn: int | None
+    commit: str
+    lltm: str | None = None
+    door: str | None = None
+    binaries: dict[str, str] = field(default_factory=dict)
+    """File name to SHA-256 of every binary of ours in the process."""
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """What this machine reaches, measured in the same run; the floor is modelled from it."""
+
+    gemm_flops: float
+    copy_bytes_per_second: float
+    launch_us: float | None = None
+    """CUDA: time from one launch to the next of the smallest kernel, back to back."""
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The least time a step can take, term by term, in microseconds; see ``floor.py``."""
+
+    compute_us: float
+    memory_us: float
+    launch_us: float = 0.0
+
+    @property
+    def us(self) -> float:
+        """The largest term."""
+        return max(self.compute_us, self.memory_us, self.launch_us)
+
+
+@dataclass(frozen=True)
+class Result:
+    """One contender, one size, one metric."""
+
+    size: Size
+    dtype: str
+    contender: str
+    metric: str
+    unit: str
+    median: float
+    q1: float
+    q3: float
+    minimum: float
+    count: int
+    rounds: list[float] = field(default_factory=list)
+    """The median of each interleaved round, in order: what paired ratios are made of."""
+    error: float | None = None
+    """Largest relative error of the outputs and gradients against float64."""
+    floor: Floor | None = None
+    detail: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        size: Size,
+        dtype: str,
+        contender: str,
+        metric: str,
+        unit: str,
+        summary: Summary,
+        **more: Any,
+    ) -> Result:
+        """A result from the summary of its samples; `more` are the remaining fields."""
+        s = summary
+        return cls(
+            size, dtype, contender, metric, unit, s.median, s.q1, s.q3, s.minimum, s.count, **more
+        )
+
+
+@dataclass(frozen=True)
+class Skip:
+    """Something that was not measured, and why."""
+
+    contender: str
+    reason: str
+    size: Size | None = None
+    dtype: str | None = None
+
+
+@dataclass
+class Report:
+    """One run of one command."""
+
+    command: str
+    command_line: str
+    created: str
+    device: str
+    protocol: str
+    threads: int
+    machine: Machine
+    software: Software
+    settings: dict[str, str] = field(default_factory=dict)
+    ceilings: dict[str, Ceilings] = field(default_factory=dict)
+    """By dtype."""
+    results: list[Result] = field(default_factory=list)
+    skipped: list[Skip] = field(default_factory=list)
+    schema: int = SCHEMA_VERSION
+
+
+def to_json(report: Report) -> str:
+    """Render a report."""
+    return json.dumps(dataclasses.asdict(report), indent=1) + "\n"
+
+
+def from_json(text: str) -> Report:
+    """Read a report back; the inverse of :func:`to_json`.
+
+    Raises:
+        ValueError: another schema, a missing or an unknown field, or a value of another type.
+    """
+    data = json.loads(text)
+    found = data.get("schema") if isinstance(data, dict) else None
+    if found != SCHEMA_VERSION:
+        raise ValueError(
+            f"this is a result file of schema {found!r}; this reader needs {SCHEMA_VERSION}: "
+            "measure again with the present commit, or read the file with the commit it names"
+        )
+    return _build(Report, data, "report")
+
+
+def write(report: Report, path: Path) -> None:
+    """Write a report whole or not at all: a run that is killed leaves the last whole one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(to_json(report), encoding="utf-8")
+    partial.replace(path)
+
+
+def read(path: Path) -> Report:
+    """Read a result file; errors name it."""
+    try:
+        return from_json(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _build(kind: Any, value: Any, where: str) -> Any:
+    """Turn parsed JSON into `kind`, a dataclass, a container of such, or a plain type."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        if value is None:
+            return None
+        (inner,) = (a for a in arguments if a is not type(None))
+        return _build(inner, value, where)
+    if origin is list:
+        _expect(value, list, where)
+        return [_build(arguments[0], v, f"{where}[{i}]") for i, v in enumerate(value)]
+    if origin is dict:
+        _expect(value, dict, where)
+        return {k: _build(arguments[1], v, f"{where}.{k}") for k, v in value.items()}
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        _expect(value, dict, where)
+        hints = typing.get_type_hints(kind)
+        unknown = sorted(set(value) - set(hints))
+        if unknown:
+            raise ValueError(f"{where} has unknown fields {unknown}; known are {sorted(hints)}")
+        try:
+            return kind(**{k: _build(hints[k], v, f"{where}.{k}") for k, v in value.items()})
+        except TypeError as error:  # a field without a default is missing
+            raise ValueError(f"{where}: {error}") from error
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    _expect(value, kind, where)
+    return value
+
+
+def _expect(value: Any, kind: type, where: str) -> None:
+    if not isinstance(value, kind):
+        raise ValueError(f"{where} is a {type(value).__name__}; it needs to be a {kind.__name__}")

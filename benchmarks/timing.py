@@ -1,0 +1,257 @@
+"""Interleaved measuring, and the protocols: what exactly lies between two readings of the clock.
+
+A protocol turns a contender into a *run*: a function that does n iterations and returns the time of
+each, in microseconds, by metric. :func:`interleave` calls the runs of all contenders in turn, round
+after round, each round in another order.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from time import perf_counter, perf_counter_ns
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .problem import Cell, Inputs, compare, expected_outputs, tolerance
+from .schema import Size
+from .stats import summarise
+
+Samples = dict[str, list[float]]
+Run = Callable[[int], Samples]
+Rounds = dict[str, list[list[float]]]
+"""By metric, the samples of each round."""
+
+GRAPH_STEPS = 20
+SETTLE = 2
+"""Iterations at the start of a block that are not counted: another contender has just left its
+data in the caches."""
+
+
+class NotMeasurable(RuntimeError):
+    """This contender cannot be measured by this protocol; the message says why."""
+
+
+def synchronise(device: str) -> None:
+    """Wait for the device; nothing to wait for on the CPU."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+# -- protocols -------------------------------------------------------------------------------------
+
+
+def tutorial(cell: Cell, inputs: Inputs) -> Run:
+    """The tutorial's own: around forward, then around backward of `new_h.sum() + new_c.sum()`.
+
+    On CUDA each span ends with a synchronisation, as there. The inputs want no gradient; the
+    parameters do, and start each iteration without one.
+    """
+    device = inputs.x.device.type
+    x, state = inputs.detached(requires_grad=False)
+    module, call, new_step = cell.module, cell.call, cell.new_step
+    cuda = device == "cuda"
+
+    def run(n: int) -> Samples:
+        forward, backward = [], []
+        for _ in range(n):
+            module.zero_grad(set_to_none=True)
+            new_step()
+            start = perf_counter_ns()
+            outputs = call(x, state)
+            if cuda:
+                torch.cuda.synchronize()
+            middle = perf_counter_ns()
+            (outputs[0].sum() + outputs[1].sum()).backward()
+            if cuda:
+                torch.cuda.synchronize()
+            end = perf_counter_ns()
+            del outputs
+            forward.append((middle - start) / 1e3)
+            backward.append((end - middle) / 1e3)
+        return {"forward": forward, "backward": backward}
+
+    return run
+
+
+def split(cell: Cell, inputs: Inputs) -> Run:
+    """Forward alone, backward alone (all gradients, random cotangents), forward without autograd.
+
+    On CUDA the spans lie between two events, so the wait for the device is not in them. Times of a
+    sequence are divided by its steps.
+    """
+    device = inputs.x.device.type
+    steps = inputs.x.shape[0] if inputs.x.dim() == 3 else 1
+    x, state = inputs.detached(requires_grad=True)
+    plain_x, plain_state = inputs.detached(requires_grad=False)
+    leaves = [x, *state, *cell.module.parameters()]
+    cotangents = (inputs.grad_output, *inputs.grad_state)
+
+    def span(action: Callable[[], Any]) -> tuple[float, Any]:
+        if device != "cuda":
+            start = perf_counter_ns()
+            value = action()
+            return (perf_counter_ns() - start) / 1e3 / steps, value
+        before = torch.cuda.Event(enable_timing=True)
+        after = torch.cuda.Event(enable_timing=True)
+        torch.cuda.synchronize()
+        before.record()
+        value = action()
+        after.record()
+        torch.cuda.synchronize()
+        return before.elapsed_time(after) * 1e3 / steps, value
+
+    def run(n: int) -> Samples:
+        samples: Samples = {"forward": [], "backward": [], "inference": []}
+        for _ in range(n):
+            cell.new_step()
+            time, outputs = span(partial(cell.call, x, state))
+            samples["forward"].append(time)
+            backward = partial(torch.autograd.grad, outputs, leaves, cotangents)
+            time, gradients = span(backward)
+            samples["backward"].append(time)
+            del outputs, gradients, backward
+        with torch.no_grad():
+            for _ in range(n):
+                cell.new_step()
+                time, outputs = span(partial(cell.call, plain_x, plain_state))
+                samples["inference"].append(time)
+                del outputs
+        return samples
+
+    return run
+
+
+def graph(cell: Cell, inputs: Inputs) -> Run:
+    """Per-step time inside a CUDA graph of 20 steps: forward alone, and forward with backward.
+
+    Raises:
+        NotMeasurable: on the CPU, or a contender that cannot be captured.
+        WrongResult: the graph's outputs are not those of float64.
+    """
+    if inputs.x.device.type != "cuda":
+        raise NotMeasurable("CUDA graphs need a GPU: use --device cuda")
+    if not cell.capturable:
+        raise NotMeasurable(
+            "cannot be captured: it launches on the legacy default stream, or brings its own graphs"
+        )
+    plain_x, plain_state = inputs.detached(requires_grad=False)
+    x, state = inputs.detached(requires_grad=True)
+    leaves = [x, *state, *cell.module.parameters()]
+    cotangents = (inputs.grad_output, *inputs.grad_state)
+
+    def forward() -> tuple[Tensor, ...]:
+        with torch.no_grad():
+            return tuple(cell.call(plain_x, plain_state))
+
+    def train() -> tuple[Tensor, ...]:
+        outputs = cell.call(x, state)
+        torch.autograd.grad(outputs, leaves, cotangents)
+        return tuple(o.detach() for o in outputs)
+
+    captured = {"forward": _capture(forward), "train": _capture(train)}
+    size = Size(inputs.x.shape[0], inputs.x.shape[1], inputs.state[0].shape[1])
+    expected = {f"output{i}": o for i, o in enumerate(expected_outputs(cell, inputs))}
+    for replay, outputs in captured.values():
+        for output in outputs:
+            output.fill_(float("nan"))
+        replay.replay()
+        torch.cuda.synchronize()
+        compare(
+            {f"output{i}": o for i, o in enumerate(outputs)},
+            expected,
+            tolerance(cell, size, inputs.x.dtype, "cuda"),
+        )
+
+    def run(n: int) -> Samples:
+        samples: Samples = {metric: [] for metric in captured}
+        for metric, (replay, _) in captured.items():
+            for _ in range(n):
+                before = torch.cuda.Event(enable_timing=True)
+                after = torch.cuda.Event(enable_timing=True)
+                before.record()
+                replay.replay()
+                after.record()
+                torch.cuda.synchronize()
+                samples[metric].append(before.elapsed_time(after) * 1e3 / GRAPH_STEPS)
+        return samples
+
+    return run
+
+
+def _capture(
+    step: Callable[[], tuple[Tensor, ...]],
+) -> tuple[torch.cuda.CUDAGraph, tuple[Tensor, ...]]:
+    """Record `GRAPH_STEPS` steps; the outputs of the last one stay readable."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    recorded = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(recorded):
+        for _ in range(GRAPH_STEPS):
+            outputs = step()
+    return recorded, outputs
+
+
+PROTOCOLS: dict[str, Callable[[Cell, Inputs], Run]] = {
+    "tutorial": tutorial,
+    "split": split,
+    "graph": graph,
+}
+
+
+# -- interleaving ----------------------------------------------------------------------------------
+
+
+@contextmanager
+def quiet_collector() -> Iterator[None]:
+    """No garbage collection in the middle of a span."""
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def calibrate(run: Run, seconds: float, rounds: int) -> int:
+    """How many iterations of `run` fit into a round of `seconds / rounds`, at least one."""
+    run(SETTLE + 1)  # warm: allocator, autograd, libraries' own choices
+    start = perf_counter()
+    run(1)
+    once = perf_counter() - start
+    return max(1, min(2000, int(seconds / rounds / max(once, 1e-7)) - SETTLE))
+
+
+def interleave(
+    runs: Mapping[str, Run], *, seconds: float, rounds: int, seed: int = 0
+) -> dict[str, Rounds]:
+    """Measure all runs in turn, `rounds` times over, about `seconds` for each in all."""
+    rng = random.Random(seed)
+    counts = {name: calibrate(run, seconds, rounds) for name, run in runs.items()}
+    measured: dict[str, Rounds] = {name: {} for name in runs}
+    with quiet_collector():
+        for _ in range(rounds):
+            order = list(runs)
+            rng.shuffle(order)
+            for name in order:
+                settle = SETTLE if counts[name] > 1 else 0
+                for metric, samples in runs[name](settle + counts[name]).items():
+                    measured[name].setdefault(metric, []).append(samples[settle:])
+            gc.collect()
+    return measured
+
+
+def round_medians(rounds: list[list[float]]) -> list[float]:
+    """One number a round."""
+    return [summarise(samples).median for samples in rounds]
