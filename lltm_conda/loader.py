@@ -11,9 +11,8 @@ import ctypes
 import os
 import sys
 import threading
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._version import __version__
 from .compat import faults, fixes, host_probe, torch_probe
@@ -73,8 +72,7 @@ class LLTMCudaError(RuntimeError):
         self.finding = finding
 
 
-@dataclass(frozen=True)
-class LoadedBinaries:
+class LoadedBinaries(NamedTuple):
     """What was loaded into this process.
 
     Attributes:
@@ -153,7 +151,7 @@ def choose(paths: list[Path], runtime: Runtime, forced: str | None = None) -> Se
             # Only kernels newer than torch's CUDA depend on the driver this early.
             from .compat.driver_probe import probe_driver
 
-            facts = replace(facts, gpu_probed=True, driver=probe_driver())
+            facts = facts._replace(gpu_probed=True, driver=probe_driver())
             verdict = judge_file(verdict.binary, facts, light=True)
         return verdict
 
@@ -227,8 +225,7 @@ def import_runtime() -> Runtime:
                 faults.TORCH_NOT_LOADED,
             )
         ) from error
-    return replace(
-        facts,
+    return facts._replace(
         torch=install,
         libstdcxx=host_probe.libstdcxx(),
         registered_by=registered_by(torch),
@@ -281,8 +278,8 @@ def _cached(runtime: Runtime) -> tuple[Path, ...]:
 
 
 def source_root() -> Path | None:
-    """The folder that holds `csrc/`: beside the package in a source tree, or inside it."""
-    for folder in (Path(__file__).parents[1], Path(__file__).parent):
+    """The folder that holds `csrc/`: an installed package itself, or what lies round a checkout."""
+    for folder in (Path(__file__).parent, Path(__file__).parents[1]):
         if (folder / "csrc" / "kernels").is_dir():
             return folder
     return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 from . import fatbin
@@ -78,9 +77,9 @@ def read_binary(path: str | Path, *, light: bool = False) -> BinaryRecord:
         with Elf(path) as elf:
             return _read(elf, blank, light)
     except ElfError as error:
-        return replace(blank, size=_size(path), problems=(str(error),))
+        return blank._replace(size=_size(path), problems=(str(error),))
     except OSError as error:
-        return replace(blank, problems=(error.strerror or str(error),))
+        return blank._replace(problems=(error.strerror or str(error),))
 
 
 def _size(path: Path) -> int:
@@ -141,8 +140,7 @@ def _read(elf: Elf, blank: BinaryRecord, light: bool) -> BinaryRecord:
     flavours = {symbol_flavour(name) for name in torch_symbols} - {None}
     if len(flavours) > 1:
         problems.append("torch symbols of both C++ ABI flavours")
-    return replace(
-        blank,
+    return blank._replace(
         kind=kind,
         name=label,
         record=record,

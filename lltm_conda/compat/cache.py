@@ -5,16 +5,14 @@ folder or file that is a symlink, belongs to somebody else or is writable for ot
 An entry is keyed by the torch build, the version of the package and a hash of its sources.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
 import re
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from .records import TorchInstall
 
@@ -25,8 +23,7 @@ class CacheError(RuntimeError):
     """The cache cannot be trusted or made; the text says which path, why, and what to do."""
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One build: its folder, its key and what `build.json` says."""
 
     path: Path

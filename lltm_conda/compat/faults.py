@@ -2,10 +2,8 @@
 numbers and the troubleshooting page.
 """
 
-from __future__ import annotations
-
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 (
     TORCH_VERSION,
@@ -26,8 +24,7 @@ from dataclasses import dataclass
 ) = range(1, 16)
 
 
-@dataclass(frozen=True)
-class Fault:
+class Fault(NamedTuple):
     """One class: its number and name, how it looks, why it happens, how it is mended, how proven.
 
     `proof` is "injected" (made to happen for real by a test that runs anywhere), "GPU machine"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from . import library_probe, torch_probe
@@ -35,12 +34,12 @@ def judge_file(
         try:
             missing = torch_probe.missing_symbols(binary, runtime.torch)
         except (ElfError, OSError) as error:
-            broken = replace(runtime.torch, problems=(f"its libraries cannot be read ({error})",))
-            return judge(binary, replace(runtime, torch=broken))
-        runtime = replace(runtime, missing={**runtime.missing, key: missing})
+            broken = runtime.torch._replace(problems=(f"its libraries cannot be read ({error})",))
+            return judge(binary, runtime._replace(torch=broken))
+        runtime = runtime._replace(missing={**runtime.missing, key: missing})
     if key not in runtime.libraries and (not light or _open(verdict, "libraries")):
         libraries = library_probe.missing_libraries(binary, runtime.torch)
-        runtime = replace(runtime, libraries={**runtime.libraries, key: libraries})
+        runtime = runtime._replace(libraries={**runtime.libraries, key: libraries})
     return judge(binary, runtime)
 
 

@@ -4,11 +4,10 @@ The order of preference is a pure function of names and torch, so files that can
 read at import; with `exhaustive` everything is judged and the trace answers "why not this one?".
 """
 
-from __future__ import annotations
-
+# No postponed annotations: a NamedTuple would compile each of them, which costs the import.
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from .records import (
     REJECTED,
@@ -26,8 +25,7 @@ from .records import (
 Judge = Callable[[Path, Runtime], Verdict]
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(NamedTuple):
     """What was chosen, and every verdict that led there.
 
     Attributes:
@@ -153,7 +151,7 @@ def select(
         runtime,
     )
     if glue is not None and glue.binary.record is not None:
-        runtime = replace(runtime, kernel_abi=glue.binary.record.kernel_abi)
+        runtime = runtime._replace(kernel_abi=glue.binary.record.kernel_abi)
     of_cpu = [path for path, name in kernels if name.cuda_major is None]
     of_cuda = [path for path, name in kernels if name.cuda_major is not None]
     allowed = [

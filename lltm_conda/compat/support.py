@@ -4,17 +4,14 @@
 released has none, and the facts below stand in.
 """
 
-from __future__ import annotations
-
 import json
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from .records import NameFormatError, VariantName
 
 
-@dataclass(frozen=True)
-class Support:
+class Support(NamedTuple):
     """What the project builds.
 
     Attributes:

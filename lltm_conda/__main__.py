@@ -1,0 +1,241 @@
+"""`python -m lltm_conda`: what is installed here, what fits, what was chosen, and does it compute?
+
+Judges without loading anything; the live run happens in a process of its own, so that this report
+survives whatever happens there. Works where `import lltm_conda` fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from . import loader
+from ._version import __version__
+from .compat import VariantName, judge_file, probe_runtime, render, select
+from .compat.records import NameFormatError, Runtime, Verdict, as_plain
+from .compat.select import Selection
+
+JSON_SCHEMA = 1
+_SMOKE_SECONDS = 600
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; returns the exit code: 0 when the op works here, else 1 (2: bad usage)."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["build"]:
+        from .local_build import main as build
+
+        return build(arguments[1:])
+    options = _parser().parse_args(arguments)
+    runtime = probe_runtime(options.torch, package_version=__version__)
+    if options.binary is not None:
+        return _binary(options, runtime)
+    if options.explain is not None:
+        return _explain(options, runtime)
+    return _report(options, runtime)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m lltm_conda",
+        description="Say whether lltm works in this environment, and if not, why and what to do.",
+        epilog="python -m lltm_conda build: compile the variant that fits this torch "
+        "(see python -m lltm_conda build --help).",
+    )
+    parser.add_argument("--json", action="store_true", help="the same as JSON (docs/compat.md)")
+    parser.add_argument(
+        "--torch", metavar="PATH", help="judge against another torch or environment"
+    )
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--binary", metavar="FILE", help="judge any shared object, of any package")
+    group.add_argument("--explain", metavar="VARIANT", help="every dimension of one variant")
+    parser.add_argument("--version", action="version", version=f"lltm {__version__}")
+    return parser
+
+
+def _select(runtime: Runtime, forced: str | None) -> tuple[Selection, list[Path], str | None]:
+    paths, distrusted = loader.binaries(runtime)
+    return select(paths, runtime, judge_file, forced=forced, exhaustive=True), paths, distrusted
+
+
+def _report(options: argparse.Namespace, runtime: Runtime) -> int:
+    forced = os.environ.get("LLTM_CONDA_VARIANT") or None
+    try:
+        selection, paths, distrusted = _select(runtime, forced)
+    except NameFormatError as error:
+        print(f"LLTM_CONDA_VARIANT: {error}", file=sys.stderr)
+        return 2
+    cause = None
+    if not selection.complete:
+        cause = loader.explain(selection, runtime, paths, distrusted)
+    smoke: dict[str, Any] | None = None
+    if cause is None and options.torch is None:
+        smoke = _smoke()
+    works = cause is None and (smoke is None or _smoke_ok(smoke))
+    copies = loader.installed_copies()
+    if options.json:
+        print(
+            json.dumps(
+                {
+                    "schema": JSON_SCHEMA,
+                    "package": {"name": "lltm", "version": __version__},
+                    "runtime": plain(runtime),
+                    "binaries": [_plain_verdict(verdict) for verdict in selection.considered],
+                    "chosen": selection.variant,
+                    "cause": plain(cause),
+                    "other_copies": [render.shorten(str(path)) for path in copies],
+                    "build_cache": distrusted,
+                    "smoke": smoke,
+                    "works": works,
+                },
+                indent=2,
+            )
+        )
+        return 0 if works else 1
+    print(f"lltm {__version__}\n")
+    print(render.runtime_table(runtime))
+    if selection.considered:
+        print("\n" + render.selection_table(selection))
+    for path in copies:
+        print(f"\nanother copy of lltm is on the path: {render.shorten(str(path))}")
+    if distrusted:
+        print(f"\n{render.shorten(distrusted)}")
+    print(f"\nchosen: {selection.variant or 'nothing fits'}" + (" (forced)" if forced else ""))
+    if cause is not None:
+        print("\n" + render.cause_text(cause))
+    if smoke is not None:
+        print("\n" + _smoke_text(smoke))
+    print(f"\n{'lltm works here' if works else 'lltm does not work here'}")
+    return 0 if works else 1
+
+
+def _smoke() -> dict[str, Any]:
+    """Run `lltm_conda.smoke` in a process of its own."""
+    environment = dict(os.environ, LLTM_CONDA_LOAD="0")
+    parent = str(Path(__file__).resolve().parents[1])
+    # This very package, whatever else the path holds.
+    environment["PYTHONPATH"] = os.pathsep.join(
+        filter(None, (parent, os.environ.get("PYTHONPATH", "")))
+    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", "from lltm_conda import smoke; import json, sys;"
+             "result = smoke.run(); sys.stdout.write('\\n' + json.dumps(result))"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_SMOKE_SECONDS,
+            env=environment,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return _crash(f"the live run did not end within {_SMOKE_SECONDS} s")
+    try:
+        if done.returncode == 0:
+            result: dict[str, Any] = json.loads(done.stdout.rpartition("\n")[2])
+            return result
+    except ValueError:
+        pass
+    tail = " | ".join(done.stderr.strip().splitlines()[-3:])
+    how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
+    return _crash(f"the live run ended with {how}: {tail}")
+
+
+def _crash(text: str) -> dict[str, Any]:
+    return {"variant": None, "error": text, "devices": []}
+
+
+def _smoke_ok(smoke: dict[str, Any]) -> bool:
+    return smoke["error"] is None and all(device["ok"] for device in smoke["devices"])
+
+
+def _smoke_text(smoke: dict[str, Any]) -> str:
+    if smoke["error"] is not None:
+        return render.shorten(f"live run failed: {smoke['error']}")
+    rows = []
+    for device in smoke["devices"]:
+        measured = ", ".join(f"{name} {diff:.1e}" for name, diff in device["differences"].items())
+        text = f"relative difference from the reference: {measured}" if device["ok"] else ""
+        rows.append((device["device"], "ok" if device["ok"] else "NO", text or device["error"]))
+    return render.table(("live run", "", "forward and backward"), rows)
+
+
+def _binary(options: argparse.Namespace, runtime: Runtime) -> int:
+    path = Path(options.binary)
+    # Somebody else's file has no version of ours to agree with.
+    verdict = judge_file(path, runtime._replace(package_version=""))
+    _print_verdicts(options, [verdict])
+    return 0 if verdict.accepted else 1
+
+
+def _explain(options: argparse.Namespace, runtime: Runtime) -> int:
+    try:
+        wanted = VariantName.parse(options.explain)
+        selection, paths, _ = _select(runtime, options.explain)
+    except NameFormatError as error:
+        print(error, file=sys.stderr)
+        return 2
+    names = {str(wanted.glue): "glue", "cpu": "kernels", str(wanted.kernels): "kernels"}
+    verdicts = [
+        verdict
+        for verdict in selection.considered
+        if names.get(verdict.binary.path.stem.partition("-")[2])
+        == verdict.binary.path.stem.partition("-")[0]
+    ]
+    there = {verdict.binary.path.name for verdict in verdicts}
+    absent = [
+        f"{kind}-{name}.so" for name, kind in names.items() if f"{kind}-{name}.so" not in there
+    ]
+    _print_verdicts(options, verdicts)
+    if absent and not options.json:
+        have = ", ".join(path.name for path in paths) or "nothing"
+        print(f"\nnot installed: {', '.join(absent)} (installed: {have})")
+    return 0 if not absent and all(verdict.accepted for verdict in verdicts) else 1
+
+
+def _print_verdicts(options: argparse.Namespace, verdicts: list[Verdict]) -> None:
+    if options.json:
+        print(
+            json.dumps(
+                {
+                    "schema": JSON_SCHEMA,
+                    "binaries": [_plain_verdict(verdict) for verdict in verdicts],
+                },
+                indent=2,
+            )
+        )
+        return
+    print("\n\n".join(render.verdict_text(verdict) for verdict in verdicts))
+
+
+def plain(value: Any) -> Any:
+    """A record as JSON-ready data, with private folders shortened."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    if isinstance(value, str):
+        return render.shorten(value)
+    return value if value is None or isinstance(value, (int, float)) else plain(as_plain(value))
+
+
+def _plain_verdict(verdict: Verdict) -> dict[str, Any]:
+    binary = verdict.binary
+    return {
+        "path": render.shorten(str(binary.path)),
+        "kind": binary.kind,
+        "name": binary.name,
+        "accepted": verdict.accepted,
+        "record": json.loads(binary.record.text) if binary.record else None,
+        "layout": plain(dict(binary.layout)) if binary.layout else None,
+        "cuda_archs": list(binary.cuda_archs),
+        "findings": [plain(finding) for finding in verdict.findings],
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
