@@ -56,8 +56,8 @@ layouts = pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
 def test_layout_of_one_input_changes_nothing(device, entry, layout, name) -> None:
     inputs = make_inputs(device=device)
     same = inputs._replace(**{name: layout(getattr(inputs, name))})
-    for got, want in zip(entry(*same), entry(*inputs), strict=True):
-        assert torch.equal(got, want)
+    # Not to the bit: a GEMM may take another path where memory is not aligned.
+    assert_agree(entry(*same), entry(*inputs), 1e-14, RESULTS[:2])
 
 
 @entries

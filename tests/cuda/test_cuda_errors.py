@@ -1,0 +1,133 @@
+"""CUDA's own errors reach the caller with a text, and tensors on mixed devices are refused."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+from op_cases import NAMES, like, make_inputs, saved_for_backward
+
+import lltm_conda
+from lltm_conda import loader
+
+pytestmark = pytest.mark.cuda
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("most", "one"), [("cuda", "cpu"), ("cpu", "cuda")])
+def test_mixed_devices_are_refused_by_name(name, most, one) -> None:
+    inputs = make_inputs(device=most)
+    bad = inputs._replace(**{name: getattr(inputs, name).to(one)})
+    for function in (torch.ops.lltm.forward, lltm_conda.lltm, lltm_conda.LLTMFunction.apply):
+        with pytest.raises(RuntimeError) as caught:
+            function(*bad)
+        message = str(caught.value)
+        # Where the kernel for CUDA was chosen, every argument on the CPU is at fault.
+        blamed = [n for n in NAMES if getattr(bad, n).device.type == "cpu"]
+        assert re.search(rf"\b({'|'.join([name, *blamed])})\b", message), message
+        assert "cpu" in message.lower() and "cuda" in message.lower(), message
+
+
+def test_mixed_devices_are_refused_by_the_backward_op(gpu) -> None:
+    inputs = make_inputs(device=gpu)
+    results = torch.ops.lltm.forward(*inputs)
+    grad_h = like(results)[0].cpu()
+    with pytest.raises(RuntimeError, match=r"grad_h.*(CUDA|cuda)"):
+        torch.ops.lltm.backward(grad_h, None, None, *saved_for_backward(inputs, results), 31)
+
+
+class Execution(ctypes.Structure):
+    """lltm_execution of csrc/kernels/lltm_kernels.h."""
+
+    _fields_ = (
+        ("device_index", ctypes.c_int32),
+        ("stream", ctypes.c_void_p),
+        ("parallel_for", ctypes.c_void_p),
+    )
+
+
+class ForwardArguments(ctypes.Structure):
+    """lltm_cell_forward_arguments."""
+
+    _fields_ = (
+        ("batch_size", ctypes.c_int64),
+        ("state_size", ctypes.c_int64),
+        ("gates", ctypes.c_void_p),
+        ("old_cell", ctypes.c_void_p),
+        ("new_h", ctypes.c_void_p),
+        ("new_cell", ctypes.c_void_p),
+    )
+
+
+class KernelTable(ctypes.Structure):
+    """The head of lltm_kernel_functions."""
+
+    _fields_ = (
+        ("abi", ctypes.c_uint32),
+        ("byte_size", ctypes.c_uint32),
+        ("device", ctypes.c_char_p),
+        (
+            "cell_forward",
+            ctypes.CFUNCTYPE(
+                ctypes.c_char_p,
+                ctypes.c_int,
+                ctypes.POINTER(ForwardArguments),
+                ctypes.POINTER(Execution),
+            ),
+        ),
+    )
+
+
+def cuda_kernel_table() -> KernelTable:
+    record = loader.load().cuda
+    library = ctypes.CDLL(str(loader.LIB_DIR / f"kernels-{record.name}.so"))
+    library.lltm_kernel_table.restype = ctypes.c_void_p
+    return KernelTable.from_address(library.lltm_kernel_table())
+
+
+def test_a_launch_that_fails_says_which_kernel_and_why(gpu) -> None:
+    inputs = make_inputs(4, 3, 5, device=gpu, dtype=torch.float32)
+    new_h, new_cell, gates = torch.ops.lltm.forward(*inputs)
+    arguments = ForwardArguments(
+        4, 5, gates.data_ptr(), inputs.old_cell.data_ptr(), new_h.data_ptr(), new_cell.data_ptr()
+    )
+    nowhere = Execution(device_index=torch.cuda.device_count() + 7)
+    float32 = 0
+    error = cuda_kernel_table().cell_forward(
+        float32, ctypes.byref(arguments), ctypes.byref(nowhere)
+    )
+    assert error is not None, "a launch on a device that does not exist was reported as a success"
+    assert b"cell_forward" in error and b"invalid device ordinal" in error
+    torch.cuda.synchronize()
+    again = torch.ops.lltm.forward(*inputs)
+    assert torch.equal(again[0], new_h), "the error was left behind for the next caller"
+
+
+POISONED = """
+import torch, lltm_conda
+arguments = [torch.ones(*s, device="cuda") for s in ((3, 4), (15, 9), (15,), (3, 5), (3, 5))]
+for _ in range(3):
+    lltm_conda.lltm(*arguments)
+try:
+    torch.zeros(3, device="cuda")[torch.full((3,), 99, device="cuda")]
+    torch.cuda.synchronize()
+except RuntimeError:
+    pass
+try:
+    lltm_conda.lltm(*arguments)
+    torch.cuda.synchronize()
+except RuntimeError as error:
+    print("raised:", str(error).splitlines()[0])
+"""
+
+
+def test_a_broken_cuda_context_raises() -> None:
+    """In a process of its own: nothing can be computed there afterwards."""
+    run = subprocess.run(
+        [sys.executable, "-c", POISONED], capture_output=True, text=True, timeout=120
+    )
+    assert re.search(r"raised: .*(CUDA|cuda|CUBLAS)", run.stdout), run.stdout + run.stderr

@@ -1,0 +1,46 @@
+"""Small shapes for compute-sanitizer, either side of blocks and strips:
+
+PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool memcheck --error-exitcode 1 \\
+    python -m pytest -m cuda tests/cuda/test_cuda_sanitizer_subset.py
+
+(likewise racecheck, initcheck, synccheck). Without the caching allocator every tensor is an
+allocation of its own, so that an access past its end is seen.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from op_cases import (
+    SMALLEST_SCALE,
+    TOLERANCE,
+    assert_agree,
+    every_dtype,
+    in_float64,
+    like,
+    make_inputs,
+    saved_for_backward,
+)
+
+import lltm_conda
+
+pytestmark = pytest.mark.cuda
+
+SHAPES = [(0, 3, 5), (1, 1, 1), (3, 2, 7), (17, 3, 33), (9, 5, 255), (5, 2, 257), (300, 1, 3)]
+
+
+@every_dtype
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_sanitizer_forward_and_backward(gpu, dtype, shape) -> None:
+    inputs = make_inputs(*shape, dtype=dtype, device=gpu)
+    results = torch.ops.lltm.forward(*inputs)
+    want = lltm_conda.reference(*in_float64(inputs))
+    names = ("new_h", "new_cell")
+    assert_agree(results[:2], want, TOLERANCE[dtype], names, SMALLEST_SCALE)
+    incoming = like(results)
+    saved = saved_for_backward(inputs, results)
+    for given in (incoming, (incoming[0], None, None), (None, incoming[1], None)):
+        for gradient in torch.ops.lltm.backward(*given, *saved, 31):
+            assert gradient.isfinite().all()
+    torch.ops.lltm.backward(*incoming, *saved, 6)
+    torch.cuda.synchronize()
