@@ -17,7 +17,7 @@ from typing import Any
 from . import loader
 from ._version import __version__
 from .compat import VariantName, judge_file, probe_runtime, render, select
-from .compat.records import NameFormatError, Runtime, Verdict, as_plain
+from .compat.records import Finding, NameFormatError, Runtime, Verdict, as_plain
 from .compat.select import Selection
 
 JSON_SCHEMA = 1
@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _select(runtime: Runtime, forced: str | None) -> tuple[Selection, list[Path], str | None]:
+def _select(runtime: Runtime, forced: str | None) -> tuple[Selection, list[Path], Finding | None]:
     paths, distrusted = loader.binaries(runtime)
     return select(paths, runtime, judge_file, forced=forced, exhaustive=True), paths, distrusted
 
@@ -89,7 +89,7 @@ def _report(options: argparse.Namespace, runtime: Runtime) -> int:
                     "chosen": selection.variant,
                     "cause": plain(cause),
                     "other_copies": [render.shorten(str(path)) for path in copies],
-                    "build_cache": distrusted,
+                    "build_cache": plain(distrusted),
                     "smoke": smoke,
                     "works": works,
                 },
@@ -104,7 +104,7 @@ def _report(options: argparse.Namespace, runtime: Runtime) -> int:
     for path in copies:
         print(f"\nanother copy of lltm is on the path: {render.shorten(str(path))}")
     if distrusted:
-        print(f"\n{render.shorten(distrusted)}")
+        print(f"\n{render.cause_text(distrusted)}")
     print(f"\nchosen: {selection.variant or 'nothing fits'}" + (" (forced)" if forced else ""))
     if cause is not None:
         print("\n" + render.cause_text(cause))

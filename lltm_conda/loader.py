@@ -243,11 +243,11 @@ def registered_by(torch: Any) -> str | None:
     return "another library of this process" if path is None else str(path)
 
 
-def binaries(runtime: Runtime) -> tuple[list[Path], str | None]:
+def binaries(runtime: Runtime) -> tuple[list[Path], Finding | None]:
     """The package's shared objects, then those of the user's build cache.
 
     Returns:
-        The paths, and why the cache was not trusted (None where it was, or where there is none).
+        The paths, and why the cache was not trusted (None where it was, or where none is).
     """
     paths: list[Path] = []
     with contextlib.suppress(OSError):
@@ -260,7 +260,14 @@ def binaries(runtime: Runtime) -> tuple[list[Path], str | None]:
             if (cache.root() / cache.torch_key(runtime.torch)).is_dir():
                 paths += _cached(runtime)
         except cache.CacheError as error:
-            distrusted = str(error)
+            distrusted = Finding(
+                "build cache",
+                REJECTED,
+                f"{error.path} {error.reason}",
+                "folders and files that only you can write: they are code that is executed",
+                f"the build cache is refused: {error.path} {error.reason}",
+                error.fix,
+            )
         except (OSError, RuntimeError):
             pass  # no home folder, or no permission to look into it
     return paths, distrusted
@@ -297,14 +304,15 @@ def source_hash() -> str | None:
 
 
 def explain(
-    selection: Selection, runtime: Runtime, paths: list[Path], distrusted: str | None = None
+    selection: Selection,
+    runtime: Runtime,
+    paths: list[Path],
+    distrusted: Finding | None = None,
 ) -> Finding:
     """The one cause of a selection that is not complete."""
     here = f"Python {sys.version_info[0]}.{sys.version_info[1]}"
     if distrusted is not None and selection.cause is None:
-        return Finding(
-            "build cache", REJECTED, "refused", "the user's own files", distrusted, fixes.BUILD
-        )
+        return distrusted
     if runtime.platform != "linux-x86_64":
         return Finding(
             "platform",

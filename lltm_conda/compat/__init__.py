@@ -6,27 +6,55 @@ Answered without loading anything, by the standard library alone:
 
 from __future__ import annotations
 
-from .binary import read_binary
-from .inspect import judge_file
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+# Not lazily like the rest: these two are called like the modules they live in.
 from .judge import judge
-from .records import (
-    BinaryRecord,
-    BuildRecord,
-    Device,
-    Driver,
-    Environment,
-    Finding,
-    GlueName,
-    KernelsName,
-    NameFormatError,
-    Runtime,
-    TorchInstall,
-    VariantName,
-    Verdict,
-)
-from .runtime_probe import probe_runtime
 from .select import Selection, select
-from .torch_probe import TorchNotFoundError, find_torch
+
+if TYPE_CHECKING:
+    from .binary import read_binary
+    from .inspect import judge_file
+    from .records import (
+        BinaryRecord,
+        BuildRecord,
+        Device,
+        Driver,
+        Environment,
+        Finding,
+        GlueName,
+        KernelsName,
+        NameFormatError,
+        Runtime,
+        TorchInstall,
+        VariantName,
+        Verdict,
+    )
+    from .runtime_probe import probe_runtime
+    from .torch_probe import TorchNotFoundError, find_torch
+
+# Where each public name lives. Resolved on first use: `import lltm_conda` needs only some modules.
+_HOMES = {
+    "BinaryRecord": "records",
+    "BuildRecord": "records",
+    "Device": "records",
+    "Driver": "records",
+    "Environment": "records",
+    "Finding": "records",
+    "GlueName": "records",
+    "KernelsName": "records",
+    "NameFormatError": "records",
+    "Runtime": "records",
+    "TorchInstall": "records",
+    "TorchNotFoundError": "torch_probe",
+    "VariantName": "records",
+    "Verdict": "records",
+    "find_torch": "torch_probe",
+    "judge_file": "inspect",
+    "probe_runtime": "runtime_probe",
+    "read_binary": "binary",
+}
 
 __all__ = [
     "BinaryRecord",
@@ -51,3 +79,9 @@ __all__ = [
     "read_binary",
     "select",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -6,7 +6,6 @@ import json
 import re
 from pathlib import Path
 
-from . import fatbin
 from .elf import Elf, ElfError
 from .records import (
     LAYOUT_SECTION,
@@ -122,6 +121,12 @@ def _read(elf: Elf, blank: BinaryRecord, light: bool) -> BinaryRecord:
                 torch_symbols.append(name.decode("utf-8", "backslashreplace"))
             elif _PYTHON.fullmatch(name):
                 python_symbols.append(name.decode("utf-8", "backslashreplace"))
+    if light:
+        cuda_archs = record.cuda_archs if record else ()
+    else:
+        from . import fatbin  # an ordinary import of the package believes the record
+
+        cuda_archs = fatbin.architectures(elf)
     named = parse_file_name(blank.path.name)
     if record is not None:
         kind, label = record.kind, record.name
@@ -153,7 +158,7 @@ def _read(elf: Elf, blank: BinaryRecord, light: bool) -> BinaryRecord:
         python_symbols=tuple(python_symbols),
         modules=tuple(modules),
         cxx11_abi=min(flavours, default=None),
-        cuda_archs=(record.cuda_archs if record else ()) if light else fatbin.architectures(elf),
+        cuda_archs=cuda_archs,
         size=elf.size,
         problems=tuple(problems),
     )

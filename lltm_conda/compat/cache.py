@@ -20,7 +20,19 @@ MANIFEST = "build.json"
 
 
 class CacheError(RuntimeError):
-    """The cache cannot be trusted or made; the text says which path, why, and what to do."""
+    """The cache cannot be trusted or made.
+
+    Attributes:
+        path: which folder or file.
+        reason: what is wrong with it.
+        fix: what to do.
+    """
+
+    def __init__(self, path: Path, reason: str, fix: str) -> None:
+        super().__init__(f"the build cache is not used: {path} {reason}. To mend it: {fix}")
+        self.path = path
+        self.reason = reason
+        self.fix = fix
 
 
 class Entry(NamedTuple):
@@ -106,10 +118,7 @@ def trusted_files(folder: Path) -> tuple[Path, ...]:
 def _insist(path: Path) -> None:
     reason = distrust(path)
     if reason is not None:
-        raise CacheError(
-            f"the build cache is not used: {path} {reason}. It holds code that would be executed. "
-            f"Mend it with: chmod -R go= {root()}  or remove it with: rm -r {root()}"
-        )
+        raise CacheError(path, reason, f"chmod -R go= {root()}   (or remove it: rm -r {root()})")
 
 
 def make(folder: Path) -> None:
@@ -126,8 +135,9 @@ def make(folder: Path) -> None:
             pass
         except OSError as error:
             raise CacheError(
-                f"{path} cannot be made ({error.strerror}). "
-                "Name another folder in LLTM_CONDA_CACHE."
+                path,
+                f"cannot be made ({error.strerror})",
+                "name another folder in LLTM_CONDA_CACHE",
             ) from error
         _insist(path)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
-import platform
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -25,12 +25,15 @@ _MAX_MAPS = 4 << 20
 
 def system() -> str:
     """`linux`, `darwin`, `windows`."""
-    return platform.system().lower() if sys.platform != "linux" else "linux"
+    return {"win32": "windows"}.get(sys.platform, sys.platform)
 
 
 def machine() -> str:
     """`x86_64`, `aarch64`; the names Windows and macOS use are translated."""
-    name = os.uname().machine if hasattr(os, "uname") else platform.machine()
+    if hasattr(os, "uname"):
+        name = os.uname().machine
+    else:
+        name = os.environ.get("PROCESSOR_ARCHITECTURE", "unknown")
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(name.lower(), name.lower())
 
 
@@ -51,17 +54,17 @@ def libc() -> tuple[str, tuple[int, ...]] | None:
     return (name or "musl"), parse_version(version) or ()
 
 
-def libstdcxx(maps: Path = Path("/proc/self/maps")) -> dict[str, tuple[int, ...]] | None:
+def libstdcxx() -> dict[str, tuple[int, ...]] | None:
     """The newest `GLIBCXX` and `CXXABI` of the libstdc++ this process has, or would load."""
-    for path in _libstdcxx_candidates(maps):
+    for path in _libstdcxx_candidates():
         versions = defined_versions(path)
         if versions:
             return versions
     return None
 
 
-def _libstdcxx_candidates(maps: Path) -> Iterable[Path]:
-    loaded = mapped_file("libstdc++.so.6", maps)
+def _libstdcxx_candidates() -> Iterable[Path]:
+    loaded = loaded_file("libstdc++.so.6", "_ZSt9terminatev")
     if loaded is not None:
         yield loaded
     for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
@@ -71,6 +74,33 @@ def _libstdcxx_candidates(maps: Path) -> Iterable[Path]:
     yield Path(sys.base_prefix) / "lib" / "libstdc++.so.6"
     for folder in _FOLDERS:
         yield Path(folder) / "libstdc++.so.6"
+
+
+class _DlInfo(ctypes.Structure):
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
+def loaded_file(library: str, symbol: str) -> Path | None:
+    """The file of a library that this process has already loaded; nothing is loaded for it.
+
+    Args:
+        library: its SONAME.
+        symbol: a function it defines.
+    """
+    try:
+        handle = ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+        address = ctypes.cast(getattr(handle, symbol), ctypes.c_void_p)
+        info = _DlInfo()
+        if not ctypes.CDLL(None).dladdr(address, ctypes.byref(info)) or not info.file:
+            return None
+    except (OSError, AttributeError):
+        return None
+    return Path(os.fsdecode(info.file))
 
 
 def mapped_file(start: str, maps: Path = Path("/proc/self/maps")) -> Path | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from . import library_probe, torch_probe
+from . import torch_probe
 from .binary import read_binary
 from .elf import ElfError
 from .judge import judge
@@ -38,6 +38,8 @@ def judge_file(
             return judge(binary, runtime._replace(torch=broken))
         runtime = runtime._replace(missing={**runtime.missing, key: missing})
     if key not in runtime.libraries and (not light or _open(verdict, "libraries")):
+        from . import library_probe  # not needed by an ordinary import of the package
+
         libraries = library_probe.missing_libraries(binary, runtime.torch)
         runtime = runtime._replace(libraries={**runtime.libraries, key: libraries})
     return judge(binary, runtime)
