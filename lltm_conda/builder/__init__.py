@@ -12,7 +12,7 @@ from .execute import execute
 from .fit import fitting_request, glue_for
 from .host_compiler import HostCompiler, find_host_compiler
 from .plan import BuildRequest, Step, plan
-from .sources import source_root
+from .sources import linked_sources, source_root
 
 __all__ = [
     "BuildError",
@@ -26,6 +26,7 @@ __all__ = [
     "find_host_compiler",
     "fitting_request",
     "glue_for",
+    "linked_sources",
     "plan",
     "source_root",
 ]

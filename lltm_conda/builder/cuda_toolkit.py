@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -46,6 +47,18 @@ class CudaToolkit:
     @property
     def version_text(self) -> str:
         return f"{self.version[0]}.{self.version[1]}"
+
+    def home(self) -> Path:
+        """Its folder. nvcc is asked, since the one on PATH may be a script somewhere else."""
+        run = subprocess.run(
+            [self.nvcc, "--dryrun", "-x", "cu", os.devnull, "-o", os.devnull],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        top = re.search(r"^#\$ TOP=(.+)$", run.stderr, re.MULTILINE)
+        return Path(top[1]).resolve() if top else Path(self.nvcc).resolve().parents[1]
 
     def architectures(self) -> frozenset[str]:
         """Every architecture this nvcc compiles for, as `75`, `90`, ..."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from .errors import BuildError
 from .plan import Step
 
-__all__ = ["execute"]
+__all__ = ["advice", "execute", "find_ninja", "ninja_file"]
 
 _HINTS = (
     ("unsupported GNU version", "this nvcc refuses this g++: set CXX to an older one"),
@@ -47,8 +47,8 @@ def execute(
         step.output.parent.mkdir(parents=True, exist_ok=True)
         if step.generated is not None:
             _write_if_changed(step.inputs[0], step.generated)
-    jobs = jobs or int(os.environ.get("MAX_JOBS") or os.cpu_count() or 1)
-    ninja = _find_ninja()
+    jobs = jobs or _jobs(os.environ.get("MAX_JOBS"))
+    ninja = find_ninja()
     if ninja is None:
         for step in steps:
             log(step.name)
@@ -62,7 +62,19 @@ def execute(
     _run((ninja, "-f", str(file), "-C", str(work_dir), "-j", str(jobs)), "ninja", log)
 
 
-def _find_ninja() -> str | None:
+def _jobs(max_jobs: str | None) -> int:
+    if not max_jobs:
+        return os.cpu_count() or 1
+    if not max_jobs.isdecimal() or int(max_jobs) < 1:
+        raise BuildError(
+            f"MAX_JOBS must be the number of compilers to run at a time, got {max_jobs!r}; set it "
+            "to a whole number from 1 on, or unset it"
+        )
+    return int(max_jobs)
+
+
+def find_ninja() -> str | None:
+    """The ninja on PATH, or the one beside the running Python; None if there is none."""
     beside = Path(sys.executable).parent / "ninja"
     return shutil.which("ninja") or (str(beside) if beside.is_file() else None)
 
@@ -96,6 +108,14 @@ def _escape(path: Path) -> str:
     return str(path).replace("$", "$$").replace(" ", "$ ").replace(":", "$:")
 
 
+def advice(output: str) -> str:
+    """What to do about a compiler that failed with this output."""
+    return next(
+        (text for mark, text in _HINTS if mark in output),
+        "read the compiler's message above, mend its cause, and run the same command again",
+    )
+
+
 def _run(command: Sequence[str], name: str, log: Callable[[str], None] | None = None) -> None:
     try:
         process = subprocess.Popen(
@@ -112,8 +132,4 @@ def _run(command: Sequence[str], name: str, log: Callable[[str], None] | None = 
     if process.wait() == 0:
         return
     text = "\n".join(tail)
-    hint = next(
-        (advice for mark, advice in _HINTS if mark in text),
-        "read the compiler's message above, mend its cause, and run the same command again",
-    )
-    raise BuildError(f"{name} failed with exit code {process.returncode}:\n{text}\n{hint}")
+    raise BuildError(f"{name} failed with exit code {process.returncode}:\n{text}\n{advice(text)}")

@@ -11,7 +11,7 @@ from .cuda_toolkit import CudaToolkit, find_cuda_toolkit
 from .errors import BuildError
 from .plan import BuildRequest
 
-__all__ = ["FIRST_STABLE", "OLDEST", "fitting_request", "glue_for"]
+__all__ = ["FIRST_STABLE", "OLDEST", "fitting_request", "flag", "glue_for"]
 
 # The stable ABI carries everything the op needs from this torch on; one object serves all later.
 FIRST_STABLE = (2, 10)
@@ -39,7 +39,8 @@ def glue_for(torch: TorchInstall) -> str:
     return str(GlueName("aten", torch.version_tuple, torch.cxx11_abi))
 
 
-def _flag(env: Mapping[str, str], name: str) -> bool | None:
+def flag(env: Mapping[str, str], name: str) -> bool | None:
+    """The environment variable as a yes or no; None when it is not set, or empty."""
     value = env.get(name, "").strip().lower()
     return None if value == "" else value not in ("0", "off", "no", "false")
 
@@ -71,7 +72,7 @@ def fitting_request(
 def _toolkit(
     torch: TorchInstall, env: Mapping[str, str], log: Callable[[str], None]
 ) -> CudaToolkit | None:
-    forced = _flag(env, "FORCE_CUDA")
+    forced = flag(env, "FORCE_CUDA")
     if forced is False:
         return None
     if forced is None and torch.cuda is None:

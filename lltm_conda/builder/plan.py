@@ -21,7 +21,7 @@ from .host_compiler import HostCompiler, find_host_compiler
 from .record import make_record, record_source
 from .sources import source_root
 
-__all__ = ["BuildRequest", "Step", "plan"]
+__all__ = ["BuildRequest", "Step", "debug_wanted", "door_flags", "plan"]
 
 
 @dataclass(frozen=True)
@@ -122,12 +122,13 @@ class _Target:
 _LINK = ["-shared", "-Wl,-z,defs", "-Wl,-z,relro", "-Wl,-z,now", "-Wl,--build-id=sha1"]
 
 
-def _debug(env: Mapping[str, str]) -> bool:
+def debug_wanted(env: Mapping[str, str]) -> bool:
+    """Whether `DEBUG` asks for objects without optimisation, with debugging symbols."""
     return env.get("DEBUG", "0").strip().lower() not in ("", "0", "off", "no", "false")
 
 
 def _host_flags(env: Mapping[str, str], optimisation: str) -> list[str]:
-    level = ["-O0", "-g"] if _debug(env) else [optimisation, "-DNDEBUG"]
+    level = ["-O0", "-g"] if debug_wanted(env) else [optimisation, "-DNDEBUG"]
     root = source_root()
     return [
         *shlex.split(env.get("CXXFLAGS", "")),
@@ -175,7 +176,7 @@ def _cuda_kernels(request: BuildRequest, compiler: HostCompiler, name: str) -> l
     )
     target = _Target(request, file_name(KernelsName.parse(name)), compiler)
     host = [flag for flag in _host_flags(request.env, "-O3") if flag not in ("-O3", "-O0", "-g")]
-    level = ["-O0", "-g", "-lineinfo"] if _debug(request.env) else ["-O3"]
+    level = ["-O0", "-g", "-lineinfo"] if debug_wanted(request.env) else ["-O3"]
     # nvcc takes one command as its host compiler: a launcher before it stays out.
     ccbin = request.env.get("CUDAHOSTCXX") or compiler.command[-1]
     base = [
@@ -204,6 +205,16 @@ def _cuda_kernels(request: BuildRequest, compiler: HostCompiler, name: str) -> l
         option = "-Xlinker" if flag.startswith("-Wl,") else "-Xcompiler"
         link += [part for word in parts for part in (option, word)]
     return target.link(link, [f"-L{folder}" for folder in toolkit.library_dirs])
+
+
+def door_flags(glue: GlueName) -> list[str]:
+    """What the sources of a door are compiled with, beside torch's headers."""
+    if glue.lane == "stable":
+        # The newest interface the object may use, as the headers encode a version.
+        version = (glue.torch[0] << 56) | (glue.torch[1] << 48)
+        return [f"-DTORCH_TARGET_VERSION={version:#018x}"]
+    # ATen's parallel_for is OpenMP in a header: serial without the flag.
+    return ["-DAT_PER_OPERATOR_HEADERS", "-fopenmp"]
 
 
 def _glue(request: BuildRequest, compiler: HostCompiler, name: str) -> list[Step]:
@@ -237,9 +248,6 @@ def _glue(request: BuildRequest, compiler: HostCompiler, name: str) -> list[Step
                 f"the glue {name} needs the headers of torch {parsed.torch[0]}.{parsed.torch[1]} "
                 f"or newer, got torch {torch.version} in {torch.root}; build the ATen glue instead"
             )
-        # The newest interface the object may use, as the headers encode a version.
-        version = (parsed.torch[0] << 56) | (parsed.torch[1] << 48)
-        base.append(f"-DTORCH_TARGET_VERSION={version:#018x}")
     else:
         if torch.version_tuple != parsed.torch or torch.cxx11_abi != parsed.cxx11_abi:
             raise BuildError(
@@ -247,9 +255,8 @@ def _glue(request: BuildRequest, compiler: HostCompiler, name: str) -> list[Step
                 f"{parsed.torch[1]} with C++ ABI {parsed.cxx11_abi}, got torch {torch.version} "
                 f"with C++ ABI {torch.cxx11_abi} in {torch.root}; point to a matching torch"
             )
-        # ATen's parallel_for is OpenMP in a header: serial without the flag.
-        base += ["-DAT_PER_OPERATOR_HEADERS", "-fopenmp"]
         libraries += ["-lc10", "-fopenmp"]
+    base += door_flags(parsed)
     for folder in (root / "ops", door):
         for source in sorted(folder.glob("*.cpp")):
             target.compile(source, base)

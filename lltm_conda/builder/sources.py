@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .errors import BuildError
 
-__all__ = ["git_commit", "source_date", "source_hash", "source_root"]
+__all__ = ["git_commit", "linked_sources", "source_date", "source_hash", "source_root"]
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _SUFFIXES = frozenset({".h", ".cpp", ".cu"})
@@ -25,6 +25,22 @@ def source_root() -> Path:
     raise BuildError(
         f"the C++ sources of lltm are missing: looked for csrc in {_PACKAGE} and "
         f"{_PACKAGE.parent}; reinstall lltm"
+    )
+
+
+def linked_sources(lane: str, *, cuda: bool) -> list[Path]:
+    """The sources of one object that holds the glue of `lane` and its kernels.
+
+    Builds for one torch on one machine (just in time, CMake) need no kernel table: they leave out
+    `table.cpp` and define `LLTM_LINKED_CPU_KERNELS` and, with `cuda`, `LLTM_LINKED_CUDA_KERNELS`.
+    """
+    root = source_root()
+    folders = ["kernels/cpu", "ops", f"torch_{lane}"] + (["kernels/cuda"] if cuda else [])
+    return sorted(
+        path
+        for folder in folders
+        for path in (root / folder).iterdir()
+        if path.suffix in (".cpp", ".cu") and path.name != "table.cpp"
     )
 
 
