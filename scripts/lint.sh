@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Checks format, style and types of everything; with --fix, mends what can be mended.
+#
+#   scripts/lint.sh [--fix]
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+unset PYTHONDONTWRITEBYTECODE
+
+fix=false
+case "$*" in
+  "") ;;
+  --fix) fix=true ;;
+  *)
+    echo "usage: scripts/lint.sh [--fix], got: $*" >&2
+    exit 2
+    ;;
+esac
+
+bin=$(scripts/test_env.sh)/bin
+mapfile -t native < <(
+  find csrc benchmarks tests examples -type f \
+    \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.c' \) | sort
+)
+mapfile -t shell < <(find scripts .ci -type f \( -name '*.sh' -o -path '.ci/run' \) | sort)
+
+failed=()
+check() {
+  local name=$1
+  shift
+  echo "lint: $name"
+  "$@" || failed+=("$name")
+}
+
+if $fix; then
+  "$bin/ruff" check --fix --quiet . || true # what it cannot mend, the check below reports
+  "$bin/ruff" format --quiet .
+  "$bin/clang-format" -i "${native[@]}"
+fi
+check "ruff format" "$bin/ruff" format --check --quiet --diff .
+check "ruff check" "$bin/ruff" check --quiet .
+check "clang-format" "$bin/clang-format" --dry-run -Werror "${native[@]}"
+check "mypy --strict" "$bin/mypy" --no-error-summary
+for script in "${shell[@]}"; do
+  check "bash -n $script" bash -n "$script"
+done
+
+if ((${#failed[@]})); then
+  printf 'lint: %s failed\n' "${failed[@]}" >&2
+  echo "lint: scripts/lint.sh --fix mends formats and some of the rest" >&2
+  exit 1
+fi
+echo "lint: clean"

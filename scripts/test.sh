@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Makes a test environment, checks the sources, builds everything that fits this machine, and runs
+# the tests. Run it again at will: what is up to date is not made again.
+#
+#   scripts/test.sh [--quick] [--torch VERSION] [PYTEST ARGUMENT ...]
+#
+#   --quick           only the tests: no linters, no scripts/build_all.sh host
+#   --torch VERSION   only the tests, with another torch, in an environment of its own
+#
+# Everything else goes to pytest: scripts/test.sh --quick -k guards; scripts/test.sh -m cuda.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+unset PYTHONDONTWRITEBYTECODE PYTHONPATH PYTHONHOME LLTM_CONDA_LOAD LLTM_CONDA_PREBUILT
+
+quick=false torch=
+while (($#)); do
+  case $1 in
+    --quick) quick=true ;;
+    --torch)
+      quick=true torch=${2:?--torch needs a version, for example 2.10.0}
+      shift
+      ;;
+    --help | -h)
+      sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$0"
+      exit 0
+      ;;
+    *) break ;;
+  esac
+  shift
+done
+
+step() { printf '\n== %s (%d s)\n' "$1" "$SECONDS"; }
+
+step "environment"
+env=$(scripts/test_env.sh ${torch:+"$torch"})
+echo "$env"
+export PATH=$env/bin:$PATH
+
+if ! $quick; then
+  step "linters"
+  scripts/lint.sh
+fi
+
+step "pip install . --no-build-isolation"
+sources=$(
+  {
+    find csrc lltm_conda setup.py pyproject.toml -type f -not -name '*.py[co]' \
+      -not -path 'lltm_conda/lib/*' -print0 | sort -z | xargs -0 sha256sum
+    env | grep -E '^(CXX|CXXFLAGS|LDFLAGS|CUDA_HOME|TORCH_CUDA_ARCH_LIST|FORCE_CUDA|DEBUG)=' || true
+  } | sha256sum
+)
+if [[ $(cat "$env/.installed" 2>/dev/null) != "$sources" ]]; then
+  # A module that left the tree must not come back out of the last build.
+  rm -rf build/lib build/lib.* "$env/.installed"
+  python -m pip install --quiet --no-build-isolation --no-deps --force-reinstall .
+  echo "$sources" >"$env/.installed"
+fi
+(cd "$env" && python -m lltm_conda)
+
+if ! $quick; then
+  step "scripts/build_all.sh host"
+  scripts/build_all.sh host
+fi
+
+step "pytest $*"
+status=0
+pytest "$@" || status=$?
+step "done"
+exit "$status"

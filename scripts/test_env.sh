@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Makes the environment for tests and linters, and prints its folder as the last line.
+#
+#   scripts/test_env.sh [TORCH_VERSION]
+#
+# Without a version: the torch that build_matrix.yaml tests with by default, in build/test-env.
+# With one: build/test-env-TORCH_VERSION. What is up to date is left alone. PYTHON names the
+# interpreter to use (python3); UV_TORCH_BACKEND=cpu takes PyTorch's own CPU builds.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+unset PYTHONDONTWRITEBYTECODE PYTHONPATH PYTHONHOME VIRTUAL_ENV
+
+default_torch() {
+  awk '{ gsub(/["]/, "") }
+       $1 == "default_torch:" { wanted = $2 ":" }
+       wanted && $1 == wanted { found = 1 }
+       found && $1 == "release:" { print $2; exit }' build_matrix.yaml
+}
+
+python=${PYTHON:-python3}
+if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
+  echo "$python is not a working Python 3.10 or newer; set PYTHON to one and run this again" >&2
+  exit 1
+fi
+
+torch=${1:-$(default_torch)}
+if [[ -z $torch ]]; then
+  echo "build_matrix.yaml names no release of its default_torch; add one under torch:" >&2
+  exit 1
+fi
+env=$PWD/build/test-env${1:+-$1}
+wanted=$({ "$python" --version; echo "$env torch==$torch"; cat requirements/dev.txt; } | sha256sum)
+
+if [[ ! -x $env/bin/python || $(cat "$env/.complete" 2>/dev/null) != "$wanted" ]]; then
+  # uv does not read pip's settings.
+  sources=()
+  [[ -n ${PIP_INDEX_URL:-} ]] && sources+=(--index-url "$PIP_INDEX_URL")
+  for url in ${PIP_EXTRA_INDEX_URL:-}; do sources+=(--extra-index-url "$url"); done
+  for place in ${PIP_FIND_LINKS:-}; do sources+=(--find-links "$place"); done
+
+  echo "making $env: $("$python" --version), torch $torch, tools of requirements/dev.txt" >&2
+  rm -rf "$env"
+  mkdir -p build
+  "$python" -m venv "$env" >&2
+  "$env/bin/python" -m pip install --quiet "$(grep -o '^uv==[^ ;]*' requirements/dev.txt)" >&2
+  "$env/bin/uv" pip install --quiet --python "$env/bin/python" ${sources[@]+"${sources[@]}"} \
+    -r requirements/dev.txt "torch==$torch" >&2
+  echo "$wanted" >"$env/.complete"
+fi
+echo "$env"
