@@ -9,23 +9,34 @@ namespace lltm {
 
 template <typename T>
 struct CellForward {
-  View<const T, 3> gates;
+  View<T, 3> gates;
+  const T* bias;
   View<const T, 2> old_cell;
   View<T, 2> new_h;
   View<T, 2> new_cell;
 
   explicit CellForward(const lltm_cell_forward_arguments& arguments)
-      : gates(static_cast<const T*>(arguments.gates), int64_t{kGateCount}, arguments.state_size),
+      : gates(static_cast<T*>(arguments.gates), int64_t{kGateCount}, arguments.state_size),
+        bias(static_cast<const T*>(arguments.bias)),
         old_cell(static_cast<const T*>(arguments.old_cell), arguments.state_size),
         new_h(static_cast<T*>(arguments.new_h), arguments.state_size),
         new_cell(static_cast<T*>(arguments.new_cell), arguments.state_size) {}
 
   LLTM_HOST_DEVICE void operator()(int64_t n, int64_t column) const {
-    const auto state =
-        cell_forward(widen(gates[n][kInputGate][column]), widen(gates[n][kOutputGate][column]),
-                     widen(gates[n][kCandidate][column]), widen(old_cell[n][column]));
+    const auto state = cell_forward(gate(n, kInputGate, column), gate(n, kOutputGate, column),
+                                    gate(n, kCandidate, column), widen(old_cell[n][column]));
     new_h[n][column] = narrow<T>(state.h);
     new_cell[n][column] = narrow<T>(state.cell);
+  }
+
+ private:
+  LLTM_HOST_DEVICE compute_t<T> gate(int64_t n, int64_t which, int64_t column) const {
+    T& z = gates[n][which][column];
+    if (bias != nullptr) {
+      const View<const T, 2> biases(bias, old_cell.inner_size());
+      z = narrow<T>(widen(z) + widen(biases[which][column]));
+    }
+    return widen(z);  // what backward will read is what forward computes with
   }
 };
 

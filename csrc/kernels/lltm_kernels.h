@@ -40,7 +40,8 @@ typedef struct {
 typedef struct {
   int64_t batch_size;    // B
   int64_t state_size;    // S
-  const void* gates;     // (B, 3, S): pre-activations z_i, z_o, z_c
+  void* gates;           // (B, 3, S): pre-activations z_i, z_o, z_c
+  const void* bias;      // (3S): is added to gates in place; or NULL when gates have it already
   const void* old_cell;  // (B, S)
   void* new_h;           // (B, S), written
   void* new_cell;        // (B, S), written

@@ -9,7 +9,9 @@
 #include <cuda_fp16.h>
 #define LLTM_HOST_DEVICE __host__ __device__ __forceinline__
 #else
-#define LLTM_HOST_DEVICE inline
+// Always inlined: the CPU kernels are compiled once per instruction set, and the linker must not
+// merge a copy made for one with a copy made for another.
+#define LLTM_HOST_DEVICE __attribute__((always_inline)) inline
 #endif
 
 namespace lltm {
@@ -26,19 +28,19 @@ struct bfloat16 {
 
 namespace detail {
 
-inline uint32_t bits_of(float value) {
+LLTM_HOST_DEVICE uint32_t bits_of(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof(bits));
   return bits;
 }
 
-inline float float_of(uint32_t bits) {
+LLTM_HOST_DEVICE float float_of(uint32_t bits) {
   float value;
   std::memcpy(&value, &bits, sizeof(value));
   return value;
 }
 
-inline float half_bits_to_float(uint16_t half) {
+LLTM_HOST_DEVICE float half_bits_to_float(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
   const uint32_t exponent = (half >> 10) & 0x1fu;
   const uint32_t mantissa = half & 0x3ffu;
@@ -49,7 +51,7 @@ inline float half_bits_to_float(uint16_t half) {
   return float_of(sign | bits_of(magnitude));
 }
 
-inline uint16_t float_to_half_bits(float value) {
+LLTM_HOST_DEVICE uint16_t float_to_half_bits(float value) {
   const uint32_t bits = bits_of(value);
   const uint16_t sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
   const uint32_t magnitude = bits & 0x7fffffffu;
@@ -65,7 +67,7 @@ inline uint16_t float_to_half_bits(float value) {
   return static_cast<uint16_t>(sign | (rounded >> 13));
 }
 
-inline uint16_t float_to_bfloat_bits(float value) {
+LLTM_HOST_DEVICE uint16_t float_to_bfloat_bits(float value) {
   const uint32_t bits = bits_of(value);
   if ((bits & 0x7fffffffu) > 0x7f800000u)
     return static_cast<uint16_t>((bits >> 16) | 0x40u);  // NaN

@@ -18,6 +18,9 @@ class View {
     return at(data_, inner_, index);
   }
 
+  // Elements in the last dimension.
+  LLTM_HOST_DEVICE int64_t inner_size() const { return inner_[Rank - 2]; }
+
  private:
   template <typename U, int R>
   friend class View;

@@ -33,15 +33,25 @@ class Cell {
     const int64_t columns = sizes.state + sizes.features;
     const Tensor x = Torch::cat_columns(old_h, input);
     const Tensor gates = Torch::empty({sizes.batch, 3, sizes.state}, input);
-    Torch::addmm_out(Torch::strided(gates, {sizes.batch, 3 * sizes.state}, {3 * sizes.state, 1}, 0),
-                     Torch::strided(bias, {3 * sizes.state}, {1}, 0), x,
-                     Torch::strided(weights, {columns, 3 * sizes.state}, {1, columns}, 0));
+    const Tensor z = Torch::strided(gates, {sizes.batch, 3 * sizes.state}, {3 * sizes.state, 1}, 0);
+    const Tensor weights_transposed =
+        Torch::strided(weights, {columns, 3 * sizes.state}, {1, columns}, 0);
+    // A CUDA GEMM adds the bias for nothing; a CPU one would write it to memory first, so there the
+    // kernel adds it.
+    constexpr bool gemm_adds_bias = device == Device::kCUDA;
+    if (gemm_adds_bias) {
+      Torch::addmm_out(z, Torch::strided(bias, {3 * sizes.state}, {1}, 0), x, weights_transposed);
+    } else {
+      Torch::mm_out(z, x, weights_transposed);
+    }
     const Tensor new_h = Torch::empty({sizes.batch, sizes.state}, input);
     const Tensor new_cell = Torch::empty({sizes.batch, sizes.state}, input);
 
     const lltm_cell_forward_arguments arguments = {
-        sizes.batch,           sizes.state,        Torch::data(gates),
-        Torch::data(old_cell), Torch::data(new_h), Torch::data(new_cell),
+        sizes.batch,           sizes.state,
+        Torch::data(gates),    gemm_adds_bias ? nullptr : Torch::data(bias),
+        Torch::data(old_cell), Torch::data(new_h),
+        Torch::data(new_cell),
     };
     check_kernel(kernels().cell_forward(sizes.dtype, &arguments, &where));
     return {new_h, new_cell, gates};

@@ -1,38 +1,56 @@
 // One LLTM step on the CPU.
-#include "../cell_element.h"
 #include "../dispatch.h"
 #include "../lltm_kernels.h"
+#include "../view.h"
+#include "levels.h"
 
 namespace lltm {
 namespace {
 
 // Elements a thread must have before another thread is worth waking.
-constexpr int64_t kElementsPerThread = 4096;
+constexpr int64_t kElementsPerThread = 16384;
 
-// Applies `cell` to every element; threads share the rows.
-template <typename Cell>
-void for_each_element(const Cell& cell, int64_t batch_size, int64_t state_size,
-                      const lltm_execution& execution) {
+// Columns of a row that are one unit of work, so that threads can share a batch of one, too.
+constexpr int64_t kColumnsPerUnit = 512;
+
+constexpr const char* kUnknownLevel =
+    "lltm: LLTM_CPU_CAPABILITY names no instruction set; set it to default, avx2 or avx512, or "
+    "unset it";
+
+// Applies a level's kernel to every row, in units of columns that threads share.
+template <typename Arguments>
+void for_each_unit(const Arguments& arguments,
+                   void (*kernel)(const Arguments&, int64_t, int64_t, int64_t),
+                   const lltm_execution& execution) {
+  if (arguments.batch_size == 0 || arguments.state_size == 0) return;
+  const int64_t units_per_row = (arguments.state_size + kColumnsPerUnit - 1) / kColumnsPerUnit;
   struct Context {
-    const Cell* cell;
-    int64_t state_size;
-  } context{&cell, state_size};
-  const auto rows = [](int64_t begin, int64_t end, void* opaque) {
+    const Arguments* arguments;
+    decltype(kernel) apply;
+    int64_t units_per_row;
+  } context{&arguments, kernel, units_per_row};
+  const auto units = [](int64_t begin, int64_t end, void* opaque) {
     const Context& local = *static_cast<const Context*>(opaque);
-    for (int64_t n = begin; n < end; ++n) {
-      for (int64_t column = 0; column < local.state_size; ++column) (*local.cell)(n, column);
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const int64_t n = unit / local.units_per_row;
+      const int64_t first = (unit % local.units_per_row) * kColumnsPerUnit;
+      const int64_t state_size = local.arguments->state_size;
+      const int64_t last = first + kColumnsPerUnit;
+      local.apply(*local.arguments, n, first, last < state_size ? last : state_size);
     }
   };
-  if (batch_size == 0 || state_size == 0) return;
-  const int64_t grain_size = (kElementsPerThread + state_size - 1) / state_size;
-  execution.parallel_for(0, batch_size, grain_size, rows, &context);
+  const int64_t columns =
+      arguments.state_size < kColumnsPerUnit ? arguments.state_size : kColumnsPerUnit;
+  const int64_t grain_size = (kElementsPerThread + columns - 1) / columns;
+  execution.parallel_for(0, arguments.batch_size * units_per_row, grain_size, units, &context);
 }
 
 const char* forward(lltm_dtype dtype, const lltm_cell_forward_arguments* arguments,
                     const lltm_execution* execution) {
   return dispatch_dtype(dtype, [&](auto zero) -> const char* {
-    const CellForward<decltype(zero)> cell(*arguments);
-    for_each_element(cell, arguments->batch_size, arguments->state_size, *execution);
+    const Level* level = cpu_level();
+    if (level == nullptr) return kUnknownLevel;
+    for_each_unit(*arguments, level->cell(zero).forward, *execution);
     return nullptr;
   });
 }
@@ -40,8 +58,9 @@ const char* forward(lltm_dtype dtype, const lltm_cell_forward_arguments* argumen
 const char* backward(lltm_dtype dtype, const lltm_cell_backward_arguments* arguments,
                      const lltm_execution* execution) {
   return dispatch_dtype(dtype, [&](auto zero) -> const char* {
-    const CellBackward<decltype(zero)> cell(*arguments);
-    for_each_element(cell, arguments->batch_size, arguments->state_size, *execution);
+    const Level* level = cpu_level();
+    if (level == nullptr) return kUnknownLevel;
+    for_each_unit(*arguments, level->cell(zero).backward, *execution);
     return nullptr;
   });
 }
@@ -69,7 +88,7 @@ const char* column_sum(lltm_dtype dtype, const lltm_column_sum_arguments* argume
     };
     if (arguments->columns == 0) return nullptr;
     const int64_t rows = arguments->rows > 0 ? arguments->rows : 1;
-    const int64_t grain_size = (4 * kElementsPerThread + rows - 1) / rows;
+    const int64_t grain_size = (kElementsPerThread + rows - 1) / rows;
     lltm_column_sum_arguments context = *arguments;
     execution->parallel_for(0, arguments->columns, grain_size, strip, &context);
     return nullptr;

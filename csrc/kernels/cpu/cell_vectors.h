@@ -1,0 +1,104 @@
+// One LLTM step on part of a row, a register at a time. The formulas are those of ../cell_math.h.
+#ifndef LLTM_LEVEL
+#error "include this from a level_*.cpp"
+#endif
+
+namespace lltm {
+namespace LLTM_LEVEL {
+
+// Calls `body(column, count)` for whole registers, and once for the rest with count < kCount.
+template <typename C, typename Body>
+LLTM_INLINE void for_each_register(int64_t begin, int64_t end, const Body& body) {
+  constexpr int64_t kCount = Lanes<C>::kCount;
+  int64_t column = begin;
+  for (; column + kCount <= end; column += kCount)
+    body(column, std::integral_constant<bool, true>{}, kCount);
+  if (column < end) body(column, std::integral_constant<bool, false>{}, end - column);
+}
+
+template <typename T>
+struct Row {
+  using M = Memory<T>;
+  using C = compute_t<T>;
+
+  template <bool whole>
+  static LLTM_INLINE Vector<C> load(const T* from, std::integral_constant<bool, whole>,
+                                    int64_t count) {
+    return whole ? M::load(from) : M::load(from, count);
+  }
+  template <bool whole>
+  static LLTM_INLINE void store(T* to, Vector<C> value, std::integral_constant<bool, whole>,
+                                int64_t count) {
+    whole ? M::store(to, value) : M::store(to, value, count);
+  }
+
+  static void forward(const lltm_cell_forward_arguments& arguments, int64_t n, int64_t begin,
+                      int64_t end) {
+    const int64_t state_size = arguments.state_size;
+    T* const gates = static_cast<T*>(arguments.gates) + n * 3 * state_size;
+    const T* const bias = static_cast<const T*>(arguments.bias);
+    const T* const old_cell = static_cast<const T*>(arguments.old_cell) + n * state_size;
+    T* const new_h = static_cast<T*>(arguments.new_h) + n * state_size;
+    T* const new_cell = static_cast<T*>(arguments.new_cell) + n * state_size;
+    for_each_register<C>(begin, end, [&](int64_t column, auto whole, int64_t count) {
+      Vector<C> z[3];
+#pragma GCC unroll 3
+      for (int gate = 0; gate < 3; ++gate) {
+        T* const at = gates + gate * state_size + column;
+        z[gate] = load(at, whole, count);
+        if (bias != nullptr) {
+          z[gate] += load(bias + gate * state_size + column, whole, count);
+          store(at, z[gate], whole, count);
+          // What backward will read is what forward computes with.
+          if (sizeof(T) == 2) z[gate] = load(at, whole, count);
+        }
+      }
+      const Vector<C> cell = load(old_cell + column, whole, count) +
+                             vector_elu<C>(z[2]) * VectorSigmoid<C>(z[0]).value;
+      store(new_cell + column, cell, whole, count);
+      store(new_h + column, vector_tanh<C>(cell) * VectorSigmoid<C>(z[1]).value, whole, count);
+    });
+  }
+
+  static void backward(const lltm_cell_backward_arguments& arguments, int64_t n, int64_t begin,
+                       int64_t end) {
+    const int64_t state_size = arguments.state_size;
+    const int64_t row = n * state_size;
+    const T* const gates = static_cast<const T*>(arguments.gates) + 3 * row;
+    const T* const new_cell = static_cast<const T*>(arguments.new_cell) + row;
+    const auto or_null = [](const void* data, int64_t offset) {
+      return data == nullptr ? nullptr : static_cast<const T*>(data) + offset;
+    };
+    const T* const grad_h = or_null(arguments.grad_h, row);
+    const T* const grad_cell = or_null(arguments.grad_cell, row);
+    const T* const grad_gates = or_null(arguments.grad_gates, 3 * row);
+    T* const d_gates = static_cast<T*>(arguments.d_gates) + 3 * row;
+    T* const d_old_cell =
+        arguments.d_old_cell == nullptr ? nullptr : static_cast<T*>(arguments.d_old_cell) + row;
+    for_each_register<C>(begin, end, [&](int64_t column, auto whole, int64_t count) {
+      const auto or_zero = [&](const T* from) {
+        return from == nullptr ? Vector<C>{} : load(from + column, whole, count);
+      };
+      const VectorSigmoid<C> i(load(gates + column, whole, count));
+      const VectorSigmoid<C> o(load(gates + state_size + column, whole, count));
+      const Vector<C> g = vector_elu<C>(load(gates + 2 * state_size + column, whole, count));
+      const Vector<C> t = vector_tanh<C>(load(new_cell + column, whole, count));
+      const Vector<C> upstream_h = or_zero(grad_h);
+      const Vector<C> d_cell = or_zero(grad_cell) + upstream_h * o.value * (C(1) - t * t);
+      const Vector<C> slope = g > Vector<C>{} ? broadcast<C>(C(1)) : g + C(1);
+      Vector<C> d[3] = {d_cell * g * i.value * i.complement,
+                        upstream_h * t * o.value * o.complement, d_cell * i.value * slope};
+#pragma GCC unroll 3
+      for (int gate = 0; gate < 3; ++gate) {
+        if (grad_gates != nullptr) {
+          d[gate] += load(grad_gates + gate * state_size + column, whole, count);
+        }
+        store(d_gates + gate * state_size + column, d[gate], whole, count);
+      }
+      if (d_old_cell != nullptr) store(d_old_cell + column, d_cell, whole, count);
+    });
+  }
+};
+
+}  // namespace LLTM_LEVEL
+}  // namespace lltm

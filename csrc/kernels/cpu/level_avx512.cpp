@@ -1,0 +1,41 @@
+// The CPU kernels for processors with avx512f,avx512bw,avx512dq,avx512vl,fma.
+#ifdef __x86_64__
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "levels.h"
+
+#define LLTM_LEVEL avx512
+#define LLTM_VECTOR_BYTES 64
+// A pragma, not a compiler flag: every way of building compiles these sources alike.
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,fma")
+#endif
+#include "simd.h"
+//
+#include "vector_math.h"
+//
+#include "cell_vectors.h"
+
+namespace lltm {
+
+const Level kAvx512Level = {
+    "avx512",
+    {avx512::Row<float>::forward, avx512::Row<float>::backward},
+    {avx512::Row<double>::forward, avx512::Row<double>::backward},
+    {avx512::Row<float16>::forward, avx512::Row<float16>::backward},
+    {avx512::Row<bfloat16>::forward, avx512::Row<bfloat16>::backward},
+};
+
+}  // namespace lltm
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif  // __x86_64__

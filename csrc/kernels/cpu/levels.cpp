@@ -1,0 +1,34 @@
+#include "levels.h"
+
+#include <cstdlib>
+#include <cstring>
+
+namespace lltm {
+namespace {
+
+const Level* choose() {
+  const char* wanted = std::getenv("LLTM_CPU_CAPABILITY");
+  if (wanted != nullptr && *wanted == '\0') wanted = nullptr;
+#ifdef __x86_64__
+  __builtin_cpu_init();
+  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") &&
+                          __builtin_cpu_supports("avx512bw") &&
+                          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  const bool any = wanted == nullptr || std::strcmp(wanted, "avx512") == 0;
+  if (any && has_avx512) return &kAvx512Level;
+  if ((any || std::strcmp(wanted, "avx2") == 0) && has_avx2) return &kAvx2Level;
+#endif
+  const bool known = wanted == nullptr || std::strcmp(wanted, "default") == 0 ||
+                     std::strcmp(wanted, "avx2") == 0 || std::strcmp(wanted, "avx512") == 0;
+  return known ? &kBaselineLevel : nullptr;
+}
+
+}  // namespace
+
+const Level* cpu_level() {
+  static const Level* const level = choose();
+  return level;
+}
+
+}  // namespace lltm

@@ -1,0 +1,151 @@
+// Vectors of one instruction set, as the compiler's own vector types. Included once per instruction
+// set, inside namespace LLTM_LEVEL, with LLTM_VECTOR_BYTES set to the width of its registers.
+#ifndef LLTM_LEVEL
+#error "include this from a level_*.cpp"
+#endif
+
+namespace lltm {
+namespace LLTM_LEVEL {
+
+#define LLTM_INLINE __attribute__((always_inline)) inline
+
+// Lanes of type C that fit a register, and integers and halves of as many lanes.
+template <typename C>
+struct Lanes;
+
+template <>
+struct Lanes<float> {
+  static constexpr int kCount = LLTM_VECTOR_BYTES / 4;
+  using Bits = uint32_t;
+  typedef float Vector __attribute__((vector_size(LLTM_VECTOR_BYTES)));
+  typedef int32_t Mask __attribute__((vector_size(LLTM_VECTOR_BYTES)));
+  typedef uint32_t BitsVector __attribute__((vector_size(LLTM_VECTOR_BYTES)));
+  typedef uint16_t Halves __attribute__((vector_size(LLTM_VECTOR_BYTES / 2)));
+};
+
+template <>
+struct Lanes<double> {
+  static constexpr int kCount = LLTM_VECTOR_BYTES / 8;
+  using Bits = uint64_t;
+  typedef double Vector __attribute__((vector_size(LLTM_VECTOR_BYTES)));
+  typedef int64_t Mask __attribute__((vector_size(LLTM_VECTOR_BYTES)));
+  typedef uint64_t BitsVector __attribute__((vector_size(LLTM_VECTOR_BYTES)));
+};
+
+template <typename C>
+using Vector = typename Lanes<C>::Vector;
+template <typename C>
+using Mask = typename Lanes<C>::Mask;
+using Bits32 = Lanes<float>::BitsVector;
+using Halves = Lanes<float>::Halves;
+
+template <typename C>
+LLTM_INLINE Vector<C> broadcast(C value) {
+  return value - Vector<C>{};
+}
+
+// Vector types of one size convert bit by bit.
+template <typename To, typename From>
+LLTM_INLINE To reinterpret(From value) {
+  static_assert(sizeof(To) == sizeof(From), "bits must neither be lost nor invented");
+  return reinterpret_cast<To>(value);
+}
+
+template <typename C>
+LLTM_INLINE Vector<C> absolute(Vector<C> x) {
+  using B = typename Lanes<C>::BitsVector;
+  const auto sign = reinterpret<B>(broadcast<C>(C(-0.0)));
+  return reinterpret<Vector<C>>(reinterpret<B>(x) & ~sign);
+}
+
+template <typename C>
+LLTM_INLINE Vector<C> copy_sign(Vector<C> magnitude, Vector<C> sign_of) {
+  using B = typename Lanes<C>::BitsVector;
+  const auto sign = reinterpret<B>(broadcast<C>(C(-0.0)));
+  return reinterpret<Vector<C>>((reinterpret<B>(magnitude) & ~sign) |
+                                (reinterpret<B>(sign_of) & sign));
+}
+
+LLTM_INLINE Vector<float> widen_halves(Halves halves, bfloat16) {
+  return reinterpret<Vector<float>>(__builtin_convertvector(halves, Bits32) << 16);
+}
+
+LLTM_INLINE Vector<float> widen_halves(Halves halves, float16) {
+  const Bits32 bits = __builtin_convertvector(halves, Bits32);
+  const Bits32 magnitude = (bits & 0x7fffu) << 13;
+  // The exponent's bias is mended by a multiplication, which also normalises subnormals.
+  Vector<float> value = reinterpret<Vector<float>>(magnitude) * 0x1p112f;
+  const Bits32 special = reinterpret<Bits32>(magnitude >= (0x7c00u << 13));
+  value = reinterpret<Vector<float>>(reinterpret<Bits32>(value) | (special & 0x7f800000u));
+  return reinterpret<Vector<float>>(reinterpret<Bits32>(value) | ((bits & 0x8000u) << 16));
+}
+
+LLTM_INLINE Halves narrow_halves(Vector<float> value, bfloat16) {
+  const Bits32 bits = reinterpret<Bits32>(value);
+  const Bits32 rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  const Bits32 nan = (bits >> 16) | 0x40u;
+  return __builtin_convertvector(value != value ? nan : rounded, Halves);
+}
+
+LLTM_INLINE Halves narrow_halves(Vector<float> value, float16) {
+  const Bits32 bits = reinterpret<Bits32>(value);
+  const Bits32 sign = (bits >> 16) & 0x8000u;
+  const Bits32 magnitude = bits & 0x7fffffffu;
+  const Bits32 normal = (magnitude - (112u << 23) + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+  const Bits32 subnormal =
+      reinterpret<Bits32>(reinterpret<Vector<float>>(magnitude) + 0.5f) - 0x3f000000u;
+  Bits32 half = magnitude < 0x38800000u ? subnormal : normal;
+  half = magnitude >= 0x477ff000u ? Bits32{} + 0x7c00u : half;
+  half = magnitude > 0x7f800000u ? Bits32{} + 0x7e00u : half;
+  return __builtin_convertvector(sign | half, Halves);
+}
+
+// Loads and stores of `count` <= kCount elements of storage type T; lanes beyond read as zero.
+template <typename T>
+struct Memory {  // float16 and bfloat16
+  using C = float;
+  static LLTM_INLINE Vector<C> load(const T* from) {
+    Halves halves;
+    std::memcpy(&halves, from, sizeof(halves));
+    return widen_halves(halves, T{});
+  }
+  static LLTM_INLINE Vector<C> load(const T* from, int64_t count) {
+    Halves halves{};
+    std::memcpy(&halves, from, static_cast<size_t>(count) * sizeof(T));
+    return widen_halves(halves, T{});
+  }
+  static LLTM_INLINE void store(T* to, Vector<C> value) {
+    const Halves halves = narrow_halves(value, T{});
+    std::memcpy(to, &halves, sizeof(halves));
+  }
+  static LLTM_INLINE void store(T* to, Vector<C> value, int64_t count) {
+    const Halves halves = narrow_halves(value, T{});
+    std::memcpy(to, &halves, static_cast<size_t>(count) * sizeof(T));
+  }
+};
+
+template <typename T>
+struct PlainMemory {
+  using C = T;
+  static LLTM_INLINE Vector<C> load(const T* from) {
+    Vector<C> value;
+    std::memcpy(&value, from, sizeof(value));
+    return value;
+  }
+  static LLTM_INLINE Vector<C> load(const T* from, int64_t count) {
+    Vector<C> value{};
+    std::memcpy(&value, from, static_cast<size_t>(count) * sizeof(T));
+    return value;
+  }
+  static LLTM_INLINE void store(T* to, Vector<C> value) { std::memcpy(to, &value, sizeof(value)); }
+  static LLTM_INLINE void store(T* to, Vector<C> value, int64_t count) {
+    std::memcpy(to, &value, static_cast<size_t>(count) * sizeof(T));
+  }
+};
+template <>
+struct Memory<float> : PlainMemory<float> {};
+template <>
+struct Memory<double> : PlainMemory<double> {};
+
+}  // namespace LLTM_LEVEL
+}  // namespace lltm

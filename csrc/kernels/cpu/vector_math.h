@@ -1,0 +1,130 @@
+// The LLTM's activations on vectors, by polynomials. Same formulas as ../cell_math.h, where they
+// are explained. Errors are a few units in the last place; tests/op states and checks the bounds.
+#ifndef LLTM_LEVEL
+#error "include this from a level_*.cpp"
+#endif
+
+namespace lltm {
+namespace LLTM_LEVEL {
+
+// exp(x) = 2^n (1 + p) with n = round(x / ln 2) and p = expm1(x - n ln 2). ln 2 is split so that
+// n times the upper part is exact (Cody and Waite). The polynomial is expm1's Taylor series, cut
+// where |x - n ln 2| <= ln(2) / 2 leaves less than a quarter unit in the last place.
+template <typename C>
+struct ExpConstants;
+
+template <>
+struct ExpConstants<float> {
+  static constexpr float kLog2E = 1.44269504f;
+  static constexpr float kLn2Upper = 0.693359375f;
+  static constexpr float kLn2Lower = -2.12194440e-4f;
+  static constexpr float kRound = 0x1.8p23f;  // adding it leaves the nearest integer
+  static constexpr float kLowest = -104.0f;   // exp is zero below
+  static constexpr float kMinusOne = -20.0f;  // expm1 is -1 below
+  static constexpr int kMantissa = 23;
+  static constexpr int kBias = 127;
+  static constexpr int kTerms = 6;
+};
+
+template <>
+struct ExpConstants<double> {
+  static constexpr double kLog2E = 1.4426950408889634;
+  static constexpr double kLn2Upper = 6.93145751953125e-1;
+  static constexpr double kLn2Lower = 1.42860682030941723212e-6;
+  static constexpr double kRound = 0x1.8p52;
+  static constexpr double kLowest = -746.0;
+  static constexpr double kMinusOne = -40.0;
+  static constexpr int kMantissa = 52;
+  static constexpr int kBias = 1023;
+  static constexpr int kTerms = 12;
+};
+
+// 1/2!, 1/3!, ...
+constexpr double kInverseFactorials[] = {
+    1.0 / 2,     1.0 / 6,      1.0 / 24,      1.0 / 120,      1.0 / 720,       1.0 / 5040,
+    1.0 / 40320, 1.0 / 362880, 1.0 / 3628800, 1.0 / 39916800, 1.0 / 479001600, 1.0 / 6227020800.0};
+
+template <typename C>
+struct ExpParts {
+  typename Lanes<C>::Mask exponent;  // n
+  Vector<C> p;
+
+  LLTM_INLINE explicit ExpParts(Vector<C> x) {
+    using K = ExpConstants<C>;
+    const Vector<C> shifted = x * K::kLog2E + K::kRound;
+    const Vector<C> n = shifted - K::kRound;
+    exponent = reinterpret<Mask<C>>(shifted) - reinterpret<Mask<C>>(broadcast<C>(K::kRound));
+    const Vector<C> r = (x - n * K::kLn2Upper) - n * K::kLn2Lower;
+    Vector<C> series = broadcast<C>(static_cast<C>(kInverseFactorials[K::kTerms - 1]));
+#pragma GCC unroll 16
+    for (int term = K::kTerms - 2; term >= 0; --term) {
+      series = series * r + static_cast<C>(kInverseFactorials[term]);
+    }
+    p = series * (r * r) + r;
+  }
+
+  // 2^power, for powers of normal numbers.
+  static LLTM_INLINE Vector<C> power_of_two(typename Lanes<C>::Mask power) {
+    using K = ExpConstants<C>;
+    return reinterpret<Vector<C>>((power + K::kBias) << K::kMantissa);
+  }
+};
+
+// exp(x) for x <= 0; NaN stays NaN.
+template <typename C>
+LLTM_INLINE Vector<C> exp_nonpositive(Vector<C> x) {
+  const Vector<C> lowest = broadcast<C>(ExpConstants<C>::kLowest);
+  const ExpParts<C> parts(x < lowest ? lowest : x);
+  // In two factors, since 2^n may be subnormal.
+  const auto half = parts.exponent >> 1;
+  const Vector<C> first = ExpParts<C>::power_of_two(half);
+  const Vector<C> second = ExpParts<C>::power_of_two(parts.exponent - half);
+  return (first * parts.p + first) * second;
+}
+
+// expm1(x) for x <= 0, to full relative precision near 0; NaN stays NaN.
+template <typename C>
+LLTM_INLINE Vector<C> expm1_nonpositive(Vector<C> x) {
+  const Vector<C> lowest = broadcast<C>(ExpConstants<C>::kMinusOne);
+  const ExpParts<C> parts(x < lowest ? lowest : x);
+  const Vector<C> scale = ExpParts<C>::power_of_two(parts.exponent);
+  return scale * parts.p + (scale - C(1));
+}
+
+template <typename C>
+struct VectorSigmoid {
+  Vector<C> value;
+  Vector<C> complement;
+
+  LLTM_INLINE explicit VectorSigmoid(Vector<C> z) {
+    const Vector<C> decay = exp_nonpositive<C>(-absolute<C>(z));
+    const Vector<C> one = broadcast<C>(C(1));
+    const auto negative = z < Vector<C>{};
+    // Two divisions, where a product would add an error; the compiler drops what is not used.
+    value = (negative ? decay : one) / (one + decay);
+    complement = (negative ? one : decay) / (one + decay);
+  }
+};
+
+template <typename C>
+LLTM_INLINE Vector<C> vector_elu(Vector<C> z) {
+  const auto positive = z > Vector<C>{};
+  return positive ? z : expm1_nonpositive<C>(positive ? Vector<C>{} : z);
+}
+
+// tanh(x) = (1 - d) / (1 + d) with d = exp(-2|x|). Near 0, 1 - d is taken as -expm1(-2|x|), which
+// loses no digits there; farther out d itself is the more precise.
+template <typename C>
+LLTM_INLINE Vector<C> vector_tanh(Vector<C> x) {
+  const Vector<C> lowest = broadcast<C>(ExpConstants<C>::kMinusOne);
+  const Vector<C> argument = C(-2) * absolute<C>(x);
+  const ExpParts<C> parts(argument < lowest ? lowest : argument);
+  const Vector<C> scale = ExpParts<C>::power_of_two(parts.exponent);
+  const Vector<C> e = scale * parts.p + (scale - C(1));
+  const Vector<C> d = scale * parts.p + scale;
+  const Vector<C> numerator = e < broadcast<C>(C(-0.5)) ? C(1) - d : -e;
+  return copy_sign<C>(numerator / (C(1) + d), x);
+}
+
+}  // namespace LLTM_LEVEL
+}  // namespace lltm
