@@ -170,17 +170,19 @@ class Cell:
     """False where it cannot run inside a CUDA graph capture."""
     new_step: Callable[[], None] = lambda: None
     """Called before every step; reduce-overhead needs it to reuse its graphs' outputs."""
+    slack: float = 1.0
+    """How many times the tolerance it may be off; above 1 only for a known flaw of a baseline."""
 
 
 def tolerance(cell: Cell, size: Size, dtype: torch.dtype, device: str) -> float:
-    """The largest relative error allowed; errors of a sequence grow with its length."""
+    """The largest relative error allowed a step, or a short sequence."""
     allowed = TOLERANCE[dtype]
     if dtype is torch.float32 and device == "cuda":
         tf32 = torch.backends.cuda.matmul.allow_tf32
         if size.steps > 1:  # cuDNN's recurrences follow their own flag, which is on by default
             tf32 = tf32 or torch.backends.cudnn.allow_tf32
         allowed = TF32_TOLERANCE if tf32 else allowed
-    return allowed * max(1.0, math.sqrt(size.steps) / 2)
+    return allowed * cell.slack * (2.0 if size.steps > 1 else 1.0)
 
 
 def relative_error(value: Tensor, reference: Tensor) -> float:
@@ -202,17 +204,18 @@ def poison(size: Size, dtype: torch.dtype, device: str) -> None:
 
 
 def compare(
-    names_and_values: Mapping[str, Tensor], reference: Mapping[str, Tensor], allowed: float
+    values: Mapping[str, Tensor], reference: Mapping[str, Tensor], allowed: Mapping[str, float]
 ) -> float:
     """The largest error; raises :class:`WrongResult` naming the first value that is off."""
-    if names_and_values.keys() != reference.keys():
-        raise WrongResult(f"got {sorted(names_and_values)}, need {sorted(reference)}")
+    if values.keys() != reference.keys():
+        raise WrongResult(f"got {sorted(values)}, need {sorted(reference)}")
     worst = 0.0
     for name, expected in reference.items():
-        error = relative_error(names_and_values[name].reshape(expected.shape), expected)
-        if not error <= allowed:
+        error = relative_error(values[name].reshape(expected.shape), expected)
+        if not error <= allowed[name]:
             raise WrongResult(
-                f"{name} differs from float64 by {error:.2e} (relative), allowed is {allowed:.2e}"
+                f"{name} differs from float64 by {error:.2e} (relative), "
+                f"allowed is {allowed[name]:.2e}"
             )
         worst = max(worst, error)
     return worst
@@ -227,39 +230,59 @@ def expected_outputs(cell: Cell, inputs: Inputs) -> tuple[Tensor, ...]:
         )
 
 
+def differentiate(
+    call: Callable[[Tensor, State], tuple[Tensor, ...]],
+    parameters: Mapping[str, Tensor],
+    x: Tensor,
+    state: State,
+    cotangents: State,
+) -> dict[str, Tensor]:
+    """Outputs, and the gradients of the parameters and of what else requires one, by name."""
+    outputs = call(x, state)
+    values = {f"output{i}": o.detach().clone() for i, o in enumerate(outputs)}
+    leaves = {"d_input": x, **{f"d_state{i}": s for i, s in enumerate(state)}}
+    leaves = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
+    leaves |= {f"d_{name}": parameter for name, parameter in parameters.items()}
+    gradients = torch.autograd.grad(outputs, list(leaves.values()), cotangents)
+    return values | dict(zip(leaves, (g.clone() for g in gradients), strict=True))
+
+
 def check(cell: Cell, size: Size, inputs: Inputs, *, input_gradients: bool = True) -> float:
     """Run forward and backward once and compare all of it with float64.
 
     With `input_gradients` false only the parameters want gradients, as in the tutorial's protocol.
     Returns the largest relative error.
 
+    A long sequence multiplies rounding errors (a cell that never forgets does so a thousandfold),
+    so there a contender may also be twice as far off as the formula computed in its own dtype.
+
     Raises:
         WrongResult: an output or a gradient is off, is not a number, or was not written.
     """
     dtype, device = inputs.x.dtype, inputs.x.device.type
     named = {short_name(n): p for n, p in cell.module.named_parameters()}
-
-    x64 = inputs.x.double().requires_grad_()
-    state64 = tuple(s.double().requires_grad_() for s in inputs.state)
-    parameters64 = {n: p.detach().double().requires_grad_() for n, p in named.items()}
-    outputs64 = run_formula(cell.kind, parameters64, x64, state64)
-    leaves64 = {"d_input": x64, **{f"d_state{i}": s for i, s in enumerate(state64)}}
-    if not input_gradients:
-        leaves64.clear()
-    leaves64 |= {f"d_{n}": p for n, p in parameters64.items()}
     cotangents = (inputs.grad_output, *inputs.grad_state)
-    gradients64 = torch.autograd.grad(
-        outputs64, list(leaves64.values()), [g.double() for g in cotangents]
-    )
-    reference = {f"output{i}": o.detach() for i, o in enumerate(outputs64)}
-    reference |= dict(zip(leaves64, gradients64, strict=True))
+
+    def formula(width: torch.dtype) -> dict[str, Tensor]:
+        def leaf(tensor: Tensor, wanted: bool) -> Tensor:
+            return tensor.detach().to(width, copy=True).requires_grad_(wanted)
+
+        parameters = {n: leaf(p, True) for n, p in named.items()}
+        return differentiate(
+            lambda x, state: run_formula(cell.kind, parameters, x, state),
+            parameters,
+            leaf(inputs.x, input_gradients),
+            tuple(leaf(s, input_gradients) for s in inputs.state),
+            tuple(g.to(width) for g in cotangents),
+        )
+
+    reference = formula(torch.float64)
+    allowed = dict.fromkeys(reference, tolerance(cell, size, dtype, device))
+    if size.steps > 1 and dtype is not torch.float64:
+        for name, value in formula(dtype).items():
+            allowed[name] = max(allowed[name], 2 * relative_error(value, reference[name]))
 
     x, state = inputs.detached(requires_grad=input_gradients)
     poison(size, dtype, device)
     cell.new_step()
-    outputs = cell.call(x, state)
-    values = {f"output{i}": o.detach().clone() for i, o in enumerate(outputs)}
-    leaves = [*((x, *state) if input_gradients else ()), *named.values()]
-    gradients = torch.autograd.grad(outputs, leaves, cotangents)
-    values |= dict(zip(leaves64, (g.clone() for g in gradients), strict=True))
-    return compare(values, reference, tolerance(cell, size, dtype, device))
+    return compare(differentiate(cell.call, named, x, state, cotangents), reference, allowed)

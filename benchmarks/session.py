@@ -6,7 +6,7 @@ import datetime
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 
@@ -19,6 +19,8 @@ from .schema import Ceilings, Floor, Report, Result, Size, Skip
 from .stats import summarise
 from .timing import PROTOCOLS, NotMeasurable, Rounds, Run, interleave, round_medians
 
+SHORT = 8
+"""Steps of the sequence that every layer is checked on before the long one."""
 Log = Callable[[str], None]
 Skipper = Callable[[str, str], None]
 """Records the name of a contender and why it was not measured."""
@@ -46,7 +48,16 @@ class Options:
 
 
 def new_report(command: str, command_line: str, options: Options) -> Report:
-    """A report without results. Machine load is read now, before anything has run."""
+    """A report without results. Machine load is read now, before anything has run.
+
+    Raises:
+        ValueError: CUDA is asked for and not there.
+    """
+    if options.device == "cuda" and not torch.cuda.is_available():
+        raise ValueError(
+            f"--device cuda needs a GPU and a CUDA build of torch; torch is {torch.__version__} "
+            "and sees none: use --device cpu"
+        )
     torch.set_num_threads(options.threads)
     return Report(
         command=command,
@@ -81,11 +92,6 @@ def run_sizes(
         if unknown:
             raise ValueError(f"no contender {unknown}; there are {sorted(builders)}")
         builders = {name: builders[name] for name in builders if name in options.contenders}
-    if options.device == "cuda" and not torch.cuda.is_available():
-        raise ValueError(
-            f"--device cuda needs a GPU and a CUDA build of torch; torch is {torch.__version__} "
-            "and sees none: use --device cpu"
-        )
     for size in sizes:
         for dtype in options.dtypes:
             late = options.deadline is not None and perf_counter() - started > options.deadline
@@ -121,6 +127,9 @@ def _one_size(
         with _reported(name, skip):
             cell = build(request)
             fresh = _inputs(cell, request, seed=options.seed + 1)
+            if size.steps > SHORT:  # where rounding errors have not grown yet, and the check bites
+                short = replace(request, size=replace(size, steps=SHORT))
+                check(cell, short.size, _inputs(cell, short, seed=options.seed + 3))
             errors[name] = check(cell, size, fresh, input_gradients=all_gradients)
             cells[name] = cell
     if options.protocol == "memory":

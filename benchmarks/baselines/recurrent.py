@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
@@ -56,6 +58,6 @@ def loop_over(builder: Builder) -> Builder:
                 outputs.append(state[0])
             return (torch.stack(outputs), *state)
 
-        return Cell(cell.kind, cell.module, call, cell.capturable)
+        return replace(cell, call=call)
 
     return build

@@ -1,0 +1,138 @@
+"""The command line on tiny sizes: it runs, stores, refuses, and says why."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks import __main__ as command
+from benchmarks import session
+from benchmarks.baselines import Request
+from benchmarks.baselines.plain import plain_cell
+from benchmarks.problem import Cell
+from benchmarks.schema import Size, read
+
+QUICK = ("--seconds", "0.01", "--rounds", "2")
+
+
+def test_a_cell_is_measured_stored_and_shown(
+    tmp_path: Path, device: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "cell.json"
+    arguments = ["cell", "--device", device, "--sizes", "2,3,4", *QUICK, "--json", str(path)]
+    assert command.main([*arguments, "--contenders", "python", "lstmcell"]) == 0
+    found = read(path)
+    assert {r.contender for r in found.results} == {"python", "lstmcell"}
+    assert {r.metric for r in found.results} == {"forward", "backward"}
+    assert all(len(r.rounds) == 2 and r.error is not None for r in found.results)
+    assert str(tmp_path) not in path.read_text(), "the file tells where it was written"
+    capsys.readouterr()
+    assert command.main(["show", str(path)]) == 0
+    assert "lstmcell" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("protocol", ["split", "memory"])
+def test_the_other_protocols_run(protocol: str, tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    arguments = ["cell", "--sizes", "2,3,4", "--contenders", "python", *QUICK]
+    assert command.main([*arguments, "--protocol", protocol, "--json", str(path)]) == 0
+    assert read(path).protocol == protocol
+
+
+def test_a_layer_is_measured_a_step(tmp_path: Path) -> None:
+    path = tmp_path / "layer.json"
+    arguments = ["layer", "--sizes", "2,3,4,5", "--contenders", "lstm", "gru", "python-loop"]
+    assert command.main([*arguments, *QUICK, "--json", str(path)]) == 0
+    assert {r.contender for r in read(path).results} == {"lstm", "gru", "python-loop"}
+
+
+def test_the_grid_is_the_one_that_was_promised() -> None:
+    assert set(command.grid_sizes()) == {
+        Size(b, s // 4, s) for b in (1, 16, 64, 256, 1024) for s in (16, 128, 512, 2048)
+    }
+
+
+def test_a_deadline_names_what_it_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "late.json"
+    arguments = ["cell", "--sizes", "2,3,4", "--contenders", "python", "--deadline", "-1"]
+    assert command.main([*arguments, "--json", str(path)]) == 1
+    (skip,) = read(path).skipped
+    assert "deadline" in skip.reason
+    assert skip.size == Size(2, 3, 4)
+
+
+def test_a_wrong_contender_is_not_timed_and_fails_the_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def wrong(request: Request) -> Cell:
+        cell = plain_cell(request)
+        return Cell("lltm", cell.module, lambda x, state: cell.call(x * 1.01, state))
+
+    from benchmarks import baselines
+
+    contenders = {"python": plain_cell, "wrong": wrong}
+    monkeypatch.setattr(baselines, "cell_contenders", lambda: contenders)
+    path = tmp_path / "wrong.json"
+    assert command.main(["cell", "--sizes", "2,3,4", *QUICK, "--json", str(path)]) == 1
+    found = read(path)
+    assert {r.contender for r in found.results} == {"python"}
+    assert [s.contender for s in found.skipped] == ["wrong"]
+    assert found.skipped[0].reason.startswith(session.WRONG)
+
+
+def test_one_contender_that_fails_does_not_stop_the_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fails(request: Request) -> Cell:
+        raise torch.OutOfMemoryError("no room")
+
+    from benchmarks import baselines
+
+    contenders = {"fails": fails, "python": plain_cell}
+    monkeypatch.setattr(baselines, "cell_contenders", lambda: contenders)
+    path = tmp_path / "fails.json"
+    assert command.main(["cell", "--sizes", "2,3,4", *QUICK, "--json", str(path)]) == 0
+    found = read(path)
+    assert {r.contender for r in found.results} == {"python"}
+    assert "no room" in found.skipped[0].reason
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["cell", "--contenders", "nobody"], "no contender .'nobody'"),
+        (["cell", "--sizes", "2,3,4,5"], "a step needs B,I,S"),
+        (["layer", "--sizes", "2,3,4"], "layer needs B,I,S,T"),
+        (["show", "missing.json"], "missing.json"),
+    ],
+)
+def test_a_mistake_is_named(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main(arguments) == 2
+    assert re.search(says, capsys.readouterr().err)
+
+
+def test_the_tutorials_script_prints_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["tutorial", "python", "-b", "2", "-f", "3", "-s", "4", "-r", "3"]) == 0
+    line = capsys.readouterr().out
+    assert re.fullmatch(r"Forward: \d+\.\d{3} us \| Backward: \d+\.\d{3} us\n", line)
+
+
+@pytest.mark.parametrize("implementation", ["cpp", pytest.param("cuda", marks=pytest.mark.cuda)])
+def test_the_tutorials_script_runs_ours(
+    implementation: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("lltm_conda", exc_type=ImportError)
+    assert command.main(["tutorial", implementation, "-r", "2"]) == 0
+    assert capsys.readouterr().out.startswith("Forward: ")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_cuda_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["tutorial", "cuda"]) == 2
+    assert command.main(["cell", "--device", "cuda"]) == 2
+    assert "GPU" in capsys.readouterr().err

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from benchmarks import memory
+from benchmarks.baselines import Request
+from benchmarks.baselines.plain import plain_cell
+from benchmarks.problem import Cell, State, make_inputs
+from benchmarks.schema import Size
+
+SIZE = Size(8, 4, 64)
+ROW = 8 * 64 * 4
+
+
+def keeper(rows: int) -> Cell:
+    """A contender whose every step keeps `rows` rows of (B, S)."""
+
+    class Keep(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: object, h: Tensor, c: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+            ctx.save_for_backward(h.new_ones(rows, *h.shape))  # type: ignore[attr-defined]
+            return h + weight, c + weight
+
+        @staticmethod
+        def backward(ctx: object, gh: Tensor, gc: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+            (kept,) = ctx.saved_tensors  # type: ignore[attr-defined]
+            return gh * kept[0], gc, (gh + gc).sum()
+
+    module = nn.Module()
+    module.weight = nn.Parameter(torch.zeros(()))
+
+    def call(x: Tensor, state: State) -> State:
+        return Keep.apply(*state, module.weight)  # type: ignore[no-any-return]
+
+    return Cell("lltm", module, call)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_what_a_step_keeps_is_counted(rows: int) -> None:
+    inputs = make_inputs(SIZE, torch.float32, "cpu", 0)
+    assert memory.saved_for_backward(keeper(rows), inputs) == rows * ROW
+
+
+def test_the_peak_of_a_loop_is_what_its_steps_keep() -> None:
+    steps = 64
+    size = Size(SIZE.batch, SIZE.inputs, SIZE.state, steps)
+    peak = memory.peak_of_loop(keeper(10), size, torch.float32, "cpu", 0)
+    kept = steps * 10 * ROW  # the outputs are let go once the next step has been made of them
+    assert kept <= peak <= kept * 1.05
+
+
+def test_more_kept_means_a_higher_peak(device: str) -> None:
+    size = Size(SIZE.batch, SIZE.inputs, SIZE.state, 32)
+    cell = plain_cell(Request(size, torch.float32, device))
+    double = Size(size.batch, size.inputs, size.state, 64)
+    short = memory.peak_of_loop(cell, size, torch.float32, device, 0)
+    assert memory.peak_of_loop(cell, double, torch.float32, device, 0) > 1.7 * short

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import dataclasses
+import io
+from pathlib import Path
+
+import pytest
+from bench_samples import SIZE, report, result
+from rich.console import Console
+
+from benchmarks import report as reporting
+from benchmarks import targets
+from benchmarks.schema import Report, Size
+
+
+def printed(found: Report) -> str:
+    console = Console(file=io.StringIO(), width=200)
+    reporting.show(found, console)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_speedup_is_paired_by_round() -> None:
+    # The medians alone would say 20 / 10; in every round it was 3, 3 and 2.
+    baseline, ours = result("python", [3.0, 30.0, 20.0]), result("ours", [1.0, 10.0, 10.0])
+    assert reporting.speedup(baseline, ours) == 3.0
+
+
+@pytest.mark.parametrize(
+    ("ours", "slower"), [(1.0, []), (1.04, []), (1.06, ["python"]), (2.2, ["python", "cpp"])]
+)
+def test_the_verdict_allows_five_percent(ours: float, slower: list[str]) -> None:
+    results = [
+        result("python", [1.0] * 3),
+        result("cpp", [2.0] * 3),
+        result("ours", [ours] * 3),
+        result("ours-again", [0.1] * 3),
+    ]
+    assert reporting.slower_than(results) == slower
+
+
+def test_no_verdict_without_ours() -> None:
+    with pytest.raises(ValueError, match="ours was not measured"):
+        reporting.slower_than([result("python", [1.0])])
+
+
+def test_the_grid_counts_what_is_slower() -> None:
+    slow = Size(1, 4, 16)
+    found = report(
+        result("python", [2.0] * 3),
+        result("ours", [1.0] * 3),
+        result("python", [1.0] * 3, size=slow),
+        result("ours", [2.0] * 3, size=slow),
+        command="grid",
+    )
+    text = printed(found)
+    assert "slower than python" in text
+    assert "1 of 2 measured" in text
+
+
+def test_the_tables_say_ratio_skip_and_door() -> None:
+    text = printed(report(result("python", [30.0] * 3), result("ours", [10.0] * 3)))
+    assert "3.00" in text
+    assert "skipped cuda: no GPU" in text
+    assert "ours did not load" in text
+
+
+def target(**changes: object) -> targets.Target:
+    fixed = targets.Target("cell", "cpu", "tutorial", SIZE, "float32", "forward", "cpp", 2.5)
+    return dataclasses.replace(fixed, **changes)  # type: ignore[arg-type]
+
+
+def test_a_target_is_looked_up_where_it_was_measured() -> None:
+    found = [report(result("cpp", [30.0] * 3), result("ours", [10.0] * 3))]
+    assert targets.reached(target(), found) == 3.0
+    for other in ({"device": "cuda"}, {"metric": "backward"}, {"against": "python"}):
+        assert targets.reached(target(**other), found) is None
+
+
+def test_the_newest_report_decides() -> None:
+    old = report(result("cpp", [30.0] * 3), result("ours", [10.0] * 3))
+    new = report(result("cpp", [20.0] * 3), result("ours", [10.0] * 3), created="2026-02-01")
+    assert targets.reached(target(), [new, old]) == 2.0
+
+
+def test_a_miss_stays_in_the_table() -> None:
+    found = report(result("cpp", [20.0] * 3), result("ours", [10.0] * 3))
+    console = Console(file=io.StringIO(), width=200)
+    console.print(targets.table([found]))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert text.count("missed") == 1
+    assert "not measured" in text
+
+
+@pytest.mark.parametrize("command", ["cell", "grid"])
+def test_a_picture_is_drawn(command: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from benchmarks.plot import draw
+
+    found = report(result("python", [2.0] * 3), result("ours", [1.0] * 3), command=command)
+    (path,) = draw(found, tmp_path / "picture")
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_an_empty_report_is_not_drawn(tmp_path: Path) -> None:
+    from benchmarks.plot import draw
+
+    with pytest.raises(ValueError, match="no result"):
+        draw(report(), tmp_path / "picture")

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import gc
+
+import pytest
+import torch
+
+from benchmarks import timing
+from benchmarks.baselines import Request
+from benchmarks.baselines.plain import plain_cell
+from benchmarks.problem import make_inputs
+from benchmarks.schema import Size
+
+STEP = Size(2, 3, 4)
+
+
+def test_contenders_take_turns_and_every_round_is_kept() -> None:
+    calls: list[str] = []
+
+    def run_as(name: str) -> timing.Run:
+        def run(n: int) -> timing.Samples:
+            calls.append(name)
+            return {"forward": [float(len(calls))] * n}
+
+        return run
+
+    measured = timing.interleave({"a": run_as("a"), "b": run_as("b")}, seconds=1e-3, rounds=6)
+    assert {name: len(metrics["forward"]) for name, metrics in measured.items()} == {"a": 6, "b": 6}
+    turns = calls[-12:]
+    assert all(set(turns[i : i + 2]) == {"a", "b"} for i in range(0, 12, 2))
+    assert len({tuple(turns[i : i + 2]) for i in range(0, 12, 2)}) == 2, "always the same order"
+
+
+def test_the_first_iterations_of_a_turn_are_not_counted() -> None:
+    def run(n: int) -> timing.Samples:
+        return {"forward": [1e9] * timing.SETTLE + [1.0] * (n - timing.SETTLE)}
+
+    measured = timing.interleave({"a": run}, seconds=1.0, rounds=2)
+    assert {time for samples in measured["a"]["forward"] for time in samples} == {1.0}
+
+
+def test_the_collector_is_off_inside_and_restored() -> None:
+    with pytest.raises(KeyError), timing.quiet_collector():
+        assert not gc.isenabled()
+        raise KeyError
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize(
+    ("protocol", "metrics"),
+    [("tutorial", {"forward", "backward"}), ("split", {"forward", "backward", "inference"})],
+)
+def test_a_protocol_gives_a_time_for_each_iteration(
+    protocol: str, metrics: set[str], device: str
+) -> None:
+    cell = plain_cell(Request(STEP, torch.float32, device))
+    samples = timing.PROTOCOLS[protocol](cell, make_inputs(STEP, torch.float32, device, 0))(3)
+    assert samples.keys() == metrics
+    assert all(len(times) == 3 and min(times) > 0 for times in samples.values())
+
+
+def test_the_tutorial_protocol_asks_for_the_parameters_gradients_alone() -> None:
+    cell = plain_cell(Request(STEP, torch.float32, "cpu"))
+    inputs = make_inputs(STEP, torch.float32, "cpu", 0)
+    timing.tutorial(cell, inputs)(2)
+    once = [p.grad.clone() for p in cell.module.parameters()]
+    timing.tutorial(cell, inputs)(5)
+    for parameter, expected in zip(cell.module.parameters(), once, strict=True):
+        torch.testing.assert_close(parameter.grad, expected)  # not added up over iterations
+    assert inputs.x.grad is None
+
+
+def test_a_graph_is_refused_on_the_cpu() -> None:
+    cell = plain_cell(Request(STEP, torch.float32, "cpu"))
+    with pytest.raises(timing.NotMeasurable, match="--device cuda"):
+        timing.graph(cell, make_inputs(STEP, torch.float32, "cpu", 0))
+
+
+@pytest.mark.cuda
+def test_a_graph_gives_times_of_forward_and_train() -> None:
+    cell = plain_cell(Request(STEP, torch.float32, "cuda"))
+    samples = timing.graph(cell, make_inputs(STEP, torch.float32, "cuda", 0))(2)
+    assert {metric: len(times) for metric, times in samples.items()} == {"forward": 2, "train": 2}
+
+
+@pytest.mark.cuda
+def test_kernels_of_a_step_are_counted_and_products_told_apart() -> None:
+    from benchmarks import kernels
+
+    size = Size(64, 64, 256)
+    cell = plain_cell(Request(size, torch.float32, "cuda"))
+    sets = [make_inputs(size, torch.float32, "cuda", seed) for seed in (0, 1)]
+    measured = kernels.measure(cell, size, sets)
+    # cat, the product, elu, two sigmoids, tanh, two or three products and sums of elements
+    assert 6 <= measured["forward"].count <= 12
+    assert any(kernels.GEMM.search(name) for name in measured["forward"].names)
+    assert 0 < measured["forward"].pointwise.median < measured["forward"].total.median
