@@ -1,0 +1,133 @@
+"""Makes real shared objects with chosen sections, symbols and needs, and fake torch folders."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from lltm_conda._version import __version__
+
+ERROR_NEW = (
+    "_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
+)
+ERROR_OLD = "_ZN3c105ErrorC1ENS_14SourceLocationESs"
+
+GLUE_RECORD: dict[str, Any] = {
+    "schema": 1,
+    "kind": "glue",
+    "name": "stable210",
+    "package": "lltm",
+    "version": __version__,
+    "lane": "stable",
+    "torch_target": "2.10",
+    "torch_built": "2.13.0+cpu",
+    "cxx11_abi": 1,
+    "kernel_abi": 1,
+    "compiler": "g++ 12.2.0",
+    "cxx_standard": 17,
+    "platform": "linux-x86_64",
+    "git_commit": "unknown",
+    "source_date": "unknown",
+}
+
+KERNELS_RECORD: dict[str, Any] = {
+    "schema": 1,
+    "kind": "kernels",
+    "name": "cpu",
+    "package": "lltm",
+    "version": __version__,
+    "device": "cpu",
+    "cuda": None,
+    "cuda_archs": [],
+    "kernel_abi": 1,
+    "compiler": "g++ 12.2.0",
+    "cxx_standard": 17,
+    "platform": "linux-x86_64",
+    "git_commit": "unknown",
+    "source_date": "unknown",
+}
+
+
+def c_string(text: str) -> str:
+    return json.dumps(text)
+
+
+def shared_object(
+    path: Path,
+    *,
+    record: Mapping[str, Any] | str | None = None,
+    layout: Mapping[str, int] | str | None = None,
+    undefined: Iterable[str] = (),
+    weak: Iterable[str] = (),
+    defined: Iterable[str] = (),
+    libraries: Iterable[Path] = (),
+    versions: str | None = None,
+    flags: Iterable[str] = (),
+    soname: str | None = None,
+) -> Path:
+    """Compile a small C object at `path` and return it."""
+    lines = []
+    for name, text in ((".lltm.record", record), (".lltm.layout", layout)):
+        if text is not None:
+            text = text if isinstance(text, str) else json.dumps(text)
+            label = name.replace(".", "_")
+            lines.append(
+                f'__attribute__((section("{name}"), used)) static const char {label}[] = '
+                f"{c_string(text)};"
+            )
+    for index, symbol in enumerate(undefined):
+        lines.append(f'extern char u{index} __asm__("{symbol}"); void *pu{index} = &u{index};')
+    for index, symbol in enumerate(weak):
+        lines.append(
+            f'extern char w{index} __asm__("{symbol}") __attribute__((weak)); '
+            f"void *pw{index} = &w{index};"
+        )
+    for index, symbol in enumerate(defined):
+        lines.append(f'int d{index}(void) __asm__("{symbol}"); int d{index}(void) {{ return 7; }}')
+    source = path.with_suffix(".c")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    source.write_text("\n".join([*lines, "int lltm_test_object;"]) + "\n")
+    command = ["gcc", "-shared", "-fPIC", "-w", "-o", str(path), str(source), *flags]
+    if soname:
+        command.append(f"-Wl,-soname,{soname}")
+    if versions:
+        script = path.with_suffix(".map")
+        script.write_text(versions)
+        command.append(f"-Wl,--version-script={script}")
+    command += ["-Wl,--no-as-needed", *map(str, libraries)]
+    subprocess.run(command, check=True, capture_output=True, text=True)
+    return path
+
+
+def fake_torch(
+    root: Path,
+    version: str = "2.13.0+cpu",
+    *,
+    cuda: str | None = None,
+    hip: str | None = None,
+    abi: int = 1,
+    exports: Iterable[str] = (),
+    python_tag: str | None = None,
+) -> Path:
+    """A folder that looks like a torch installation: version.py and two real libraries."""
+    lib = root / "torch" / "lib"
+    lib.mkdir(parents=True)
+    (root / "torch" / "version.py").write_text(
+        "from typing import Optional\n"
+        f"__version__ = {version!r}\n"
+        f"cuda: Optional[str] = {cuda!r}\n"
+        f"hip: Optional[str] = {hip!r}\n"
+    )
+    shared_object(lib / "libc10.so", defined=[ERROR_NEW if abi else ERROR_OLD])
+    shared_object(lib / "libtorch_cpu.so", defined=exports)
+    if python_tag:
+        (root / "torch" / f"_C.{python_tag}.so").touch()
+    return root / "torch"
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
