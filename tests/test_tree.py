@@ -1,0 +1,250 @@
+"""The tree keeps the shape that docs/architecture.md draws, and says every fact once."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+REPO = Path(__file__).resolve().parents[1]
+PACKAGE = REPO / "lltm_conda"
+CSRC = REPO / "csrc"
+STDLIB = sys.stdlib_module_names
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    tomllib = pytest.importorskip("tomli")
+
+
+def python_files(*folders: str) -> list[Path]:
+    return [path for folder in folders for path in sorted((REPO / folder).rglob("*.py"))]
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(REPO))
+
+
+def imports(path: Path) -> Iterator[tuple[str, int]]:
+    """Every imported module, inside functions too, as an absolute dotted name with its line."""
+    package = path.relative_to(REPO).with_suffix("").parts[:-1]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            if node.level == 0:
+                yield str(node.module), node.lineno
+                continue
+            base = package[: len(package) - node.level + 1]
+            if node.module:
+                yield ".".join((*base, node.module)), node.lineno
+            else:
+                for alias in node.names:
+                    yield ".".join((*base, alias.name)), node.lineno
+
+
+def strangers(path: Path, allowed: tuple[str, ...]) -> list[str]:
+    """Imports that are neither of the standard library nor under one of the allowed names."""
+    return [
+        f"{name_of(path)}:{line} imports {module}"
+        for module, line in imports(path)
+        if module.split(".")[0] not in STDLIB
+        and not any(module == name or module.startswith(name + ".") for name in allowed)
+    ]
+
+
+@pytest.mark.parametrize("path", python_files("lltm_conda/compat"), ids=name_of)
+def test_compat_imports_the_standard_library_alone(path: Path) -> None:
+    assert strangers(path, ("lltm_conda.compat",)) == []
+
+
+@pytest.mark.parametrize("path", python_files("lltm_conda/builder"), ids=name_of)
+def test_builder_imports_compat_and_the_standard_library_alone(path: Path) -> None:
+    allowed = ("lltm_conda.builder", "lltm_conda.compat", "lltm_conda._version")
+    assert strangers(path, allowed) == []
+
+
+@pytest.mark.parametrize("path", python_files("lltm_conda"), ids=name_of)
+def test_package_imports_torch_and_the_standard_library_alone(path: Path) -> None:
+    assert strangers(path, ("lltm_conda", "torch")) == []
+
+
+@pytest.mark.parametrize("path", [PACKAGE / "loader.py"], ids=name_of)
+def test_loader_knows_neither_the_op_nor_the_builder(path: Path) -> None:
+    assert strangers(path, ("lltm_conda.compat", "lltm_conda._version", "torch")) == []
+
+
+@pytest.mark.parametrize(
+    "path", [REPO / "setup.py", *python_files("lltm_conda", "benchmarks", "examples")], ids=name_of
+)
+def test_nothing_imports_the_scripts(path: Path) -> None:
+    modules = {module.split(".")[0] for module, _ in imports(path)}
+    assert modules.isdisjoint({"release", "scripts"})
+
+
+def test_compat_and_builder_import_without_torch() -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None\n"  # any import of torch raises
+        "import lltm_conda.compat, lltm_conda.builder\n"
+        "print(*[name for name in sys.modules if name.split('.')[0] == 'lltm_conda'])"
+    )
+    env = {**os.environ, "LLTM_CONDA_LOAD": "0"}
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPO, env=env, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    assert "lltm_conda.builder" in run.stdout
+
+
+# Which folders of csrc a file may include from, and which of others' headers.
+TORCH = r"torch/|ATen/|c10/"
+CUDA = r"cuda|cub/|cooperative_groups|mma\.h|nv"
+ARROWS: dict[str, tuple[set[str], str | None]] = {
+    "kernels": ({"kernels"}, TORCH),
+    "ops": ({"ops", "kernels"}, f"{TORCH}|{CUDA}"),
+    "torch_stable": ({"torch_stable", "ops", "kernels"}, f"ATen/|c10/|torch/(?!csrc/|head)|{CUDA}"),
+    "torch_aten": ({"torch_aten", "ops", "kernels"}, f"torch/csrc/stable|{CUDA}"),
+}
+NATIVE = sorted(path for path in CSRC.rglob("*") if path.suffix in (".h", ".cpp", ".cu", ".c"))
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+
+
+def test_csrc_holds_the_known_folders() -> None:
+    assert {path.relative_to(CSRC).parts[0] for path in NATIVE} == set(ARROWS)
+
+
+@pytest.mark.parametrize("path", NATIVE, ids=name_of)
+def test_includes_follow_the_arrows(path: Path) -> None:
+    folders, forbidden = ARROWS[path.relative_to(CSRC).parts[0]]
+    wrong = []
+    for mark, header in INCLUDE.findall(path.read_text()):
+        if mark == "<":
+            if forbidden is not None and re.match(forbidden, header):
+                wrong.append(f"<{header}>")
+            continue
+        target = (path.parent / header).resolve()
+        if not target.is_file() or target.relative_to(CSRC).parts[0] not in folders:
+            wrong.append(f'"{header}"')
+    assert wrong == []
+
+
+def test_no_native_source_knows_python() -> None:
+    told = [
+        name_of(path)
+        for path in NATIVE
+        if re.search(r"Python\.h|pybind11|torch/extension\.h|torch/python\.h", path.read_text())
+    ]
+    assert told == []
+
+
+def matrix() -> dict[str, Any]:
+    return YAML(typ="safe").load(REPO / "build_matrix.yaml")
+
+
+def project() -> dict[str, Any]:
+    return tomllib.loads((REPO / "pyproject.toml").read_text())
+
+
+def minor(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split("."))
+
+
+def test_builder_and_matrix_agree_on_the_torches() -> None:
+    from lltm_conda.builder.fit import FIRST_STABLE, OLDEST
+
+    assert minor(matrix()["stable"]["target"]) == FIRST_STABLE
+    assert min(map(minor, matrix()["torch"])) == OLDEST
+    assert f"torch>={'.'.join(map(str, OLDEST))}" in project()["project"]["dependencies"]
+
+
+def test_oldest_python_is_the_same_everywhere() -> None:
+    oldest = min(matrix()["package"]["pythons"], key=minor)
+    settings = project()
+    assert settings["project"]["requires-python"] == f">={oldest}"
+    assert settings["tool"]["ruff"]["target-version"] == "py" + oldest.replace(".", "")
+    assert settings["tool"]["mypy"]["python_version"] == oldest
+
+
+def test_kernel_abi_of_header_and_records_agree() -> None:
+    from lltm_conda.builder.record import KERNEL_ABI
+
+    header = (CSRC / "kernels" / "lltm_kernels.h").read_text()
+    found = re.search(r"#define\s+LLTM_KERNEL_ABI\s+(\d+)", header)
+    assert found is not None
+    assert int(found[1]) == KERNEL_ABI
+
+
+def test_version_has_one_home() -> None:
+    from lltm_conda._version import __version__
+
+    homes = [
+        name_of(path)
+        for path in [REPO / "setup.py", *python_files("lltm_conda", "scripts")]
+        if re.search(r"^__version__\s*=", path.read_text(), re.MULTILINE)
+    ]
+    assert homes == ["lltm_conda/_version.py"]
+    assert "version" not in project()["project"]
+    changelog = (REPO / "CHANGELOG.md").read_text()
+    headings = re.findall(r"^## \[(.+?)\]", changelog, re.MULTILINE)
+    assert __version__ in headings, f"CHANGELOG.md has no section for {__version__}"
+
+
+def test_recipe_has_the_version_of_the_package() -> None:
+    from lltm_conda._version import __version__
+
+    assert f'  version: "{__version__}"\n' in (REPO / "recipe" / "recipe.yaml").read_text()
+
+
+def test_setup_installs_every_folder_of_the_package() -> None:
+    tree = ast.parse((REPO / "setup.py").read_text())
+    lists = [
+        ast.literal_eval(keyword.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        for keyword in node.keywords
+        if keyword.arg == "packages"
+    ]
+    folders = {path.parent for path in PACKAGE.rglob("*.py")}
+    expected = {".".join(folder.relative_to(REPO).parts) for folder in folders}
+    native = {path.parent for path in NATIVE} | {CSRC}
+    expected |= {".".join(("lltm_conda", *folder.relative_to(REPO).parts)) for folder in native}
+    assert lists == [sorted(lists[0])]
+    assert set(lists[0]) == expected
+
+
+def tracked() -> list[Path]:
+    run = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=REPO, capture_output=True, text=True, check=False
+    )
+    if run.returncode:
+        pytest.skip("not a git checkout")
+    return [path for name in run.stdout.split("\0") if name and (path := REPO / name).is_file()]
+
+
+def test_no_file_of_git_belongs_to_one_machine_or_to_a_build() -> None:
+    own = Path(__file__).resolve()
+    unfinished = re.compile(
+        r"^(<<<<<<<|>>>>>>>) |\bFIXME\b|/(home|Users)/[a-z]|/root/", re.MULTILINE
+    )
+    wrong = []
+    for path in tracked():
+        data = path.read_bytes()
+        if path.suffix in (".so", ".o", ".whl", ".conda", ".pyc") or len(data) > 2_000_000:
+            wrong.append(f"{name_of(path)}: {len(data)} bytes")
+        elif path != own and b"\0" not in data and (found := unfinished.search(data.decode())):
+            wrong.append(f"{name_of(path)}: {found[0]}")
+    assert wrong == []
+
+
+def test_scripts_can_be_executed() -> None:
+    commands = [*(REPO / "scripts").glob("*.sh"), REPO / ".ci" / "run"]
+    assert [name_of(path) for path in commands if not os.access(path, os.X_OK)] == []
