@@ -1,0 +1,101 @@
+"""The gates that a cell's binaries must pass before they are packed."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from lltm_conda.compat.binary import read_binary
+from lltm_conda.compat.records import BinaryRecord, as_plain
+from release import BUILD, ReleaseError
+from release.cells import Cell
+from release.paths import tool
+from release.shell import Log, clean_env
+from release.store import write_atomically
+from release.tasks import Context
+
+# What a binary may need from outside: the system, torch, and CUDA's runtime.
+SYSTEM = r"ld-linux-x86-64\.so\.2|lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+)\.so\.\d+"
+TORCH = r"libtorch(_cpu|_cuda)?\.so|libc10(_cuda)?\.so|libgomp\.so\.1"
+CUDA = r"libcudart\.so\.\d+|libcuda\.so\.1"
+ALLOWED = re.compile(f"{SYSTEM}|{TORCH}|{CUDA}")
+
+
+def audit(context: Context, *, cell: Cell, env: str, binaries: tuple[str, ...]) -> Sequence[Path]:
+    """Checks every binary of the cell; what was found goes to build/audit/<cell>.json."""
+    paths = [path for name in binaries for path in context.made[name]]
+    torch_lib = next(context.only(env).glob("lib/python*/site-packages/torch/lib"))
+    records = [read_binary(path) for path in paths]
+    problems = [text for record in records for text in _problems(record, cell)]
+    for path in paths:
+        problems += _unresolved(context.log, path, torch_lib)
+    problems += _stable_abi(context.log, [r.path for r in records if r.kind == "glue"], cell)
+    for record in records:
+        floors = ", ".join(f"{k}_{'.'.join(map(str, v))}" for k, v in record.floors.items())
+        context.log.write(f"{record.path.name}: {record.size} bytes, needs {floors}")
+    report = BUILD / "audit" / f"{cell.name}.json"
+    write_atomically(report, json.dumps([as_plain(r) for r in records], indent=1))
+    if problems:
+        raise ReleaseError("\n".join(problems))
+    return [report]
+
+
+def _problems(record: BinaryRecord, cell: Cell) -> Iterator[str]:
+    name = record.path.name
+    for problem in record.problems:
+        yield f"{name}: {problem}"
+    if record.record is None:
+        yield f"{name}: carries no build record (section .lltm.record); was it stripped?"
+        return
+    if record.python_symbols:
+        yield f"{name}: references Python ({', '.join(record.python_symbols[:3])}); it must not"
+    if record.runpath:
+        yield f"{name}: has the RPATH {record.runpath}; link without -rpath"
+    for library in record.needed:
+        if not ALLOWED.fullmatch(library):
+            yield f"{name}: needs {library}, which is outside the allowed libraries"
+    if record.kind == "glue":
+        if record.name != cell.glue:
+            yield f"{name}: its record says {record.name}, the cell needs {cell.glue}"
+        if cell.stable:
+            mangled = [s for s in record.torch_symbols if s.startswith("_Z")]
+            if mangled:
+                yield f"{name}: uses torch's C++ symbols ({mangled[0]}); the stable lane must not"
+        elif record.cxx11_abi != cell.cxx11_abi:
+            yield f"{name}: C++ ABI {record.cxx11_abi}, the cell needs {cell.cxx11_abi}"
+    elif record.torch_symbols:
+        yield f"{name}: kernels must not know torch, but use {record.torch_symbols[0]}"
+    if set(record.record.cuda_archs) != set(record.cuda_archs):
+        said, found = sorted(record.record.cuda_archs), sorted(record.cuda_archs)
+        yield f"{name}: the record lists {said}, the machine code is for {found}"
+
+
+def _unresolved(log: Log, path: Path, torch_lib: Path) -> list[str]:
+    """Undefined symbols that no library of the process would supply, from the dynamic linker."""
+    env = clean_env(LD_LIBRARY_PATH=str(torch_lib))
+    # libtorch_cpu brings in the rest; asking for the symbols runs none of the code.
+    done = subprocess.run(["ldd", "-r", str(path)], env=env, capture_output=True, text=True)
+    log.write(f"$ ldd -r {path}\n{done.stdout}{done.stderr}")
+    bad = [
+        line
+        for line in (done.stdout + done.stderr).splitlines()
+        if "undefined symbol" in line or ("not found" in line and "libcu" not in line)
+    ]
+    return [f"{path.name}: {line.strip()}" for line in bad[:5]]
+
+
+def _stable_abi(log: Log, glues: list[Path], cell: Cell) -> list[str]:
+    if not cell.stable:
+        return []
+    problems = []
+    for path in glues:
+        command = [tool("torch-abi-audit"), "--check", "torch", "-v", str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, env=clean_env())
+        log.write(done.stdout + done.stderr)
+        if done.returncode:
+            last = (done.stdout + done.stderr).strip().splitlines()[-1:]
+            problems.append(f"{path.name}: torch-abi-audit refuses it: {' '.join(last)}")
+    return problems

@@ -1,0 +1,107 @@
+"""The cells of the matrix: one per variant, with the torch it is built with."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lltm_conda.compat.records import GlueName, KernelsName, VariantName
+from release import ReleaseError
+from release.schema import Matrix, Torch
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One variant: its glue, its kernels, and the torch that the glue is compiled against."""
+
+    variant: VariantName
+    torch_minor: str
+    torch: Torch
+
+    @property
+    def name(self) -> str:
+        return str(self.variant)
+
+    @property
+    def glue(self) -> str:
+        return str(self.variant.glue)
+
+    @property
+    def stable(self) -> bool:
+        return self.variant.glue.lane == "stable"
+
+    @property
+    def cuda_major(self) -> int | None:
+        return self.variant.kernels.cuda_major
+
+    @property
+    def device(self) -> str:
+        return "cpu" if self.cuda_major is None else f"cu{self.cuda_major}"
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """The kernel objects it holds; a CUDA variant computes on the CPU as well."""
+        return ("cpu",) if self.cuda_major is None else ("cpu", str(self.variant.kernels))
+
+    @property
+    def cxx11_abi(self) -> int:
+        abi = self.variant.glue.cxx11_abi
+        return self.torch.abi.pypi if abi is None else abi
+
+    @property
+    def local_version(self) -> str:
+        """The local version of its thin wheel: `stable.cpu`, `pt29cu12`, `pt24.abi1.cpu`."""
+        if self.stable:
+            return f"stable.{self.device}"
+        major, minor = self.variant.glue.torch
+        abi = "" if self.cxx11_abi == self.torch.abi.pypi else ".abi1."
+        return f"pt{major}{minor}{abi}{self.device}"
+
+
+def _kernels(device: str) -> KernelsName:
+    return KernelsName(None if device == "cpu" else int(device.removeprefix("cu")))
+
+
+def _pair(minor: str) -> tuple[int, int]:
+    major, _, rest = minor.partition(".")
+    return int(major), int(rest)
+
+
+def all_cells(matrix: Matrix) -> list[Cell]:
+    """Every cell, stable ones first, in the matrix's order."""
+    stable = GlueName("stable", _pair(matrix.stable.target))
+    built = matrix.torch[matrix.stable.built_with]
+    cells = [
+        Cell(VariantName(stable, _kernels(device)), matrix.stable.built_with, built)
+        for device in matrix.stable.devices
+    ]
+    for minor in matrix.minors():
+        torch = matrix.torch[minor]
+        for abi in torch.abis if torch.aten else []:
+            glue = GlueName("aten", _pair(minor), abi)
+            cells += [
+                Cell(VariantName(glue, _kernels(device)), minor, torch) for device in torch.aten
+            ]
+    return cells
+
+
+def select(cells: Sequence[Cell], selectors: Sequence[str]) -> list[Cell]:
+    """The cells that the selectors (names, or patterns such as `aten*-cu12`) name.
+
+    Raises:
+        ReleaseError: a selector names none; lists near matches.
+    """
+    if not selectors:
+        return list(cells)
+    names = [cell.name for cell in cells]
+    chosen: set[str] = set()
+    for selector in selectors:
+        found = fnmatch.filter(names, selector)
+        if not found:
+            near = difflib.get_close_matches(selector, [*names, "host"], n=3, cutoff=0.5)
+            hint = f"near matches: {', '.join(near)}" if near else f"there are: {', '.join(names)}"
+            raise ReleaseError(f"no cell is named {selector!r}; {hint}; see build_all.sh --list")
+        chosen.update(found)
+    return [cell for cell in cells if cell.name in chosen]

@@ -1,0 +1,90 @@
+"""Builds, tests and installs conda packages; a process of its own, so that its output is a log.
+
+python -m release.conda_worker build|test|install ...
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from release import REPO, ReleaseError
+from release.rattler_tools import build_recipe, index_channel, install, run_package_tests
+
+
+def build(args: argparse.Namespace) -> None:
+    """Renders the recipe with one cell's variants and builds it."""
+    if args.prebuilt:
+        os.environ["LLTM_CONDA_PREBUILT"] = str(args.prebuilt)
+    recipe = REPO / "recipe" / "recipe.yaml"
+    out = args.out.resolve()
+    made = build_recipe(
+        recipe, out, out=out, channels=args.channel, variants=args.variants.resolve()
+    )
+    if len(made) != 1:
+        raise ReleaseError(f"{args.variants}: made {len(made)} packages, needs one")
+    print(made[0])
+
+
+def index(args: argparse.Namespace) -> None:
+    """Puts a package into the channel and indexes it."""
+    target = args.into / "linux-64" / args.package.name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f".{target.name}.part")
+    shutil.copyfile(args.package, part)
+    part.replace(target)
+    index_channel(args.into)
+
+
+def test(args: argparse.Namespace) -> None:
+    run_package_tests(args.package, args.channel)
+
+
+def install_prefix(args: argparse.Namespace) -> None:
+    if args.prefix.exists():
+        shutil.rmtree(args.prefix)
+    for name in install(args.prefix, args.specs, args.channel):
+        print(name)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(required=True)
+    for name, function in [
+        ("build", build),
+        ("index", index),
+        ("test", test),
+        ("install", install_prefix),
+    ]:
+        command = commands.add_parser(name)
+        command.set_defaults(function=function)
+        command.add_argument("--channel", action="append", default=[])
+        if name == "build":
+            command.add_argument("--variants", type=Path, required=True)
+            command.add_argument("--out", type=Path, required=True)
+            command.add_argument("--prebuilt", type=Path)
+        if name in ("index", "test"):
+            command.add_argument("package", type=Path)
+        if name == "index":
+            command.add_argument("--into", type=Path, required=True)
+        if name == "install":
+            command.add_argument("--prefix", type=Path, required=True)
+            command.add_argument("specs", nargs="+")
+    args = parser.parse_args()
+    try:
+        args.function(args)
+    except ReleaseError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # The runtime behind py-rattler has crashed once while the interpreter went down.
+    os._exit(code)

@@ -1,0 +1,44 @@
+"""Virtual environments, made by uv from PyPI or what the user's pip settings point to."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from release import ReleaseError
+from release.paths import fresh, tool
+from release.shell import Log, clean_env
+
+REMEDY = "Is the package index in reach? PIP_INDEX_URL and PIP_FIND_LINKS are honoured"
+
+
+def index_options() -> list[str]:
+    """uv does not read pip's settings, so they are handed on."""
+    options: list[str] = []
+    if url := os.environ.get("PIP_INDEX_URL"):
+        options += ["--index-url", url]
+    for url in shlex.split(os.environ.get("PIP_EXTRA_INDEX_URL", "")):
+        options += ["--extra-index-url", url]
+    for link in shlex.split(os.environ.get("PIP_FIND_LINKS", "")):
+        options += ["--find-links", link]
+    return options
+
+
+def make_venv(log: Log, folder: Path, python: str, requirements: Sequence[str | Path]) -> Path:
+    """A new environment with the requirements in it; the path of its interpreter."""
+    if folder.exists():
+        fresh(folder)
+    log.run([tool("uv"), "venv", "--quiet", "--clear", "--python", python, folder])
+    interpreter = folder / "bin" / "python"
+    command = [tool("uv"), "pip", "install", "--python", interpreter, *index_options()]
+    log.run([*command, *requirements], env=clean_env(), remedy=REMEDY)
+    return interpreter
+
+
+def site_packages(folder: Path) -> Path:
+    found = sorted(folder.glob("lib/python*/site-packages"))
+    if len(found) != 1:
+        raise ReleaseError(f"{folder} holds {len(found)} site-packages, needs one; delete it")
+    return found[0]

@@ -1,0 +1,132 @@
+"""What this machine has: an interpreter with or without torch, compilers, CUDA, a driver."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from lltm_conda.builder import (
+    BuildError,
+    CudaToolkit,
+    HostCompiler,
+    find_cuda_toolkit,
+    find_host_compiler,
+    glue_for,
+)
+from lltm_conda.compat.records import TorchInstall
+from lltm_conda.compat.torch_probe import TorchNotFoundError, find_torch
+from release import ReleaseError
+from release.cells import Cell, all_cells
+from release.schema import Matrix
+
+
+@dataclass(frozen=True)
+class Host:
+    """The facts that decide which cells this machine can build.
+
+    Attributes:
+        python: the interpreter that the tool was started with.
+        python_minor: its version, `3.11`.
+        torch: the torch of that interpreter's environment, if any.
+        compiler: the host compiler, or None.
+        toolkit: the CUDA toolkit found, or None.
+        driver: whether an NVIDIA driver is loaded.
+    """
+
+    python: str
+    python_minor: str
+    torch: TorchInstall | None
+    compiler: HostCompiler | None
+    toolkit: CudaToolkit | None
+    driver: bool
+
+
+def probe(python: str) -> Host:
+    """Looks at this machine; `python` is the interpreter of the invoking environment."""
+    code = "import json,sys; print(json.dumps(list(sys.version_info[:2])))"
+    out = subprocess.run([python, "-c", code], capture_output=True, text=True)
+    if out.returncode:
+        raise ReleaseError(f"{python} does not run: {out.stderr.strip()}; set PYTHON to one")
+    major, minor = json.loads(out.stdout)
+    try:
+        torch = find_torch(python=python)
+    except TorchNotFoundError:
+        torch = None
+    try:
+        compiler = find_host_compiler(os.environ)
+    except BuildError:
+        compiler = None
+    try:
+        toolkit = find_cuda_toolkit(os.environ)
+    except BuildError:
+        toolkit = None
+    driver = Path("/proc/driver/nvidia/version").exists()
+    return Host(python, f"{major}.{minor}", torch, compiler, toolkit, driver)
+
+
+def gcc_major(compiler: HostCompiler | None) -> int | None:
+    """12 for `g++ 12.2.0`; None for no compiler or another kind."""
+    match = re.match(r"(?:g\+\+|gcc|c\+\+)\S* (\d+)", str(compiler)) if compiler else None
+    return int(match[1]) if match else None
+
+
+def obstacle(cell: Cell, host: Host, matrix: Matrix) -> str | None:
+    """Why this machine cannot build the cell and what would change that; None if it can."""
+    if host.compiler is None:
+        return "no C++ compiler; install one (Debian: apt-get install g++) or set CXX"
+    found, (low, high) = gcc_major(host.compiler), cell.torch.gcc
+    if found is not None and not low <= found <= high:
+        text = f"{host.compiler} is outside g++ {low} to {high} for torch {cell.torch_minor}"
+        return f"{text}; set CXX to one of those"
+    if cell.cxx11_abi != cell.torch.abi.pypi:
+        text = f"needs a torch {cell.torch_minor} with C++ ABI {cell.cxx11_abi}"
+        return (
+            f"{text}, and PyPI's has {cell.torch.abi.pypi}; build it where conda-forge is reached"
+        )
+    if cell.cuda_major is not None:
+        return _cuda_obstacle(cell, host, matrix)
+    return None
+
+
+def _cuda_obstacle(cell: Cell, host: Host, matrix: Matrix) -> str | None:
+    kernels = matrix.kernels[str(cell.variant.kernels)]  # type: ignore[index]
+    assert kernels.toolkit is not None
+    bounds = matrix.toolkits[kernels.toolkit].gcc
+    found = gcc_major(host.compiler)
+    if found is not None and not bounds[0] <= found <= bounds[1]:
+        text = f"CUDA {kernels.toolkit} takes g++ {bounds[0]} to {bounds[1]}, got {host.compiler}"
+        return f"{text}; set CXX to one of those"
+    return None
+
+
+def host_cell(matrix: Matrix, host: Host) -> Cell:
+    """The cell that fits this machine: for the torch of its environment, else the default one.
+
+    Raises:
+        ReleaseError: no cell of the matrix serves that torch.
+    """
+    cells = {cell.name: cell for cell in all_cells(matrix)}
+    if host.torch is None:
+        return cells[f"{stable_glue(matrix)}-cpu"]
+    try:
+        glue = glue_for(host.torch)
+    except BuildError as error:
+        raise ReleaseError(str(error)) from error
+    device = "cpu"
+    if host.torch.cuda_major is not None:
+        wanted = f"{glue}-cu{host.torch.cuda_major}"
+        if wanted in cells and not obstacle(cells[wanted], host, matrix):
+            device = f"cu{host.torch.cuda_major}"
+    name = f"{glue}-{device}"
+    if name not in cells:
+        text = f"torch {host.torch.version} of {host.python} needs {name}, which the matrix lacks"
+        raise ReleaseError(f"{text}; there are: {', '.join(cells)}")
+    return cells[name]
+
+
+def stable_glue(matrix: Matrix) -> str:
+    return "stable" + matrix.stable.target.replace(".", "")

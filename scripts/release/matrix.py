@@ -1,0 +1,147 @@
+"""Reads build_matrix.yaml; every mistake is reported as file:line with what was got and needed."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError
+
+from release import REPO, ReleaseError
+from release.contradictions import contradictions
+from release.schema import Matrix
+
+MATRIX_FILE = REPO / "build_matrix.yaml"
+
+
+class MatrixError(ReleaseError):
+    """The matrix cannot be used; the text holds one `file:line: problem` per mistake."""
+
+
+def load(path: Path = MATRIX_FILE) -> Matrix:
+    """The checked matrix.
+
+    Raises:
+        MatrixError: the file is missing, is no YAML, breaks the schema or contradicts itself.
+    """
+    try:
+        tree = YAML(typ="rt").load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise MatrixError(f"{path}: cannot be read ({error.strerror}); restore it") from error
+    except MarkedYAMLError as error:
+        raise MatrixError(_yaml_problem(path, error)) from error
+    if not isinstance(tree, dict):
+        raise MatrixError(f"{path}:1: got {_kind(tree)}, needs a mapping with `schema: 1`")
+    try:
+        matrix = Matrix.model_validate(_plain(tree))
+    except ValidationError as error:
+        lines = [_schema_problem(path, tree, detail) for detail in error.errors()]
+        raise MatrixError("\n".join(dict.fromkeys(lines))) from error
+    problems = [f"{path}:{_line(tree, loc)}: {text}" for loc, text in contradictions(matrix)]
+    if problems:
+        raise MatrixError("\n".join(problems))
+    return matrix
+
+
+def _plain(node: Any) -> Any:
+    """Ruamel's types with positions, reduced to what pydantic's strict mode accepts."""
+    if isinstance(node, dict):
+        return {_plain(k): _plain(v) for k, v in node.items()}
+    if isinstance(node, list):
+        return [_plain(v) for v in node]
+    for kind in (bool, int, float, str):
+        if isinstance(node, kind):
+            return kind(node)
+    return node
+
+
+def _yaml_problem(path: Path, error: MarkedYAMLError) -> str:
+    mark = error.problem_mark or error.context_mark
+    line = mark.line + 1 if mark else 1
+    problem = (error.problem or "unreadable").splitlines()[0].split(" with value")[0]
+    return f"{path}:{line}: not valid YAML: {problem}; correct the line"
+
+
+def _line(tree: Any, loc: Iterable[str | int]) -> int:
+    """The line of the deepest node of `loc` that the file has."""
+    line = 1
+    node = tree
+    for part in loc:
+        if isinstance(node, dict) and part in node:
+            line = node.lc.key(part)[0] + 1
+        elif isinstance(node, list) and isinstance(part, int) and part < len(node):
+            line = node.lc.item(part)[0] + 1
+        else:
+            break
+        node = node[part]
+    return line
+
+
+def _parent(tree: Any, loc: tuple[str | int, ...]) -> Any:
+    node = tree
+    for part in loc[:-1]:
+        try:
+            node = node[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return node
+
+
+def _schema_problem(path: Path, tree: Any, detail: ErrorDetails) -> str:
+    loc = tuple(part for part in detail["loc"] if part != "[key]")
+    where = f"{path}:{_line(tree, loc)}"
+    name = ".".join(str(part) for part in loc)
+    kind, got = detail["type"], detail["input"]
+    if kind == "extra_forbidden":
+        known = _fields_at(loc)
+        near = difflib.get_close_matches(str(loc[-1]), known, n=2)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
+        return f"{where}: unknown key `{name}`; {hint}"
+    if kind == "missing":
+        parent = _parent(tree, loc)
+        near = difflib.get_close_matches(str(loc[-1]), [str(k) for k in parent or ()], n=1)
+        hint = f" (there is `{near[0]}`)" if near else ""
+        return f"{where}: `{name}` is missing{hint}; add it"
+    needs = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    hint = ""
+    if kind == "literal_error":
+        known = [word.strip("' ") for word in needs.replace(" or ", ",").split(",")]
+        near = difflib.get_close_matches(str(got), known, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+    if isinstance(got, float) and kind == "string_type":
+        hint = '; write versions in quotes ("2.10" is not the number 2.1)'
+    if kind == "value_error":
+        return f"{where}: `{name}`: got {got!r}: {needs}; correct it"
+    return f"{where}: `{name}`: got {got!r} ({_kind(got)}), needs {needs}{hint}"
+
+
+def _fields_at(loc: tuple[str | int, ...]) -> list[str]:
+    """The keys that the schema allows where the last part of `loc` stands."""
+    schema = Matrix.model_json_schema(by_alias=True)
+    node: dict[str, Any] = schema
+    for part in loc[:-1]:
+        node = _resolve(schema, node)
+        if isinstance(part, int):
+            node = node.get("items", {})
+        else:
+            values = node.get("patternProperties", {})
+            any_value = node.get("additionalProperties") or next(iter(values.values()), {})
+            node = node.get("properties", {}).get(part) or any_value or {}
+    return sorted(_resolve(schema, node).get("properties", {}))
+
+
+def _resolve(schema: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
+    if "$ref" in node:
+        return schema["$defs"][node["$ref"].rsplit("/", 1)[1]]
+    return node
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "a mapping", list: "a list", str: "text", int: "a number", float: "a number"}
+    names |= {bool: "true/false", type(None): "nothing"}
+    return next((n for t, n in names.items() if type(value) is t), type(value).__name__)

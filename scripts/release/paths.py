@@ -1,0 +1,41 @@
+"""Where the tool puts things; all of it can be deleted at any time."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from release import BUILD, DIST
+
+STAMPS = BUILD / "stamps"
+LOGS = BUILD / "logs"
+CACHE = BUILD / "cache"
+ENVS = BUILD / "envs"
+BINARIES = BUILD / "binaries"
+BOOTSTRAP = BUILD / "bootstrap-channel"
+TEMPORARY = BUILD / "tmp"
+CHANNEL = DIST / "channel"
+
+
+def fresh(folder: Path) -> Path:
+    """An empty folder at that place."""
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def publish(source: Path, target: Path) -> Path:
+    """Puts a finished file in its place in one step, over an older one."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f".{target.name}.part")
+    shutil.copy2(source, part)
+    part.replace(target)
+    return target
+
+
+def tool(name: str) -> str:
+    """A program of the tool's own environment."""
+    beside = Path(sys.executable).with_name(name)
+    return str(beside) if beside.exists() else shutil.which(name) or name

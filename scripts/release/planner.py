@@ -1,0 +1,263 @@
+"""Turns cells into tasks; what cells share is one task."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from release import REPO, build_steps, conda_steps, pack_steps, verify_steps
+from release.audit import audit
+from release.cells import Cell
+from release.host import Host
+from release.provenance import commit, source_epoch
+from release.schema import Matrix
+from release.store import sources
+from release.tasks import Task
+from release.variants import for_conda
+
+TOOL = REPO / "scripts" / "release"
+RECIPE = tuple(sources(REPO, "recipe/*"))
+BOOTSTRAP_CODE = (TOOL / "bootstrap.py", TOOL / "rattler_tools.py")
+CONDA_CODE = (TOOL / "conda_worker.py", TOOL / "rattler_tools.py")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line decided.
+
+    Attributes:
+        channel: the base channel's URL, or None for the bootstrap channel.
+        jobs: compilers at a time.
+    """
+
+    channel: str | None
+    jobs: int
+
+
+class Plan:
+    """Collects tasks by name, so that cells share what they have in common."""
+
+    def __init__(self, matrix: Matrix, host: Host, options: Options) -> None:
+        self.matrix, self.host, self.options = matrix, host, options
+        self.tasks: dict[str, Task] = {}
+        self.requested = 0
+
+    def add(self, task: Task) -> str:
+        """Adds a task, or the cells of a task that is there already; returns its name."""
+        self.requested += 1
+        if old := self.tasks.get(task.name):
+            groups = (*old.groups, *(g for g in task.groups if g not in old.groups))
+            self.tasks[task.name] = Task(**{**vars(old), "groups": groups})
+        else:
+            self.tasks[task.name] = task
+        return task.name
+
+    def python_facts(self) -> dict[str, str]:
+        return {"python": self.host.python, "minor": self.host.python_minor}
+
+    def torch_release(self, cell: Cell) -> str:
+        """The torch of the invoking environment where the cell is for it, else the matrix's."""
+        torch = self.host.torch
+        if torch and torch.is_release and torch.version_tuple == _tuple(cell.torch_minor):
+            return torch.version.split("+")[0]
+        return cell.torch.release
+
+    def cell(self, cell: Cell) -> None:
+        """Everything one cell needs."""
+        groups = (cell.name,)
+        env = self._torch_env(cell, groups)
+        binaries = (*(self._kernels(name, groups) for name in cell.kernels),)
+        binaries = (self._glue(cell, env, groups), *binaries)
+        checked = self.add(
+            Task(
+                f"audit/{cell.name}",
+                partial(audit, cell=cell, env=env, binaries=binaries),
+                needs=(env, *binaries),
+                groups=groups,
+            )
+        )
+        wheel = self._wheel(cell, binaries, checked, groups)
+        self._venv(cell, wheel, groups)
+        if for_conda(cell):
+            self._conda(cell, binaries, checked, groups)
+
+    def _torch_env(self, cell: Cell, groups: tuple[str, ...]) -> str:
+        release = self.torch_release(cell)
+        name = f"torch-{release}-py{self.host.python_minor}"
+        run = partial(build_steps.torch_env, python=self.host.python, release=release, name=name)
+        return self.add(Task(f"env/{name}", run, facts=self.python_facts(), groups=groups))
+
+    def _compiler_facts(self) -> dict[str, object]:
+        return {
+            "compiler": str(self.host.compiler),
+            "commit": commit(),
+            "epoch": source_epoch(),
+            "environment": build_steps.compiler_facts(),
+            "machine": platform.machine(),
+        }
+
+    def _kernels(self, name: str, groups: tuple[str, ...]) -> str:
+        wanted = self.matrix.kernels[name]  # type: ignore[index]
+        run = partial(
+            build_steps.kernels,
+            name=name,
+            wanted=wanted,
+            toolkit=self.matrix.toolkits.get(wanted.toolkit or ""),
+            jobs=self.options.jobs,
+        )
+        facts = {**self._compiler_facts(), "wanted": wanted.model_dump()}
+        if wanted.device == "cuda":
+            facts["toolkit"] = str(self.host.toolkit)
+        task = Task(f"kernels/{name}", run, inputs=build_steps.SOURCES, facts=facts, groups=groups)
+        return self.add(task)
+
+    def _glue(self, cell: Cell, env: str, groups: tuple[str, ...]) -> str:
+        run = partial(build_steps.glue, cell=cell, env=env, jobs=self.options.jobs)
+        return self.add(
+            Task(
+                f"glue/{cell.glue}",
+                run,
+                needs=(env,),
+                inputs=build_steps.SOURCES,
+                facts=self._compiler_facts(),
+                groups=groups,
+            )
+        )
+
+    def _wheel(
+        self, cell: Cell, binaries: tuple[str, ...], checked: str, groups: tuple[str, ...]
+    ) -> str:
+        sdist = self.add(
+            Task(
+                "sdist",
+                pack_steps.sdist,
+                inputs=pack_steps.package_sources(),
+                facts={"epoch": source_epoch()},
+                groups=groups,
+            )
+        )
+        return self.add(
+            Task(
+                f"wheel/{cell.name}",
+                partial(pack_steps.wheel, cell=cell, binaries=binaries),
+                needs=(sdist, checked, *binaries),
+                inputs=(TOOL / "wheels.py",),
+                groups=groups,
+            )
+        )
+
+    def _venv(self, cell: Cell, wheel: str, groups: tuple[str, ...]) -> None:
+        run = partial(
+            verify_steps.venv,
+            cell=cell,
+            python=self.host.python,
+            torch=self.torch_release(cell),
+        )
+        smoke = (verify_steps.SMOKE, TOOL / "environments.py")
+        venv = self.add(
+            Task(
+                f"venv/{cell.name}",
+                run,
+                needs=(wheel,),
+                inputs=smoke,
+                facts=self.python_facts(),
+                groups=groups,
+            )
+        )
+        example = tuple(sources(REPO, "examples/digits*.py"))
+        digits = partial(verify_steps.digits, cell=cell)
+        self.add(Task(f"digits/{cell.name}", digits, needs=(venv,), inputs=example, groups=groups))
+
+    def _base_channel(self, cell: Cell, groups: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+        """The channel's URL and the tasks that make it."""
+        if self.options.channel:
+            return self.options.channel, ()
+        python, release = self.host.python, self.torch_release(cell)
+        wheelhouse = self.add(
+            Task(
+                "wheelhouse",
+                partial(conda_steps.download, python=python, release=release),
+                facts=self.python_facts(),
+                groups=groups,
+            )
+        )
+        channel = self.add(
+            Task(
+                "bootstrap-channel",
+                partial(conda_steps.bootstrap, python=python),
+                needs=(wheelhouse,),
+                inputs=BOOTSTRAP_CODE,
+                facts=self.python_facts(),
+                groups=groups,
+            )
+        )
+        return conda_steps.BOOTSTRAP.as_uri(), (channel,)
+
+    def _conda(
+        self, cell: Cell, binaries: tuple[str, ...], checked: str, groups: tuple[str, ...]
+    ) -> None:
+        channel, base = self._base_channel(cell, groups)
+        run = partial(
+            conda_steps.package,
+            cell=cell,
+            matrix=self.matrix,
+            binaries=binaries,
+            channel=channel,
+        )
+        inputs = (*RECIPE, *CONDA_CODE, TOOL / "variants.py", *pack_steps.package_sources())
+        made = self.add(
+            Task(
+                f"conda/{cell.name}",
+                run,
+                needs=(*base, checked, *binaries),
+                inputs=inputs,
+                facts={"channel": channel},
+                groups=groups,
+            )
+        )
+        tests = partial(conda_steps.package_tests, cell=cell, channel=channel)
+        self.add(
+            Task(
+                f"conda-test/{cell.name}",
+                tests,
+                needs=(made, *base),
+                inputs=CONDA_CODE,
+                groups=groups,
+            )
+        )
+        prefix = partial(
+            conda_steps.prefix, cell=cell, channel=channel, python=self.host.python_minor
+        )
+        smoke = (*CONDA_CODE, verify_steps.SMOKE)
+        self.add(
+            Task(
+                f"prefix/{cell.name}",
+                prefix,
+                needs=(made, *base),
+                inputs=smoke,
+                facts=self.python_facts(),
+                groups=groups,
+            )
+        )
+
+
+def _tuple(minor: str) -> tuple[int, int]:
+    major, _, rest = minor.partition(".")
+    return int(major), int(rest)
+
+
+def make_plan(cells: Sequence[Cell], matrix: Matrix, host: Host, options: Options) -> Plan:
+    """The tasks of all cells, each in an order in which it can run."""
+    plan = Plan(matrix, host, options)
+    for cell in cells:
+        plan.cell(cell)
+    return plan
+
+
+def space_needed(plan: Plan) -> int:
+    """A rough number of bytes that a run from nothing puts on the disk."""
+    sizes = {"env": 1.2e9, "venv": 1.5e9, "prefix": 1.2e9, "bootstrap-channel": 1.5e9}
+    return int(sum(sizes.get(Path(name).parts[0], 2e7) for name in plan.tasks))

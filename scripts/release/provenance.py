@@ -1,0 +1,35 @@
+"""Which commit is built and when it was made; what makes two builds of it alike."""
+
+from __future__ import annotations
+
+import os
+
+from lltm_conda.builder.sources import git_commit, source_date
+from release import REPO
+
+
+def commit() -> str:
+    """The commit of the checkout, or "unknown"."""
+    return git_commit(os.environ)
+
+
+def source_epoch() -> int:
+    """Seconds since 1970 of the commit; a fixed date where there is no git."""
+    from datetime import datetime
+
+    text = source_date(os.environ)
+    if text == "unknown":
+        return 1577836800  # 2020-01-01, zip files know no year before 1980
+    return int(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp())
+
+
+def source_env() -> dict[str, str]:
+    """For builds outside the checkout, which cannot ask git."""
+    return {"SOURCE_DATE_EPOCH": str(source_epoch()), "LLTM_GIT_COMMIT": commit()}
+
+
+def version() -> str:
+    """The package's version, from its one home."""
+    scope: dict[str, str] = {}
+    exec((REPO / "lltm_conda" / "_version.py").read_text(encoding="utf-8"), scope)
+    return scope["__version__"]

@@ -1,0 +1,98 @@
+"""The few calls of py-rattler and py-rattler-build that the tool needs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+from release import BUILD, ReleaseError
+
+# Both libraries read this when they first touch their cache.
+os.environ.setdefault("RATTLER_CACHE_DIR", str(BUILD / "cache" / "rattler"))
+
+
+def build_recipe(
+    recipe: dict[str, Any] | Path,
+    folder: Path,
+    *,
+    out: Path,
+    channels: list[str],
+    variants: Path | None = None,
+    context: dict[str, Any] | None = None,
+) -> list[Path]:
+    """Builds a v1 recipe (a file, or a mapping that is written to `folder`).
+
+    Returns the packages made, under `out/<platform>/`.
+    """
+    import rattler_build as rb
+    from ruamel.yaml import YAML
+
+    folder.mkdir(parents=True, exist_ok=True)
+    path = recipe if isinstance(recipe, Path) else folder / "recipe.yaml"
+    if not isinstance(recipe, Path):
+        with path.open("w", encoding="utf-8") as file:
+            YAML(typ="safe").dump({"schema_version": 1, **recipe}, file)
+    platform = rb.PlatformConfig(target_platform="linux-64")
+    config = rb.VariantConfig.from_file(str(variants)) if variants else rb.VariantConfig()
+    rendered = rb.Stage0Recipe.from_file(str(path)).render(
+        config, rb.RenderConfig(platform=platform, extra_context=context or {})
+    )
+    made: list[Path] = []
+    for variant in rendered:
+        result = variant.run_build(
+            tool_config=rb.ToolConfiguration(test_strategy="skip"),
+            output_dir=out,
+            channels=channels,
+            package_format="conda:3",
+        )
+        made += [Path(package) for package in result.packages]
+    return made
+
+
+def run_package_tests(package: Path, channels: list[str]) -> None:
+    """Runs the tests inside a package, each in a fresh prefix.
+
+    Raises:
+        ReleaseError: a test failed (the library itself only reports that in its result).
+    """
+    import rattler_build as rb
+
+    loaded = rb.Package.from_file(str(package))
+    for index, result in enumerate(loaded.run_tests(channel=channels)):
+        print(f"package test {index}: {'passed' if result.success else 'FAILED'}")
+        for line in result.output:
+            print(f"  {line}")
+        if not result.success:
+            raise ReleaseError(f"{package.name}: its test {index} failed; see the lines above")
+    print(f"{loaded.test_count()} package test(s) passed")
+
+
+def index_channel(channel: Path) -> None:
+    """Writes repodata.json; `force` because a rebuilt file keeps its name."""
+    from rattler.index import index_fs
+
+    (channel / "noarch").mkdir(parents=True, exist_ok=True)
+    asyncio.run(index_fs(channel, force=True))
+
+
+def install(prefix: Path, specs: list[str], channels: list[str]) -> list[str]:
+    """Solves `specs` and installs them into a new prefix; the file names of what was chosen."""
+    import rattler
+
+    async def go() -> list[str]:
+        records = await rattler.solve(
+            sources=[rattler.Channel(channel) for channel in channels],
+            specs=specs,
+            platforms=["linux-64", "noarch"],
+            virtual_packages=rattler.VirtualPackage.detect(),
+        )
+        await rattler.install(records=records, target_prefix=str(prefix), show_progress=False)
+        return sorted(record.file_name for record in records)
+
+    try:
+        return asyncio.run(go())
+    except rattler.exceptions.SolverError as error:
+        text = f"cannot solve {specs} from {channels}:\n{error}"
+        raise ReleaseError(f"{text}\ncheck that the channel holds them") from error

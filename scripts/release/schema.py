@@ -1,0 +1,104 @@
+"""The shape of build_matrix.yaml; what contradicts itself is found by `contradictions`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from packaging.version import Version
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+
+Minor = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+$")]
+Release = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+\.\d+$")]
+Arch = Annotated[str, StringConstraints(pattern=r"^(sm|compute)_\d{2,3}$")]
+Device = Literal["cpu", "cu12", "cu13"]
+Abi = Literal[0, 1]
+
+
+def _ordered(bounds: tuple[int, int]) -> tuple[int, int]:
+    if bounds[0] > bounds[1]:
+        raise ValueError(f"the lower bound {bounds[0]} is above the upper bound {bounds[1]}")
+    return bounds
+
+
+Bounds = Annotated[tuple[int, int], AfterValidator(_ordered)]
+
+
+class Strict(BaseModel):
+    """Unknown keys are mistakes; values are never coerced (2.10 is not the number 2.1)."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Package(Strict):
+    name: str
+    platform: Literal["linux-x86_64"]
+    pythons: list[Minor] = Field(min_length=1)
+    default_torch: Minor
+
+
+class Toolkit(Strict):
+    archs: list[int] = Field(min_length=1)
+    gcc: Annotated[Bounds, Field(strict=False)]
+    nvcc: bool
+    pypi: list[str] = Field(min_length=1)
+
+
+class Kernels(Strict):
+    device: Literal["cpu", "cuda"]
+    toolkit: Minor | None = None
+    archs: list[Arch] = []
+
+    @property
+    def cuda_major(self) -> int | None:
+        return int(self.toolkit.split(".")[0]) if self.toolkit else None
+
+
+class Stable(Strict):
+    target: Minor
+    built_with: Minor
+    devices: list[Device] = Field(min_length=1)
+
+
+class TorchCuda(Strict):
+    version: Minor
+    archs: list[int] = Field(min_length=1)
+
+
+class TorchAbi(Strict):
+    pypi: Abi
+    conda: Abi
+
+
+class Torch(Strict):
+    release: Release
+    pythons: list[Minor] = Field(min_length=1)
+    cuda: TorchCuda
+    abi: TorchAbi
+    cxx: Literal[17, 20]
+    gcc: Annotated[Bounds, Field(strict=False)]
+    conda: str
+    aten: list[Device] = []
+
+    @property
+    def cuda_major(self) -> int:
+        return int(self.cuda.version.split(".")[0])
+
+    @property
+    def abis(self) -> list[int]:
+        """The ABI flavours that exist in the world, PyPI's first."""
+        return list(dict.fromkeys([self.abi.pypi, self.abi.conda]))
+
+
+class Matrix(Strict):
+    schema_: Literal[1] = Field(alias="schema")
+    package: Package
+    toolkits: dict[Minor, Toolkit]
+    kernels: dict[Literal["cpu", "cuda12", "cuda13"], Kernels]
+    stable: Stable
+    torch: dict[Minor, Torch]
+
+    def minors(self) -> list[str]:
+        return sorted(self.torch, key=Version)
+
+    def served_by_stable(self, minor: str) -> bool:
+        return Version(minor) >= Version(self.stable.target)

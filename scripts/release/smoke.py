@@ -1,0 +1,107 @@
+"""Runs the installed lltm against its float64 definition; needs torch and lltm alone.
+
+    python smoke.py [--outside DIR] [--json FILE]
+
+Run in the environment that is tested, from outside the source tree. Exit code 0 when every
+comparison holds, 1 otherwise. Also imported by nothing, so it stays one file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import torch
+
+import lltm_conda
+from lltm_conda import lltm, reference
+
+# Relative norm of the difference, by dtype.
+TOLERANCES = {
+    torch.float64: 1e-12,
+    torch.float32: 1e-5,
+    torch.float16: 5e-3,
+    torch.bfloat16: 3e-2,
+}
+SHAPES = [(1, 1, 1), (16, 32, 128), (5, 7, 3), (0, 4, 4)]
+NAMES = ("new_h", "new_cell", "d_input", "d_weights", "d_bias", "d_old_h", "d_old_cell")
+
+
+def arguments(batch: int, features: int, state: int) -> list[torch.Tensor]:
+    """Random arguments of a cell, in float64 on the CPU."""
+    shapes = [(batch, features), (3 * state, state + features), (3 * state,)]
+    shapes += [(batch, state), (batch, state)]
+    scale = [1.0, (state + features) ** -0.5, 0.1, 1.0, 1.0]
+    return [torch.randn(s, dtype=torch.float64) * k for s, k in zip(shapes, scale, strict=True)]
+
+
+def run(cell, values: list[torch.Tensor], grads: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Both outputs and all five gradients."""
+    leaves = [value.detach().clone().requires_grad_() for value in values]
+    outputs = cell(*leaves)
+    return [*outputs, *torch.autograd.grad(outputs, leaves, grads)]
+
+
+def compare(device: str, dtype: torch.dtype, shape: tuple[int, int, int]) -> dict[str, float]:
+    """Relative errors of outputs and gradients against the float64 definition."""
+    # Both sides start from the same numbers, those that the dtype can hold.
+    rounded = [value.to(dtype) for value in arguments(*shape)]
+    grads = [torch.randn(shape[0], shape[2], dtype=torch.float64).to(dtype) for _ in range(2)]
+    wanted = run(reference, [v.double() for v in rounded], [g.double() for g in grads])
+    got = run(lltm, [v.to(device) for v in rounded], [g.to(device) for g in grads])
+    errors = {}
+    for name, a, b in zip(NAMES, got, wanted, strict=True):
+        assert a.shape == b.shape and a.dtype == dtype, (name, a.shape, b.shape, a.dtype)
+        scale = b.norm().item() or 1.0
+        errors[name] = ((a.cpu().double() - b).norm().item()) / scale
+    return errors
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--outside", type=Path, help="fail if lltm_conda lies in this folder")
+    parser.add_argument("--json", type=Path, help="where to store what was found")
+    args = parser.parse_args()
+    package = Path(lltm_conda.__file__).resolve()
+    if args.outside and args.outside.resolve() in package.parents:
+        print(f"FAILED: lltm_conda is that of the source tree ({package}), not the installed one")
+        return 1
+    torch.manual_seed(0)
+    devices = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
+    found, failed = [], 0
+    for device in devices:
+        for dtype, tolerance in TOLERANCES.items():
+            for shape in SHAPES:
+                errors = compare(device, dtype, shape)
+                worst = max(errors, key=lambda name: errors[name])
+                good = errors[worst] <= tolerance  # False for NaN
+                failed += not good
+                found.append({"device": device, "dtype": str(dtype), "shape": shape, **errors})
+                state = "ok    " if good else "FAILED"
+                kind = str(dtype).removeprefix("torch.")
+                text = f"worst {worst} {errors[worst]:.1e}, allowed {tolerance:.0e}"
+                print(f"{state} {device} {kind:8} B{shape[0]} I{shape[1]} S{shape[2]}: {text}")
+    leaves = [value.requires_grad_() for value in arguments(2, 3, 2)]
+    gradcheck = torch.autograd.gradcheck(lltm, leaves, raise_exception=False)
+    failed += not gradcheck
+    print(f"{'ok    ' if gradcheck else 'FAILED'} gradcheck in float64")
+    facts = {
+        "lltm": lltm_conda.__version__,
+        "torch": torch.__version__,
+        "python": sys.version.split()[0],
+        "devices": devices,
+        "package": str(package.parent),
+        "gradcheck": gradcheck,
+        "failed": failed,
+        "comparisons": found,
+    }
+    if args.json:
+        args.json.write_text(json.dumps(facts, indent=1), encoding="utf-8")
+    print(f"lltm {lltm_conda.__version__}, torch {torch.__version__}: {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""Stamps: what a finished task consumed and made, so that it is done again only when needed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+_CHUNK = 1 << 20
+
+
+def digest(path: Path) -> str:
+    """The hash of a file's content; of a folder's names and sizes, byte code left out."""
+    if path.is_dir():
+        return _tree_digest(path)
+    stat = path.stat()
+    return _file_digest(str(path), stat.st_size, stat.st_mtime_ns)
+
+
+@cache
+def _file_digest(path: str, _size: int, _mtime: int) -> str:
+    found = hashlib.sha256()
+    with open(path, "rb") as file:  # noqa: PTH123 - the cache's key is text
+        while chunk := file.read(_CHUNK):
+            found.update(chunk)
+    return found.hexdigest()
+
+
+def _tree_digest(root: Path) -> str:
+    found = hashlib.sha256()
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        inside = os.path.relpath(folder, root)
+        for name in sorted(files):
+            size = os.lstat(f"{folder}/{name}").st_size
+            found.update(f"{inside}/{name}\0{size}\n".encode())
+    return found.hexdigest()
+
+
+def sources(root: Path, *patterns: str) -> list[Path]:
+    """Files below `root` that match, without byte code, in a fixed order."""
+    found = {path for pattern in patterns for path in root.glob(pattern) if path.is_file()}
+    return sorted(path for path in found if "__pycache__" not in path.parts)
+
+
+def key_of(name: str, inputs: Iterable[Path], facts: Mapping[str, Any]) -> str:
+    """The hash of everything that a task's result depends on."""
+    lines = [name, json.dumps(facts, sort_keys=True, default=str)]
+    lines += [f"{path}\0{digest(path)}" for path in inputs]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """The record of one finished task."""
+
+    key: str
+    outputs: dict[str, str]
+    seconds: float
+    note: str = ""
+
+    @property
+    def paths(self) -> list[Path]:
+        return [Path(path) for path in self.outputs]
+
+    def intact(self) -> bool:
+        """Whether every output is still there with the content it was made with."""
+        try:
+            return all(digest(Path(path)) == value for path, value in self.outputs.items())
+        except OSError:
+            return False
+
+
+class Store:
+    """The stamps of a build folder, one JSON file a task."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def _file(self, task: str) -> Path:
+        return self.folder / f"{task.replace('/', '__')}.json"
+
+    def read(self, task: str) -> Stamp | None:
+        """The stamp of `task`; a missing, torn or foreign file counts as none."""
+        try:
+            return Stamp(**json.loads(self._file(task).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def valid(self, task: str, key: str) -> Stamp | None:
+        stamp = self.read(task)
+        return stamp if stamp and stamp.key == key and stamp.intact() else None
+
+    def write(self, task: str, stamp: Stamp) -> None:
+        write_atomically(self._file(task), json.dumps(vars(stamp), indent=1))
+
+    def forget(self, task: str) -> None:
+        self._file(task).unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Writes beside the file, then renames: a reader sees the old text or the new."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
