@@ -1,7 +1,8 @@
-"""What the raw ops need beside their kernels: shapes without data, autograd, and vmap."""
+"""What the raw ops need beside their kernels: fake tensors, autograd, and vmap."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,50 +10,37 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import _derivatives
+from ._fake import fake_backward, fake_forward
 
-__all__ = ["register", "vmap_forward"]
-
-
-def _fake_forward(
-    input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    batch_size, state_size = old_h.shape
-    return (
-        input.new_empty((batch_size, state_size)),
-        input.new_empty((batch_size, state_size)),
-        input.new_empty((batch_size, 3, state_size)),
-    )
+__all__ = ["batching_rule", "register"]
 
 
-def _fake_backward(
-    grad_h: Tensor | None,
-    grad_cell: Tensor | None,
-    grad_gates: Tensor | None,
-    input: Tensor,
-    weights: Tensor,
-    bias: Tensor,
-    old_h: Tensor,
-    new_cell: Tensor,
-    gates: Tensor,
-    needs: int,
-) -> tuple[Tensor, ...]:
-    likes = (input, weights, bias, old_h, new_cell)
-    return tuple(
-        input.new_empty(like.shape if needs & bit else (0,))
-        for like, bit in zip(likes, _derivatives.NEEDS, strict=True)
-    )
+Rule = Callable[..., tuple[tuple[Tensor, ...], tuple[int, ...]]]
 
 
-def vmap_forward(
-    info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor
+def batching_rule(shared_weights: Callable[..., tuple[Tensor, Tensor, Tensor]]) -> Rule:
+    """The rule of a form of the cell: `shared_weights` is that form itself, one level below."""
+
+    def rule(
+        info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor
+    ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        return _batched(shared_weights, info.batch_size, in_dims, inputs)
+
+    return rule
+
+
+def _batched(
+    shared_weights: Callable[..., tuple[Tensor, Tensor, Tensor]],
+    size: int,
+    in_dims: tuple[int | None, ...],
+    inputs: tuple[Tensor, ...],
 ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-    """Batching rule of the forward op.
+    """Results of the cell with a mapped dimension in some inputs.
 
     With shared weights the mapped dimension joins the batch, so one call serves all. Mapped
     weights have no such form: one batched GEMM in PyTorch's own operations serves those.
     """
     input, weights, bias, old_h, old_cell = inputs
-    size = info.batch_size
 
     def mapped_first(tensor: Tensor, dim: int | None) -> Tensor:
         if dim is None:
@@ -65,10 +53,8 @@ def vmap_forward(
     ]
     batch_size, state_size = rows[1].shape[1:]
     if in_dims[1] is None and in_dims[2] is None:
-        from .functions import FunctorchLLTMFunction
-
         x, h, cell = (tensor.flatten(0, 1).contiguous() for tensor in rows)
-        new_h, new_cell, gates = FunctorchLLTMFunction.apply(x, weights, bias, h, cell)
+        new_h, new_cell, gates = shared_weights(x, weights, bias, h, cell)
         return (
             new_h.reshape(size, batch_size, state_size),
             new_cell.reshape(size, batch_size, state_size),
@@ -87,8 +73,8 @@ def vmap_forward(
 def register() -> None:
     """Registers the Python side of ``torch.ops.lltm``, once per process."""
     library = torch.library
-    library.register_fake("lltm::forward", _fake_forward)
-    library.register_fake("lltm::backward", _fake_backward)
+    library.register_fake("lltm::forward", fake_forward)
+    library.register_fake("lltm::backward", fake_backward)
     library.register_autograd(
         "lltm::forward", _derivatives.backward, setup_context=_derivatives.setup_context
     )
@@ -98,4 +84,4 @@ def register() -> None:
         setup_context=_derivatives.setup_context_of_backward,
     )
     if hasattr(library, "register_vmap"):  # torch >= 2.5
-        library.register_vmap("lltm::forward", vmap_forward)
+        library.register_vmap("lltm::forward", batching_rule(torch.ops.lltm.forward.default))

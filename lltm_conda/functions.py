@@ -9,7 +9,7 @@ from torch import Tensor
 
 from . import _derivatives
 from ._refusals import refusal
-from ._registration import register, vmap_forward
+from ._registration import batching_rule, register
 
 __all__ = ["FunctorchLLTMFunction", "LLTMFunction", "lltm"]
 
@@ -35,7 +35,10 @@ class FunctorchLLTMFunction(torch.autograd.Function):
     setup_context = staticmethod(_derivatives.setup_context)  # type: ignore[assignment]
     # Under functorch a gradient may itself be mapped or differentiated: only the composite can be.
     backward = staticmethod(_derivatives.differentiable_backward)  # type: ignore[assignment]
-    vmap = staticmethod(vmap_forward)  # type: ignore[assignment]
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> Any:
+        return batching_rule(FunctorchLLTMFunction.apply)(info, in_dims, *inputs)
 
     @staticmethod
     def jvp(ctx: Any, *grad_inputs: Any) -> Any:

@@ -84,6 +84,11 @@ class Cell {
       Guard::has_shape(*grad_gates, "grad_gates", {batch, 3, state}, "(B, 3, S)");
     }
 
+    if (needs < 0 || needs > kNeedsAll) {
+      Guard::fail("needs must be a mask from 0 to ", static_cast<int>(kNeedsAll), ", got ", needs,
+                  "; add up 1 for input, 2 weights, 4 bias, 8 old_h, 16 old_cell");
+    }
+
     const typename Torch::DeviceGuard device_guard(input);
     const lltm_execution where = execution(input);
     const bool needs_old_cell = (needs & kNeedsOldCell) != 0;

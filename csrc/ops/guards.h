@@ -43,6 +43,10 @@ inline std::string dtype_name(int32_t scalar_type) {
       "uint8",     "int8",      "int16",      "int32", "int64", "float16", "float32", "float64",
       "complex32", "complex64", "complex128", "bool",  "qint8", "quint8",  "qint32",  "bfloat16"};
   if (scalar_type >= 0 && scalar_type < 16) return names[scalar_type];
+  static const char* const newer[] = {"float8_e5m2",     "float8_e4m3fn", "float8_e5m2fnuz",
+                                      "float8_e4m3fnuz", "uint16",        "uint32",
+                                      "uint64"};
+  if (scalar_type >= 23 && scalar_type < 30) return newer[scalar_type - 23];
   return "scalar type " + std::to_string(scalar_type);
 }
 

@@ -19,7 +19,8 @@ enum Needs {
   kNeedsWeights = 2,
   kNeedsBias = 4,
   kNeedsOldH = 8,
-  kNeedsOldCell = 16
+  kNeedsOldCell = 16,
+  kNeedsAll = 31
 };
 
 }  // namespace lltm
