@@ -1,0 +1,134 @@
+"""Runs everything that needs a GPU and writes the results as data.
+
+    python3 scripts/gpu_suite.py --out benchmarks/results/gpu
+
+needs an NVIDIA GPU, a CUDA build of torch, nvcc, pytest and hypothesis in the running Python; and
+compute-sanitizer, which comes with CUDA. It installs lltm into build/gpu-site, runs the tests
+marked `cuda`, runs the subset meant for it under memcheck, racecheck and initcheck, and writes
+`gpu_suite.json` (machine, versions, commit, command, outcome of each part) and the logs. The exit
+code is 0 only if every part passed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SITE = ROOT / "build" / "gpu-site"
+SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
+
+
+def capture(command: list[str]) -> str:
+    """The command's output, or why there is none."""
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"unknown ({error})"
+    return run.stdout.strip()
+
+
+def machine() -> dict[str, object]:
+    """What the results were measured on."""
+    facts = "import json, torch; p = torch.cuda.get_device_properties(0); print(json.dumps(dict("
+    facts += "torch=torch.__version__, cuda=torch.version.cuda, gpu=p.name, gpus="
+    facts += "torch.cuda.device_count(), compute_capability=f'{p.major}.{p.minor}')))"
+    found: dict[str, object] = json.loads(capture([sys.executable, "-c", facts]))
+    found["driver"] = capture(
+        ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "-i", "0"]
+    )
+    found["nvcc"] = capture(["nvcc", "--version"]).splitlines()[-1]
+    found["python"] = platform.python_version()
+    return found
+
+
+def commit() -> str:
+    """The commit under test; LLTM_GIT_COMMIT where the checkout has no .git."""
+    named = os.environ.get("LLTM_GIT_COMMIT")
+    return named or capture(["git", "-C", str(ROOT), "rev-parse", "HEAD"])
+
+
+def part(name: str, command: list[str], out: Path, timeout: float) -> dict[str, object]:
+    """Runs one command with its log beside the results."""
+    print(f"== {name}: {shlex.join(command)}", flush=True)
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(SITE), os.environ.get("PYTHONPATH", "")]),
+    }
+    log = out / f"{name}.log"
+    start = time.monotonic()
+    with log.open("w") as file:
+        try:
+            code = subprocess.run(
+                command, cwd=ROOT, env=env, stdout=file, stderr=subprocess.STDOUT, timeout=timeout
+            ).returncode
+        except subprocess.TimeoutExpired:
+            code = 124
+    lines = log.read_text(errors="replace").splitlines()
+    summary = next(
+        (
+            line.strip("= ")
+            for line in reversed(lines)
+            if re.search(r"\d+ passed|\d+ failed|ERROR SUMMARY|RACECHECK SUMMARY", line)
+        ),
+        lines[-1] if lines else "",
+    )
+    errors = [line for line in lines if "SUMMARY" in line]
+    print("\n".join([*lines[-12:], f"-- {name}: exit code {code}"]), flush=True)
+    return {
+        "command": shlex.join(command),
+        "exit_code": code,
+        "seconds": round(time.monotonic() - start, 1),
+        "summary": summary,
+        "sanitizer_summary": errors,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, required=True, help="folder for the results")
+    parser.add_argument("--no-sanitizer", action="store_true", help="leave compute-sanitizer out")
+    parser.add_argument("tests", nargs="*", help="further arguments for pytest")
+    arguments = parser.parse_args()
+    out = arguments.out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+
+    shutil.rmtree(SITE, ignore_errors=True)
+    install = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-build-isolation"]
+    parts = {"install": part("install", [*install, "--target", str(SITE), "."], out, 600)}
+    # -P: the checkout's lltm_conda, which has no binaries, must not shadow the installed one.
+    pytest = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "cuda"]
+    if parts["install"]["exit_code"] == 0:
+        parts["diagnosis"] = part("diagnosis", [sys.executable, "-P", "-m", "lltm_conda"], out, 120)
+        parts["tests"] = part("tests", [*pytest, *arguments.tests], out, 420)
+        subset = "tests/cuda/test_sanitizer_subset.py"
+        for tool in () if arguments.no_sanitizer else SANITIZERS:
+            sanitizer = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9"]
+            parts[tool] = part(tool, [*sanitizer, *pytest, subset], out, 300)
+    result = {
+        "schema": 1,
+        "command": shlex.join(["python3", *sys.argv]),
+        "commit": commit(),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "machine": machine(),
+        "parts": parts,
+    }
+    (out / "gpu_suite.json").write_text(json.dumps(result, indent=2) + "\n")
+    passed = sum(entry["exit_code"] == 0 for entry in parts.values())
+    print(f"{passed} passed, {len(parts) - passed} failed")
+    return 0 if passed == len(parts) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
