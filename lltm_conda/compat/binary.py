@@ -109,13 +109,10 @@ def _read(elf: Elf, blank: BinaryRecord, light: bool) -> BinaryRecord:
     torch_symbols: list[str] = []
     python_symbols: list[str] = []
     modules: list[str] = []
-    torch_defined = False
     for name, defined, weak in elf.symbols():
         if defined:
             if name.startswith(b"PyInit_"):
                 modules.append(name[7:].decode("utf-8", "backslashreplace"))
-            elif name.startswith((b"lltm_", b"PyInit")):
-                torch_defined = True
         elif not weak:
             if is_torch_symbol(name):
                 torch_symbols.append(name.decode("utf-8", "backslashreplace"))
@@ -140,7 +137,7 @@ def _read(elf: Elf, blank: BinaryRecord, light: bool) -> BinaryRecord:
             )
     else:
         needs_torch = any(lib.startswith(("libtorch", "libc10")) for lib in elf.needed)
-        is_extension = torch_symbols or needs_torch or modules or torch_defined
+        is_extension = torch_symbols or needs_torch or modules
         kind, label = ("extension" if is_extension else "library"), blank.name
     flavours = {symbol_flavour(name) for name in torch_symbols} - {None}
     if len(flavours) > 1:

@@ -87,7 +87,7 @@ def glue_preference(name: GlueName, torch: TorchInstall | None) -> tuple[int, ..
     distance = abs((name.torch[0] - here[0]) * 1000 + name.torch[1] - here[1])
     if name.lane == "stable":
         return (0, 0, distance, -name.torch[1]) if name.torch <= here else (2, 0, distance, 0)
-    return (1, distance, wrong, 0)
+    return (1, distance, wrong, name.torch[1])
 
 
 def kernels_preference(name: KernelsName, torch: TorchInstall | None) -> tuple[int, int]:

@@ -1,0 +1,430 @@
+"""Every dimension of the judge: what is accepted, what is refused, and the words of it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import make_aten, make_cuda, make_glue, make_runtime, make_torch
+
+from lltm_conda.compat import (
+    BinaryRecord,
+    Device,
+    Driver,
+    Environment,
+    Finding,
+    Runtime,
+    faults,
+    judge,
+)
+from lltm_conda.compat.judge import driver_cuda, runs_on
+from lltm_conda.compat.layouts import LAYOUTS
+from lltm_conda.compat.records import NOTE, OK, REJECTED, UNKNOWN
+
+
+def finding(binary: BinaryRecord, runtime: Runtime, dimension: str) -> Finding:
+    found = [f for f in judge(binary, runtime).findings if f.dimension == dimension]
+    assert len(found) == 1, [f.dimension for f in judge(binary, runtime).findings]
+    return found[0]
+
+
+def test_a_fitting_glue_is_accepted_in_every_dimension() -> None:
+    verdict = judge(make_glue(), make_runtime())
+    assert verdict.accepted
+    assert {f.status for f in verdict.findings} == {OK}
+    assert verdict.cause is None
+
+
+def test_judging_is_pure() -> None:
+    binary, runtime = make_aten((2, 8)), make_runtime(make_torch("2.9.1"))
+    assert judge(binary, runtime) == judge(binary, runtime)
+
+
+REJECTIONS: list[tuple[str, Callable[[], tuple[BinaryRecord, Runtime]], str, int | None]] = [
+    ("damaged", lambda: (make_glue(problems=("truncated",)), make_runtime()), "file", 8),
+    (
+        "stale",
+        lambda: (make_glue(), make_runtime(package_version="9.9")),
+        "package version",
+        8,
+    ),
+    ("aarch64", lambda: (make_glue(), make_runtime(machine="aarch64")), "platform", None),
+    ("macOS", lambda: (make_glue(), make_runtime(system="darwin")), "platform", None),
+    ("Windows", lambda: (make_glue(), make_runtime(system="windows")), "platform", None),
+    ("old Python", lambda: (make_glue(), make_runtime(python=(3, 9, 1))), "python", None),
+    (
+        "old glibc",
+        lambda: (make_glue(), make_runtime(libc=("glibc", (2, 17)))),
+        "glibc",
+        10,
+    ),
+    ("musl", lambda: (make_glue(), make_runtime(libc=("musl", ()))), "glibc", 10),
+    (
+        "old libstdc++",
+        lambda: (make_glue(), make_runtime(libstdcxx={"GLIBCXX": (3, 4, 19)})),
+        "libstdc++",
+        10,
+    ),
+    (
+        "no torch",
+        lambda: (make_glue(), make_runtime()._replace(torch=None)),
+        "torch",
+        9,
+    ),
+    (
+        "torch without libraries",
+        lambda: (make_glue(), make_runtime(make_torch(problems=("libc10.so cannot be read",)))),
+        "torch",
+        9,
+    ),
+    (
+        "torch of another Python",
+        lambda: (
+            make_glue(),
+            make_runtime(make_torch(python_tags=("cpython-312-x86_64-linux-gnu",))),
+        ),
+        "torch",
+        9,
+    ),
+    (
+        "stable, torch too old",
+        lambda: (make_glue(), make_runtime(make_torch("2.9.1"))),
+        "torch version",
+        1,
+    ),
+    (
+        "other layout",
+        lambda: (make_aten((2, 8)), make_runtime(make_torch("2.9.1"))),
+        "torch version",
+        1,
+    ),
+    (
+        "unknown torch",
+        lambda: (make_aten((2, 9)), make_runtime(make_torch("2.99.0"))),
+        "torch version",
+        1,
+    ),
+    (
+        "nightly torch",
+        lambda: (make_aten((2, 9)), make_runtime(make_torch("2.9.0.dev20250801"))),
+        "torch version",
+        1,
+    ),
+    (
+        "other flavour",
+        lambda: (make_aten((2, 6), abi=1), make_runtime(make_torch("2.6.0", cxx11_abi=0))),
+        "C++ ABI",
+        2,
+    ),
+    (
+        "missing symbols",
+        lambda: (
+            make_glue(),
+            make_runtime(missing={str(make_glue().path): ("aoti_torch_get_dim",)}),
+        ),
+        "torch symbols",
+        1,
+    ),
+    (
+        "registered twice",
+        lambda: (make_glue(), make_runtime(registered_by="/other/glue-stable210.so")),
+        "op registration",
+        15,
+    ),
+    ("CPU torch", lambda: (make_cuda(), make_runtime()), "CUDA build of torch", 6),
+    (
+        "ROCm torch",
+        lambda: (make_cuda(), make_runtime(make_torch(hip="6.2"))),
+        "CUDA build of torch",
+        6,
+    ),
+    (
+        "newer CUDA than torch and driver",
+        lambda: (
+            make_cuda("13.0"),
+            make_runtime(
+                make_torch(cuda="12.8"), gpu_probed=True, driver=Driver("570.86.10", (12, 8))
+            ),
+        ),
+        "CUDA build of torch",
+        3,
+    ),
+    (
+        "old driver",
+        lambda: (
+            make_cuda("13.0"),
+            make_runtime(
+                make_torch(cuda="13.0"), gpu_probed=True, driver=Driver("535.1.2", (12, 2))
+            ),
+        ),
+        "driver",
+        5,
+    ),
+    (
+        "other GPU",
+        lambda: (
+            make_cuda("13.0", ("sm_90",)),
+            make_runtime(
+                make_torch(cuda="13.0"),
+                gpu_probed=True,
+                driver=Driver("580.65.06", (13, 0)),
+                devices=(Device(0, "T4", (7, 5)),),
+            ),
+        ),
+        "GPU architecture",
+        4,
+    ),
+    (
+        "missing CUDA runtime",
+        lambda: (
+            make_cuda("12.8", needed=("libcudart.so.12",)),
+            make_runtime(
+                make_torch(cuda="13.0"),
+                libraries={str(make_cuda("12.8").path): ("libcudart.so.12",)},
+            ),
+        ),
+        "libraries",
+        3,
+    ),
+    (
+        "kernels of another table",
+        lambda: (make_cuda(), make_runtime(make_torch(cuda="13.0"), kernel_abi=2)),
+        "kernel table",
+        8,
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("case", "dimension", "fault"),
+    [pytest.param(case, dim, fault, id=name) for name, case, dim, fault in REJECTIONS],
+)
+def test_each_mismatch_is_refused_with_its_cause(
+    case: Callable[[], tuple[BinaryRecord, Runtime]], dimension: str, fault: int | None
+) -> None:
+    verdict = judge(*case())
+    assert not verdict.accepted
+    cause = verdict.cause
+    assert cause is not None
+    assert (cause.dimension, cause.status, cause.fault) == (dimension, REJECTED, fault)
+    assert cause.why
+    assert cause.observed
+    assert cause.needed
+    assert cause.fix
+
+
+@pytest.mark.parametrize("system", ["darwin", "windows"])
+def test_other_platforms_are_pointed_to_the_reference(system: str) -> None:
+    assert "reference" in finding(make_glue(), make_runtime(system=system), "platform").fix
+
+
+@pytest.mark.parametrize("facts", [{"hip": "6.2"}, {"xpu": "2025.0"}])
+def test_rocm_and_xpu_serve_the_cpu_and_are_pointed_to_the_reference(facts: dict[str, str]) -> None:
+    verdict = judge(make_glue(), make_runtime(make_torch(**facts)))
+    assert verdict.accepted
+    assert any("reference" in f.why for f in verdict.findings if f.status == NOTE)
+
+
+def test_an_unknown_newer_torch_is_taken_by_the_stable_lane_with_a_remark() -> None:
+    verdict = judge(make_glue(), make_runtime(make_torch("3.1.0")))
+    assert verdict.accepted
+    assert finding(make_glue(), make_runtime(make_torch("3.1.0")), "torch version").status == NOTE
+
+
+def test_free_threaded_python_is_said_to_be_untested() -> None:
+    found = finding(make_glue(), make_runtime(free_threaded=True), "python")
+    assert found.status == NOTE
+    assert "untested" in found.why
+
+
+def test_aten_accepts_its_own_minor() -> None:
+    for minor in LAYOUTS:
+        version = f"{minor[0]}.{minor[1]}.0"
+        abi = 1 if minor >= (2, 7) else 0
+        path = str(make_aten(minor, abi).path)
+        verdict = judge(
+            make_aten(minor, abi), make_runtime(make_torch(version), missing={path: ()})
+        )
+        assert verdict.accepted, version
+
+
+def test_aten_accepts_another_minor_exactly_when_the_layout_is_the_same() -> None:
+    for built, here in itertools.permutations(LAYOUTS, 2):
+        binary = make_aten(built, abi=1)
+        torch = make_torch(f"{here[0]}.{here[1]}.0", cxx11_abi=1)
+        verdict = judge(binary, make_runtime(torch, missing={str(binary.path): ()}))
+        assert verdict.accepted == (LAYOUTS[built] == LAYOUTS[here]), (built, here)
+
+
+def test_aten_built_against_this_very_nightly_is_accepted() -> None:
+    version = "2.99.0.dev20270101+cpu"
+    binary = make_aten((2, 99), built=version)
+    torch = make_torch(version)
+    assert judge(binary, make_runtime(torch, missing={str(binary.path): ()})).accepted
+
+
+def test_a_lying_abi_record_is_refused() -> None:
+    binary = make_aten((2, 6), abi=1, cxx11_abi=0)
+    found = finding(binary, make_runtime(make_torch("2.6.0", cxx11_abi=1)), "C++ ABI")
+    assert found.status == REJECTED
+    assert "wrong C++ ABI flag" in found.why
+
+
+def test_symbols_that_were_not_looked_up_are_no_yes() -> None:
+    verdict = judge(make_glue(), make_runtime(missing={}))
+    assert not verdict.accepted
+    assert verdict.cause is not None
+    assert verdict.cause.status == UNKNOWN
+
+
+def test_a_damaged_file_is_judged_no_further() -> None:
+    verdict = judge(make_glue(problems=("truncated",)), make_runtime())
+    assert [f.dimension for f in verdict.findings] == ["file"]
+
+
+def test_older_kernels_run_beside_a_newer_cuda_torch() -> None:
+    verdict = judge(make_cuda("12.8"), make_runtime(make_torch(cuda="13.0")))
+    assert verdict.accepted
+
+
+def test_newer_kernels_wait_for_the_driver_and_take_a_new_one() -> None:
+    torch = make_torch(cuda="12.8")
+    assert not judge(make_cuda("13.0"), make_runtime(torch)).accepted
+    driver = Driver("580.65.06", (13, 0))
+    assert judge(make_cuda("13.0"), make_runtime(torch, gpu_probed=True, driver=driver)).accepted
+
+
+def test_no_driver_is_a_remark_since_the_cpu_works() -> None:
+    verdict = judge(make_cuda(), make_runtime(make_torch(cuda="13.0"), gpu_probed=True))
+    assert verdict.accepted
+
+
+@pytest.mark.parametrize(
+    ("archs", "capability", "how"),
+    [
+        (("sm_90",), (9, 0), "code"),
+        (("sm_80",), (8, 6), "code"),
+        (("sm_86",), (8, 0), None),
+        (("sm_80",), (9, 0), None),
+        (("sm_90a",), (9, 0), "code"),
+        (("sm_90a",), (9, 1), None),
+        (("sm_100f",), (10, 3), "code"),
+        (("sm_100f",), (12, 0), None),
+        (("compute_90",), (12, 0), "ptx"),
+        (("compute_120",), (9, 0), None),
+        (("compute_90a",), (10, 0), None),
+        (("sm_80", "compute_90"), (9, 0), "ptx"),
+        (("sm_120", "compute_120"), (12, 1), "code"),
+        (("nonsense", "sm_", "sm_9", "sm_x0"), (9, 0), None),
+        ((), (9, 0), None),
+    ],
+)
+def test_architectures(
+    archs: tuple[str, ...], capability: tuple[int, int], how: str | None
+) -> None:
+    assert runs_on(archs, capability) == how
+
+
+def test_ptx_needs_a_driver_as_new_as_its_toolkit() -> None:
+    facts: dict[str, Any] = {
+        "gpu_probed": True,
+        "devices": (Device(0, "GB200", (10, 0)),),
+    }
+    kernels = make_cuda("12.8", ("sm_90", "compute_90"))
+    old = make_runtime(make_torch(cuda="12.8"), driver=Driver(None, (12, 4)), **facts)
+    new = make_runtime(make_torch(cuda="12.8"), driver=Driver(None, (12, 8)), **facts)
+    assert finding(kernels, old, "GPU architecture").fault == faults.DRIVER
+    assert finding(kernels, new, "GPU architecture").status == OK
+
+
+def test_one_unsupported_gpu_of_two_is_a_remark() -> None:
+    devices = (Device(0, "H100", (9, 0)), Device(1, "T4", (7, 5)))
+    runtime = make_runtime(
+        make_torch(cuda="13.0"), gpu_probed=True, driver=Driver(None, (13, 0)), devices=devices
+    )
+    found = finding(make_cuda("13.0", ("sm_90",)), runtime, "GPU architecture")
+    assert found.status == NOTE
+    assert "T4" in found.why
+
+
+@pytest.mark.parametrize(
+    ("version", "cuda"),
+    [("580.65.06", (13, 0)), ("570.1", (12, 8)), ("525.60.13", (12, 0)), ("300.1", None)],
+)
+def test_the_cuda_of_a_driver_is_known_from_its_version(
+    version: str, cuda: tuple[int, int] | None
+) -> None:
+    assert driver_cuda(Driver(version, None)) == cuda
+
+
+def foreign(**facts: Any) -> BinaryRecord:
+    defaults: dict[str, Any] = {
+        "path": Path("/nowhere/their_ext.cpython-311-x86_64-linux-gnu.so"),
+        "kind": "extension",
+        "name": "their_ext.cpython-311-x86_64-linux-gnu.so",
+        "platform": "linux-x86_64",
+        "modules": ("their_ext",),
+        "torch_symbols": ("_ZN2at6Tensor3addEv",),
+        "cxx11_abi": 1,
+        "size": 1000,
+    }
+    return BinaryRecord(**{**defaults, **facts})
+
+
+def judge_foreign(binary: BinaryRecord, **facts: Any) -> Any:
+    missing = facts.pop("missing", ())
+    return judge(binary, make_runtime(missing={str(binary.path): missing}, **facts))
+
+
+def test_somebody_elses_extension_is_judged_from_its_symbols_alone() -> None:
+    verdict = judge_foreign(foreign())
+    assert verdict.accepted
+    assert any("symbols alone" in f.why for f in verdict.findings)
+
+
+@pytest.mark.parametrize(
+    ("name", "facts", "accepted"),
+    [
+        ("e.cpython-311-x86_64-linux-gnu.so", {}, True),
+        ("e.cpython-312-x86_64-linux-gnu.so", {}, False),
+        ("e.cpython-31-x86_64-linux-gnu.so", {}, False),
+        ("e.cpython-311-x86_64-linux-gnu.so", {"free_threaded": True}, False),
+        ("e.cpython-311t-x86_64-linux-gnu.so", {"free_threaded": True}, True),
+        ("e.abi3.so", {}, True),
+        ("e.abi3.so", {"python": (3, 13, 0)}, True),
+        ("e.abi3.so", {"free_threaded": True}, False),
+        ("e.so", {}, True),
+    ],
+)
+def test_python_tags_of_modules(name: str, facts: dict[str, Any], accepted: bool) -> None:
+    assert judge_foreign(foreign(path=Path("/nowhere") / name), **facts).accepted == accepted
+
+
+def test_somebody_elses_missing_symbols_are_named() -> None:
+    cause = judge_foreign(foreign(), missing=("_ZN2at6Tensor3addEv",)).cause
+    assert cause is not None
+    assert "_ZN2at6Tensor3addEv" in cause.observed
+    assert "their_ext" in cause.fix
+
+
+def test_somebody_elses_cuda_extension_on_a_cpu_torch() -> None:
+    binary = foreign(needed=("libtorch_cuda.so", "libc10_cuda.so"))
+    runtime = make_runtime(
+        missing={str(binary.path): ()}, libraries={str(binary.path): ("libtorch_cuda.so",)}
+    )
+    cause = judge(binary, runtime).cause
+    assert cause is not None
+    assert cause.fault == faults.CPU_TORCH_SWAPPED_IN
+
+
+@pytest.mark.parametrize("kind", ["pip", "conda"])
+def test_every_rejection_ends_in_a_command_of_the_environment(kind: str) -> None:
+    other = "pip install" if kind == "conda" else "conda install"
+    for name, case, _, _ in REJECTIONS:
+        binary, runtime = case()
+        cause = judge(binary, runtime._replace(environment=Environment(kind))).cause
+        assert cause is not None
+        assert other not in cause.fix, name
