@@ -112,7 +112,7 @@ def main() -> int:
     if parts["install"]["exit_code"] == 0:
         parts["diagnosis"] = part("diagnosis", [sys.executable, "-P", "-m", "lltm_conda"], out, 120)
         parts["tests"] = part("tests", [*pytest, *arguments.tests], out, 420)
-        subset = "tests/cuda/test_sanitizer_subset.py"
+        subset = "tests/cuda/test_cuda_sanitizer_subset.py"
         for tool in () if arguments.no_sanitizer else SANITIZERS:
             sanitizer = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9"]
             parts[tool] = part(tool, [*sanitizer, *pytest, subset], out, 300)
