@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from .floor import forward_flops
 from .schema import Size
 
 CELL_SIZES = {
@@ -23,12 +24,23 @@ LAYER_SIZES = {
 }
 GRID_BATCHES = (1, 16, 64, 256, 1024)
 GRID_STATES = (16, 128, 512, 2048)
+LAYER_GRID_BATCHES = (1, 16, 64, 256)
+LAYER_GRID_STATES = (64, 128, 256, 512, 1024, 2048)
+LAYER_GRID_STEPS = (16, 256, 2048)
 
 
-def grid_sizes() -> list[Size]:
+def grid_sizes(what: str = "cell") -> list[Size]:
     """The fixed grid, small first: what is cut off by a deadline is the large end."""
-    sizes = [Size(b, s // 4, s) for s in GRID_STATES for b in GRID_BATCHES]
-    return sorted(sizes, key=lambda size: size.batch * size.state * (size.state + size.inputs))
+    if what == "layer":
+        sizes = [
+            Size(b, s, s, t)
+            for t in LAYER_GRID_STEPS
+            for s in LAYER_GRID_STATES
+            for b in LAYER_GRID_BATCHES
+        ]
+    else:
+        sizes = [Size(b, s // 4, s) for s in GRID_STATES for b in GRID_BATCHES]
+    return sorted(sizes, key=forward_flops)
 
 
 def size(text: str) -> Size:
@@ -73,7 +85,10 @@ def parser() -> argparse.ArgumentParser:
     layer = commands.add_parser("layer", parents=[measuring, stored], help="whole sequences")
     layer.add_argument("--sizes", nargs="+", type=size, metavar="B,I,S,T")
     grid = commands.add_parser("grid", parents=[measuring, stored], help="the fixed grid, judged")
-    grid.add_argument("--protocol", choices=("tutorial", "split"), default="tutorial")
+    grid.add_argument("what", nargs="?", choices=("cell", "layer"), default="cell")
+    grid.add_argument(
+        "--protocol", choices=("tutorial", "split"), help="default: tutorial; a layer has split"
+    )
 
     imports = commands.add_parser(
         "import", parents=[stored], help="import lltm_conda, beside torch"
@@ -91,6 +106,13 @@ def parser() -> argparse.ArgumentParser:
     tutorial.add_argument(
         "--baseline", action="store_true", help="the tutorial-style extension instead of ours"
     )
+
+    floors = commands.add_parser("floor", help="operations, bytes and launches of a step")
+    floors.add_argument("--sizes", nargs="+", type=size, metavar="B,I,S")
+    floors.add_argument(
+        "--dtype", choices=("float32", "float64", "float16", "bfloat16"), default="float32"
+    )
+    floors.add_argument("--ceilings", type=Path, metavar="FILE", help="of this stored run")
 
     show = commands.add_parser("show", help="print stored results")
     show.add_argument("files", nargs="+", type=Path)
@@ -142,6 +164,8 @@ def _dispatch(arguments: argparse.Namespace, line: str, console: Console) -> int
 
         print(run(arguments))
         return 0
+    if command == "floor":
+        return _floor(arguments, console)
     return _files(arguments, console)
 
 
@@ -150,7 +174,11 @@ def _measure(arguments: argparse.Namespace, line: str, console: Console) -> int:
     from .report import show
     from .session import WRONG, Options, new_report, run_sizes
 
-    protocol = getattr(arguments, "protocol", "split")
+    what = getattr(arguments, "what", arguments.command)
+    default_protocol = "split" if what == "layer" else "tutorial"
+    protocol = getattr(arguments, "protocol", None) or default_protocol
+    if what == "layer" and protocol != "split":
+        raise ValueError(f"a layer is measured by the protocol split, not {protocol}: leave it out")
     options = Options(
         device=arguments.device,
         dtypes=tuple(arguments.dtype),
@@ -165,15 +193,15 @@ def _measure(arguments: argparse.Namespace, line: str, console: Console) -> int:
         log=lambda text: console.print(text, style="dim", highlight=False),
     )
     if arguments.command == "grid":
-        sizes = grid_sizes()
+        sizes = grid_sizes(what)
     elif arguments.sizes:
         sizes = arguments.sizes
     elif protocol == "kernels":
         sizes = [Size.parse(text) for text in KERNEL_SIZES]
     else:
-        defaults = LAYER_SIZES if arguments.command == "layer" else CELL_SIZES
+        defaults = LAYER_SIZES if what == "layer" else CELL_SIZES
         sizes = [Size.parse(text) for text in defaults[arguments.device]]
-    is_layer = arguments.command == "layer"
+    is_layer = what == "layer"
     for each in sizes:
         if is_layer != (each.steps > 1):
             raise ValueError(
@@ -185,6 +213,17 @@ def _measure(arguments: argparse.Namespace, line: str, console: Console) -> int:
     show(report, console)
     wrong = any(skip.reason.startswith(WRONG) for skip in report.skipped)
     return 1 if wrong or not report.results else 0
+
+
+def _floor(arguments: argparse.Namespace, console: Console) -> int:
+    from . import schema
+    from .report import floor_table
+
+    texts = dict.fromkeys((*CELL_SIZES["cpu"], *CELL_SIZES["cuda"], *KERNEL_SIZES))
+    sizes = arguments.sizes or [Size.parse(text) for text in texts]
+    stored = schema.read(arguments.ceilings).ceilings if arguments.ceilings else {}
+    console.print(floor_table(sizes, arguments.dtype, stored))
+    return 0
 
 
 def _files(arguments: argparse.Namespace, console: Console) -> int:

@@ -8,8 +8,17 @@ from rich.console import Console
 from rich.table import Table
 
 from .baselines import OURS, OURS_AGAIN
-from .floor import fraction_of_floor
-from .schema import Report, Result, Size
+from .floor import (
+    BACKWARD_LAUNCHES,
+    FORWARD_LAUNCHES,
+    backward_elements,
+    forward_elements,
+    forward_flops,
+    fraction_of_floor,
+    model,
+)
+from .problem import DTYPES
+from .schema import Ceilings, Report, Result, Size
 from .stats import paired_ratio
 
 MARGIN = 0.05
@@ -156,6 +165,36 @@ def grid_table(report: Report) -> tuple[Table, int, int]:
             verdict = "ours not measured"
         table.add_row(*row, noise, verdict, style="red" if "slower than" in verdict else None)
     return table, measured, bad
+
+
+def floor_table(sizes: list[Size], dtype: str, ceilings: dict[str, Ceilings]) -> Table:
+    """Operations, bytes and launches of forward and backward (all gradients); with the ceilings of
+    a stored run also the times they take at least."""
+    table = Table(title=f"the least a step needs, {dtype}", title_justify="left")
+    columns = ["size", "metric", "MFLOP", "MB", "launches", "FLOP/byte"]
+    times = ["compute us", "memory us", "launch us", "floor us"] if ceilings else []
+    for name in columns + times:
+        table.add_column(name, justify="left" if name in ("size", "metric") else "right")
+    width = DTYPES[dtype].itemsize
+    for size in sizes:
+        flops = forward_flops(size)
+        found = ceilings.get(dtype) or ceilings.get(f"{dtype} {size}")
+        floors = model(size, DTYPES[dtype], found, "split") if found else {}
+        for metric, operations, elements, launches in (
+            ("forward", flops, forward_elements(size), FORWARD_LAUNCHES),
+            ("backward", 2 * flops, backward_elements(size, True), BACKWARD_LAUNCHES["split"]),
+        ):
+            moved = elements * width
+            row = [str(size), metric, f"{operations / 1e6:.4g}", f"{moved / 1e6:.4g}"]
+            row += [str(launches), f"{operations / moved:.3g}"]
+            known = floors.get(metric)
+            if known:
+                terms = (known.compute_us, known.memory_us, known.launch_us, known.us)
+                row += [f"{term:.2f}" for term in terms]
+            elif times:
+                row += ["-"] * len(times)
+            table.add_row(*row)
+    return table
 
 
 def show(report: Report, console: Console) -> None:

@@ -35,9 +35,12 @@ if [ "$device" = cuda ]; then
     --sizes 256,1024,2048 4096,1024,4096
   part cell-cuda-memory cell --device cuda --protocol memory --sizes 16,32,128 64,512,1024 \
     --contenders python cpp cuda lstmcell ours
-  part grid-cuda grid --device cuda --seconds 0.15 --rounds 7 --deadline 100
+  part grid-cuda grid --device cuda --seconds 0.15 --rounds 7 --deadline 60 \
+    --contenders python cpp cuda lstmcell ours ours-again
+  part grid-cuda-compile grid --device cuda --seconds 0.15 --rounds 7 --deadline 90 \
+    --contenders compile compile-reduce-overhead ours
   part layer-cuda layer --device cuda --dtype float32 bfloat16 --seconds 0.3 --rounds 5 \
-    --contenders lstm gru cuda-loop ours-loop ours --deadline 60
+    --contenders lstm gru cuda-loop ours-loop ours ours-again --deadline 45
 fi
 part cell-cpu cell --threads 1 --seconds 0.5 --contenders python cpp lstmcell ours ours-again
 part import import --rounds 7
