@@ -57,7 +57,9 @@ def commit() -> str:
     return named or capture(["git", "-C", str(ROOT), "rev-parse", "HEAD"])
 
 
-def part(name: str, command: list[str], out: Path, timeout: float) -> dict[str, object]:
+def part(
+    name: str, command: list[str], out: Path, timeout: float, cwd: Path = ROOT
+) -> dict[str, object]:
     """Runs one command with its log beside the results."""
     print(f"== {name}: {shlex.join(command)}", flush=True)
     env = {
@@ -69,7 +71,7 @@ def part(name: str, command: list[str], out: Path, timeout: float) -> dict[str, 
     with log.open("w") as file:
         try:
             code = subprocess.run(
-                command, cwd=ROOT, env=env, stdout=file, stderr=subprocess.STDOUT, timeout=timeout
+                command, cwd=cwd, env=env, stdout=file, stderr=subprocess.STDOUT, timeout=timeout
             ).returncode
         except subprocess.TimeoutExpired:
             code = 124
@@ -110,8 +112,12 @@ def main() -> int:
     # -P: the checkout's lltm_conda, which has no binaries, must not shadow the installed one.
     pytest = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "cuda"]
     if parts["install"]["exit_code"] == 0:
-        parts["diagnosis"] = part("diagnosis", [sys.executable, "-P", "-m", "lltm_conda"], out, 120)
-        parts["tests"] = part("tests", [*pytest, *arguments.tests], out, 420)
+        parts["diagnosis"] = part(
+            "diagnosis", [sys.executable, "-m", "lltm_conda"], out, 120, cwd=out
+        )
+        parts["tests"] = part(
+            "tests", [*pytest, "tests/op", "tests/cuda", *arguments.tests], out, 420
+        )
         subset = "tests/cuda/test_cuda_sanitizer_subset.py"
         for tool in () if arguments.no_sanitizer else SANITIZERS:
             sanitizer = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9"]
