@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import shutil
 
 import pytest
 import torch
@@ -28,6 +30,9 @@ from torch.export import Dim
 import lltm_conda
 
 RESULTS = ("new_h", "new_cell")
+needs_compiler = pytest.mark.skipif(
+    shutil.which(os.environ.get("CXX", "g++")) is None, reason="Inductor needs a C++ compiler"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -137,9 +142,12 @@ def test_compiled_vmap(device) -> None:
     assert_agree(compiled(*many), want, 1e-12, RESULTS)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("entry", [through_function, through_module], ids=lambda e: e.__name__)
-@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@needs_compiler
+@pytest.mark.parametrize(
+    ("entry", "dynamic"),
+    [(through_function, False), (through_module, True)],
+    ids=["static function", "dynamic module"],
+)
 def test_compiles_with_inductor(device, entry, dynamic) -> None:
     compiled = torch.compile(prepared(entry, 17, 29), fullgraph=True, dynamic=dynamic)
     for batch in (16, 33):
@@ -203,6 +211,7 @@ def test_exported_program_decomposes(device) -> None:
     exported_agrees(step, program.run_decompositions().module(), device)
 
 
+@needs_compiler
 @pytest.mark.slow
 @since("2.6", "aoti_compile_and_package")
 def test_aot_inductor_package_with_a_dynamic_batch(device, tmp_path) -> None:

@@ -17,11 +17,9 @@ from op_cases import (
     like,
     make_inputs,
     saved_for_backward,
-    since,
     through_apply,
     through_function,
     through_module,
-    through_raw_op,
 )
 from torch.utils.checkpoint import checkpoint
 
@@ -29,14 +27,11 @@ import lltm_conda
 
 RESULTS = ("new_h", "new_cell")
 
-# The Python functions cast under autocast with every torch; the raw op needs register_autocast.
-CASTING = [
-    through_function,
-    through_apply,
-    through_module,
-    pytest.param(through_raw_op, marks=since("2.7", "register_autocast")),
-]
-casting = pytest.mark.parametrize("entry", CASTING, ids=lambda e: e.__name__)
+# Autocast is the Python functions': torch.library.register_autocast knows one dtype per device,
+# and would turn float16 into bfloat16 or the other way about.
+casting = pytest.mark.parametrize(
+    "entry", [through_function, through_apply, through_module], ids=lambda e: e.__name__
+)
 low_precision = pytest.mark.parametrize(
     "low", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"]
 )
@@ -189,7 +184,7 @@ STEP = ("new_h", "new_cell", "gates", *(f"gradient of {name}" for name in NAMES)
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
-@pytest.mark.parametrize("shape", [(512, 3, 65), (2, 2, 1500), (20001, 1, 3), (2, 3, 5)], ids=str)
+@pytest.mark.parametrize("shape", [(1025, 3, 65), (65, 2, 521), (20001, 1, 3), (2, 3, 5)], ids=str)
 def test_thread_count_does_not_change_the_result(count, shape) -> None:
     inputs = make_inputs(*shape)
     with threads(1):
