@@ -17,8 +17,9 @@ from typing import Any
 from . import loader
 from ._version import __version__
 from .compat import VariantName, judge_file, probe_runtime, render, select
+from .compat.explain import explain, installed_copies
 from .compat.records import Finding, NameFormatError, Runtime, Verdict, as_plain
-from .compat.select import Selection
+from .compat.selection import Selection
 
 JSON_SCHEMA = 1
 _SMOKE_SECONDS = 600
@@ -72,12 +73,12 @@ def _report(options: argparse.Namespace, runtime: Runtime) -> int:
         return 2
     cause = None
     if not selection.complete:
-        cause = loader.explain(selection, runtime, paths, distrusted)
+        cause = explain(selection, runtime, paths, loader.PACKAGE, distrusted)
     smoke: dict[str, Any] | None = None
     if cause is None and options.torch is None:
         smoke = _smoke()
     works = cause is None and (smoke is None or _smoke_ok(smoke))
-    copies = loader.installed_copies()
+    copies = installed_copies(loader.PACKAGE)
     if options.json:
         print(
             json.dumps(

@@ -1,7 +1,9 @@
 """Judge the package's binaries, load the one that fits, and say why when none does.
 
 Nothing is `dlopen`ed before it was accepted. Facts come from the torch that is already imported;
-CUDA is not touched before the first CUDA tensor (`check_cuda`).
+CUDA is not touched before the first CUDA tensor (`check_cuda`). What was accepted before, with
+nothing changed since, is taken without being judged again (`compat.verdict_cache`); the modules
+that judge are imported only where they are needed, which keeps `import lltm_conda` cheap.
 """
 
 from __future__ import annotations
@@ -11,31 +13,20 @@ import ctypes
 import os
 import sys
 import threading
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
-from .compat import faults, fixes, host_probe, torch_probe
-from .compat.binary import read_binary
-from .compat.inspect import judge_file
-from .compat.judge import judge
-from .compat.records import (
-    OK,
-    REJECTED,
-    BinaryRecord,
-    Device,
-    Finding,
-    NameFormatError,
-    Runtime,
-    VariantName,
-    Verdict,
-)
-from .compat.select import Selection, select
 
 if TYPE_CHECKING:
     import torch
 
-LIB_DIR = Path(__file__).with_name("lib")
+    from .compat.records import BinaryRecord, Finding, Runtime, Verdict
+    from .compat.selection import Selection
+
+PACKAGE = Path(__file__).parent
+LIB_DIR = PACKAGE / "lib"
 _MORE = "every binary and why: python -m lltm_conda"
 
 
@@ -72,23 +63,50 @@ class LLTMCudaError(RuntimeError):
         self.finding = finding
 
 
-class LoadedBinaries(NamedTuple):
+class LoadedBinaries:
     """What was loaded into this process.
 
     Attributes:
         variant: its name, e.g. `stable210-cu13`.
-        glue, cpu: the records of the files that were loaded.
-        cuda: the CUDA kernels, None when torch is no CUDA build or none was accepted.
-        cuda_rejection: why there are no CUDA kernels although torch is a CUDA build.
-        selection: the verdicts; None with `LLTM_CONDA_SKIP_CHECK=1`.
+        paths: the files: glue, CPU kernels, CUDA kernels (None when torch is no CUDA build, or
+            none was accepted).
+        remembered: whether the choice was remembered rather than judged in this process.
     """
 
-    variant: str
-    glue: BinaryRecord
-    cpu: BinaryRecord
-    cuda: BinaryRecord | None
-    cuda_rejection: Finding | None
-    selection: Selection | None
+    def __init__(self, variant: str, paths: tuple[Path, Path, Path | None], remembered: bool):
+        self.variant = variant
+        self.paths = paths
+        self.remembered = remembered
+        self._cuda_rejection: Finding | None = None
+
+    def __repr__(self) -> str:
+        return f"LoadedBinaries({self.variant!r}, {str(self.paths[0].parent)!r})"
+
+    @cached_property
+    def glue(self) -> BinaryRecord:
+        """The glue's record."""
+        return _read(self.paths[0])
+
+    @cached_property
+    def cpu(self) -> BinaryRecord:
+        """The CPU kernels' record."""
+        return _read(self.paths[1])
+
+    @cached_property
+    def cuda(self) -> BinaryRecord | None:
+        """The CUDA kernels' record, or None where none were loaded."""
+        return None if self.paths[2] is None else _read(self.paths[2])
+
+    @property
+    def cuda_rejection(self) -> Finding | None:
+        """Why there are no CUDA kernels although torch is a CUDA build; None where there are."""
+        return self._cuda_rejection
+
+
+def _read(path: Path) -> BinaryRecord:
+    from .compat.binary import read_binary
+
+    return read_binary(path, light=True)
 
 
 _lock = threading.Lock()
@@ -119,87 +137,208 @@ def load() -> LoadedBinaries:
 
 
 def _load() -> LoadedBinaries:
+    torch = _import_torch()
+    unchecked = os.environ.get("LLTM_CONDA_SKIP_CHECK") == "1"
+    key = None if unchecked or registered_by(torch) else _key(torch)
+    if key is not None:
+        from .compat.verdict_cache import recall
+
+        choice = recall(key)
+        if choice is not None:
+            result = _open_remembered(choice)
+            if result is not None:
+                return result
+    return _judge_and_open(key, unchecked)
+
+
+# The ordinary import: nothing has changed since the last one.
+
+
+def _key(torch: Any) -> str | None:
+    """A key of everything the judge would look at, or None when there is no such key.
+
+    The user's own builds are always judged: whose they are must be checked each time.
+    """
+    try:
+        from .compat import cache, host_probe
+        from .compat.verdict_cache import file_fact, key_of
+
+        facts = torch.version
+        root = Path(torch.__file__).parent
+        flavour = torch._C._GLIBCXX_USE_CXX11_ABI
+        if (cache.root() / cache.torch_key(torch.__version__, facts.cuda, int(flavour))).exists():
+            return None
+        files = [
+            PACKAGE / "compat" / name for name in ("judgement.py", "layouts.py", "selection.py")
+        ]
+        files += [root / "lib" / name for name in ("libc10.so", "libtorch_cpu.so")]
+        files += LIB_DIR.iterdir()
+        standard = host_probe.loaded_file("libstdc++.so.6", "_ZSt9terminatev")
+        if standard is not None:
+            files.append(standard)
+        return key_of(
+            (
+                __version__,
+                *sorted(map(file_fact, files)),
+                *(torch.__version__, flavour, facts.cuda, facts.hip, getattr(facts, "xpu", None)),
+                *(sys.version, sys.platform, sys.prefix, host_probe.machine(), host_probe.libc()),
+                os.environ.get("LLTM_CONDA_VARIANT"),
+            )
+        )
+    except (OSError, AttributeError, TypeError):
+        return None
+
+
+def _open_remembered(choice: dict[str, Any]) -> LoadedBinaries | None:
+    """Open a remembered choice; None when anything about it is not as it was."""
+    try:
+        names, texts = choice["files"], choice["records"]
+        paths = [LIB_DIR / name if name else None for name in names]
+        glue, cpu, cuda = paths
+        if glue is None or cpu is None or not all(_plain_name(name) for name in names if name):
+            return None
+        result = LoadedBinaries(choice["variant"], (glue, cpu, cuda), remembered=True)
+        rejection = choice["cuda_rejection"]
+        if rejection is not None:
+            from .compat.records import Finding
+
+            result._cuda_rejection = Finding(**rejection)
+    except (KeyError, TypeError, ValueError):
+        return None
+    library = _dlopen_glue(glue)
+    for path, text in zip(paths, texts, strict=True):
+        if path is None:
+            continue
+        opened = library if path is glue else ctypes.CDLL(str(path))
+        if _reported(opened) != text:
+            raise LLTMImportError(_changed(path, _reported(opened), text))
+        if path is not glue:
+            _attach(library, opened, path)
+    return result
+
+
+def _plain_name(name: str) -> bool:
+    return Path(name).name == name and name.endswith(".so")
+
+
+# The first import, or one after a change: judge, then open.
+
+
+def _judge_and_open(key: str | None, unchecked: bool) -> LoadedBinaries:
+    from .compat.explain import explain, load_failure, no_cuda
+
     runtime = import_runtime()
     forced = os.environ.get("LLTM_CONDA_VARIANT") or None
     paths, distrusted = binaries(runtime)
-    if os.environ.get("LLTM_CONDA_SKIP_CHECK") == "1":
-        chosen, selection = _unchecked(paths, runtime, forced), None
-    else:
-        selection = choose(paths, runtime, forced)
-        if not selection.complete:
-            raise LLTMImportError(explain(selection, runtime, paths, distrusted), selection)
-        assert selection.glue is not None
-        assert selection.cpu is not None
-        chosen = (
-            selection.glue.binary,
-            selection.cpu.binary,
-            selection.cuda.binary if selection.cuda else None,
-        )
-    return _open(chosen, runtime, selection)
+    selection, driver_decided = choose(paths, runtime, forced, unchecked)
+    if selection.glue is None or selection.cpu is None:
+        raise LLTMImportError(explain(selection, runtime, paths, PACKAGE, distrusted), selection)
+    glue, cpu = selection.glue.binary, selection.cpu.binary
+    cuda = selection.cuda.binary if selection.cuda else None
+    rejection = None
+    if cuda is None and runtime.torch is not None and runtime.torch.cuda is not None:
+        rejection = no_cuda(selection, runtime)
+    try:
+        library = _dlopen_glue(glue.path)
+    except OSError as error:
+        raise LLTMImportError(load_failure(glue, runtime, error), selection) from error
+    _same_record(glue, library)
+    for kernels in (cpu, cuda):
+        if kernels is None:
+            continue
+        try:
+            try:
+                opened = ctypes.CDLL(str(kernels.path))
+            except OSError as error:
+                raise LLTMImportError(load_failure(kernels, runtime, error), selection) from error
+            _same_record(kernels, opened)
+            _attach(library, opened, kernels.path)
+        except LLTMImportError as error:
+            if kernels is cpu:
+                raise
+            # The CPU works; whoever brings a CUDA tensor is told.
+            rejection, cuda, key = error.finding, None, None
+    variant = f"{glue.name}-{'cpu' if cuda is None else cuda.name.replace('cuda', 'cu')}"
+    result = LoadedBinaries(
+        variant, (glue.path, cpu.path, cuda.path if cuda else None), remembered=False
+    )
+    result.__dict__.update(glue=glue, cpu=cpu, cuda=cuda)
+    result._cuda_rejection = rejection
+    if key is not None and not driver_decided:
+        _remember(key, result)
+    return result
 
 
-def choose(paths: list[Path], runtime: Runtime, forced: str | None = None) -> Selection:
+def _remember(key: str, result: LoadedBinaries) -> None:
+    from .compat.verdict_cache import remember
+
+    records = (result.glue, result.cpu, result.cuda)
+    if any(record is not None and record.path.parent != LIB_DIR for record in records):
+        return
+    remember(
+        key,
+        {
+            "variant": result.variant,
+            "files": [record and record.path.name for record in records],
+            "records": [record and record.record and record.record.text for record in records],
+            "cuda_rejection": result.cuda_rejection and result.cuda_rejection._asdict(),
+        },
+    )
+
+
+def choose(
+    paths: list[Path], runtime: Runtime, forced: str | None, unchecked: bool
+) -> tuple[Selection, bool]:
     """Judge in order of preference until a glue and its kernels are accepted.
+
+    Returns:
+        The selection, and whether the driver had to be asked for it.
 
     Raises:
         LLTMImportError: when `forced` (LLTM_CONDA_VARIANT) is no name of a variant.
     """
+    from .compat.explain import refused_forced_name
+    from .compat.inspect import judge_file
+    from .compat.records import OK, Finding, NameFormatError, Verdict
+    from .compat.selection import select
+
+    asked: list[Path] = []
 
     def judge_one(path: Path, facts: Runtime) -> Verdict:
+        if unchecked:
+            said = Finding("not checked", OK, "LLTM_CONDA_SKIP_CHECK=1", "")
+            return Verdict(_read(path), (said,))
         verdict = judge_file(path, facts, light=True)
-        if verdict.binary.kind == "kernels" and _driver_decides(verdict):
+        cause = verdict.cause
+        if cause is not None and cause.dimension == "CUDA build of torch" and not facts.gpu_probed:
             # Only kernels newer than torch's CUDA depend on the driver this early.
             from .compat.driver_probe import probe_driver
 
+            asked.append(path)
             facts = facts._replace(gpu_probed=True, driver=probe_driver())
             verdict = judge_file(verdict.binary, facts, light=True)
         return verdict
 
     try:
-        return select(paths, runtime, judge_one, forced=forced)
+        return select(paths, runtime, judge_one, forced=forced), bool(asked)
     except NameFormatError as error:
-        raise LLTMImportError(
-            Finding(
-                "LLTM_CONDA_VARIANT",
-                REJECTED,
-                repr(forced),
-                "the name of a variant, or nothing",
-                str(error),
-                "unset LLTM_CONDA_VARIANT",
-            )
-        ) from None
+        raise LLTMImportError(refused_forced_name(str(forced), error)) from None
 
 
-def _driver_decides(verdict: Verdict) -> bool:
-    cause = verdict.cause
-    return cause is not None and cause.dimension == "CUDA build of torch"
-
-
-def import_runtime() -> Runtime:
-    """The facts for an import: of this process and the torch it has, nothing about the GPU.
+def _import_torch() -> Any:
+    """The torch of this process.
 
     Raises:
-        LLTMImportError: torch is missing or cannot be imported; the original error is the cause.
+        LLTMImportError: it is missing or cannot be imported; the original error is the cause.
     """
-    environment = host_probe.environment(Path(__file__).parent)
-    facts = Runtime(
-        system=host_probe.system(),
-        machine=host_probe.machine(),
-        python=tuple(sys.version_info[:3]),
-        implementation=sys.implementation.name,
-        free_threaded=host_probe.free_threaded(),
-        libc=host_probe.libc(),
-        package_version=__version__,
-        environment=environment,
-    )
     try:
         import torch
     except Exception as error:  # a broken torch raises anything from OSError to AttributeError
+        from .compat import faults, fixes, host_probe
+        from .compat.records import REJECTED, Finding
+
+        environment = host_probe.environment(PACKAGE)
         missing = isinstance(error, ModuleNotFoundError) and error.name == "torch"
-        if missing:
-            fix = fixes.install_torch(environment)
-        else:
-            fix = fixes.reinstall_torch(environment, None)
         raise LLTMImportError(
             Finding(
                 "torch",
@@ -207,10 +346,25 @@ def import_runtime() -> Runtime:
                 f"{type(error).__name__}: {error}",
                 "a torch that can be imported",
                 "torch is not installed" if missing else "import torch fails",
-                fix,
+                fixes.install_torch(environment)
+                if missing
+                else fixes.reinstall_torch(environment, None),
                 faults.TORCH_NOT_LOADED,
             )
         ) from error
+    return torch
+
+
+def import_runtime() -> Runtime:
+    """The facts for an import: of this process and the torch it has, nothing about the GPU.
+
+    Raises:
+        LLTMImportError: torch is missing, cannot be imported, or is not PyTorch.
+    """
+    from .compat import faults, host_probe, torch_probe
+    from .compat.records import REJECTED, Finding, Runtime
+
+    torch = _import_torch()
     try:
         install = torch_probe.from_module(torch)
     except torch_probe.TorchNotFoundError as error:
@@ -221,14 +375,22 @@ def import_runtime() -> Runtime:
                 str(getattr(torch, "__file__", None)),
                 "the torch package of PyTorch",
                 str(error),
-                "rename what shadows it",
+                "rename the file or folder that shadows it",
                 faults.TORCH_NOT_LOADED,
             )
         ) from error
-    return facts._replace(
-        torch=install,
+    return Runtime(
+        system=host_probe.system(),
+        machine=host_probe.machine(),
+        python=sys.version_info[:3],
+        implementation=sys.implementation.name,
+        free_threaded=host_probe.free_threaded(),
+        libc=host_probe.libc(),
         libstdcxx=host_probe.libstdcxx(),
+        torch=install,
         registered_by=registered_by(torch),
+        package_version=__version__,
+        environment=host_probe.environment(PACKAGE, __version__),
     )
 
 
@@ -239,7 +401,9 @@ def registered_by(torch: Any) -> str | None:
             return None
     except (AttributeError, RuntimeError):
         return None
-    path = host_probe.mapped_file("glue-")
+    from .compat.host_probe import mapped_file
+
+    path = mapped_file("glue-")
     return "another library of this process" if path is None else str(path)
 
 
@@ -249,270 +413,115 @@ def binaries(runtime: Runtime) -> tuple[list[Path], Finding | None]:
     Returns:
         The paths, and why the cache was not trusted (None where it was, or where none is).
     """
+    from .compat import cache
+    from .compat.records import REJECTED, Finding
+
     paths: list[Path] = []
     with contextlib.suppress(OSError):
         paths += sorted(LIB_DIR.glob("*.so"))
-    distrusted = None
-    if runtime.torch is not None:
-        from .compat import cache
-
-        try:
-            if (cache.root() / cache.torch_key(runtime.torch)).is_dir():
-                paths += _cached(runtime)
-        except cache.CacheError as error:
-            distrusted = Finding(
-                "build cache",
-                REJECTED,
-                f"{error.path} {error.reason}",
-                "folders and files that only you can write: they are code that is executed",
-                f"the build cache is refused: {error.path} {error.reason}",
-                error.fix,
-            )
-        except (OSError, RuntimeError):
-            pass  # no home folder, or no permission to look into it
-    return paths, distrusted
+    torch = runtime.torch
+    if torch is None:
+        return paths, None
+    try:
+        if (cache.root() / cache.torch_key(torch.version, torch.cuda, torch.cxx11_abi)).is_dir():
+            paths += _cached(runtime)
+    except cache.CacheError as error:
+        return paths, Finding(
+            "build cache",
+            REJECTED,
+            f"{error.path} {error.reason}",
+            "folders and files that only you can write: they are code that is executed",
+            f"the build cache is refused: {error.path} {error.reason}",
+            error.fix,
+        )
+    except (OSError, RuntimeError):
+        pass  # no home folder, or no permission to look into it
+    return paths, None
 
 
 def _cached(runtime: Runtime) -> tuple[Path, ...]:
     from .compat import cache
 
-    assert runtime.torch is not None
     sources = source_hash()
-    if sources is None:
+    if sources is None or runtime.torch is None:
         return ()
     folder = cache.entry_folder(runtime.torch, __version__, sources)
     return cache.trusted_files(folder) if folder.is_dir() else ()
 
 
-def source_root() -> Path | None:
-    """The folder that holds `csrc/`: an installed package itself, or what lies round a checkout."""
-    for folder in (Path(__file__).parent, Path(__file__).parents[1]):
-        if (folder / "csrc" / "kernels").is_dir():
-            return folder
-    return None
-
-
 def source_hash() -> str | None:
     """The hash of the C++ and CUDA sources beside this package, None when they are not shipped."""
     from .compat import cache
+    from .compat.explain import source_root
 
-    root = source_root()
+    root = source_root(PACKAGE)
     if root is None:
         return None
     files = (path for path in (root / "csrc").rglob("*") if path.is_file())
     return cache.source_hash((str(path.relative_to(root)), path) for path in files)
 
 
-def explain(
-    selection: Selection,
-    runtime: Runtime,
-    paths: list[Path],
-    distrusted: Finding | None = None,
-) -> Finding:
-    """The one cause of a selection that is not complete."""
-    here = f"Python {sys.version_info[0]}.{sys.version_info[1]}"
-    if distrusted is not None and selection.cause is None:
-        return distrusted
-    if runtime.platform != "linux-x86_64":
-        return Finding(
-            "platform",
-            REJECTED,
-            runtime.platform,
-            "linux-x86_64",
-            f"there is no binary for {runtime.platform}",
-            fixes.REFERENCE,
-        )
-    if not paths:
-        if source_root() == Path(__file__).parents[1]:
-            return _source_tree()
-        return Finding(
-            "package files",
-            REJECTED,
-            f"no shared object in {LIB_DIR} ({here})",
-            "a glue and its kernels",
-            "the installed package holds no binaries",
-            fixes.reinstall(runtime),
-            faults.PACKAGE_FILES,
-        )
-    cause = selection.cause
-    if cause is not None:
-        return cause
-    kind = "glue" if selection.glue is None else "kernels"
-    names = ", ".join(path.name for path in paths[:20])
-    wanted = selection.forced or ("any glue" if kind == "glue" else "kernels-cpu.so")
-    if selection.forced:
-        fix = "unset LLTM_CONDA_VARIANT"
-        why = f"the variant {selection.forced} asked for by LLTM_CONDA_VARIANT is not installed"
-    else:
-        fix = fixes.reinstall(runtime)
-        why = f"the installed package holds no {kind} for this machine"
-    return Finding("package files", REJECTED, names, wanted, why, fix, faults.PACKAGE_FILES)
+# Opening what was accepted.
 
 
-def _source_tree() -> Finding:
-    installed = installed_copies()
-    if installed:
-        return Finding(
-            "package files",
-            REJECTED,
-            f"{Path(__file__).parent}, a source folder",
-            f"the installed package {installed[0]}",
-            "the source folder shadows the installed package",
-            "start Python in another folder",
-            faults.PACKAGE_FILES,
-        )
-    return Finding(
-        "package files",
-        REJECTED,
-        f"{Path(__file__).parent}, a source folder without binaries",
-        "binaries built for this torch",
-        "lltm was not built here yet",
-        "python -m pip install . --no-build-isolation   (or: python -m lltm_conda build)",
-        faults.PACKAGE_FILES,
-    )
-
-
-def installed_copies() -> list[Path]:
-    """Other folders called `lltm_conda` with binaries on the path of this Python."""
-    found = []
-    own = Path(__file__).parent
-    for entry in sys.path:
-        folder = Path(entry or ".") / "lltm_conda"
-        try:
-            if (folder / "lib").is_dir() and folder.resolve() != own.resolve():
-                found.append(folder)
-        except (OSError, RuntimeError):
-            continue
-    return found
-
-
-def _unchecked(
-    paths: list[Path], runtime: Runtime, forced: str | None
-) -> tuple[BinaryRecord, BinaryRecord, BinaryRecord | None]:
-    def unjudged(path: Path, _: Runtime) -> Verdict:
-        binary = read_binary(path, light=True)
-        return Verdict(binary, (Finding("not checked", OK, "LLTM_CONDA_SKIP_CHECK=1", ""),))
-
-    selection = select(paths, runtime, unjudged, forced=forced)
-    if selection.glue is None or selection.cpu is None:
-        raise LLTMImportError(explain(selection, runtime, paths), selection)
-    cuda = selection.cuda.binary if selection.cuda else None
-    return selection.glue.binary, selection.cpu.binary, cuda
-
-
-def _open(
-    chosen: tuple[BinaryRecord, BinaryRecord, BinaryRecord | None],
-    runtime: Runtime,
-    selection: Selection | None,
-) -> LoadedBinaries:
+def _dlopen_glue(path: Path) -> ctypes.CDLL:
     import torch
 
-    glue, cpu, cuda = chosen
-    rejection = None
-    if cuda is None and runtime.torch is not None and runtime.torch.cuda is not None:
-        rejection = _no_cuda(selection, runtime)
-    try:
-        torch.ops.load_library(str(glue.path))
-        library = ctypes.CDLL(str(glue.path))
-    except OSError as error:
-        raise _load_failure(glue, runtime, error, selection) from error
-    _same_record(glue, library)
-    _attach(library, cpu, runtime, selection)
-    if cuda is not None:
-        try:
-            _attach(library, cuda, runtime, selection)
-        except LLTMImportError as error:
-            # The CPU works; whoever brings a CUDA tensor is told.
-            rejection, cuda = error.finding, None
-    name = f"{glue.name}-{'cpu' if cuda is None else cuda.name.replace('cuda', 'cu')}"
-    return LoadedBinaries(str(VariantName.parse(name)), glue, cpu, cuda, rejection, selection)
+    torch.ops.load_library(str(path))
+    return ctypes.CDLL(str(path))
 
 
-def _attach(
-    glue: ctypes.CDLL, kernels: BinaryRecord, runtime: Runtime, selection: Selection | None
-) -> None:
-    try:
-        library = ctypes.CDLL(str(kernels.path))
-    except OSError as error:
-        raise _load_failure(kernels, runtime, error, selection) from error
-    _same_record(kernels, library)
-    library.lltm_kernel_table.restype = ctypes.c_void_p
+def _attach(glue: ctypes.CDLL, kernels: ctypes.CDLL, path: Path) -> None:
+    kernels.lltm_kernel_table.restype = ctypes.c_void_p
     glue.lltm_attach_kernels.argtypes = [ctypes.c_void_p]
     glue.lltm_attach_kernels.restype = ctypes.c_char_p
-    refusal = glue.lltm_attach_kernels(library.lltm_kernel_table())
+    refusal = glue.lltm_attach_kernels(kernels.lltm_kernel_table())
     if refusal is not None:
+        from .compat import faults
+        from .compat.records import REJECTED, Finding
+
         raise LLTMImportError(
             Finding(
                 "kernel table",
                 REJECTED,
                 refusal.decode("utf-8", "replace"),
                 "kernels of the same build as the glue",
-                f"the glue refused {kernels.path.name}",
-                fixes.reinstall(runtime),
-                faults.PACKAGE_FILES,
-            ),
-            selection,
-        )
-
-
-def _same_record(binary: BinaryRecord, library: ctypes.CDLL) -> None:
-    """What the file says and what the loaded object says must be one text."""
-    library.lltm_build_record.restype = ctypes.c_char_p
-    reported = (library.lltm_build_record() or b"").decode("utf-8", "replace").strip()
-    written = binary.record.text.strip() if binary.record else ""
-    if reported != written:
-        raise LLTMImportError(
-            Finding(
-                "build record",
-                REJECTED,
-                reported or "nothing",
-                written or "a build record in the file",
-                f"{binary.path.name} changed on disk after another copy of it was loaded",
-                "restart Python",
+                f"the glue refused {path.name}",
+                f'python -m pip install --force-reinstall --no-deps "lltm=={__version__}"',
                 faults.PACKAGE_FILES,
             )
         )
 
 
-def _load_failure(
-    binary: BinaryRecord, runtime: Runtime, error: OSError, selection: Selection | None
-) -> LLTMImportError:
-    # torch >= 2.9 hides the loader's text behind "Could not load this library".
-    text = str(error.__cause__ or error)
-    known = faults.classify(text)
-    return LLTMImportError(
-        Finding(
-            "loading",
-            REJECTED,
-            text,
-            f"{binary.path.name} accepted by the dynamic linker",
-            f"{binary.path.name} was accepted but could not be loaded"
-            + (f" ({known.title})" if known else ""),
-            fixes.fit_torch(runtime),
-            known.number if known else None,
-        ),
-        selection,
-    )
+def _reported(library: ctypes.CDLL) -> str:
+    library.lltm_build_record.restype = ctypes.c_char_p
+    return (library.lltm_build_record() or b"").decode("utf-8", "replace")
 
 
-def _no_cuda(selection: Selection | None, runtime: Runtime) -> Finding:
-    if selection is not None:
-        for verdict in selection.considered:
-            name = verdict.binary.path.name
-            if name.startswith("kernels-cuda") and verdict.cause is not None:
-                return verdict.cause
-    forced = selection.forced if selection else None
+def _same_record(binary: BinaryRecord, library: ctypes.CDLL) -> None:
+    """What the file says and what the loaded object says must be one text."""
+    written = binary.record.text if binary.record else ""
+    reported = _reported(library)
+    if reported != written:
+        raise LLTMImportError(_changed(binary.path, reported, written))
+
+
+def _changed(path: Path, reported: str, written: str) -> Finding:
+    from .compat import faults
+    from .compat.records import REJECTED, Finding
+
     return Finding(
-        "CUDA kernels",
+        "build record",
         REJECTED,
-        f"variant {forced} forced by LLTM_CONDA_VARIANT" if forced else "CPU kernels only",
-        "kernels for CUDA tensors",
-        "the installed package holds no CUDA kernels that fit",
-        "unset LLTM_CONDA_VARIANT"
-        if forced
-        else f"{fixes.fit_torch(runtime)}   (or: {fixes.BUILD})",
-        faults.CPU_ONLY_BINARY,
+        reported or "nothing",
+        written or "a build record in the file",
+        f"{path.name} on disk is not the one that is loaded in this process",
+        "restart Python",
+        faults.PACKAGE_FILES,
     )
+
+
+# The first call on a CUDA device.
 
 
 def check_cuda(device: torch.device | int | None = None) -> None:
@@ -531,43 +540,40 @@ def check_cuda(device: torch.device | int | None = None) -> None:
 
     if index is None:
         index = torch.cuda.current_device()
-        if index in _checked:
-            return
+    finding = _cuda_finding(index)
+    if finding is not None:
+        raise LLTMCudaError(finding)
+    _checked.add(index)
+
+
+def _cuda_finding(index: int) -> Finding | None:
+    """What speaks against CUDA kernels on this device, or None."""
+    import torch
+
+    from .compat import faults, fixes, host_probe
+    from .compat.driver_probe import probe_driver
+    from .compat.judgement import judge
+    from .compat.records import REJECTED, Device, Finding
+
     binaries = load()
     if binaries.cuda is None:
-        raise LLTMCudaError(
-            binaries.cuda_rejection
-            or Finding(
-                "CUDA kernels",
-                REJECTED,
-                f"torch {torch.__version__}",
-                "a CUDA build of torch",
-                "torch is a CPU-only build",
-                fixes.cuda_torch(host_probe.environment(), None),
-                faults.CPU_TORCH_SWAPPED_IN,
-            )
+        return binaries.cuda_rejection or Finding(
+            "CUDA kernels",
+            REJECTED,
+            f"torch {torch.__version__}",
+            "a CUDA build of torch",
+            "torch is a CPU-only build",
+            fixes.cuda_torch(host_probe.environment(PACKAGE), None),
+            faults.CPU_TORCH_SWAPPED_IN,
         )
-    if os.environ.get("LLTM_CONDA_SKIP_CHECK") != "1":
-        from .compat.driver_probe import probe_driver
-
-        facts = Runtime(
-            system=host_probe.system(),
-            machine=host_probe.machine(),
-            python=tuple(sys.version_info[:3]),
-            torch=torch_probe.from_module(torch),
-            gpu_probed=True,
-            driver=probe_driver(),
-            devices=(
-                Device(
-                    index,
-                    torch.cuda.get_device_name(index),
-                    torch.cuda.get_device_capability(index),
-                ),
-            ),
-            libc=host_probe.libc(),
-            package_version=__version__,
-        )
-        for finding in judge(binaries.cuda, facts).findings:
-            if finding.status == REJECTED:
-                raise LLTMCudaError(finding)
-    _checked.add(index)
+    if os.environ.get("LLTM_CONDA_SKIP_CHECK") == "1":
+        return None
+    capability = torch.cuda.get_device_capability(index)
+    device = Device(index, torch.cuda.get_device_name(index), capability)
+    facts = import_runtime()._replace(
+        gpu_probed=True, driver=probe_driver(), devices=(device,), registered_by=None
+    )
+    for finding in judge(binaries.cuda, facts).findings:
+        if finding.status == REJECTED:
+            return finding
+    return None

@@ -9,13 +9,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-# Not lazily like the rest: these two are called like the modules they live in.
-from .judge import judge
-from .select import Selection, select
-
 if TYPE_CHECKING:
     from .binary import read_binary
     from .inspect import judge_file
+    from .judgement import judge
     from .records import (
         BinaryRecord,
         BuildRecord,
@@ -32,6 +29,7 @@ if TYPE_CHECKING:
         Verdict,
     )
     from .runtime_probe import probe_runtime
+    from .selection import Selection, select
     from .torch_probe import TorchNotFoundError, find_torch
 
 # Where each public name lives. Resolved on first use: `import lltm_conda` needs only some modules.
@@ -46,14 +44,17 @@ _HOMES = {
     "KernelsName": "records",
     "NameFormatError": "records",
     "Runtime": "records",
+    "Selection": "selection",
     "TorchInstall": "records",
     "TorchNotFoundError": "torch_probe",
     "VariantName": "records",
     "Verdict": "records",
     "find_torch": "torch_probe",
+    "judge": "judgement",
     "judge_file": "inspect",
     "probe_runtime": "runtime_probe",
     "read_binary": "binary",
+    "select": "selection",
 }
 
 __all__ = [

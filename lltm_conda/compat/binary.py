@@ -139,7 +139,8 @@ def _read(elf: Elf, blank: BinaryRecord, light: bool) -> BinaryRecord:
         needs_torch = any(lib.startswith(("libtorch", "libc10")) for lib in elf.needed)
         is_extension = torch_symbols or needs_torch or modules
         kind, label = ("extension" if is_extension else "library"), blank.name
-    flavours = {symbol_flavour(name) for name in torch_symbols} - {None}
+    found = (symbol_flavour(name) for name in torch_symbols)
+    flavours = {flavour for flavour in found if flavour is not None}
     if len(flavours) > 1:
         problems.append("torch symbols of both C++ ABI flavours")
     return blank._replace(

@@ -12,9 +12,10 @@ import re
 import stat
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from .records import TorchInstall
+if TYPE_CHECKING:
+    from .records import TorchInstall
 
 MANIFEST = "build.json"
 
@@ -67,15 +68,16 @@ def source_hash(files: Iterable[tuple[str, Path]]) -> str:
     return digest.hexdigest()[:16]
 
 
-def torch_key(torch: TorchInstall) -> str:
-    """A folder name for a torch build: version, CUDA and C++ ABI flavour."""
-    text = f"torch{torch.version}-{'cuda' + torch.cuda if torch.cuda else 'cpu'}"
-    return re.sub(r"[^A-Za-z0-9.+-]", "_", f"{text}-abi{torch.cxx11_abi}")
+def torch_key(version: str, cuda: str | None, cxx11_abi: int | None) -> str:
+    """A folder name for a torch build."""
+    text = f"torch{version}-{'cuda' + cuda if cuda else 'cpu'}-abi{cxx11_abi}"
+    return re.sub(r"[^A-Za-z0-9.+-]", "_", text)
 
 
-def entry_folder(torch: TorchInstall, version: str, sources: str) -> Path:
+def entry_folder(torch: "TorchInstall", version: str, sources: str) -> Path:
     """Where the build of these sources for this torch lies (whether or not it exists)."""
-    return root() / torch_key(torch) / f"{version}-{sources}"
+    key = torch_key(torch.version, torch.cuda, torch.cxx11_abi)
+    return root() / key / f"{version}-{sources}"
 
 
 def distrust(path: Path) -> str | None:

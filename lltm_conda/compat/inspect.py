@@ -7,7 +7,7 @@ from pathlib import Path
 from . import torch_probe
 from .binary import read_binary
 from .elf import ElfError
-from .judge import judge
+from .judgement import judge
 from .records import REJECTED, UNKNOWN, BinaryRecord, Finding, Runtime, Verdict
 
 

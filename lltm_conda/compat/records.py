@@ -335,7 +335,7 @@ class TorchInstall(NamedTuple):
 class Device(NamedTuple):
     """One GPU: its index, name and compute capability."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # tuple.index is not needed
     name: str
     capability: tuple[int, int]
 

@@ -8,9 +8,9 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from .judge import driver_cuda
+from .judgement import driver_cuda
 from .records import NOTE, OK, REJECTED, UNKNOWN, Finding, Runtime, Verdict, dotted
-from .select import Selection
+from .selection import Selection
 
 MARKS = {OK: "ok", NOTE: "note", REJECTED: "NO", UNKNOWN: "?"}
 _WIDTH = 100

@@ -36,7 +36,7 @@ def probe_runtime(
     return Runtime(
         system=host_probe.system(),
         machine=host_probe.machine(),
-        python=tuple(sys.version_info[:3]),
+        python=sys.version_info[:3],
         implementation=sys.implementation.name,
         free_threaded=host_probe.free_threaded(),
         libc=host_probe.libc(),

@@ -27,7 +27,7 @@ class Support(NamedTuple):
     torch_max: tuple[int, int]
     python_min: tuple[int, int]
     channel: str | None
-    index: str | None
+    index: str | None  # type: ignore[assignment]  # tuple.index is not needed
 
     def glues(self) -> frozenset[str]:
         """The glue names among the variants."""

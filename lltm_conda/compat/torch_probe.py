@@ -46,14 +46,14 @@ def find_torch(path: Path | str | None = None, python: str | None = None) -> Tor
             f"no torch installation in {path}: looked for {_some(roots)}. "
             "Name the folder that holds torch/version.py, or the prefix of the environment."
         )
-    root = _located(python)
-    if root is None:
+    located = _located(python)
+    if located is None:
         who = python or "this Python"
         raise TorchNotFoundError(
             f"torch is not installed for {who} ({python or sys.executable}). "
             f"Install it with: {python or 'python'} -m pip install torch"
         )
-    return read_install(root)
+    return read_install(located)
 
 
 def _some(roots: Iterable[Path]) -> str:
@@ -193,13 +193,14 @@ def _version_file(path: Path) -> dict[str, str | None]:
         ) from error
     facts: dict[str, str | None] = {}
     for node in tree.body:
-        target = None
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
-            target = node.targets[0]
-        elif isinstance(node, ast.AnnAssign):
-            target = node.target
-        if isinstance(target, ast.Name) and isinstance(node.value, ast.Constant):
-            value = node.value.value
+            target, literal = node.targets[0], node.value
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            target, literal = node.target, node.value
+        else:
+            continue
+        if isinstance(target, ast.Name) and isinstance(literal, ast.Constant):
+            value = literal.value
             if value is None or isinstance(value, str):
                 facts[target.id] = value
     return facts

@@ -61,7 +61,7 @@ def test_documented_names(text: str, variant: VariantName) -> None:
      "stable2010-", "stable210-cuda13", "stable210-cu013", "stable210-CPU", " stable210-cpu"],
 )  # fmt: skip
 def test_what_is_no_variant_is_refused_by_name(text: str) -> None:
-    with pytest.raises(NameFormatError, match="is no|carries"):
+    with pytest.raises(NameFormatError, match=r"is no|carries"):
         VariantName.parse(text)
 
 

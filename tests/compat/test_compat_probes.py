@@ -290,7 +290,7 @@ def test_cuda_visible_devices(wanted: str | None, names: list[str]) -> None:
     ("text", "version"),
     [
         (
-            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun Jul 27\nGCC version: 12",
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun Jul 27\nGCC 12",
             "580.65.06",
         ),
         (

@@ -22,7 +22,7 @@ from lltm_conda.compat import (
     select,
 )
 from lltm_conda.compat.records import file_name, parse_file_name
-from lltm_conda.compat.select import Selection, glue_preference
+from lltm_conda.compat.selection import Selection, glue_preference
 
 GLUES = ["stable210", *(f"aten2{m}-abi{a}" for m in range(4, 10) for a in (0, 1) if a or m < 7)]
 PATHS = [

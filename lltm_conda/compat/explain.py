@@ -1,0 +1,163 @@
+"""From verdicts to the one cause that a user is told, and its words."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from . import faults, fixes
+from .records import REJECTED, BinaryRecord, Finding, Runtime
+from .selection import Selection
+
+
+def explain(
+    selection: Selection,
+    runtime: Runtime,
+    paths: list[Path],
+    package: Path,
+    distrusted: Finding | None = None,
+) -> Finding:
+    """The one cause of a selection that is not complete.
+
+    Args:
+        selection: what was judged.
+        runtime: what it was judged against.
+        paths: the shared objects that there are.
+        package: the folder of the Python files.
+        distrusted: why the build cache was refused, if it was.
+    """
+    if runtime.platform != "linux-x86_64":
+        return Finding(
+            "platform",
+            REJECTED,
+            runtime.platform,
+            "linux-x86_64",
+            f"there is no binary for {runtime.platform}",
+            fixes.REFERENCE,
+        )
+    cause = selection.cause
+    if cause is not None:
+        return cause
+    if distrusted is not None:
+        return distrusted
+    if not paths:
+        return no_binaries(runtime, package)
+    kind = "glue" if selection.glue is None else "kernels"
+    if selection.forced:
+        fix = "unset LLTM_CONDA_VARIANT"
+        why = f"the variant {selection.forced} asked for by LLTM_CONDA_VARIANT is not installed"
+    else:
+        fix = fixes.reinstall(runtime)
+        why = f"the installed package holds no {kind}"
+    observed = ", ".join(path.name for path in paths[:20])
+    wanted = selection.forced or ("a glue" if kind == "glue" else "kernels-cpu.so")
+    return Finding("package files", REJECTED, observed, wanted, why, fix, faults.PACKAGE_FILES)
+
+
+def no_binaries(runtime: Runtime, package: Path) -> Finding:
+    """There is no shared object: a source folder, or an installation that lost its files."""
+    if source_root(package) != package.parent:
+        return Finding(
+            "package files",
+            REJECTED,
+            f"no shared object in {package / 'lib'}",
+            "a glue and its kernels",
+            "the installed package holds no binaries",
+            fixes.reinstall(runtime),
+            faults.PACKAGE_FILES,
+        )
+    installed = installed_copies(package)
+    if installed:
+        return Finding(
+            "package files",
+            REJECTED,
+            f"{package}, a source folder",
+            f"the installed package {installed[0]}",
+            "the source folder shadows the installed package",
+            "start Python in another folder",
+            faults.PACKAGE_FILES,
+        )
+    return Finding(
+        "package files",
+        REJECTED,
+        f"{package}, a source folder without binaries",
+        "binaries built for this torch",
+        "lltm was not built here yet",
+        f"python -m pip install . --no-build-isolation   (or: {fixes.BUILD})",
+        faults.PACKAGE_FILES,
+    )
+
+
+def installed_copies(package: Path) -> list[Path]:
+    """Other folders of the package's name, with binaries, on the path of this Python."""
+    found = []
+    for entry in sys.path:
+        folder = Path(entry or ".") / package.name
+        try:
+            if (folder / "lib").is_dir() and folder.resolve() != package.resolve():
+                found.append(folder)
+        except (OSError, RuntimeError):
+            continue
+    return found
+
+
+def source_root(package: Path) -> Path | None:
+    """What holds `csrc/`: the installed package itself, or the checkout round it; None if nothing
+    does."""
+    for folder in (package, package.parent):
+        if (folder / "csrc" / "kernels").is_dir():
+            return folder
+    return None
+
+
+def load_failure(binary: BinaryRecord, runtime: Runtime, error: OSError) -> Finding:
+    """The dynamic linker refused what the judge had accepted."""
+    # torch >= 2.9 hides the linker's text behind "Could not load this library".
+    text = str(error.__cause__ or error)
+    known = faults.classify(text)
+    title = f" ({known.title})" if known else ""
+    return Finding(
+        "loading",
+        REJECTED,
+        text,
+        f"{binary.path.name} accepted by the dynamic linker",
+        f"{binary.path.name} was accepted but could not be loaded{title}",
+        fixes.fit_torch(runtime),
+        known.number if known else None,
+    )
+
+
+def no_cuda(selection: Selection | None, runtime: Runtime) -> Finding:
+    """Why there are no CUDA kernels although torch is a CUDA build."""
+    for verdict in selection.considered if selection else ():
+        if verdict.binary.path.name.startswith("kernels-cuda") and verdict.cause is not None:
+            return verdict.cause
+    forced = selection.forced if selection else None
+    if forced:
+        observed, fix = (
+            f"variant {forced}, forced by LLTM_CONDA_VARIANT",
+            "unset LLTM_CONDA_VARIANT",
+        )
+    else:
+        observed, fix = "CPU kernels only", f"{fixes.fit_torch(runtime)}   (or: {fixes.BUILD})"
+    return Finding(
+        "CUDA kernels",
+        REJECTED,
+        observed,
+        "kernels for CUDA tensors",
+        "the installed package holds no CUDA kernels that fit",
+        fix,
+        faults.CPU_ONLY_BINARY,
+    )
+
+
+def refused_forced_name(forced: str, error: ValueError) -> Finding:
+    """LLTM_CONDA_VARIANT holds something else than the name of a variant."""
+    return Finding(
+        "LLTM_CONDA_VARIANT",
+        REJECTED,
+        repr(forced),
+        "the name of a variant, or nothing",
+        str(error),
+        "unset LLTM_CONDA_VARIANT",
+    )
