@@ -1,0 +1,123 @@
+"""examples/digits.py: the split is honest, the command says what it did."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+sys.path.insert(0, str(EXAMPLES))
+
+import digits  # noqa: E402
+
+CPU = torch.device("cpu")
+
+
+def run_digits(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(EXAMPLES / "digits.py"), "--out", str(folder), *arguments]
+    return subprocess.run(command, cwd=folder.parent, capture_output=True, text=True)
+
+
+def rows(split: digits.Split) -> list[tuple[float, ...]]:
+    return [tuple(image.flatten().tolist()) for image in split.images]
+
+
+def test_no_held_out_image_is_learnt_from() -> None:
+    train, held_out = digits.load_splits(0, CPU)
+    assert len(train.labels) + len(held_out.labels) == 1797
+    assert set(rows(train)).isdisjoint(rows(held_out))
+
+
+def test_every_digit_has_its_share_of_the_held_out_images() -> None:
+    train, held_out = digits.load_splits(0, CPU)
+    whole = torch.cat([train.labels, held_out.labels]).bincount()
+    share = held_out.labels.bincount() / whole
+    assert (share - digits.HELD_OUT).abs().max() < 0.01
+
+
+def test_normalisation_comes_from_the_training_images_alone() -> None:
+    train, held_out = digits.load_splits(0, CPU)
+    torch.testing.assert_close(train.images.mean(), torch.tensor(0.0), atol=1e-5, rtol=0)
+    torch.testing.assert_close(train.images.std(), torch.tensor(1.0), atol=1e-5, rtol=0)
+    assert held_out.images.mean().abs() > 1e-5
+
+
+def test_split_follows_the_seed() -> None:
+    first, again, other = (digits.load_splits(seed, CPU)[1] for seed in (3, 3, 4))
+    assert torch.equal(first.images, again.images)
+    assert not torch.equal(first.labels, other.labels)
+
+
+@pytest.fixture(scope="module", params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+def trained(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    if request.param == "cuda" and not torch.cuda.is_available():
+        pytest.skip("torch sees no GPU")
+    folder = tmp_path_factory.mktemp("digits") / "out"
+    return folder, run_digits(folder, "--epochs", "15", "--device", request.param)
+
+
+def test_learns_to_name_the_digits(trained) -> None:
+    folder, run = trained
+    assert run.returncode == 0, run.stdout + run.stderr
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert metrics["held_out_accuracy"] >= digits.REQUIRED_ACCURACY
+    assert metrics["train_images"] == 1347
+    assert metrics["held_out_images"] == 450
+    wrong = round((1 - metrics["held_out_accuracy"]) * metrics["held_out_images"])
+    assert metrics["wrong"] == wrong
+    assert len(metrics["history"]) == 15
+
+
+@pytest.mark.parametrize("name", ["learning_curve.png", "confusion_matrix.png"])
+def test_draws_readable_pictures(trained, name: str) -> None:
+    import matplotlib.image
+
+    picture = matplotlib.image.imread(trained[0] / name)
+    height, width = picture.shape[:2]
+    assert min(height, width) >= 500
+    assert len(set(map(tuple, picture[::7, ::7, :3].reshape(-1, 3).tolist()))) > 3
+
+
+def test_shows_progress_without_a_terminal(trained) -> None:
+    assert "epoch 5/15: loss" in trained[1].stdout
+
+
+def test_too_little_training_fails(tmp_path: Path) -> None:
+    run = run_digits(tmp_path / "out", "--epochs", "1")
+    assert run.returncode == 1
+    assert "below the required 95%" in run.stdout
+    assert (tmp_path / "out" / "metrics.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--epochs", "0"], "'0' is no whole number from 1 up"),
+        (["--epochs", "many"], "'many' is no whole number from 1 up"),
+        (["--device", "tpu"], "invalid choice: 'tpu'"),
+    ],
+)
+def test_bad_arguments_are_named(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    with pytest.raises(SystemExit) as refusal:
+        digits.parse_arguments(arguments)
+    assert refusal.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="torch sees a GPU")
+def test_cuda_without_a_gpu_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as refusal:
+        digits.parse_arguments(["--device", "cuda"])
+    assert refusal.value.code == 2
+    message = capsys.readouterr().err
+    assert "sees no CUDA device" in message
+    assert "--device cpu" in message
