@@ -1,8 +1,8 @@
 """Element by element: how far the activations are from the truth, and that 16 bits convert exactly.
 
 A norm over a tensor hides a bad element behind good ones; these bounds do not. They are in units
-in the last place (ulp) of the result: sigmoid, elu and tanh each stay below ``ULPS``, their products
-below twice that.
+in the last place (ulp) of the result: sigmoid, elu and tanh each stay within ``ULPS``, and products
+of two within twice that.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def run(dtype, device, *, z_i=0.0, z_o=0.0, z_c=0.0, cell=0.0):
 
 
 def ulps(got: torch.Tensor, want: torch.Tensor) -> float:
-    """The largest error in ulp of ``got``'s dtype; ``want`` in float64 (its own error is below 1)."""
+    """The largest error in ulp of ``got``'s dtype; ``want`` is float64, itself within 1 ulp."""
     got = got.detach().cpu()
     rounded = want.to(got.dtype)
     spacing = torch.nextafter(rounded.abs(), torch.full_like(rounded, INF)) - rounded.abs()

@@ -18,37 +18,44 @@ BEST = torch.backends.cpu.get_cpu_capability().lower()  # default, avx2, avx512,
 LEVELS = ("default", "avx2", "avx512")
 
 
-def in_process(level: str, *command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *command],
-        env=os.environ | {"LLTM_CPU_CAPABILITY": level},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+@pytest.fixture
+def in_process(tmp_path):
+    """Runs Python with a level, in a folder where no source can shadow the installed package."""
+
+    def run(level: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *arguments],
+            cwd=tmp_path,
+            env=os.environ | {"LLTM_CPU_CAPABILITY": level},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+
+    return run
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_level_is_accurate(level) -> None:
+def test_level_is_accurate(level, in_process) -> None:
     if BEST in LEVELS and LEVELS.index(level) >= LEVELS.index(BEST):
         pytest.skip(
             f"this processor's best is {BEST}: the other tests ran it, {level} adds nothing"
         )
     files = [str(HERE / name) for name in ("test_op_accuracy.py", "test_op_numerics.py")]
-    run = in_process(level, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", *files)
+    run = in_process(level, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files)
     assert run.returncode == 0, run.stdout[-5000:] + run.stderr
 
 
 STEP = "import torch, lltm_conda; lltm_conda.LLTM(3, 5)(torch.ones(2, 3))"
 
 
-def test_unknown_level_is_refused_by_name() -> None:
+def test_unknown_level_is_refused_by_name(in_process) -> None:
     run = in_process("sse9", "-c", STEP)
     assert run.returncode != 0
     last = run.stderr.strip().splitlines()[-1]
     assert "LLTM_CPU_CAPABILITY" in last and "avx2" in last, run.stderr
 
 
-def test_a_level_that_the_processor_lacks_falls_back() -> None:
+def test_a_level_that_the_processor_lacks_falls_back(in_process) -> None:
     run = in_process("avx512", "-c", STEP)
     assert run.returncode == 0, run.stderr
