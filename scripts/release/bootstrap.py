@@ -2,7 +2,7 @@
 
 It exists so that our own package can be built, solved, installed and run where no conda
 channel is in reach. It is for tests on this machine only: its packages carry the host's
-compiler and libraries and must never be published.
+Python and libraries, and must never be published.
 
     python -m release.bootstrap --out DIR --wheels DIR --python PYTHON
 """
@@ -11,27 +11,42 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
-import sys
 import tempfile
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from email.parser import HeaderParser
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePosixPath
 from zipfile import ZipFile
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
-from release.rattler_tools import build_recipe, index_channel
+from release.paths import tool
+from release.rattler_tools import index_channel
 
+SUMMARY = "Bootstrap package for tests on this machine, never for publishing"
 # Names that differ between PyPI and conda-forge.
 CONDA_NAMES = {"torch": "pytorch", "typing-extensions": "typing_extensions"}
 COMPILERS = {"gcc_linux-64": ("gcc", "CC"), "gxx_linux-64": ("g++", "CXX")}
-# One interpreter would be started for each file; the first import compiles as well.
-NO_PYC = {"skip_pyc_compilation": ["**/*.py"]}
-ABOUT = {"summary": "Bootstrap package for tests on this machine, never for publishing"}
+# Parts of the standard library that no test of ours needs.
+STDLIB_LEFT_OUT = {"site-packages", "dist-packages", "test", "idlelib", "tkinter", "turtledemo"}
+STDLIB_LEFT_OUT |= {"ensurepip", "lib2to3", "__pycache__"}
+# Debian's site module knows dist-packages alone.
+SITECUSTOMIZE = "import site, sys\nsite.addsitedir(sys.prefix + '/lib/python{}/site-packages')\n"
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A package whose files lie in a folder, ready to be packed."""
+
+    name: str
+    version: str
+    build: str
+    depends: tuple[str, ...] = ()
 
 
 def conda_name(pypi: str) -> str:
@@ -40,107 +55,86 @@ def conda_name(pypi: str) -> str:
 
 
 def python_facts(python: str) -> dict[str, str]:
-    """Version, prefix and dynamic linking of an interpreter, asked from itself."""
+    """Version, prefix and standard library of an interpreter, asked from itself."""
     code = (
         "import json,sys,sysconfig;print(json.dumps({"
         "'version':'.'.join(map(str,sys.version_info[:3])),"
         "'minor':'.'.join(map(str,sys.version_info[:2])),"
         "'prefix':sys.base_prefix,'stdlib':sysconfig.get_path('stdlib'),"
-        "'exe':sys._base_executable}))"
+        "'include':sysconfig.get_path('include'),'exe':sys._base_executable}))"
     )
     out = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True)
     return json.loads(out.stdout)
 
 
-def python_recipe(facts: dict[str, str]) -> dict[str, Any]:
+def stage_python(root: Path, facts: dict[str, str]) -> Staged:
     """The host's interpreter and standard library, without what was installed into it."""
-    minor, prefix = facts["minor"], facts["prefix"]
-    stdlib = f"$PREFIX/lib/python{minor}"
-    skipped = ["site-packages", "dist-packages", "test", "idlelib", "tkinter", "turtledemo"]
-    excludes = " ".join(f"--exclude=./{name}" for name in [*skipped, "ensurepip", "lib2to3"])
-    return {
-        "package": {"name": "python", "version": facts["version"]},
-        "build": {
-            "number": 0,
-            "string": f"bootstrap_{minor.replace('.', '')}_0",
-            "dynamic_linking": {"binary_relocation": False},
-            "python": NO_PYC,
-            "script": [
-                "set -e",
-                f'mkdir -p "$PREFIX/bin" "{stdlib}/site-packages"',
-                f'(cd "{facts["stdlib"]}" && tar cf - {excludes} --exclude=__pycache__ .) '
-                f'| (cd "{stdlib}" && tar xf -)',
-                f'cp -L "{facts["exe"]}" "$PREFIX/bin/python{minor}"',
-                f'ln -s python{minor} "$PREFIX/bin/python3"',
-                f'ln -s python{minor} "$PREFIX/bin/python"',
-                f'cp -a "{prefix}"/lib/libpython{minor}*.so* "$PREFIX/lib/" 2>/dev/null || true',
-                f'mkdir -p "$PREFIX/include" && cp -a "{prefix}/include/python{minor}" '
-                '"$PREFIX/include/" 2>/dev/null || true',
-                f"\"{_tool('patchelf')}\" --force-rpath --set-rpath '$ORIGIN/../lib' "
-                f'"$PREFIX/bin/python{minor}"',
-                # A distribution's site module may know dist-packages alone.
-                f"printf 'import site, sys\\nsite.addsitedir(sys.prefix + "
-                f'"/lib/python{minor}/site-packages")\\n\' > "{stdlib}/sitecustomize.py"',
-                # What names the old prefix is rewritten, so that it moves with the package.
-                f'grep -rlI --include="*.py" --include="Makefile" "{prefix}" "{stdlib}" '
-                f'| xargs -r sed -i "s#{prefix}#$PREFIX#g"',
-            ],
-        },
-        "about": ABOUT,
-    }
+    minor = facts["minor"]
+    stdlib = root / "lib" / f"python{minor}"
+    shutil.copytree(
+        facts["stdlib"],
+        stdlib,
+        symlinks=False,
+        ignore=lambda _, names: STDLIB_LEFT_OUT & set(names),
+        ignore_dangling_symlinks=True,
+    )
+    (stdlib / "sitecustomize.py").write_text(SITECUSTOMIZE.format(minor))
+    (stdlib / "site-packages").mkdir()
+    (stdlib / "site-packages" / "README.txt").write_text("Packages are installed here.\n")
+    binary = root / "bin" / f"python{minor}"
+    binary.parent.mkdir()
+    shutil.copy(facts["exe"], binary)
+    for name in ("python3", "python"):
+        (root / "bin" / name).symlink_to(binary.name)
+    for library in Path(facts["prefix"], "lib").glob(f"libpython{minor}*.so*"):
+        shutil.copy(library, root / "lib" / library.name, follow_symlinks=False)
+    if Path(facts["include"]).is_dir():
+        shutil.copytree(facts["include"], root / "include" / f"python{minor}")
+    subprocess.run(
+        [tool("patchelf"), "--force-rpath", "--set-rpath", "$ORIGIN/../lib", binary], check=True
+    )
+    return Staged("python", facts["version"], f"bootstrap_{minor.replace('.', '')}_0")
 
 
-def _tool(name: str) -> str:
-    """A program of the tool's own environment, by full path (the build's PATH is bare)."""
-    beside = Path(sys.executable).with_name(name)
-    found = str(beside) if beside.exists() else shutil.which(name)
-    if not found:
-        raise SystemExit(f"{name} is missing; start the tool through scripts/build_all.sh")
-    return found
-
-
-def wheel_recipe(wheel: Path, minor: str) -> dict[str, Any]:
-    """One wheel as one conda package; torch's as `pytorch` with its libraries in `lib/`."""
-    name, version, _, tags = parse_wheel_filename(wheel.name)
-    pure = all(tag.platform == "any" for tag in tags)
-    flavour = "cpu" if "+cpu" in str(version) else "cuda"
-    packaged = {"name": conda_name(name), "version": str(version.public)}
-    site = f"$PREFIX/lib/python{minor}/site-packages"
-    script = [
-        "set -e",
-        f'"{_tool("uv")}" pip install --quiet --no-deps --no-index --link-mode copy '
-        f'--no-cache --python "$PREFIX/bin/python" --target "{site}" "{wheel}"',
-        f'if [ -d "{site}/bin" ]; then mkdir -p "$PREFIX/bin"; '
-        f'mv "{site}/bin/"* "$PREFIX/bin/"; rmdir "{site}/bin"; fi',
-        f'rm -f "{site}/.lock" "{site}"/*.dist-info/direct_url.json',
-    ]
-    build: dict[str, Any] = {
-        "number": 0,
-        "string": f"py{minor.replace('.', '')}_0",
-        "dynamic_linking": {"binary_relocation": False, "overlinking_behavior": "ignore"},
-        "python": NO_PYC,
-    }
-    requirements: dict[str, Any] = {"host": [f"python {minor}.*"], "run": depends(wheel, minor)}
-    if name == "torch":
-        build["string"] = f"{flavour}_bootstrap_py{minor.replace('.', '')}_0"
-        script += [
-            f'for so in "{site}"/torch/lib/libtorch*.so "{site}"/torch/lib/libc10*.so; do '
-            f'ln -s "../lib/python{minor}/site-packages/torch/lib/$(basename "$so")" '
-            '"$PREFIX/lib/"; done'
-        ]
-        pin = "${{ pin_subpackage('pytorch', upper_bound='x.x') }}"
-        requirements["run_exports"] = {"weak": [pin]}
-    elif pure:
-        requirements["run"] = [*requirements["run"], f"python {minor}.*"]
-    build["script"] = script
-    return {"package": packaged, "build": build, "requirements": requirements, "about": ABOUT}
-
-
-def depends(wheel: Path, minor: str) -> list[str]:
-    """What the wheel's metadata asks for on this platform, under conda's names."""
+def stage_wheel(root: Path, wheel: Path, minor: str) -> Staged:
+    """One wheel as one package; torch's as `pytorch`, its libraries linked into `lib/`."""
+    name, version, _, _ = parse_wheel_filename(wheel.name)
+    site = root / "lib" / f"python{minor}" / "site-packages"
     with ZipFile(wheel) as archive:
-        metadata = next(n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
-        headers = HeaderParser().parsestr(archive.read(metadata).decode())
+        depends = depends_of(archive, minor)
+        for item in archive.infolist():
+            if item.is_dir():
+                continue
+            target = _target(item.filename, root, site)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with archive.open(item) as source, target.open("wb") as file:
+                shutil.copyfileobj(source, file, 1 << 20)
+            if target.parent == root / "bin":
+                target.chmod(0o755)
+    tag = f"py{minor.replace('.', '')}_0"
+    if name == "torch":
+        tag = f"{'cpu' if version.local == 'cpu' else 'cuda'}_bootstrap_{tag}"
+        for library in sorted(site.glob("torch/lib/lib*.so")):
+            if library.name.startswith(("libtorch", "libc10")):
+                (root / "lib" / library.name).symlink_to(os.path.relpath(library, root / "lib"))
+    return Staged(conda_name(name), version.public, tag, tuple(depends))
+
+
+def _target(name: str, root: Path, site: Path) -> Path:
+    """Where a wheel's file belongs."""
+    parts = PurePosixPath(name).parts
+    if not parts[0].endswith(".data"):
+        return site.joinpath(*parts)
+    kind, rest = parts[1], parts[2:]
+    if kind in ("purelib", "platlib"):
+        return site.joinpath(*rest)
+    return {"scripts": root / "bin", "data": root}.get(kind, root / "share").joinpath(*rest)
+
+
+def depends_of(archive: ZipFile, minor: str) -> list[str]:
+    """What the wheel's metadata asks for on this platform, under conda's names."""
+    metadata = next(n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+    headers = HeaderParser().parsestr(archive.read(metadata).decode())
     environment = {"python_version": minor, "platform_system": "Linux", "extra": ""}
     found = [f"python {minor}.*"]
     for line in headers.get_all("Requires-Dist", []):
@@ -152,52 +146,65 @@ def depends(wheel: Path, minor: str) -> list[str]:
     return found
 
 
-def compiler_recipe(name: str) -> dict[str, Any]:
+def stage_compiler(root: Path, name: str) -> Staged:
     """The host's compiler under the name that conda recipes ask for."""
     program, variable = COMPILERS[name]
     found = shutil.which(program)
     if not found:
         raise SystemExit(f"{program} is missing; install it (Debian: apt-get install g++)")
     out = subprocess.run([found, "-dumpfullversion"], check=True, capture_output=True, text=True)
-    script = f"$PREFIX/etc/conda/activate.d/{name}.sh"
-    return {
-        "package": {"name": name, "version": out.stdout.strip()},
-        "build": {
-            "number": 0,
-            "string": "bootstrap_0",
-            "script": [
-                "mkdir -p $PREFIX/etc/conda/activate.d",
-                f"echo 'export {variable}={found}' > {script}",
-            ],
-        },
-        "about": ABOUT,
-    }
+    script = root / "etc" / "conda" / "activate.d" / f"{name}.sh"
+    script.parent.mkdir(parents=True)
+    script.write_text(f"export {variable}={found}\n")
+    return Staged(name, out.stdout.strip(), "bootstrap_0")
 
 
-def empty_recipe(name: str, version: str) -> dict[str, Any]:
-    build = {"number": 0, "string": "bootstrap_0", "script": ["true"]}
-    return {"package": {"name": name, "version": version}, "build": build, "about": ABOUT}
-
-
-def recipes(wheels: list[Path], facts: dict[str, str]) -> Iterator[dict[str, Any]]:
-    """Every package of the channel, in an order in which each can be built."""
-    yield python_recipe(facts)
-    yield empty_recipe("sysroot_linux-64", "2.28")
+def stage_all(
+    root: Path, wheels: list[Path], facts: dict[str, str]
+) -> Iterator[tuple[Path, Staged]]:
+    """Stages one package after the other: (its folder, what it is)."""
+    yield root / "python", stage_python(_made(root / "python"), facts)
     for name in COMPILERS:
-        yield compiler_recipe(name)
+        yield root / name, stage_compiler(_made(root / name), name)
+    sysroot = _made(root / "sysroot")
+    (sysroot / "share").mkdir()
+    (sysroot / "share" / "sysroot.txt").write_text("The host's own C library is used.\n")
+    yield sysroot, Staged("sysroot_linux-64", "2.28", "bootstrap_0")
     for wheel in wheels:
-        yield wheel_recipe(wheel, facts["minor"])
+        folder = _made(root / wheel.stem)
+        yield folder, stage_wheel(folder, wheel, facts["minor"])
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    return folder
 
 
 def build_channel(out: Path, wheels: list[Path], python: str) -> None:
-    """Builds every package of the channel into `out` and indexes it."""
-    with tempfile.TemporaryDirectory(prefix="lltm-bootstrap-") as work:
-        for recipe in recipes(wheels, python_facts(python)):
-            package = recipe["package"]
-            print(f"{package['name']} {package['version']}", flush=True)
-            folder = Path(work) / package["name"]
-            build_recipe(recipe, folder, out=out, channels=[out.as_uri()])
-            index_channel(out)
+    """Packs every package of the channel into `out` and indexes it."""
+    from rattler_build import assemble_package
+
+    facts = python_facts(python)
+    (out / "linux-64").mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="stage-", dir=out.parent) as work:
+        begun = time.monotonic()
+        for folder, package in stage_all(Path(work), wheels, facts):
+            assemble_package(
+                package.name,
+                package.version,
+                "linux-64",
+                package.build,
+                out / "linux-64",
+                files_dir=folder,
+                depends=list(package.depends),
+                summary=SUMMARY,
+                compression_level=1,
+                detect_prefix=False,
+            )
+            shutil.rmtree(folder)
+            seconds, begun = time.monotonic() - begun, time.monotonic()
+            print(f"{package.name} {package.version}: {seconds:.1f} s", flush=True)
+    index_channel(out)
 
 
 def main() -> None:
@@ -206,7 +213,6 @@ def main() -> None:
     parser.add_argument("--wheels", type=Path, required=True, help="a folder of wheels")
     parser.add_argument("--python", required=True, help="the interpreter that is copied")
     args = parser.parse_args()
-    args.out.mkdir(parents=True, exist_ok=True)
     build_channel(args.out.resolve(), sorted(args.wheels.resolve().glob("*.whl")), args.python)
 
 

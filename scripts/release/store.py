@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from release import REPO
+
 _CHUNK = 1 << 20
 
 
@@ -48,10 +50,15 @@ def sources(root: Path, *patterns: str) -> list[Path]:
     return sorted(path for path in found if "__pycache__" not in path.parts)
 
 
+def relative(path: Path) -> str:
+    """As in the checkout, so that a build folder stays good when the checkout moves."""
+    return str(path.relative_to(REPO)) if path.is_relative_to(REPO) else str(path)
+
+
 def key_of(name: str, inputs: Iterable[Path], facts: Mapping[str, Any]) -> str:
     """The hash of everything that a task's result depends on."""
     lines = [name, json.dumps(facts, sort_keys=True, default=str)]
-    lines += [f"{path}\0{digest(path)}" for path in inputs]
+    lines += [f"{relative(path)}\0{digest(path)}" for path in inputs]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
@@ -66,12 +73,12 @@ class Stamp:
 
     @property
     def paths(self) -> list[Path]:
-        return [Path(path) for path in self.outputs]
+        return [REPO / path for path in self.outputs]
 
     def intact(self) -> bool:
         """Whether every output is still there with the content it was made with."""
         try:
-            return all(digest(Path(path)) == value for path, value in self.outputs.items())
+            return all(digest(REPO / path) == value for path, value in self.outputs.items())
         except OSError:
             return False
 

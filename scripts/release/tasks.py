@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from release import ReleaseError
 from release.shell import Log
-from release.store import Stamp, Store, digest, key_of
+from release.store import Stamp, Store, digest, key_of, relative
 
 
 class Status(str, Enum):
@@ -144,7 +144,7 @@ def _run_one(
         with Log(path) as log:
             outputs = list(task.run(Context(log, made)))
         seconds = time.monotonic() - begun
-        digests = {str(output): digest(output) for output in outputs}
+        digests = {relative(output): digest(output) for output in outputs}
         store.write(task.name, Stamp(key, digests, round(seconds, 2)))
         return Outcome(task.name, Status.DONE, seconds, tuple(outputs), log=path)
     except SkipTask as reason:
