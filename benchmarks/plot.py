@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 from .baselines import OURS
-from .report import NOT_BASELINES, groups, of, speedup
+from .report import NO_SIZES, NOT_BASELINES, groups, of, speedup
 from .schema import Report, Result
 
 OURS_COLOUR, OTHER_COLOUR = "#c2410c", "#64748b"
@@ -68,9 +68,10 @@ def _bars(report: Report, path: Path) -> None:
             axis.margins(x=0.15)
         if ours and ours.floor and ours.floor.us > 0:
             axis.axvline(ours.floor.us, color="black", lw=0.8, ls=":")
-        what = "" if report.command in ("import", "judge") else f"{size} {dtype} "
+        what = "" if report.command in NO_SIZES else f"{size} {dtype} "
         axis.set_title(f"{what}{metric}", fontsize=9)
-        axis.set_xlabel(f"{unit}, median and quartiles; dotted: modelled floor", fontsize=7)
+        dotted = "" if report.command in NO_SIZES else "; dotted: modelled floor"
+        axis.set_xlabel(f"{unit}, median and quartiles{dotted}", fontsize=7)
         axis.tick_params(labelsize=7)
     _save(figure, report, path)
 

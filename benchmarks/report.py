@@ -23,6 +23,8 @@ from .stats import paired_ratio
 
 MARGIN = 0.05
 """Ours may be this much slower than a baseline before the grid's verdict says so."""
+NO_SIZES = ("import", "judge")
+"""Commands that measure no op."""
 NOT_BASELINES = (OURS_AGAIN,)
 
 
@@ -82,8 +84,10 @@ def header(report: Report) -> list[str]:
         f"{report.command} ({report.protocol}) on {report.device}, {report.threads} thread(s), "
         f"{report.created}, commit {s.commit}",
         f"CPU {m.cpu} ({m.cores} cores, {m.cpu_capability}, load {m.load_average} at the start)",
-        f"torch {s.torch}, Python {s.python}, door {s.door or 'none: ours did not load'}",
+        f"torch {s.torch}, Python {s.python}",
     ]
+    if report.command not in NO_SIZES:
+        lines[-1] += f", door {s.door or 'none: ours did not load'}"
     if m.gpu:
         lines.append(f"GPU {m.gpu} (sm {m.gpu_compute_capability}), driver {m.driver}")
     for key, c in report.ceilings.items():
@@ -95,6 +99,18 @@ def header(report: Report) -> list[str]:
     return lines
 
 
+def plain_table(metric: str, results: list[Result]) -> Table:
+    """What the commands without sizes measure."""
+    table = Table(title=f"{metric} ({results[0].unit})", title_justify="left")
+    table.add_column("what")
+    for name in ("median", "IQR", "fastest"):
+        table.add_column(name, justify="right")
+    for r in results:
+        numbers = (r.median, r.q3 - r.q1, r.minimum)
+        table.add_row(r.contender, *(quantity(number, r.unit) for number in numbers))
+    return table
+
+
 def size_table(size: Size, dtype: str, metric: str, results: list[Result]) -> Table:
     """One table: a row a contender."""
     unit = results[0].unit
@@ -102,7 +118,7 @@ def size_table(size: Size, dtype: str, metric: str, results: list[Result]) -> Ta
     per = " per step" if size.steps > 1 and unit == "us" else ""
     table = Table(title=f"{size} {dtype} {metric} ({unit}{per})", title_justify="left")
     table.add_column("contender")
-    for name in ("median", "IQR", "x ours", "of floor", "error"):
+    for name in ("median", "IQR", "fastest", "x ours", "of floor", "error"):
         table.add_column(name, justify="right")
     is_layer = size.steps > 1 and unit == "us"
     if is_layer:
@@ -115,6 +131,7 @@ def size_table(size: Size, dtype: str, metric: str, results: list[Result]) -> Ta
             r.contender,
             quantity(r.median, unit),
             quantity(r.q3 - r.q1, unit),
+            quantity(r.minimum, unit),
             f"{ratio:.2f}" if ratio is not None else "-",
             f"{fraction_of_floor(r.floor, r.median):.0%}" if r.floor else "-",
             f"{r.error:.1e}" if r.error is not None else "-",
@@ -210,7 +227,12 @@ def show(report: Report, console: Console) -> None:
         )
     else:
         for size, dtype, metric, results in groups(report):
-            console.print(size_table(size, dtype, metric, results))
+            table = (
+                plain_table(metric, results)
+                if report.command in NO_SIZES
+                else size_table(size, dtype, metric, results)
+            )
+            console.print(table)
     for reason, names in _skips(report).items():
         console.print(f"skipped {', '.join(names)}: {reason}", highlight=False)
 

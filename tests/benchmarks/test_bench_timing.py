@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import time
 
 import pytest
 import torch
@@ -37,6 +38,16 @@ def test_the_first_iterations_of_a_turn_are_not_counted() -> None:
 
     measured = timing.interleave({"a": run}, seconds=1.0, rounds=2)
     assert {time for samples in measured["a"]["forward"] for time in samples} == {1.0}
+
+
+def test_one_interrupted_iteration_does_not_shrink_a_round() -> None:
+    stalls = iter([0.0, 0.0, 0.05])  # the warm call, then one that is interrupted
+
+    def run(n: int) -> timing.Samples:
+        time.sleep(next(stalls, 0.0))
+        return {"forward": [1.0] * n}
+
+    assert timing.calibrate(run, seconds=2.0, rounds=10) == 2000
 
 
 def test_the_collector_is_off_inside_and_restored() -> None:
