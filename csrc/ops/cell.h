@@ -85,8 +85,8 @@ class Cell {
     }
 
     if (needs < 0 || needs > kNeedsAll) {
-      Guard::fail("needs must be a mask from 0 to ", static_cast<int>(kNeedsAll), ", got ", needs,
-                  "; add up 1 for input, 2 weights, 4 bias, 8 old_h, 16 old_cell");
+      Guard::fail("needs must be a mask from 0 to ", static_cast<int64_t>(kNeedsAll), ", got ",
+                  needs, "; add up 1 for input, 2 weights, 4 bias, 8 old_h, 16 old_cell");
     }
 
     const typename Torch::DeviceGuard device_guard(input);

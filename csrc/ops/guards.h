@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 
@@ -50,10 +49,16 @@ inline std::string dtype_name(int32_t scalar_type) {
   return "scalar type " + std::to_string(scalar_type);
 }
 
-inline void write_list(std::ostream& out, const int64_t* values, int64_t count) {
-  out << '(';
-  for (int64_t k = 0; k < count; ++k) out << (k > 0 ? ", " : "") << values[k];
-  out << (count == 1 ? ",)" : ")");
+// Texts are put together from strings: a stream would bring locales in, and with them a crash where
+// a compiler links the C++ library statically beside torch's.
+inline std::string text_of(const char* part) { return part; }
+inline std::string text_of(const std::string& part) { return part; }
+inline std::string text_of(int64_t part) { return std::to_string(part); }
+
+inline std::string list_text(const int64_t* values, int64_t count) {
+  std::string text = "(";
+  for (int64_t k = 0; k < count; ++k) text += (k > 0 ? ", " : "") + std::to_string(values[k]);
+  return text + (count == 1 ? ",)" : ")");
 }
 
 template <typename Torch>
@@ -62,16 +67,11 @@ struct Guards {
 
   template <typename... Parts>
   [[noreturn]] static void fail(const Parts&... parts) {
-    std::ostringstream text;
-    text << "lltm: ";
-    (text << ... << parts);
-    throw std::runtime_error(text.str());
+    throw std::runtime_error("lltm: " + (text_of(parts) + ...));
   }
 
   static std::string shape(const Tensor& tensor) {
-    std::ostringstream text;
-    write_list(text, Torch::sizes(tensor), Torch::dim(tensor));
-    return text.str();
+    return list_text(Torch::sizes(tensor), Torch::dim(tensor));
   }
 
   static std::string device(const Tensor& tensor) {
@@ -93,9 +93,8 @@ struct Guards {
 
   static void contiguous(const Tensor& tensor, const char* name) {
     if (Torch::is_contiguous(tensor)) return;
-    std::ostringstream strides;
-    write_list(strides, Torch::strides(tensor), Torch::dim(tensor));
-    fail(name, " must be contiguous, got shape ", shape(tensor), " with strides ", strides.str(),
+    const std::string strides = list_text(Torch::strides(tensor), Torch::dim(tensor));
+    fail(name, " must be contiguous, got shape ", shape(tensor), " with strides ", strides,
          "; call ", name, ".contiguous()");
   }
 
@@ -137,10 +136,9 @@ struct Guards {
       same = Torch::sizes(tensor)[k] == wanted.begin()[k];
     }
     if (same) return;
-    std::ostringstream shape_wanted;
-    write_list(shape_wanted, wanted.begin(), static_cast<int64_t>(wanted.size()));
-    fail(name, " must have shape ", meaning, " = ", shape_wanted.str(), ", got ", shape(tensor),
-         "; B, I and S are read from input (B, I) and old_h (B, S)");
+    const auto count = static_cast<int64_t>(wanted.size());
+    fail(name, " must have shape ", meaning, " = ", list_text(wanted.begin(), count), ", got ",
+         shape(tensor), "; B, I and S are read from input (B, I) and old_h (B, S)");
   }
 };
 
