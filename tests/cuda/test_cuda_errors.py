@@ -112,9 +112,13 @@ except RuntimeError as error:
 """
 
 
-def test_a_broken_cuda_context_raises() -> None:
+def test_a_broken_cuda_context_raises(tmp_path) -> None:
     """In a process of its own: nothing can be computed there afterwards."""
     run = subprocess.run(
-        [sys.executable, "-c", POISONED], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", POISONED],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=tmp_path,  # not the checkout, whose lltm_conda would shadow the installed one
     )
     assert re.search(r"raised: .*(CUDA|cuda|CUBLAS)", run.stdout), run.stdout + run.stderr

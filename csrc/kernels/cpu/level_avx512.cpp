@@ -7,6 +7,8 @@
 #include "levels.h"
 
 #define LLTM_LEVEL avx512
+#define LLTM_LEVEL_TABLE kAvx512Level
+#define LLTM_LEVEL_NAME "avx512"
 #define LLTM_VECTOR_BYTES 64
 // A pragma, not a compiler flag: every way of building compiles these sources alike.
 #if defined(__clang__)
@@ -16,23 +18,7 @@
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,fma")
 #endif
-#include "simd.h"
-//
-#include "vector_math.h"
-//
-#include "cell_vectors.h"
-
-namespace lltm {
-
-const Level kAvx512Level = {
-    "avx512",
-    {avx512::Row<float>::forward, avx512::Row<float>::backward},
-    {avx512::Row<double>::forward, avx512::Row<double>::backward},
-    {avx512::Row<float16>::forward, avx512::Row<float16>::backward},
-    {avx512::Row<bfloat16>::forward, avx512::Row<bfloat16>::backward},
-};
-
-}  // namespace lltm
+#include "level_table.h"
 #if defined(__clang__)
 #pragma clang attribute pop
 #else

@@ -37,6 +37,7 @@ class DeviceScope {
 // NULL for success, else a text that names the kernel and CUDA's error.
 inline const char* error_text(const char* kernel, cudaError_t error) {
   if (error == cudaSuccess) return nullptr;
+  cudaGetLastError();  // or the next launch, though sound, would find this error again
   thread_local char text[256];
   std::snprintf(text, sizeof(text), "lltm CUDA kernel %s: %s (%s)", kernel,
                 cudaGetErrorString(error), cudaGetErrorName(error));

@@ -1,0 +1,23 @@
+// The table of one instruction set's kernels. See level_*.cpp, which include this once each with
+//   LLTM_LEVEL         the namespace of its kernels
+//   LLTM_LEVEL_TABLE   the table's name, declared in levels.h
+//   LLTM_LEVEL_NAME    as LLTM_CPU_CAPABILITY calls it
+//   LLTM_VECTOR_BYTES  the width of its registers
+// Headers of the C++ library come before, so that none of their functions is compiled for it.
+#include "simd.h"
+//
+#include "vector_math.h"
+//
+#include "cell_vectors.h"
+
+namespace lltm {
+
+const Level LLTM_LEVEL_TABLE = {
+    LLTM_LEVEL_NAME,
+    {LLTM_LEVEL::Row<float>::forward, LLTM_LEVEL::Row<float>::backward},
+    {LLTM_LEVEL::Row<double>::forward, LLTM_LEVEL::Row<double>::backward},
+    {LLTM_LEVEL::Row<float16>::forward, LLTM_LEVEL::Row<float16>::backward},
+    {LLTM_LEVEL::Row<bfloat16>::forward, LLTM_LEVEL::Row<bfloat16>::backward},
+};
+
+}  // namespace lltm
