@@ -55,7 +55,9 @@ def differentiable_backward(
     """The same gradients in PyTorch's own, differentiable operations."""
     if grad_h is None and grad_cell is None and grad_gates is None:
         return (None,) * 5
-    return _composite(grad_h, grad_cell, grad_gates, *ctx.saved_tensors, ctx.needs_input_grad)
+    return _composite(
+        grad_h, grad_cell, grad_gates, *ctx.saved_tensors, wanted=ctx.needs_input_grad
+    )
 
 
 def _composite(
@@ -68,6 +70,7 @@ def _composite(
     old_h: Tensor,
     new_cell: Tensor,
     gates: Tensor,
+    *,
     wanted: tuple[bool, ...],
 ) -> Gradients:
     dtype = gates.dtype

@@ -32,9 +32,9 @@ class FunctorchLLTMFunction(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         return _forward_op(input, weights, bias, old_h, old_cell)  # type: ignore[no-any-return]
 
-    setup_context = staticmethod(_derivatives.setup_context)  # type: ignore[assignment]
+    setup_context = staticmethod(_derivatives.setup_context)
     # Under functorch a gradient may itself be mapped or differentiated: only the composite can be.
-    backward = staticmethod(_derivatives.differentiable_backward)  # type: ignore[assignment]
+    backward = staticmethod(_derivatives.differentiable_backward)
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> Any:
@@ -52,7 +52,7 @@ class _EagerLLTMFunction(torch.autograd.Function):
     """The cell for eager mode: returns ``(new_h, new_cell, gates)``."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any, input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         with _below_autograd():  # this Function is the autograd; the op's own is not asked again
@@ -60,8 +60,8 @@ class _EagerLLTMFunction(torch.autograd.Function):
         _derivatives.setup_context(ctx, (input, weights, bias, old_h, old_cell), output)
         return output  # type: ignore[no-any-return]
 
-    backward = staticmethod(_derivatives.backward)  # type: ignore[assignment]
-    jvp = FunctorchLLTMFunction.jvp  # type: ignore[assignment]
+    backward = staticmethod(_derivatives.backward)
+    jvp = FunctorchLLTMFunction.jvp
 
 
 def _autocast(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -103,7 +103,7 @@ def lltm(
     if torch.compiler.is_compiling():
         new_h, new_cell, _ = _forward_op(*(tensor.contiguous() for tensor in _autocast(tensors)))
         return new_h, new_cell
-    function = FunctorchLLTMFunction if _functorch_active() else _EagerLLTMFunction
+    function: Any = FunctorchLLTMFunction if _functorch_active() else _EagerLLTMFunction
     try:
         new_h, new_cell, _ = function.apply(*[tensor.contiguous() for tensor in _autocast(tensors)])
     except (RuntimeError, AttributeError) as error:
@@ -122,7 +122,7 @@ class LLTMFunction(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any, input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
     ) -> tuple[Tensor, Tensor]:
         inputs = tuple(tensor.contiguous() for tensor in (input, weights, bias, old_h, old_cell))
@@ -131,9 +131,9 @@ class LLTMFunction(torch.autograd.Function):
         return output[0], output[1]
 
     @staticmethod
-    def backward(  # type: ignore[override]
+    def backward(
         ctx: Any, grad_h: Tensor | None, grad_cell: Tensor | None
     ) -> _derivatives.Gradients:
         return _derivatives.backward(ctx, grad_h, grad_cell, None)
 
-    apply = staticmethod(lltm)  # type: ignore[assignment]
+    apply = staticmethod(lltm)
