@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -78,6 +78,13 @@ class LLTM(nn.Module):
             state = (zeros, zeros)
         old_h, old_cell = state
         return lltm(input, self.weights, self.bias, old_h, old_cell)
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        """What ``torch.jit.script`` asks first: refused, with the way that works."""
+        raise NotImplementedError(
+            "lltm: TorchScript is not supported (a custom autograd Function cannot be scripted); "
+            "use torch.export or torch.compile, or script a module on lltm_conda.reference"
+        )
 
     def extra_repr(self) -> str:
         return f"input_features={self.input_features}, state_size={self.state_size}"
