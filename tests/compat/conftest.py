@@ -124,9 +124,10 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def package_copy(tmp_path: Path) -> Callable[..., Path]:
     """Copies the Python files (and binaries) of the package under test into a folder of its own."""
 
-    def copy(*, binaries: bool = True) -> Path:
+    def copy(*, binaries: bool = True, sources: bool = True) -> Path:
         target = tmp_path / "site" / "lltm_conda"
-        ignore = shutil.ignore_patterns("__pycache__", *(() if binaries else ("lib",)))
+        left_out = [*(() if binaries else ("lib",)), *(() if sources else ("csrc",))]
+        ignore = shutil.ignore_patterns("__pycache__", *left_out)
         shutil.copytree(PACKAGE, target, ignore=ignore)
         return target
 

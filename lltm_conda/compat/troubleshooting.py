@@ -1,0 +1,69 @@
+"""The troubleshooting page, generated from the table of faults.
+
+LLTM_CONDA_LOAD=0 python -m lltm_conda.compat.troubleshooting > docs/troubleshooting.md
+"""
+
+from __future__ import annotations
+
+from .faults import FAULTS, Fault
+
+_HEAD = """\
+<!-- Generated from lltm_conda/compat/faults.py; do not edit. To make it again:
+     LLTM_CONDA_LOAD=0 python -m lltm_conda.compat.troubleshooting > docs/troubleshooting.md -->
+
+# Troubleshooting
+
+First, whatever the error says:
+
+```
+python -m lltm_conda
+```
+
+It works where `import lltm_conda` fails. It prints this machine, every binary of the package with
+its verdict, the one cause, and the command that mends it for this environment (pip or conda). Paste
+its output into a bug report: it shortens your home folder and your environment's.
+
+| you want | you type |
+|---|---|
+| the same for a program | `python -m lltm_conda --json` |
+| why one variant is (not) taken | `python -m lltm_conda --explain stable210-cpu` |
+| to judge any torch extension of any package | `python -m lltm_conda --binary FILE` |
+| to judge against another torch or environment | `python -m lltm_conda --torch PATH` |
+| a binary compiled for this very torch | `python -m lltm_conda build` |
+| a certain variant | `LLTM_CONDA_VARIANT=aten29-abi1-cpu` in the environment (still judged) |
+| to load without being judged | `LLTM_CONDA_SKIP_CHECK=1` (a wrong guess can crash Python) |
+
+These are the fifteen ways in which a torch extension fails for its users, how each looks without a
+checker, and what to do.
+"""
+
+_FOOT = """\
+## How each class is proven
+
+"Injected" means that a test makes it happen for real on any machine; "GPU machine" that it is shown
+by a test marked `cuda`; "simulated" that the fact (a driver that cannot be had) is given to the
+probe, and all after it is real.
+
+| class | proof |
+|---|---|
+"""
+
+
+def page() -> str:
+    """The page as Markdown."""
+    parts = [_HEAD, *(_section(fault) for fault in FAULTS), _FOOT.rstrip("\n")]
+    rows = "\n".join(f"| {fault.number}. {fault.title} | {fault.proof} |" for fault in FAULTS)
+    return "\n".join(parts) + "\n" + rows + "\n"
+
+
+def _section(fault: Fault) -> str:
+    return (
+        f"## {fault.number}. {fault.title}\n\n"
+        f"**How it looks.** {fault.looks}\n\n"
+        f"**Why it happens.** {fault.why}\n\n"
+        f"**How it is mended.** {fault.mend}\n"
+    )
+
+
+if __name__ == "__main__":
+    print(page(), end="")

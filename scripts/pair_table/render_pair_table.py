@@ -1,0 +1,100 @@
+"""Draw pair_table.json as a grid in docs/compat.md, between its two markers.
+
+python scripts/pair_table/render_pair_table.py [--check]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+DATA = HERE / "pair_table.json"
+PAGE = HERE.parents[1] / "docs" / "compat.md"
+BEGIN = "<!-- pair table: made by scripts/pair_table/render_pair_table.py -->"
+END = "<!-- end of pair table -->"
+
+LETTERS = {
+    "works": "W",
+    "import error": "i",
+    "call error": "c",
+    "abort": "X",
+    "wrong result": "!",
+    "hang": "H",
+}
+
+
+def grid(table: dict[str, Any]) -> str:
+    """The measured outcomes, the judge's verdicts over them, and the count of both."""
+    minors = table["minors"]
+    cells = {(cell["glue"], cell["torch"]): cell for cell in table["cells"]}
+    glues = list(dict.fromkeys(cell["glue"] for cell in table["cells"]))
+    aten = [cell for cell in table["cells"] if cell["glue"].startswith("aten")]
+    stable = [cell for cell in table["cells"] if cell["glue"].startswith("stable")]
+    works = [cell for cell in aten if cell["outcome"] == "works"]
+    refused = [cell for cell in works if not cell["accepted"]]
+    wrong = [c for c in table["cells"] if c["accepted"] and c["outcome"] != "works"]
+    right = sum(cell["accepted"] == (cell["outcome"] == "works") for cell in stable)
+    lines = [
+        f"Every glue was loaded into every torch of PyPI: {len(table['cells'])} ordered pairs, "
+        "each in a process of its own, computed forward and backward in three dtypes and three "
+        "batch sizes. The verdict was reached beforehand, from the files alone. Rows are what a glue was "
+        "built for, columns what it was run in.",
+        "",
+        "| built for | " + " | ".join(minors) + " |",
+        "|---" * (len(minors) + 1) + "|",
+    ]
+    for glue in glues:
+        row = []
+        for minor in minors:
+            cell = cells[glue, minor]
+            letter = LETTERS[cell["outcome"]]
+            row.append(f"**{letter}**" if cell["accepted"] else letter)
+        lines.append(f"| `{glue}` | " + " | ".join(row) + " |")
+    outcomes = Counter(cell["outcome"] for cell in aten)
+    lines += [
+        "",
+        "W works, i import error, c error at the first call, X the process died, ! wrong result; "
+        "**bold**: the judge had accepted it.",
+        "",
+        f"- ATen lane: {len(aten)} pairs; "
+        + ", ".join(f"{number} {name}" for name, number in outcomes.most_common())
+        + ".",
+        f"- Accepted although it does not work: **{len(wrong)}**.",
+        f"- Refused although it works: {len(refused)} of {len(works)} working ATen pairs"
+        + (":" if refused else "."),
+        *(f"  - `{c['glue']}` in torch {c['torch']}: {c['reason']}" for c in refused),
+        f"- Stable lane: {right} of {len(stable)} predicted.",
+        "",
+        f"Measured by `{table['command']}` in {table['seconds']} s ({table['machine']}), commit "
+        f"`{table['commit'][:12]}`; the data, with every message, is in "
+        "`scripts/pair_table/pair_table.json`.",
+    ]
+    return "\n".join(lines)
+
+
+def page_with(text: str, drawn: str) -> str:
+    """The page with what lies between the markers replaced."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise SystemExit(f"{PAGE} lacks the markers of the pair table: {BEGIN} ... {END}")
+    return f"{before}{BEGIN}\n\n{drawn}\n\n{END}{after}"
+
+
+def main() -> int:
+    text = PAGE.read_text()
+    new = page_with(text, grid(json.loads(DATA.read_text())))
+    if "--check" in sys.argv[1:]:
+        if new != text:
+            print(f"{PAGE} is not what {DATA.name} says: run {Path(__file__).name}")
+        return int(new != text)
+    PAGE.write_text(new)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

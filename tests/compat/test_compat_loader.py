@@ -1,0 +1,308 @@
+"""What `import lltm_conda` does: load once, load only what was accepted, and say why not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import make_cuda
+from shared_objects import KERNELS_RECORD, shared_object
+
+from lltm_conda import loader
+from lltm_conda.compat import Driver, driver_probe, faults
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+Copy = Callable[..., Path]
+
+FAILING_IMPORT = textwrap.dedent(
+    """
+    import json, pathlib
+    try:
+        import lltm_conda
+        print(json.dumps({"loaded": lltm_conda.loader.loaded().variant}))
+    except ImportError as error:
+        maps = pathlib.Path("/proc/self/maps").read_text()
+        finding = getattr(error, "finding", None)
+        print(json.dumps({
+            "type": type(error).__name__,
+            "lines": str(error).splitlines(),
+            "fault": finding and finding.fault,
+            "cause": repr(error.__cause__),
+            "mapped": "glue-" in maps or "kernels-" in maps,
+        }))
+    """
+)
+
+
+def outcome(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return result
+
+
+def refused(result: dict[str, Any], first_line: str, fault: int | None) -> None:
+    """An LLTMImportError: cause, observed, needed, command, in this order; nothing was loaded."""
+    assert result["type"] == "LLTMImportError", result
+    assert first_line in result["lines"][0]
+    labels = [line.split(":")[0].strip() for line in result["lines"][1:4]]
+    assert labels == ["observed", "needed", "to mend"]
+    assert result["fault"] == fault
+    assert not result["mapped"]
+
+
+def glue_of(package: Path) -> Path:
+    (glue,) = (package / "lib").glob("glue-*.so")
+    return glue
+
+
+def test_loading_is_idempotent_from_any_thread_and_leaves_cuda_alone(
+    package_copy: Copy, run_python: Run
+) -> None:
+    code = """
+        import json, threading, torch, lltm_conda
+        from lltm_conda import loader
+        found = []
+        threads = [threading.Thread(target=lambda: found.append(loader.load())) for _ in range(8)]
+        [thread.start() for thread in threads]; [thread.join() for thread in threads]
+        print(json.dumps({
+            "one": len(found) == 8 and all(item is loader.loaded() for item in found),
+            "cuda": torch.cuda.is_initialized(),
+            "remembered": loader.loaded().remembered,
+            "version": loader.loaded().glue.record.version == lltm_conda.__version__,
+        }))
+    """
+    package = package_copy()
+    for remembered in (False, True):  # judged first, then taken from memory
+        result = outcome(run_python(package, "-c", textwrap.dedent(code)))
+        assert result == {"one": True, "cuda": False, "remembered": remembered, "version": True}
+
+
+def test_a_remembered_import_does_not_even_import_the_judge(
+    package_copy: Copy, run_python: Run
+) -> None:
+    package = package_copy()
+    code = "import sys, lltm_conda; print('lltm_conda.compat.judgement' in sys.modules)"
+    assert run_python(package, "-c", code).stdout.strip() == "True"
+    assert run_python(package, "-c", code).stdout.strip() == "False"
+
+
+def test_a_changed_file_is_judged_again(package_copy: Copy, run_python: Run) -> None:
+    package = package_copy()
+    assert "loaded" in outcome(run_python(package, "-c", FAILING_IMPORT))
+    glue = glue_of(package)
+    glue.write_bytes(glue.read_bytes()[:-200])
+    refused(outcome(run_python(package, "-c", FAILING_IMPORT)), "damaged", faults.PACKAGE_FILES)
+
+
+def test_a_memory_that_others_can_write_is_not_believed(
+    package_copy: Copy, run_python: Run, tmp_path: Path
+) -> None:
+    package = package_copy()
+    code = "import lltm_conda; print(lltm_conda.loader.loaded().remembered)"
+    assert run_python(package, "-c", code).stdout.strip() == "False"
+    (tmp_path / "cache" / "verdicts").chmod(0o777)
+    assert run_python(package, "-c", code).stdout.strip() == "False"
+
+
+def test_an_unusable_cache_folder_does_not_hinder_the_import(
+    package_copy: Copy, run_python: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "cache").write_text("not a folder")
+    assert "loaded" in outcome(run_python(package_copy(), "-c", FAILING_IMPORT))
+
+
+def test_what_is_loaded_must_report_the_record_of_the_file(
+    package_copy: Copy, run_python: Run, tmp_path: Path
+) -> None:
+    package = package_copy()
+    run_python(package, "-c", FAILING_IMPORT)
+    (memory,) = (tmp_path / "cache" / "verdicts").glob("*.json")
+    memory.write_text(memory.read_text().replace("kernel_abi", "kernel_abx"))
+    result = outcome(run_python(package, "-c", FAILING_IMPORT))
+    assert "is not the one that is loaded" in result["lines"][0]
+
+
+def test_binaries_of_another_version_are_stale(package_copy: Copy, run_python: Run) -> None:
+    package = package_copy()
+    (package / "_version.py").write_text('__version__ = "9.9.9"\n')
+    result = outcome(run_python(package, "-c", FAILING_IMPORT))
+    refused(result, "left over from version", faults.PACKAGE_FILES)
+    assert "lltm==9.9.9" in result["lines"][3]
+
+
+def test_skipping_the_check_loads_what_would_be_refused(
+    package_copy: Copy, run_python: Run
+) -> None:
+    package = package_copy()
+    (package / "_version.py").write_text('__version__ = "9.9.9"\n')
+    env = {"LLTM_CONDA_SKIP_CHECK": "1"}
+    assert "loaded" in outcome(run_python(package, "-c", FAILING_IMPORT, env=env))
+
+
+def test_an_installation_without_binaries(package_copy: Copy, run_python: Run) -> None:
+    package = package_copy(binaries=False)
+    result = outcome(run_python(package, "-c", FAILING_IMPORT))
+    refused(result, "holds no binaries", faults.PACKAGE_FILES)
+    assert "pip install --force-reinstall" in result["lines"][3]
+
+
+def test_a_source_folder_without_binaries_says_how_to_build(
+    package_copy: Copy, run_python: Run
+) -> None:
+    package = package_copy(binaries=False, sources=False)
+    (package.parent / "csrc" / "kernels").mkdir(parents=True)
+    result = outcome(run_python(package, "-c", FAILING_IMPORT))
+    refused(result, "not built here yet", faults.PACKAGE_FILES)
+    assert "--no-build-isolation" in result["lines"][3]
+
+
+def test_a_source_folder_that_shadows_the_installed_package(
+    package_copy: Copy, run_python: Run, tmp_path: Path
+) -> None:
+    source = package_copy(binaries=False, sources=False)
+    (source.parent / "csrc" / "kernels").mkdir(parents=True)
+    installed = tmp_path / "installed" / "lltm_conda" / "lib"
+    installed.mkdir(parents=True)
+    env = {"PYTHONPATH": f"{source.parent}:{installed.parents[1]}"}
+    result = outcome(run_python(source, "-c", FAILING_IMPORT, env=env))
+    refused(result, "source folder shadows", faults.PACKAGE_FILES)
+
+
+@pytest.mark.parametrize(
+    ("variant", "text"), [("nonsense", "is no variant name"), ("aten24-abi0-cpu", "not installed")]
+)
+def test_a_forced_variant_that_is_not_there(
+    package_copy: Copy, run_python: Run, variant: str, text: str
+) -> None:
+    env = {"LLTM_CONDA_VARIANT": variant}
+    result = outcome(run_python(package_copy(), "-c", FAILING_IMPORT, env=env))
+    assert result["type"] == "LLTMImportError"
+    assert text in result["lines"][0]
+    assert "unset LLTM_CONDA_VARIANT" in result["lines"][3]
+    assert not result["mapped"]
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "cause"),
+    [
+        ("raise OSError('libcudart.so.12: cannot open')", "import torch fails", "OSError"),
+        ("raise ModuleNotFoundError('x', name='torch')", "torch is not installed", "ModuleNotF"),
+        ("def zeros(): pass", "is not PyTorch", "TorchNotFoundError"),
+    ],
+)
+def test_a_torch_that_is_missing_broken_or_none(
+    package_copy: Copy, run_python: Run, source: str, text: str, cause: str
+) -> None:
+    package = package_copy()
+    (package.parent / "torch.py").write_text(source + "\n")
+    result = outcome(run_python(package, "-c", FAILING_IMPORT))
+    refused(result, text, faults.TORCH_NOT_LOADED)
+    assert result["cause"].startswith(cause)
+
+
+def test_a_second_copy_is_told_of_the_first(package_copy: Copy, run_python: Run) -> None:
+    package = package_copy()
+    code = f"""
+        import sys, lltm_conda
+        first = lltm_conda.loader.loaded().paths[0]
+        for name in [name for name in sys.modules if name.startswith("lltm_conda")]:
+            del sys.modules[name]
+        sys.path.insert(0, {str(package.parents[1] / "second")!r})
+        try:
+            import lltm_conda
+        except ImportError as error:
+            print(error.finding.fault, str(first) in error.finding.observed, str(error))
+    """
+    shutil.copytree(package, package.parents[1] / "second" / "lltm_conda")
+    done = run_python(package, "-c", textwrap.dedent(code))
+    assert done.stdout.startswith(f"{faults.REGISTERED_TWICE} True "), done.stdout + done.stderr
+    assert "another copy of lltm is loaded" in done.stdout
+
+
+def test_kernels_that_the_glue_refuses_are_named(
+    package_copy: Copy, run_python: Run, tmp_path: Path
+) -> None:
+    """Kernels with a right record and a table that is none."""
+    package = package_copy()
+    kernels = package / "lib" / "kernels-cpu.so"
+    source = tmp_path / "fake.c"
+    text = json.dumps(json.dumps(KERNELS_RECORD))
+    source.write_text(
+        f"const char* lltm_build_record(void) {{ return {text}; }}\n"
+        "const void* lltm_kernel_table(void) { return 0; }\n"
+    )
+    shared_object(kernels, record=KERNELS_RECORD, flags=[str(source)])
+    result = outcome(run_python(package, "-c", FAILING_IMPORT))
+    assert "the glue refused kernels-cpu.so" in result["lines"][0]
+    assert "no table" in result["lines"][1]
+
+
+# The first CUDA call, with a driver and a GPU that are simulated at the probe.
+
+
+class FakeLoaded:
+    def __init__(self, cuda: Any, rejection: Any = None) -> None:
+        self.cuda = cuda
+        self.cuda_rejection = rejection
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Pretends a GPU, a driver and loaded CUDA kernels."""
+
+    def pretend(capability: tuple[int, int], driver: tuple[int, int], kernels: Any) -> None:
+        import torch
+
+        install = loader.import_runtime()._replace(registered_by=None)
+        assert install.torch is not None
+        cuda = install._replace(torch=install.torch._replace(cuda="13.0"))
+        monkeypatch.setattr(loader, "import_runtime", lambda: cuda)
+        monkeypatch.setattr(loader, "_loaded", FakeLoaded(kernels))
+        monkeypatch.setattr(loader, "_checked", set())
+        monkeypatch.setattr(driver_probe, "probe_driver", lambda: Driver(None, driver))
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: capability)
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "Simulated GPU")
+
+    return pretend
+
+
+def test_a_fitting_gpu_is_checked_once(
+    gpu: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu((9, 0), (13, 0), make_cuda())
+    loader.check_cuda(0)
+    monkeypatch.setattr(loader, "_cuda_finding", lambda index: pytest.fail("asked twice"))
+    loader.check_cuda(0)
+
+
+@pytest.mark.parametrize(
+    ("capability", "driver", "fault", "text"),
+    [
+        ((7, 5), (13, 0), faults.GPU_ARCHITECTURE, "no code for the Simulated GPU"),
+        ((9, 0), (12, 8), faults.DRIVER, "driver speaks CUDA 12.8"),
+    ],
+)
+def test_a_gpu_or_driver_that_does_not_fit_is_told_at_the_first_call(
+    gpu: Callable[..., None],
+    capability: tuple[int, int],
+    driver: tuple[int, int],
+    fault: int,
+    text: str,
+) -> None:
+    gpu(capability, driver, make_cuda())
+    for _ in range(2):  # a refusal is not forgotten
+        with pytest.raises(loader.LLTMCudaError, match=text) as raised:
+            loader.check_cuda(0)
+        assert raised.value.finding.fault == fault
+
+
+def test_cuda_tensors_without_cuda_kernels_are_told_why(gpu: Callable[..., None]) -> None:
+    gpu((9, 0), (13, 0), None)
+    with pytest.raises(loader.LLTMCudaError, match="cannot compute on this CUDA device"):
+        loader.check_cuda(0)

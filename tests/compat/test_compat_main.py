@@ -1,0 +1,181 @@
+"""`python -m lltm_conda`: tables, JSON, exit codes, other files and other torches."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import make_glue, make_runtime, make_torch
+from shared_objects import fake_torch, shared_object
+
+from lltm_conda.compat import faults, judge, render
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+Copy = Callable[..., Path]
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def documented(section: str) -> set[str]:
+    """The field names of a table of docs/compat.md."""
+    text = (DOCS / "compat.md").read_text().partition(f"### {section}\n")[2]
+    table = text.partition("\n###")[0].partition("\n## ")[0]
+    return set(re.findall(r"^\| `([a-z_0-9]+)` \|", table, re.MULTILINE))
+
+
+def test_a_working_installation(package_copy: Copy, run_python: Run) -> None:
+    done = run_python(package_copy(), "-m", "lltm_conda")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^cpu +ok +relative difference", done.stdout, re.MULTILINE)
+    assert done.stdout.rstrip().endswith("lltm works here")
+
+
+def test_json_is_what_is_documented(package_copy: Copy, run_python: Run) -> None:
+    done = run_python(package_copy(), "-m", "lltm_conda", "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["schema"] == 1
+    assert report["works"] is True
+    assert set(report) == documented("The report")
+    assert set(report["runtime"]) == documented("`runtime`")
+    assert set(report["runtime"]["torch"]) == documented("`runtime.torch`")
+    assert set(report["binaries"][0]) == documented("`binaries`")
+    assert set(report["binaries"][0]["findings"][0]) == documented("`findings`")
+    assert set(report["smoke"]) == documented("`smoke`")
+    assert set(report["smoke"]["devices"][0]) == documented("`smoke.devices`")
+    chosen = [b["name"] for b in report["binaries"] if b["accepted"] and b["kind"] == "glue"]
+    assert report["chosen"].startswith(chosen[0])
+
+
+def test_a_broken_installation_is_explained_although_its_import_fails(
+    package_copy: Copy, run_python: Run
+) -> None:
+    package = package_copy()
+    (glue,) = (package / "lib").glob("glue-*.so")
+    glue.write_bytes(glue.read_bytes()[:1000])
+    done = run_python(package, "-m", "lltm_conda")
+    assert done.returncode == 1
+    assert "nothing fits" in done.stdout
+    assert re.search(r"^cause: .*damaged", done.stdout, re.MULTILINE)
+    assert re.search(r"^to mend: +\S", done.stdout, re.MULTILINE)
+    report = json.loads(run_python(package, "-m", "lltm_conda", "--json").stdout)
+    assert report["works"] is False
+    assert report["cause"]["fault"] == faults.PACKAGE_FILES
+    assert report["chosen"] is None
+
+
+def test_a_crash_in_the_live_run_does_not_take_the_report_along(
+    package_copy: Copy, run_python: Run
+) -> None:
+    package = package_copy()
+    (package / "functions.py").write_text("import os; os.abort()\n")
+    done = run_python(package, "-m", "lltm_conda")
+    assert done.returncode == 1
+    assert "signal 6" in done.stdout
+    assert "lltm does not work here" in done.stdout
+
+
+def test_wrong_numbers_are_a_failure(package_copy: Copy, run_python: Run) -> None:
+    package = package_copy()
+    path = package / "reference.py"
+    path.write_text(path.read_text().replace("F.elu(z_c)", "F.elu(z_c) * 1.001"))
+    done = run_python(package, "-m", "lltm_conda")
+    assert done.returncode == 1
+    assert "differs from the reference" in done.stdout
+
+
+def test_another_torch_is_judged_without_being_run(
+    package_copy: Copy, run_python: Run, tmp_path: Path
+) -> None:
+    other = fake_torch(tmp_path / "other", "2.3.0")
+    done = run_python(package_copy(), "-m", "lltm_conda", "--torch", str(other))
+    assert done.returncode == 1
+    assert "2.3.0" in done.stdout
+    assert "live run" not in done.stdout
+    assert 'pip install "torch>=2.4"' in done.stdout
+
+
+def test_a_folder_without_torch_is_named(
+    package_copy: Copy, run_python: Run, tmp_path: Path
+) -> None:
+    done = run_python(package_copy(), "-m", "lltm_conda", "--torch", str(tmp_path / "none"))
+    assert done.returncode == 1
+    assert "no torch installation" in done.stdout
+
+
+def test_any_shared_object_can_be_judged(
+    package_copy: Copy, run_python: Run, tmp_path: Path, torch_root: Path
+) -> None:
+    package = package_copy()
+    theirs = shared_object(
+        tmp_path / "their_ext.so", undefined=["_ZN2at10no_such_opEv"], defined=["PyInit_their_ext"]
+    )
+    done = run_python(package, "-m", "lltm_conda", "--binary", str(theirs))
+    assert done.returncode == 1
+    assert "_ZN2at10no_such_opEv" in done.stdout
+    fine = torch_root / "lib" / "libtorch_python.so"
+    done = run_python(package, "-m", "lltm_conda", "--binary", str(fine), "--json")
+    assert done.returncode == 0, done.stdout
+    (judged,) = json.loads(done.stdout)["binaries"]
+    assert judged["accepted"] is True
+    done = run_python(package, "-m", "lltm_conda", "--binary", str(tmp_path / "missing.so"))
+    assert done.returncode == 1
+    assert "No such file" in done.stdout
+
+
+def test_a_variant_is_explained_in_every_dimension(package_copy: Copy, run_python: Run) -> None:
+    package = package_copy()
+    chosen = json.loads(run_python(package, "-m", "lltm_conda", "--json").stdout)["chosen"]
+    done = run_python(package, "-m", "lltm_conda", "--explain", chosen)
+    assert done.returncode == 0, done.stdout
+    for dimension in ("platform", "torch version", "torch symbols", "glibc"):
+        assert dimension in done.stdout
+    absent = run_python(package, "-m", "lltm_conda", "--explain", "aten24-abi0-cpu")
+    assert absent.returncode == 1
+    assert "not installed: glue-aten24-abi0.so" in absent.stdout
+    assert run_python(package, "-m", "lltm_conda", "--explain", "x").returncode == 2
+
+
+def test_building_here_end_to_end(package_copy: Copy, run_python: Run, tmp_path: Path) -> None:
+    """Build into the cache, list, load from it, refuse it when others can write it, remove."""
+    package = package_copy(binaries=False)
+    if not (package / "csrc").is_dir():
+        pytest.skip("this installation carries no sources")
+    env = {"FORCE_CUDA": "0"}
+    done = run_python(package, "-m", "lltm_conda", "build", env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    again = run_python(package, "-m", "lltm_conda", "build", env=env)
+    assert "built already" in again.stdout
+    code = "import lltm_conda; print(lltm_conda.loader.loaded().paths[0])"
+    loaded = run_python(package, "-c", code)
+    assert str(tmp_path / "cache") in loaded.stdout, loaded.stderr
+    for path in (tmp_path / "cache").rglob("*"):
+        assert path.stat().st_mode & 0o077 == 0, path
+    (tmp_path / "cache").chmod(0o770)
+    refused = run_python(package, "-c", code)
+    assert "build cache is refused" in refused.stderr
+    assert "chmod -R go=" in refused.stderr
+    (tmp_path / "cache").chmod(0o700)
+    listed = run_python(package, "-m", "lltm_conda", "build", "--list").stdout
+    assert "abi" in listed
+    assert run_python(package, "-m", "lltm_conda", "build", "--remove", "x").returncode == 1
+    assert run_python(package, "-m", "lltm_conda", "build", "--remove", "all").returncode == 0
+    assert "holds no binaries" in run_python(package, "-c", code).stderr
+
+
+def test_private_folders_are_shortened() -> None:
+    text = render.shorten(f"{Path.home()}/secret/place and /usr/lib")
+    assert text == "~/secret/place and /usr/lib"
+    torch = make_torch(root=Path.home() / "env" / "torch")
+    assert str(Path.home()) not in render.runtime_table(make_runtime(torch))
+
+
+def test_tables_fit_a_terminal_and_end_in_no_blanks() -> None:
+    verdict = judge(make_glue(), make_runtime(make_torch("2.9.1"), missing={}))
+    text = render.verdict_text(verdict)
+    assert all(line == line.rstrip() for line in text.splitlines())
+    rows = [("a", "b " * 200)]
+    assert max(map(len, render.table(("x", "y"), rows).splitlines())) <= 100
