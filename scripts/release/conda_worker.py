@@ -21,9 +21,8 @@ def build(args: argparse.Namespace) -> None:
         os.environ["LLTM_CONDA_PREBUILT"] = str(args.prebuilt)
     recipe = REPO / "recipe" / "recipe.yaml"
     out = args.out.resolve()
-    made = build_recipe(
-        recipe, out, out=out, channels=args.channel, variants=args.variants.resolve()
-    )
+    variants = args.variants.resolve()
+    made = build_recipe(recipe, out=out, channels=args.channel, variants=variants)
     if len(made) != 1:
         raise ReleaseError(f"{args.variants}: made {len(made)} packages, needs one")
     print(made[0])

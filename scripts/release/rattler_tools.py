@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
-from typing import Any
 
 from release import BUILD, ReleaseError
 
@@ -13,31 +12,14 @@ from release import BUILD, ReleaseError
 os.environ.setdefault("RATTLER_CACHE_DIR", str(BUILD / "cache" / "rattler"))
 
 
-def build_recipe(
-    recipe: dict[str, Any] | Path,
-    folder: Path,
-    *,
-    out: Path,
-    channels: list[str],
-    variants: Path | None = None,
-    context: dict[str, Any] | None = None,
-) -> list[Path]:
-    """Builds a v1 recipe (a file, or a mapping that is written to `folder`).
-
-    Returns the packages made, under `out/<platform>/`.
-    """
+def build_recipe(recipe: Path, *, out: Path, channels: list[str], variants: Path) -> list[Path]:
+    """Builds every variant of a v1 recipe; returns the packages, under `out/<platform>/`."""
     import rattler_build as rb
-    from ruamel.yaml import YAML
 
-    folder.mkdir(parents=True, exist_ok=True)
-    path = recipe if isinstance(recipe, Path) else folder / "recipe.yaml"
-    if not isinstance(recipe, Path):
-        with path.open("w", encoding="utf-8") as file:
-            YAML(typ="safe").dump({"schema_version": 1, **recipe}, file)
     platform = rb.PlatformConfig(target_platform="linux-64")
-    config = rb.VariantConfig.from_file(str(variants)) if variants else rb.VariantConfig()
-    rendered = rb.Stage0Recipe.from_file(str(path)).render(
-        config, rb.RenderConfig(platform=platform, extra_context=context or {})
+    config = rb.VariantConfig.from_file(str(variants))
+    rendered = rb.Stage0Recipe.from_file(str(recipe)).render(
+        config, rb.RenderConfig(platform=platform)
     )
     made: list[Path] = []
     for variant in rendered:
@@ -66,7 +48,7 @@ def run_package_tests(package: Path, channels: list[str]) -> None:
             print(f"  {line}")
         if not result.success:
             raise ReleaseError(f"{package.name}: its test {index} failed; see the lines above")
-    print(f"{loaded.test_count()} package test(s) passed")
+    print(f"{loaded.test_count} package test(s) passed")
 
 
 def index_channel(channel: Path) -> None:

@@ -67,7 +67,8 @@ class Log:
         except OSError as error:
             raise ReleaseError(f"{words[0]} does not start: {error.strerror}. {remedy}") from error
         if done.returncode:
-            text = f"`{shlex.join(words)[:200]}` ended with exit code {done.returncode}"
+            short = " ".join([Path(words[0]).name, *words[1:4]])
+            text = f"`{short} ...` ended with exit code {done.returncode}"
             raise ReleaseError(f"{text}. {remedy}" if remedy else text)
 
     def tail(self, lines: int = TAIL) -> str:
