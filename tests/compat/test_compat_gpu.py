@@ -1,0 +1,114 @@
+"""What only a GPU machine can show: a missing architecture, and a CPU-only binary."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lltm_conda import loader
+from lltm_conda.compat import driver_probe, faults, probe_runtime, read_binary
+
+pytestmark = pytest.mark.cuda
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+Copy = Callable[..., Path]
+
+FIRST_CUDA_CALL = textwrap.dedent(
+    """
+    import json, torch, lltm_conda
+    from lltm_conda import loader
+    tensors = [torch.randn(*s, device="cuda") for s in ((4, 3), (15, 8), (15,), (4, 5), (4, 5))]
+    loaded = loader.loaded()
+    try:
+        lltm_conda.lltm(*tensors)
+        print(json.dumps({"fault": None, "variant": loaded.variant}))
+    except RuntimeError as error:
+        finding = getattr(error, "finding", None)
+        print(json.dumps({
+            "fault": finding and finding.fault, "text": str(error), "variant": loaded.variant
+        }))
+    """
+)
+
+
+def first_call(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return result
+
+
+def test_the_gpu_is_known_without_a_cuda_context() -> None:
+    import torch
+
+    devices = driver_probe.probe_devices()
+    assert [device.capability for device in devices] == [
+        torch.cuda.get_device_capability(index) for index in range(torch.cuda.device_count())
+    ]
+    driver = driver_probe.probe_driver()
+    assert driver is not None
+    assert driver.cuda is not None
+    assert probe_runtime().devices == devices
+
+
+def test_the_record_and_the_gpu_code_of_the_kernels_agree() -> None:
+    cuda = loader.load().cuda
+    assert cuda is not None
+    whole = read_binary(cuda.path)
+    assert whole.record is not None
+    assert set(whole.cuda_archs) == set(whole.record.cuda_archs)
+
+
+def test_cuda_tensors_work_with_the_whole_package(package_copy: Copy, run_python: Run) -> None:
+    result = first_call(run_python(package_copy(), "-c", FIRST_CUDA_CALL))
+    assert result["fault"] is None
+    assert "-cu" in result["variant"]
+
+
+def test_7_a_cpu_only_package_on_cuda_tensors(package_copy: Copy, run_python: Run) -> None:
+    package = package_copy()
+    for path in (package / "lib").glob("kernels-cuda*.so"):
+        path.unlink()
+    result = first_call(run_python(package, "-c", FIRST_CUDA_CALL))
+    assert result["variant"].endswith("-cpu")
+    assert result["fault"] == faults.CPU_ONLY_BINARY
+    assert "python -m lltm_conda build" in result["text"]
+
+
+def test_4_kernels_without_this_architecture(
+    package_copy: Copy, run_python: Run, tmp_path: Path
+) -> None:
+    """Kernels compiled for another GPU generation alone, in the place of the package's."""
+    import torch
+
+    from lltm_conda.builder import BuildRequest, execute, find_cuda_toolkit, plan
+
+    toolkit = find_cuda_toolkit(dict(os.environ))
+    if toolkit is None:
+        pytest.skip("there is no nvcc")
+    other = "12.0" if torch.cuda.get_device_capability()[0] < 12 else "8.0"
+    name = f"cuda{toolkit.version[0]}"
+    request = BuildRequest(tmp_path / "out", kernels=(name,), cuda=toolkit, architectures=other)
+    execute(plan(request), tmp_path / "work", jobs=2)
+    package = package_copy()
+    for path in (package / "lib").glob("kernels-cuda*.so"):
+        path.unlink()
+    shutil.copy2(tmp_path / "out" / f"kernels-{name}.so", package / "lib")
+    result = first_call(run_python(package, "-c", FIRST_CUDA_CALL))
+    assert result["fault"] == faults.GPU_ARCHITECTURE
+    assert "holds no code for the" in result["text"]
+    assert "TORCH_CUDA_ARCH_LIST=" in result["text"]
+    skipped = run_python(package, "-c", FIRST_CUDA_CALL, env={"LLTM_CONDA_SKIP_CHECK": "1"})
+    said = faults.classify(first_call(skipped)["text"])
+    assert said is not None
+    assert said.number == faults.GPU_ARCHITECTURE
+    report = run_python(package, "-m", "lltm_conda")
+    assert report.returncode == 1
+    assert "holds no code for the" in report.stdout
