@@ -10,6 +10,7 @@ from torch import Tensor
 from . import _derivatives
 from ._refusals import refusal
 from ._registration import batching_rule, register
+from .loader import check_cuda
 
 __all__ = ["FunctorchLLTMFunction", "LLTMFunction", "lltm"]
 
@@ -105,6 +106,8 @@ def lltm(
         return new_h, new_cell
     function: Any = FunctorchLLTMFunction if _functorch_active() else _EagerLLTMFunction
     try:
+        if input.is_cuda:
+            check_cuda(input.device)
         new_h, new_cell, _ = function.apply(*[tensor.contiguous() for tensor in _autocast(tensors)])
     except (RuntimeError, AttributeError) as error:
         reason = refusal(tensors)

@@ -538,15 +538,18 @@ def check_cuda(device: torch.device | int | None = None) -> None:
         return
     import torch
 
+    if not torch.cuda.is_available():
+        return  # a fake tensor: there is no GPU to compute on
     if index is None:
         index = torch.cuda.current_device()
-    finding = _cuda_finding(index)
+    # Nothing was loaded through here when the op was compiled just in time.
+    finding = None if _loaded is None else _cuda_finding(index, _loaded)
     if finding is not None:
         raise LLTMCudaError(finding)
     _checked.add(index)
 
 
-def _cuda_finding(index: int) -> Finding | None:
+def _cuda_finding(index: int, binaries: LoadedBinaries) -> Finding | None:
     """What speaks against CUDA kernels on this device, or None."""
     import torch
 
@@ -555,7 +558,6 @@ def _cuda_finding(index: int) -> Finding | None:
     from .compat.judgement import judge
     from .compat.records import REJECTED, Device, Finding
 
-    binaries = load()
     if binaries.cuda is None:
         return binaries.cuda_rejection or Finding(
             "CUDA kernels",

@@ -266,6 +266,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setattr(loader, "_loaded", FakeLoaded(kernels))
         monkeypatch.setattr(loader, "_checked", set())
         monkeypatch.setattr(driver_probe, "probe_driver", lambda: Driver(None, driver))
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: capability)
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "Simulated GPU")
 
@@ -277,7 +278,7 @@ def test_a_fitting_gpu_is_checked_once(
 ) -> None:
     gpu((9, 0), (13, 0), make_cuda())
     loader.check_cuda(0)
-    monkeypatch.setattr(loader, "_cuda_finding", lambda index: pytest.fail("asked twice"))
+    monkeypatch.setattr(loader, "_cuda_finding", lambda *_: pytest.fail("asked twice"))
     loader.check_cuda(0)
 
 
@@ -300,6 +301,21 @@ def test_a_gpu_or_driver_that_does_not_fit_is_told_at_the_first_call(
         with pytest.raises(loader.LLTMCudaError, match=text) as raised:
             loader.check_cuda(0)
         assert raised.value.finding.fault == fault
+
+
+def test_fake_cuda_tensors_are_not_checked_where_there_is_no_gpu() -> None:
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    import lltm_conda
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    with FakeTensorMode():
+        shapes = ((4, 3), (15, 8), (15,), (4, 5), (4, 5))
+        tensors = [torch.empty(shape, device="cuda") for shape in shapes]
+        new_h, _ = lltm_conda.lltm(*tensors)
+    assert (new_h.shape, new_h.device.type) == ((4, 5), "cuda")
 
 
 def test_cuda_tensors_without_cuda_kernels_are_told_why(gpu: Callable[..., None]) -> None:
