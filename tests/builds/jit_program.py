@@ -1,0 +1,83 @@
+"""Builds the op just in time and prints what happened as JSON; run by the tests, torch at hand.
+
+    jit_program.py STEP ...
+
+Every step adds one entry to the answer: what it returned, or the text of its BuildError.
+"""
+
+import json
+import os
+import sys
+import warnings
+from pathlib import Path
+
+if "aot" not in sys.argv:
+    os.environ["LLTM_CONDA_LOAD"] = "0"
+
+import torch
+
+import lltm_conda
+from lltm_conda import jit
+
+warnings.simplefilter("ignore")
+
+
+def attempt(**arguments):
+    try:
+        return str(jit.load(**arguments).path)
+    except jit.BuildError as error:
+        return str(error)
+
+
+def largest_error(device):
+    """Of the op and its gradients against the definition, relative to the largest entry."""
+    torch.manual_seed(0)
+    operands = [
+        torch.randn(size, dtype=torch.float64, device=device, requires_grad=True)
+        for size in ((5, 3), (12, 7), (12,), (5, 4), (5, 4))
+    ]
+
+    def results(function):
+        new_h, new_cell = function(*operands)
+        number = new_h.sin().sum() + new_cell.square().sum()
+        return [new_h, new_cell, *torch.autograd.grad(number, operands)]
+
+    pairs = zip(results(lltm_conda.lltm), results(lltm_conda.reference), strict=True)
+    return max(float((got - wanted).abs().max() / wanted.abs().max()) for got, wanted in pairs)
+
+
+def broken_compiler():
+    """A build with a compiler that tells its version and compiles nothing."""
+    script = Path("broken-c++").resolve()
+    script.write_text(
+        '#!/bin/sh\ncase $1 in -*v*) exec c++ "$@" ;; esac\necho out of order\nexit 1\n'
+    )
+    script.chmod(0o755)
+    os.environ["CXX"] = str(script)
+    try:
+        return attempt()
+    finally:
+        del os.environ["CXX"]
+
+
+def module():
+    """One step of the module, imported from where the documentation says."""
+    from lltm_conda import LLTM
+
+    return list(LLTM(3, 4)(torch.ones(2, 3))[0].shape)
+
+
+STEPS = {
+    "aot": lambda: lltm_conda.__file__,
+    "broken_compiler": broken_compiler,
+    "load": attempt,
+    "load_verbose": lambda: attempt(verbose=True),
+    "load_other": lambda: attempt(name="another_name"),
+    "load_cuda": lambda: attempt(with_cuda=True),
+    "error": lambda: largest_error("cpu"),
+    "cuda_error": lambda: largest_error("cuda"),
+    "cuda_facts": lambda: [jit.load().cuda, *jit.load().cuda_architectures],
+    "module": module,
+}
+answer = {step: STEPS[step]() for step in sys.argv[1:]}
+print("ANSWER " + json.dumps(answer))

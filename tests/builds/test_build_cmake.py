@@ -1,0 +1,134 @@
+"""CMake: the library, the C++ program without Python under ctest, and a project that finds it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from build_places import environment, run
+
+from lltm_conda.builder import BuildError, find_cuda_toolkit, linked_sources, source_root
+from lltm_conda.builder.fit import FIRST_STABLE
+from lltm_conda.compat import find_torch
+
+PREFIX = torch.utils.cmake_prefix_path
+QUICK = ("-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O0", "-DCMAKE_CUDA_FLAGS_DEBUG=-O0")
+CONSUMER = {
+    "CMakeLists.txt": """
+cmake_minimum_required(VERSION 3.23)
+project(consumer LANGUAGES CXX)
+find_package(lltm 0.1 REQUIRED)
+add_executable(consumer main.cpp)
+target_link_libraries(consumer PRIVATE lltm::lltm)
+""",
+    "main.cpp": """
+#include <cstdio>
+#if !__has_include(<lltm/lltm.h>) || !__has_include(<ATen/core/Tensor.h>)
+#error "lltm::lltm does not bring its header and torch's"
+#endif
+extern "C" const char* lltm_version(void);
+int main() { std::puts(lltm_version()); }
+""",
+}
+
+
+def require_cmake() -> str:
+    cmake = shutil.which("cmake")
+    if cmake is None:
+        pytest.skip("no cmake on PATH: pip install cmake, or pip install -r requirements/dev.txt")
+    return cmake
+
+
+def nvcc() -> str | None:
+    try:
+        toolkit = find_cuda_toolkit(os.environ)
+    except BuildError:
+        return None
+    return toolkit.nvcc if toolkit else None
+
+
+def cuda_is_built() -> bool:
+    # With a CUDA build of torch, find_package(Torch) wants a whole toolkit, of its version.
+    return torch.version.cuda is None and nvcc() is not None
+
+
+@pytest.fixture(scope="module")
+def build(source_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Everything built: C++ alone, or C++ and CUDA in one build where there is an nvcc."""
+    folder = tmp_path_factory.mktemp("cmake") / "build"
+    options = ["-DLLTM_CUDA=OFF"]
+    env = environment(TORCH_CUDA_ARCH_LIST="9.0")
+    if cuda_is_built():
+        options = ["-DLLTM_CUDA=ON", f"-DCMAKE_CUDA_COMPILER={nvcc()}"]
+    options += ["-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", f"-DCMAKE_PREFIX_PATH={PREFIX}", *QUICK]
+    options += [f"-DCMAKE_INSTALL_PREFIX={folder.parent / 'installed'}"]
+    cmake = require_cmake()
+    run(cmake, "-S", source_tree, "-B", folder, *options, env=env).good()
+    run(cmake, "--build", folder, "-j", os.environ.get("MAX_JOBS", "2"), env=env).good()
+    return folder
+
+
+def test_program_without_python_agrees_with_aten(build: Path) -> None:
+    command = ("ctest", "--test-dir", build, "--output-on-failure", "--no-tests=error")
+    assert "100% tests passed" in run(*command, "--verbose").good()
+
+
+def test_program_needs_no_python(build: Path) -> None:
+    listed = run("ldd", build / "examples" / "cpp" / "lltm_example").good()
+    assert "liblltm.so" in listed
+    assert "python" not in listed.replace(str(Path(torch.__file__).parent), "")
+
+
+def test_cmake_compiles_what_the_builder_names(build: Path, source_tree: Path) -> None:
+    commands = json.loads((build / "compile_commands.json").read_text())
+    csrc = source_tree / "csrc"
+    compiled = {Path(entry["file"]) for entry in commands}
+    lane = "stable" if find_torch().version_tuple >= FIRST_STABLE else "aten"
+    assert {path.relative_to(csrc) for path in compiled if path.is_relative_to(csrc)} == {
+        path.relative_to(source_root()) for path in linked_sources(lane, cuda=cuda_is_built())
+    }
+
+
+def test_another_project_finds_the_installed_library(build: Path, tmp_path: Path) -> None:
+    cmake = require_cmake()
+    run(cmake, "--install", build).good()
+    for name, text in CONSUMER.items():
+        (tmp_path / name).write_text(text)
+    prefixes = f"{build.parent / 'installed'};{PREFIX}"
+    run(cmake, "-S", tmp_path, "-B", tmp_path / "b", f"-DCMAKE_PREFIX_PATH={prefixes}").good()
+    run(cmake, "--build", tmp_path / "b").good()
+    from lltm_conda._version import __version__
+
+    assert run(tmp_path / "b" / "consumer").good() == f"{__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["-DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON"], "torch.utils.cmake_prefix_path"),
+        (
+            [f"-DCMAKE_PREFIX_PATH={PREFIX}", "-DLLTM_DOOR=back"],
+            "must be AUTO, stable or aten, got",
+        ),
+    ],
+    ids=["no torch", "no such door"],
+)
+def test_cmake_says_what_is_wrong(
+    source_tree: Path, tmp_path: Path, options: list[str], told: str
+) -> None:
+    ran = run(require_cmake(), "-S", source_tree, "-B", tmp_path, "-DLLTM_CUDA=OFF", *options)
+    assert ran.code != 0
+    assert told in " ".join(ran.text.split())
+
+
+@pytest.mark.skipif(not cuda_is_built(), reason="needs a CPU build of torch, and nvcc")
+def test_cmake_names_a_bad_architecture(source_tree: Path, tmp_path: Path) -> None:
+    options = (f"-DCMAKE_PREFIX_PATH={PREFIX}", "-DLLTM_CUDA=ON", f"-DCMAKE_CUDA_COMPILER={nvcc()}")
+    env = environment(TORCH_CUDA_ARCH_LIST="9.0;Pentium")
+    ran = run(require_cmake(), "-S", source_tree, "-B", tmp_path, *options, env=env)
+    assert ran.code != 0
+    assert "'Pentium' is no CUDA architecture" in " ".join(ran.text.split())

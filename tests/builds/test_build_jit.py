@@ -1,0 +1,132 @@
+"""Just in time: `lltm_conda.jit.load()` in processes of their own, since an op registers once."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from build_places import environment, run
+
+import lltm_conda
+from lltm_conda import jit
+
+PROGRAM = Path(__file__).with_name("jit_program.py")
+
+
+@dataclass(frozen=True)
+class Answer:
+    steps: dict[str, Any]
+    text: str
+
+    def __getitem__(self, step: str) -> Any:
+        return self.steps[step]
+
+
+def ask(cache: Path, *steps: str, **changes: str) -> Answer:
+    package = str(Path(lltm_conda.__file__).parents[1])
+    env = environment(TORCH_EXTENSIONS_DIR=str(cache), PYTHONPATH=package, **changes)
+    # Elsewhere than in the checkout, whose sources would shadow the installed package.
+    text = run(sys.executable, PROGRAM, *steps, cwd=cache, env=env).good()
+    (line,) = (line for line in text.splitlines() if line.startswith("ANSWER "))
+    return Answer(json.loads(line.removeprefix("ANSWER ")), text)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("extensions")
+
+
+@pytest.fixture(scope="module")
+def first(cache: Path) -> Answer:
+    """The first build of this cache, without optimisation to be quick."""
+    steps = ["broken_compiler", "load_verbose", "error", "module", "load", "load_other"]
+    if torch.version.cuda is None:
+        steps.insert(0, "load_cuda")
+    return ask(cache, *steps, DEBUG="1", FORCE_CUDA="0")
+
+
+def test_jit_computes_right(first: Answer) -> None:
+    assert first["error"] < 1e-12
+
+
+def test_jit_completes_the_package(first: Answer) -> None:
+    assert first["module"] == [2, 4]
+
+
+def test_jit_lands_in_torchs_cache(first: Answer, cache: Path) -> None:
+    assert Path(first["load_verbose"]).is_relative_to(cache)
+
+
+def test_verbose_shows_the_commands(first: Answer) -> None:
+    assert "kernel_registry.cpp -o kernel_registry.o" in first.text
+
+
+def test_failed_build_shows_the_cause_and_can_be_repeated(first: Answer) -> None:
+    assert "out of order" in first["broken_compiler"]
+    assert first["broken_compiler"].endswith("run the same command again")
+    assert first["load_verbose"].endswith(".so")
+
+
+def test_second_load_with_other_arguments_is_explained(first: Answer) -> None:
+    assert "was called before with other arguments" in first["load_other"]
+    assert "once per process" in first["load_other"]
+
+
+def test_same_arguments_give_the_same_library(first: Answer) -> None:
+    assert first["load"] == first["load_verbose"]
+
+
+def test_second_process_takes_it_from_the_cache(first: Answer, cache: Path) -> None:
+    built = Path(first["load"])
+    before = built.stat().st_mtime_ns
+    # What a killed build leaves behind, which torch alone would wait for without end.
+    (built.parent / "lock").touch()
+    again = ask(cache, "load", "error", DEBUG="1", FORCE_CUDA="0")
+    assert again["load"] == str(built)
+    assert again["error"] < 1e-12
+    assert built.stat().st_mtime_ns == before
+
+
+def test_after_an_ordinary_import_it_explains_instead_of_aborting(cache: Path) -> None:
+    answer = ask(cache, "aot", "load")
+    assert "torch.ops.lltm is registered already, by" in answer["load"]
+    assert "LLTM_CONDA_LOAD=0" in answer["load"]
+
+
+@pytest.mark.skipif(torch.version.cuda is not None, reason="needs a CPU build of torch")
+def test_cuda_is_refused_by_a_cpu_build_of_torch(first: Answer) -> None:
+    assert "CPU build and has no CUDA tensors" in first["load_cuda"]
+
+
+def test_missing_ninja_names_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jit, "find_ninja", lambda: None)
+    with pytest.raises(jit.BuildError, match=r"needs ninja.*pip install ninja"):
+        jit._tools(environment())
+
+
+def test_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(jit.BuildError, match=r"cannot write to .*TORCH_EXTENSIONS_DIR"):
+        with jit._alone_in(tmp_path / "file" / "folder"):
+            pass
+
+
+@pytest.mark.cuda
+def test_jit_mixes_cpp_and_cuda_in_one_object(tmp_path: Path) -> None:
+    answer = ask(tmp_path, "load_cuda", "error", "cuda_error")
+    assert answer["load_cuda"].endswith(".so")
+    assert answer["error"] < 1e-12
+    assert answer["cuda_error"] < 1e-12
+
+
+@pytest.mark.cuda
+def test_jit_finds_nvcc_and_the_gpu_by_itself(tmp_path: Path) -> None:
+    answer = ask(tmp_path, "load", "cuda_facts", "cuda_error")
+    major, minor = torch.cuda.get_device_capability()
+    assert f"sm_{major}{minor}" in answer["cuda_facts"]
+    assert answer["cuda_error"] < 1e-12

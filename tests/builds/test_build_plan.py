@@ -1,0 +1,153 @@
+"""The plan of a build, and its execution."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from build_places import REPO, environment
+
+from lltm_conda.builder import BuildError, BuildRequest, Step, execute, linked_sources, plan
+from lltm_conda.builder import execute as execute_package
+from lltm_conda.compat import find_torch
+
+PRINT_PLAN = """
+import sys
+from pathlib import Path
+from lltm_conda.builder import fitting_request, plan
+from lltm_conda.compat import find_torch
+for step in plan(fitting_request(find_torch(), Path("out"), {"PATH": sys.argv[1]})):
+    print(step)
+"""
+
+
+def request(out: Path, **changes: str) -> BuildRequest:
+    return BuildRequest(out, glue="stable210", torch=find_torch(), env=environment(**changes))
+
+
+needs_stable_torch = pytest.mark.skipif(
+    find_torch().version_tuple < (2, 10), reason="the plan is that of the stable glue"
+)
+
+
+def test_plan_is_the_same_in_every_process() -> None:
+    def printed(seed: str) -> str:
+        env = environment(PYTHONHASHSEED=seed, LLTM_CONDA_LOAD="0", PYTHONPATH=str(REPO))
+        command = [sys.executable, "-c", PRINT_PLAN, env["PATH"]]
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+
+    first = printed("1")
+    assert "link glue-" in first
+    assert first == printed("2")
+
+
+@needs_stable_torch
+def test_plan_writes_below_its_folder_alone(tmp_path: Path) -> None:
+    assert all(step.output.is_relative_to(tmp_path) for step in plan(request(tmp_path)))
+
+
+@needs_stable_torch
+def test_no_two_steps_write_one_file(tmp_path: Path) -> None:
+    written = Counter(step.output for step in plan(request(tmp_path)))
+    assert {path for path, times in written.items() if times > 1} == set()
+
+
+@needs_stable_torch
+def test_every_input_is_a_source_or_made_before(tmp_path: Path) -> None:
+    made: set[Path] = set()
+    for step in plan(request(tmp_path)):
+        unknown = [path for path in step.inputs if path not in made and not path.is_file()]
+        assert unknown == ([step.inputs[0]] if step.generated is not None else [])
+        made.add(step.output)
+
+
+@needs_stable_torch
+@pytest.mark.parametrize(
+    ("changes", "present", "absent"),
+    [
+        ({}, "-O3", "-g"),
+        ({"DEBUG": "0"}, "-O3", "-g"),
+        ({"DEBUG": "1"}, "-O0", "-O3"),
+        ({"CXXFLAGS": "-DX='a b'"}, "-DX=a b", "-g"),
+    ],
+)
+def test_variables_reach_the_compiler(
+    tmp_path: Path, changes: dict[str, str], present: str, absent: str
+) -> None:
+    steps = plan(request(tmp_path, **changes))
+    (cell,) = (s for s in steps if s.name == "compile cell.cpp for kernels-cpu.so")
+    assert present in cell.command
+    assert absent not in cell.command
+
+
+@needs_stable_torch
+def test_linker_flags_reach_every_link(tmp_path: Path) -> None:
+    steps = plan(request(tmp_path, LDFLAGS="-Wl,-z,noexecstack"))
+    links = [step for step in steps if step.name.startswith("link ")]
+    assert len(links) == 2
+    assert all("-Wl,-z,noexecstack" in step.command for step in links)
+
+
+@pytest.mark.parametrize("lane", ["stable", "aten"])
+def test_sources_of_one_object_have_names_of_their_own(lane: str) -> None:
+    # torch.utils.cpp_extension names an object after its source's stem, CUDA's apart.
+    stems = Counter((path.stem, path.suffix) for path in linked_sources(lane, cuda=True))
+    assert {stem for stem, times in stems.items() if times > 1} == set()
+
+
+def shell(name: str, script: str, inputs: tuple[Path, ...], output: Path) -> Step:
+    return Step(name, inputs, output, ("sh", "-c", script))
+
+
+def test_ninja_takes_any_path(tmp_path: Path) -> None:
+    folder = tmp_path / "a b$c:d 'e' #f"
+    first, second = folder / "first $x", folder / "second"
+    steps = [
+        Step("one", (), first, ("touch", str(first))),
+        Step("two", (first,), second, ("cp", str(first), str(second))),
+    ]
+    execute(steps, folder / "ninja", jobs=2, log=lambda _: None)
+    assert second.is_file()
+
+
+def test_max_jobs_bounds_what_runs_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MAX_JOBS", "1")
+    lock = tmp_path / "lock"
+    steps = [
+        # mkdir fails while another of these is at work.
+        shell(str(k), f"mkdir '{lock}' && sleep 0.2 && rmdir '{lock}' && touch {k}", (), Path(k))
+        for k in "abcd"
+    ]
+    monkeypatch.chdir(tmp_path)
+    execute(steps, tmp_path, log=lambda _: None)
+
+
+@pytest.mark.parametrize("with_ninja", [True, False])
+def test_failure_shows_the_compilers_words_and_what_to_do(
+    with_ninja: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not with_ninja:
+        monkeypatch.setattr(sys.modules[execute_package.__module__], "find_ninja", lambda: None)
+    broken = shell("compile x.cpp", "echo 'x.cpp: No space left on device'; exit 4", (), Path("x"))
+    with pytest.raises(BuildError) as caught:
+        execute([broken], tmp_path, log=lambda _: None)
+    assert "x.cpp: No space left on device" in str(caught.value)
+    assert str(caught.value).endswith("free some disk space and run the same command again")
+
+
+def test_what_is_up_to_date_is_not_built_again(tmp_path: Path) -> None:
+    source, output, count = tmp_path / "in", tmp_path / "out", tmp_path / "count"
+    source.touch()
+    steps = [shell("copy", f"echo x >> '{count}'; cp '{source}' '{output}'", (source,), output)]
+    for _ in range(3):
+        execute(steps, tmp_path / "work", log=lambda _: None)
+    assert count.read_text() == "x\n"
+    os.utime(source, ns=(source.stat().st_mtime_ns + 10**9,) * 2)
+    execute(steps, tmp_path / "work", log=lambda _: None)
+    assert count.read_text() == "x\nx\n"

@@ -1,0 +1,153 @@
+"""A build that cannot be done says why and what to do, before it compiles anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from build_places import Place, environment
+
+from lltm_conda.builder import (
+    BuildError,
+    BuildRequest,
+    cuda_toolkit,
+    execute,
+    fitting_request,
+    plan,
+)
+from lltm_conda.builder.cuda_toolkit import parse_architectures
+from lltm_conda.compat import TorchInstall
+
+
+def a_torch(root: Path, version: str = "2.13.0", cuda: str | None = None) -> TorchInstall:
+    major, minor = version.split(".")[:2]
+    folder = root / "torch"
+    return TorchInstall(
+        version=version,
+        version_tuple=(int(major), int(minor)),
+        cuda=cuda,
+        hip=None,
+        cxx11_abi=1,
+        root=folder,
+        lib_dir=folder / "lib",
+        include_dir=folder / "include",
+    )
+
+
+def a_toolkit(root: Path, version: str) -> Path:
+    """A folder with an nvcc that says what version it is."""
+    nvcc = root / f"cuda-{version}" / "bin" / "nvcc"
+    nvcc.parent.mkdir(parents=True)
+    nvcc.write_text(f'#!/bin/sh\necho "Cuda compilation tools, release {version}, V{version}.1"\n')
+    nvcc.chmod(0o755)
+    return nvcc.parents[1]
+
+
+@pytest.fixture
+def no_nvcc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, str]:
+    """An environment in which no nvcc is found."""
+    monkeypatch.setattr(cuda_toolkit, "SYSTEM_HOMES", ())
+    return environment(PATH=str(tmp_path))
+
+
+def fit(torch: TorchInstall, env: dict[str, str]) -> tuple[BuildRequest, list[str]]:
+    said: list[str] = []
+    return fitting_request(torch, Path("out"), env, said.append), said
+
+
+def test_missing_torch_names_the_flag(source_tree: Path, tmp_path: Path) -> None:
+    place = Place(tmp_path, with_torch=False)
+    ran = place.pip("wheel", "--no-build-isolation", "--no-deps", "-w", tmp_path, source_tree)
+    assert ran.code != 0
+    assert "pip install --no-build-isolation" in ran.text
+    assert "Traceback" not in ran.text.partition("lltm is compiled against")[2]
+
+
+def test_torch_too_old_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BuildError, match=r"needs torch 2\.4 or newer, got 2\.3\.1"):
+        fit(a_torch(tmp_path, "2.3.1"), {})
+
+
+def test_force_cuda_without_nvcc_names_what_to_install(
+    no_nvcc: dict[str, str], tmp_path: Path
+) -> None:
+    with pytest.raises(BuildError, match=r"FORCE_CUDA=1 asks .* no nvcc.*cuda-toolkit\[nvcc"):
+        fit(a_torch(tmp_path, cuda="13.0"), {**no_nvcc, "FORCE_CUDA": "1"})
+
+
+def test_cuda_torch_without_nvcc_builds_for_the_cpu_and_says_so(
+    no_nvcc: dict[str, str], tmp_path: Path
+) -> None:
+    request, said = fit(a_torch(tmp_path, cuda="13.0"), no_nvcc)
+    assert request.kernels == ("cpu",)
+    assert "no nvcc was found" in said[0]
+    assert "CUDA_HOME" in said[0]
+
+
+def test_nvcc_of_torchs_major_is_taken_without_a_gpu(
+    no_nvcc: dict[str, str], tmp_path: Path
+) -> None:
+    home = a_toolkit(tmp_path, "12.8")
+    request, said = fit(a_torch(tmp_path, cuda="12.6"), {**no_nvcc, "CUDA_HOME": str(home)})
+    assert request.kernels == ("cpu", "cuda12")
+    assert said == []
+
+
+@pytest.mark.parametrize(("force", "kernels"), [(None, ("cpu",)), ("1", ("cpu", "cuda13"))])
+def test_nvcc_newer_than_torchs_cuda_needs_force(
+    no_nvcc: dict[str, str], tmp_path: Path, force: str | None, kernels: tuple[str, ...]
+) -> None:
+    env = {**no_nvcc, "CUDA_HOME": str(a_toolkit(tmp_path, "13.0"))}
+    request, said = fit(
+        a_torch(tmp_path, cuda="12.6"), env if force is None else {**env, "FORCE_CUDA": force}
+    )
+    assert request.kernels == kernels
+    assert "newer than the CUDA 12.6 of torch" in said[0]
+
+
+def test_force_cuda_0_forbids_cuda(no_nvcc: dict[str, str], tmp_path: Path) -> None:
+    env = {**no_nvcc, "CUDA_HOME": str(a_toolkit(tmp_path, "13.0")), "FORCE_CUDA": "0"}
+    request, _ = fit(a_torch(tmp_path, cuda="13.0"), env)
+    assert request.kernels == ("cpu",)
+
+
+@pytest.mark.parametrize("variable", ["CUDA_HOME", "CUDA_PATH"])
+def test_wrong_cuda_home_is_named(tmp_path: Path, variable: str) -> None:
+    env = environment(**{variable: str(tmp_path / "nothing")})
+    with pytest.raises(BuildError, match=rf"{variable}=.*nothing holds no bin/nvcc; set it"):
+        fit(a_torch(tmp_path, cuda="13.0"), env)
+
+
+def test_nvcc_that_does_not_run_is_named(tmp_path: Path) -> None:
+    home = a_toolkit(tmp_path, "13.0")
+    (home / "bin" / "nvcc").write_text("#!/bin/sh\nexit 3\n")
+    with pytest.raises(BuildError, match=r"bin/nvcc does not run.*CUDA_HOME"):
+        fit(a_torch(tmp_path, cuda="13.0"), environment(CUDA_HOME=str(home)))
+
+
+@pytest.mark.parametrize("entry", ["Pentium", "3.5", "90", "9.0+PTXX", "7.0"])
+def test_unknown_architecture_is_named(entry: str) -> None:
+    with pytest.raises(BuildError) as caught:
+        parse_architectures(f"9.0;{entry}", ["75", "80", "90"])
+    assert repr(entry) in str(caught.value)
+    assert "it compiles 75, 80, 90" in str(caught.value)
+
+
+def test_missing_compiler_is_named(tmp_path: Path) -> None:
+    request = BuildRequest(tmp_path, env=environment(CXX="no-such-compiler"))
+    with pytest.raises(BuildError, match=r"no C\+\+ compiler.*CXX='no-such-compiler'.*set CXX"):
+        plan(request)
+
+
+def test_no_compiler_at_all_names_how_to_get_one(tmp_path: Path) -> None:
+    with pytest.raises(BuildError, match=r"g\+\+, c\+\+ and clang\+\+ on PATH.*apt-get install"):
+        plan(BuildRequest(tmp_path, env=environment(PATH=str(tmp_path))))
+
+
+@pytest.mark.parametrize("jobs", ["many", "0", "-2", "1.5"])
+def test_max_jobs_must_be_a_number(
+    jobs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MAX_JOBS", jobs)
+    with pytest.raises(BuildError, match=r"MAX_JOBS must be the number .* got "):
+        execute([], tmp_path)

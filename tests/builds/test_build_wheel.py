@@ -1,0 +1,94 @@
+"""Ahead of time with setuptools: a wheel from a checkout, a wheel from a source distribution."""
+
+from __future__ import annotations
+
+import sys
+import zipfile
+from email.parser import HeaderParser
+from pathlib import Path
+
+import pytest
+from build_places import Place, environment, run
+
+from lltm_conda.compat import read_binary
+
+BACKEND = "import setuptools.build_meta as b, sys; print(b.build_sdist(sys.argv[1]))"
+
+
+@pytest.fixture(scope="module")
+def wheel(source_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("wheel")
+    command = ("-m", "pip", "wheel", ".", "--no-build-isolation", "--no-deps", "-w", out)
+    run(sys.executable, *command, cwd=source_tree).good()
+    (made,) = out.iterdir()
+    return made
+
+
+@pytest.fixture(scope="module")
+def sdist(source_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("sdist")
+    run(sys.executable, "-c", BACKEND, out, cwd=source_tree).good()
+    (made,) = out.iterdir()
+    return made
+
+
+def names(wheel: Path) -> list[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return sorted(name for name in archive.namelist() if not name.endswith("/"))
+
+
+def test_wheel_serves_every_python(wheel: Path) -> None:
+    assert wheel.name.split("-", 2)[2].startswith("py3-none-linux_")
+
+
+def test_wheel_asks_for_python_3_10(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+        fields = HeaderParser().parsestr(archive.read(metadata).decode())
+    assert fields["Requires-Python"] == ">=3.10"
+
+
+def test_binaries_of_wheel_reference_no_python_symbol(wheel: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        binaries = [name for name in archive.namelist() if name.endswith(".so")]
+        archive.extractall(tmp_path, binaries)
+    found = {name: read_binary(tmp_path / name) for name in binaries}
+    assert {Path(name).name.partition("-")[0] for name in found} == {"glue", "kernels"}
+    assert {name: binary.python_symbols for name, binary in found.items()} == dict.fromkeys(
+        found, ()
+    )
+
+
+def test_wheel_installs_and_computes(wheel: Path, tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.pip("install", "--no-deps", wheel).good()
+    assert str(place.site) in place.smoke()
+
+
+def test_sdist_holds_what_every_way_of_building_needs(sdist: Path, source_tree: Path) -> None:
+    import tarfile
+
+    with tarfile.open(sdist) as archive:
+        inside = {name.partition("/")[2] for name in archive.getnames()}
+    folders = ("csrc", "cmake", "include", "examples/cpp", "lltm_conda/builder")
+    needed = {
+        str(path.relative_to(source_tree))
+        for folder in folders
+        for path in (source_tree / folder).rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    }
+    needed |= {"CMakeLists.txt", "setup.py", "pyproject.toml", "LICENSE", "lltm_conda/py.typed"}
+    assert needed - inside == set()
+
+
+def test_wheel_of_the_sdist_is_that_of_the_checkout_and_computes(
+    sdist: Path, wheel: Path, tmp_path: Path
+) -> None:
+    command = ("-m", "pip", "wheel", sdist, "--no-build-isolation", "--no-deps", "-w", tmp_path)
+    # Without optimisation it is built in half the time.
+    run(sys.executable, *command, env=environment(DEBUG="1")).good()
+    (again,) = tmp_path.glob("*.whl")
+    assert names(again) == names(wheel)
+    place = Place(tmp_path)
+    place.pip("install", "--no-deps", again).good()
+    assert str(place.site) in place.smoke()
