@@ -23,6 +23,9 @@ DEFAULT_ARCHITECTURES: dict[int, str] = {
     13: "7.5;8.0;8.6;9.0;10.0;11.0;12.0+PTX",
 }
 
+# Where NVIDIA's own installers put a toolkit.
+SYSTEM_HOMES = (Path("/usr/local/cuda"),)
+
 # The names that TORCH_CUDA_ARCH_LIST accepts beside numbers.
 _GENERATIONS = {
     "maxwell": "5.0;5.2",
@@ -99,7 +102,7 @@ def find_cuda_toolkit(
         return _identify(Path(on_path))
     if site_packages is None:
         site_packages = [Path(sysconfig.get_path("purelib")), *map(Path, sys.path)]
-    homes = [Path("/usr/local/cuda")]
+    homes = [*SYSTEM_HOMES]
     for folder in site_packages:
         homes += sorted(folder.glob("nvidia/cu*"), reverse=True)
     for home in homes:
