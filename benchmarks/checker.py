@@ -9,6 +9,7 @@ from pathlib import Path
 
 from torch.utils.benchmark import Timer
 
+from .package_path import prefer_installed
 from .schema import Report, Result, Size, Skip
 from .session import Options, new_report
 from .stats import summarise
@@ -43,6 +44,7 @@ def stages(binaries: list[Path]) -> dict[str, Callable[[], object]]:
 def default_binaries() -> list[Path]:
     """The package's own."""
     os.environ.setdefault("LLTM_CONDA_LOAD", "0")
+    prefer_installed()
     import lltm_conda
 
     return sorted((Path(lltm_conda.__file__).parent / "lib").glob("*.so"))

@@ -7,7 +7,7 @@ import random
 import subprocess
 import sys
 
-from .machine import ROOT
+from .package_path import working_directory
 from .schema import Report, Result, Size
 from .session import Options, new_report
 from .stats import summarise
@@ -33,7 +33,7 @@ def _child(program: str) -> tuple[float, float]:
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # triples the time of `import torch`
     done = subprocess.run(
         [sys.executable, "-c", _AROUND.format(program)],
-        cwd=ROOT,
+        cwd=working_directory(),
         env=environment,
         capture_output=True,
         text=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 
 import torch
 
@@ -13,7 +14,8 @@ from .plain import plain_module
 
 def forget() -> None:
     """Drop what was compiled before; without it the recompile limit is met after a few sizes."""
-    torch._dynamo.reset()
+    if "torch._dynamo" in sys.modules:  # importing it takes seconds
+        torch._dynamo.reset()
 
 
 def _compiled(request: Request, mode: str) -> Cell:

@@ -10,12 +10,14 @@ from types import ModuleType
 
 from torch import Tensor
 
+from ..package_path import prefer_installed
 from ..problem import Cell, State, randomise
 from . import Request, Unavailable
 
 
 def package() -> ModuleType:
     """Import `lltm_conda`, or say why it cannot be."""
+    prefer_installed()
     try:
         return importlib.import_module("lltm_conda")
     except (ImportError, OSError, RuntimeError) as error:

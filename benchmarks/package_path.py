@@ -1,0 +1,31 @@
+"""Which `lltm_conda` is measured: the installed one, unless the source folder holds binaries."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from .machine import ROOT
+
+
+def source_has_binaries(root: Path = ROOT) -> bool:
+    """Whether the package's folder in the repository can be loaded as it is."""
+    return any((root / "lltm_conda" / "lib").glob("glue-*.so"))
+
+
+def prefer_installed(root: Path = ROOT) -> None:
+    """Keep sources without binaries from shadowing an installed package.
+
+    ``python -m benchmarks`` puts the repository first on the path; it goes last, so that where
+    nothing is installed the sources are still found, and say what to do.
+    """
+    if source_has_binaries(root):
+        return
+    own = [entry for entry in sys.path if Path(entry or ".").resolve() == root]
+    sys.path[:] = [entry for entry in sys.path if entry not in own] + own
+
+
+def working_directory(root: Path = ROOT) -> Path:
+    """Where a fresh process imports the same package: it looks in its own folder first."""
+    return root if source_has_binaries(root) else Path(tempfile.gettempdir())
