@@ -1,0 +1,71 @@
+"""Both doors to torch, compiled against the installed torch, each in a package of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import lltm_conda
+from lltm_conda.builder import BuildRequest, execute, plan
+from lltm_conda.builder.fit import FIRST_STABLE
+from lltm_conda.compat.records import GlueName, file_name
+from lltm_conda.compat.torch_probe import find_torch
+
+
+class Door:
+    """A copy of the installed package that holds one glue only."""
+
+    def __init__(self, name: str, site: Path):
+        self.name = name
+        self.site = site
+
+    def run(self, code: str, **environment: str) -> str:
+        """The output of `code` in a process of its own, with this door's package first."""
+        env = {**os.environ, "PYTHONPATH": str(self.site), **environment}
+        env.pop("LLTM_CONDA_VARIANT", None)
+        run = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            env=env,
+            cwd=self.site,
+        )
+        assert run.returncode == 0, run.stdout + run.stderr
+        return run.stdout
+
+
+@pytest.fixture(scope="session")
+def doors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Door]:
+    """The stable and the ATen door, with the same kernels."""
+    facts = find_torch(Path(torch.__file__).parent)
+    if facts.version_tuple < FIRST_STABLE:
+        pytest.skip(f"torch {facts.version} has the ATen door only; both exist from 2.10 on")
+    assert facts.cxx11_abi is not None
+    names = {
+        "stable": GlueName("stable", FIRST_STABLE),
+        "aten": GlueName("aten", facts.version_tuple, facts.cxx11_abi),
+    }
+    root = tmp_path_factory.mktemp("doors")
+    installed = Path(lltm_conda.__file__).parent
+    found = {}
+    for door, name in names.items():
+        site = root / door
+        lib = site / "lltm_conda" / "lib"
+        # Kernels come from the installed package, for both alike; so does a glue that is there.
+        other = shutil.ignore_patterns("glue-*.so")
+        shutil.copytree(installed, site / "lltm_conda", ignore=other)
+        glue = installed / "lib" / file_name(name)
+        if not glue.is_file():
+            request = BuildRequest(out_dir=root / "build", glue=str(name), torch=facts, kernels=())
+            execute(plan(request), root / "build", jobs=2, log=lambda line: None)
+            glue = root / "build" / glue.name
+        shutil.copy2(glue, lib)
+        found[door] = Door(str(name), site)
+    return found

@@ -1,0 +1,115 @@
+"""The op behind its two doors: the same source, so the same bits."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+COMPUTE = """
+import sys, torch, lltm_conda
+torch.set_num_threads(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
+results = {}
+for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
+    for batch, features, state in ((1, 3, 5), (16, 32, 128), (33, 17, 65), (300, 8, 64)):
+        torch.manual_seed(batch)
+        shapes = ((batch, features), (3 * state, state + features), (3 * state,))
+        inputs = [torch.randn(s) for s in (*shapes, (batch, state), (batch, state))]
+        inputs = [t.to(dtype).requires_grad_() for t in inputs]
+        outputs = lltm_conda.lltm(*inputs)
+        upstream = [torch.randn(t.shape).to(dtype) for t in outputs]
+        gradients = torch.autograd.grad(outputs, inputs, upstream)
+        key = f"{dtype} {batch} {features} {state}"
+        results[key] = [t.detach() for t in (*outputs, *gradients)]
+torch.save(results, PATH)
+"""
+
+LOADED = """
+import json, lltm_conda
+from lltm_conda import loader
+print(json.dumps(loader.load().glue.name))
+"""
+
+# Stands in for the kernels, and asks the door for two threads as kernels do.
+THREADS = """
+import ctypes, json, threading, torch, lltm_conda
+from lltm_conda import loader
+
+class Execution(ctypes.Structure):
+    Range = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+    ParallelFor = ctypes.CFUNCTYPE(
+        None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, Range, ctypes.c_void_p)
+    _fields_ = [("device_index", ctypes.c_int32), ("stream", ctypes.c_void_p),
+                ("parallel_for", ParallelFor)]
+
+Kernel = ctypes.CFUNCTYPE(
+    ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(Execution))
+
+class Table(ctypes.Structure):
+    _fields_ = [("abi", ctypes.c_uint32), ("byte_size", ctypes.c_uint32),
+                ("device", ctypes.c_char_p), ("cell_forward", Kernel),
+                ("cell_backward", Kernel), ("column_sum", Kernel)]
+
+threads, ranges = set(), []
+
+@Execution.Range
+def note(begin, end, context):
+    threads.add(threading.get_native_id())
+    ranges.append((begin, end))
+
+@Kernel
+def kernel(dtype, arguments, execution):
+    execution.contents.parallel_for(0, 64, 1, note, None)
+
+table = Table(1, ctypes.sizeof(Table), b"cpu", kernel, kernel, kernel)
+attach = ctypes.CDLL(str(loader.load().paths[0])).lltm_attach_kernels
+attach.argtypes, attach.restype = [ctypes.c_void_p], ctypes.c_char_p
+assert attach(ctypes.addressof(table)) is None
+torch.set_num_threads(COUNT)
+torch.ops.lltm.forward(*(torch.ones(s) for s in ((2, 3), (12, 7), (12,), (2, 4), (2, 4))))
+covered = sorted(k for begin, end in ranges for k in range(begin, end))
+print(json.dumps([len(threads), covered == list(range(64))]))
+"""
+
+
+def saved(door, path, *, threads: str = "1"):
+    door.run(f"import sys; sys.argv = ['', {threads!r}]; PATH = {str(path)!r}\n" + COMPUTE)
+    return torch.load(path, weights_only=True)
+
+
+@pytest.mark.parametrize("door", ["stable", "aten"])
+def test_each_package_loads_its_own_door(doors, door) -> None:
+    assert json.loads(doors[door].run(LOADED)) == doors[door].name
+
+
+def test_both_doors_give_the_same_bits(doors, tmp_path) -> None:
+    stable = saved(doors["stable"], tmp_path / "stable.pt")
+    aten = saved(doors["aten"], tmp_path / "aten.pt")
+    assert stable.keys() == aten.keys()
+    for key in stable:
+        for one, other in zip(stable[key], aten[key], strict=True):
+            assert torch.equal(one, other), key
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("door", ["stable", "aten"])
+def test_kernels_get_the_threads_that_torch_has(doors, door, count) -> None:
+    threads, all_covered = json.loads(doors[door].run(f"COUNT = {count}\n" + THREADS))
+    assert threads == count
+    assert all_covered
+
+
+@pytest.mark.parametrize("door", ["stable", "aten"])
+def test_two_threads_agree_with_one(doors, door, tmp_path) -> None:
+    one = saved(doors[door], tmp_path / "one.pt")
+    two = saved(doors[door], tmp_path / "two.pt", threads="2")
+    for key in one:
+        for name, left, right in zip(
+            ("new_h", "new_cell", "d_input", "d_weights", "d_bias", "d_old_h", "d_old_cell"),
+            one[key],
+            two[key],
+            strict=True,
+        ):
+            # The GEMMs are torch's, which promise no bits across thread counts.
+            torch.testing.assert_close(left, right, msg=f"{name} of {key}")
