@@ -7,7 +7,8 @@
 #   --quick           only the tests: no linters, no scripts/build_all.sh host
 #   --torch VERSION   only the tests, with another torch, in an environment of its own
 #
-# Everything else goes to pytest: scripts/test.sh --quick -k guards; scripts/test.sh -m cuda.
+# Everything else goes to pytest: scripts/test.sh --quick -k guards; scripts/test.sh -m cuda. Without
+# any, files of tests are spread over the processors.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 unset PYTHONDONTWRITEBYTECODE PYTHONPATH PYTHONHOME LLTM_CONDA_LOAD LLTM_CONDA_PREBUILT
@@ -62,6 +63,10 @@ if ! $quick; then
   scripts/build_all.sh host
 fi
 
+if (($# == 0)); then
+  cores=$(nproc)
+  set -- -n "$((cores < 4 ? cores : 4))" --dist loadfile
+fi
 step "pytest $*"
 status=0
 pytest "$@" || status=$?
