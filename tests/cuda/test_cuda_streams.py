@@ -30,6 +30,13 @@ def stale_like(tensors, stream):
     return stale
 
 
+def warm_up(fresh, incoming) -> None:
+    """Loads every kernel beforehand: loading one may wait for the kernels that run."""
+    leaves = [t.detach().clone().requires_grad_() for t in fresh]
+    torch.autograd.grad(through_function(*leaves), leaves, incoming)
+    torch.cuda.synchronize()
+
+
 def fill_late(stale, fresh) -> None:
     """On the current stream: spin, then give the inputs their values."""
     torch.cuda._sleep(SPIN)
@@ -41,7 +48,7 @@ def test_forward_and_backward_run_on_the_current_stream(gpu) -> None:
     fresh = make_inputs(33, 17, 29, device=gpu)
     want = lltm_conda.reference(*fresh)
     incoming = like(want)
-    through_function(*fresh)  # loads the kernels and makes cuBLAS's workspace
+    warm_up(fresh, incoming)
     stream = torch.cuda.Stream()
     stale = stale_like(fresh, stream)
     stream.wait_stream(torch.cuda.current_stream())
@@ -133,11 +140,11 @@ def test_two_devices_and_two_streams_at_once() -> None:
     streams = [torch.cuda.Stream(device=k) for k in range(2)]
     fresh = [make_inputs(33, 17, 29, device=f"cuda:{k}", seed=k) for k in range(2)]
     want = [[t.cpu() for t in lltm_conda.reference(*inputs)] for inputs in fresh]
-    for inputs in fresh:
-        through_function(*inputs)
+    incoming = [like(inputs[3:]) for inputs in fresh]  # a copy from the CPU would wait
     stale = []
     for k in range(2):
         with torch.cuda.device(k):
+            warm_up(fresh[k], incoming[k])
             stale.append(stale_like(fresh[k], streams[k]))
     got: list = [None, None]
     with torch.cuda.stream(streams[1]), torch.cuda.stream(streams[0]):
@@ -149,7 +156,7 @@ def test_two_devices_and_two_streams_at_once() -> None:
             for k in (1, 0):
                 leaves = [t.requires_grad_() for t in stale[k]]
                 outputs = through_function(*leaves)
-                got[k] = (outputs, torch.autograd.grad(outputs, leaves, like(outputs)))
+                got[k] = (outputs, torch.autograd.grad(outputs, leaves, incoming[k]))
         assert not streams[1].query(), "the stream was idle before the op was queued: spin longer"
     for k in range(2):
         torch.cuda.synchronize(k)
