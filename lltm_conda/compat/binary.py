@@ -118,12 +118,16 @@ def _read(elf: Elf, blank: BinaryRecord, light: bool) -> BinaryRecord:
                 torch_symbols.append(name.decode("utf-8", "backslashreplace"))
             elif _PYTHON.fullmatch(name):
                 python_symbols.append(name.decode("utf-8", "backslashreplace"))
-    if light:
-        cuda_archs = record.cuda_archs if record else ()
-    else:
+    cuda_archs = record.cuda_archs if record else ()
+    if not light:
         from . import fatbin  # an ordinary import of the package believes the record
 
-        cuda_archs = fatbin.architectures(elf)
+        found_archs = fatbin.architectures(elf)
+        absent = [arch for arch in cuda_archs if arch not in found_archs]
+        if absent:
+            problems.append(f"its record names GPU code that is not in it: {' '.join(absent)}")
+        # Not the other way round: nvcc's link step adds an empty stub for its default architecture.
+        cuda_archs = cuda_archs if record else found_archs
     named = parse_file_name(blank.path.name)
     if record is not None:
         kind, label = record.kind, record.name

@@ -258,7 +258,8 @@ class BinaryRecord(NamedTuple):
         python_symbols: undefined symbols of the Python C API.
         modules: the Python modules it defines (from `PyInit_*`).
         cxx11_abi: the flavour its torch symbols speak, None if none of them tells.
-        cuda_archs: `sm_90` (machine code) and `compute_90` (PTX) found in `.nv_fatbin`.
+        cuda_archs: `sm_90` is machine code, `compute_90` is PTX; from the record (all of which
+            must be in `.nv_fatbin`), or what `.nv_fatbin` holds where there is no record.
         size: bytes.
         problems: what is wrong with the file itself; empty for a whole file.
     """

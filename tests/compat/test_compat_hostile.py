@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from shared_objects import GLUE_RECORD, shared_object
 
-from lltm_conda.compat import BinaryRecord, layouts, read_binary
+from lltm_conda.compat import BinaryRecord, fatbin, layouts, read_binary
 from lltm_conda.compat.elf import Elf, ElfError
 
 #: A hang is told from a busy machine by the processor time that was used.
@@ -91,7 +91,8 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
         versions="GLIBCXX_3.4.30 { global: f*; };",
         flags=["-Wl,--hash-style=sysv"],
     )
-    assert read_binary(first).cuda_archs == ("sm_90",)
+    with Elf(first) as elf:
+        assert fatbin.architectures(elf) == ("sm_90",)
     return [first.read_bytes(), second.read_bytes()]
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from shared_objects import GLUE_RECORD, fake_torch, shared_object
+from shared_objects import GLUE_RECORD, KERNELS_RECORD, fake_torch, shared_object
 
 from lltm_conda.compat import (
     Device,
@@ -340,3 +341,38 @@ def test_a_conda_prefix_is_told_from_a_venv_inside_one(tmp_path: Path) -> None:
     assert host_probe.is_conda_prefix(tmp_path)
     (tmp_path / "pyvenv.cfg").touch()
     assert not host_probe.is_conda_prefix(tmp_path)
+
+
+def gpu_object(path: Path, archs: list[tuple[int, int, int]], record: object = None) -> Path:
+    """An object with a hand-made `.nv_fatbin`: (kind, architecture, flags) for every entry."""
+    entries = b"".join(
+        struct.pack("<HHIQIIHHIIIQQQ", kind, 0x101, 64, 32, 0, 0, 8, 1, arch, 0, 0, flags, 0, 0)
+        + bytes(32)
+        for kind, arch, flags in archs
+    )
+    blob = path.with_suffix(".bin")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    blob.write_bytes(struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(entries)) + entries)
+    source = path.with_suffix(".gpu.c")
+    source.write_text(f'__asm__(".section .nv_fatbin,\\"a\\"\\n.incbin \\"{blob}\\"\\n");')
+    return shared_object(path, record=record, flags=[str(source)])  # type: ignore[arg-type]
+
+
+def test_architectures_are_found_in_the_gpu_code(tmp_path: Path) -> None:
+    entries = [(2, 90, 0x11), (2, 90, 0x100011), (2, 100, 0x1200011), (1, 120, 0x8011), (7, 80, 0)]
+    binary = read_binary(gpu_object(tmp_path / "x.so", entries))
+    assert binary.cuda_archs == ("sm_90", "sm_90a", "sm_100f", "compute_120")
+
+
+def test_a_record_that_names_absent_gpu_code_is_a_problem(tmp_path: Path) -> None:
+    record = {
+        **KERNELS_RECORD,
+        "name": "cuda13",
+        "device": "cuda",
+        "cuda": "13.0",
+        "cuda_archs": ["sm_80", "sm_90"],
+    }
+    code = [(2, 75, 0x11), (2, 90, 0x11)]
+    binary = read_binary(gpu_object(tmp_path / "kernels-cuda13.so", code, record))
+    assert "GPU code that is not in it: sm_80" in binary.problems[0]
+    assert binary.cuda_archs == ("sm_80", "sm_90")  # not the linker's stub for sm_75
