@@ -73,8 +73,8 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
     folder = tmp_path_factory.mktemp("originals")
     entry = struct.pack("<HHIQIIHHIIIQQQ", 2, 0x101, 64, 128, 0, 0, 8, 1, 90, 0, 0, 0x11, 0, 0)
     body = entry + bytes(128)
-    fatbin = struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body
-    (folder / "fatbin.bin").write_bytes(fatbin)
+    container = struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body
+    (folder / "fatbin.bin").write_bytes(container)
     gpu = f'__asm__(".section .nv_fatbin,\\"a\\"\\n.incbin \\"{folder / "fatbin.bin"}\\"\\n");'
     (folder / "gpu.c").write_text(gpu)
     first = shared_object(
