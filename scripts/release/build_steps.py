@@ -18,7 +18,9 @@ from release.shell import Log, clean_env
 from release.store import sources
 from release.tasks import Context, SkipTask
 
-SOURCES = tuple(sources(REPO, "csrc/**/*", "lltm_conda/builder/*.py", "lltm_conda/_version.py"))
+SOURCES = tuple(
+    sources(REPO, "csrc/**/*", "include/**/*", "lltm_conda/builder/*.py", "lltm_conda/_version.py")
+)
 # Variables that change what a compiler makes.
 COMPILER_VARIABLES = ("CXX", "CXXFLAGS", "LDFLAGS", "CUDA_HOME", "TORCH_CUDA_ARCH_LIST", "DEBUG")
 

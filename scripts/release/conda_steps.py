@@ -41,10 +41,11 @@ def _worker(log: Log, *words: str | Path, **extra: str) -> None:
     log.run([sys.executable, "-m", "release.conda_worker", *words], env=_env(**extra))
 
 
-def download(context: Context, *, python: str, release: str) -> Sequence[Path]:
+def download(context: Context, *, release: str) -> Sequence[Path]:
     """The wheels of torch and of what it needs, for the bootstrap channel."""
     folder = fresh(BUILD / "wheelhouse")
-    command = [python, "-m", "pip", "download", "--quiet", "--only-binary", ":all:"]
+    # The tool's own interpreter is of the same version as the one that the channel is for.
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary", ":all:"]
     context.log.run(
         [*command, "--dest", folder, f"torch=={release}", *BOOTSTRAP_WHEELS],
         remedy="Is the package index in reach? PIP_INDEX_URL and PIP_FIND_LINKS are honoured",

@@ -29,7 +29,8 @@ class Host:
     """The facts that decide which cells this machine can build.
 
     Attributes:
-        python: the interpreter that the tool was started with.
+        python: the interpreter behind the one that the tool was started with: environments are
+            made from it, and it is the same whichever virtual environment is active.
         python_minor: its version, `3.11`.
         torch: the torch of that interpreter's environment, if any.
         compiler: the host compiler, or None.
@@ -47,11 +48,14 @@ class Host:
 
 def probe(python: str) -> Host:
     """Looks at this machine; `python` is the interpreter of the invoking environment."""
-    code = "import json,sys; print(json.dumps(list(sys.version_info[:2])))"
+    code = (
+        "import json,os,sys; print(json.dumps([os.path.realpath(sys._base_executable),"
+        "*sys.version_info[:2]]))"
+    )
     out = subprocess.run([python, "-c", code], capture_output=True, text=True)
     if out.returncode:
         raise ReleaseError(f"{python} does not run: {out.stderr.strip()}; set PYTHON to one")
-    major, minor = json.loads(out.stdout)
+    base, major, minor = json.loads(out.stdout)
     try:
         torch = find_torch(python=python)
     except TorchNotFoundError:
@@ -65,7 +69,7 @@ def probe(python: str) -> Host:
     except BuildError:
         toolkit = None
     driver = Path("/proc/driver/nvidia/version").exists()
-    return Host(python, f"{major}.{minor}", torch, compiler, toolkit, driver)
+    return Host(base, f"{major}.{minor}", torch, compiler, toolkit, driver)
 
 
 def gcc_major(compiler: HostCompiler | None) -> int | None:
@@ -123,7 +127,9 @@ def host_cell(matrix: Matrix, host: Host) -> Cell:
             device = f"cu{host.torch.cuda_major}"
     name = f"{glue}-{device}"
     if name not in cells:
-        text = f"torch {host.torch.version} of {host.python} needs {name}, which the matrix lacks"
+        text = (
+            f"torch {host.torch.version} in {host.torch.root} needs {name}, which the matrix lacks"
+        )
         raise ReleaseError(f"{text}; there are: {', '.join(cells)}")
     return cells[name]
 

@@ -33,15 +33,11 @@ def source_files() -> list[Path]:
 
 
 def package_sources() -> tuple[Path, ...]:
-    """The files that end up in a distribution (tests, docs and this tool stay out)."""
-    tops = {"csrc", "lltm_conda"}
-    roots = {"setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md"}
-    found = []
-    for path in source_files():
-        top = path.relative_to(REPO).parts[0]
-        if top in tops or top in roots or top == "build_matrix.yaml":
-            found.append(path)
-    return tuple(found)
+    """The files that a distribution may hold (MANIFEST.in chooses); tests and tools stay out."""
+    left_out = {"tests", "docs", "scripts", "benchmarks", "recipe", "requirements"}
+    found = source_files()
+    tops = [(path.relative_to(REPO).parts[0], path) for path in found]
+    return tuple(path for top, path in tops if top not in left_out and top[0] != ".")
 
 
 def sdist(context: Context) -> Sequence[Path]:

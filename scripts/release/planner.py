@@ -179,7 +179,7 @@ class Plan:
         wheelhouse = self.add(
             Task(
                 "wheelhouse",
-                partial(conda_steps.download, python=python, release=release),
+                partial(conda_steps.download, release=release),
                 facts=self.python_facts(),
                 groups=groups,
             )

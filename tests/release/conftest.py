@@ -1,0 +1,26 @@
+"""The release tool is tested from the checkout, as scripts/build_all.sh runs it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPO / "scripts"))
+
+pytest.importorskip("pydantic")
+pytest.importorskip("ruamel.yaml")
+
+
+@pytest.fixture(scope="session")
+def matrix():
+    from release.matrix import load
+
+    return load()
+
+
+@pytest.fixture
+def matrix_text() -> str:
+    return (REPO / "build_matrix.yaml").read_text(encoding="utf-8")

@@ -1,0 +1,136 @@
+"""What scripts/build_all.sh left in dist/ and build/envs is what it should be, and runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+from release import BUILD, DIST, REPO
+from release.paths import ENVS
+from release.provenance import version
+
+from lltm_conda.compat.binary import read_binary
+
+HOW = "run scripts/build_all.sh host first"
+SMOKE = REPO / "scripts" / "release" / "smoke.py"
+
+
+def the(folder: Path, pattern: str) -> Path:
+    found = sorted(folder.glob(pattern), key=lambda path: path.stat().st_mtime)
+    if not found:
+        pytest.skip(f"no {pattern} in {folder.relative_to(REPO)}: {HOW}")
+    return found[-1]
+
+
+def run(python: Path, *words: object, cwd: Path) -> str:
+    dropped = ("PYTHONPATH", "LLTM_CONDA_LOAD", "LLTM_CONDA_PREBUILT")
+    env = {key: value for key, value in os.environ.items() if key not in dropped}
+    command = [str(word) for word in (python, *words)]
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def wheel() -> Path:
+    return the(DIST, "lltm-*+stable.cpu-*.whl")
+
+
+def test_the_wheel_serves_every_python_of_a_true_platform(wheel) -> None:
+    tags = wheel.name.removesuffix(".whl").split("-")[2:]
+    assert tags[:2] == ["py3", "none"]
+    assert all(tag.startswith(("manylinux_", "linux_")) for tag in tags[2].split("."))
+
+
+def test_the_wheel_asks_no_newer_glibc_than_its_tag_says(wheel, tmp_path) -> None:
+    tag = wheel.name.removesuffix(".whl").split("-")[-1].split(".")[0]
+    with ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    needed = [read_binary(p).floors.get("GLIBC", (0,)) for p in tmp_path.rglob("*.so")]
+    assert tag.startswith("manylinux_")
+    assert max(needed) <= tuple(int(part) for part in tag.split("_")[1:3])
+
+
+def test_the_wheel_holds_binaries_without_python_symbols_or_rpaths(wheel, tmp_path) -> None:
+    with ZipFile(wheel) as archive:
+        names = archive.namelist()
+        archive.extractall(tmp_path)
+    binaries = [read_binary(path) for path in tmp_path.rglob("*.so")]
+    assert {b.path.name for b in binaries} == {"glue-stable210.so", "kernels-cpu.so"}
+    assert not any(b.python_symbols or b.runpath or b.problems for b in binaries)
+    assert not [name for name in names if ".libs/" in name or name.startswith("tests/")]
+
+
+def test_the_wheel_names_its_variant_in_its_version(wheel) -> None:
+    with ZipFile(wheel) as archive:
+        info = f"lltm-{version()}+stable.cpu.dist-info"
+        metadata = archive.read(f"{info}/METADATA").decode()
+        assert f"{info}/RECORD" in archive.namelist()
+    assert f"\nVersion: {version()}+stable.cpu\n" in metadata
+    assert "\nRequires-Python: >=3.10\n" in metadata
+
+
+def test_the_sdist_holds_the_sources_and_no_binary() -> None:
+    with tarfile.open(the(DIST, "lltm-*.tar.gz")) as archive:
+        names = [name.partition("/")[2] for name in archive.getnames()]
+    assert {"setup.py", "pyproject.toml", "csrc/ops/cell.h", "LICENSE"} <= set(names)
+    assert not [name for name in names if name.endswith((".so", ".o", ".pyc"))]
+
+
+def test_the_conda_package_serves_every_python_and_needs_no_exact_torch() -> None:
+    index = json.loads(the(DIST, "channel/linux-64/repodata.json").read_text())
+    packages = index["packages.conda"]
+    (facts,) = [p for name, p in packages.items() if name.startswith(f"lltm-{version()}-cpu_")]
+    assert set(facts["depends"]) == {"python >=3.10", "pytorch >=2.10.0 cpu*"}
+    assert facts["noarch"] == "python"
+
+
+@pytest.mark.parametrize("kind", ["venv", "conda"])
+def test_the_installed_artefact_runs(kind, tmp_path) -> None:
+    python = the(ENVS, f"stable210-cpu-{kind}/bin/python")
+    assert "stable210-cpu" in run(python, "-m", "lltm_conda", cwd=tmp_path)
+    report = tmp_path / "smoke.json"
+    run(python, SMOKE, "--outside", REPO / "lltm_conda", "--json", report, cwd=tmp_path)
+    facts = json.loads(report.read_text())
+    assert facts["failed"] == 0 and facts["gradcheck"] and len(facts["comparisons"]) >= 16
+
+
+def test_the_conda_package_leaves_no_trace_of_its_build() -> None:
+    prefix = the(ENVS, "stable210-cpu-conda")
+    files = [path for path in prefix.rglob("*lltm*") if path.is_file()]
+    assert files and not list(prefix.glob("lib/python*/site-packages/lltm-*/direct_url.json"))
+
+
+def test_the_digits_were_learned() -> None:
+    facts = json.loads(the(BUILD / "digits" / "stable210-cpu", "metrics.json").read_text())
+    accuracies = [value for key, value in facts.items() if key.endswith("accuracy")]
+    assert accuracies and max(accuracies) >= 0.95
+
+
+@pytest.mark.slow
+def test_the_sdist_installs_and_runs(tmp_path) -> None:
+    """Compiled anew by pip, against the torch of the environment that runs the tests."""
+    sdist = the(DIST, "lltm-*.tar.gz")
+    target = tmp_path / "site"
+    pip = ["-m", "pip", "install", "--no-deps", "--no-build-isolation", "--no-index"]
+    run(Path(sys.executable), *pip, "--target", target, sdist, cwd=tmp_path)
+    shutil.copy(SMOKE, target / "smoke.py")
+    out = run(Path(sys.executable), target / "smoke.py", cwd=tmp_path)
+    assert "0 failed" in out
+
+
+@pytest.mark.slow
+def test_a_second_run_with_nothing_changed_does_nothing() -> None:
+    the(DIST, "lltm-*+stable.cpu-*.whl")
+    command = [str(REPO / "scripts" / "build_all.sh"), "stable210-cpu", "--channel", "bootstrap"]
+    subprocess.run(command, check=True, capture_output=True)
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("[")]
+    assert len(lines) >= 10 and all("unchanged" in line for line in lines)

@@ -1,0 +1,100 @@
+"""Cells: which there are, how they are selected, which fits a machine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from packaging.version import Version
+from release import ReleaseError
+from release.cells import all_cells, select
+from release.host import Host, host_cell, obstacle
+
+from lltm_conda.builder import HostCompiler
+from lltm_conda.compat.records import TorchInstall, VariantName
+
+GXX = HostCompiler(("g++",), "g++", "12.2.0")
+HOST = Host("python3", "3.11", None, GXX, None, False)
+
+
+def torch(version: str, cuda: str | None = None, abi: int = 1) -> TorchInstall:
+    major, minor = version.split(".")[:2]
+    here = Path("/nowhere")
+    return TorchInstall(version, (int(major), int(minor)), cuda, None, abi, here, here, here)
+
+
+def cell(matrix, name):
+    return next(c for c in all_cells(matrix) if c.name == name)
+
+
+def test_names_are_unique_and_read_back(matrix) -> None:
+    cells = all_cells(matrix)
+    assert len({c.name for c in cells}) == len(cells)
+    assert all(VariantName.parse(c.name) == c.variant for c in cells)
+
+
+def test_local_versions_are_unique_and_valid(matrix) -> None:
+    versions = [Version(f"0.1.0+{c.local_version}") for c in all_cells(matrix)]
+    assert len(set(versions)) == len(versions)
+
+
+def test_every_torch_is_served(matrix) -> None:
+    aten = {c.torch_minor for c in all_cells(matrix) if not c.stable}
+    assert aten == {m for m in matrix.minors() if not matrix.served_by_stable(m)}
+
+
+def test_both_abi_flavours_exist_up_to_2_6(matrix) -> None:
+    flavours = {c.glue for c in all_cells(matrix) if not c.stable}
+    assert {"aten24-abi0", "aten24-abi1", "aten26-abi0", "aten26-abi1", "aten27-abi1"} <= flavours
+    assert "aten27-abi0" not in flavours
+
+
+def test_a_pattern_selects_in_the_matrix_order(matrix) -> None:
+    names = [c.name for c in select(all_cells(matrix), ["aten29*", "stable210-cpu"])]
+    assert names == ["stable210-cpu", "aten29-abi1-cpu", "aten29-abi1-cu12"]
+
+
+def test_an_unknown_selector_lists_near_matches(matrix) -> None:
+    with pytest.raises(ReleaseError, match="stable210-cpu"):
+        select(all_cells(matrix), ["stable21-cpu"])
+
+
+def test_without_torch_the_host_gets_the_stable_cpu_cell(matrix) -> None:
+    assert host_cell(matrix, HOST).name == "stable210-cpu"
+
+
+@pytest.mark.parametrize(
+    ("found", "name"),
+    [
+        (torch("2.13.0+cpu"), "stable210-cpu"),
+        (torch("2.10.0", "12.8"), "stable210-cu12"),
+        (torch("2.14.1", "13.0"), "stable210-cu13"),
+        (torch("2.4.1+cpu", abi=0), "aten24-abi0-cpu"),
+        (torch("2.9.1", "12.8"), "aten29-abi1-cu12"),
+    ],
+)
+def test_the_host_cell_fits_the_torch_that_is_there(matrix, found, name) -> None:
+    assert host_cell(matrix, replace(HOST, torch=found)).name == name
+
+
+def test_a_torch_that_nothing_serves_is_refused(matrix) -> None:
+    with pytest.raises(ReleaseError, match="or newer"):
+        host_cell(matrix, replace(HOST, torch=torch("2.1.0")))
+
+
+def test_a_missing_compiler_is_an_obstacle_with_a_remedy(matrix) -> None:
+    reason = obstacle(cell(matrix, "stable210-cpu"), replace(HOST, compiler=None), matrix)
+    assert reason is not None and "apt-get install g++" in reason
+
+
+def test_a_compiler_outside_the_bounds_is_an_obstacle(matrix) -> None:
+    old = replace(HOST, compiler=HostCompiler(("g++",), "g++", "8.3.0"))
+    reason = obstacle(cell(matrix, "stable210-cpu"), old, matrix)
+    assert reason is not None and "8.3.0" in reason and "9 to 15" in reason
+
+
+def test_the_abi_that_pypi_lacks_is_an_obstacle(matrix) -> None:
+    reason = obstacle(cell(matrix, "aten24-abi1-cpu"), HOST, matrix)
+    assert reason is not None and "C++ ABI 1" in reason
+    assert obstacle(cell(matrix, "aten24-abi0-cpu"), HOST, matrix) is None

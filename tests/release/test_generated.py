@@ -1,0 +1,76 @@
+"""What is written twice agrees: generated files, the recipe, environment.yml."""
+
+from __future__ import annotations
+
+from release import REPO
+from release.cells import all_cells
+from release.generated import drifted
+from release.provenance import version
+from release.variants import KEYS, for_conda, row
+from ruamel.yaml import YAML
+
+RECIPE = REPO / "recipe" / "recipe.yaml"
+
+
+def read(path):
+    return YAML(typ="safe").load(path.read_text(encoding="utf-8"))
+
+
+def test_generated_files_are_what_the_matrix_says(matrix) -> None:
+    assert drifted(matrix) == [], "run scripts/build_all.sh --write-generated"
+
+
+def test_the_variants_hold_every_cell_that_conda_can_have(matrix) -> None:
+    data = read(REPO / "recipe" / "variants.yaml")
+    rows = list(zip(*(data[key] for key in KEYS), strict=True))
+    assert rows == [row(c, matrix) for c in all_cells(matrix) if for_conda(c)]
+    assert data["zip_keys"] == [list(KEYS)]
+    assert all(isinstance(value, str) for values in rows for value in values)
+
+
+def test_no_conda_variant_is_for_an_abi_that_conda_forge_never_had(matrix) -> None:
+    assert not [c.name for c in all_cells(matrix) if for_conda(c) and c.name.find("abi0") > 0]
+
+
+def test_the_recipe_has_the_version_of_the_package() -> None:
+    assert read(RECIPE)["context"]["version"] == version()
+
+
+def test_the_recipe_renders_one_package_for_each_variant(matrix) -> None:
+    import pytest
+
+    rb = pytest.importorskip("rattler_build")
+    variants = rb.VariantConfig.from_file(str(REPO / "recipe" / "variants.yaml"))
+    platform = rb.PlatformConfig(target_platform="linux-64")
+    recipe = rb.Stage0Recipe.from_file(str(RECIPE))
+    made = recipe.render(variants, rb.RenderConfig(platform=platform))
+    assert len(made) == len([c for c in all_cells(matrix) if for_conda(c)])
+
+
+def test_environment_yml_has_the_default_torch(matrix) -> None:
+    lines = read(REPO / "environment.yml")["dependencies"]
+    texts = [line for line in lines if isinstance(line, str)]
+    assert f"pytorch {matrix.package.default_torch}.*" in texts
+
+
+def test_environment_yml_has_the_pythons_of_the_matrix(matrix) -> None:
+    lines = [x for x in read(REPO / "environment.yml")["dependencies"] if isinstance(x, str)]
+    (python,) = [line for line in lines if line.startswith("python ")]
+    pythons = matrix.package.pythons
+    after_last = f"3.{int(pythons[-1].split('.')[1]) + 1}"
+    assert python == f"python >={pythons[0]},<{after_last}"
+
+
+def test_environment_yml_lists_what_the_build_needs() -> None:
+    lines = [x for x in read(REPO / "environment.yml")["dependencies"] if isinstance(x, str)]
+    names = {line.split()[0] for line in lines}
+    needed = {"pytorch", "setuptools", "ninja", "conda-build", "cibuildwheel", "pytest"}
+    assert needed <= names
+
+
+def test_setuptools_has_one_lower_bound(matrix) -> None:
+    bound = "setuptools >=77"
+    lines = [x for x in read(REPO / "environment.yml")["dependencies"] if isinstance(x, str)]
+    assert bound in lines
+    assert bound in read(RECIPE)["requirements"]["host"]
+    assert "setuptools>=77" in (REPO / "pyproject.toml").read_text(encoding="utf-8")

@@ -1,0 +1,73 @@
+"""build_matrix.yaml: what it says holds together, and every mistake in it is named by its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from release.matrix import MatrixError, load
+
+# (what is replaced, by what, what the message must hold)
+MISTAKES = [
+    ("schema: 1", "schema: 2", ["`schema`: got 2", "needs 1"]),
+    ('  default_torch: "2.13"', "  default_torch: 2.13", ["got 2.13", "quotes"]),
+    ('  default_torch: "2.13"', '  default_torch: "2.99"', ["2.99", "no entry", "2.15"]),
+    ("  default_torch:", "  default_trch:", ["unknown key", "did you mean default_torch"]),
+    ("    cxx: 20", "    cxx: 21", ["got 21", "needs 17 or 20"]),
+    ("    cxx: 20", "    cx: 20", ["did you mean cxx"]),
+    ("sm_70, sm_75", "sm_70, sm_99", ["sm_99", "CUDA 12.8 has no such architecture"]),
+    ("sm_70, sm_75", "sm_75, sm_75", ["sm_75 is listed twice"]),
+    ("sm_70, sm_75", "70, sm_75", ["got 70", "string"]),
+    ('    toolkit: "13.0"', '    toolkit: "12.8"', ["cuda12", "not cuda13"]),
+    ('    toolkit: "13.0"', '    toolkit: "13.7"', ["13.7", "12.8, 13.0"]),
+    ("[cpu, cu12, cu13]", "[cpu, cu12, cu14]", ["cu14", "did you mean cu1"]),
+    ("[cpu, cu12, cu13]", "[cpu, cu12, cu12]", ["two equal cells", "cu12"]),
+    ('  target: "2.10"', '  target: "2.14"', ["2.13", "cannot target 2.14"]),
+    ("    gcc: [9, 14]", "    gcc: [14, 9]", ["lower bound 14 is above"]),
+    ("    gcc: [9, 14]", "    gcc: [15, 16]", ["no g++ in [15, 16]", "CUDA 12.8"]),
+    ("    gcc: [11, 15]", "    gcc: [9, 15]", ["C++20 needs g++ 10"]),
+    ("abi: {pypi: 0, conda: 1}", "abi: {pypi: 1, conda: 1}", ["torch 2.4", "C++11 ABI 0"]),
+    ('    release: "2.4.1"', '    release: "2.5.1"', ["no release of torch 2.4"]),
+    ('["3.10", "3.11", "3.12"]\n', '["3.10", "3.13"]\n', ["no wheel for Python 3.13"]),
+    ('  "2.5":', '  "2.4":', ["duplicate key"]),
+    ("schema: 1", "schema: [", ["not valid YAML"]),
+]
+
+
+def broken(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "matrix.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(MatrixError) as error:
+        load(path)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(("old", "new", "needed"), MISTAKES, ids=[m[1].strip() for m in MISTAKES])
+def test_a_mistake_is_named(matrix_text, tmp_path, old, new, needed) -> None:
+    assert old in matrix_text
+    message = broken(tmp_path, matrix_text.replace(old, new, 1))
+    for text in needed:
+        assert text in message
+
+
+@pytest.mark.parametrize("old", ["sm_70, sm_75", '    toolkit: "13.0"', "    cxx: 20", "  target:"])
+def test_the_line_is_that_of_the_mistake(matrix_text, tmp_path, old) -> None:
+    new = {"sm_70, sm_75": "sm_70, sm_99", "    cxx: 20": "    cxx: 21", "  target:": "  targt:"}
+    number = 1 + matrix_text[: matrix_text.index(old)].count("\n")
+    text = matrix_text.replace(old, new.get(old, '    toolkit: "13.9"'), 1)
+    assert f"matrix.yaml:{number}:" in broken(tmp_path, text)
+
+
+def test_every_mistake_is_reported_at_once(matrix_text, tmp_path) -> None:
+    text = matrix_text.replace("cxx: 17", "cxx: 18", 1).replace("cxx: 20", "cxx: 21", 1)
+    assert len(broken(tmp_path, text).splitlines()) == 2
+
+
+def test_a_missing_file_is_named(tmp_path) -> None:
+    with pytest.raises(MatrixError, match=r"none\.yaml: cannot be read"):
+        load(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize("text", ["", "just text", "- a\n- b"])
+def test_a_file_of_another_shape_is_refused(tmp_path, text) -> None:
+    assert "needs a mapping" in broken(tmp_path, text)
