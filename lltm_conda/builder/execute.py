@@ -54,6 +54,7 @@ def execute(
             log(step.name)
             _run(step.command, step.name)
         return
+    work_dir = work_dir.resolve()  # ninja changes into it
     work_dir.mkdir(parents=True, exist_ok=True)
     file = work_dir / "build.ninja"
     _write_if_changed(file, ninja_file(steps))

@@ -33,28 +33,37 @@ const char* launch(const char* name, const Cell& cell, int64_t batch_size, int64
   return error_text(name, cudaGetLastError());
 }
 
-constexpr int kSumColumns = 32;
-constexpr int kSumRows = 16;
-
-// A block sums 32 columns: 16 threads a column stride over the rows, then add up in shared memory,
-// always in the same order.
+// A block of `column_sum` reads 32 bytes of a row at a time, the least that memory delivers, and so
+// few columns that many blocks share a narrow matrix.
+constexpr int kSumThreads = 512;
 template <typename T>
-__global__ void __launch_bounds__(kSumColumns* kSumRows)
+constexpr int kSumColumns = 32 / sizeof(T);
+template <typename T>
+constexpr int kSumRows = kSumThreads / kSumColumns<T>;
+
+// Each thread sums every kSumRows-th row of a column; the block adds these up in a tree, always in
+// the same order.
+template <typename T>
+__global__ void __launch_bounds__(kSumThreads)
     sum_columns(View<const T, 2> matrix, T* sums, int64_t rows, int64_t columns) {
   using C = compute_t<T>;
-  __shared__ C partial[kSumRows][kSumColumns + 1];  // + 1 spreads a column over the banks
-  const int64_t column = int64_t{blockIdx.x} * kSumColumns + threadIdx.x;
+  __shared__ C partial[kSumRows<T>][kSumColumns<T>];
+  const int64_t column = int64_t{blockIdx.x} * kSumColumns<T> + threadIdx.x;
   C sum = 0;
   if (column < columns) {
-    for (int64_t row = threadIdx.y; row < rows; row += kSumRows) sum += widen(matrix[row][column]);
+#pragma unroll 4
+    for (int64_t row = threadIdx.y; row < rows; row += kSumRows<T>) {
+      sum += widen(matrix[row][column]);
+    }
   }
   partial[threadIdx.y][threadIdx.x] = sum;
-  __syncthreads();
-  if (threadIdx.y == 0 && column < columns) {
-    C total = 0;
-    for (int row = 0; row < kSumRows; ++row) total += partial[row][threadIdx.x];
-    sums[column] = narrow<T>(total);
+  for (int half = kSumRows<T> / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.y < half) {
+      partial[threadIdx.y][threadIdx.x] += partial[threadIdx.y + half][threadIdx.x];
+    }
   }
+  if (threadIdx.y == 0 && column < columns) sums[column] = narrow<T>(partial[0][threadIdx.x]);
 }
 
 const char* column_sum(lltm_dtype dtype, const lltm_column_sum_arguments* arguments,
@@ -65,10 +74,10 @@ const char* column_sum(lltm_dtype dtype, const lltm_column_sum_arguments* argume
     const DeviceScope device(execution->device_index);
     if (device.error() != cudaSuccess) return error_text("column_sum", device.error());
     const View<const T, 2> matrix(static_cast<const T*>(arguments->matrix), arguments->columns);
-    const auto blocks = static_cast<unsigned>(divide_up(arguments->columns, kSumColumns));
-    sum_columns<T>
-        <<<blocks, dim3(kSumColumns, kSumRows), 0, static_cast<cudaStream_t>(execution->stream)>>>(
-            matrix, static_cast<T*>(arguments->sums), arguments->rows, arguments->columns);
+    const auto blocks = static_cast<unsigned>(divide_up(arguments->columns, kSumColumns<T>));
+    sum_columns<T><<<blocks, dim3(kSumColumns<T>, kSumRows<T>), 0,
+                     static_cast<cudaStream_t>(execution->stream)>>>(
+        matrix, static_cast<T*>(arguments->sums), arguments->rows, arguments->columns);
     return error_text("column_sum", cudaGetLastError());
   });
 }
