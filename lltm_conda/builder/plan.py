@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..compat.records import GlueName, KernelsName, TorchInstall, file_name
@@ -67,6 +68,8 @@ def plan(request: BuildRequest) -> list[Step]:
     Raises:
         BuildError: a compiler, torch or CUDA toolkit is missing or does not fit.
     """
+    # ninja runs the steps in another folder.
+    request = replace(request, out_dir=request.out_dir.absolute())
     compiler = find_host_compiler(request.env)
     steps: list[Step] = []
     for name in request.kernels:
@@ -185,7 +188,7 @@ def _cuda_kernels(request: BuildRequest, compiler: HostCompiler, name: str) -> l
         *level,
         *("-ccbin", ccbin),
         *architecture_flags(architectures),
-        *(part for flag in host for part in ("-Xcompiler", flag)),
+        *(part for flag in host for part in _through_nvcc("-Xcompiler", flag)),
     ]
     for source in sorted((source_root() / "kernels" / "cuda").iterdir()):
         if source.suffix in (".cu", ".cpp"):
@@ -199,12 +202,20 @@ def _cuda_kernels(request: BuildRequest, compiler: HostCompiler, name: str) -> l
         cxx_standard=17,
     )
     link = [toolkit.nvcc, "-cudart", "static", "-ccbin", ccbin, "-shared"]
+    # nvcc links device code as well, and would add its default architecture to those asked for.
+    link += architecture_flags(architectures)
     for flag in [*_LINK[1:], *_linker_flags(request.env)]:
         # nvcc splits what follows -Xcompiler at commas, so linker flags go to the linker directly.
         parts = flag.removeprefix("-Wl,").split(",") if flag.startswith("-Wl,") else [flag]
         option = "-Xlinker" if flag.startswith("-Wl,") else "-Xcompiler"
-        link += [part for word in parts for part in (option, word)]
+        link += [part for word in parts for part in _through_nvcc(option, word)]
     return target.link(link, [f"-L{folder}" for folder in toolkit.library_dirs])
+
+
+def _through_nvcc(option: str, flag: str) -> tuple[str, str]:
+    """A flag for the compiler or linker behind nvcc, which puts it into a shell's command line."""
+    plain = re.fullmatch(r"[\w@%+=:./-]+", flag)
+    return option, flag if plain else f'"{flag}"'
 
 
 def door_flags(glue: GlueName) -> list[str]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
+from build_places import copy_sources, environment, run
 
 from lltm_conda.builder import (
     BuildError,
@@ -16,6 +18,17 @@ from lltm_conda.builder import (
     plan,
 )
 from lltm_conda.compat import read_binary
+
+BUILD = """
+import os, sys
+from pathlib import Path
+from lltm_conda.builder import BuildRequest, execute, find_cuda_toolkit, plan
+
+nvcc = find_cuda_toolkit({**os.environ, "PATH": str(Path(sys.argv[1]).parent)})
+name = f"cuda{nvcc.version[0]}"
+execute(plan(BuildRequest(Path("out"), kernels=(name,), cuda=nvcc)), Path("out").resolve())
+print(*Path("out").glob("*.so"))
+"""
 
 
 def toolkit() -> CudaToolkit:
@@ -39,6 +52,16 @@ def test_nvcc_makes_kernels_without_a_gpu(tmp_path: Path) -> None:
     assert set(binary.cuda_archs) == {"sm_80", "sm_90", "compute_90"}
     assert binary.python_symbols == ()
     assert binary.torch_symbols == ()
+
+
+def test_nvcc_copes_with_any_source_path(tmp_path: Path) -> None:
+    nvcc = toolkit()
+    root = copy_sources(tmp_path / "it's a, (folder)")
+    env = environment(
+        LLTM_CONDA_LOAD="0", PYTHONPATH=str(root), TORCH_CUDA_ARCH_LIST="9.0", DEBUG="1"
+    )
+    made = run(sys.executable, "-c", BUILD, nvcc.nvcc, cwd=root, env=env).good()
+    assert made.endswith(f"kernels-cuda{nvcc.version[0]}.so\n")
 
 
 def test_toolkit_knows_its_folder() -> None:
