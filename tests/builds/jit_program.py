@@ -46,6 +46,13 @@ def largest_error(device):
     return max(float((got - wanted).abs().max() / wanted.abs().max()) for got, wanted in pairs)
 
 
+def module():
+    """One step of the module, imported from where the documentation says."""
+    from lltm_conda import LLTM
+
+    return list(LLTM(3, 4)(torch.ones(2, 3))[0].shape)
+
+
 def broken_compiler():
     """A build with a compiler that tells its version and compiles nothing."""
     script = Path("broken-c++").resolve()
@@ -58,13 +65,6 @@ def broken_compiler():
         return attempt()
     finally:
         del os.environ["CXX"]
-
-
-def module():
-    """One step of the module, imported from where the documentation says."""
-    from lltm_conda import LLTM
-
-    return list(LLTM(3, 4)(torch.ones(2, 3))[0].shape)
 
 
 STEPS = {
