@@ -18,7 +18,7 @@ esac
 
 bin=$(scripts/test_env.sh)/bin
 mapfile -t native < <(
-  find csrc benchmarks tests examples -type f \
+  find csrc include benchmarks tests examples -type f \
     \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.c' \) | sort
 )
 mapfile -t shell < <(find scripts .ci -type f \( -name '*.sh' -o -path '.ci/run' \) | sort)
