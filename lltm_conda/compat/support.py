@@ -1,13 +1,14 @@
 """The support facts: which variants exist and which torch versions they were run on.
 
-`support.json` beside this file is generated from the build matrix; a source folder that was never
-released has none, and the facts below stand in.
+`support.json` beside this file is generated from build_matrix.yaml
+(`scripts/build_all.sh --write-generated`).
 """
 
 import json
 from pathlib import Path
 from typing import NamedTuple
 
+from .layouts import LAYOUTS
 from .records import NameFormatError, VariantName
 
 
@@ -40,18 +41,11 @@ class Support(NamedTuple):
         return frozenset(names)
 
 
-_FLAVOURS = {4: (0, 1), 5: (0, 1), 6: (0, 1), 7: (1,), 8: (1,), 9: (1,)}
+# Without the file nothing is known to exist, so every command is a local build.
 _FALLBACK = Support(
-    variants=tuple(
-        f"{glue}-{kernels}"
-        for glue in (
-            "stable210",
-            *(f"aten2{minor}-abi{abi}" for minor, abis in _FLAVOURS.items() for abi in abis),
-        )
-        for kernels in ("cpu", "cu12", "cu13")
-    ),
-    torch_min=(2, 4),
-    torch_max=(2, 15),
+    variants=(),
+    torch_min=min(LAYOUTS),
+    torch_max=max(LAYOUTS),
     python_min=(3, 10),
     channel=None,
     index=None,
@@ -64,7 +58,7 @@ _FILE = Path(__file__).with_name("support.json")
 
 
 def load(path: Path = _FILE) -> Support:
-    """The facts of `support.json`; the built-in ones when it is missing or cannot be read.
+    """The facts of `support.json`; hardly any when it is missing or cannot be read.
 
     The file holds an object with `variants` (list of names), `torch_min`, `torch_max`, `python_min`
     ("2.4" and the like), `channel` and `index` (text or null).

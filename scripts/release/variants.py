@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from release import REPO
+from release import REPO, support
 from release.cells import Cell, all_cells
 from release.schema import Matrix
 
@@ -45,4 +45,7 @@ def render(cells: Sequence[Cell], matrix: Matrix) -> str:
 
 def expected(matrix: Matrix) -> dict[Path, str]:
     """Every generated file and the text it should hold."""
-    return {VARIANTS_FILE: render([c for c in all_cells(matrix) if for_conda(c)], matrix)}
+    return {
+        VARIANTS_FILE: render([c for c in all_cells(matrix) if for_conda(c)], matrix),
+        support.SUPPORT_FILE: support.render(matrix),
+    }
