@@ -94,8 +94,10 @@ def _guarded(loader: Any, device: str) -> dict[str, Any]:
     if device.startswith("cuda"):
         try:
             loader.check_cuda(int(device.partition(":")[2]))
-        except RuntimeError as error:
-            return {"device": device, "ok": False, "error": str(error), "differences": {}}
+        except loader.LLTMCudaError as error:
+            finding = error.finding
+            text = f"{finding.why}; to mend: {finding.fix}"
+            return {"device": device, "ok": False, "error": text, "differences": {}}
     return check_device(device)
 
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from conftest import make_torch
+from made_facts import make_torch
 
 from lltm_conda.compat import cache, verdict_cache
 from lltm_conda.compat.cache import CacheError

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import make_aten, make_cuda, make_glue, make_runtime, make_torch
+from made_facts import make_aten, make_cuda, make_glue, make_runtime, make_torch
 
 from lltm_conda.compat import (
     BinaryRecord,

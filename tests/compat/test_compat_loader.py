@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import make_cuda
+from made_facts import make_cuda
 from shared_objects import KERNELS_RECORD, shared_object
 
 from lltm_conda import loader

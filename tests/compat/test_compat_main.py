@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import make_glue, make_runtime, make_torch
+from made_facts import make_glue, make_runtime, make_torch
 from shared_objects import fake_torch, shared_object
 
 from lltm_conda.compat import faults, judge, render
