@@ -11,6 +11,7 @@ from . import _derivatives
 from ._refusals import refusal
 from ._registration import batching_rule, register
 from .loader import check_cuda
+from .reference import reference
 
 __all__ = ["FunctorchLLTMFunction", "LLTMFunction", "lltm"]
 
@@ -65,6 +66,17 @@ class _EagerLLTMFunction(torch.autograd.Function):
     jvp = FunctorchLLTMFunction.jvp
 
 
+def _is_forward_over_reverse() -> bool:
+    """Whether forward mode runs over reverse mode here, as in ``torch.func.hessian``.
+
+    No kernel has a forward-mode rule, but every operation of the plain definition has.
+    """
+    functorch: Any = torch._C._functorch
+    modes = [level.key() for level in functorch.get_interpreter_stack() or ()]
+    types = functorch.TransformType
+    return types.Jvp in modes and types.Grad in modes[modes.index(types.Jvp) :]
+
+
 def _autocast(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """Casts as autocast casts a linear layer: everything but float64 to the autocast dtype."""
     device_type = tensors[0].device.type
@@ -104,7 +116,11 @@ def lltm(
     if torch.compiler.is_compiling():
         new_h, new_cell, _ = _forward_op(*(tensor.contiguous() for tensor in _autocast(tensors)))
         return new_h, new_cell
-    function: Any = FunctorchLLTMFunction if _functorch_active() else _EagerLLTMFunction
+    function: Any = _EagerLLTMFunction
+    if _functorch_active():
+        if _is_forward_over_reverse():
+            return reference(*tensors)
+        function = FunctorchLLTMFunction
     try:
         if input.is_cuda:
             check_cuda(input.device)
@@ -128,7 +144,10 @@ class LLTMFunction(torch.autograd.Function):
     def forward(
         ctx: Any, input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
     ) -> tuple[Tensor, Tensor]:
-        inputs = tuple(tensor.contiguous() for tensor in (input, weights, bias, old_h, old_cell))
+        # Not tensor.contiguous(): torch 2.4's dynamo would give its results the names of the same
+        # calls in backward, and hand backward the wrong tensors.
+        contiguous = torch.ops.aten.contiguous.default
+        inputs = tuple(contiguous(tensor) for tensor in (input, weights, bias, old_h, old_cell))
         output = _forward_op(*inputs)
         _derivatives.setup_context(ctx, inputs, output)
         return output[0], output[1]

@@ -13,7 +13,6 @@ from op_cases import (
     TOLERANCE,
     assert_agree,
     every_dtype,
-    every_entry,
     gradients,
     in_float64,
     like,
@@ -21,8 +20,10 @@ from op_cases import (
     prepared,
     reference_with_gates,
     since,
+    through_apply,
     through_function,
     through_module,
+    through_raw_op,
 )
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.export import Dim
@@ -32,6 +33,18 @@ import lltm_conda
 RESULTS = ("new_h", "new_cell")
 needs_compiler = pytest.mark.skipif(
     shutil.which(os.environ.get("CXX", "g++")) is None, reason="Inductor needs a C++ compiler"
+)
+# The module's entry hands parameters in through functional_call, which dynamo traces from 2.5 on.
+module_entry_compiles = since("2.5", "torch.compile of torch.func.functional_call")
+every_entry = pytest.mark.parametrize(
+    "entry",
+    [
+        through_function,
+        through_apply,
+        through_raw_op,
+        pytest.param(through_module, marks=module_entry_compiles),
+    ],
+    ids=lambda e: e.__name__,
 )
 
 
@@ -59,6 +72,18 @@ def test_compiles_without_a_graph_break(device, entry, dtype) -> None:
     entry = prepared(entry, 17, 29)
     compiled = torch.compile(entry, backend="aot_eager", fullgraph=True)
     compiled_agrees(compiled, lltm_conda.reference, inputs, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+def test_compiles_a_module_with_its_own_parameters(device, dynamic) -> None:
+    module = lltm_conda.LLTM(17, 29, device=device, dtype=torch.float64)
+    compiled = torch.compile(module, backend="aot_eager", fullgraph=True, dynamic=dynamic)
+    inputs = make_inputs(33, 17, 29, device=device, requires_grad=True)._replace(
+        weights=module.weights, bias=module.bias
+    )
+    compiled_agrees(
+        lambda x, _w, _b, h, c: compiled(x, (h, c)), lltm_conda.reference, inputs, 1e-12
+    )
 
 
 def test_compiles_all_three_results(device) -> None:
@@ -145,7 +170,10 @@ def test_compiled_vmap(device) -> None:
 @needs_compiler
 @pytest.mark.parametrize(
     ("entry", "dynamic"),
-    [(through_function, False), (through_module, True)],
+    [
+        (through_function, False),
+        pytest.param(through_module, True, marks=module_entry_compiles),
+    ],
     ids=["static function", "dynamic module"],
 )
 def test_compiles_with_inductor(device, entry, dynamic) -> None:

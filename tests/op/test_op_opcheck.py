@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 from hypothesis import given
-from op_cases import every_dtype, like, make_inputs, quick, saved_for_backward, shapes
+from op_cases import TORCH, every_dtype, like, make_inputs, quick, saved_for_backward, shapes
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.library import opcheck
 
-# opcheck's own comparison of eager and traced gradients; the values have their own tests.
-LOOSE = {"rtol": 2e-2, "atol": 2e-2}
+# opcheck's own comparison of eager and traced gradients; the values have their own tests. Before
+# torch 2.7 opcheck knows its own, tighter tolerances alone.
+LOOSE = {"rtol": 2e-2, "atol": 2e-2} if TORCH >= (2, 7) else {}
 
 
 def layout(tensor):

@@ -1,0 +1,309 @@
+"""Run the suite of the op against several versions of torch, one after the other.
+
+    python scripts/test_torches.py [TORCH[@PYTHON] ...] [--keep] [--jobs N]
+    python scripts/test_torches.py --table
+
+Without arguments: the versions of DEFAULTS. TORCH is a minor of build_matrix.yaml (its release is
+taken) or a full version; PYTHON is a minor that this torch has a wheel for. For each, the committed
+state is checked out below build/torches/, `scripts/test.sh --torch` makes an environment there,
+installs torch and the package and runs `tests/op` (what needs no GPU; the slow tests too), and
+everything is removed again, also after a failure and an interrupt. What came out is stored as
+benchmarks/results/torches/TORCH.json. `--table` prints the stored results as they stand in
+docs/torch-versions.md.
+
+Needs git, a C++ compiler, 8 GB of disk for a while, and the packages pydantic and ruamel.yaml,
+which the environment of scripts/test_env.sh has. Exit status 1 when anything failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results" / "torches"
+WORK = ROOT / "build" / "torches"
+# Both ends of the ATen door, and three of the stable one; every Python we have at hand once.
+DEFAULTS = ("2.4@3.11", "2.9@3.12", "2.10@3.10", "2.13@3.11", "2.15@3.13")
+MARKERS = "not cuda and not network"
+DISK_NEEDED = 8 << 30
+
+
+class CannotTest(Exception):
+    """A version cannot be tested here; the text says why and what to do."""
+
+
+class Target(NamedTuple):
+    """One version of torch on one interpreter."""
+
+    torch: str
+    python: str
+    interpreter: str
+
+
+def interpreters(minor: str) -> Iterator[str]:
+    """Working interpreters of a Python minor: on PATH, then those of pyenv."""
+    candidates = [shutil.which(f"python{minor}"), sys.executable]
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    candidates += sorted(str(path) for path in pyenv.glob(f"{minor}.*/bin/python3"))
+    # What can make an environment; prints the interpreter behind a launcher.
+    code = (
+        "import sys, venv, ensurepip; print('%d.%d' % sys.version_info[:2], sys._base_executable)"
+    )
+    for candidate in filter(None, candidates):
+        run = subprocess.run([candidate, "-c", code], capture_output=True, text=True)
+        found, _, executable = run.stdout.strip().partition(" ")
+        if run.returncode == 0 and found == minor:
+            yield executable
+
+
+def target(text: str) -> Target:
+    """The target that an argument names.
+
+    Raises:
+        CannotTest: build_matrix.yaml does not know it, or this machine has no fitting Python.
+    """
+    matrix = _matrix()
+    version, _, python = text.partition("@")
+    minor = ".".join(version.split(".")[:2])
+    if minor not in matrix.torch:
+        raise CannotTest(
+            f"build_matrix.yaml has no torch {minor}, only {', '.join(matrix.minors())}; "
+            "add an entry, or name one of these"
+        )
+    entry = matrix.torch[minor]
+    if python and python not in entry.pythons:
+        raise CannotTest(
+            f"torch {minor} has wheels for Python {', '.join(entry.pythons)}, not for {python}"
+        )
+    wanted = [python] if python else list(reversed(entry.pythons))
+    for name in wanted:
+        for interpreter in interpreters(name):
+            return Target(entry.release if version == minor else version, name, interpreter)
+    raise CannotTest(
+        f"torch {version} needs a Python {' or '.join(wanted)} with venv, and there is none on "
+        "PATH or in pyenv; install one (uv python install, pyenv install) and put it on PATH"
+    )
+
+
+def _matrix() -> Any:
+    os.environ["LLTM_CONDA_LOAD"] = "0"
+    sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+    try:
+        from release.matrix import load
+    except ModuleNotFoundError as error:
+        raise CannotTest(
+            f"{error}; run this with the Python of the test environment: "
+            '"$(scripts/test_env.sh | tail -n 1)/bin/python" scripts/test_torches.py'
+        ) from error
+    return load()
+
+
+def run_suite(wanted: Target, keep: bool, jobs: int) -> dict[str, Any]:
+    """Checks out, installs, tests, removes; returns what is stored.
+
+    Raises:
+        CannotTest: it came to no results; the text ends with the log's last lines.
+    """
+    folder = WORK / wanted.torch
+    shutil.rmtree(folder, ignore_errors=True)
+    WORK.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(WORK).free
+    if free < DISK_NEEDED:
+        raise CannotTest(
+            f"{free >> 30} GB are free below {WORK}, torch {wanted.torch} with its CUDA libraries "
+            f"needs {DISK_NEEDED >> 30}; make room"
+        )
+    folder.mkdir()
+    try:
+        return _run_suite(wanted, folder, jobs)
+    finally:
+        if keep:
+            print(f"kept: {folder}", flush=True)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _run_suite(wanted: Target, folder: Path, jobs: int) -> dict[str, Any]:
+    checkout, report = folder / "checkout", folder / "report.xml"
+    log = WORK / f"{wanted.torch}.log"
+    # A checkout of its own: nobody else's build folder, and a commit that the results belong to.
+    subprocess.run(["git", "clone", "-q", "--shared", str(ROOT), str(checkout)], check=True)
+    commit = subprocess.run(
+        ["git", "-C", str(checkout), "rev-parse", "HEAD"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    # No CUDA kernels: what needs a GPU is not run here. A cache of uv's own: gone with the rest.
+    settings = {"FORCE_CUDA": "0", "UV_CACHE_DIR": str(folder / "cache")}
+    given = {name: os.environ.get(name, value) for name, value in settings.items()}
+    command = ["scripts/test.sh", "--torch", wanted.torch, "tests/op", "-m", MARKERS]
+    started = datetime.datetime.now(datetime.timezone.utc)
+    status = _logged(
+        [*command, "-n", str(jobs), "-q", f"--junitxml={report}"],
+        checkout,
+        {**os.environ, **given, "PYTHON": wanted.interpreter},
+        log,
+    )
+    seconds = (datetime.datetime.now(datetime.timezone.utc) - started).total_seconds()
+    if status not in (0, 1) or not report.exists():
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-25:])
+        raise CannotTest(f"scripts/test.sh ended with {status} (log: {log}):\n{tail}")
+    python = checkout / "build" / f"test-env-{wanted.torch}" / "bin" / "python"
+    facts = subprocess.run(
+        [str(python), "-W", "ignore", "-c", FACTS],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return {
+        "schema": 1,
+        **json.loads(facts.stdout),
+        "commit": commit,
+        "date": f"{started:%Y-%m-%dT%H:%M:%SZ}",
+        "seconds": round(seconds),
+        "command": " ".join([f"FORCE_CUDA={given['FORCE_CUDA']}", *map(_quoted, command)]),
+        **outcome(report),
+    }
+
+
+FACTS = """
+import json, platform, torch
+from lltm_conda import loader
+print(json.dumps(dict(torch=torch.__version__, cuda=torch.version.cuda,
+    python=platform.python_version(), variant=loader.load().variant)))
+"""
+
+
+def _quoted(word: str) -> str:
+    return f"'{word}'" if " " in word else word
+
+
+def _logged(command: list[str], cwd: Path, env: dict[str, str], log: Path) -> int:
+    """Runs with output in a log, and leaves no process behind when interrupted."""
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            return process.wait()
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
+
+
+def outcome(report: Path) -> dict[str, Any]:
+    """What a JUnit file of pytest says: counts, reasons of skips, and failures with their text."""
+    counts: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    failures = []
+    for case in ET.parse(report).getroot().iter("testcase"):
+        bad = [part for part in case if part.tag in ("failure", "error")]
+        skipped = case.find("skipped")
+        if bad:
+            counts["failed"] += 1
+            name = f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}"
+            text = bad[0].get("message") or bad[0].text or ""
+            failures.append({"test": name, "message": text[:600]})
+        elif skipped is not None:
+            counts["skipped"] += 1
+            reasons[skipped.get("message") or "no reason given"] += 1
+        else:
+            counts["passed"] += 1
+    return {
+        **{kind: counts[kind] for kind in ("passed", "failed", "skipped")},
+        "skip_reasons": dict(sorted(reasons.items())),
+        "failures": failures,
+    }
+
+
+def stored() -> list[dict[str, Any]]:
+    """The stored results, oldest torch first."""
+    found = [json.loads(path.read_text()) for path in RESULTS.glob("*.json")]
+    return sorted(found, key=lambda r: [int(p) for p in r["torch"].split("+")[0].split(".")])
+
+
+def table(results: list[dict[str, Any]]) -> str:
+    """The results as Markdown: one line per torch, then the reasons of what was skipped."""
+    lines = [
+        "| torch | Python | variant | passed | failed | skipped | commit | date |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    reasons: dict[str, list[str]] = {}
+    for r in results:
+        counts = [r[kind] for kind in ("passed", "failed", "skipped")]
+        cells = (r["torch"], r["python"], f"`{r['variant']}`", *counts)
+        lines.append(f"| {' | '.join(map(str, (*cells, r['commit'][:10], r['date'][:10])))} |")
+        for reason, count in r["skip_reasons"].items():
+            reasons.setdefault(reason, []).append(f"{count} with {r['torch'].split('+')[0]}")
+    if reasons:
+        lines += ["", "Skipped:", ""]
+        lines += [f"- {reason}: {', '.join(where)}" for reason, where in sorted(reasons.items())]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("versions", nargs="*", metavar="TORCH[@PYTHON]", default=DEFAULTS)
+    parser.add_argument("--keep", action="store_true", help="leave build/torches/TORCH as it is")
+    parser.add_argument("--jobs", type=int, default=2, help="pytest processes (2)")
+    parser.add_argument("--table", action="store_true", help="print the stored results and stop")
+    options = parser.parse_args()
+    if options.table:
+        print(table(stored()))
+        return 0
+
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was made is removed
+    changed = subprocess.run(
+        ["git", "-C", str(ROOT), "status", "--porcelain"], capture_output=True, text=True
+    ).stdout.splitlines()
+    if changed:
+        print(f"note: {len(changed)} changed files are not committed, and so not tested")
+    failed = False
+    for text in options.versions:
+        try:
+            wanted = target(text)
+            print(f"torch {wanted.torch} on Python {wanted.python} ...", flush=True)
+            result = run_suite(wanted, options.keep, options.jobs)
+        except CannotTest as error:
+            print(f"{text}: {error}", file=sys.stderr, flush=True)
+            failed = True
+            continue
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        path = RESULTS / f"{wanted.torch}.json"
+        path.write_text(json.dumps(result, indent=2) + "\n")
+        counts = ", ".join(f"{result[kind]} {kind}" for kind in ("passed", "failed", "skipped"))
+        print(f"torch {result['torch']}, {result['variant']}: {counts}", flush=True)
+        for failure in result["failures"]:
+            print(f"  {failure['test']}: {failure['message'].splitlines()[0]}", flush=True)
+        failed = failed or result["failed"] > 0
+    print(table(stored()))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
