@@ -93,10 +93,14 @@ def run(
         shutil.rmtree(TEMPORARY, ignore_errors=True)
     names = [cell.name for cell in cells]
     console.print(summary(names, tasks, outcomes, skipped))
-    good = all(cell_state(n, tasks, outcomes) in (Status.DONE, Status.REUSED) for n in names)
-    # What was asked for by name must be built; a pattern or "all" may meet what cannot be here.
-    by_name = [name for name in skipped if name in selectors]
-    return 0 if good and names and not by_name else 1
+    states = {name: cell_state(name, tasks, outcomes) for name in names}
+    # What was asked for by name must be done in full; a pattern, or every cell, may meet what
+    # this machine cannot do.
+    incomplete = {name for name, state in states.items() if state is Status.SKIPPED} | {*skipped}
+    named = [selector for selector in selectors if "*" not in selector]
+    by_name = {cell.name for cell in chosen(named, matrix, host)} if named else set()
+    failed = Status.FAILED in states.values() or incomplete & by_name
+    return 1 if failed or not names else 0
 
 
 def chosen(selectors: list[str], matrix: Matrix, host: Host) -> list[Cell]:

@@ -16,7 +16,7 @@ from release.provenance import source_env
 from release.schema import Matrix
 from release.shell import Log, clean_env
 from release.store import write_atomically
-from release.tasks import Context
+from release.tasks import Context, SkipTask
 from release.variants import render
 
 CONDA_FORGE = "https://conda.anaconda.org/conda-forge"
@@ -85,8 +85,18 @@ def package(
     return [CHANNEL / "linux-64" / made.name]
 
 
+def _needs_cuda_pytorch(cell: Cell, channel: str) -> None:
+    """Skips what only a channel with CUDA builds of pytorch can do."""
+    if cell.cuda_major is not None and channel == BOOTSTRAP.as_uri():
+        raise SkipTask(
+            "built and indexed, not installed: the bootstrap channel's pytorch is a CPU build; "
+            "use --channel conda-forge on a machine with an NVIDIA driver"
+        )
+
+
 def package_tests(context: Context, *, cell: Cell, channel: str) -> Sequence[Path]:
     """The tests inside the package, as any conda tool would run them."""
+    _needs_cuda_pytorch(cell, channel)
     made = context.only(f"conda/{cell.name}")
     _worker(context.log, "test", made, "--channel", CHANNEL.as_uri(), "--channel", channel)
     return []
@@ -94,6 +104,7 @@ def package_tests(context: Context, *, cell: Cell, channel: str) -> Sequence[Pat
 
 def prefix(context: Context, *, cell: Cell, channel: str, python: str) -> Sequence[Path]:
     """A new conda prefix with `lltm` from the channel, in which it is run."""
+    _needs_cuda_pytorch(cell, channel)
     made = context.only(f"conda/{cell.name}")
     folder = ENVS / f"{cell.name}-conda"
     _, version, build = made.name.removesuffix(".conda").rsplit("-", 2)

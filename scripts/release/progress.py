@@ -111,13 +111,12 @@ def summary(
         state = cell_state(cell, tasks, outcomes)
         seconds = sum(outcomes[task.name].seconds for task in own)
         bad = [o for t in own if (o := outcomes[t.name]).status in (Status.FAILED, Status.SKIPPED)]
-        if bad:
-            text = "\n".join(f"{o.task}: {o.reason.splitlines()[0]}" for o in bad if o.reason)
-        else:
-            wanted = {f"wheel/{cell}", "sdist", f"conda/{cell}"}
-            made = [p for t in own if t.name in wanted for p in outcomes[t.name].outputs]
-            text = "\n".join(sorted(path.name for path in made))
-        table.add_row(cell, f"[{STYLES[state]}]{state.value}[/]", f"{seconds:.1f}", text)
+        wanted = {f"wheel/{cell}", "sdist", f"conda/{cell}"}
+        made = [p for t in own if t.name in wanted for p in outcomes[t.name].outputs]
+        lines = sorted(path.name for path in made)
+        lines += [f"{o.task}: {o.reason.splitlines()[0]}" for o in bad if o.reason]
+        word = "partial" if state is Status.SKIPPED else state.value
+        table.add_row(cell, f"[{STYLES[state]}]{word}[/]", f"{seconds:.1f}", "\n".join(lines))
     for cell, reason in skipped.items():
         table.add_row(cell, f"[{STYLES[Status.SKIPPED]}]skipped[/]", "", reason)
     return table

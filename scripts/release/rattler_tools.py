@@ -62,6 +62,7 @@ def index_channel(channel: Path) -> None:
 def install(prefix: Path, specs: list[str], channels: list[str]) -> list[str]:
     """Solves `specs` and installs them into a new prefix; the file names of what was chosen."""
     import rattler
+    from rattler.exceptions import SolverError
 
     async def go() -> list[str]:
         records = await rattler.solve(
@@ -75,6 +76,6 @@ def install(prefix: Path, specs: list[str], channels: list[str]) -> list[str]:
 
     try:
         return asyncio.run(go())
-    except rattler.exceptions.SolverError as error:
+    except SolverError as error:
         text = f"cannot solve {specs} from {channels}:\n{error}"
         raise ReleaseError(f"{text}\ncheck that the channel holds them") from error
