@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from ruamel.yaml import YAML
 
 REPO = Path(__file__).resolve().parents[1]
 PAGES = sorted([*REPO.glob("*.md"), *(REPO / "docs").rglob("*.md")])
@@ -57,13 +56,6 @@ def test_readme_begins_with_the_two_commands() -> None:
     lines = (REPO / "README.md").read_text().splitlines()
     assert lines[1].split("#")[0].strip() == "scripts/build_all.sh host"
     assert lines[2].split("#")[0].strip() == "scripts/test.sh"
-
-
-def test_support_table_has_every_torch_of_the_matrix() -> None:
-    readme = (REPO / "README.md").read_text()
-    table = readme.split("<!-- support-table:begin -->")[1].split("<!-- support-table:end -->")[0]
-    matrix = YAML(typ="safe").load(REPO / "build_matrix.yaml")
-    assert set(matrix["torch"]) <= set(re.findall(r"\b2\.\d+\b", table))
 
 
 def test_api_page_says_what_the_docstrings_say() -> None:

@@ -198,12 +198,6 @@ def test_version_has_one_home() -> None:
     assert __version__ in headings, f"CHANGELOG.md has no section for {__version__}"
 
 
-def test_recipe_has_the_version_of_the_package() -> None:
-    from lltm_conda._version import __version__
-
-    assert f'  version: "{__version__}"\n' in (REPO / "recipe" / "recipe.yaml").read_text()
-
-
 def test_setup_installs_every_folder_of_the_package() -> None:
     tree = ast.parse((REPO / "setup.py").read_text())
     lists = [

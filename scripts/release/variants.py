@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from release import REPO, support
+from release import REPO, readme, support
 from release.cells import Cell, all_cells
 from release.schema import Matrix
 
@@ -48,4 +48,5 @@ def expected(matrix: Matrix) -> dict[Path, str]:
     return {
         VARIANTS_FILE: render([c for c in all_cells(matrix) if for_conda(c)], matrix),
         support.SUPPORT_FILE: support.render(matrix),
+        readme.README_FILE: readme.render(matrix),
     }
