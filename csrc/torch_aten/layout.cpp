@@ -62,3 +62,16 @@ constexpr auto layout() {
 extern "C" __attribute__((section(".lltm.layout"), used, visibility("hidden")))
 const std::array<char, 384>
     lltm_layout = layout();
+
+// Sizes do not show a new virtual function, which moves all later ones: torch 2.10 put three into
+// TensorImpl's base, so code for 2.9 calls the wrong function there, with nothing missing and no
+// size changed. In the C++ ABI of Linux a pointer to a virtual member function holds 1 + 8 * its
+// slot and no address, so the compiler writes it out as plain numbers.
+struct VirtualSlots {
+  const c10::Storage& (c10::TensorImpl::*storage)() const;
+  void (c10::TensorImpl::*shallow_copy_from)(const c10::intrusive_ptr<c10::TensorImpl>&);
+};
+
+extern "C" __attribute__((section(".lltm.vtable"), used, visibility("hidden")))
+const VirtualSlots lltm_virtual_slots = {&c10::TensorImpl::storage,
+                                         &c10::TensorImpl::shallow_copy_from};

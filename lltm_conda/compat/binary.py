@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 from pathlib import Path
 
 from .elf import Elf, ElfError
+from .layouts import SLOTS
 from .records import (
     LAYOUT_SECTION,
     RECORD_SECTION,
+    VTABLE_SECTION,
     BinaryRecord,
     BuildRecord,
     GlueName,
@@ -97,7 +100,7 @@ def _read(elf: Elf, blank: BinaryRecord, light: bool) -> BinaryRecord:
             record = BuildRecord.parse(raw)
         raw = elf.section_bytes(LAYOUT_SECTION)
         if raw is not None:
-            layout = _layout(raw)
+            layout = _layout(raw) | _slots(elf.section_bytes(VTABLE_SECTION))
     except RecordError as error:
         problems.append(str(error))
     floors: dict[str, tuple[int, ...]] = {}
@@ -164,6 +167,16 @@ def _read(elf: Elf, blank: BinaryRecord, light: bool) -> BinaryRecord:
         size=elf.size,
         problems=tuple(problems),
     )
+
+
+def _slots(raw: bytes | None) -> dict[str, int]:
+    """The slots of virtual functions from pointers to them: (1 + 8 * slot, 0) each."""
+    if raw is None:
+        return {}
+    if len(raw) != 16 * len(SLOTS):
+        raise RecordError(f"{VTABLE_SECTION} has {len(raw)} bytes, not {16 * len(SLOTS)}")
+    numbers = struct.unpack(f"<{2 * len(SLOTS)}q", raw)[::2]
+    return {name: (number - 1) // 8 for name, number in zip(SLOTS, numbers, strict=True)}
 
 
 def _layout(raw: bytes) -> dict[str, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from . import faults, fixes
-from .layouts import difference, layout_of
+from .layouts import HARMLESS, difference, layout_of
 from .records import (
     NOTE,
     OK,
@@ -352,7 +352,8 @@ def _aten_version(binary: BinaryRecord, runtime: Runtime) -> Finding:
             fixes.reinstall(runtime),
             faults.PACKAGE_FILES,
         )
-    changed = difference(dict(binary.layout), here)
+    differs = difference(dict(binary.layout), here)
+    changed = [item for item in differs if item[0] not in HARMLESS]
     if changed:
         text = ", ".join(f"{name} {there} here {now}" for name, there, now in changed)
         return Finding(
@@ -367,13 +368,13 @@ def _aten_version(binary: BinaryRecord, runtime: Runtime) -> Finding:
         )
     if target == torch.version_tuple:
         return Finding("torch version", OK, torch.version, f"torch {dotted(target)}")
+    same = "the same class layout" + (" and other scalar types at the end" if differs else "")
     return Finding(
         "torch version",
         NOTE,
         torch.version,
         needed,
-        f"built for torch {dotted(target)}; torch {dotted(torch.version_tuple)} has the same class "
-        "layout",
+        f"built for torch {dotted(target)}; torch {dotted(torch.version_tuple)} has {same}",
     )
 
 

@@ -1,9 +1,10 @@
 """The measured layouts of torch's C++ classes, by torch minor.
 
 A missing symbol proves that an ATen binary does not fit; nothing missing proves nothing: torch 2.4
-code loads in 2.5 and registers its kernels under the wrong dispatch key, and 2.8 code aborts inside
-`dlopen` in 2.9. These few integers, which the compiler writes into every ATen binary, separate all
-of those cases. A torch that is not listed here is refused by the ATen lane, never guessed.
+code loads in 2.5 and registers its kernels under the wrong dispatch key, 2.8 code aborts inside
+`dlopen` in 2.9, and 2.9 code calls the wrong virtual function in 2.10. These few integers, which
+the compiler writes into every ATen binary, separate all of those cases. A torch that is not listed
+here is refused by the ATen lane, never guessed.
 """
 
 from __future__ import annotations
@@ -17,21 +18,29 @@ FIELDS = (
     "sizeof_library",
     "sizeof_cpp_function",
     "scalar_type_num_options",
+    "slot_tensor_impl_storage",
+    "slot_tensor_impl_shallow_copy_from",
 )
+#: Those of the virtual functions, in the order of the section `.lltm.vtable`.
+SLOTS = FIELDS[-2:]
+
+#: Fields that may differ: a new scalar type is appended to the enumeration, so the numbers of the
+#: types that a binary knows stay what they were.
+HARMLESS = frozenset({"scalar_type_num_options"})
 
 _ROWS: dict[tuple[int, int], tuple[int, ...]] = {
-    (2, 4): (48, 144, 184, 88, 72, 96, 72, 38),
-    (2, 5): (49, 145, 184, 88, 72, 96, 72, 38),
-    (2, 6): (49, 145, 184, 96, 72, 96, 72, 45),
-    (2, 7): (50, 146, 184, 96, 120, 120, 96, 46),
-    (2, 8): (50, 152, 184, 96, 120, 120, 96, 47),
-    (2, 9): (50, 152, 184, 96, 120, 120, 104, 47),
-    (2, 10): (50, 152, 184, 96, 120, 120, 104, 47),
-    (2, 11): (50, 152, 184, 96, 120, 120, 104, 47),
-    (2, 12): (50, 152, 184, 96, 120, 120, 104, 47),
-    (2, 13): (49, 151, 176, 96, 120, 120, 104, 47),
-    (2, 14): (49, 151, 176, 96, 120, 120, 104, 48),
-    (2, 15): (49, 151, 176, 96, 120, 120, 104, 48),
+    (2, 4): (48, 144, 184, 88, 72, 96, 72, 38, 20, 28),
+    (2, 5): (49, 145, 184, 88, 72, 96, 72, 38, 20, 28),
+    (2, 6): (49, 145, 184, 96, 72, 96, 72, 45, 20, 28),
+    (2, 7): (50, 146, 184, 96, 120, 120, 96, 46, 20, 28),
+    (2, 8): (50, 152, 184, 96, 120, 120, 96, 47, 20, 28),
+    (2, 9): (50, 152, 184, 96, 120, 120, 104, 47, 20, 28),
+    (2, 10): (50, 152, 184, 96, 120, 120, 104, 47, 23, 31),
+    (2, 11): (50, 152, 184, 96, 120, 120, 104, 47, 23, 31),
+    (2, 12): (50, 152, 184, 96, 120, 120, 104, 47, 23, 31),
+    (2, 13): (49, 151, 176, 96, 120, 120, 104, 47, 23, 31),
+    (2, 14): (49, 151, 176, 96, 120, 120, 104, 48, 23, 31),
+    (2, 15): (49, 151, 176, 96, 120, 120, 104, 48, 23, 31),
 }
 
 LAYOUTS: dict[tuple[int, int], dict[str, int]] = {

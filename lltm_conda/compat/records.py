@@ -19,6 +19,8 @@ RECORD_SCHEMA = 1
 #: The layout of the function table that joins glue and kernels. Bumped by csrc/, checked here.
 RECORD_SECTION = ".lltm.record"
 LAYOUT_SECTION = ".lltm.layout"
+#: Pointers to virtual member functions of TensorImpl, 16 bytes each.
+VTABLE_SECTION = ".lltm.vtable"
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 

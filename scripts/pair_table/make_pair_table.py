@@ -10,7 +10,8 @@ The judge's verdict is reached beforehand, from the files alone.
 Needs uv, a C++ compiler, a Python 3.11 and about 40 GB for a while (each torch's CUDA libraries are
 removed after its column). Writes pair_table.json beside this file; docs/compat.md shows it
 (`python scripts/pair_table/render_pair_table.py`). What is installed and built already in FOLDER is
-used again, so a killed run continues.
+used again, so a killed run continues. After a change of the judge, `--rejudge` replaces the
+verdicts alone, from the files that `--keep` left in FOLDER; what was measured stays.
 """
 
 from __future__ import annotations
@@ -96,8 +97,8 @@ class Workshop:
         execute(plan(request), out / "work", jobs=2, log=lambda line: None)
         return out / f"glue-{glue}.so"
 
-    def column(self, minor: str, glues: list[Path], jobs: int) -> list[dict[str, Any]]:
-        """Every glue in the torch of one minor: verdicts first, then the runs."""
+    def verdicts(self, minor: str, glues: list[Path]) -> list[dict[str, Any]]:
+        """What the judge says of every glue in the torch of one minor, from the files alone."""
         runtime = probe_runtime(self.torch(minor), gpu=False)
         cells = []
         for glue in glues:
@@ -112,6 +113,11 @@ class Workshop:
                     "reason": None if cause is None else f"{cause.dimension}: {cause.why}",
                 }
             )
+        return cells
+
+    def column(self, minor: str, glues: list[Path], jobs: int) -> list[dict[str, Any]]:
+        """Every glue in the torch of one minor: verdicts first, then the runs."""
+        cells = self.verdicts(minor, glues)
         with ThreadPoolExecutor(jobs) as pool:
             results = list(pool.map(lambda glue: self.run(minor, glue), glues))
         for cell, result in zip(cells, results, strict=True):
@@ -155,6 +161,27 @@ def commit_of(glue: Path) -> str:
     return "unknown" if record is None else str(json.loads(record.text).get("git_commit"))
 
 
+def rejudge(folder: Path, python: str) -> int:
+    """Put today's verdicts beside the outcomes that were measured."""
+    shop = Workshop(folder, python)
+    table = json.loads(RESULT.read_text())
+    names = list(dict.fromkeys(cell["glue"] for cell in table["cells"]))
+    glues = [shop.objects / name / f"glue-{name}.so" for name in names]
+    said = {
+        (cell["glue"], cell["torch"]): cell
+        for minor in table["minors"]
+        for cell in shop.verdicts(minor, glues)
+    }
+    changed = 0
+    for cell in table["cells"]:
+        new = said[cell["glue"], cell["torch"]]
+        changed += cell["accepted"] != new["accepted"]
+        cell.update(accepted=new["accepted"], reason=new["reason"])
+    RESULT.write_text(json.dumps(table, indent=1) + "\n")
+    print(f"{changed} verdicts changed")
+    return 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--work", type=Path, required=True, help="folder for environments")
@@ -162,7 +189,10 @@ def main() -> int:
     parser.add_argument("--python", default="3.11", help="the interpreter, as uv takes it")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--keep", action="store_true", help="keep the environments")
+    parser.add_argument("--rejudge", action="store_true", help="judge again, measure nothing")
     options = parser.parse_args()
+    if options.rejudge:
+        return rejudge(options.work.resolve(), options.python)
     minors = options.minors.split(",") if options.minors else [dotted(m) for m in sorted(LAYOUTS)]
     options.work.mkdir(parents=True, exist_ok=True)
     shop = Workshop(options.work.resolve(), options.python)
