@@ -39,6 +39,14 @@ FAILING_IMPORT = textwrap.dedent(
     """
 )
 
+# The environment of the tests may have the package installed; torch must stay all the same.
+WITHOUT_THE_INSTALLED = textwrap.dedent(
+    """
+    import pathlib, sys, torch
+    sys.path[:] = [p for p in sys.path if not pathlib.Path(p, "lltm_conda", "lib").is_dir()]
+    """
+)
+
 
 def outcome(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
@@ -157,7 +165,7 @@ def test_a_source_folder_without_binaries_says_how_to_build(
 ) -> None:
     package = package_copy(binaries=False, sources=False)
     (package.parent / "csrc" / "kernels").mkdir(parents=True)
-    result = outcome(run_python(package, "-c", FAILING_IMPORT))
+    result = outcome(run_python(package, "-c", WITHOUT_THE_INSTALLED + FAILING_IMPORT))
     refused(result, "not built here yet", faults.PACKAGE_FILES)
     assert "--no-build-isolation" in result["lines"][3]
 
