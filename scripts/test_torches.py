@@ -99,8 +99,6 @@ def target(text: str) -> Target:
 
 
 def _matrix() -> Any:
-    os.environ["LLTM_CONDA_LOAD"] = "0"
-    sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
     try:
         from release.matrix import load
     except ModuleNotFoundError as error:
