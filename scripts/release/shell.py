@@ -13,7 +13,8 @@ from release import REPO, ReleaseError
 TAIL = 25
 
 # Facts of the invoking environment that must not reach what we build or test.
-_FOREIGN = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH")
+_FOREIGN = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX")
+_FOREIGN += ("LD_LIBRARY_PATH", "LD_RUN_PATH")
 _OWN = ("LLTM_CONDA_LOAD", "LLTM_CONDA_PREBUILT", "PYTHONDONTWRITEBYTECODE")
 
 
