@@ -23,8 +23,9 @@ struct CellForward {
         new_cell(static_cast<T*>(arguments.new_cell), arguments.state_size) {}
 
   LLTM_HOST_DEVICE void operator()(int64_t n, int64_t column) const {
-    const auto state = cell_forward(gate(n, kInputGate, column), gate(n, kOutputGate, column),
-                                    gate(n, kCandidate, column), widen(old_cell[n][column]));
+    const auto state = CellFormulas<ScalarMath<compute_t<T>>>::forward(
+        gate(n, kInputGate, column), gate(n, kOutputGate, column), gate(n, kCandidate, column),
+        widen(old_cell[n][column]));
     new_h[n][column] = narrow<T>(state.h);
     new_cell[n][column] = narrow<T>(state.cell);
   }
@@ -66,18 +67,19 @@ struct CellBackward {
     const int64_t element = n * state_size + column;
     const C upstream_h = grad_h != nullptr ? widen(grad_h[element]) : C(0);
     const C upstream_cell = grad_cell != nullptr ? widen(grad_cell[element]) : C(0);
-    auto d = cell_backward(upstream_h, upstream_cell, widen(gates[n][kInputGate][column]),
-                           widen(gates[n][kOutputGate][column]),
-                           widen(gates[n][kCandidate][column]), widen(new_cell[n][column]));
+    auto d = CellFormulas<ScalarMath<C>>::backward(
+        upstream_h, upstream_cell, widen(gates[n][kInputGate][column]),
+        widen(gates[n][kOutputGate][column]), widen(gates[n][kCandidate][column]),
+        widen(new_cell[n][column]));
     if (grad_gates != nullptr) {
       const View<const T, 3> upstream(grad_gates, int64_t{kGateCount}, state_size);
-      d.z_i += widen(upstream[n][kInputGate][column]);
-      d.z_o += widen(upstream[n][kOutputGate][column]);
-      d.z_c += widen(upstream[n][kCandidate][column]);
+      d.z[kInputGate] += widen(upstream[n][kInputGate][column]);
+      d.z[kOutputGate] += widen(upstream[n][kOutputGate][column]);
+      d.z[kCandidate] += widen(upstream[n][kCandidate][column]);
     }
-    d_gates[n][kInputGate][column] = narrow<T>(d.z_i);
-    d_gates[n][kOutputGate][column] = narrow<T>(d.z_o);
-    d_gates[n][kCandidate][column] = narrow<T>(d.z_c);
+    d_gates[n][kInputGate][column] = narrow<T>(d.z[kInputGate]);
+    d_gates[n][kOutputGate][column] = narrow<T>(d.z[kOutputGate]);
+    d_gates[n][kCandidate][column] = narrow<T>(d.z[kCandidate]);
     if (d_old_cell_data != nullptr) d_old_cell_data[element] = narrow<T>(d.old_cell);
   }
 };

@@ -16,71 +16,75 @@ namespace lltm {
 // Order of the gates in `weights`, `bias` and `gates`.
 enum Gate { kInputGate = 0, kOutputGate = 1, kCandidate = 2, kGateCount = 3 };
 
-LLTM_HOST_DEVICE float exp_of(float x) { return ::expf(x); }
-LLTM_HOST_DEVICE double exp_of(double x) { return ::exp(x); }
-LLTM_HOST_DEVICE float expm1_of(float x) { return ::expm1f(x); }
-LLTM_HOST_DEVICE double expm1_of(double x) { return ::expm1(x); }
-LLTM_HOST_DEVICE float tanh_of(float x) { return ::tanhf(x); }
-LLTM_HOST_DEVICE double tanh_of(double x) { return ::tanh(x); }
+// The formulas, for any `Math` that has a Value, its Scalar, and the activations sigmoid, elu,
+// elu_slope and tanh: one number at a time on a CUDA device, a register full of them on a CPU.
+template <typename Math>
+struct CellFormulas {
+  using Value = typename Math::Value;
 
-// sigmoid(z) and 1 - sigmoid(z), both to full relative precision from one exponential.
-template <typename T>
-struct Sigmoid {
-  T value;
-  T complement;
+  struct State {
+    Value h;
+    Value cell;
+  };
 
-  LLTM_HOST_DEVICE explicit Sigmoid(T z) {
-    const T decay = exp_of(z < T(0) ? z : -z);  // never overflows
-    const T larger = T(1) / (T(1) + decay);
-    const T smaller = decay * larger;
-    value = z < T(0) ? smaller : larger;
-    complement = z < T(0) ? larger : smaller;
+  static LLTM_HOST_DEVICE State forward(Value z_i, Value z_o, Value z_c, Value old_cell) {
+    const Value cell = old_cell + Math::elu(z_c) * Math::sigmoid(z_i).value;
+    return {Math::tanh(cell) * Math::sigmoid(z_o).value, cell};
+  }
+
+  struct Gradients {
+    Value z[kGateCount];
+    Value old_cell;
+  };
+
+  static LLTM_HOST_DEVICE Gradients backward(Value grad_h, Value grad_cell, Value z_i, Value z_o,
+                                             Value z_c, Value new_cell) {
+    const auto i = Math::sigmoid(z_i);
+    const auto o = Math::sigmoid(z_o);
+    const Value g = Math::elu(z_c);
+    const Value t = Math::tanh(new_cell);
+    const Value d_cell = grad_cell + grad_h * o.value * (typename Math::Scalar(1) - t * t);
+    return {{d_cell * g * i.value * i.complement, grad_h * t * o.value * o.complement,
+             d_cell * i.value * Math::elu_slope(g)},
+            d_cell};
   }
 };
 
-// elu(z) with alpha = 1.
-template <typename T>
-LLTM_HOST_DEVICE T elu(T z) {
-  return z > T(0) ? z : expm1_of(z);
-}
-
-// elu'(z) from its value g = elu(z). A mask times exp(z) would give 0 * inf = NaN for large z, and
-// 0 at z = 0.
-template <typename T>
-LLTM_HOST_DEVICE T elu_derivative(T g) {
-  return g > T(0) ? T(1) : g + T(1);
-}
-
-template <typename T>
-struct CellState {
-  T h;
-  T cell;
+// sigmoid(z) and 1 - sigmoid(z), both to full relative precision.
+template <typename Value>
+struct Sigmoid {
+  Value value;
+  Value complement;
 };
 
+// Activations of one number.
 template <typename T>
-LLTM_HOST_DEVICE CellState<T> cell_forward(T z_i, T z_o, T z_c, T old_cell) {
-  const T cell = old_cell + elu(z_c) * Sigmoid<T>(z_i).value;
-  return {tanh_of(cell) * Sigmoid<T>(z_o).value, cell};
-}
+struct ScalarMath {
+  using Scalar = T;
+  using Value = T;
 
-template <typename T>
-struct CellGradients {
-  T z_i;
-  T z_o;
-  T z_c;
-  T old_cell;
+  static LLTM_HOST_DEVICE Sigmoid<T> sigmoid(T z) {
+    const T decay = exp_of(z < T(0) ? z : -z);  // never overflows
+    const T larger = T(1) / (T(1) + decay);
+    const T smaller = decay * larger;
+    return z < T(0) ? Sigmoid<T>{smaller, larger} : Sigmoid<T>{larger, smaller};
+  }
+
+  static LLTM_HOST_DEVICE T elu(T z) { return z > T(0) ? z : expm1_of(z); }
+
+  // elu'(z) from its value g = elu(z). A mask times exp(z) would give 0 * inf = NaN for large z,
+  // and 0 at z = 0.
+  static LLTM_HOST_DEVICE T elu_slope(T g) { return g > T(0) ? T(1) : g + T(1); }
+
+  static LLTM_HOST_DEVICE T tanh(T x) { return tanh_of(x); }
+
+ private:
+  static LLTM_HOST_DEVICE float exp_of(float x) { return ::expf(x); }
+  static LLTM_HOST_DEVICE double exp_of(double x) { return ::exp(x); }
+  static LLTM_HOST_DEVICE float expm1_of(float x) { return ::expm1f(x); }
+  static LLTM_HOST_DEVICE double expm1_of(double x) { return ::expm1(x); }
+  static LLTM_HOST_DEVICE float tanh_of(float x) { return ::tanhf(x); }
+  static LLTM_HOST_DEVICE double tanh_of(double x) { return ::tanh(x); }
 };
-
-template <typename T>
-LLTM_HOST_DEVICE CellGradients<T> cell_backward(T grad_h, T grad_cell, T z_i, T z_o, T z_c,
-                                                T new_cell) {
-  const Sigmoid<T> i(z_i);
-  const Sigmoid<T> o(z_o);
-  const T g = elu(z_c);
-  const T t = tanh_of(new_cell);
-  const T d_cell = grad_cell + grad_h * o.value * (T(1) - t * t);
-  return {d_cell * g * i.value * i.complement, grad_h * t * o.value * o.complement,
-          d_cell * i.value * elu_derivative(g), d_cell};
-}
 
 }  // namespace lltm

@@ -1,4 +1,5 @@
-// One LLTM step on part of a row, a register at a time. The formulas are those of ../cell_math.h.
+// One LLTM step on part of a row, a register at a time: loads, the formulas of ../cell_math.h,
+// stores.
 #ifndef LLTM_LEVEL
 #error "include this from a level_*.cpp"
 #endif
@@ -20,6 +21,7 @@ template <typename T>
 struct Row {
   using M = Memory<T>;
   using C = compute_t<T>;
+  using Formulas = CellFormulas<VectorMath<C>>;
 
   template <bool whole>
   static LLTM_INLINE Vector<C> load(const T* from, std::integral_constant<bool, whole>,
@@ -41,9 +43,9 @@ struct Row {
     T* const new_h = static_cast<T*>(arguments.new_h) + n * state_size;
     T* const new_cell = static_cast<T*>(arguments.new_cell) + n * state_size;
     for_each_register<C>(begin, end, [&](int64_t column, auto whole, int64_t count) {
-      Vector<C> z[3];
+      Vector<C> z[kGateCount];
 #pragma GCC unroll 3
-      for (int gate = 0; gate < 3; ++gate) {
+      for (int gate = 0; gate < kGateCount; ++gate) {
         T* const at = gates + gate * state_size + column;
         z[gate] = load(at, whole, count);
         if (bias != nullptr) {
@@ -53,10 +55,10 @@ struct Row {
           if (sizeof(T) == 2) z[gate] = load(at, whole, count);
         }
       }
-      const Vector<C> cell = load(old_cell + column, whole, count) +
-                             vector_elu<C>(z[2]) * VectorSigmoid<C>(z[0]).value;
-      store(new_cell + column, cell, whole, count);
-      store(new_h + column, vector_tanh<C>(cell) * VectorSigmoid<C>(z[1]).value, whole, count);
+      const auto state = Formulas::forward(z[kInputGate], z[kOutputGate], z[kCandidate],
+                                           load(old_cell + column, whole, count));
+      store(new_cell + column, state.cell, whole, count);
+      store(new_h + column, state.h, whole, count);
     });
   }
 
@@ -79,23 +81,19 @@ struct Row {
       const auto or_zero = [&](const T* from) {
         return from == nullptr ? Vector<C>{} : load(from + column, whole, count);
       };
-      const VectorSigmoid<C> i(load(gates + column, whole, count));
-      const VectorSigmoid<C> o(load(gates + state_size + column, whole, count));
-      const Vector<C> g = vector_elu<C>(load(gates + 2 * state_size + column, whole, count));
-      const Vector<C> t = vector_tanh<C>(load(new_cell + column, whole, count));
-      const Vector<C> upstream_h = or_zero(grad_h);
-      const Vector<C> d_cell = or_zero(grad_cell) + upstream_h * o.value * (C(1) - t * t);
-      const Vector<C> slope = g > Vector<C>{} ? broadcast<C>(C(1)) : g + C(1);
-      Vector<C> d[3] = {d_cell * g * i.value * i.complement,
-                        upstream_h * t * o.value * o.complement, d_cell * i.value * slope};
+      auto d = Formulas::backward(or_zero(grad_h), or_zero(grad_cell),
+                                  load(gates + column, whole, count),
+                                  load(gates + state_size + column, whole, count),
+                                  load(gates + 2 * state_size + column, whole, count),
+                                  load(new_cell + column, whole, count));
 #pragma GCC unroll 3
-      for (int gate = 0; gate < 3; ++gate) {
+      for (int gate = 0; gate < kGateCount; ++gate) {
         if (grad_gates != nullptr) {
-          d[gate] += load(grad_gates + gate * state_size + column, whole, count);
+          d.z[gate] += load(grad_gates + gate * state_size + column, whole, count);
         }
-        store(d_gates + gate * state_size + column, d[gate], whole, count);
+        store(d_gates + gate * state_size + column, d.z[gate], whole, count);
       }
-      if (d_old_cell != nullptr) store(d_old_cell + column, d_cell, whole, count);
+      if (d_old_cell != nullptr) store(d_old_cell + column, d.old_cell, whole, count);
     });
   }
 };

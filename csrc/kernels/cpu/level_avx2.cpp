@@ -1,5 +1,6 @@
 // The CPU kernels for processors with avx2,fma.
 #ifdef __x86_64__
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>

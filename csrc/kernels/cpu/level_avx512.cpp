@@ -1,5 +1,6 @@
 // The CPU kernels for processors with avx512f,avx512bw,avx512dq,avx512vl,fma.
 #ifdef __x86_64__
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>

@@ -1,4 +1,5 @@
 // The CPU kernels for every processor of the platform.
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>

@@ -4,6 +4,8 @@
 //   LLTM_LEVEL_NAME    as LLTM_CPU_CAPABILITY calls it
 //   LLTM_VECTOR_BYTES  the width of its registers
 // Headers of the C++ library come before, so that none of their functions is compiled for it.
+#include "../cell_math.h"
+//
 #include "simd.h"
 //
 #include "vector_math.h"

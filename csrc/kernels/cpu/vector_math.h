@@ -91,40 +91,42 @@ LLTM_INLINE Vector<C> expm1_nonpositive(Vector<C> x) {
   return scale * parts.p + (scale - C(1));
 }
 
+// Activations of a register, as CellFormulas takes them.
 template <typename C>
-struct VectorSigmoid {
-  Vector<C> value;
-  Vector<C> complement;
+struct VectorMath {
+  using Scalar = C;
+  using Value = Vector<C>;
 
-  LLTM_INLINE explicit VectorSigmoid(Vector<C> z) {
-    const Vector<C> decay = exp_nonpositive<C>(-absolute<C>(z));
-    const Vector<C> one = broadcast<C>(C(1));
-    const auto negative = z < Vector<C>{};
+  static LLTM_INLINE Sigmoid<Value> sigmoid(Value z) {
+    const Value decay = exp_nonpositive<C>(-absolute<C>(z));
+    const Value one = broadcast<C>(C(1));
+    const auto negative = z < Value{};
     // Two divisions, where a product would add an error; the compiler drops what is not used.
-    value = (negative ? decay : one) / (one + decay);
-    complement = (negative ? one : decay) / (one + decay);
+    return {(negative ? decay : one) / (one + decay), (negative ? one : decay) / (one + decay)};
+  }
+
+  static LLTM_INLINE Value elu(Value z) {
+    const auto positive = z > Value{};
+    return positive ? z : expm1_nonpositive<C>(positive ? Value{} : z);
+  }
+
+  static LLTM_INLINE Value elu_slope(Value g) {
+    return g > Value{} ? broadcast<C>(C(1)) : g + C(1);
+  }
+
+  // tanh(x) = (1 - d) / (1 + d) with d = exp(-2|x|). Near 0, 1 - d is taken as -expm1(-2|x|), which
+  // loses no digits there; farther out d itself is the more precise.
+  static LLTM_INLINE Value tanh(Value x) {
+    const Value lowest = broadcast<C>(ExpConstants<C>::kMinusOne);
+    const Value argument = C(-2) * absolute<C>(x);
+    const ExpParts<C> parts(argument < lowest ? lowest : argument);
+    const Value scale = ExpParts<C>::power_of_two(parts.exponent);
+    const Value e = scale * parts.p + (scale - C(1));
+    const Value d = scale * parts.p + scale;
+    const Value numerator = e < broadcast<C>(C(-0.5)) ? C(1) - d : -e;
+    return copy_sign<C>(numerator / (C(1) + d), x);
   }
 };
-
-template <typename C>
-LLTM_INLINE Vector<C> vector_elu(Vector<C> z) {
-  const auto positive = z > Vector<C>{};
-  return positive ? z : expm1_nonpositive<C>(positive ? Vector<C>{} : z);
-}
-
-// tanh(x) = (1 - d) / (1 + d) with d = exp(-2|x|). Near 0, 1 - d is taken as -expm1(-2|x|), which
-// loses no digits there; farther out d itself is the more precise.
-template <typename C>
-LLTM_INLINE Vector<C> vector_tanh(Vector<C> x) {
-  const Vector<C> lowest = broadcast<C>(ExpConstants<C>::kMinusOne);
-  const Vector<C> argument = C(-2) * absolute<C>(x);
-  const ExpParts<C> parts(argument < lowest ? lowest : argument);
-  const Vector<C> scale = ExpParts<C>::power_of_two(parts.exponent);
-  const Vector<C> e = scale * parts.p + (scale - C(1));
-  const Vector<C> d = scale * parts.p + scale;
-  const Vector<C> numerator = e < broadcast<C>(C(-0.5)) ? C(1) - d : -e;
-  return copy_sign<C>(numerator / (C(1) + d), x);
-}
 
 }  // namespace LLTM_LEVEL
 }  // namespace lltm
