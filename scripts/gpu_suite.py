@@ -57,6 +57,12 @@ def commit() -> str:
     return named or capture(["git", "-C", str(ROOT), "rev-parse", "HEAD"])
 
 
+def modified() -> list[str]:
+    """Tracked files that differ from the commit, which a result to be kept should not have."""
+    changed = capture(["git", "-C", str(ROOT), "diff", "--name-only", "HEAD"])
+    return changed.splitlines()
+
+
 def part(
     name: str, command: list[str], out: Path, timeout: float, cwd: Path = ROOT
 ) -> dict[str, object]:
@@ -126,6 +132,7 @@ def main() -> int:
         "schema": 1,
         "command": shlex.join(["python3", *sys.argv]),
         "commit": commit(),
+        "modified": modified(),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "machine": machine(),
         "parts": parts,
