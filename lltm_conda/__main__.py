@@ -18,6 +18,7 @@ from . import loader
 from ._version import __version__
 from .compat import VariantName, judge_file, probe_runtime, render, select
 from .compat.explain import explain, installed_copies
+from .compat.package_probe import package_problems
 from .compat.records import Finding, NameFormatError, Runtime, Verdict, as_plain
 from .compat.selection import Selection
 
@@ -79,12 +80,13 @@ def _report(options: argparse.Namespace, runtime: Runtime) -> int:
         smoke = _smoke()
     works = cause is None and (smoke is None or _smoke_ok(smoke))
     copies = installed_copies(loader.PACKAGE)
+    problems = [render.shorten(text) for text in package_problems(loader.PACKAGE)]
     if options.json:
         print(
             json.dumps(
                 {
                     "schema": JSON_SCHEMA,
-                    "package": {"name": "lltm", "version": __version__},
+                    "package": {"name": "lltm", "version": __version__, "problems": problems},
                     "runtime": plain(runtime),
                     "binaries": [_plain_verdict(verdict) for verdict in selection.considered],
                     "chosen": selection.variant,
@@ -102,6 +104,8 @@ def _report(options: argparse.Namespace, runtime: Runtime) -> int:
     print(render.runtime_table(runtime))
     if selection.considered:
         print("\n" + render.selection_table(selection))
+    for problem in problems:
+        print(f"\npackage files: {problem}")
     for path in copies:
         print(f"\nanother copy of lltm is on the path: {render.shorten(str(path))}")
     if distrusted:

@@ -183,6 +183,7 @@ def _key(torch: Any) -> str | None:
                 *(torch.__version__, flavour, facts.cuda, facts.hip, getattr(facts, "xpu", None)),
                 *(sys.version, sys.platform, sys.prefix, host_probe.machine(), host_probe.libc()),
                 os.environ.get("LLTM_CONDA_VARIANT"),
+                os.environ.get("LD_LIBRARY_PATH"),
             )
         )
     except (OSError, AttributeError, TypeError):
@@ -205,7 +206,10 @@ def _open_remembered(choice: dict[str, Any]) -> LoadedBinaries | None:
             result._cuda_rejection = Finding(**rejection)
     except (KeyError, TypeError, ValueError):
         return None
-    library = _dlopen_glue(glue)
+    try:
+        library = _dlopen_glue(glue)
+    except OSError:
+        return None  # judge it again, which ends in the words for it
     for path, text in zip(paths, texts, strict=True):
         if path is None:
             continue

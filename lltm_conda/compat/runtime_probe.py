@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -33,12 +34,15 @@ def probe_runtime(
             install = torch_probe.find_torch(Path(torch) if torch else None)
         except torch_probe.TorchNotFoundError as error:
             problem = str(error)
+    python, free_threaded = sys.version_info[:3], host_probe.free_threaded()
+    if torch is not None and install is not None:
+        python, free_threaded = _python_of(install, python, free_threaded)
     return Runtime(
         system=host_probe.system(),
         machine=host_probe.machine(),
-        python=sys.version_info[:3],
+        python=python,
         implementation=sys.implementation.name,
-        free_threaded=host_probe.free_threaded(),
+        free_threaded=free_threaded,
         libc=host_probe.libc(),
         libstdcxx=host_probe.libstdcxx(),
         torch=install,
@@ -50,3 +54,14 @@ def probe_runtime(
         package_version=package_version,
         environment=host_probe.environment(Path(__file__).parents[1], package_version),
     )
+
+
+def _python_of(
+    torch: TorchInstall, own: tuple[int, int, int], own_free: bool
+) -> tuple[tuple[int, int, int], bool]:
+    """The Python of a torch elsewhere: this one if it fits, else the one it was built for."""
+    tags = [re.match(r"cpython-([0-9])([0-9]+)(t?)-", f"{tag}-") for tag in torch.python_tags]
+    found = [((int(tag[1]), int(tag[2]), 0), tag[3] == "t") for tag in tags if tag]
+    if not found or any(version[:2] == own[:2] and free == own_free for version, free in found):
+        return own, own_free
+    return found[0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 import struct
 import subprocess
@@ -19,6 +21,7 @@ from lltm_conda.compat import (
     host_probe,
     judge_file,
     library_probe,
+    package_probe,
     probe_runtime,
     read_binary,
     torch_probe,
@@ -376,3 +379,64 @@ def test_a_record_that_names_absent_gpu_code_is_a_problem(tmp_path: Path) -> Non
     binary = read_binary(gpu_object(tmp_path / "kernels-cuda13.so", code, record))
     assert "GPU code that is not in it: sm_80" in binary.problems[0]
     assert binary.cuda_archs == ("sm_80", "sm_90")  # not the linker's stub for sm_75
+
+
+def test_a_torch_elsewhere_brings_its_own_python(tmp_path: Path) -> None:
+    other = fake_torch(tmp_path / "a", python_tag="cpython-399-x86_64-linux-gnu")
+    assert probe_runtime(other, gpu=False).python == (3, 99, 0)
+    free = fake_torch(tmp_path / "b", python_tag="cpython-399t-x86_64-linux-gnu")
+    assert probe_runtime(free, gpu=False).free_threaded
+    own = f"cpython-{sys.version_info[0]}{sys.version_info[1]}-x86_64-linux-gnu"
+    same = fake_torch(tmp_path / "c", python_tag=own)
+    assert probe_runtime(same, gpu=False).python == sys.version_info[:3]
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """A package with the list of files that pip leaves."""
+    package = tmp_path / "lltm_conda"
+    (package / "lib").mkdir(parents=True)
+    (package / "lib" / "kernels-cpu.so").write_bytes(b"binary")
+    (package / "loader.py").write_text("code\n")
+    record = tmp_path / "lltm-0.1.0.dist-info" / "RECORD"
+    record.parent.mkdir()
+    digest = "mjsZ1zr4d2oxk1Lz20I3TPTRC_p7vv6zncJQuh-TrDs"
+    lines = [
+        f"lltm_conda/lib/kernels-cpu.so,sha256={_urlsafe_sha256(b'binary')},6",
+        f"lltm_conda/loader.py,sha256={digest},5",
+        "lltm_conda/__pycache__/loader.cpython-311.pyc,,",
+        "lltm-0.1.0.dist-info/RECORD,,",
+    ]
+    record.write_text("\n".join(lines) + "\n")
+    return package
+
+
+def _urlsafe_sha256(data: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+
+
+def test_a_whole_installation_has_no_problems(installed: Path, tmp_path: Path) -> None:
+    assert package_probe.package_problems(installed) == ()
+    assert package_probe.package_problems(tmp_path / "source" / "lltm_conda") == ()
+
+
+def test_missing_and_altered_files_are_named(installed: Path) -> None:
+    (installed / "lib" / "kernels-cpu.so").write_bytes(b"BINARY")  # of the same size
+    (installed / "loader.py").unlink()
+    missing, altered = package_probe.package_problems(installed)
+    assert "missing since it was installed: lltm_conda/loader.py" in missing
+    assert "altered since it was installed: lltm_conda/lib/kernels-cpu.so" in altered
+
+
+def test_two_installations_over_each_other_are_named(installed: Path) -> None:
+    other = installed.parent / "lltm-0.0.9.dist-info"
+    other.mkdir()
+    (other / "RECORD").write_text("")
+    (problem,) = package_probe.package_problems(installed)
+    assert "lltm-0.0.9.dist-info, lltm-0.1.0.dist-info" in problem
+
+
+def test_a_list_of_files_that_is_none_is_a_problem(installed: Path) -> None:
+    record = installed.parent / "lltm-0.1.0.dist-info" / "RECORD"
+    record.write_bytes(b"\xff\xfe")
+    assert "cannot be read" in package_probe.package_problems(installed)[0]

@@ -1,0 +1,74 @@
+"""Probe: are the package's files those that were installed, and installed once?"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+from pathlib import Path
+
+_MAX_RECORD = 4 << 20
+
+
+def package_problems(package: Path, distribution: str = "lltm") -> tuple[str, ...]:
+    """What the installer's list of files says against the files that are there.
+
+    Args:
+        package: the folder of the Python files.
+        distribution: the name it was installed under.
+
+    Returns:
+        One sentence a problem: missing or altered files, or two installations over each other.
+        Empty for a whole package, and for a source folder, which has no such list.
+    """
+    try:
+        lists = sorted(package.parent.glob(f"{distribution}-*.dist-info/RECORD"))
+    except OSError:
+        return ()
+    problems = []
+    if len(lists) > 1:
+        names = ", ".join(path.parent.name for path in lists)
+        problems.append(f"installed over each other: {names}")
+    for path in lists[-1:]:
+        problems += _compare(package, path)
+    return tuple(problems)
+
+
+def _compare(package: Path, record: Path) -> list[str]:
+    try:
+        with record.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.reader(file.read(_MAX_RECORD).splitlines()))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        return [f"{record} cannot be read ({error})"]
+    missing, altered = [], []
+    for row in rows:
+        if len(row) != 3 or not row[0].startswith(f"{package.name}/") or row[0].endswith(".pyc"):
+            continue
+        path = package.parent / row[0]
+        try:
+            size = path.stat().st_size
+            # Only what is loaded is worth hashing; for the rest a size tells.
+            wrong = row[2].isdecimal() and size != int(row[2])
+            if not wrong and path.suffix == ".so" and row[1].startswith("sha256="):
+                wrong = _digest(path) != row[1].removeprefix("sha256=")
+        except OSError:
+            missing.append(row[0])
+            continue
+        if wrong:
+            altered.append(row[0])
+    problems = []
+    if missing:
+        problems.append(f"missing since it was installed: {_some(missing)}")
+    if altered:
+        problems.append(f"altered since it was installed: {_some(altered)}")
+    return problems
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256(path.read_bytes()).digest()
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - 4} more" if names[4:] else ""
+    return ", ".join(names[:4]) + more
