@@ -12,17 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
 
 REPO = Path(__file__).resolve().parents[1]
 PACKAGE = REPO / "lltm_conda"
 CSRC = REPO / "csrc"
 STDLIB = sys.stdlib_module_names
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    tomllib = pytest.importorskip("tomli")
 
 
 def python_files(*folders: str) -> list[Path]:
@@ -147,10 +141,12 @@ def test_no_native_source_knows_python() -> None:
 
 
 def matrix() -> dict[str, Any]:
-    return YAML(typ="safe").load(REPO / "build_matrix.yaml")
+    yaml = pytest.importorskip("ruamel.yaml")
+    return yaml.YAML(typ="safe").load(REPO / "build_matrix.yaml")
 
 
 def project() -> dict[str, Any]:
+    tomllib = pytest.importorskip("tomllib" if sys.version_info >= (3, 11) else "tomli")
     return tomllib.loads((REPO / "pyproject.toml").read_text())
 
 

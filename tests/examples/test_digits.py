@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
+for needed in ("sklearn", "matplotlib", "rich"):
+    pytest.importorskip(needed)
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 sys.path.insert(0, str(EXAMPLES))
 
