@@ -1,23 +1,40 @@
 # Finds torch and chooses the door.
 #
-# Sets LLTM_TORCH_TARGET, LLTM_CXX_STANDARD, LLTM_DOOR_CHOSEN, LLTM_DOOR_DEFINITIONS and
-# LLTM_DOOR_LIBRARIES.
-find_package(Torch QUIET)
-if(NOT Torch_FOUND)
-  message(FATAL_ERROR
-    "lltm: no torch was found: looked for TorchConfig.cmake in CMAKE_PREFIX_PATH "
-    "(${CMAKE_PREFIX_PATH}). Name your torch: -DCMAKE_PREFIX_PATH=\"$(python -c 'import torch; "
-    "print(torch.utils.cmake_prefix_path)')\". A CUDA build of torch needs a whole CUDA toolkit "
-    "for this.")
+# Sets LLTM_TORCH_TARGET, LLTM_TORCH_HAS_CUDA, LLTM_CXX_STANDARD, LLTM_DOOR_CHOSEN,
+# LLTM_DOOR_DEFINITIONS and LLTM_DOOR_LIBRARIES.
+include("${CMAKE_CURRENT_LIST_DIR}/LltmPlainTorch.cmake")
+lltm_find_torch_root(LLTM_TORCH_ROOT)
+set(LLTM_NO_TORCH
+  "lltm: no torch was found: looked for TorchConfig.cmake in CMAKE_PREFIX_PATH "
+  "(${CMAKE_PREFIX_PATH}). Name your torch: -DCMAKE_PREFIX_PATH=\"$(python -c 'import torch; "
+  "print(torch.utils.cmake_prefix_path)')\"")
+if(LLTM_PLAIN_TORCH)
+  if(LLTM_TORCH_ROOT STREQUAL "")
+    message(FATAL_ERROR ${LLTM_NO_TORCH})
+  endif()
+  lltm_plain_torch("${LLTM_TORCH_ROOT}")
+  set(LLTM_TORCH_TARGET lltm_torch)
+else()
+  if(EXISTS "${LLTM_TORCH_ROOT}/lib/libtorch_cuda.so")
+    message(STATUS "lltm: ${LLTM_TORCH_ROOT} is a CUDA build of torch, for which find_package(Torch) "
+      "wants a whole CUDA toolkit; where there is none, configure with -DLLTM_PLAIN_TORCH=ON")
+  endif()
+  find_package(Torch QUIET)
+  if(NOT Torch_FOUND)
+    message(FATAL_ERROR ${LLTM_NO_TORCH})
+  endif()
+  # torch_library, not torch: it keeps libtorch among the libraries needed, and with it
+  # libtorch_cuda, where there is one, for the weak references to CUDA functions.
+  set(LLTM_TORCH_TARGET torch_library)
+  set(LLTM_TORCH_HAS_CUDA OFF)
+  if(TARGET torch_cuda)
+    set(LLTM_TORCH_HAS_CUDA ON)
+  endif()
 endif()
 if(Torch_VERSION VERSION_LESS 2.4)
   message(FATAL_ERROR "lltm: needs torch 2.4 or newer, got ${Torch_VERSION} in "
     "${TORCH_INSTALL_PREFIX}; name a newer one with -DCMAKE_PREFIX_PATH=...")
 endif()
-# torch_library, not torch: it keeps libtorch among the libraries needed, and with it libtorch_cuda,
-# where there is one, for the weak references to CUDA functions.
-set(LLTM_TORCH_TARGET torch_library)
-
 if(Torch_VERSION VERSION_LESS 2.14)
   set(LLTM_CXX_STANDARD 17)
 else()

@@ -11,7 +11,14 @@ import pytest
 import torch
 from build_places import environment, run
 
-from lltm_conda.builder import BuildError, find_cuda_toolkit, linked_sources, source_root
+from lltm_conda._version import __version__
+from lltm_conda.builder import (
+    BuildError,
+    CudaToolkit,
+    find_cuda_toolkit,
+    linked_sources,
+    source_root,
+)
 from lltm_conda.builder.fit import FIRST_STABLE
 from lltm_conda.compat import find_torch
 
@@ -43,28 +50,36 @@ def require_cmake() -> str:
     return cmake
 
 
-def nvcc() -> str | None:
+def toolkit() -> CudaToolkit | None:
     try:
-        toolkit = find_cuda_toolkit(os.environ)
+        return find_cuda_toolkit(os.environ)
     except BuildError:
         return None
-    return toolkit.nvcc if toolkit else None
 
 
-def cuda_is_built() -> bool:
-    return nvcc() is not None
+def find_package_serves() -> bool:
+    """Whether find_package(Torch) can: of a CUDA build it wants all of torch's own toolkit."""
+    if torch.version.cuda is None:
+        return True
+    found = toolkit()
+    if found is None or found.version_text != torch.version.cuda:
+        return False
+    return any((found.home() / name / "libcublas.so").exists() for name in ("lib64", "lib"))
+
+
+def cuda_options() -> list[str]:
+    found = toolkit()
+    if found is None:
+        return ["-DLLTM_CUDA=OFF"]
+    return ["-DLLTM_CUDA=ON", f"-DCMAKE_CUDA_COMPILER={found.nvcc}"]
 
 
 @pytest.fixture(scope="module")
 def build(source_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Everything built: C++ alone, or C++ and CUDA in one build where there is an nvcc."""
     folder = tmp_path_factory.mktemp("cmake") / "build"
-    if torch.version.cuda is not None and nvcc() is None:
-        pytest.skip("find_package(Torch) of a CUDA build of torch needs a whole CUDA toolkit")
-    options = ["-DLLTM_CUDA=OFF"]
+    options = [f"-DLLTM_PLAIN_TORCH={'OFF' if find_package_serves() else 'ON'}", *cuda_options()]
     env = environment(TORCH_CUDA_ARCH_LIST="9.0")
-    if cuda_is_built():
-        options = ["-DLLTM_CUDA=ON", f"-DCMAKE_CUDA_COMPILER={nvcc()}"]
     options += ["-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", f"-DCMAKE_PREFIX_PATH={PREFIX}", *QUICK]
     options += [f"-DCMAKE_INSTALL_PREFIX={folder.parent / 'installed'}"]
     cmake = require_cmake()
@@ -95,33 +110,49 @@ def test_cmake_compiles_what_the_builder_names(build: Path, source_tree: Path) -
     compiled = {Path(entry["file"]) for entry in commands}
     lane = "stable" if find_torch().version_tuple >= FIRST_STABLE else "aten"
     assert {path.relative_to(csrc) for path in compiled if path.is_relative_to(csrc)} == {
-        path.relative_to(source_root()) for path in linked_sources(lane, cuda=cuda_is_built())
+        path.relative_to(source_root()) for path in linked_sources(lane, cuda=toolkit() is not None)
     }
 
 
-def test_another_project_finds_the_installed_library(build: Path, tmp_path: Path) -> None:
-    cmake = require_cmake()
-    run(cmake, "--install", build).good()
+def consume(folder: Path, *prefixes: str | Path) -> str:
+    """What a project prints that finds lltm, and torch through it, below `prefixes`."""
     for name, text in CONSUMER.items():
-        (tmp_path / name).write_text(text)
-    prefixes = f"{build.parent / 'installed'};{PREFIX}"
-    run(cmake, "-S", tmp_path, "-B", tmp_path / "b", f"-DCMAKE_PREFIX_PATH={prefixes}").good()
-    run(cmake, "--build", tmp_path / "b").good()
-    from lltm_conda._version import __version__
+        (folder / name).write_text(text)
+    cmake = require_cmake()
+    paths = f"-DCMAKE_PREFIX_PATH={';'.join(map(str, prefixes))}"
+    run(cmake, "-S", folder, "-B", folder / "b", paths).good()
+    run(cmake, "--build", folder / "b").good()
+    return run(folder / "b" / "consumer").good()
 
-    assert run(tmp_path / "b" / "consumer").good() == f"{__version__}\n"
+
+def test_another_project_finds_the_installed_library(build: Path, tmp_path: Path) -> None:
+    run(require_cmake(), "--install", build).good()
+    assert consume(tmp_path, build.parent / "installed", PREFIX) == f"{__version__}\n"
+
+
+def test_no_find_package_torch_is_needed(source_tree: Path, tmp_path: Path) -> None:
+    cmake = require_cmake()
+    options = ("-DLLTM_PLAIN_TORCH=ON", "-DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON", *QUICK)
+    options += ("-DLLTM_CUDA=OFF", "-DBUILD_TESTING=OFF", f"-DCMAKE_PREFIX_PATH={PREFIX}")
+    run(cmake, "-S", source_tree, "-B", tmp_path / "b", *options).good()
+    run(cmake, "--build", tmp_path / "b", "-j", os.environ.get("MAX_JOBS", "2")).good()
+    run(cmake, "--install", tmp_path / "b", "--prefix", tmp_path / "installed").good()
+    project = tmp_path / "project"
+    project.mkdir()
+    assert consume(project, tmp_path / "installed") == f"{__version__}\n"
 
 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
         (["-DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON"], "torch.utils.cmake_prefix_path"),
+        (["-DLLTM_PLAIN_TORCH=ON"], "torch.utils.cmake_prefix_path"),
         (
-            [f"-DCMAKE_PREFIX_PATH={PREFIX}", "-DLLTM_DOOR=back"],
-            "must be AUTO, stable or aten, got",
+            [f"-DCMAKE_PREFIX_PATH={PREFIX}", "-DLLTM_PLAIN_TORCH=ON", "-DLLTM_DOOR=back"],
+            "must be AUTO, stable or aten, got back",
         ),
     ],
-    ids=["no torch", "no such door"],
+    ids=["no torch", "no plain torch", "no such door"],
 )
 def test_cmake_says_what_is_wrong(
     source_tree: Path, tmp_path: Path, options: list[str], told: str
@@ -132,11 +163,11 @@ def test_cmake_says_what_is_wrong(
 
 
 @pytest.mark.skipif(
-    torch.version.cuda is not None or not cuda_is_built(),
+    torch.version.cuda is not None or toolkit() is None,
     reason="needs nvcc, and a CPU build of torch: a CUDA build reads the list itself",
 )
 def test_cmake_names_a_bad_architecture(source_tree: Path, tmp_path: Path) -> None:
-    options = (f"-DCMAKE_PREFIX_PATH={PREFIX}", "-DLLTM_CUDA=ON", f"-DCMAKE_CUDA_COMPILER={nvcc()}")
+    options = (f"-DCMAKE_PREFIX_PATH={PREFIX}", *cuda_options())
     env = environment(TORCH_CUDA_ARCH_LIST="9.0;Pentium")
     ran = run(require_cmake(), "-S", source_tree, "-B", tmp_path, *options, env=env)
     assert ran.code != 0
