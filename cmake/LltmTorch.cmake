@@ -56,7 +56,7 @@ if(LLTM_DOOR_CHOSEN STREQUAL "stable")
   endif()
   # The newest interface the library may use: it works with every torch from 2.10 on.
   set(LLTM_DOOR_DEFINITIONS TORCH_TARGET_VERSION=0x020a000000000000)
-  set(LLTM_DOOR_LIBRARIES)
+  set(LLTM_DOOR_LIBRARIES ${CMAKE_DL_LIBS})
 elseif(LLTM_DOOR_CHOSEN STREQUAL "aten")
   # ATen's parallel_for is OpenMP in a header.
   find_package(OpenMP REQUIRED COMPONENTS CXX)

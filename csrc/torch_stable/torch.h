@@ -1,6 +1,7 @@
 // Door 1: what the op needs of torch, through LibTorch's stable ABI (torch >= 2.10).
 #pragma once
 
+#include <dlfcn.h>
 #include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
@@ -10,6 +11,7 @@
 #include <initializer_list>
 #include <optional>
 #include <stdexcept>
+#include <string>
 
 #include "../kernels/lltm_kernels.h"
 
@@ -47,7 +49,7 @@ struct StableTorch {
 
   static int32_t scalar_type(const Tensor& tensor) {
     int32_t code = -1;
-    check(aoti_torch_get_dtype(tensor.get(), &code));
+    check(aoti_torch_get_dtype(tensor.get(), &code), "dtype query");
     return code;
   }
 
@@ -59,11 +61,12 @@ struct StableTorch {
       stride *= sizes.begin()[dim];
     }
     int32_t device_type = 0;
-    check(aoti_torch_get_device_type(like.get(), &device_type));
+    check(aoti_torch_get_device_type(like.get(), &device_type), "device query");
     AtenTensorHandle handle = nullptr;
-    check(aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.begin(),
-                                   strides.data(), scalar_type(like), device_type,
-                                   device_index(like), &handle));
+    check(
+        aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.begin(), strides.data(),
+                                 scalar_type(like), device_type, device_index(like), &handle),
+        "allocation");
     return Tensor(handle);
   }
 
@@ -72,7 +75,8 @@ struct StableTorch {
                         std::initializer_list<int64_t> strides, int64_t offset) {
     AtenTensorHandle handle = nullptr;
     check(aoti_torch__reinterpret_tensor(tensor.get(), static_cast<int64_t>(sizes.size()),
-                                         sizes.begin(), strides.begin(), offset, &handle));
+                                         sizes.begin(), strides.begin(), offset, &handle),
+          "view");
     return Tensor(handle);
   }
 
@@ -80,7 +84,7 @@ struct StableTorch {
     const AtenTensorHandle parts[] = {left.get(), right.get()};
     AtenTensorHandle handle = nullptr;
     const auto cat = left.is_cuda() ? aoti_torch_cuda_cat : aoti_torch_cpu_cat;
-    check(cat(parts, 2, 1, &handle));
+    check(cat(parts, 2, 1, &handle), "cat");
     return Tensor(handle);
   }
 
@@ -88,18 +92,18 @@ struct StableTorch {
   static void addmm_out(const Tensor& out, const Tensor& bias, const Tensor& left,
                         const Tensor& right) {
     const auto addmm = out.is_cuda() ? aoti_torch_cuda_addmm_out : aoti_torch_cpu_addmm_out;
-    check(addmm(out.get(), bias.get(), left.get(), right.get(), 1.0, 1.0));
+    check(addmm(out.get(), bias.get(), left.get(), right.get(), 1.0, 1.0), "addmm");
   }
 
   // out = left right
   static void mm_out(const Tensor& out, const Tensor& left, const Tensor& right) {
     const auto mm = out.is_cuda() ? aoti_torch_cuda_mm_out : aoti_torch_cpu_mm_out;
-    check(mm(out.get(), left.get(), right.get()));
+    check(mm(out.get(), left.get(), right.get()), "mm");
   }
 
   static void parallel_for(int64_t begin, int64_t end, int64_t grain_size,
                            lltm_range_function function, void* context) {
-    check(torch_parallel_for(begin, end, grain_size, function, context));
+    check(torch_parallel_for(begin, end, grain_size, function, context), "parallel_for");
   }
 
   // Makes the tensor's device current; does nothing for CPU tensors.
@@ -114,9 +118,25 @@ struct StableTorch {
   };
 
  private:
-  static void check(AOTITorchError error) {
+  // `what` names what torch was asked for.
+  static void check(AOTITorchError error, const char* what) {
     if (error == AOTI_TORCH_SUCCESS) return;
-    throw std::runtime_error("lltm: a call into torch failed; see torch's message above");
+    throw std::runtime_error(std::string("lltm: torch's ") + what + " failed: " + cause());
+  }
+
+  // Torch tells the text of its last exception from 2.13 on. It is looked up by name, only here, so
+  // that the object needs no torch newer than its target.
+  static std::string cause() {
+    if (void* torch = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD)) {
+      using What = const char* (*)();
+      const auto what =
+          reinterpret_cast<What>(dlsym(torch, "torch_exception_get_what_without_backtrace"));
+      const std::string text = what != nullptr ? what() : "";
+      dlclose(torch);
+      if (!text.empty()) return text;
+    }
+    return "out of memory, or a CUDA error of this or of an earlier operation; torch printed the "
+           "cause to the standard error output";
   }
 };
 

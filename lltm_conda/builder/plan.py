@@ -259,6 +259,7 @@ def _glue(request: BuildRequest, compiler: HostCompiler, name: str) -> list[Step
                 f"the glue {name} needs the headers of torch {parsed.torch[0]}.{parsed.torch[1]} "
                 f"or newer, got torch {torch.version} in {torch.root}; build the ATen glue instead"
             )
+        libraries += ["-ldl"]  # for dlopen, before glibc 2.34
     else:
         if torch.version_tuple != parsed.torch or torch.cxx11_abi != parsed.cxx11_abi:
             raise BuildError(
