@@ -240,7 +240,6 @@ def test_exported_program_decomposes(device) -> None:
 
 
 @needs_compiler
-@pytest.mark.slow
 @since("2.6", "aoti_compile_and_package")
 def test_aot_inductor_package_with_a_dynamic_batch(device, tmp_path) -> None:
     from torch._inductor import aoti_compile_and_package, aoti_load_package
