@@ -18,6 +18,7 @@ from . import loader
 from ._version import __version__
 from .compat import VariantName, judge_file, probe_runtime, render, select
 from .compat.explain import explain, installed_copies
+from .compat.package_files import find_binaries
 from .compat.package_probe import package_problems
 from .compat.records import Finding, NameFormatError, Runtime, Verdict, as_plain
 from .compat.selection import Selection
@@ -61,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _select(runtime: Runtime, forced: str | None) -> tuple[Selection, list[Path], Finding | None]:
-    paths, distrusted = loader.binaries(runtime)
+    paths, distrusted = find_binaries(loader.PACKAGE, runtime.torch, __version__)
     return select(paths, runtime, judge_file, forced=forced, exhaustive=True), paths, distrusted
 
 

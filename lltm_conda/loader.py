@@ -8,7 +8,6 @@ that judge are imported only where they are needed, which keeps `import lltm_con
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import sys
@@ -230,10 +229,11 @@ def _plain_name(name: str) -> bool:
 
 def _judge_and_open(key: str | None, unchecked: bool) -> LoadedBinaries:
     from .compat.explain import explain, load_failure, no_cuda
+    from .compat.package_files import find_binaries
 
     runtime = import_runtime()
     forced = os.environ.get("LLTM_CONDA_VARIANT") or None
-    paths, distrusted = binaries(runtime)
+    paths, distrusted = find_binaries(PACKAGE, runtime.torch, __version__)
     selection, driver_decided = choose(paths, runtime, forced, unchecked)
     if selection.glue is None or selection.cpu is None:
         raise LLTMImportError(explain(selection, runtime, paths, PACKAGE, distrusted), selection)
@@ -338,24 +338,9 @@ def _import_torch() -> Any:
     try:
         import torch
     except Exception as error:  # a broken torch raises anything from OSError to AttributeError
-        from .compat import faults, fixes, host_probe
-        from .compat.records import REJECTED, Finding
+        from .compat.explain import no_torch
 
-        environment = host_probe.environment(PACKAGE)
-        missing = isinstance(error, ModuleNotFoundError) and error.name == "torch"
-        raise LLTMImportError(
-            Finding(
-                "torch",
-                REJECTED,
-                f"{type(error).__name__}: {error}",
-                "a torch that can be imported",
-                "torch is not installed" if missing else "import torch fails",
-                fixes.install_torch(environment)
-                if missing
-                else fixes.reinstall_torch(environment, None),
-                faults.TORCH_NOT_LOADED,
-            )
-        ) from error
+        raise LLTMImportError(no_torch(error, PACKAGE)) from error
     return torch
 
 
@@ -365,37 +350,16 @@ def import_runtime() -> Runtime:
     Raises:
         LLTMImportError: torch is missing, cannot be imported, or is not PyTorch.
     """
-    from .compat import faults, host_probe, torch_probe
-    from .compat.records import REJECTED, Finding, Runtime
+    from .compat.explain import not_pytorch
+    from .compat.runtime_probe import runtime_of
+    from .compat.torch_probe import TorchNotFoundError, from_module
 
     torch = _import_torch()
     try:
-        install = torch_probe.from_module(torch)
-    except torch_probe.TorchNotFoundError as error:
-        raise LLTMImportError(
-            Finding(
-                "torch",
-                REJECTED,
-                str(getattr(torch, "__file__", None)),
-                "the torch package of PyTorch",
-                str(error),
-                "rename the file or folder that shadows it",
-                faults.TORCH_NOT_LOADED,
-            )
-        ) from error
-    return Runtime(
-        system=host_probe.system(),
-        machine=host_probe.machine(),
-        python=sys.version_info[:3],
-        implementation=sys.implementation.name,
-        free_threaded=host_probe.free_threaded(),
-        libc=host_probe.libc(),
-        libstdcxx=host_probe.libstdcxx(),
-        torch=install,
-        registered_by=registered_by(torch),
-        package_version=__version__,
-        environment=host_probe.environment(PACKAGE, __version__),
-    )
+        install = from_module(torch)
+    except TorchNotFoundError as error:
+        raise LLTMImportError(not_pytorch(torch, error)) from error
+    return runtime_of(install, PACKAGE, __version__, registered_by(torch))
 
 
 def registered_by(torch: Any) -> str | None:
@@ -409,60 +373,6 @@ def registered_by(torch: Any) -> str | None:
 
     path = mapped_file("glue-")
     return "another library of this process" if path is None else str(path)
-
-
-def binaries(runtime: Runtime) -> tuple[list[Path], Finding | None]:
-    """The package's shared objects, then those of the user's build cache.
-
-    Returns:
-        The paths, and why the cache was not trusted (None where it was, or where none is).
-    """
-    from .compat import cache
-    from .compat.records import REJECTED, Finding
-
-    paths: list[Path] = []
-    with contextlib.suppress(OSError):
-        paths += sorted(LIB_DIR.glob("*.so"))
-    torch = runtime.torch
-    if torch is None:
-        return paths, None
-    try:
-        if (cache.root() / cache.torch_key(torch.version, torch.cuda, torch.cxx11_abi)).is_dir():
-            paths += _cached(runtime)
-    except cache.CacheError as error:
-        return paths, Finding(
-            "build cache",
-            REJECTED,
-            f"{error.path} {error.reason}",
-            "folders and files that only you can write: they are code that is executed",
-            f"the build cache is refused: {error.path} {error.reason}",
-            error.fix,
-        )
-    except (OSError, RuntimeError):
-        pass  # no home folder, or no permission to look into it
-    return paths, None
-
-
-def _cached(runtime: Runtime) -> tuple[Path, ...]:
-    from .compat import cache
-
-    sources = source_hash()
-    if sources is None or runtime.torch is None:
-        return ()
-    folder = cache.entry_folder(runtime.torch, __version__, sources)
-    return cache.trusted_files(folder) if folder.is_dir() else ()
-
-
-def source_hash() -> str | None:
-    """The hash of the C++ and CUDA sources beside this package, None when they are not shipped."""
-    from .compat import cache
-    from .compat.explain import source_root
-
-    root = source_root(PACKAGE)
-    if root is None:
-        return None
-    files = (path for path in (root / "csrc").rglob("*") if path.is_file())
-    return cache.source_hash((str(path.relative_to(root)), path) for path in files)
 
 
 # Opening what was accepted.

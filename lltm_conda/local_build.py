@@ -13,6 +13,7 @@ from pathlib import Path
 from . import loader
 from ._version import __version__
 from .compat import cache, driver_probe, find_torch, judge_file, probe_runtime, render, select
+from .compat.package_files import source_hash
 from .compat.records import TorchInstall
 from .compat.torch_probe import TorchNotFoundError
 
@@ -73,7 +74,7 @@ def _build(options: argparse.Namespace) -> int:
     from .builder import BuildError
 
     torch = find_torch()
-    sources = loader.source_hash()
+    sources = source_hash(loader.PACKAGE)
     if sources is None:
         print(
             "this installation of lltm carries no C++ sources (no csrc folder), so nothing can be "

@@ -161,3 +161,33 @@ def refused_forced_name(forced: str, error: ValueError) -> Finding:
         str(error),
         "unset LLTM_CONDA_VARIANT",
     )
+
+
+def no_torch(error: Exception, package: Path) -> Finding:
+    """`import torch` raised this."""
+    from .host_probe import environment
+
+    missing = isinstance(error, ModuleNotFoundError) and error.name == "torch"
+    here = environment(package)
+    return Finding(
+        "torch",
+        REJECTED,
+        f"{type(error).__name__}: {error}",
+        "a torch that can be imported",
+        "torch is not installed" if missing else "import torch fails",
+        fixes.install_torch(here) if missing else fixes.reinstall_torch(here, None),
+        faults.TORCH_NOT_LOADED,
+    )
+
+
+def not_pytorch(module: object, error: Exception) -> Finding:
+    """What is called torch is something else."""
+    return Finding(
+        "torch",
+        REJECTED,
+        str(getattr(module, "__file__", None)),
+        "the torch package of PyTorch",
+        str(error),
+        "rename the file or folder that shadows it",
+        faults.TORCH_NOT_LOADED,
+    )

@@ -6,7 +6,7 @@ import re
 import sys
 from pathlib import Path
 
-from . import driver_probe, host_probe, torch_probe
+from . import host_probe, torch_probe
 from .records import Runtime, TorchInstall
 
 
@@ -25,6 +25,8 @@ def probe_runtime(
         package_version: the version of the Python files that binaries must have; "" for none.
         registered_by: who has registered the ops already.
     """
+    from .driver_probe import probe_devices, probe_driver
+
     problem = None
     install: TorchInstall | None = None
     if isinstance(torch, TorchInstall):
@@ -48,8 +50,8 @@ def probe_runtime(
         torch=install,
         torch_problem=problem,
         gpu_probed=gpu,
-        driver=driver_probe.probe_driver() if gpu else None,
-        devices=driver_probe.probe_devices() if gpu else (),
+        driver=probe_driver() if gpu else None,
+        devices=probe_devices() if gpu else (),
         registered_by=registered_by,
         package_version=package_version,
         environment=host_probe.environment(Path(__file__).parents[1], package_version),
@@ -65,3 +67,22 @@ def _python_of(
     if not found or any(version[:2] == own[:2] and free == own_free for version, free in found):
         return own, own_free
     return found[0]
+
+
+def runtime_of(
+    torch: TorchInstall, package: Path, package_version: str, registered_by: str | None
+) -> Runtime:
+    """The facts of this process with the torch that it has imported; the GPU is not asked."""
+    return Runtime(
+        system=host_probe.system(),
+        machine=host_probe.machine(),
+        python=sys.version_info[:3],
+        implementation=sys.implementation.name,
+        free_threaded=host_probe.free_threaded(),
+        libc=host_probe.libc(),
+        libstdcxx=host_probe.libstdcxx(),
+        torch=torch,
+        registered_by=registered_by,
+        package_version=package_version,
+        environment=host_probe.environment(package, package_version),
+    )
