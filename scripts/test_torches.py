@@ -149,9 +149,10 @@ def _run_suite(wanted: Target, folder: Path, jobs: int) -> dict[str, Any]:
     settings = {"FORCE_CUDA": "0", "UV_CACHE_DIR": str(folder / "cache")}
     given = {name: os.environ.get(name, value) for name, value in settings.items()}
     command = ["scripts/test.sh", "--torch", wanted.torch, "tests/op", "-m", MARKERS]
+    command += ["-n", str(jobs)]
     started = datetime.datetime.now(datetime.timezone.utc)
     status = _logged(
-        [*command, "-n", str(jobs), "-q", f"--junitxml={report}"],
+        [*command, "-q", f"--junitxml={report}"],
         checkout,
         {**os.environ, **given, "PYTHON": wanted.interpreter},
         log,
