@@ -4,8 +4,8 @@
     python scripts/test_torches.py --table
 
 Without arguments: the versions of DEFAULTS. TORCH is a minor of build_matrix.yaml (its release is
-taken) or a full version; PYTHON is a minor that this torch has a wheel for. For each, the committed
-state is checked out below build/torches/, `scripts/test.sh --torch` makes an environment there,
+taken) or a full version; PYTHON is a minor that this torch has a wheel for, the oldest at hand
+unless it is named. For each, the committed state is checked out below build/torches/, `scripts/test.sh --torch` makes an environment there,
 installs torch and the package and runs `tests/op` (what needs no GPU; the slow tests too), and
 everything is removed again, also after a failure and an interrupt. What came out is stored as
 benchmarks/results/torches/TORCH.json. `--table` prints the stored results as they stand in
@@ -88,7 +88,8 @@ def target(text: str) -> Target:
         raise CannotTest(
             f"torch {minor} has wheels for Python {', '.join(entry.pythons)}, not for {python}"
         )
-    wanted = [python] if python else list(reversed(entry.pythons))
+    # The oldest: torch.compile of an older torch refuses the newest Python it has a wheel for.
+    wanted = [python] if python else entry.pythons
     for name in wanted:
         for interpreter in interpreters(name):
             return Target(entry.release if version == minor else version, name, interpreter)
