@@ -164,7 +164,7 @@ def _build(
     extension = _cpp_extension()
     with contextlib.ExitStack() as stack:
         stack.enter_context(_changed_environment(_tools(env)))
-        folder = Path(directory or extension._get_build_directory(name, verbose))
+        folder = Path(directory or extension._get_build_directory(name, verbose)).absolute()
         stack.enter_context(_alone_in(folder))
         if toolkit is not None:
             linker += _runtime_flags(toolkit, folder)
@@ -295,8 +295,8 @@ def _changed_environment(changes: dict[str, str]) -> Iterator[None]:
 def _alone_in(folder: Path) -> Iterator[None]:
     """Keeps other processes out of a build folder, by a lock that dies with its process.
 
-    cpp_extension's own lock is a file: left behind by a killed build, it would make every later
-    one wait for ever. Whoever holds the lock here knows such a file for a relic.
+    Before torch 2.15, cpp_extension's own lock is a file: left behind by a killed build, it would
+    make every later one wait for ever. Whoever holds the lock here knows such a file for a relic.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
