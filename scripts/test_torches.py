@@ -5,11 +5,11 @@
 
 Without arguments: the versions of DEFAULTS. TORCH is a minor of build_matrix.yaml (its release is
 taken) or a full version; PYTHON is a minor that this torch has a wheel for, the oldest at hand
-unless it is named. For each, the committed state is checked out below build/torches/, `scripts/test.sh --torch` makes an environment there,
-installs torch and the package and runs `tests/op` (what needs no GPU; the slow tests too), and
-everything is removed again, also after a failure and an interrupt. What came out is stored as
-benchmarks/results/torches/TORCH.json. `--table` prints the stored results as they stand in
-docs/torch-versions.md.
+unless it is named. For each, the committed state is checked out below build/torches/,
+`scripts/test.sh --torch` makes an environment there, installs torch and the package and runs
+`tests/op` (what needs no GPU; the slow tests too), and everything is removed again, also after a
+failure and an interrupt. What came out is stored as benchmarks/results/torches/TORCH.json.
+`--table` prints the stored results as they stand in docs/torch-versions.md.
 
 Needs git, a C++ compiler, 8 GB of disk for a while, and the packages pydantic and ruamel.yaml,
 which the environment of scripts/test_env.sh has. Exit status 1 when anything failed.
