@@ -8,8 +8,8 @@ taken) or a full version; PYTHON is a minor that this torch has a wheel for, the
 unless it is named. For each, the committed state is checked out below build/torches/,
 `scripts/test.sh --torch` makes an environment there, installs torch and the package and runs
 `tests/op` (what needs no GPU; the slow tests too), and everything is removed again, also after a
-failure and an interrupt. What came out is stored as benchmarks/results/torches/TORCH.json.
-`--table` prints the stored results as they stand in docs/torch-versions.md.
+failure and an interrupt. What came out is stored as benchmarks/results/torches/TORCH.json, and
+docs/torch-versions.md shows it; `--table` prints the same without running anything.
 
 Needs git, a C++ compiler, 8 GB of disk for a while, and the packages pydantic and ruamel.yaml,
 which the environment of scripts/test_env.sh has. Exit status 1 when anything failed.
@@ -34,6 +34,7 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "torches"
+PAGE = ROOT / "docs" / "torch-versions.md"
 WORK = ROOT / "build" / "torches"
 # Both ends of the ATen door, and three of the stable one; every Python we have at hand once.
 DEFAULTS = ("2.4@3.11", "2.9@3.12", "2.10@3.10", "2.13@3.11", "2.15@3.13")
@@ -264,6 +265,14 @@ def table(results: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def show_on_page() -> None:
+    """Writes the table of the stored results between the page's markers."""
+    begin, end = "<!-- results:begin -->", "<!-- results:end -->"
+    before, _, rest = PAGE.read_text().partition(begin)
+    after = rest.partition(end)[2]
+    PAGE.write_text(f"{before}{begin}\n{table(stored())}\n{end}{after}")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -296,6 +305,7 @@ def main() -> int:
         RESULTS.mkdir(parents=True, exist_ok=True)
         path = RESULTS / f"{wanted.torch}.json"
         path.write_text(json.dumps(result, indent=2) + "\n")
+        show_on_page()
         counts = ", ".join(f"{result[kind]} {kind}" for kind in ("passed", "failed", "skipped"))
         print(f"torch {result['torch']}, {result['variant']}: {counts}", flush=True)
         for failure in result["failures"]:
