@@ -141,7 +141,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--epochs", type=_positive, default=30)
+    parser.add_argument("--epochs", type=_positive, default=20)
     parser.add_argument("--seed", type=int, default=0, help="of the split and of the training")
     parser.add_argument(
         "--out", type=Path, default=Path("build/examples/digits"), help="folder for the results"
