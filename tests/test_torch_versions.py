@@ -1,0 +1,76 @@
+"""The script that tries several torches reads reports right, and the docs show what it stored."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+REPO = Path(__file__).resolve().parents[1]
+SCRIPT = REPO / "scripts" / "test_torches.py"
+REPORT = """<testsuites><testsuite>
+<testcase classname="op.test_a" name="test_good" />
+<testcase classname="op.test_a" name="test_bad[1]"><failure message="no">trace</failure></testcase>
+<testcase classname="op.test_a" name="test_broken"><error message="gone">trace</error></testcase>
+<testcase classname="op.test_b" name="test_new"><skipped message="needs 2.5" /></testcase>
+<testcase classname="op.test_b" name="test_newer"><skipped message="needs 2.5" /></testcase>
+</testsuite></testsuites>"""
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("script_test_torches", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_report_is_counted_with_reasons_and_failures(script: ModuleType, tmp_path: Path) -> None:
+    report = tmp_path / "report.xml"
+    report.write_text(REPORT)
+    assert script.outcome(report) == {
+        "passed": 1,
+        "failed": 2,
+        "skipped": 2,
+        "skip_reasons": {"needs 2.5": 2},
+        "failures": [
+            {"test": "op/test_a.py::test_bad[1]", "message": "no"},
+            {"test": "op/test_a.py::test_broken", "message": "gone"},
+        ],
+    }
+
+
+def test_the_page_shows_the_stored_results(script: ModuleType) -> None:
+    page = (REPO / "docs" / "torch-versions.md").read_text()
+    shown = page.split("<!-- results:begin -->")[1].split("<!-- results:end -->")[0]
+    assert shown.strip() == script.table(script.stored())
+
+
+def test_nothing_failed_with_any_stored_torch(script: ModuleType) -> None:
+    assert [(r["torch"], r["failures"]) for r in script.stored() if r["failed"]] == []
+
+
+def test_both_doors_were_tried_at_both_ends(script: ModuleType) -> None:
+    tried = {".".join(r["torch"].split(".")[:2]): r["variant"] for r in script.stored()}
+    doors = {minor: tried[minor].rpartition("-")[0] for minor in ("2.4", "2.9", "2.10", "2.15")}
+    assert doors == {
+        "2.4": "aten24-abi0",
+        "2.9": "aten29-abi1",
+        "2.10": "stable210",
+        "2.15": "stable210",
+    }
+
+
+@pytest.mark.parametrize(
+    ("wanted", "told"),
+    [("2.3", "has no torch 2.3"), ("2.4@3.14", "wheels for Python 3.10, 3.11, 3.12, not for 3.14")],
+)
+def test_a_torch_that_cannot_be_had_is_refused(wanted: str, told: str) -> None:
+    run = subprocess.run([sys.executable, str(SCRIPT), wanted], capture_output=True, text=True)
+    assert run.returncode == 1
+    assert told in run.stderr
