@@ -39,7 +39,7 @@ from .builder.cuda_toolkit import DEFAULT_ARCHITECTURES, CudaToolkit, parse_arch
 from .builder.execute import advice, find_ninja
 from .builder.fit import fitting_request, flag
 from .builder.plan import debug_wanted, door_flags
-from .builder.sources import source_hash
+from .builder.sources import source_hash, source_root
 from .compat import driver_probe, torch_probe
 from .compat.records import GlueName, TorchInstall
 from .loader import registered_by
@@ -243,9 +243,13 @@ def _key(
     toolkit: CudaToolkit | None,
     architectures: tuple[str, ...],
 ) -> str:
-    """Twelve digits that change with the sources, torch, the door and the CUDA toolkit."""
+    """Twelve digits that change with the sources, torch, the door and the CUDA toolkit.
+
+    With their places too: two environments would else compile each other's object again and again.
+    """
     cuda = (toolkit.version_text, *architectures) if toolkit else ()
-    parts = (__version__, source_hash(), torch.version, str(torch.cxx11_abi), str(glue), *cuda)
+    torch_parts = (torch.version, str(torch.cxx11_abi), str(torch.root))
+    parts = (__version__, source_hash(), str(source_root()), *torch_parts, str(glue), *cuda)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +15,25 @@ from build_places import environment, run
 
 import lltm_conda
 from lltm_conda import jit
+from lltm_conda.builder import source_root
 
 PROGRAM = Path(__file__).with_name("jit_program.py")
+FALL_BACK = """
+import os
+
+try:
+    import lltm_conda
+except ImportError as error:
+    print(error)
+    os.environ["LLTM_CONDA_LOAD"] = "0"
+    import lltm_conda.jit
+
+    lltm_conda.jit.load()
+
+import torch
+
+print(lltm_conda.__file__, lltm_conda.LLTM(3, 4)(torch.ones(2, 3))[0].shape)
+"""
 
 
 @dataclass(frozen=True)
@@ -96,6 +114,24 @@ def test_after_an_ordinary_import_it_explains_instead_of_aborting(cache: Path) -
     answer = ask(cache, "aot", "load")
     assert "torch.ops.lltm is registered already, by" in answer["load"]
     assert "LLTM_CONDA_LOAD=0" in answer["load"]
+
+
+def test_it_serves_where_the_import_finds_no_binary(
+    first: Answer, cache: Path, tmp_path: Path
+) -> None:
+    unwanted = shutil.ignore_patterns("lib", "__pycache__")
+    shutil.copytree(Path(lltm_conda.__file__).parent, tmp_path / "lltm_conda", ignore=unwanted)
+    shutil.copytree(source_root(), tmp_path / "lltm_conda" / "csrc", dirs_exist_ok=True)
+    env = environment(
+        PYTHONPATH=str(tmp_path),
+        TORCH_EXTENSIONS_DIR=str(cache),
+        LLTM_CONDA_CACHE=str(tmp_path / "no cache"),
+        DEBUG="1",
+        FORCE_CUDA="0",
+    )
+    told = run(sys.executable, "-c", FALL_BACK, cwd=cache, env=env).good()
+    assert "lltm cannot be loaded" in told
+    assert told.endswith(f"{tmp_path}/lltm_conda/__init__.py torch.Size([2, 4])\n")
 
 
 @pytest.mark.skipif(torch.version.cuda is not None, reason="needs a CPU build of torch")
