@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -20,3 +21,11 @@ except ModuleNotFoundError as error:
 # Processes side by side share the processors.
 _processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 torch.set_num_threads(max(1, torch.get_num_threads() // _processes))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def children_load_the_package() -> Iterator[None]:
+    """The release tool sets LLTM_CONDA_LOAD when a test imports it; other tests' children would
+    inherit it and find a package without its op."""
+    os.environ.pop("LLTM_CONDA_LOAD", None)
+    yield
