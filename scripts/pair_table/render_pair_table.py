@@ -39,9 +39,9 @@ def grid(table: dict[str, Any]) -> str:
     wrong = [c for c in table["cells"] if c["accepted"] and c["outcome"] != "works"]
     right = sum(cell["accepted"] == (cell["outcome"] == "works") for cell in stable)
     lines = [
-        f"Every glue was loaded into every torch minor, really installed: {len(table['cells'])} ordered pairs, "
-        "each in a process of its own, computed forward and backward in three dtypes and three "
-        "batch sizes. The verdict was reached beforehand, from the files alone. Rows are what a "
+        "Every glue was loaded into every torch minor, really installed: "
+        f"{len(table['cells'])} ordered pairs, each in a process of its own, computed forward and "
+        "backward in three dtypes and three batch sizes. The verdict was reached beforehand, from the files alone. Rows are what a "
         "glue was built for, columns what it was run in.",
         "",
         "| built for | " + " | ".join(minors) + " |",
