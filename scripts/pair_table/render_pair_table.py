@@ -41,8 +41,8 @@ def grid(table: dict[str, Any]) -> str:
     lines = [
         "Every glue was loaded into every torch minor, really installed: "
         f"{len(table['cells'])} ordered pairs, each in a process of its own, computed forward and "
-        "backward in three dtypes and three batch sizes. The verdict was reached beforehand, from the files alone. Rows are what a "
-        "glue was built for, columns what it was run in.",
+        "backward in three dtypes and three batch sizes. The verdict was reached beforehand, from "
+        "the files alone. Rows are what a glue was built for, columns what it was run in.",
         "",
         "| built for | " + " | ".join(minors) + " |",
         "|---" * (len(minors) + 1) + "|",
