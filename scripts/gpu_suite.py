@@ -57,10 +57,21 @@ def commit() -> str:
     return named or capture(["git", "-C", str(ROOT), "rev-parse", "HEAD"])
 
 
-def modified() -> list[str]:
-    """Tracked files that differ from the commit, which a result to be kept should not have."""
+def modified() -> list[str] | None:
+    """Tracked files that differ from the commit, which a result to be kept should not have.
+
+    None where the checkout has no .git to ask.
+    """
     changed = capture(["git", "-C", str(ROOT), "diff", "--name-only", "HEAD"])
-    return changed.splitlines()
+    return None if changed.startswith("unknown") else changed.splitlines()
+
+
+def shown(command: list[str], out: Path) -> str:
+    """The command as anybody would type it, without this machine's folders."""
+    text = shlex.join(command)
+    for path, name in ((sys.executable, "python3"), (str(out), "OUT"), (str(ROOT), ".")):
+        text = text.replace(path, name)
+    return text
 
 
 def part(
@@ -93,7 +104,7 @@ def part(
     errors = [line for line in lines if "SUMMARY" in line]
     print("\n".join([*lines[-12:], f"-- {name}: exit code {code}"]), flush=True)
     return {
-        "command": shlex.join(command),
+        "command": shown(command, out),
         "exit_code": code,
         "seconds": round(time.monotonic() - start, 1),
         "summary": summary,
@@ -130,7 +141,7 @@ def main() -> int:
             parts[tool] = part(tool, [*sanitizer, *pytest, subset], out, 300)
     result = {
         "schema": 1,
-        "command": shlex.join(["python3", *sys.argv]),
+        "command": shown(["python3", *sys.argv], arguments.out),
         "commit": commit(),
         "modified": modified(),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
