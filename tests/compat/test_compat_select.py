@@ -105,7 +105,9 @@ def test_the_cause_is_that_of_the_nearest_binary() -> None:
 
 def test_a_forced_variant_is_taken_or_nothing() -> None:
     torch = make_torch("2.10.0", cuda="13.0")
-    assert choose(torch, forced="aten29-abi1-cpu").variant == "aten29-abi1-cpu"
+    older = make_torch("2.9.1", cuda="12.8")
+    assert choose(older).variant == "aten29-abi1-cu12"
+    assert choose(older, forced="aten29-abi1-cpu").variant == "aten29-abi1-cpu"
     assert choose(torch, forced="stable210-cu12").variant == "stable210-cu12"
     refused = choose(torch, forced="aten24-abi0-cpu")
     assert refused.variant is None
