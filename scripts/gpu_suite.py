@@ -70,7 +70,7 @@ def shown(command: list[str], out: Path) -> str:
     """The command as anybody would type it, without this machine's folders."""
     text = shlex.join(command)
     for path, name in ((sys.executable, "python3"), (str(out), "OUT"), (str(ROOT), ".")):
-        text = text.replace(path, name)
+        text = re.sub(re.escape(path) + r"(?![\w-])", name, text)
     return text
 
 
