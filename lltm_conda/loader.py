@@ -153,6 +153,10 @@ def _load() -> LoadedBinaries:
 # The ordinary import: nothing has changed since the last one.
 
 
+# What the verdict follows from, besides the facts.
+_DECIDE = ("judge_cuda.py", "judge_host.py", "judge_torch.py", "layouts.py", "selection.py")
+
+
 def _key(torch: Any) -> str | None:
     """A key of everything the judge would look at, or None when there is no such key.
 
@@ -167,9 +171,7 @@ def _key(torch: Any) -> str | None:
         flavour = torch._C._GLIBCXX_USE_CXX11_ABI
         if (cache.root() / cache.torch_key(torch.__version__, facts.cuda, int(flavour))).exists():
             return None
-        files = [
-            PACKAGE / "compat" / name for name in ("judgement.py", "layouts.py", "selection.py")
-        ]
+        files = [PACKAGE / "compat" / name for name in _DECIDE]
         files += [root / "lib" / name for name in ("libc10.so", "libtorch_cpu.so")]
         files += LIB_DIR.iterdir()
         standard = host_probe.loaded_file("libstdc++.so.6", "_ZSt9terminatev")
@@ -212,7 +214,20 @@ def _open_remembered(choice: dict[str, Any]) -> LoadedBinaries | None:
     for path, text in zip(paths, texts, strict=True):
         if path is None:
             continue
-        opened = library if path is glue else ctypes.CDLL(str(path))
+        try:
+            opened = library if path is glue else ctypes.CDLL(str(path))
+        except OSError as error:
+            from .compat.explain import load_failure
+
+            finding = load_failure(_read(path), import_runtime(), error)
+            if path is cpu:
+                raise LLTMImportError(finding) from error
+            # The CPU works; whoever brings a CUDA tensor is told.
+            result = LoadedBinaries(
+                f"{choice['variant'].rpartition('-')[0]}-cpu", (glue, cpu, None), remembered=True
+            )
+            result._cuda_rejection = finding
+            continue
         if _reported(opened) != text:
             raise LLTMImportError(_changed(path, _reported(opened), text))
         if path is not glue:

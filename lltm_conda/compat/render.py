@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from .judgement import driver_cuda
+from .judge_cuda import driver_cuda
 from .records import NOTE, OK, REJECTED, UNKNOWN, Finding, Runtime, Verdict, dotted
 from .selection import Selection
 

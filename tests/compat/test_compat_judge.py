@@ -20,7 +20,7 @@ from lltm_conda.compat import (
     faults,
     judge,
 )
-from lltm_conda.compat.judgement import driver_cuda, runs_on
+from lltm_conda.compat.judge_cuda import driver_cuda, runs_on
 from lltm_conda.compat.layouts import LAYOUTS
 from lltm_conda.compat.records import NOTE, OK, REJECTED, UNKNOWN
 

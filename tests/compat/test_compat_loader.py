@@ -330,3 +330,26 @@ def test_cuda_tensors_without_cuda_kernels_are_told_why(gpu: Callable[..., None]
     gpu((9, 0), (13, 0), None)
     with pytest.raises(loader.LLTMCudaError, match="cannot compute on this CUDA device"):
         loader.check_cuda(0)
+
+
+def test_a_library_that_vanished_after_the_choice_was_remembered_is_explained(
+    package_copy: Copy, run_python: Run, tmp_path: Path
+) -> None:
+    """The kernels need a library that is there when they are judged, and gone the next time."""
+    package = package_copy()
+    needed = tmp_path / "gone" / "libneeded.so"
+    stub = shared_object(needed, soname="libneeded.so")
+    kernels = package / "lib" / "kernels-cpu.so"
+    kernels.rename(tmp_path / "real.so")
+    patch = ["patchelf", "--add-needed", str(stub), str(tmp_path / "real.so")]
+    if shutil.which("patchelf") is None:
+        pytest.skip("patchelf is not installed")
+    subprocess.run(patch, check=True)
+    shutil.move(tmp_path / "real.so", kernels)
+    assert "loaded" in outcome(run_python(package, "-c", FAILING_IMPORT))
+    stub.unlink()
+    result = outcome(run_python(package, "-c", FAILING_IMPORT))
+    assert result["type"] == "LLTMImportError"
+    assert "could not be loaded" in result["lines"][0]
+    assert "libneeded.so" in result["lines"][1]
+    assert result["cause"].startswith("OSError")

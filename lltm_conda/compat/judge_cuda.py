@@ -1,0 +1,192 @@
+"""Dimensions of CUDA: the build of torch, the driver, the GPU architectures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from . import faults, fixes
+from .records import (
+    NOTE,
+    OK,
+    REJECTED,
+    UNKNOWN,
+    BinaryRecord,
+    Device,
+    Driver,
+    Finding,
+    Runtime,
+    dotted,
+    parse_version,
+)
+
+#: The first driver branch of each CUDA release, for drivers whose CUDA could not be asked.
+_DRIVER_CUDA = (
+    (580, (13, 0)),
+    (575, (12, 9)),
+    (570, (12, 8)),
+    (565, (12, 7)),
+    (560, (12, 6)),
+    (555, (12, 5)),
+    (550, (12, 4)),
+    (545, (12, 3)),
+    (535, (12, 2)),
+    (530, (12, 1)),
+    (525, (12, 0)),
+    (450, (11, 0)),
+)
+
+
+def cuda_build(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
+    if binary.kind != "kernels" or binary.record is None or binary.record.device != "cuda":
+        return
+    torch = runtime.torch
+    needed_cuda = parse_version(binary.record.cuda)
+    if torch is None or needed_cuda is None:
+        return
+    major = needed_cuda[0]
+    if torch.cuda is None:
+        kind = "ROCm" if torch.hip else "XPU" if torch.xpu else "CPU-only"
+        yield Finding(
+            "CUDA build of torch",
+            REJECTED,
+            f"torch {torch.version} ({kind})",
+            "a CUDA build of torch",
+            f"torch is a {kind} build, so there are no CUDA tensors; if there were before, a "
+            f"{kind} torch was swapped in",
+            fixes.cuda_torch(runtime.environment, torch),
+            faults.CPU_TORCH_SWAPPED_IN,
+        )
+    elif torch.cuda_major is not None and torch.cuda_major >= major:
+        yield Finding("CUDA build of torch", OK, f"CUDA {torch.cuda}", f"CUDA {major} or newer")
+    else:
+        speaks = driver_cuda(runtime.driver)
+        if not runtime.gpu_probed:
+            status, why = UNKNOWN, "the driver was not looked at"
+        elif speaks is not None and speaks[0] >= major:
+            status, why = NOTE, "torch is older, the driver is new enough"
+        else:
+            status, why = (
+                REJECTED,
+                f"kernels for CUDA {major} beside a torch for CUDA {torch.cuda}, and no driver "
+                f"that speaks CUDA {major}",
+            )
+        yield Finding(
+            "CUDA build of torch",
+            status,
+            f"CUDA {torch.cuda}, driver for CUDA {dotted(speaks)}",
+            f"a driver for CUDA {major}",
+            why,
+            fixes.fit_torch(runtime) if status == REJECTED else "",
+            faults.CUDA_MAJOR if status != NOTE else None,
+        )
+
+
+def driver_cuda(driver: Driver | None) -> tuple[int, int] | None:
+    """The newest CUDA a driver speaks: as it said, else from its version; None if unknown."""
+    if driver is None:
+        return None
+    if driver.cuda is not None:
+        return driver.cuda
+    version = parse_version(driver.version)
+    if version:
+        for branch, cuda in _DRIVER_CUDA:
+            if version[0] >= branch:
+                return cuda
+    return None
+
+
+def _binary_cuda(binary: BinaryRecord) -> tuple[int, ...] | None:
+    if binary.record is not None:
+        return parse_version(binary.record.cuda)
+    for name in binary.needed:
+        if name.startswith("libcudart.so."):
+            return parse_version(name.removeprefix("libcudart.so."))
+    return None
+
+
+def driver(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
+    cuda = _binary_cuda(binary)
+    if cuda is None or not runtime.gpu_probed:
+        return
+    needed = f"a driver for CUDA {cuda[0]} ({fixes.DRIVER_FLOORS.get(cuda[0], 'any')} or newer)"
+    if runtime.driver is None:
+        yield Finding(
+            "driver", NOTE, "no NVIDIA driver", needed, "no GPU can be used here; the CPU can"
+        )
+        return
+    speaks = driver_cuda(runtime.driver)
+    observed = f"{runtime.driver.version or 'unknown version'} (CUDA {dotted(speaks)})"
+    if speaks is None:
+        yield Finding("driver", UNKNOWN, observed, needed, "what CUDA it speaks could not be told")
+    elif speaks[0] < cuda[0]:
+        yield Finding(
+            "driver",
+            REJECTED,
+            observed,
+            needed,
+            f"the NVIDIA driver speaks CUDA {dotted(speaks)}, the kernels are CUDA {cuda[0]}",
+            fixes.newer_driver(cuda),
+            faults.DRIVER,
+        )
+    else:
+        yield Finding("driver", OK, observed, needed)
+
+
+def runs_on(archs: tuple[str, ...], capability: tuple[int, int]) -> str | None:
+    """ "code" when an architecture's machine code runs on the GPU, "ptx" when only PTX does.
+
+    Machine code runs within its major from its minor on; `sm_90a` on exactly 9.0; `sm_100f` within
+    its family (same major, from its minor on). PTX of `compute_N` runs on N and everything later,
+    with the same suffixes' limits.
+    """
+    best = None
+    for arch in archs:
+        kind, _, number = arch.partition("_")
+        letter = number[-1:] if number[-1:] in ("a", "f") else ""
+        number = number.removesuffix(letter)
+        if not (number.isascii() and number.isdigit()) or len(number) < 2:
+            continue
+        major, minor = int(number[:-1]), int(number[-1])
+        if letter == "a":
+            fits = (major, minor) == capability
+        elif kind == "compute" and not letter:
+            fits = (major, minor) <= capability
+        else:
+            fits = major == capability[0] and minor <= capability[1]
+        if fits and kind == "sm":
+            return "code"
+        if fits:
+            best = "ptx"
+    return best
+
+
+def gpu_architecture(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
+    if not binary.cuda_archs or not runtime.devices:
+        return
+    archs = ", ".join(binary.cuda_archs)
+    refused: list[tuple[Device, str]] = []
+    cuda, speaks = _binary_cuda(binary), driver_cuda(runtime.driver)
+    for device in runtime.devices:
+        how = runs_on(binary.cuda_archs, device.capability)
+        if how is None:
+            refused.append((device, "arch"))
+        elif how == "ptx" and cuda and speaks and speaks < cuda[:2]:
+            refused.append((device, "ptx"))
+    named = "; ".join(f"{d.name} ({dotted(d.capability)})" for d in runtime.devices[:8])
+    if not refused:
+        yield Finding("GPU architecture", OK, named, archs)
+        return
+    device, reason = refused[0]
+    label = f"{device.name} (compute capability {dotted(device.capability)})"
+    if reason == "ptx":
+        fault, fix = faults.DRIVER, fixes.newer_driver(cuda)
+        why = (
+            f"on the {label} only the PTX of {binary.name} could run, and the driver "
+            f"(CUDA {dotted(speaks)}) is older than the PTX (CUDA {dotted(cuda)})"
+        )
+    else:
+        fault = faults.GPU_ARCHITECTURE
+        fix = fixes.build_cuda(tuple(d.capability for d, _ in refused))
+        why = f"{binary.name} holds no code for the {label}"
+    status = REJECTED if len(refused) == len(runtime.devices) else NOTE
+    yield Finding("GPU architecture", status, named, archs, why, fix, fault)
