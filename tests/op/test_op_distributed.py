@@ -12,7 +12,8 @@ from distributed_training import train
 from op_cases import TORCH, since
 
 PROGRAM = Path(__file__).with_name("distributed_training.py")
-KINDS = ("ddp", "fsdp") if TORCH >= (2, 6) else ("ddp",)
+# torch 2.6 has fully_shard as well, but its own code fails on CPUs (a stream has no record_event).
+KINDS = ("ddp", "fsdp") if TORCH >= (2, 7) else ("ddp",)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def losses_among(lines: list[str]) -> str:
 
 
 @pytest.mark.parametrize(
-    "kind", ["ddp", pytest.param("fsdp", marks=since("2.6", "public fully_shard"))]
+    "kind", ["ddp", pytest.param("fsdp", marks=since("2.7", "fully_shard on CPUs"))]
 )
 def test_two_processes_have_the_losses_of_one(kind, losses_of_two_processes) -> None:
     want = train("single", 0, 1)
