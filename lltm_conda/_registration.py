@@ -83,5 +83,7 @@ def register() -> None:
         _derivatives.backward_of_backward,
         setup_context=_derivatives.setup_context_of_backward,
     )
-    if hasattr(library, "register_vmap"):  # torch >= 2.5
+    # Torch 2.5 has register_vmap too, but asserts in its own code when maps are nested, compiled or
+    # differentiated. Without it torch calls the op lane by lane.
+    if torch.__version__ >= (2, 6):
         library.register_vmap("lltm::forward", batching_rule(torch.ops.lltm.forward.default))

@@ -64,9 +64,9 @@ def test_vmap_over_any_of_the_inputs(device, entry, mask) -> None:
 @every_entry
 @pytest.mark.parametrize("dim", [1, 2])
 def test_vmap_over_an_inner_dimension(device, entry, dim) -> None:
-    if entry is through_raw_op and TORCH < (2, 5):
+    if entry is through_raw_op and TORCH < (2, 6):
         # torch itself calls the op lane by lane, and the raw op takes contiguous lanes only.
-        pytest.skip("vmap of the raw op over an inner dimension needs torch >= 2.5")
+        pytest.skip("vmap of the raw op over an inner dimension needs torch >= 2.6")
     tensors, in_dims = lanes(LANES, [True] * 5, device=device, dim=dim)
     got = vmap(prepared(entry), in_dims=in_dims)(*tensors)
     want = looped(lltm_conda.reference, tensors, in_dims, LANES)
