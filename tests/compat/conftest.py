@@ -6,7 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,14 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
         weak=["aoti_torch_get_current_cuda_stream"],
         defined=["lltm_build_record", "PyInit_sample"],
     )
+
+
+@pytest.fixture
+def public_folder() -> Iterator[Path]:
+    """A folder that other users may look into (pytest's own are closed to them)."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
 
 
 @pytest.fixture
