@@ -85,5 +85,5 @@ def register() -> None:
     )
     # Torch 2.5 has register_vmap too, but asserts in its own code when maps are nested, compiled or
     # differentiated. Without it torch calls the op lane by lane.
-    if torch.__version__ >= (2, 6):
+    if torch.__version__ >= "2.6":  # a version, not text: "2.10" is newer
         library.register_vmap("lltm::forward", batching_rule(torch.ops.lltm.forward.default))
