@@ -25,6 +25,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SITE = ROOT / "build" / "gpu-site"
+SUITES = ("tests/op", "tests/cuda", "tests/compat/test_compat_gpu.py")
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
 
 
@@ -132,9 +133,7 @@ def main() -> int:
         parts["diagnosis"] = part(
             "diagnosis", [sys.executable, "-m", "lltm_conda"], out, 120, cwd=out
         )
-        parts["tests"] = part(
-            "tests", [*pytest, "tests/op", "tests/cuda", *arguments.tests], out, 420
-        )
+        parts["tests"] = part("tests", [*pytest, *SUITES, *arguments.tests], out, 420)
         subset = "tests/cuda/test_cuda_sanitizer_subset.py"
         for tool in () if arguments.no_sanitizer else SANITIZERS:
             sanitizer = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9"]
