@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import subprocess
 import time
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from ..compat.cache import source_hash as hash_of_files
 from .errors import BuildError
 
 __all__ = ["git_commit", "linked_sources", "source_date", "source_hash", "source_root"]
@@ -45,14 +45,10 @@ def linked_sources(lane: str, *, cuda: bool) -> list[Path]:
 
 
 def source_hash() -> str:
-    """SHA-256 over names and contents of all sources: changes whenever a binary might."""
+    """A hash over names and contents of all sources: changes whenever a binary might."""
     root = source_root()
-    digest = hashlib.sha256()
-    for path in sorted(root.rglob("*")):
-        if path.suffix in _SUFFIXES:
-            digest.update(path.relative_to(root).as_posix().encode() + b"\0")
-            digest.update(path.read_bytes() + b"\0")
-    return digest.hexdigest()
+    sources = (path for path in root.rglob("*") if path.suffix in _SUFFIXES)
+    return hash_of_files((path.relative_to(root).as_posix(), path) for path in sources)
 
 
 @cache
