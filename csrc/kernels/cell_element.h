@@ -46,6 +46,8 @@ struct CellBackward {
   const T* grad_h;
   const T* grad_cell;
   const T* grad_gates;
+  const T* more_grad_h;
+  const T* more_grad_cell;
   T* d_old_cell_data;
   View<const T, 3> gates;
   View<const T, 2> new_cell;
@@ -56,6 +58,8 @@ struct CellBackward {
       : grad_h(static_cast<const T*>(arguments.grad_h)),
         grad_cell(static_cast<const T*>(arguments.grad_cell)),
         grad_gates(static_cast<const T*>(arguments.grad_gates)),
+        more_grad_h(static_cast<const T*>(arguments.more_grad_h)),
+        more_grad_cell(static_cast<const T*>(arguments.more_grad_cell)),
         d_old_cell_data(static_cast<T*>(arguments.d_old_cell)),
         gates(static_cast<const T*>(arguments.gates), int64_t{kGateCount}, arguments.state_size),
         new_cell(static_cast<const T*>(arguments.new_cell), arguments.state_size),
@@ -65,8 +69,12 @@ struct CellBackward {
   LLTM_HOST_DEVICE void operator()(int64_t n, int64_t column) const {
     using C = compute_t<T>;
     const int64_t element = n * state_size + column;
-    const C upstream_h = grad_h != nullptr ? widen(grad_h[element]) : C(0);
-    const C upstream_cell = grad_cell != nullptr ? widen(grad_cell[element]) : C(0);
+    const auto sum = [element](const T* one, const T* more) {
+      const C first = one != nullptr ? widen(one[element]) : C(0);
+      return more != nullptr ? first + widen(more[element]) : first;
+    };
+    const C upstream_h = sum(grad_h, more_grad_h);
+    const C upstream_cell = sum(grad_cell, more_grad_cell);
     auto d = CellFormulas<ScalarMath<C>>::backward(
         upstream_h, upstream_cell, widen(gates[n][kInputGate][column]),
         widen(gates[n][kOutputGate][column]), widen(gates[n][kCandidate][column]),

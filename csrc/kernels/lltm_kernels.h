@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 // Raised whenever a struct below changes in any way but by new members at the end of the table.
-#define LLTM_KERNEL_ABI 1
+#define LLTM_KERNEL_ABI 2
 
 #define LLTM_EXPORT __attribute__((visibility("default")))
 
@@ -53,10 +53,14 @@ typedef struct {
   const void* grad_h;      // (B, S) or NULL, which means zero; likewise the next two
   const void* grad_cell;   // (B, S) or NULL
   const void* grad_gates;  // (B, 3, S) or NULL
-  const void* gates;       // (B, 3, S): pre-activations
-  const void* new_cell;    // (B, S)
-  void* d_gates;           // (B, 3, S), written
-  void* d_old_cell;        // (B, S), written, or NULL when it is not wanted
+  // Added to grad_h and grad_cell: in a sequence a state has two readers, the output and the step
+  // behind it.
+  const void* more_grad_h;     // (B, S) or NULL
+  const void* more_grad_cell;  // (B, S) or NULL
+  const void* gates;           // (B, 3, S): pre-activations
+  const void* new_cell;        // (B, S)
+  void* d_gates;               // (B, 3, S), written
+  void* d_old_cell;            // (B, S), written, or NULL when it is not wanted
 } lltm_cell_backward_arguments;
 
 // sums[column] = sum over rows of matrix[row][column]: the gradient of a bias.
@@ -66,6 +70,62 @@ typedef struct {
   const void* matrix;  // (rows, columns)
   void* sums;          // (columns), written
 } lltm_column_sum_arguments;
+
+// A whole sequence of steps, one layer in one direction, between the GEMMs that batch over time:
+// the caller has made x W_x^T for all steps, and takes d_x, d_W and d_b from d_gates of all steps.
+
+typedef struct {
+  int64_t steps;          // T >= 1
+  int64_t batch_size;     // B
+  int64_t state_size;     // S
+  int64_t weight_stride;  // elements between rows of weights: S + I
+  int32_t reverse;        // 1: from t = T - 1 down to 0
+  int32_t allow_tf32;     // 1: products of float32 may be rounded to tf32
+} lltm_layer_sizes;
+
+// Which of the kernels' own families would run a problem.
+typedef struct {
+  int32_t family;           // 0: none, so the caller loops over steps; else the kernels' own number
+  int64_t workspace_bytes;  // 16-byte aligned memory that it needs; what is in it does not matter
+} lltm_layer_plan;
+
+// Contiguous tensors of one dtype, but for `weights`.
+typedef struct {
+  lltm_layer_sizes sizes;
+  const void* weights;       // (3S, S) with rows `weight_stride` apart: the columns of h
+  const void* bias;          // (3S): is added to gates; or NULL when gates have it (always on CUDA)
+  const void* initial_h;     // (B, S), or NULL for zeros
+  const void* initial_cell;  // (B, S), or NULL for zeros
+  void* gates;               // (T, B, 3, S): in x W_x^T, out the pre-activations
+  void* output;              // (T, B, S): h_t, written
+  void* cells;               // (T, B, S): c_t, written; or NULL when nobody will read them
+  void* final_h;             // (B, S): h after the last step, written
+  void* final_cell;          // (B, S): c after the last step, written
+  void* workspace;
+} lltm_layer_forward_arguments;
+
+typedef struct {
+  lltm_layer_sizes sizes;
+  const void* weights;          // as in forward
+  const void* grad_output;      // (T, B, S) or NULL, which means zero; likewise the next three
+  const void* grad_cells;       // (T, B, S) or NULL
+  const void* grad_final_h;     // (B, S) or NULL
+  const void* grad_final_cell;  // (B, S) or NULL
+  const void* gates;            // (T, B, 3, S): pre-activations
+  const void* cells;            // (T, B, S)
+  void* d_gates;                // (T, B, 3, S), written
+  void* d_initial_h;            // (B, S), written, or NULL when it is not wanted
+  void* d_initial_cell;         // (B, S), written, or NULL when it is not wanted
+  void* workspace;
+} lltm_layer_backward_arguments;
+
+// The cells of a sequence from its gates: c_t = c_{t-1} + g_t i_t, forward's own additions.
+typedef struct {
+  lltm_layer_sizes sizes;
+  const void* initial_cell;  // (B, S), or NULL for zeros
+  const void* gates;         // (T, B, 3, S): pre-activations
+  void* cells;               // (T, B, S), written
+} lltm_layer_cells_arguments;
 
 // Kernels return NULL, or a text that says what failed (valid until the thread's next call).
 typedef struct {
@@ -77,6 +137,17 @@ typedef struct {
   const char* (*cell_backward)(lltm_dtype, const lltm_cell_backward_arguments*,
                                const lltm_execution*);
   const char* (*column_sum)(lltm_dtype, const lltm_column_sum_arguments*, const lltm_execution*);
+  // Fills in the plan for forward (backward = 0) or backward (1). The environment variable
+  // LLTM_LAYER_KERNELS, read at every call, forces a family by its name, for tests: "fallback" is
+  // family 0; a name that is not known, or whose family cannot run the problem, is an error.
+  const char* (*layer_plan)(lltm_dtype, int32_t backward, const lltm_layer_sizes*,
+                            const lltm_execution*, lltm_layer_plan*);
+  // With the family and the workspace of a plan for the same sizes, never family 0.
+  const char* (*layer_forward)(lltm_dtype, int32_t family, const lltm_layer_forward_arguments*,
+                               const lltm_execution*);
+  const char* (*layer_backward)(lltm_dtype, int32_t family, const lltm_layer_backward_arguments*,
+                                const lltm_execution*);
+  const char* (*layer_cells)(lltm_dtype, const lltm_layer_cells_arguments*, const lltm_execution*);
 } lltm_kernel_functions;
 
 const lltm_kernel_functions* lltm_cpu_kernels(void);

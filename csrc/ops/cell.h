@@ -104,6 +104,8 @@ class Cell {
         data_or_null(grad_h),
         data_or_null(grad_cell),
         data_or_null(grad_gates),
+        nullptr,
+        nullptr,
         Torch::data(gates),
         Torch::data(new_cell),
         Torch::data(d_gates),

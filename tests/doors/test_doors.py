@@ -35,6 +35,7 @@ print(json.dumps(loader.load().glue.name))
 THREADS = """
 import ctypes, json, threading, torch, lltm_conda
 from lltm_conda import loader
+from lltm_conda.builder.record import KERNEL_ABI
 
 class Execution(ctypes.Structure):
     Range = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
@@ -49,7 +50,8 @@ Kernel = ctypes.CFUNCTYPE(
 class Table(ctypes.Structure):
     _fields_ = [("abi", ctypes.c_uint32), ("byte_size", ctypes.c_uint32),
                 ("device", ctypes.c_char_p), ("cell_forward", Kernel),
-                ("cell_backward", Kernel), ("column_sum", Kernel)]
+                ("cell_backward", Kernel), ("column_sum", Kernel),
+                ("layer", ctypes.c_void_p * 4)]
 
 threads, ranges = set(), []
 
@@ -62,7 +64,7 @@ def note(begin, end, context):
 def kernel(dtype, arguments, execution):
     execution.contents.parallel_for(0, 64, 1, note, None)
 
-table = Table(1, ctypes.sizeof(Table), b"cpu", kernel, kernel, kernel)
+table = Table(KERNEL_ABI, ctypes.sizeof(Table), b"cpu", kernel, kernel, kernel)
 attach = ctypes.CDLL(str(loader.load().paths[0])).lltm_attach_kernels
 attach.argtypes, attach.restype = [ctypes.c_void_p], ctypes.c_char_p
 assert attach(ctypes.addressof(table)) is None

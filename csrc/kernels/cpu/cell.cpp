@@ -2,6 +2,7 @@
 #include "../dispatch.h"
 #include "../lltm_kernels.h"
 #include "../view.h"
+#include "layer.h"
 #include "levels.h"
 
 namespace lltm {
@@ -100,8 +101,16 @@ const char* column_sum(lltm_dtype dtype, const lltm_column_sum_arguments* argume
 
 extern "C" const lltm_kernel_functions* lltm_cpu_kernels(void) {
   static const lltm_kernel_functions functions = {
-      LLTM_KERNEL_ABI,  sizeof(lltm_kernel_functions), "cpu", lltm::forward, lltm::backward,
+      LLTM_KERNEL_ABI,
+      sizeof(lltm_kernel_functions),
+      "cpu",
+      lltm::forward,
+      lltm::backward,
       lltm::column_sum,
+      lltm::cpu_layer_plan,
+      lltm::cpu_layer_forward,
+      lltm::cpu_layer_backward,
+      lltm::cpu_layer_cells,
   };
   return &functions;
 }

@@ -74,6 +74,8 @@ struct Row {
     const T* const grad_h = or_null(arguments.grad_h, row);
     const T* const grad_cell = or_null(arguments.grad_cell, row);
     const T* const grad_gates = or_null(arguments.grad_gates, 3 * row);
+    const T* const more_grad_h = or_null(arguments.more_grad_h, row);
+    const T* const more_grad_cell = or_null(arguments.more_grad_cell, row);
     T* const d_gates = static_cast<T*>(arguments.d_gates) + 3 * row;
     T* const d_old_cell =
         arguments.d_old_cell == nullptr ? nullptr : static_cast<T*>(arguments.d_old_cell) + row;
@@ -81,8 +83,11 @@ struct Row {
       const auto or_zero = [&](const T* from) {
         return from == nullptr ? Vector<C>{} : load(from + column, whole, count);
       };
-      auto d = Formulas::backward(or_zero(grad_h), or_zero(grad_cell),
-                                  load(gates + column, whole, count),
+      Vector<C> upstream_h = or_zero(grad_h);
+      Vector<C> upstream_cell = or_zero(grad_cell);
+      if (more_grad_h != nullptr) upstream_h += load(more_grad_h + column, whole, count);
+      if (more_grad_cell != nullptr) upstream_cell += load(more_grad_cell + column, whole, count);
+      auto d = Formulas::backward(upstream_h, upstream_cell, load(gates + column, whole, count),
                                   load(gates + state_size + column, whole, count),
                                   load(gates + 2 * state_size + column, whole, count),
                                   load(new_cell + column, whole, count));

@@ -3,6 +3,7 @@
 #include "../dispatch.h"
 #include "../lltm_kernels.h"
 #include "launch.h"
+#include "layer.h"
 
 namespace lltm {
 namespace {
@@ -103,8 +104,16 @@ const char* backward(lltm_dtype dtype, const lltm_cell_backward_arguments* argum
 
 extern "C" const lltm_kernel_functions* lltm_cuda_kernels(void) {
   static const lltm_kernel_functions functions = {
-      LLTM_KERNEL_ABI,  sizeof(lltm_kernel_functions), "cuda", lltm::forward, lltm::backward,
+      LLTM_KERNEL_ABI,
+      sizeof(lltm_kernel_functions),
+      "cuda",
+      lltm::forward,
+      lltm::backward,
       lltm::column_sum,
+      lltm::cuda_layer_plan,
+      lltm::cuda_layer_forward,
+      lltm::cuda_layer_backward,
+      lltm::cuda_layer_cells,
   };
   return &functions;
 }

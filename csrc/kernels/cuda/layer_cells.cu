@@ -1,0 +1,61 @@
+// The cells of a sequence from its gates, on a CUDA device.
+#include "../cell_math.h"
+#include "../dispatch.h"
+#include "launch.h"
+#include "layer.h"
+
+namespace lltm {
+namespace {
+
+constexpr int kThreads = 128;
+
+// One thread an element of the state: a sum along time, whose terms do not depend on one another.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    sum_cells(const lltm_layer_cells_arguments arguments, int64_t plane) {
+  using C = compute_t<T>;
+  using Math = ScalarMath<C>;
+  const int64_t element = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (element >= plane) return;
+  const lltm_layer_sizes& sizes = arguments.sizes;
+  const int64_t row = element / sizes.state_size;
+  const T* const initial = static_cast<const T*>(arguments.initial_cell);
+  const T* gates = static_cast<const T*>(arguments.gates) + element + 2 * row * sizes.state_size;
+  T* cells = static_cast<T*>(arguments.cells) + element;
+  int64_t gate_step = 3 * plane;
+  int64_t cell_step = plane;
+  if (sizes.reverse != 0) {
+    gates += (sizes.steps - 1) * gate_step;
+    cells += (sizes.steps - 1) * cell_step;
+    gate_step = -gate_step;
+    cell_step = -cell_step;
+  }
+  C cell = initial != nullptr ? widen(initial[element]) : C(0);
+#pragma unroll 4
+  for (int64_t step = 0; step < sizes.steps; ++step) {
+    const C z_i = widen(gates[kInputGate * sizes.state_size]);
+    const C z_c = widen(gates[kCandidate * sizes.state_size]);
+    cell += Math::elu(z_c) * Math::sigmoid(z_i).value;
+    *cells = narrow<T>(cell);
+    gates += gate_step;
+    cells += cell_step;
+  }
+}
+
+}  // namespace
+
+const char* cuda_layer_cells(lltm_dtype dtype, const lltm_layer_cells_arguments* arguments,
+                             const lltm_execution* execution) {
+  return dispatch_dtype(dtype, [&](auto zero) -> const char* {
+    using T = decltype(zero);
+    const int64_t plane = arguments->sizes.batch_size * arguments->sizes.state_size;
+    if (plane == 0) return nullptr;  // CUDA refuses empty grids
+    const DeviceScope device(execution->device_index);
+    if (device.error() != cudaSuccess) return error_text("layer_cells", device.error());
+    sum_cells<T><<<static_cast<unsigned>(divide_up(plane, kThreads)), kThreads, 0,
+                   static_cast<cudaStream_t>(execution->stream)>>>(*arguments, plane);
+    return error_text("layer_cells", cudaGetLastError());
+  });
+}
+
+}  // namespace lltm
