@@ -61,6 +61,8 @@ typedef struct {
   const void* new_cell;        // (B, S)
   void* d_gates;               // (B, 3, S), written
   void* d_old_cell;            // (B, S), written, or NULL when it is not wanted
+  void* d_bias;                // (3S): sums of d_gates, written, or NULL when it is not wanted
+  void* workspace;             // cell_backward_workspace's byte count, or NULL without d_bias
 } lltm_cell_backward_arguments;
 
 // sums[column] = sum over rows of matrix[row][column]: the gradient of a bias.
@@ -127,6 +129,58 @@ typedef struct {
   void* cells;               // (T, B, S), written
 } lltm_layer_cells_arguments;
 
+// One whole step, its products included, for kernels that have their own.
+
+typedef struct {
+  int64_t batch_size;     // B
+  int64_t input_size;     // I; may be 0
+  int64_t state_size;     // S
+  int64_t weight_stride;  // elements between rows of weights: S + I
+} lltm_step_sizes;
+
+// Which of the kernels' own families would run a step.
+typedef struct {
+  int32_t family;  // 0: none, so the caller takes its own GEMM; else the kernels' own number
+  int64_t workspace_bytes;  // 16-byte aligned memory that it needs; what is in it does not matter
+} lltm_step_plan;
+
+// All tensors are contiguous and of one dtype, but for rows of `weights`.
+typedef struct {
+  lltm_step_sizes sizes;
+  const void* input;          // (B, I)
+  const void* weights;        // (3S, S + I) with rows `weight_stride` apart, the columns of h first
+  const void* bias;           // (3S), or NULL for none
+  const void* old_h;          // (B, S)
+  const void* old_cell;       // (B, S)
+  int32_t gates_hold_addend;  // 1: what gates hold is added to the products
+  void* gates;                // (B, 3, S): pre-activations, written; or NULL when nobody reads them
+  void* new_h;                // (B, S), written
+  void* new_cell;             // (B, S), written
+  void* workspace;
+} lltm_step_forward_arguments;
+
+typedef struct {
+  lltm_step_sizes sizes;
+  const void* grad_h;          // (B, S) or NULL, which means zero; likewise the next two
+  const void* grad_cell;       // (B, S) or NULL
+  const void* grad_gates;      // (B, 3, S) or NULL
+  const void* more_grad_h;     // (B, S) or NULL: added to grad_h
+  const void* more_grad_cell;  // (B, S) or NULL: added to grad_cell
+  const void* input;           // these as in forward
+  const void* weights;
+  const void* bias;      // read only where gates are made again
+  const void* old_h;     // (B, S)
+  const void* new_cell;  // (B, S)
+  const void* gates;     // (B, 3, S): pre-activations; or NULL: they are made again
+  void* d_gates;         // (B, 3, S), written, or NULL when nobody reads it
+  void* d_input;         // (B, I), written, or NULL when it is not wanted; likewise the next four
+  void* d_weights;       // (3S, S + I), rows without gaps
+  void* d_bias;          // (3S)
+  void* d_old_h;         // (B, S)
+  void* d_old_cell;      // (B, S)
+  void* workspace;
+} lltm_step_backward_arguments;
+
 // Kernels return NULL, or a text that says what failed (valid until the thread's next call).
 typedef struct {
   uint32_t abi;        // LLTM_KERNEL_ABI of the kernels
@@ -148,6 +202,19 @@ typedef struct {
   const char* (*layer_backward)(lltm_dtype, int32_t family, const lltm_layer_backward_arguments*,
                                 const lltm_execution*);
   const char* (*layer_cells)(lltm_dtype, const lltm_layer_cells_arguments*, const lltm_execution*);
+  // What cell_backward needs where d_bias is wanted. NULL in a table whose cell_backward makes no
+  // d_bias: the caller takes column_sum.
+  int64_t (*cell_backward_workspace)(lltm_dtype, int64_t batch_size, int64_t state_size,
+                                     const lltm_execution*);
+  // Fills in the plan for forward (`needs` < 0), or for backward with these gradients wanted, as in
+  // the mask of the operator. NULL where there are no kernels for whole steps.
+  const char* (*step_plan)(lltm_dtype, int32_t needs, const lltm_step_sizes*, const lltm_execution*,
+                           lltm_step_plan*);
+  // With the family and the workspace of a plan for the same sizes, never family 0.
+  const char* (*step_forward)(lltm_dtype, int32_t family, const lltm_step_forward_arguments*,
+                              const lltm_execution*);
+  const char* (*step_backward)(lltm_dtype, int32_t family, const lltm_step_backward_arguments*,
+                               const lltm_execution*);
 } lltm_kernel_functions;
 
 const lltm_kernel_functions* lltm_cpu_kernels(void);
