@@ -3,19 +3,20 @@
 #pragma once
 
 #include <optional>
-#include <stdexcept>
 #include <tuple>
 
 #include "../kernels/lltm_kernels.h"
-#include "cuda_stream.h"
 #include "guards.h"
-#include "kernel_registry.h"
+#include "kernel_calls.h"
 #include "schema.h"
 
 namespace lltm {
 
 template <typename Torch, Device device>
-class Cell {
+class Cell : KernelCalls<Torch, device> {
+  using Calls = KernelCalls<Torch, device>;
+  using Calls::check_kernel, Calls::check_tensor, Calls::execution, Calls::kernels;
+
  public:
   using Tensor = typename Torch::Tensor;
 
@@ -158,12 +159,6 @@ class Cell {
     lltm_dtype dtype;
   };
 
-  static void check_tensor(const Tensor& tensor, const char* name, const Tensor& input) {
-    Guard::on_device(tensor, name, device);
-    Guard::like(tensor, name, input, "input");
-    Guard::contiguous(tensor, name);
-  }
-
   static Sizes check_operands(const Tensor& input, const Tensor& weights, const Tensor& bias,
                               const Tensor& old_h) {
     if constexpr (device == Device::kCUDA) {
@@ -199,33 +194,6 @@ class Cell {
   static Tensor empty_like(const Tensor& bias) {
     return Torch::dim(bias) == 2 ? Torch::empty({1, Torch::sizes(bias)[1]}, bias)
                                  : Torch::empty({Torch::sizes(bias)[0]}, bias);
-  }
-
-  static const lltm_kernel_functions& kernels() {
-    const lltm_kernel_functions* attached = attached_kernels(device);
-    if (attached == nullptr) {
-      Guard::fail("the ", device == Device::kCUDA ? "CUDA" : "CPU",
-                  " kernels are not loaded; `python -m lltm_conda` says why and what to do");
-    }
-    return *attached;
-  }
-
-  static lltm_execution execution(const Tensor& input) {
-    lltm_execution where = {};
-    if constexpr (device == Device::kCUDA) {
-      where.device_index = Torch::device_index(input);
-      if (!current_cuda_stream(where.device_index, &where.stream)) {
-        Guard::fail("torch gave no current CUDA stream for ", Guard::device(input),
-                    "; check that torch.cuda.is_available()");
-      }
-    } else {
-      where.parallel_for = Torch::parallel_for;
-    }
-    return where;
-  }
-
-  static void check_kernel(const char* error) {
-    if (error != nullptr) throw std::runtime_error(error);
   }
 };
 

@@ -129,8 +129,12 @@ struct Guards {
     }
   }
 
+  // `origin` says where the letters of `meaning` have their values from.
   static void has_shape(const Tensor& tensor, const char* name,
-                        std::initializer_list<int64_t> wanted, const char* meaning) {
+                        std::initializer_list<int64_t> wanted, const char* meaning,
+                        const char* origin =
+                            "B, I and S are read from input (B, I) and old_h "
+                            "(B, S)") {
     bool same = Torch::dim(tensor) == static_cast<int64_t>(wanted.size());
     for (size_t k = 0; same && k < wanted.size(); ++k) {
       same = Torch::sizes(tensor)[k] == wanted.begin()[k];
@@ -138,7 +142,7 @@ struct Guards {
     if (same) return;
     const auto count = static_cast<int64_t>(wanted.size());
     fail(name, " must have shape ", meaning, " = ", list_text(wanted.begin(), count), ", got ",
-         shape(tensor), "; B, I and S are read from input (B, I) and old_h (B, S)");
+         shape(tensor), "; ", origin);
   }
 };
 

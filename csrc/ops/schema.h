@@ -12,6 +12,21 @@
   "Tensor bias, Tensor old_h, Tensor new_cell, Tensor gates, int needs) -> (Tensor d_input, "      \
   "Tensor d_weights, Tensor d_bias, Tensor d_old_h, Tensor d_old_cell)"
 
+// One direction of a layer over a whole sequence. Without `keep_cells`, `cells` comes back with no
+// elements.
+#define LLTM_LAYER_FORWARD_SCHEMA                                                            \
+  "layer_forward(Tensor input, Tensor weights, Tensor? bias, Tensor? initial_h, Tensor? "    \
+  "initial_cell, bool reverse, bool keep_cells, bool allow_tf32) -> (Tensor output, Tensor " \
+  "final_h, Tensor final_cell, Tensor gates, Tensor cells)"
+
+// `needs`: 1 input, 2 weights, 4 bias, 8 initial_h, 16 initial_cell.
+#define LLTM_LAYER_BACKWARD_SCHEMA                                                               \
+  "layer_backward(Tensor? grad_output, Tensor? grad_final_h, Tensor? grad_final_cell, Tensor? "  \
+  "grad_cells, Tensor input, Tensor weights, Tensor? bias, Tensor? initial_h, Tensor? "          \
+  "initial_cell, Tensor output, Tensor gates, Tensor cells, int needs, bool reverse, bool "      \
+  "allow_tf32) -> (Tensor d_input, Tensor d_weights, Tensor d_bias, Tensor d_initial_h, Tensor " \
+  "d_initial_cell)"
+
 namespace lltm {
 
 enum Needs {

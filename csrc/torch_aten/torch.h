@@ -56,6 +56,9 @@ struct AtenTorch {
     at::mm_out(out, left, right);
   }
 
+  static void copy(Tensor to, const Tensor& from) { to.copy_(from); }
+  static void zero(Tensor tensor) { tensor.zero_(); }
+
   static void parallel_for(int64_t begin, int64_t end, int64_t grain_size,
                            lltm_range_function function, void* context) {
     at::parallel_for(begin, end, grain_size,

@@ -101,6 +101,11 @@ struct StableTorch {
     check(mm(out.get(), left.get(), right.get()), "mm");
   }
 
+  static void copy(const Tensor& to, const Tensor& from) {
+    check(aoti_torch_copy_(to.get(), from.get(), 0), "copy");
+  }
+  static void zero(const Tensor& tensor) { check(aoti_torch_zero_(tensor.get()), "zero"); }
+
   static void parallel_for(int64_t begin, int64_t end, int64_t grain_size,
                            lltm_range_function function, void* context) {
     check(torch_parallel_for(begin, end, grain_size, function, context), "parallel_for");

@@ -1,0 +1,393 @@
+// A layer of LLTM cells over a whole sequence, in one direction, as an operator; written once, over
+// the same doors as cell.h.
+//
+// Only the recurrence is serial. The inputs' product with the weights is one GEMM for all steps
+// before it; the gradients of input, weights and bias are one GEMM or sum each behind it.
+#pragma once
+
+#include <optional>
+#include <tuple>
+
+#include "../kernels/lltm_kernels.h"
+#include "guards.h"
+#include "kernel_calls.h"
+#include "schema.h"
+
+namespace lltm {
+
+template <typename Torch, Device device>
+class Layer : KernelCalls<Torch, device> {
+  using Calls = KernelCalls<Torch, device>;
+  using Calls::check_kernel, Calls::check_tensor, Calls::execution, Calls::kernels;
+
+ public:
+  using Tensor = typename Torch::Tensor;
+  using OptionalTensor = std::optional<Tensor>;
+
+  // input (T, B, I), weights (3S, S + I), bias (3S) or (1, 3S) or none, initial_h and initial_cell
+  // (B, S) or none, which means zeros
+  // -> output (T, B, S), final_h (B, S), final_cell (B, S), gates (T, B, 3, S), cells (T, B, S)
+  static std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> forward(
+      const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
+      const OptionalTensor& initial_h, const OptionalTensor& initial_cell, bool reverse,
+      bool keep_cells, bool allow_tf32) {
+    const Sizes sizes = check_operands(input, weights, bias, initial_h, initial_cell);
+
+    const typename Torch::DeviceGuard device_guard(input);
+    const Tensor gates = Torch::empty({sizes.steps, sizes.batch, 3, sizes.state}, input);
+    const Tensor output = Torch::empty({sizes.steps, sizes.batch, sizes.state}, input);
+    const Tensor cells = keep_cells ? Torch::empty({sizes.steps, sizes.batch, sizes.state}, input)
+                                    : Torch::empty({0}, input);
+    const Tensor final_h = Torch::empty({sizes.batch, sizes.state}, input);
+    const Tensor final_cell = Torch::empty({sizes.batch, sizes.state}, input);
+
+    const Tensor z = rows_of(gates, sizes.rows(), 3 * sizes.state);
+    const Tensor x = rows_of(input, sizes.rows(), sizes.features);
+    const Tensor weights_x = Torch::strided(weights, {sizes.features, 3 * sizes.state},
+                                            {1, sizes.columns()}, sizes.state);
+    // As for the cell: a CUDA GEMM adds the bias for nothing, and on a CPU the kernel does.
+    const bool gemm_adds_bias = device == Device::kCUDA && bias.has_value();
+    if (gemm_adds_bias) {
+      Torch::addmm_out(z, Torch::strided(*bias, {3 * sizes.state}, {1}, 0), x, weights_x);
+    } else {
+      Torch::mm_out(z, x, weights_x);
+    }
+
+    const lltm_execution where = execution(input);
+    lltm_layer_forward_arguments arguments = {};
+    arguments.sizes = kernel_sizes(sizes, reverse, allow_tf32);
+    arguments.weights = Torch::data(weights);
+    arguments.bias = gemm_adds_bias ? nullptr : data_or_null(bias);
+    arguments.initial_h = data_or_null(initial_h);
+    arguments.initial_cell = data_or_null(initial_cell);
+    arguments.gates = Torch::data(gates);
+    arguments.output = Torch::data(output);
+    arguments.cells = keep_cells ? Torch::data(cells) : nullptr;
+    arguments.final_h = Torch::data(final_h);
+    arguments.final_cell = Torch::data(final_cell);
+    const lltm_layer_plan plan = make_plan(sizes, 0, arguments.sizes, where);
+    if (plan.family != 0) {
+      const Tensor workspace = make_workspace(plan, input);
+      arguments.workspace = Torch::data(workspace);
+      check_kernel(kernels().layer_forward(sizes.dtype, plan.family, &arguments, &where));
+    } else {
+      const Steps steps{sizes, reverse};
+      forward_loop(steps, weights, arguments.bias, initial_h, initial_cell, gates, output,
+                   keep_cells ? OptionalTensor(cells) : std::nullopt, final_h, final_cell, where);
+    }
+    return {output, final_h, final_cell, gates, cells};
+  }
+
+  // Gradients of forward; see schema.h for `needs`. A missing grad_* counts as zero; cells without
+  // elements, which forward did not keep, are computed again.
+  static std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(
+      const OptionalTensor& grad_output, const OptionalTensor& grad_final_h,
+      const OptionalTensor& grad_final_cell, const OptionalTensor& grad_cells, const Tensor& input,
+      const Tensor& weights, const OptionalTensor& bias, const OptionalTensor& initial_h,
+      const OptionalTensor& initial_cell, const Tensor& output, const Tensor& gates,
+      const Tensor& cells, int64_t needs, bool reverse, bool allow_tf32) {
+    const Sizes sizes = check_operands(input, weights, bias, initial_h, initial_cell);
+    check_sequence(output, "output", input, sizes);
+    check_tensor(gates, "gates", input);
+    Guard::has_shape(gates, "gates", {sizes.steps, sizes.batch, 3, sizes.state}, "(T, B, 3, S)",
+                     kOrigin);
+    const bool recompute_cells = is_empty(cells);
+    if (!recompute_cells) check_sequence(cells, "cells", input, sizes);
+    if (grad_output) check_sequence(*grad_output, "grad_output", input, sizes);
+    if (grad_cells) check_sequence(*grad_cells, "grad_cells", input, sizes);
+    if (grad_final_h) check_state(*grad_final_h, "grad_final_h", input, sizes);
+    if (grad_final_cell) check_state(*grad_final_cell, "grad_final_cell", input, sizes);
+    if (needs < 0 || needs > kNeedsAll) {
+      Guard::fail("needs must be a mask from 0 to ", static_cast<int64_t>(kNeedsAll), ", got ",
+                  needs, "; add up 1 for input, 2 weights, 4 bias, 8 initial_h, 16 initial_cell");
+    }
+
+    const typename Torch::DeviceGuard device_guard(input);
+    const lltm_execution where = execution(input);
+    const auto unwanted = [&] { return Torch::empty({0}, input); };
+    const auto wanted_state = [&](int bit, const OptionalTensor& state) {
+      return (needs & bit) != 0 && state
+                 ? OptionalTensor(Torch::empty({sizes.batch, sizes.state}, input))
+                 : std::nullopt;
+    };
+    const OptionalTensor d_initial_h = wanted_state(kNeedsOldH, initial_h);
+    const OptionalTensor d_initial_cell = wanted_state(kNeedsOldCell, initial_cell);
+
+    const lltm_layer_sizes shape = kernel_sizes(sizes, reverse, allow_tf32);
+    Tensor all_cells = cells;
+    if (recompute_cells) {
+      all_cells = Torch::empty({sizes.steps, sizes.batch, sizes.state}, input);
+      const lltm_layer_cells_arguments again = {shape, data_or_null(initial_cell),
+                                                Torch::data(gates), Torch::data(all_cells)};
+      check_kernel(kernels().layer_cells(sizes.dtype, &again, &where));
+    }
+
+    const Tensor d_gates = Torch::empty({sizes.steps, sizes.batch, 3, sizes.state}, input);
+    lltm_layer_backward_arguments arguments = {};
+    arguments.sizes = shape;
+    arguments.weights = Torch::data(weights);
+    arguments.grad_output = data_or_null(grad_output);
+    arguments.grad_cells = data_or_null(grad_cells);
+    arguments.grad_final_h = data_or_null(grad_final_h);
+    arguments.grad_final_cell = data_or_null(grad_final_cell);
+    arguments.gates = Torch::data(gates);
+    arguments.cells = Torch::data(all_cells);
+    arguments.d_gates = Torch::data(d_gates);
+    arguments.d_initial_h = data_or_null(d_initial_h);
+    arguments.d_initial_cell = data_or_null(d_initial_cell);
+    const lltm_layer_plan plan = make_plan(sizes, 1, shape, where);
+    if (plan.family != 0) {
+      const Tensor workspace = make_workspace(plan, input);
+      arguments.workspace = Torch::data(workspace);
+      check_kernel(kernels().layer_backward(sizes.dtype, plan.family, &arguments, &where));
+    } else {
+      backward_loop(Steps{sizes, reverse}, weights, arguments, d_gates, d_initial_h, where);
+    }
+
+    // All that batches over time.
+    const int64_t rows = sizes.rows();
+    const int64_t state = sizes.state;
+    const Tensor d_z = rows_of(d_gates, rows, 3 * state);
+    Tensor d_input = (needs & kNeedsInput) != 0
+                         ? Torch::empty({sizes.steps, sizes.batch, sizes.features}, input)
+                         : unwanted();
+    if ((needs & kNeedsInput) != 0) {
+      const Tensor weights_x =
+          Torch::strided(weights, {3 * state, sizes.features}, {sizes.columns(), 1}, state);
+      Torch::mm_out(rows_of(d_input, rows, sizes.features), d_z, weights_x);
+    }
+
+    Tensor d_weights = (needs & kNeedsWeights) != 0
+                           ? Torch::empty({3 * state, sizes.columns()}, input)
+                           : unwanted();
+    if ((needs & kNeedsWeights) != 0) {
+      const auto d_z_transposed = [&](int64_t first_step, int64_t count) {
+        return Torch::strided(d_gates, {3 * state, count * sizes.batch}, {1, 3 * state},
+                              first_step * sizes.batch * 3 * state);
+      };
+      Torch::mm_out(
+          Torch::strided(d_weights, {3 * state, sizes.features}, {sizes.columns(), 1}, state),
+          d_z_transposed(0, sizes.steps), rows_of(input, rows, sizes.features));
+      // Every step but the first read the output of the one before it.
+      const Tensor d_weights_h =
+          Torch::strided(d_weights, {3 * state, state}, {sizes.columns(), 1}, 0);
+      const Tensor earlier = Torch::strided(output, {rows - sizes.batch, state}, {state, 1},
+                                            reverse ? sizes.batch * state : 0);
+      Torch::mm_out(d_weights_h, d_z_transposed(reverse ? 0 : 1, sizes.steps - 1), earlier);
+      if (initial_h) {
+        Torch::addmm_out(d_weights_h, d_weights_h, d_z_transposed(reverse ? sizes.steps - 1 : 0, 1),
+                         *initial_h);
+      }
+    }
+
+    Tensor d_bias = unwanted();
+    if ((needs & kNeedsBias) != 0 && bias) {
+      d_bias = Torch::dim(*bias) == 2 ? Torch::empty({1, 3 * state}, input)
+                                      : Torch::empty({3 * state}, input);
+      const lltm_column_sum_arguments sum = {rows, 3 * state, Torch::data(d_gates),
+                                             Torch::data(d_bias)};
+      check_kernel(kernels().column_sum(sizes.dtype, &sum, &where));
+    }
+    return {d_input, d_weights, d_bias, d_initial_h ? *d_initial_h : unwanted(),
+            d_initial_cell ? *d_initial_cell : unwanted()};
+  }
+
+ private:
+  using Guard = Guards<Torch>;
+  static constexpr const char* kOrigin =
+      "T, B and I are read from input (T, B, I), S from weights (3S, S + I)";
+
+  struct Sizes {
+    int64_t steps;
+    int64_t batch;
+    int64_t features;
+    int64_t state;
+    lltm_dtype dtype;
+
+    int64_t rows() const { return steps * batch; }
+    int64_t columns() const { return state + features; }
+    int64_t plane() const { return batch * state; }
+  };
+
+  // The order in which the steps are taken, as indices of time.
+  struct Steps {
+    Sizes sizes;
+    bool reverse;
+
+    int64_t time(int64_t step) const { return reverse ? sizes.steps - 1 - step : step; }
+  };
+
+  static Sizes check_operands(const Tensor& input, const Tensor& weights,
+                              const OptionalTensor& bias, const OptionalTensor& initial_h,
+                              const OptionalTensor& initial_cell) {
+    if constexpr (device == Device::kCUDA) {
+      CHECK_INPUT(input);
+    } else {
+      CHECK_CPU(input);
+      CHECK_CONTIGUOUS(input);
+    }
+    Sizes sizes;
+    sizes.dtype = Guard::supported_dtype(input, "input");
+    check_tensor(weights, "weights", input);
+    Guard::has_dim(input, "input", 3, "(T, B, I)");
+    Guard::has_dim(weights, "weights", 2, "(3S, S + I)");
+    sizes.steps = Torch::sizes(input)[0];
+    sizes.batch = Torch::sizes(input)[1];
+    sizes.features = Torch::sizes(input)[2];
+    sizes.state = Torch::sizes(weights)[0] / 3;
+    if (sizes.steps == 0) {
+      Guard::fail("input must have shape (T, B, I) with at least one step, got ",
+                  Guard::shape(input), "; leave out empty sequences");
+    }
+    Guard::has_shape(weights, "weights", {3 * sizes.state, sizes.columns()}, "(3S, S + I)",
+                     "I is read from input (T, B, I), S from the rows of weights");
+    if (bias) {
+      check_tensor(*bias, "bias", input);
+      if (Torch::dim(*bias) == 2) {
+        Guard::has_shape(*bias, "bias", {1, 3 * sizes.state}, "(3S) or (1, 3S)", kOrigin);
+      } else {
+        Guard::has_shape(*bias, "bias", {3 * sizes.state}, "(3S) or (1, 3S)", kOrigin);
+      }
+    }
+    if (initial_h) check_state(*initial_h, "initial_h", input, sizes);
+    if (initial_cell) check_state(*initial_cell, "initial_cell", input, sizes);
+    return sizes;
+  }
+
+  static void check_state(const Tensor& tensor, const char* name, const Tensor& input,
+                          const Sizes& sizes) {
+    check_tensor(tensor, name, input);
+    Guard::has_shape(tensor, name, {sizes.batch, sizes.state}, "(B, S)", kOrigin);
+  }
+
+  static void check_sequence(const Tensor& tensor, const char* name, const Tensor& input,
+                             const Sizes& sizes) {
+    check_tensor(tensor, name, input);
+    Guard::has_shape(tensor, name, {sizes.steps, sizes.batch, sizes.state}, "(T, B, S)", kOrigin);
+  }
+
+  static bool is_empty(const Tensor& tensor) {
+    for (int64_t dim = 0; dim < Torch::dim(tensor); ++dim) {
+      if (Torch::sizes(tensor)[dim] == 0) return true;
+    }
+    return false;
+  }
+
+  static void* data_or_null(const OptionalTensor& tensor) {
+    return tensor ? Torch::data(*tensor) : nullptr;
+  }
+
+  static Tensor rows_of(const Tensor& tensor, int64_t rows, int64_t columns) {
+    return Torch::strided(tensor, {rows, columns}, {columns, 1}, 0);
+  }
+
+  static lltm_layer_sizes kernel_sizes(const Sizes& sizes, bool reverse, bool allow_tf32) {
+    return {sizes.steps,     sizes.batch,     sizes.state,
+            sizes.columns(), reverse ? 1 : 0, allow_tf32 ? 1 : 0};
+  }
+
+  static lltm_layer_plan make_plan(const Sizes& sizes, int32_t is_backward,
+                                   const lltm_layer_sizes& shape, const lltm_execution& where) {
+    lltm_layer_plan plan = {0, 0};
+    check_kernel(kernels().layer_plan(sizes.dtype, is_backward, &shape, &where, &plan));
+    return plan;
+  }
+
+  // Torch gives memory by elements of a dtype; none is smaller than two bytes here.
+  static Tensor make_workspace(const lltm_layer_plan& plan, const Tensor& input) {
+    return Torch::empty({(plan.workspace_bytes + 1) / 2}, input);
+  }
+
+  // Step by step: one GEMM onto the gates, and the cell's kernel. Serves every size and dtype.
+  static void forward_loop(const Steps& steps, const Tensor& weights, const void* bias,
+                           const OptionalTensor& initial_h, const OptionalTensor& initial_cell,
+                           const Tensor& gates, const Tensor& output, const OptionalTensor& cells,
+                           const Tensor& final_h, const Tensor& final_cell,
+                           const lltm_execution& where) {
+    const Sizes& sizes = steps.sizes;
+    const Tensor weights_h =
+        Torch::strided(weights, {sizes.state, 3 * sizes.state}, {1, sizes.columns()}, 0);
+    const auto state_at = [&](const Tensor& sequence, int64_t index) {
+      return Torch::strided(sequence, {sizes.batch, sizes.state}, {sizes.state, 1},
+                            index * sizes.plane());
+    };
+    // Cells that are not kept take turns in two planes.
+    const Tensor planes = cells ? *cells : Torch::empty({2, sizes.batch, sizes.state}, output);
+    const auto cell_at = [&](int64_t step) {
+      return state_at(planes, cells ? steps.time(step) : step % 2);
+    };
+    OptionalTensor old_h = initial_h;
+    Tensor old_cell = initial_cell ? *initial_cell : zeros(sizes, output);
+    for (int64_t step = 0; step < sizes.steps; ++step) {
+      const int64_t t = steps.time(step);
+      const Tensor z = Torch::strided(gates, {sizes.batch, 3 * sizes.state}, {3 * sizes.state, 1},
+                                      t * 3 * sizes.plane());
+      if (old_h) Torch::addmm_out(z, z, *old_h, weights_h);
+      const Tensor new_h = state_at(output, t);
+      const Tensor new_cell = cell_at(step);
+      const lltm_cell_forward_arguments arguments = {
+          sizes.batch,           sizes.state,        Torch::data(z),       bias,
+          Torch::data(old_cell), Torch::data(new_h), Torch::data(new_cell)};
+      check_kernel(kernels().cell_forward(sizes.dtype, &arguments, &where));
+      old_h = new_h;
+      old_cell = new_cell;
+    }
+    Torch::copy(final_h, *old_h);
+    Torch::copy(final_cell, old_cell);
+  }
+
+  static void backward_loop(const Steps& steps, const Tensor& weights,
+                            const lltm_layer_backward_arguments& all, const Tensor& d_gates,
+                            const OptionalTensor& d_initial_h, const lltm_execution& where) {
+    const Sizes& sizes = steps.sizes;
+    const Tensor weights_h =
+        Torch::strided(weights, {3 * sizes.state, sizes.state}, {sizes.columns(), 1}, 0);
+    const Tensor d_h = Torch::empty({sizes.batch, sizes.state}, d_gates);
+    const Tensor d_cells[] = {Torch::empty({sizes.batch, sizes.state}, d_gates),
+                              Torch::empty({sizes.batch, sizes.state}, d_gates)};
+    const int64_t plane_bytes = sizes.plane() * (sizes.dtype == LLTM_FLOAT64   ? 8
+                                                 : sizes.dtype == LLTM_FLOAT32 ? 4
+                                                                               : 2);
+    const auto at = [&](const void* sequence, int64_t planes) -> const void* {
+      return sequence != nullptr ? static_cast<const char*>(sequence) + planes * plane_bytes
+                                 : nullptr;
+    };
+    const void* later_d_h = all.grad_final_h;
+    const void* later_d_cell = all.grad_final_cell;
+    for (int64_t step = sizes.steps - 1; step >= 0; --step) {
+      const int64_t t = steps.time(step);
+      const Tensor d_z = Torch::strided(d_gates, {sizes.batch, 3 * sizes.state},
+                                        {3 * sizes.state, 1}, t * 3 * sizes.plane());
+      void* const d_cell = step > 0 ? Torch::data(d_cells[step % 2]) : all.d_initial_cell;
+      const lltm_cell_backward_arguments arguments = {
+          sizes.batch,
+          sizes.state,
+          at(all.grad_output, t),
+          at(all.grad_cells, t),
+          nullptr,
+          later_d_h,
+          later_d_cell,
+          at(all.gates, 3 * t),
+          at(all.cells, t),
+          Torch::data(d_z),
+          d_cell,
+      };
+      check_kernel(kernels().cell_backward(sizes.dtype, &arguments, &where));
+      later_d_cell = d_cell;
+      if (step > 0) {
+        Torch::mm_out(d_h, d_z, weights_h);
+        later_d_h = Torch::data(d_h);
+      } else if (d_initial_h) {
+        Torch::mm_out(*d_initial_h, d_z, weights_h);
+      }
+    }
+  }
+
+  static Tensor zeros(const Sizes& sizes, const Tensor& like) {
+    const Tensor tensor = Torch::empty({sizes.batch, sizes.state}, like);
+    Torch::zero(tensor);
+    return tensor;
+  }
+};
+
+}  // namespace lltm
