@@ -14,14 +14,14 @@ from release.shell import Log, clean_env
 REMEDY = "Is the package index in reach? PIP_INDEX_URL and PIP_FIND_LINKS are honoured"
 
 
-def index_options() -> list[str]:
-    """uv does not read pip's settings, so they are handed on."""
+def index_options(*, find_links: bool = True) -> list[str]:
+    """uv does not read pip's settings, so they are handed on; folders of wheels if wanted."""
     options: list[str] = []
     if url := os.environ.get("PIP_INDEX_URL"):
         options += ["--index-url", url]
     for url in shlex.split(os.environ.get("PIP_EXTRA_INDEX_URL", "")):
         options += ["--extra-index-url", url]
-    for link in shlex.split(os.environ.get("PIP_FIND_LINKS", "")):
+    for link in shlex.split(os.environ.get("PIP_FIND_LINKS", "") if find_links else ""):
         options += ["--find-links", link]
     return options
 

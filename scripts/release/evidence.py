@@ -1,0 +1,102 @@
+"""What the fat wheel was seen doing, environment by environment: stored data, and its reading."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError
+
+from release import REPO, ReleaseError
+from release.schema import Matrix, Minor, Strict
+from release.store import write_atomically
+
+RESULTS = REPO / "benchmarks" / "results" / "environments.json"
+
+State = Literal["ran", "failed", "judged", "rejected", "unsupported", "unreached"]
+
+
+class Environment(Strict):
+    """One torch minor on one Python.
+
+    Attributes:
+        state: `ran` (judge, numeric comparison and gradcheck agree), `failed` (one of them does
+            not), `judged` or `rejected` (the judge's word on the torch wheel; nothing was run),
+            `unsupported` (there is no such torch), `unreached` (it could not be installed here).
+        reason: why it is not `ran`.
+        torch_version, python_version: what was installed.
+        variant: what the judge chose.
+        accepted, rejected: names of the wheel's binaries; with the dimension that rejected.
+        devices, comparisons, worst, gradcheck: what was computed, with the worst relative error
+            by dtype.
+    """
+
+    torch: Minor
+    python: Minor
+    state: State
+    reason: str = ""
+    torch_version: str | None = None
+    python_version: str | None = None
+    variant: str | None = None
+    accepted: list[str] = []
+    rejected: dict[str, str] = {}
+    devices: list[str] = []
+    comparisons: int = 0
+    worst: dict[str, float] = {}
+    gradcheck: bool | None = None
+    seconds: float = 0.0
+    date: str
+
+
+class Evidence(Strict):
+    """One run of `--verify full`, whole or joined from several.
+
+    Attributes:
+        wheel, sha256: the fat wheel that was installed.
+        binaries: the shared objects in it.
+        commit: what its binaries were built from.
+        smoke: the hash of the program that compared the numbers.
+        date: of the newest result.
+    """
+
+    schema_version: Literal[1] = 1
+    wheel: str
+    sha256: str
+    binaries: list[str]
+    commit: str
+    smoke: str
+    date: str
+    machine: str
+    command: str
+    environments: list[Environment]
+
+    def of(self, torch: str, python: str) -> Environment | None:
+        """The result for one environment, None where nothing is stored."""
+        found = [e for e in self.environments if (e.torch, e.python) == (torch, python)]
+        return found[0] if found else None
+
+
+def load(path: Path = RESULTS) -> Evidence | None:
+    """The stored evidence; None where there is none yet.
+
+    Raises:
+        ReleaseError: the file is not what `--verify full` writes.
+    """
+    try:
+        return Evidence.model_validate_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError) as error:
+        text = f"{path}: cannot be read as evidence ({error})"
+        raise ReleaseError(f"{text}; restore it, or run scripts/build_all.sh --verify full")
+
+
+def save(evidence: Evidence, path: Path = RESULTS) -> None:
+    data = evidence.model_dump(mode="json", exclude_defaults=True)
+    write_atomically(path, json.dumps({"schema_version": 1, **data}, indent=1) + "\n")
+
+
+def supported(matrix: Matrix, torch: str, python: str) -> bool:
+    """Whether the matrix says that PyPI has this torch for this Python."""
+    return python in matrix.torch[torch].pythons
