@@ -19,6 +19,7 @@ __all__ = [
     "LLTM",
     "LLTMFunction",
     "LLTMImportError",
+    "LLTMLayer",
     "__version__",
     "lltm",
     "reference",
@@ -36,5 +37,6 @@ if TYPE_CHECKING or not (_runs_as_program() or os.environ.get("LLTM_CONDA_LOAD")
     load()
 
     from .functions import LLTMFunction, lltm
+    from .layer import LLTMLayer
     from .modules import LLTM
     from .reference import reference

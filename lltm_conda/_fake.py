@@ -7,10 +7,20 @@ from torch import Tensor
 
 from ._derivatives import NEEDS
 
-__all__ = ["fake_backward", "fake_forward"]
+__all__ = ["check_tensor", "fake_backward", "fake_forward"]
+
+_ORIGIN = "B, I and S are read from input (B, I) and old_h (B, S)"
 
 
-def _check(tensor: Tensor, name: str, input: Tensor, shape: tuple[int, ...], meaning: str) -> None:
+def check_tensor(
+    tensor: Tensor,
+    name: str,
+    input: Tensor,
+    shape: tuple[int, ...],
+    meaning: str,
+    origin: str = _ORIGIN,
+) -> None:
+    """Refuses what the kernels refuse; `origin` says where the letters of `meaning` come from."""
     if tensor.device != input.device:
         raise RuntimeError(
             f"lltm: {name} must be on the device of input, {input.device}, got {tensor.device}; "
@@ -31,7 +41,7 @@ def _check(tensor: Tensor, name: str, input: Tensor, shape: tuple[int, ...], mea
             size == wanted,
             lambda: (
                 f"lltm: {name} must have shape {meaning} = {tuple(shape)}, got "
-                f"{tuple(tensor.shape)}; B, I and S are read from input (B, I) and old_h (B, S)"
+                f"{tuple(tensor.shape)}; {origin}"
             ),
         )
 
@@ -45,11 +55,11 @@ def _sizes(input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor) -> tuple
             )
     batch_size, input_features = input.shape
     state_size = old_h.shape[1]
-    _check(old_h, "old_h", input, (batch_size, state_size), "(B, S)")
+    check_tensor(old_h, "old_h", input, (batch_size, state_size), "(B, S)")
     rows = 3 * state_size
-    _check(weights, "weights", input, (rows, state_size + input_features), "(3S, S + I)")
+    check_tensor(weights, "weights", input, (rows, state_size + input_features), "(3S, S + I)")
     shape = (1, rows) if bias.dim() == 2 else (rows,)
-    _check(bias, "bias", input, shape, "(3S) or (1, 3S)")
+    check_tensor(bias, "bias", input, shape, "(3S) or (1, 3S)")
     return batch_size, state_size
 
 
@@ -58,7 +68,7 @@ def fake_forward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Empty results of ``torch.ops.lltm.forward``."""
     batch_size, state_size = _sizes(input, weights, bias, old_h)
-    _check(old_cell, "old_cell", input, (batch_size, state_size), "(B, S)")
+    check_tensor(old_cell, "old_cell", input, (batch_size, state_size), "(B, S)")
     return (
         input.new_empty((batch_size, state_size)),
         input.new_empty((batch_size, state_size)),
@@ -89,7 +99,7 @@ def fake_backward(
         (grad_gates, "grad_gates", cube),
     ):
         if tensor is not None:
-            _check(tensor, name, input, shape, "(B, S)" if shape is plane else "(B, 3, S)")
+            check_tensor(tensor, name, input, shape, "(B, S)" if shape is plane else "(B, 3, S)")
     likes = (input, weights, bias, old_h, new_cell)
     return tuple(
         input.new_empty(like.shape if needs & bit else (0,))

@@ -11,9 +11,9 @@ _NAMES = ("input", "weights", "bias", "old_h", "old_cell")
 _ADVICE = "lltm_conda.reference computes the cell in plain PyTorch"
 
 
-def refusal(tensors: tuple[Tensor, ...]) -> str | None:
+def refusal(tensors: tuple[Tensor, ...], names: tuple[str, ...] = _NAMES) -> str | None:
     """The first argument that no kernel serves, and what to do; None if none is to blame."""
-    for name, tensor in zip(_NAMES, tensors, strict=True):
+    for name, tensor in zip(names, tensors, strict=True):
         if not isinstance(tensor, Tensor):
             return (
                 f"lltm: {name} must be a torch.Tensor, got {type(tensor).__name__}; "

@@ -1,0 +1,120 @@
+"""Derivatives of a layer of LLTM cells over a whole sequence, in one direction.
+
+`setup_context` and `backward` serve `torch.library.register_autograd` and the autograd Function of
+eager mode, as those of `_derivatives` do for one step. Of the op's outputs all but the gates are
+differentiable.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ._derivatives import NEEDS
+from .functions import lltm
+
+__all__ = ["backward", "refuse_backward_of_backward", "setup_context", "steps_of_cells"]
+
+Sequence = tuple[Tensor, Tensor, Tensor, Tensor]
+_NO_GRADIENTS = (None,) * 8
+
+
+def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    """Keeps, beyond inputs and output, 4·B·S elements a step; 3·B·S without cells."""
+    *tensors, reverse, _keep_cells, allow_tf32 = inputs
+    states, _final_h, _final_cell, gates, cells = output
+    ctx.save_for_backward(*tensors, states, gates, cells)
+    ctx.reverse, ctx.allow_tf32 = reverse, allow_tf32
+    ctx.mark_non_differentiable(gates)
+    ctx.set_materialize_grads(False)
+
+
+def backward(
+    ctx: Any,
+    grad_output: Tensor | None,
+    grad_final_h: Tensor | None,
+    grad_final_cell: Tensor | None,
+    _grad_gates: Tensor | None,
+    grad_cells: Tensor | None,
+) -> tuple[Tensor | None, ...]:
+    """Gradients of (input, weights, bias, initial_h, initial_cell), and None for each option."""
+    grads = (grad_output, grad_final_h, grad_final_cell, grad_cells)
+    if all(grad is None for grad in grads):
+        return _NO_GRADIENTS
+    if torch.is_grad_enabled():  # somebody will differentiate this again
+        return _differentiable_backward(ctx, grads)
+    wanted = ctx.needs_input_grad[:5]
+    needs = sum(bit for bit, needed in zip(NEEDS, wanted, strict=True) if needed)
+    gradients = torch.ops.lltm.layer_backward.default(
+        *(None if grad is None else grad.contiguous() for grad in grads),
+        *ctx.saved_tensors,
+        needs,
+        ctx.reverse,
+        ctx.allow_tf32,
+    )
+    return (
+        *(gradient if needed else None for gradient, needed in zip(gradients, wanted, strict=True)),
+        *_NO_GRADIENTS[5:],
+    )
+
+
+def steps_of_cells(
+    input: Tensor,
+    weights: Tensor,
+    bias: Tensor | None,
+    initial_h: Tensor | None,
+    initial_cell: Tensor | None,
+    reverse: bool,
+) -> Sequence:
+    """(output, final_h, final_cell, cells) step by step: slower, differentiable to any order."""
+    state_size = weights.shape[0] // 3
+    if bias is None:
+        bias = weights.new_zeros(3 * state_size)
+    zeros = input.new_zeros(input.shape[1], state_size)
+    h = zeros if initial_h is None else initial_h
+    cell = zeros if initial_cell is None else initial_cell
+    states, cells = [], []
+    inputs = input.unbind(0)
+    for x in reversed(inputs) if reverse else inputs:
+        h, cell = lltm(x, weights, bias, h, cell)
+        states.append(h)
+        cells.append(cell)
+    if reverse:
+        states.reverse()
+        cells.reverse()
+    return torch.stack(states), h, cell, torch.stack(cells)
+
+
+def _differentiable_backward(
+    ctx: Any, grads: tuple[Tensor | None, ...]
+) -> tuple[Tensor | None, ...]:
+    """The same gradients through a loop over the cell, with a graph of their own."""
+    wanted = ctx.needs_input_grad[:5]
+    with torch.enable_grad():
+        # Views keep the caller's graph apart from the one built here.
+        inputs: list[Any] = [None if t is None else t.view_as(t) for t in ctx.saved_tensors[:5]]
+        input, weights, bias, initial_h, initial_cell = inputs
+        outputs = steps_of_cells(input, weights, bias, initial_h, initial_cell, ctx.reverse)
+        pairs = [(o, g) for o, g in zip(outputs, grads, strict=True) if g is not None]
+        leaves = [k for k, needed in enumerate(wanted) if needed]
+        found = torch.autograd.grad(
+            [output for output, _ in pairs],
+            [inputs[k] for k in leaves],
+            [grad for _, grad in pairs],
+            create_graph=True,
+            allow_unused=True,
+        )
+    result: list[Tensor | None] = [None] * len(_NO_GRADIENTS)
+    for k, gradient in zip(leaves, found, strict=True):
+        result[k] = gradient
+    return tuple(result)
+
+
+def refuse_backward_of_backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+    """The raw backward op called by hand: its derivative is not a function of what it was given."""
+    raise NotImplementedError(
+        "lltm: torch.ops.lltm.layer_backward has no derivative of its own; differentiate "
+        "torch.ops.lltm.layer_forward or LLTMLayer with create_graph=True instead"
+    )

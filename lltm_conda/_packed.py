@@ -1,0 +1,56 @@
+"""Sequences of several lengths: the rectangle that the op runs, and the way back."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+__all__ = ["Rectangle"]
+
+
+class Rectangle:
+    """A PackedSequence padded to ``(T, B, I)``, longest sequence first.
+
+    Attributes:
+        padded: ``(T, B, I)``; what lies behind a sequence's end is zero.
+        lengths: ``(B,)``, int64, on the CPU.
+    """
+
+    def __init__(self, packed: PackedSequence) -> None:
+        self._packed = packed
+        in_order = PackedSequence(packed.data, packed.batch_sizes)
+        self.padded, self.lengths = pad_packed_sequence(in_order)
+        steps, batch_size = self.padded.shape[:2]
+        device = packed.data.device
+        lengths = self.lengths.to(device, non_blocking=True)
+        self._rows = torch.arange(batch_size, device=device)
+        self._last = lengths - 1
+        time = torch.arange(steps, device=device).unsqueeze(1)
+        self._mirrored = torch.where(time < lengths, lengths - 1 - time, time)
+
+    def mirror(self, sequence: Tensor) -> Tensor:
+        """``(T, B, ...)`` with each sequence turned round in its place; its own inverse."""
+        return sequence[self._mirrored, self._rows]
+
+    def final(self, sequence: Tensor) -> Tensor:
+        """``(B, S)``: the last element of each sequence of ``(T, B, S)``."""
+        return sequence[self._last, self._rows]
+
+    def pack(self, sequence: Tensor) -> PackedSequence:
+        """``(T, B, S)`` as a PackedSequence like the one this was made from."""
+        data = pack_padded_sequence(sequence, self.lengths).data
+        packed = self._packed
+        return PackedSequence(
+            data, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices
+        )
+
+    def sort(self, state: Tensor) -> Tensor:
+        """``(L, B, S)`` from the caller's order into the order of the rectangle."""
+        order = self._packed.sorted_indices
+        return state if order is None else state.index_select(1, order)
+
+    def unsort(self, state: Tensor) -> Tensor:
+        """``(L, B, S)`` from the order of the rectangle into the caller's."""
+        order = self._packed.unsorted_indices
+        return state if order is None else state.index_select(1, order)

@@ -1,0 +1,392 @@
+"""The LLTM over whole sequences as a module, with the interface of ``torch.nn.LSTM``."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, NoReturn, overload
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+from torch.utils.checkpoint import checkpoint
+
+from ._packed import Rectangle
+from .layer_functions import lltm_sequence
+from .modules import LLTM
+
+__all__ = ["LLTMLayer"]
+
+State = tuple[Tensor, Tensor]
+
+
+class LLTMLayer(nn.Module):
+    """LLTM cells over whole sequences, in one or several layers and one or both directions.
+
+    Arguments, shapes and results are those of ``torch.nn.LSTM`` (without ``proj_size``). Each layer
+    and direction has the parameters of one :class:`LLTM`: ``weights_l0`` ``(3S, S + I)`` and
+    ``bias_l0`` ``(3S,)`` for the first layer, ``weights_l0_reverse`` and ``bias_l0_reverse`` for
+    its backward direction, ``weights_l1`` and so on; later layers read the ``S`` (in both
+    directions ``2S``) features of the one before.
+
+    Args:
+        input_features: ``I``, features of the input.
+        state_size: ``S``, size of the hidden and of the cell state.
+        num_layers: layers on top of one another.
+        bias: whether the cells have a bias.
+        batch_first: input and output are ``(B, T, ...)`` instead of ``(T, B, ...)``; states are not
+            affected.
+        dropout: probability of dropping an element of a layer's output before the next layer reads
+            it, in training.
+        bidirectional: run each layer in both directions and concatenate their outputs.
+        device: where the parameters are made.
+        dtype: their dtype; float32, float64, float16 or bfloat16.
+        keep_cells: keep the cell state of every step for backward. False computes them again from
+            what is kept anyway: a quarter less memory for some time in backward.
+        checkpoint: keep for backward only what starts each run of this many steps, and compute the
+            run again in backward. About √T needs the least memory.
+
+    Raises:
+        ValueError: a size, `dropout` or `checkpoint` is out of range.
+    """
+
+    def __init__(
+        self,
+        input_features: int,
+        state_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        keep_cells: bool = True,
+        checkpoint: int | None = None,
+    ) -> None:
+        super().__init__()
+        if input_features < 0 or state_size < 1 or num_layers < 1:
+            raise ValueError(
+                "LLTMLayer needs input_features >= 0, state_size >= 1 and num_layers >= 1, got "
+                f"input_features={input_features}, state_size={state_size}, num_layers={num_layers}"
+            )
+        if not 0.0 <= dropout <= 1.0:
+            raise ValueError(f"LLTMLayer needs dropout from 0 to 1, got {dropout}")
+        if checkpoint is not None and checkpoint < 1:
+            raise ValueError(
+                f"LLTMLayer needs checkpoint >= 1 steps, got {checkpoint}; None keeps everything"
+            )
+        if dropout > 0.0 and num_layers == 1:
+            warnings.warn(
+                f"lltm: dropout={dropout} acts between layers, and num_layers=1 has no between; "
+                "set dropout=0.0 or num_layers=2",
+                stacklevel=2,
+            )
+        self.input_features = input_features
+        self.state_size = state_size
+        self.num_layers = num_layers
+        self.bias = bias
+        self.batch_first = batch_first
+        self.dropout = float(dropout)
+        self.bidirectional = bidirectional
+        self.keep_cells = keep_cells
+        self.checkpoint = checkpoint
+        rows = 3 * state_size
+        for suffix, features in self._cells():
+            columns = state_size + features
+            weights = nn.Parameter(torch.empty(rows, columns, device=device, dtype=dtype))
+            self.register_parameter("weights" + suffix, weights)
+            if bias:
+                self.register_parameter(
+                    "bias" + suffix, nn.Parameter(torch.empty(rows, device=device, dtype=dtype))
+                )
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws all parameters from U(-1/√S, 1/√S), as ``LLTM`` and ``nn.LSTM`` do."""
+        bound = 1.0 / math.sqrt(self.state_size)
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -bound, bound)
+
+    @overload
+    def forward(self, input: Tensor, state: State | None = None) -> tuple[Tensor, State]: ...
+
+    @overload
+    def forward(
+        self, input: PackedSequence, state: State | None = None
+    ) -> tuple[PackedSequence, State]: ...
+
+    def forward(
+        self, input: Tensor | PackedSequence, state: State | None = None
+    ) -> tuple[Tensor | PackedSequence, State]:
+        """All steps of all layers. D is 2 if bidirectional, else 1; L is `num_layers`.
+
+        Args:
+            input: ``(T, B, I)``, or ``(B, T, I)`` with `batch_first`, or ``(T, I)`` for one
+                sequence without a batch, or a ``PackedSequence``.
+            state: ``(h_0, c_0)``, each ``(L·D, B, S)``, or ``(L·D, S)`` without a batch; zeros when
+                None.
+
+        Returns:
+            ``(output, (h_n, c_n))``: the last layer's hidden state of every step, ``(T, B, D·S)``
+            in the form of `input`; and each layer's and direction's states after its last step,
+            ``(L·D, B, S)`` or ``(L·D, S)``.
+
+        Raises:
+            RuntimeError: a shape, dtype or device does not match; the text names the argument.
+        """
+        if isinstance(input, PackedSequence):
+            self._check_features(input.data, 2, "input.data", "(sum of lengths, I)")
+            rectangle = Rectangle(input)
+            self._check_state(state, (rectangle.padded.shape[1], self.state_size))
+            if state is not None:
+                state = (rectangle.sort(state[0]), rectangle.sort(state[1]))
+            output, (h, cell) = self._run(rectangle.padded, state, rectangle)
+            return rectangle.pack(output), (rectangle.unsort(h), rectangle.unsort(cell))
+
+        if input.dim() == 2:
+            self._check_features(input, 2, "input", "(T, I)")
+            self._check_state(state, (self.state_size,))
+            if state is not None:
+                state = (state[0].unsqueeze(1), state[1].unsqueeze(1))
+            output, (h, cell) = self._run(input.unsqueeze(1), state, None)
+            return output.squeeze(1), (h.squeeze(1), cell.squeeze(1))
+
+        self._check_features(input, 3, "input", "(B, T, I)" if self.batch_first else "(T, B, I)")
+        if self.batch_first:
+            input = input.transpose(0, 1)
+        self._check_state(state, (input.shape[1], self.state_size))
+        output, final = self._run(input, state, None)
+        return output.transpose(0, 1) if self.batch_first else output, final
+
+    def cell(self, layer: int = 0, *, reverse: bool = False) -> LLTM:
+        """The cell of one layer and direction; its parameters are the layer's own, not copies.
+
+        Without a bias here the cell has one of zeros that is not trained.
+
+        Raises:
+            ValueError: there is no such layer or direction.
+        """
+        suffix = self._suffix(layer, reverse)
+        weights = self.get_parameter("weights" + suffix)
+        features = weights.shape[1] - self.state_size
+        cell = LLTM(features, self.state_size, device="meta")
+        cell.weights = weights
+        if self.bias:
+            cell.bias = self.get_parameter("bias" + suffix)
+        else:
+            cell.bias = nn.Parameter(weights.new_zeros(3 * self.state_size), requires_grad=False)
+        return cell
+
+    def load_cell(self, cell: LLTM, layer: int = 0, *, reverse: bool = False) -> None:
+        """Copies the parameters of `cell` into one layer and direction.
+
+        Raises:
+            ValueError: there is no such layer or direction, or the sizes differ, or `cell` has a
+                bias other than zero and this layer has none.
+        """
+        suffix = self._suffix(layer, reverse)
+        weights = self.get_parameter("weights" + suffix)
+        if cell.weights.shape != weights.shape:
+            raise ValueError(
+                f"lltm: cell must have weights of shape (3S, S + I) = {tuple(weights.shape)} for "
+                f"weights{suffix}, got {tuple(cell.weights.shape)}; make it as LLTM("
+                f"{weights.shape[1] - self.state_size}, {self.state_size})"
+            )
+        if not self.bias and cell.bias.count_nonzero():
+            raise ValueError(
+                "lltm: cell has a bias, and this layer has none; make it with LLTMLayer(bias=True)"
+            )
+        with torch.no_grad():
+            weights.copy_(cell.weights)
+            if self.bias:
+                self.get_parameter("bias" + suffix).copy_(cell.bias)
+
+    @classmethod
+    def from_cells(
+        cls, cells: Sequence[LLTM], *, bidirectional: bool = False, **options: Any
+    ) -> LLTMLayer:
+        """A layer with copies of the parameters of `cells`.
+
+        Args:
+            cells: the cells layer by layer; if bidirectional, each layer's forward cell before its
+                backward cell.
+            bidirectional: as in the constructor.
+            options: `batch_first`, `dropout`, `keep_cells` and `checkpoint` of the constructor.
+
+        Raises:
+            ValueError: their number or sizes do not fit together.
+        """
+        directions = 2 if bidirectional else 1
+        if not cells or len(cells) % directions:
+            raise ValueError(
+                f"LLTMLayer.from_cells needs a positive multiple of {directions} cells, got "
+                f"{len(cells)}"
+            )
+        first = cells[0]
+        layer = cls(
+            first.input_features,
+            first.state_size,
+            num_layers=len(cells) // directions,
+            bidirectional=bidirectional,
+            device=first.weights.device,
+            dtype=first.weights.dtype,
+            **options,
+        )
+        for k, cell in enumerate(cells):
+            layer.load_cell(cell, k // directions, reverse=k % directions == 1)
+        return layer
+
+    def flatten_parameters(self) -> None:
+        """Does nothing: there so that code written for ``nn.LSTM`` runs unchanged."""
+
+    def extra_repr(self) -> str:
+        text = f"{self.input_features}, {self.state_size}"
+        defaults = {
+            "num_layers": 1,
+            "bias": True,
+            "batch_first": False,
+            "dropout": 0.0,
+            "bidirectional": False,
+            "keep_cells": True,
+            "checkpoint": None,
+        }
+        for name, default in defaults.items():
+            value = getattr(self, name)
+            if value != default:
+                text += f", {name}={value}"
+        return text
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        """What ``torch.jit.script`` asks first: refused, with the way that works."""
+        raise NotImplementedError(
+            "lltm: TorchScript is not supported (a custom autograd Function cannot be scripted); "
+            "use torch.export or torch.compile"
+        )
+
+    def _cells(self) -> Iterator[tuple[str, int]]:
+        """Suffix of the parameters' names and input features of every cell, in order."""
+        directions = ("", "_reverse") if self.bidirectional else ("",)
+        features = self.input_features
+        for layer in range(self.num_layers):
+            for direction in directions:
+                yield f"_l{layer}{direction}", features
+            features = len(directions) * self.state_size
+
+    def _suffix(self, layer: int, reverse: bool) -> str:
+        if not 0 <= layer < self.num_layers or (reverse and not self.bidirectional):
+            raise ValueError(
+                f"lltm: there is no layer={layer}, reverse={reverse} in an LLTMLayer with "
+                f"num_layers={self.num_layers}, bidirectional={self.bidirectional}"
+            )
+        return f"_l{layer}" + ("_reverse" if reverse else "")
+
+    def _check_features(self, input: Tensor, dims: int, name: str, meaning: str) -> None:
+        if input.dim() != dims or input.shape[-1] != self.input_features:
+            raise RuntimeError(
+                f"lltm: {name} must have shape {meaning} with I = {self.input_features}, got "
+                f"{tuple(input.shape)}; reshape it, or make the layer with LLTMLayer(I, "
+                f"{self.state_size})"
+            )
+
+    def _check_state(self, state: State | None, shape: tuple[int, ...]) -> None:
+        if state is None:
+            return
+        if not isinstance(state, (tuple, list)) or len(state) != 2:
+            raise RuntimeError(
+                f"lltm: state must be a tuple (h_0, c_0), got {type(state).__name__}; pass both"
+            )
+        wanted = (self.num_layers * (2 if self.bidirectional else 1), *shape)
+        meaning = "(L·D, B, S)" if len(shape) == 2 else "(L·D, S)"
+        for name, tensor in zip(("h_0", "c_0"), state, strict=True):
+            if tuple(tensor.shape) != wanted:
+                raise RuntimeError(
+                    f"lltm: {name} must have shape {meaning} = {wanted}, got "
+                    f"{tuple(tensor.shape)}; L·D is num_layers, twice that if bidirectional"
+                )
+
+    def _run(
+        self, input: Tensor, state: State | None, rectangle: Rectangle | None
+    ) -> tuple[Tensor, State]:
+        """All layers on ``(T, B, I)``."""
+        finals = []
+        index = 0
+        for layer in range(self.num_layers):
+            outputs = []
+            for reverse in (False, True) if self.bidirectional else (False,):
+                start = None if state is None else (state[0][index], state[1][index])
+                output, final_h, final_cell = self._direction(
+                    input, self._suffix(layer, reverse), start, reverse, rectangle
+                )
+                outputs.append(output)
+                finals.append((final_h, final_cell))
+                index += 1
+            input = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
+            if self.dropout > 0.0 and layer + 1 < self.num_layers:
+                input = F.dropout(input, self.dropout, self.training)
+        if len(finals) == 1:  # nothing to copy
+            return input, (finals[0][0].unsqueeze(0), finals[0][1].unsqueeze(0))
+        h, cell = (torch.stack(states) for states in zip(*finals, strict=True))
+        return input, (h, cell)
+
+    def _direction(
+        self,
+        input: Tensor,
+        suffix: str,
+        state: State | None,
+        reverse: bool,
+        rectangle: Rectangle | None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """One cell over ``(T, B, I)``: its output, and its states after the last step."""
+        # Not get_parameter: parametrisations and functional_call put plain tensors there.
+        weights = getattr(self, "weights" + suffix)
+        bias = getattr(self, "bias" + suffix) if self.bias else None
+        if rectangle is None:
+            output, final_h, final_cell, _ = self._sequence(
+                input, weights, bias, state, reverse, self.keep_cells
+            )
+            return output, final_h, final_cell
+        # Turned round in its place, a sequence's steps still come before its padding.
+        if reverse:
+            input = rectangle.mirror(input)
+        output, _, _, cells = self._sequence(input, weights, bias, state, False, True)
+        final_h, final_cell = rectangle.final(output), rectangle.final(cells)
+        return rectangle.mirror(output) if reverse else output, final_h, final_cell
+
+    def _sequence(
+        self,
+        input: Tensor,
+        weights: Tensor,
+        bias: Tensor | None,
+        state: State | None,
+        reverse: bool,
+        keep_cells: bool,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        h, cell = (None, None) if state is None else state
+        sequence = partial(lltm_sequence, reverse=reverse, keep_cells=keep_cells)
+        if self.checkpoint is None or not torch.is_grad_enabled():
+            return sequence(input, weights, bias, h, cell)
+        runs = list(input.split(self.checkpoint))
+        outputs, all_cells = [], []
+        for run in reversed(runs) if reverse else runs:
+            output, h, cell, cells = checkpoint(
+                sequence,
+                run,
+                weights,
+                bias,
+                h,
+                cell,
+                use_reentrant=False,
+                preserve_rng_state=False,
+            )
+            outputs.append(output)
+            all_cells.append(cells)
+        if reverse:
+            outputs.reverse()
+            all_cells.reverse()
+        assert h is not None and cell is not None
+        return torch.cat(outputs), h, cell, torch.cat(all_cells)
