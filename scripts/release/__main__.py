@@ -20,10 +20,11 @@ from release.generated import check_or_write
 from release.host import Host, host_cell, obstacle, probe
 from release.listing import list_cells, show_plan
 from release.matrix import load
-from release.paths import LOGS, STAMPS, TEMPORARY
+from release.paths import INDEX, LOGS, STAMPS, TEMPORARY
 from release.planner import Options, Plan, make_plan, space_needed
 from release.progress import Reporter, cell_state, summary
 from release.schema import Matrix
+from release.simple_index import write_index
 from release.store import Store
 from release.tasks import Status, run_tasks
 
@@ -90,6 +91,7 @@ def run(
         tasks = list(plan.tasks.values())
         with Reporter(console, len(tasks), verbose) as reporter:
             outcomes = run_tasks(tasks, Store(STAMPS), LOGS, reporter, jobs=jobs)
+        write_index(INDEX)
         shutil.rmtree(TEMPORARY, ignore_errors=True)
     names = [cell.name for cell in cells]
     console.print(summary(names, tasks, outcomes, skipped))

@@ -1,20 +1,20 @@
-"""Packing: the source distribution and the thin wheels."""
+"""Packing: the source distribution, the thin wheels, and the true tag of any wheel."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from release import BUILD, DIST, REPO, ReleaseError
+from release import DIST, REPO, ReleaseError
 from release.cells import Cell
-from release.paths import TEMPORARY, fresh, publish, tool
+from release.paths import TEMPORARY, WHEELS, fresh, publish, tool
 from release.provenance import source_env
-from release.shell import clean_env
+from release.shell import Log, clean_env
 from release.tasks import Context
-from release.wheels import binaries_of, rewrite
+from release.wheels import Wheel, read_wheel
 
 EXCLUDED = ("libtorch*", "libc10*", "libcudart*", "libcuda.so*", "libnv*", "libgomp*")
 
@@ -61,10 +61,10 @@ def gather(context: Context, binaries: tuple[str, ...], folder: Path) -> list[Pa
 
 
 def wheel(context: Context, *, cell: Cell, binaries: tuple[str, ...]) -> Sequence[Path]:
-    """The thin wheel of one cell, with its true platform tag."""
+    """The thin wheel of one cell, with its true platform tag, in the folder of the index."""
     work = TEMPORARY / "wheel" / cell.name
     prebuilt = work / "prebuilt"
-    given = gather(context, binaries, prebuilt)
+    given = {path.name: path.read_bytes() for path in gather(context, binaries, prebuilt)}
     with tarfile.open(context.only("sdist")) as archive:
         archive.extractall(fresh(work / "source"), filter="data")
     (source,) = (work / "source").iterdir()
@@ -72,24 +72,54 @@ def wheel(context: Context, *, cell: Cell, binaries: tuple[str, ...]) -> Sequenc
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, source]
     context.log.run(command, env=clean_env(LLTM_CONDA_PREBUILT=str(prebuilt), **source_env()))
     (made,) = out.glob("*.whl")
-    repaired = fresh(work / "repaired")
-    command = [sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", repaired, made]
+    tagged = true_tag(context.log, made, given, fresh(work / "repaired"))
+    final = tagged.renamed(local=cell.local_version).write(fresh(work / "final"))
+    published = publish(final, WHEELS / final.name)
+    forget_older(published)
+    return [published]
+
+
+def true_tag(log: Log, made: Path, given: Mapping[str, bytes], folder: Path) -> Wheel:
+    """The wheel under the oldest manylinux tag that auditwheel finds true for its binaries.
+
+    Args:
+        log: gets auditwheel's words.
+        made: the wheel, tagged `linux_x86_64`.
+        given: name and content of the binaries it was packed from.
+        folder: an empty one, for auditwheel.
+
+    Raises:
+        ReleaseError: no manylinux tag is true, or auditwheel changed more than the tag.
+    """
+    command = [sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", folder, made]
     for name in EXCLUDED:
         command += ["--exclude", name]
     path = f"{Path(tool('patchelf')).parent}:{clean_env()['PATH']}"
-    context.log.run(command, env=clean_env(PATH=path, **source_env()))
-    (tagged,) = repaired.glob("*.whl")
-    _same_binaries(tagged, given)
-    final = rewrite(tagged, fresh(BUILD / "wheels" / cell.name), local=cell.local_version)
-    return [publish(final, DIST / final.name)]
+    remedy = "auditwheel finds no manylinux tag for it, or a library is not excluded; see the log"
+    log.run(command, env=clean_env(PATH=path, **source_env()), remedy=remedy)
+    (tagged,) = folder.glob("*.whl")
+    check_binaries(tagged, given)
+    return read_wheel(tagged)
 
 
-def _same_binaries(wheel: Path, given: list[Path]) -> None:
-    """Repairing may only change the tag: a grafted library would mean two OpenMP runtimes."""
-    packed = binaries_of(wheel)
-    wanted = {f"lltm_conda/lib/{path.name}": path.read_bytes() for path in given}
+def check_binaries(path: Path, given: Mapping[str, bytes]) -> None:
+    """Repairing may only change the tag: a grafted library would mean two OpenMP runtimes.
+
+    Raises:
+        ReleaseError: a shared object was added, lost or changed.
+    """
+    packed = read_wheel(path).binaries
+    wanted = {f"lltm_conda/lib/{name}": content for name, content in given.items()}
     for name in sorted(packed.keys() - wanted.keys()):
-        raise ReleaseError(f"{wheel.name}: holds {name}, which no task built; exclude its library")
+        raise ReleaseError(f"{path.name}: holds {name}, which no task built; exclude its library")
     for name, content in wanted.items():
         if packed.get(name) != content:
-            raise ReleaseError(f"{wheel.name}: {name} is missing or was changed by auditwheel")
+            raise ReleaseError(f"{path.name}: {name} is missing or was changed by auditwheel")
+
+
+def forget_older(new: Path) -> None:
+    """Removes what an earlier build left of the same version under another platform tag."""
+    name = "-".join(new.name.split("-")[:2])
+    for path in new.parent.glob(f"{name}-*.whl"):
+        if path != new:
+            path.unlink()

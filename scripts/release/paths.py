@@ -16,6 +16,11 @@ BINARIES = BUILD / "binaries"
 BOOTSTRAP = BUILD / "bootstrap-channel"
 TEMPORARY = BUILD / "tmp"
 CHANNEL = DIST / "channel"
+INDEX = DIST / "simple"
+WHEELS = INDEX / "lltm"
+CELL_LOGS = DIST / "logs"
+MANIFEST = DIST / "manifest.json"
+REPORT = DIST / "report.html"
 
 
 def fresh(folder: Path) -> Path:

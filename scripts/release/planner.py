@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from release import REPO, build_steps, conda_steps, pack_steps, verify_steps
+from release import REPO, build_steps, conda_steps, fat_steps, pack_steps, verify_steps
 from release.audit import audit
 from release.cells import Cell
 from release.host import Host
@@ -31,10 +31,12 @@ class Options:
     Attributes:
         channel: the base channel's URL, or None for the bootstrap channel.
         jobs: compilers at a time.
+        carried: thin wheels of other cells, which an earlier run made from the same sources.
     """
 
     channel: str | None
     jobs: int
+    carried: Mapping[str, Path] = field(default_factory=dict)
 
 
 class Plan:
@@ -144,7 +146,7 @@ class Plan:
                 f"wheel/{cell.name}",
                 partial(pack_steps.wheel, cell=cell, binaries=binaries),
                 needs=(sdist, checked, *binaries),
-                inputs=(TOOL / "wheels.py",),
+                inputs=(TOOL / "wheels.py", TOOL / "paths.py"),
                 groups=groups,
             )
         )
@@ -254,6 +256,7 @@ def make_plan(cells: Sequence[Cell], matrix: Matrix, host: Host, options: Option
     plan = Plan(matrix, host, options)
     for cell in cells:
         plan.cell(cell)
+    fat_steps.add(plan, cells)
     return plan
 
 

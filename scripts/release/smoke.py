@@ -1,6 +1,6 @@
 """Runs the installed lltm against its float64 definition; needs torch and lltm alone.
 
-    python smoke.py [--outside DIR] [--json FILE]
+    python smoke.py [--outside DIR] [--glue NAME] [--json FILE]
 
 Run in the environment that is tested, from outside the source tree. Exit code 0 when every
 comparison holds, 1 otherwise. Also imported by nothing, so it stays one file.
@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from pathlib import Path
 
 import torch
 
 import lltm_conda
-from lltm_conda import lltm, reference
+from lltm_conda import lltm, loader, reference
 
 # Relative norm of the difference, by dtype.
 TOLERANCES = {
@@ -25,6 +26,7 @@ TOLERANCES = {
     torch.float16: 5e-3,
     torch.bfloat16: 3e-2,
 }
+OPENMP = re.compile(r"lib(gomp|omp|iomp5|omp5)\b")
 SHAPES = [(1, 1, 1), (16, 32, 128), (5, 7, 3), (0, 4, 4)]
 NAMES = ("new_h", "new_cell", "d_input", "d_weights", "d_bias", "d_old_h", "d_old_cell")
 
@@ -59,9 +61,19 @@ def compare(device: str, dtype: torch.dtype, shape: tuple[int, int, int]) -> dic
     return errors
 
 
+def openmp_runtimes(maps: str) -> list[str]:
+    """The OpenMP runtimes among a process's mapped files, from the text of /proc/self/maps.
+
+    Two of them would be two pools of threads that fight for the processors, or worse.
+    """
+    paths = {line.split(None, 5)[5] for line in maps.splitlines() if line.count("/")}
+    return sorted(path for path in paths if OPENMP.match(Path(path).name))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--outside", type=Path, help="fail if lltm_conda lies in this folder")
+    parser.add_argument("--glue", help="fail if another glue was chosen")
     parser.add_argument("--json", type=Path, help="where to store what was found")
     args = parser.parse_args()
     package = Path(lltm_conda.__file__).resolve()
@@ -87,7 +99,19 @@ def main() -> int:
     gradcheck = torch.autograd.gradcheck(lltm, leaves, raise_exception=False)
     failed += not gradcheck
     print(f"{'ok    ' if gradcheck else 'FAILED'} gradcheck in float64")
+    runtimes = openmp_runtimes(Path("/proc/self/maps").read_text(encoding="utf-8"))
+    failed += len(runtimes) > 1
+    state = "FAILED" if len(runtimes) > 1 else "ok    "
+    print(f"{state} OpenMP runtimes, at most one: {', '.join(runtimes) or 'none'}")
+    binaries = loader.loaded()
+    variant = binaries.variant if binaries else None
+    good = args.glue is None or str(variant).startswith(f"{args.glue}-")
+    failed += not good
+    print(f"{'ok    ' if good else 'FAILED'} chosen {variant}, needed {args.glue or 'any'}")
     facts = {
+        "variant": variant,
+        "binaries": [path.name for path in binaries.paths if path] if binaries else [],
+        "openmp": [Path(path).name for path in runtimes],
         "lltm": lltm_conda.__version__,
         "torch": torch.__version__,
         "python": sys.version.split()[0],

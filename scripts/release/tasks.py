@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import inspect
+import os
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -13,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from release import ReleaseError
+from release import BUILD, ReleaseError
 from release.shell import Log
 from release.store import Stamp, Store, digest, key_of, relative
 
@@ -31,10 +33,17 @@ class SkipTask(Exception):
 
 @dataclass(frozen=True)
 class Context:
-    """What a running task gets: its log, and what the tasks it needs have made."""
+    """What a running task gets: its log, and what the tasks it needs have made.
+
+    Attributes:
+        log: for everything it has to say.
+        made: the outputs of what it needs, and of what it wants where that was made.
+        failed: what it wants and did not get because that failed.
+    """
 
     log: Log
     made: dict[str, list[Path]]
+    failed: frozenset[str] = frozenset()
 
     def only(self, task: str) -> Path:
         (path,) = self.made[task]
@@ -48,7 +57,8 @@ class Task:
     Attributes:
         name: unique, `glue/stable210`.
         run: does the work and returns the files or folders it made.
-        needs: names of tasks whose outputs it reads.
+        needs: names of tasks whose outputs it reads; without them it is skipped.
+        wants: names of tasks that it waits for and does without where they failed.
         inputs: files whose content decides the result.
         facts: other things that decide it (versions, options, environment).
         groups: the cells for whose sake it runs.
@@ -57,6 +67,7 @@ class Task:
     name: str
     run: Callable[[Context], Sequence[Path]]
     needs: tuple[str, ...] = ()
+    wants: tuple[str, ...] = ()
     inputs: tuple[Path, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
     groups: tuple[str, ...] = ()
@@ -70,6 +81,7 @@ class Outcome:
     outputs: tuple[Path, ...] = ()
     reason: str = ""
     log: Path | None = None
+    disk_full: bool = False
 
 
 class Listener(Protocol):
@@ -82,36 +94,60 @@ class Listener(Protocol):
 def run_tasks(
     tasks: Sequence[Task], store: Store, logs: Path, listener: Listener, jobs: int = 1
 ) -> dict[str, Outcome]:
-    """Runs every task whose needs are met; a failure stops only what needs it."""
+    """Runs every task whose needs are met; a failure stops only what needs it.
+
+    A full disk is the exception: nothing new is started then, since all of it would fail.
+    """
     waiting = {task.name: task for task in tasks}
     outcomes: dict[str, Outcome] = {}
     running: dict[Future[Outcome], Task] = {}
+    full = ""
     with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
         while waiting or running:
             for task in list(waiting.values()):
-                if not all(need in outcomes for need in task.needs) or len(running) >= jobs:
+                if not _ready(task, outcomes) or len(running) >= jobs:
                     continue
                 del waiting[task.name]
-                if outcome := _blocked(task, outcomes):
+                if outcome := _blocked(task, outcomes, full):
                     outcomes[task.name] = outcome
                     listener.finished(outcome)
                     continue
-                made = {need: list(outcomes[need].outputs) for need in task.needs}
-                running[pool.submit(_run_one, task, made, store, logs, listener)] = task
+                given = _given(task, outcomes)
+                running[pool.submit(_run_one, task, given, store, logs, listener)] = task
             if running:
                 finished, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in finished:
                     task = running.pop(future)
-                    outcomes[task.name] = future.result()
-                    listener.finished(outcomes[task.name])
-            elif waiting and not any(
-                all(n in outcomes for n in task.needs) for task in waiting.values()
-            ):
+                    outcomes[task.name] = outcome = future.result()
+                    full = full or (outcome.reason if outcome.disk_full else "")
+                    listener.finished(outcome)
+            elif waiting and not any(_ready(task, outcomes) for task in waiting.values()):
                 raise ReleaseError(f"tasks need what no task makes: {sorted(waiting)}")
     return outcomes
 
 
-def _blocked(task: Task, outcomes: dict[str, Outcome]) -> Outcome | None:
+@dataclass(frozen=True)
+class _Given:
+    """What the tasks before it left for a task."""
+
+    made: dict[str, list[Path]]
+    failed: frozenset[str]
+
+
+def _ready(task: Task, outcomes: dict[str, Outcome]) -> bool:
+    return all(name in outcomes for name in (*task.needs, *task.wants))
+
+
+def _given(task: Task, outcomes: dict[str, Outcome]) -> _Given:
+    before = {name: outcomes[name] for name in (*task.needs, *task.wants)}
+    good = (Status.DONE, Status.REUSED)
+    made = {name: list(o.outputs) for name, o in before.items() if o.status in good}
+    return _Given(made, frozenset(n for n, o in before.items() if o.status is Status.FAILED))
+
+
+def _blocked(task: Task, outcomes: dict[str, Outcome], full: str) -> Outcome | None:
+    if full:
+        return Outcome(task.name, Status.SKIPPED, 0.0, reason=f"not started: {full}")
     for need in task.needs:
         status = outcomes[need].status
         if status in (Status.FAILED, Status.SKIPPED):
@@ -122,27 +158,26 @@ def _blocked(task: Task, outcomes: dict[str, Outcome]) -> Outcome | None:
     return None
 
 
-def task_key(task: Task, made: dict[str, list[Path]]) -> str:
+def task_key(task: Task, given: _Given) -> str:
     """Changes when the task's inputs, the outputs it reads, its facts or its code change."""
     function = task.run.func if isinstance(task.run, partial) else task.run
     code = Path(inspect.getsourcefile(function) or __file__)
-    needs = {need: [digest(path) for path in paths] for need, paths in made.items()}
-    return key_of(task.name, [code, *task.inputs], {"facts": task.facts, "needs": needs})
+    needs = {name: [digest(path) for path in paths] for name, paths in given.made.items()}
+    facts = {"facts": task.facts, "needs": needs, "failed": sorted(given.failed)}
+    return key_of(task.name, [code, *task.inputs], facts)
 
 
-def _run_one(
-    task: Task, made: dict[str, list[Path]], store: Store, logs: Path, listener: Listener
-) -> Outcome:
+def _run_one(task: Task, given: _Given, store: Store, logs: Path, listener: Listener) -> Outcome:
     begun = time.monotonic()
     path = logs / f"{task.name}.log"
     try:
-        key = task_key(task, made)
+        key = task_key(task, given)
         if stamp := store.valid(task.name, key):
             return Outcome(task.name, Status.REUSED, 0.0, tuple(stamp.paths), log=path)
         store.forget(task.name)
         listener.started(task)
         with Log(path) as log:
-            outputs = list(task.run(Context(log, made)))
+            outputs = list(task.run(Context(log, given.made, given.failed)))
         seconds = time.monotonic() - begun
         digests = {relative(output): digest(output) for output in outputs}
         store.write(task.name, Stamp(key, digests, round(seconds, 2)))
@@ -152,13 +187,40 @@ def _run_one(
         return Outcome(task.name, Status.SKIPPED, seconds, reason=str(reason), log=path)
     except Exception as error:
         seconds = time.monotonic() - begun
-        return Outcome(task.name, Status.FAILED, seconds, reason=explain(error), log=path)
+        full, reason = is_disk_full(error), explain(error)
+        return Outcome(task.name, Status.FAILED, seconds, reason=reason, log=path, disk_full=full)
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether it failed for want of space: its own writing, or a command that it ran."""
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return os.strerror(errno.ENOSPC) in str(error)
+
+
+def no_space(error: BaseException) -> str:
+    """Where space is missing, how much is there, and that nothing done is lost."""
+    where = Path(getattr(error, "filename", None) or BUILD)
+    while not where.is_dir():
+        where = where.parent
+    free = f"{shutil.disk_usage(where).free / 1e6:.0f} MB are free"
+    return (
+        f"no space left on device ({error_place(error)}; {free} in {where}); free some and run "
+        "the same again: what is finished is kept"
+    )
+
+
+def error_place(error: BaseException) -> str:
+    """The file that could not be written, or what the command said."""
+    if name := getattr(error, "filename", None):
+        return str(name)
+    return str(error).splitlines()[0]
 
 
 def explain(error: BaseException) -> str:
     """One text for a person; a full disk gets its remedy."""
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return f"no space left on device ({error.filename}); free some and run the same again"
+    if is_disk_full(error):
+        return no_space(error)
     if isinstance(error, ReleaseError):
         return str(error)
     from lltm_conda.builder import BuildError

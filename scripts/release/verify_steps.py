@@ -15,14 +15,39 @@ from release.tasks import Context
 SMOKE = REPO / "scripts" / "release" / "smoke.py"
 
 
-def run_installed(log: Log, python: Path, folder: Path, name: str) -> Path:
-    """Explains itself, then computes; from an empty folder, so that no source tree is seen."""
+def run_installed(
+    log: Log,
+    python: Path,
+    folder: Path,
+    name: str,
+    *,
+    site: Path | None = None,
+    glue: str | None = None,
+) -> Path:
+    """Explains itself, then computes; from an empty folder, so that no source tree is seen.
+
+    Args:
+        log: gets what is said.
+        python: the interpreter of the environment.
+        folder: the environment.
+        name: what the report is called.
+        site: a folder with lltm that comes before what is installed in the environment.
+        glue: the glue that must have been chosen.
+
+    Returns:
+        The report in JSON: what was computed, where, with which binaries.
+    """
     empty = fresh(TEMPORARY / "run" / name)
     env = clean_env(PATH=f"{folder / 'bin'}:{clean_env()['PATH']}")
+    if site is not None:
+        env["PYTHONPATH"] = str(site)
     log.run([python, "-m", "lltm_conda"], env=env, cwd=empty)
     report = BUILD / "smoke" / f"{name}.json"
     report.parent.mkdir(parents=True, exist_ok=True)
-    log.run([python, SMOKE, "--outside", REPO / "lltm_conda", "--json", report], env=env, cwd=empty)
+    words = ["--outside", REPO / "lltm_conda", "--json", report]
+    words += ["--glue", glue] if glue else []
+    remedy = "what did not hold is in the log, on the lines that begin with FAILED"
+    log.run([python, SMOKE, *words], env=env, cwd=empty, remedy=remedy)
     return report
 
 
@@ -32,14 +57,14 @@ def venv(context: Context, *, cell: Cell, python: str, torch: str) -> Sequence[P
     wheel = context.only(f"wheel/{cell.name}")
     wanted = [f"lltm[examples] @ {wheel.as_uri()}", f"torch=={torch}", "numpy"]
     interpreter = make_venv(context.log, folder, python, wanted)
-    run_installed(context.log, interpreter, folder, f"{cell.name}-venv")
-    return [folder]
+    name = f"{cell.name}-venv"
+    return [folder, run_installed(context.log, interpreter, folder, name, glue=cell.glue)]
 
 
 def digits(context: Context, *, cell: Cell) -> Sequence[Path]:
     """Trains the example in the virtual environment; its exit code says whether it learned."""
     out = fresh(BUILD / "digits" / cell.name)
-    python = context.only(f"venv/{cell.name}") / "bin" / "python"
+    python = context.made[f"venv/{cell.name}"][0] / "bin" / "python"
     command = [python, REPO / "examples" / "digits.py", "--out", out]
     context.log.run(command, cwd=out, remedy="It must name at least 95 % of the held-out digits")
     return [out]

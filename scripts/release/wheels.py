@@ -1,53 +1,148 @@
-"""Reads and rewrites wheels: local versions, and bytes that depend on the content alone."""
+"""Reads and rewrites wheels; their bytes depend on what is in them alone, not on when or where."""
 
 from __future__ import annotations
 
 import base64
+import csv
 import hashlib
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
+from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 
 from packaging.utils import parse_wheel_filename
+from packaging.version import Version
 
+from release import ReleaseError
 from release.provenance import source_epoch
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """A wheel in memory.
+
+    Attributes:
+        name, version, tag: `lltm`, `0.1.0+stable.cpu`, `py3-none-manylinux_2_34_x86_64`.
+        files: what is installed, by its name in the wheel.
+        info: the files of the `.dist-info` folder but RECORD, by their name in it.
+    """
+
+    name: str
+    version: str
+    tag: str
+    files: dict[str, bytes]
+    info: dict[str, bytes]
+
+    @property
+    def binaries(self) -> dict[str, bytes]:
+        return {name: data for name, data in self.files.items() if ".so" in Path(name).name}
+
+    @property
+    def sources(self) -> dict[str, bytes]:
+        return {name: data for name, data in self.files.items() if ".so" not in Path(name).name}
+
+    def renamed(self, *, local: str | None, tag: str | None = None) -> Wheel:
+        """The same content under another local version and tag."""
+        public = Version(self.version).public
+        version = f"{public}+{local}" if local else public
+        info = dict(self.info)
+        info["METADATA"] = _with_version(info["METADATA"], self.version, version)
+        tag = tag or self.tag
+        info["WHEEL"] = _with_tag(info["WHEEL"], tag)
+        return replace(self, version=version, tag=tag, info=info)
+
+    def write(self, folder: Path) -> Path:
+        """Writes the wheel into a folder: entries sorted, times fixed, a new RECORD."""
+        inside = f"{self.name}-{self.version}.dist-info"
+        entries = dict(self.files)
+        entries.update({f"{inside}/{name}": data for name, data in self.info.items()})
+        lines = [f"{n},sha256={_hash(data)},{len(data)}\n" for n, data in sorted(entries.items())]
+        entries[f"{inside}/RECORD"] = "".join([*lines, f"{inside}/RECORD,,\n"]).encode()
+        path = folder / f"{self.name}-{self.version}-{self.tag}.whl"
+        stamp = time.gmtime(max(source_epoch(), 315532800))[:6]
+        with ZipFile(path, "w", ZIP_DEFLATED, compresslevel=9) as archive:
+            for entry in sorted(entries, key=lambda n: (".dist-info/" in n, n)):
+                item = ZipInfo(entry, stamp)
+                item.external_attr = (0o755 if entry.endswith(".so") else 0o644) << 16
+                item.compress_type = ZIP_DEFLATED
+                archive.writestr(item, entries[entry])
+        return path
+
+
+def read_wheel(path: Path) -> Wheel:
+    """The wheel at `path`.
+
+    Raises:
+        ReleaseError: it is torn, or its content is not what its RECORD says.
+    """
+    name, version, *tags = path.name.removesuffix(".whl").split("-")
+    inside = f"{name}-{version}.dist-info/"
+    try:
+        parse_wheel_filename(path.name)
+        with ZipFile(path) as archive:
+            entries = {item.filename: archive.read(item) for item in archive.infolist()}
+        record = entries.pop(f"{inside}RECORD").decode()
+    except (OSError, BadZipFile, KeyError, ValueError) as error:
+        raise ReleaseError(f"{path}: is no readable wheel ({error}); delete it") from error
+    entries = {name: data for name, data in entries.items() if not name.endswith("/")}
+    said = {row[0]: row[1] for row in csv.reader(record.splitlines()) if row[1]}
+    found = {name: f"sha256={_hash(data)}" for name, data in entries.items()}
+    if wrong := sorted(n for n in {*said, *found} if said.get(n) != found.get(n)):
+        text = f"{path}: {wrong[0]} is not what its RECORD says"
+        raise ReleaseError(f"{text}; delete the wheel and build it again")
+    info = {n.removeprefix(inside): d for n, d in entries.items() if n.startswith(inside)}
+    files = {n: d for n, d in entries.items() if not n.startswith(inside)}
+    return Wheel(name, version, "-".join(tags), files, info)
+
+
+def join(wheels: Mapping[str, Path], *, local: str | None) -> Wheel:
+    """One wheel with the binaries of all, each of them once.
+
+    Args:
+        wheels: by the name that a person knows each by (its variant).
+        local: the local version of the result, None for none.
+
+    Raises:
+        ReleaseError: two wheels hold different files under one name; they are not of one build.
+    """
+    files: dict[str, bytes] = {}
+    origin: dict[str, str] = {}
+    first: Wheel | None = None
+    for label, path in wheels.items():
+        wheel = read_wheel(path)
+        first = first or wheel
+        for name, data in wheel.files.items():
+            if files.setdefault(name, data) != data:
+                raise ReleaseError(
+                    f"{name} differs between the wheels of {origin[name]} and {label}: they are "
+                    "not of one commit and one compiler; build both again on like machines"
+                )
+            origin.setdefault(name, label)
+        if missing := sorted({*first.sources} - {*wheel.sources}):
+            raise ReleaseError(f"the wheel of {label} lacks {missing[0]}; build it again")
+    if first is None:
+        raise ReleaseError("no wheel to join: build at least one variant")
+    joined = replace(first, files=dict(sorted(files.items())))
+    return joined.renamed(local=local, tag="py3-none-linux_x86_64")
 
 
 def binaries_of(wheel: Path) -> dict[str, bytes]:
     """Name and content of every shared object in a wheel."""
-    with ZipFile(wheel) as archive:
-        return {n: archive.read(n) for n in archive.namelist() if ".so" in Path(n).name}
+    return read_wheel(wheel).binaries
 
 
-def rewrite(wheel: Path, folder: Path, *, local: str | None = None) -> Path:
-    """A copy with a local version, sorted entries and fixed times; returns its path."""
-    _, version, _, _ = parse_wheel_filename(wheel.name)
-    old_version = str(version)
-    new_version = f"{version.public}+{local}" if local else old_version
-    name, _, *tags = wheel.name.removesuffix(".whl").split("-")
-    old_info, new_info = f"{name}-{old_version}.dist-info", f"{name}-{new_version}.dist-info"
-    entries: dict[str, bytes] = {}
-    with ZipFile(wheel) as archive:
-        for item in archive.infolist():
-            if item.is_dir() or item.filename == f"{old_info}/RECORD":
-                continue
-            target = item.filename.replace(f"{old_info}/", f"{new_info}/", 1)
-            entries[target] = archive.read(item)
-    metadata = entries[f"{new_info}/METADATA"].decode()
-    head, blank, body = metadata.partition("\n\n")
-    head = head.replace(f"\nVersion: {old_version}", f"\nVersion: {new_version}", 1)
-    entries[f"{new_info}/METADATA"] = (head + blank + body).encode()
-    record = [f"{n},sha256={_hash(data)},{len(data)}\n" for n, data in sorted(entries.items())]
-    entries[f"{new_info}/RECORD"] = "".join([*record, f"{new_info}/RECORD,,\n"]).encode()
-    final = folder / f"{name}-{new_version}-{'-'.join(tags)}.whl"
-    stamp = time.gmtime(max(source_epoch(), 315532800))[:6]
-    with ZipFile(final, "w", ZIP_DEFLATED, compresslevel=9) as archive:
-        for entry in sorted(entries, key=lambda n: (".dist-info/" in n, n)):
-            info = ZipInfo(entry, stamp)
-            info.external_attr = (0o755 if entry.endswith(".so") else 0o644) << 16
-            info.compress_type = ZIP_DEFLATED
-            archive.writestr(info, entries[entry])
-    return final
+def _with_version(metadata: bytes, old: str, new: str) -> bytes:
+    head, blank, body = metadata.decode().partition("\n\n")
+    head = head.replace(f"\nVersion: {old}", f"\nVersion: {new}", 1)
+    return (head + blank + body).encode()
+
+
+def _with_tag(text: bytes, tag: str) -> bytes:
+    lines = [line for line in text.decode().splitlines() if line and not line.startswith("Tag: ")]
+    python, abi, platforms = tag.split("-")
+    lines += [f"Tag: {python}-{abi}-{platform}" for platform in platforms.split(".")]
+    return ("\n".join(lines) + "\n").encode()
 
 
 def _hash(data: bytes) -> str:

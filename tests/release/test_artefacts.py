@@ -13,7 +13,7 @@ from zipfile import ZipFile
 
 import pytest
 from release import BUILD, DIST, REPO
-from release.paths import ENVS
+from release.paths import ENVS, WHEELS
 from release.provenance import version
 
 from lltm_conda.compat.binary import read_binary
@@ -40,7 +40,7 @@ def run(python: Path, *words: object, cwd: Path) -> str:
 
 @pytest.fixture
 def wheel() -> Path:
-    return the(DIST, "lltm-*+stable.cpu-*.whl")
+    return the(WHEELS, "lltm-*+stable.cpu-*.whl")
 
 
 def test_the_wheel_serves_every_python_of_a_true_platform(wheel) -> None:
@@ -128,7 +128,7 @@ def test_the_sdist_installs_and_runs(tmp_path) -> None:
 
 @pytest.mark.slow
 def test_a_second_run_with_nothing_changed_does_nothing() -> None:
-    the(DIST, "lltm-*+stable.cpu-*.whl")
+    the(WHEELS, "lltm-*+stable.cpu-*.whl")
     command = [str(REPO / "scripts" / "build_all.sh"), "stable210-cpu", "--channel", "bootstrap"]
     subprocess.run(command, check=True, capture_output=True)
     done = subprocess.run(command, check=True, capture_output=True, text=True)
