@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from release import REPO, ReleaseError
 from release.schema import Matrix, Minor, Strict
@@ -39,11 +39,11 @@ class Environment(Strict):
     torch_version: str | None = None
     python_version: str | None = None
     variant: str | None = None
-    accepted: list[str] = []
-    rejected: dict[str, str] = {}
-    devices: list[str] = []
+    accepted: list[str] = Field(default_factory=list)
+    rejected: dict[str, str] = Field(default_factory=dict)
+    devices: list[str] = Field(default_factory=list)
     comparisons: int = 0
-    worst: dict[str, float] = {}
+    worst: dict[str, float] = Field(default_factory=dict)
     gradcheck: bool | None = None
     seconds: float = 0.0
     date: str
@@ -89,7 +89,9 @@ def load(path: Path = RESULTS) -> Evidence | None:
         return None
     except (OSError, ValidationError) as error:
         text = f"{path}: cannot be read as evidence ({error})"
-        raise ReleaseError(f"{text}; restore it, or run scripts/build_all.sh --verify full")
+        raise ReleaseError(
+            f"{text}; restore it, or run scripts/build_all.sh --verify full"
+        ) from error
 
 
 def save(evidence: Evidence, path: Path = RESULTS) -> None:

@@ -2,11 +2,11 @@
 
     python -m release.verify_full --wheel WHEEL [TORCH[@PYTHON] ...]
 
-`scripts/build_all.sh --verify full` does the same with the wheel it has built. One torch minor after
-the other: its environments share one cache, which is removed after it, so that no more than about
-15 GB of disk are taken at any time. Results are kept below build/verify-full, keyed by the wheel's
-content: an interrupted run goes on where it stopped. Once every environment has a result, all of
-them are stored in benchmarks/results/environments.json, which the support tables show.
+`scripts/build_all.sh --verify full` does the same with the wheel it has built. One torch minor
+after the other: its environments share one cache, which is removed after it, so that no more than
+about 15 GB of disk are taken at any time. Results are kept below build/verify-full, keyed by the
+wheel's content: an interrupted run goes on where it stopped. Once every environment has a result,
+all of them are stored in benchmarks/results/environments.json, which the support tables show.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ STYLES = {"ran": "green", "judged": "cyan", "unreached": "yellow"}
 
 @dataclass(frozen=True)
 class Wheel:
-    """The fat wheel: where it lies, its hash, the names in it and the commit they are built from."""
+    """The fat wheel: where it lies, its hash, the names in it, the commit of their sources."""
 
     path: Path
     sha256: str
