@@ -4,60 +4,114 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "../cell_math.h"
-#include "../dispatch.h"
+#include "levels.h"
 
 namespace lltm {
+namespace {
 
-const char* cpu_layer_plan(lltm_dtype, int32_t, const lltm_layer_sizes*, const lltm_execution*,
-                           lltm_layer_plan* plan) {
-  *plan = {0, 0};
-  const char* const wanted = std::getenv("LLTM_LAYER_KERNELS");
-  if (wanted == nullptr || *wanted == '\0' || std::strcmp(wanted, "fallback") == 0) return nullptr;
-  return "lltm: LLTM_LAYER_KERNELS names no family of CPU kernels; set it to fallback, or unset it";
+constexpr int32_t kFallback = 0;
+constexpr int32_t kFused = 1;
+
+constexpr const char* kUnknownLevel =
+    "lltm: LLTM_CPU_CAPABILITY names no instruction set; set it to default, avx2 or avx512, or "
+    "unset it";
+constexpr const char* kUnknownFamily =
+    "lltm: LLTM_LAYER_KERNELS names no family of CPU kernels; set it to fused or fallback, or "
+    "unset it";
+
+// Work, in multiply-adds, that a thread must have before another thread is worth waking.
+constexpr int64_t kProductsPerThread = 1 << 19;
+
+const LayerKernels* layer_kernels(lltm_dtype dtype) {
+  const Level* level = cpu_level();
+  return level == nullptr ? nullptr : &level->layer[dtype];
 }
 
-const char* cpu_layer_forward(lltm_dtype, int32_t, const lltm_layer_forward_arguments*,
-                              const lltm_execution*) {
-  return "lltm CPU kernel layer_forward: no such family";
+// Runs `work(arguments, begin, end)` on parts of [0, count).
+template <typename Arguments>
+void share(const Arguments& arguments, void (*work)(const Arguments&, int64_t, int64_t),
+           int64_t count, int64_t grain_size, const lltm_execution& execution) {
+  struct Context {
+    const Arguments* arguments;
+    decltype(work) apply;
+  } context{&arguments, work};
+  const auto part = [](int64_t begin, int64_t end, void* opaque) {
+    const Context& local = *static_cast<const Context*>(opaque);
+    local.apply(*local.arguments, begin, end);
+  };
+  execution.parallel_for(0, count, grain_size, part, &context);
 }
 
-const char* cpu_layer_backward(lltm_dtype, int32_t, const lltm_layer_backward_arguments*,
-                               const lltm_execution*) {
-  return "lltm CPU kernel layer_backward: no such family";
+// Rows of the batch that a thread gets at least: half a tile, and enough work to wake it for.
+int64_t rows_per_thread(const lltm_layer_sizes& sizes, const LayerKernels& kernels) {
+  const int64_t products = sizes.steps * 3 * sizes.state_size * sizes.state_size;
+  const int64_t worthwhile = (kProductsPerThread + products - 1) / products;
+  const int64_t half_tile = kernels.tile_rows / 2;
+  return worthwhile > half_tile ? worthwhile : half_tile;
+}
+
+int64_t panels_per_thread(const lltm_layer_sizes& sizes, int64_t panels) {
+  const int64_t elements = 3 * sizes.state_size * sizes.state_size;
+  const int64_t grain_size = kProductsPerThread * panels / elements;
+  return grain_size > 0 ? grain_size : 1;
+}
+
+bool is_quicker_fused(const lltm_layer_sizes&) { return true; }
+
+}  // namespace
+
+const char* cpu_layer_plan(lltm_dtype dtype, int32_t backward, const lltm_layer_sizes* sizes,
+                           const lltm_execution*, lltm_layer_plan* plan) {
+  *plan = {kFallback, 0};
+  if (sizes->batch_size == 0 || sizes->state_size == 0) return nullptr;
+  const char* wanted = std::getenv("LLTM_LAYER_KERNELS");
+  if (wanted != nullptr && *wanted == '\0') wanted = nullptr;
+  if (wanted != nullptr && std::strcmp(wanted, "fallback") == 0) return nullptr;
+  if (wanted != nullptr && std::strcmp(wanted, "fused") != 0) return kUnknownFamily;
+  if (wanted == nullptr && !is_quicker_fused(*sizes)) return nullptr;
+  const LayerKernels* const kernels = layer_kernels(dtype);
+  if (kernels == nullptr) return kUnknownLevel;
+  *plan = {kFused,
+           backward != 0 ? kernels->backward_bytes(*sizes) : kernels->forward_bytes(*sizes)};
+  return nullptr;
+}
+
+const char* cpu_layer_forward(lltm_dtype dtype, int32_t,
+                              const lltm_layer_forward_arguments* arguments,
+                              const lltm_execution* execution) {
+  const LayerKernels* const kernels = layer_kernels(dtype);
+  if (kernels == nullptr) return kUnknownLevel;
+  const lltm_layer_sizes& sizes = arguments->sizes;
+  const int64_t panels = kernels->forward_panels(sizes);
+  if (sizes.steps > 1 || arguments->initial_h != nullptr) {
+    share(*arguments, kernels->pack_forward, panels, panels_per_thread(sizes, panels), *execution);
+  }
+  share(*arguments, kernels->forward, sizes.batch_size, rows_per_thread(sizes, *kernels),
+        *execution);
+  return nullptr;
+}
+
+const char* cpu_layer_backward(lltm_dtype dtype, int32_t,
+                               const lltm_layer_backward_arguments* arguments,
+                               const lltm_execution* execution) {
+  const LayerKernels* const kernels = layer_kernels(dtype);
+  if (kernels == nullptr) return kUnknownLevel;
+  const lltm_layer_sizes& sizes = arguments->sizes;
+  const int64_t panels = kernels->backward_panels(sizes);
+  if (sizes.steps > 1 || arguments->d_initial_h != nullptr) {
+    share(*arguments, kernels->pack_backward, panels, panels_per_thread(sizes, panels), *execution);
+  }
+  share(*arguments, kernels->backward, sizes.batch_size, rows_per_thread(sizes, *kernels),
+        *execution);
+  return nullptr;
 }
 
 const char* cpu_layer_cells(lltm_dtype dtype, const lltm_layer_cells_arguments* arguments,
                             const lltm_execution* execution) {
-  return dispatch_dtype(dtype, [&](auto zero) -> const char* {
-    using T = decltype(zero);
-    const auto rows = [](int64_t begin, int64_t end, void* opaque) {
-      using C = compute_t<T>;
-      using Math = ScalarMath<C>;
-      const auto& local = *static_cast<const lltm_layer_cells_arguments*>(opaque);
-      const lltm_layer_sizes& sizes = local.sizes;
-      const auto* const initial = static_cast<const T*>(local.initial_cell);
-      const auto* const gates = static_cast<const T*>(local.gates);
-      auto* const cells = static_cast<T*>(local.cells);
-      for (int64_t n = begin; n < end; ++n) {
-        for (int64_t column = 0; column < sizes.state_size; ++column) {
-          const int64_t element = n * sizes.state_size + column;
-          C cell = initial != nullptr ? widen(initial[element]) : C(0);
-          for (int64_t step = 0; step < sizes.steps; ++step) {
-            const int64_t t = sizes.reverse != 0 ? sizes.steps - 1 - step : step;
-            const int64_t row = t * sizes.batch_size + n;
-            const T* const z = gates + row * kGateCount * sizes.state_size + column;
-            cell += Math::elu(widen(z[kCandidate * sizes.state_size])) *
-                    Math::sigmoid(widen(z[kInputGate * sizes.state_size])).value;
-            cells[row * sizes.state_size + column] = narrow<T>(cell);
-          }
-        }
-      }
-    };
-    lltm_layer_cells_arguments context = *arguments;
-    execution->parallel_for(0, arguments->sizes.batch_size, 1, rows, &context);
-    return nullptr;
-  });
+  const LayerKernels* const kernels = layer_kernels(dtype);
+  if (kernels == nullptr) return kUnknownLevel;
+  share(*arguments, kernels->cells, arguments->sizes.batch_size, 1, *execution);
+  return nullptr;
 }
 
 }  // namespace lltm

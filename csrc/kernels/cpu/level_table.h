@@ -11,6 +11,10 @@
 #include "vector_math.h"
 //
 #include "cell_vectors.h"
+//
+#include "tiles.h"
+//
+#include "layer_vectors.h"
 
 namespace lltm {
 
@@ -20,6 +24,8 @@ const Level LLTM_LEVEL_TABLE = {
     {LLTM_LEVEL::Row<double>::forward, LLTM_LEVEL::Row<double>::backward},
     {LLTM_LEVEL::Row<float16>::forward, LLTM_LEVEL::Row<float16>::backward},
     {LLTM_LEVEL::Row<bfloat16>::forward, LLTM_LEVEL::Row<bfloat16>::backward},
+    {LLTM_LEVEL::Sequence<float>::kernels(), LLTM_LEVEL::Sequence<double>::kernels(),
+     LLTM_LEVEL::Sequence<float16>::kernels(), LLTM_LEVEL::Sequence<bfloat16>::kernels()},
 };
 
 }  // namespace lltm

@@ -4,6 +4,7 @@
 #include "../dispatch.h"
 #include "../lltm_kernels.h"
 #include "../types.h"
+#include "layer_level.h"
 
 namespace lltm {
 
@@ -20,6 +21,7 @@ struct Level {
   CellKernels<double> float64;
   CellKernels<float16> half;
   CellKernels<bfloat16> brain;
+  LayerKernels layer[4];  // by lltm_dtype
 
   const CellKernels<float>& cell(float) const { return float32; }
   const CellKernels<double>& cell(double) const { return float64; }
