@@ -1,4 +1,4 @@
-"""recipe/variants.yaml, generated from the matrix: `python -m release variants --write`."""
+"""recipe/variants.yaml, generated from the matrix: `scripts/build_all.sh --write-generated`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ HEADER = """\
 # Generated from build_matrix.yaml by `scripts/build_all.sh --write-generated`; do not edit.
 # All values are text in quotes: conda-build hashes 12 and "12" differently.
 """
-KEYS = ("lltm_glue", "lltm_device", "lltm_cuda", "lltm_pytorch_host", "lltm_pytorch_run")
+KEYS = ("lltm_glue", "lltm_device", "lltm_cuda", "lltm_cuda_archs", "lltm_gcc")
+KEYS += ("lltm_pytorch_host", "lltm_pytorch_run")
+# What a package compiled by the recipe runs on: as old as the pytorch it is for.
+STDLIB = {"c_stdlib": "sysroot", "c_stdlib_version": "2.28"}
 
 
 def for_conda(cell: Cell) -> bool:
@@ -24,12 +27,23 @@ def for_conda(cell: Cell) -> bool:
 
 def row(cell: Cell, matrix: Matrix) -> tuple[str, ...]:
     """The values of KEYS for one cell."""
-    flavour, cuda = "cpu", ""
+    flavour, cuda, archs, (low, high) = "cpu", "", "", cell.torch.gcc
     if cell.cuda_major is not None:
-        flavour = "cuda"
-        cuda = matrix.kernels[str(cell.variant.kernels)].toolkit or ""  # type: ignore[index]
+        kernels = matrix.kernels[str(cell.variant.kernels)]  # type: ignore[index]
+        flavour, cuda, archs = "cuda", kernels.toolkit or "", arch_list(kernels.archs)
+        accepted = matrix.toolkits[cuda].gcc
+        low, high = max(low, accepted[0]), min(high, accepted[1])
     run = f">={matrix.stable.target}.0" if cell.stable else cell.torch.conda
-    return cell.glue, flavour, cuda, f"{cell.torch_minor}.*", run
+    gcc = f">={low},<{high + 1}"
+    return cell.glue, flavour, cuda, archs, gcc, f"{cell.torch_minor}.*", run
+
+
+def arch_list(archs: Sequence[str]) -> str:
+    """`sm_90 compute_120` in the notation of TORCH_CUDA_ARCH_LIST: `9.0;12.0+PTX`."""
+    code = [arch[3:] for arch in archs if arch.startswith("sm_")]
+    ptx = [arch[8:] for arch in archs if arch.startswith("compute_")]
+    names = [f"{a[:-1]}.{a[-1]}" + ("+PTX" if a in ptx else "") for a in code]
+    return ";".join(names + [f"{a[:-1]}.{a[-1]}+PTX" for a in ptx if a not in code])
 
 
 def render(cells: Sequence[Cell], matrix: Matrix) -> str:
@@ -39,6 +53,8 @@ def render(cells: Sequence[Cell], matrix: Matrix) -> str:
     for index, key in enumerate(KEYS):
         lines.append(f"{key}:")
         lines += [f'  - "{values[index]}"' for values in rows]
+    for key, value in STDLIB.items():
+        lines += [f"{key}:", f'  - "{value}"']
     lines += ["zip_keys:", "  -", *(f"    - {key}" for key in KEYS)]
     return "\n".join(lines) + "\n"
 

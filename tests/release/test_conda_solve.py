@@ -1,0 +1,194 @@
+"""What a conda user gets: the whole matrix, rendered and solved for machines of every kind.
+
+The recipe is really built, without content, against a channel in conda-forge's shape; a solver then
+chooses from what came out. Nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+from packaging.version import Version
+from release import REPO, ReleaseError
+from release.cells import all_cells
+from release.conda_stubs import stubs
+from release.variants import for_conda
+
+pytest.importorskip("rattler")
+pytest.importorskip("rattler_build")
+
+from release.conda_matrix import make_channels
+from release.conda_solver import machine, solve
+
+PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
+DRIVERS = [None, "12.4", "12.9", "13.0", "13.2"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("conda")
+
+
+@pytest.fixture(scope="module")
+def channels(folder) -> tuple[str, str]:
+    return make_channels(folder / "matrix")
+
+
+@pytest.fixture(scope="module")
+def ask(channels, folder):
+    """Solves for `lltm` and what else is named, on a machine with that driver."""
+
+    def ask(driver: str | None, *specs: str, **other: str) -> dict[str, str]:
+        return solve(channels, ["lltm", *specs], machine(driver, **other), folder / "repodata")
+
+    return ask
+
+
+def depends(folder: Path) -> dict[str, set[str]]:
+    """Build string and dependencies of every package that was built."""
+    from rattler_build import Package
+
+    made = (Package.from_file(str(path)) for path in (folder / "channel").rglob("*.conda"))
+    return {package.build_string: set(package.depends) for package in made}
+
+
+def build_of(file_name: str) -> str:
+    return file_name.removesuffix(".conda").removesuffix(".tar.bz2").rsplit("-", 1)[1]
+
+
+def fitting(matrix, python: str, minor: str) -> bool:
+    return python in matrix.torch[minor].pythons
+
+
+def test_there_is_one_package_for_each_variant(matrix, channels, folder) -> None:
+    wanted = set()
+    for cell in all_cells(matrix):
+        if for_conda(cell):
+            device, number = "cpu", 100 * cell.stable
+            if cell.cuda_major:
+                toolkit = matrix.kernels[f"cuda{cell.cuda_major}"].toolkit
+                device, number = "cuda" + toolkit.replace(".", ""), number + 200
+            wanted.add(f"{device}_{cell.glue.replace('-', '_')}_{number}")
+    assert set(depends(folder / "matrix")) == wanted
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_stable_packages_bound_pytorch_below_only(matrix, channels, folder, device) -> None:
+    found = depends(folder / "matrix")
+    names = [name for name in found if name.startswith(device) and "stable" in name]
+    assert len(names) == (1 if device == "cpu" else 2)
+    for name in names:
+        (pytorch,) = [text for text in found[name] if text.startswith("pytorch")]
+        assert pytorch == f"pytorch >={matrix.stable.target}.0 {device}*"
+
+
+def test_aten_packages_pin_the_minor_of_pytorch(matrix, channels, folder) -> None:
+    found = {k: v for k, v in depends(folder / "matrix").items() if "aten" in k}
+    assert len(found) >= 12
+    for name, needs in found.items():
+        (pytorch,) = [text for text in needs if text.startswith("pytorch")]
+        minor = next(m for m in matrix.minors() if f"aten{m.replace('.', '')}_" in name)
+        device = "cuda" if name.startswith("cuda") else "cpu"
+        assert pytorch == f"pytorch {matrix.torch[minor].conda} {device}*"
+
+
+def test_cuda_packages_bind_cuda_version_to_their_major(channels, folder) -> None:
+    for name, needs in depends(folder / "matrix").items():
+        bounds = [text for text in needs if text.startswith("cuda")]
+        major = int(name[4:6]) if name.startswith("cuda") else None
+        assert bounds == ([f"cuda-version >={major},<{major + 1}"] if major else [])
+
+
+def test_no_package_is_for_one_python(channels, folder) -> None:
+    for needs in depends(folder / "matrix").values():
+        assert [t for t in needs if t.split()[0] in ("python", "python_abi")] == ["python >=3.10"]
+    index = json.loads((folder / "matrix/channel/linux-64/repodata.json").read_text())
+    assert {entry["noarch"] for entry in index["packages.conda"].values()} == {"python"}
+
+
+def test_without_ignoring_run_exports_the_minor_would_be_pinned(tmp_path) -> None:
+    """The stubs export what conda-forge's pytorch does, so the tests above do not pass in vain."""
+    text = (REPO / "recipe" / "recipe.yaml").read_text(encoding="utf-8")
+    start, end = text.index("  ignore_run_exports:"), text.index("tests:\n")
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(text[:start] + text[end:], encoding="utf-8")
+    make_channels(tmp_path / "matrix", recipe)
+    needs = depends(tmp_path / "matrix")["cuda130_stable210_300"]
+    assert "pytorch >=2.13.0,<2.14.0a0" in needs
+    assert "cuda-version >=13.0,<14" in needs
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_every_pytorch_on_every_python_gets_its_package(matrix, ask, driver) -> None:
+    wrong = []
+    for python, minor in itertools.product(PYTHONS, matrix.minors()):
+        if not fitting(matrix, python, minor):
+            continue
+        found = ask(driver, f"python {python}.*", f"pytorch {minor}.*")
+        ours, theirs = build_of(found["lltm"]), build_of(found["pytorch"])
+        lane = "stable210" if matrix.served_by_stable(minor) else f"aten{minor.replace('.', '')}"
+        device = "cpu" if driver is None else "cuda"
+        good = lane in ours and ours.startswith(device) and theirs.startswith(device)
+        # cuda128_... beside cuda129_...: the major is what counts.
+        if not good or (driver and ours[4:6] != theirs[4:6]):
+            wrong.append((python, minor, ours, theirs))
+    assert wrong == []
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("python", PYTHONS)
+def test_who_asks_for_nothing_else_gets_the_newest_pytorch(matrix, ask, driver, python) -> None:
+    found = ask(driver, f"python {python}.*")
+    newest = max((m for m in matrix.minors() if fitting(matrix, python, m)), key=Version)
+    assert found["pytorch"].startswith(f"pytorch-{newest}.")
+    assert found["lltm"].split("-")[2].startswith("cpu" if driver is None else "cuda")
+
+
+@pytest.mark.parametrize(("driver", "major"), [("12.4", 12), ("12.9", 12), ("13.0", 13)])
+def test_the_cuda_major_is_that_of_the_driver(ask, driver, major) -> None:
+    found = ask(driver, "python 3.12.*")
+    assert build_of(found["lltm"]).startswith(f"cuda{major}")
+    assert build_of(found["pytorch"]).startswith(f"cuda{major}")
+
+
+def test_an_older_pytorch_of_cuda_12_runs_on_a_newer_driver(ask) -> None:
+    found = ask("13.2", "pytorch 2.12.* cuda129*")
+    assert build_of(found["lltm"]).startswith("cuda128_stable210")
+
+
+def test_a_cpu_pytorch_is_served_beside_a_gpu(ask) -> None:
+    found = ask("13.0", "pytorch * cpu*")
+    assert build_of(found["lltm"]).startswith("cpu_")
+
+
+REFUSALS = {
+    "cuda without a gpu": (None, ["lltm * cuda*"], {}, "__cuda"),
+    "cuda 13 on a driver 12": ("12.8", ["lltm * cuda130*"], {}, "cuda-version >=13,<14"),
+    "python too new": (None, ["pytorch 2.4.*", "python 3.13.*"], {}, "python 3.12"),
+    "torch too old": (None, ["pytorch 2.3.*"], {}, "pytorch 2.3.*"),
+    "glibc too old": (None, [], {"glibc": "2.17"}, "__glibc >=2.28"),
+    "python too old": (None, ["python 3.9.*"], {}, "python 3.9.*"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_what_cannot_be_had_is_refused_with_the_reason(ask, case) -> None:
+    driver, specs, other, reason = REFUSALS[case]
+    with pytest.raises(ReleaseError) as error:
+        ask(driver, *specs, **other)
+    assert reason in str(error.value)
+    assert "on a machine with __linux" in str(error.value)
+
+
+def test_the_stubs_have_the_shape_of_conda_forge(matrix) -> None:
+    pytorch = [stub for stub in stubs(matrix) if stub.name == "pytorch"]
+    gpu = [stub for stub in pytorch if stub.build.startswith("cuda")]
+    assert len(gpu) >= len(pytorch) / 2
+    assert all("__cuda" in s.depends and any("cuda-version" in d for d in s.depends) for s in gpu)
+    assert not [s.file_name for s in pytorch if s not in gpu and "__cuda" in s.depends]
+    exports = [text for stub in pytorch for text in stub.run_exports["weak"]]
+    assert all("<" in text for text in exports)
+    assert {s.version for s in pytorch} == {t.release for t in matrix.torch.values()}
