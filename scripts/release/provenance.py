@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
 
 from lltm_conda.builder.sources import git_commit, source_date
 from release import REPO
+from release.store import digest, relative
 
 
 def commit() -> str:
     """The commit of the checkout, or "unknown"."""
     return git_commit(os.environ)
+
+
+def is_clean() -> bool:
+    """Whether the checkout is a commit with nothing changed, added or removed."""
+    command = ["git", "status", "--porcelain", "--untracked-files=normal"]
+    done = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
+    return done.returncode == 0 and not done.stdout.strip()
 
 
 def source_epoch() -> int:
@@ -26,6 +38,13 @@ def source_epoch() -> int:
 def source_env() -> dict[str, str]:
     """For builds outside the checkout, which cannot ask git."""
     return {"SOURCE_DATE_EPOCH": str(source_epoch()), "LLTM_GIT_COMMIT": commit()}
+
+
+def source_identity(files: Iterable[Path]) -> str:
+    """A hash over the commit and the files; artefacts of equal identity may be joined."""
+    lines = [commit(), str(source_epoch())]
+    lines += [f"{relative(path)}\0{digest(path)}" for path in files]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def version() -> str:

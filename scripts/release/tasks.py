@@ -75,12 +75,25 @@ class Task:
 
 @dataclass(frozen=True)
 class Outcome:
+    """How a task ended.
+
+    Attributes:
+        seconds: what it took in this run; `took` is what it took when it was done.
+        outputs: what it made.
+        reason: why it failed or was skipped.
+        log: where its words are.
+        blocked: skipped for want of what it needs, not by its own decision.
+        disk_full: it failed for want of space.
+    """
+
     task: str
     status: Status
     seconds: float
     outputs: tuple[Path, ...] = ()
     reason: str = ""
     log: Path | None = None
+    took: float = 0.0
+    blocked: bool = False
     disk_full: bool = False
 
 
@@ -147,14 +160,14 @@ def _given(task: Task, outcomes: dict[str, Outcome]) -> _Given:
 
 def _blocked(task: Task, outcomes: dict[str, Outcome], full: str) -> Outcome | None:
     if full:
-        return Outcome(task.name, Status.SKIPPED, 0.0, reason=f"not started: {full}")
+        return Outcome(task.name, Status.SKIPPED, 0.0, reason=f"not started: {full}", blocked=True)
     for need in task.needs:
         status = outcomes[need].status
         if status in (Status.FAILED, Status.SKIPPED):
             reason = f"{need} {'failed' if status is Status.FAILED else 'was skipped'}"
             if status is Status.SKIPPED:
                 reason = f"{reason}: {outcomes[need].reason}"
-            return Outcome(task.name, Status.SKIPPED, 0.0, reason=reason)
+            return Outcome(task.name, Status.SKIPPED, 0.0, reason=reason, blocked=True)
     return None
 
 
@@ -173,7 +186,9 @@ def _run_one(task: Task, given: _Given, store: Store, logs: Path, listener: List
     try:
         key = task_key(task, given)
         if stamp := store.valid(task.name, key):
-            return Outcome(task.name, Status.REUSED, 0.0, tuple(stamp.paths), log=path)
+            return Outcome(
+                task.name, Status.REUSED, 0.0, tuple(stamp.paths), log=path, took=stamp.seconds
+            )
         store.forget(task.name)
         listener.started(task)
         with Log(path) as log:
@@ -181,7 +196,7 @@ def _run_one(task: Task, given: _Given, store: Store, logs: Path, listener: List
         seconds = time.monotonic() - begun
         digests = {relative(output): digest(output) for output in outputs}
         store.write(task.name, Stamp(key, digests, round(seconds, 2)))
-        return Outcome(task.name, Status.DONE, seconds, tuple(outputs), log=path)
+        return Outcome(task.name, Status.DONE, seconds, tuple(outputs), log=path, took=seconds)
     except SkipTask as reason:
         seconds = time.monotonic() - begun
         return Outcome(task.name, Status.SKIPPED, seconds, reason=str(reason), log=path)

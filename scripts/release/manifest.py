@@ -1,0 +1,210 @@
+"""dist/manifest.json: what a run made, out of what, with what, and where it was run.
+
+A reader of an artefact trusts the hashes here, and this file only where it is whole: one that
+cannot be read is set aside, never repaired or believed in part.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from release import ReleaseError
+from release.store import digest, write_atomically
+
+State = Literal["done", "partial", "failed", "skipped"]
+Kind = Literal["fat", "thin", "sdist", "conda"]
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Artefact(Strict):
+    """A file to hand out; `path` is relative to the manifest's folder."""
+
+    path: str
+    kind: Kind
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    size: int
+    cells: list[str] = []
+
+
+class Binary(Strict):
+    """A shared object, with the build record that it carries and the newest symbols it needs."""
+
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    size: int
+    record: dict[str, Any]
+    needed: list[str]
+    versions: dict[str, str]
+
+
+class Run(Strict):
+    """An artefact that was installed and run, or the reason why it was not.
+
+    Attributes:
+        kind: `venv` (the thin wheel), `fat` (the fat wheel), `conda` (the package).
+        ran: whether it ran; `why_not` says what stood against it.
+        facts: what the smoke test found: torch, Python, devices, variant, failures.
+    """
+
+    kind: str
+    ran: bool
+    why_not: str = ""
+    facts: dict[str, Any] = {}
+
+
+class CellEntry(Strict):
+    """One variant of the matrix.
+
+    Attributes:
+        state: `partial` means built, with a step that this machine cannot do; `reason` says which.
+        binaries: names of its shared objects, keys of `Manifest.binaries`.
+        wheel, conda: its artefacts, where they were made.
+        steps: seconds of every step for its sake, also of an earlier run that was reused.
+        host: on which of `Manifest.hosts` it was built.
+    """
+
+    state: State
+    reason: str = ""
+    torch: str
+    binaries: list[str] = []
+    wheel: str | None = None
+    conda: str | None = None
+    runs: list[Run] = []
+    steps: dict[str, float] = {}
+    log: str | None = None
+    host: str = ""
+
+    @property
+    def packed(self) -> bool:
+        """Whether its binaries belong into the fat wheel: packed, and nothing of it failed."""
+        return self.wheel is not None and self.state in ("done", "partial")
+
+
+class HostFacts(Strict):
+    """The machine and the tools of a run."""
+
+    system: str
+    python: str
+    compiler: str
+    processors: int
+    gpus: list[str]
+    tools: dict[str, str]
+
+
+class Manifest(Strict):
+    """The whole file.
+
+    Attributes:
+        commit, clean: what was checked out, and whether nothing was changed in it.
+        sources: a hash over the commit and every file that a distribution holds.
+        base_channel: where the base conda packages came from; None: the bootstrap channel.
+        shard: `2/8` where this is one of several runs that share the work.
+        total: how many cells the matrix has.
+        missing: the cells of the matrix that the fat wheel lacks, and why.
+        seconds: how long the run took.
+    """
+
+    schema_: Literal[1] = Field(1, alias="schema")
+    package: str
+    version: str
+    commit: str
+    clean: bool
+    sources: str
+    source_date: str
+    base_channel: str | None
+    shard: str | None = None
+    made: str
+    seconds: float
+    total: int
+    missing: dict[str, str]
+    cells: dict[str, CellEntry]
+    binaries: dict[str, Binary]
+    artefacts: list[Artefact]
+    hosts: dict[str, HostFacts]
+
+    @property
+    def fat(self) -> Artefact | None:
+        return next((a for a in self.artefacts if a.kind == "fat"), None)
+
+    @property
+    def partial(self) -> bool:
+        """Whether the fat wheel lacks variants of the matrix."""
+        return bool(self.missing)
+
+    def text(self) -> str:
+        return self.model_dump_json(by_alias=True, indent=1) + "\n"
+
+
+class ManifestError(ReleaseError):
+    """A manifest that is missing, torn, of another schema, or not true to its files."""
+
+
+def parse(path: Path) -> Manifest:
+    """The manifest at `path`.
+
+    Raises:
+        ManifestError: it is missing, half-written or breaks the schema.
+    """
+    try:
+        return Manifest.model_validate_json(path.read_text(encoding="utf-8"), strict=True)
+    except OSError as error:
+        text = f"{path}: cannot be read ({error.strerror})"
+        raise ManifestError(f"{text}; run scripts/build_all.sh first") from error
+    except (ValidationError, UnicodeDecodeError) as error:
+        first = error.errors()[0] if isinstance(error, ValidationError) else {"msg": str(error)}
+        where = ".".join(map(str, first.get("loc", ())))
+        text = f"{path}: is no whole manifest ({where + ': ' if where else ''}{first['msg']})"
+        raise ManifestError(f"{text}; delete it and build again") from error
+
+
+def read_or_set_aside(path: Path, tell: Callable[[str], None]) -> Manifest | None:
+    """The manifest of an earlier run; None where there is none to trust."""
+    if not path.exists():
+        return None
+    try:
+        return parse(path)
+    except ManifestError as error:
+        number = 1
+        while (aside := path.with_name(f"{path.name}.set-aside-{number}")).exists():
+            number += 1
+        path.replace(aside)
+        tell(f"{str(error).rpartition(';')[0]}; it was set aside as {aside.name} and is not used")
+        return None
+
+
+def write(manifest: Manifest, path: Path) -> None:
+    """Writes the manifest, and its JSON schema beside it."""
+    write_atomically(path, manifest.text())
+    write_atomically(path.with_suffix(".schema.json"), json_schema())
+
+
+def wrong_files(artefacts: Iterable[Artefact], folder: Path) -> list[str]:
+    """One text for every artefact that is missing or is not what the manifest says."""
+    found = []
+    for artefact in artefacts:
+        path = folder / artefact.path
+        if not path.is_file():
+            found.append(f"{artefact.path} is missing")
+        elif digest(path) != artefact.sha256:
+            found.append(f"{artefact.path} is not the file that was made (its hash differs)")
+    return found
+
+
+def carried(previous: Manifest | None, sources: str, folder: Path) -> dict[str, CellEntry]:
+    """Cells of an earlier run that are still good: of the same sources, with intact wheels."""
+    if previous is None or previous.sources != sources:
+        return {}
+    intact = {a.path for a in previous.artefacts if not wrong_files([a], folder)}
+    return {n: cell for n, cell in previous.cells.items() if cell.packed and cell.wheel in intact}
+
+
+def json_schema() -> str:
+    """The JSON schema of the file."""
+    return json.dumps(Manifest.model_json_schema(by_alias=True), indent=1) + "\n"

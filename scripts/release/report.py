@@ -1,0 +1,73 @@
+"""dist/report.html: one page that needs nothing else, for a person who was not there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from lltm_conda.compat.records import VariantName
+from release.manifest import CellEntry, Manifest
+from release.store import write_atomically
+
+TEMPLATE = "report.html.j2"
+LONGEST = 200_000  # characters of a log in the page; the file beside it is whole
+
+
+def write_report(manifest: Manifest, dist: Path, target: Path) -> None:
+    """Writes the page for a manifest whose logs lie in `dist`."""
+    write_atomically(target, render(manifest, dist))
+
+
+def render(manifest: Manifest, dist: Path) -> str:
+    """The page's text."""
+    folder = Path(__file__).parent
+    environment = Environment(
+        loader=FileSystemLoader(folder),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["megabytes"] = lambda size: f"{size / 1e6:.2f} MB"
+    environment.filters["seconds"] = lambda value: f"{value:.1f} s"
+    rows, columns = grid(manifest)
+    logs = {name: _log(cell, dist) for name, cell in manifest.cells.items()}
+    return environment.get_template(TEMPLATE).render(
+        m=manifest, rows=rows, columns=columns, logs=logs, totals=_totals(manifest.cells)
+    )
+
+
+def grid(manifest: Manifest) -> tuple[dict[str, dict[str, str]], list[str]]:
+    """Cells by glue and device, and the devices; cells of the matrix that no run touched too."""
+    rows: dict[str, dict[str, str]] = {}
+    names = [*manifest.cells, *(n for n in manifest.missing if n not in manifest.cells)]
+    for name in names:
+        glue, _, device = name.rpartition("-")
+        rows.setdefault(glue, {})[device] = name
+    columns = sorted({device for row in rows.values() for device in row})
+    order = sorted(rows, key=lambda glue: (_age(glue), glue))
+    return {glue: rows[glue] for glue in order}, columns
+
+
+def _age(glue: str) -> tuple[bool, tuple[int, int]]:
+    parsed = VariantName.parse(f"{glue}-cpu").glue
+    return parsed.lane != "stable", parsed.torch
+
+
+def _totals(cells: Mapping[str, CellEntry]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for cell in cells.values():
+        found[cell.state] = found.get(cell.state, 0) + 1
+    return found
+
+
+def _log(cell: CellEntry, dist: Path) -> str:
+    try:
+        text = (dist / str(cell.log)).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    if len(text) <= LONGEST:
+        return text
+    return f"... ({len(text) - LONGEST} characters before this: {cell.log})\n{text[-LONGEST:]}"

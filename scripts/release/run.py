@@ -1,0 +1,199 @@
+"""One run of the release tool: plan, do, report."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from rich.console import Console
+
+from release import BUILD, DIST, REPO, ReleaseError
+from release.cell_logs import CellLogs, Listeners
+from release.cells import Cell, all_cells, select
+from release.collect import Finished, collect
+from release.conda_steps import CONDA_FORGE, conda_forge_in_reach
+from release.host import Host, host_cell, obstacle
+from release.leftovers import end_leftovers, mark
+from release.listing import show_plan
+from release.manifest import Manifest, carried, read_or_set_aside, write
+from release.pack_steps import package_sources
+from release.paths import CELL_LOGS, INDEX, LOGS, MANIFEST, REPORT, STAMPS, TEMPORARY
+from release.planner import Options, Plan, make_plan, space_needed
+from release.progress import Reporter, cell_state, summary
+from release.provenance import source_identity
+from release.report import write_report
+from release.schema import Matrix
+from release.shards import parse_shard, split
+from release.simple_index import write_index
+from release.store import Store
+from release.tasks import Outcome, Status, run_tasks
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line asks for.
+
+    Attributes:
+        selectors: names and patterns of cells; none: all.
+        channel: the base conda channel, `auto`, `bootstrap`, `conda-forge` or a URL.
+        shard: `2/8`, or None for everything.
+        jobs: compilers at a time.
+        verbose: show whole logs of failures.
+    """
+
+    selectors: Sequence[str] = ()
+    channel: str = "auto"
+    shard: str | None = None
+    jobs: int = 1
+    verbose: bool = False
+
+
+class Release:
+    """The selected cells on this machine."""
+
+    def __init__(self, request: Request, matrix: Matrix, host: Host, console: Console) -> None:
+        self.request, self.matrix, self.host, self.console = request, matrix, host, console
+        self.every = all_cells(matrix)
+        wanted = self._chosen(request.selectors)
+        if request.shard:
+            number, count = parse_shard(request.shard)
+            wanted = split(wanted, count)[number - 1]
+        reasons = {cell.name: obstacle(cell, host, matrix) for cell in wanted}
+        self.cells = [cell for cell in wanted if reasons[cell.name] is None]
+        self.skipped = {name: reason for name, reason in reasons.items() if reason}
+        self.options = Options(base_channel(request.channel, console), request.jobs)
+
+    def _chosen(self, selectors: Sequence[str]) -> list[Cell]:
+        """The selected cells; `host` becomes the one that fits this machine."""
+        names = [host_cell(self.matrix, self.host).name if s == "host" else s for s in selectors]
+        return select(self.every, names)
+
+    def plan(self, options: Options) -> Plan:
+        return make_plan(self.cells, self.matrix, self.host, options)
+
+    def show(self) -> None:
+        """The steps, without doing them."""
+        show_plan(self.plan(self.options), self.cells, self.skipped, self.console)
+
+    def run(self) -> int:
+        """Does everything; the exit code."""
+        begun = time.monotonic()
+        with only_run(self.console):
+            sources = source_identity(package_sources())
+            previous = read_or_set_aside(MANIFEST, self._tell)
+            kept = carried(previous, sources, DIST)
+            for cell in self.cells:
+                kept.pop(cell.name, None)
+            wheels = {name: DIST / str(cell.wheel) for name, cell in kept.items()}
+            plan = self.plan(replace(self.options, carried=wheels))
+            check_space(plan)
+            tasks = list(plan.tasks.values())
+            with Reporter(self.console, len(tasks), self.request.verbose) as reporter:
+                listeners = Listeners(reporter, CellLogs(CELL_LOGS, tasks))
+                jobs = self.request.jobs
+                outcomes = run_tasks(tasks, Store(STAMPS), LOGS, listeners, jobs)
+            finished = Finished(
+                tasks,
+                outcomes,
+                self.cells,
+                self.skipped,
+                self.every,
+                sources,
+                self.options.channel,
+                self.request.shard,
+                kept,
+                previous,
+                time.monotonic() - begun,
+            )
+            manifest = collect(finished, self.host)
+            finish(manifest)
+            shutil.rmtree(TEMPORARY, ignore_errors=True)
+        names = [cell.name for cell in self.cells]
+        self.console.print(summary(names, tasks, outcomes, self.skipped))
+        self._say_what_is_there(manifest)
+        return self._exit_code(plan, outcomes)
+
+    def _tell(self, text: str) -> None:
+        self.console.print(text, style="yellow", markup=False, soft_wrap=True)
+
+    def _say_what_is_there(self, manifest: Manifest) -> None:
+        if manifest.fat:
+            lacks = f", which lacks {len(manifest.missing)} of {manifest.total} variants"
+            text = f"dist/{manifest.fat.path}{lacks if manifest.partial else ''}"
+            size = f"{manifest.fat.size / 1e6:.2f} MB"
+            self.console.print(f"the wheel: {text}; {size}", markup=False, soft_wrap=True)
+        self.console.print(f"what was done: {REPORT}", markup=False, soft_wrap=True)
+
+    def _exit_code(self, plan: Plan, outcomes: dict[str, Outcome]) -> int:
+        """0 only if nothing failed and what was asked for by name was done in full.
+
+        A pattern, or every cell, may meet what this machine cannot do.
+        """
+        if any(outcome.status is Status.FAILED for outcome in outcomes.values()):
+            return 1
+        tasks = list(plan.tasks.values())
+        states = {cell.name: cell_state(cell.name, tasks, outcomes) for cell in self.cells}
+        incomplete = {n for n, state in states.items() if state is Status.SKIPPED} | {*self.skipped}
+        named = [selector for selector in self.request.selectors if "*" not in selector]
+        if named and incomplete & {cell.name for cell in self._chosen(named)}:
+            return 1
+        return 0 if self.cells or self.request.shard else 1
+
+
+def finish(manifest: Manifest) -> None:
+    """What stands beside the artefacts: index pages, the manifest, the report."""
+    write_index(INDEX)
+    write(manifest, MANIFEST)
+    write_report(manifest, DIST, REPORT)
+
+
+def base_channel(channel: str, console: Console) -> str | None:
+    """The URL of the base channel, or None for the bootstrap channel."""
+    if channel == "bootstrap":
+        return None
+    if channel in ("auto", "conda-forge"):
+        if conda_forge_in_reach():
+            return CONDA_FORGE
+        if channel == "conda-forge":
+            text = f"conda-forge ({CONDA_FORGE}) is not in reach"
+            raise ReleaseError(f"{text}; check the network, or use --channel bootstrap")
+        console.print(
+            "conda-forge is not in reach: the base packages come from a bootstrap channel made of "
+            "PyPI's wheels and this host's Python (for tests only, never for publishing)."
+        )
+        return None
+    return channel
+
+
+def check_space(plan: Plan) -> None:
+    """Stops before the disk is full; a run that built most of it already needs little."""
+    free = shutil.disk_usage(BUILD).free
+    need = space_needed(plan)
+    have = sum(1 for name in plan.tasks if Store(STAMPS).read(name))
+    need = int(need * (1 - have / max(1, len(plan.tasks)))) + 200_000_000
+    if free < need:
+        text = f"{BUILD}: {free / 1e9:.1f} GB are free, about {need / 1e9:.1f} GB are needed"
+        raise ReleaseError(f"{text}; free some space, or clone onto a larger disk")
+
+
+@contextmanager
+def only_run(console: Console) -> Iterator[None]:
+    """One run at a time in a checkout; the lock goes with the process, however it ends."""
+    BUILD.mkdir(exist_ok=True)
+    with (BUILD / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            text = f"another run is going on in {REPO}; wait for it, or use another clone"
+            raise ReleaseError(text) from None
+        end_leftovers(BUILD, lambda text: console.print(text, markup=False, soft_wrap=True))
+        mark(BUILD)
+        try:
+            yield
+        finally:
+            os.environ.pop("LLTM_RELEASE_BUILD", None)

@@ -1,0 +1,55 @@
+"""Splits the cells over machines: every machine computes the same split from the matrix alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from release import ReleaseError
+from release.cells import Cell
+
+# Seconds on two cores, as measured; only their proportions matter. What a cell shares with others
+# of its shard is counted once there.
+TORCH, GLUE = 25.0, {"stable": 5.0, "aten": 9.0}
+KERNELS = {"cpu": 6.0, "cuda12": 25.0, "cuda13": 12.0}
+OWN = 60.0  # wheel, package, fresh environments, runs
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """`2/8` as (2, 8).
+
+    Raises:
+        ReleaseError: it is not of that form, or not 1 <= k <= n.
+    """
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    number, count = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 1 <= number <= count:
+        raise ReleaseError(f"--shard: got {text!r}, needs k/n with 1 <= k <= n, such as 2/8")
+    return number, count
+
+
+def costs(cell: Cell) -> dict[str, float]:
+    """The steps of a cell and what they are estimated to cost; equal names are shared."""
+    found = {
+        f"torch {cell.torch.release}": TORCH,
+        f"glue {cell.glue}": GLUE[cell.variant.glue.lane],
+    }
+    found.update({f"kernels {name}": KERNELS[name] for name in cell.kernels})
+    found[f"cell {cell.name}"] = OWN
+    return found
+
+
+def load(cells: Sequence[Cell]) -> float:
+    """What a shard of these cells costs."""
+    return sum({name: cost for cell in cells for name, cost in costs(cell).items()}.values())
+
+
+def split(cells: Sequence[Cell], count: int) -> list[list[Cell]]:
+    """`count` shards of about equal cost, each in the order of `cells`.
+
+    The costliest cell goes first, each to the shard that is the cheapest with it.
+    """
+    shards: list[list[Cell]] = [[] for _ in range(count)]
+    for cell in sorted(cells, key=lambda c: (-load([c]), c.name)):
+        min(shards, key=lambda shard: load([*shard, cell])).append(cell)
+    return [[cell for cell in cells if cell in shard] for shard in shards]
