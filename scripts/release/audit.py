@@ -9,6 +9,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from auditwheel.architecture import Architecture
+from auditwheel.libc import Libc
+from auditwheel.policy import WheelPolicies
+
 from lltm_conda.compat.binary import read_binary
 from lltm_conda.compat.records import BinaryRecord, as_plain
 from release import BUILD, ReleaseError
@@ -25,23 +29,59 @@ CUDA = r"libcudart\.so\.\d+|libcuda\.so\.1"
 ALLOWED = re.compile(f"{SYSTEM}|{TORCH}|{CUDA}")
 
 
-def audit(context: Context, *, cell: Cell, env: str, binaries: tuple[str, ...]) -> Sequence[Path]:
+def audit(
+    context: Context, *, cell: Cell, env: str, binaries: tuple[str, ...], manylinux: str
+) -> Sequence[Path]:
     """Checks every binary of the cell; what was found goes to build/audit/<cell>.json."""
     paths = [path for name in binaries for path in context.made[name]]
-    torch_lib = next(context.only(env).glob("lib/python*/site-packages/torch/lib"))
+    torch_lib = next(context.made[env][0].glob("lib/python*/site-packages/torch/lib"))
+    problems = [text for path in paths for text in gates(context.log, path, cell, torch_lib)]
     records = [read_binary(path) for path in paths]
-    problems = [text for record in records for text in _problems(record, cell)]
-    for path in paths:
-        problems += _unresolved(context.log, path, torch_lib)
-    problems += _stable_abi(context.log, [r.path for r in records if r.kind == "glue"], cell)
     for record in records:
-        floors = ", ".join(f"{k}_{'.'.join(map(str, v))}" for k, v in record.floors.items())
+        problems += too_new(record, manylinux)
+        floors = ", ".join(f"{k}_{_dotted(v)}" for k, v in record.floors.items())
         context.log.write(f"{record.path.name}: {record.size} bytes, needs {floors}")
     report = BUILD / "audit" / f"{cell.name}.json"
     write_atomically(report, json.dumps([as_plain(r) for r in records], indent=1))
     if problems:
         raise ReleaseError("\n".join(problems))
     return [report]
+
+
+def gates(log: Log, path: Path, cell: Cell, torch_lib: Path) -> list[str]:
+    """What is wrong with one shared object of a cell; empty when it may be packed."""
+    record = read_binary(path)
+    problems = [*_problems(record, cell), *_unresolved(log, path, torch_lib)]
+    if cell.stable and record.kind == "glue":
+        problems += _stable_abi(log, path)
+    return problems
+
+
+def too_new(record: BinaryRecord, manylinux: str) -> list[str]:
+    """The symbol versions that no system of that manylinux policy has (`2.34`)."""
+    name = f"manylinux_{manylinux.replace('.', '_')}_x86_64"
+    policies = WheelPolicies(libc=Libc.GLIBC, arch=Architecture.x86_64)
+    policy = next((policy for policy in policies if policy.name == name), None)
+    if policy is None:
+        known = ", ".join(policy.name for policy in policies)
+        raise ReleaseError(f"build_matrix.yaml: package.manylinux: no {name}; there are {known}")
+    problems = []
+    for kind, version in record.floors.items():
+        newest = max(_tuple(text) for text in policy.symbol_versions[kind])
+        if version > newest:
+            problems.append(
+                f"{record.path.name}: needs {kind}_{_dotted(version)}, {name} has at most "
+                f"{kind}_{_dotted(newest)}; build with an older compiler or in a manylinux image"
+            )
+    return problems
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+def _tuple(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".") if part.isdigit())
 
 
 def _problems(record: BinaryRecord, cell: Cell) -> Iterator[str]:
@@ -88,18 +128,14 @@ def _unresolved(log: Log, path: Path, torch_lib: Path) -> list[str]:
     return [f"{path.name}: {line.strip()}" for line in bad[:5]]
 
 
-def _stable_abi(log: Log, glues: list[Path], cell: Cell) -> list[str]:
-    if not cell.stable:
-        return []
+def _stable_abi(log: Log, path: Path) -> list[str]:
     if sys.version_info < (3, 11):
         log.write("torch-abi-audit needs Python 3.11; the check for C++ symbols stands alone")
         return []
-    problems = []
-    for path in glues:
-        command = [tool("torch-abi-audit"), "--check", "torch", "-v", str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, env=clean_env())
-        log.write(done.stdout + done.stderr)
-        if done.returncode:
-            last = (done.stdout + done.stderr).strip().splitlines()[-1:]
-            problems.append(f"{path.name}: torch-abi-audit refuses it: {' '.join(last)}")
-    return problems
+    command = [tool("torch-abi-audit"), "--check", "torch", "-v", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, env=clean_env())
+    log.write(done.stdout + done.stderr)
+    if not done.returncode:
+        return []
+    last = (done.stdout + done.stderr).strip().splitlines()[-1:]
+    return [f"{path.name}: torch-abi-audit refuses it: {' '.join(last)}"]

@@ -76,8 +76,15 @@ class Plan:
         checked = self.add(
             Task(
                 f"audit/{cell.name}",
-                partial(audit, cell=cell, env=env, binaries=binaries),
+                partial(
+                    audit,
+                    cell=cell,
+                    env=env,
+                    binaries=binaries,
+                    manylinux=self.matrix.package.manylinux,
+                ),
                 needs=(env, *binaries),
+                facts={"manylinux": self.matrix.package.manylinux},
                 groups=groups,
             )
         )

@@ -32,6 +32,7 @@ class Strict(BaseModel):
 class Package(Strict):
     name: str
     platform: Literal["linux-x86_64"]
+    manylinux: Minor
     pythons: list[Minor] = Field(min_length=1)
     default_torch: Minor
 

@@ -9,6 +9,7 @@ import pytest
 
 REPO = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPO / "scripts"))
+sys.path.insert(1, str(REPO / "tests" / "compat"))  # shared_objects.py
 
 pytest.importorskip("pydantic")
 pytest.importorskip("ruamel.yaml")
@@ -24,3 +25,11 @@ def matrix():
 @pytest.fixture
 def matrix_text() -> str:
     return (REPO / "build_matrix.yaml").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def log(tmp_path):
+    from release.shell import Log
+
+    with Log(tmp_path / "logs" / "test.log") as log:
+        yield log
