@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
+import threading
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from lltm_conda.compat.binary import read_binary
 from release import BUILD, REPO, ReleaseError
 from release.cells import Cell
+from release.conda_stubs import write_channel
 from release.pack_steps import gather
 from release.paths import BOOTSTRAP, CACHE, CHANNEL, ENVS, TEMPORARY, fresh
 from release.provenance import source_env
 from release.schema import Matrix
 from release.shell import Log, clean_env
 from release.store import write_atomically
-from release.tasks import Context, SkipTask
+from release.tasks import Context
 from release.variants import render
 
 CONDA_FORGE = "https://conda.anaconda.org/conda-forge"
+# Indexing reads and writes the whole channel.
+_INDEX = threading.Lock()
 BOOTSTRAP_WHEELS = ("setuptools", "pip", "ninja", "numpy")
 
 
@@ -73,47 +80,113 @@ def package(
 ) -> Sequence[Path]:
     """One conda package out of the cell's binaries, put into dist/channel and indexed."""
     work = TEMPORARY / "conda" / cell.name
-    gather(context, binaries, work / "prebuilt")
+    given = gather(context, binaries, work / "prebuilt")
     variants = work / "variants.yaml"
     write_atomically(variants, render([cell], matrix))
     out = fresh(work / "out")
     words = ["build", "--variants", variants, "--out", out, "--channel", channel]
-    _worker(context.log, *words, "--prebuilt", work / "prebuilt", **source_env())
+    words += ["--prebuilt", work / "prebuilt"]
+    _worker(context.log, *words, LLTM_CONDA_GLIBC=glibc_of(given), **source_env())
     (made,) = out.glob("linux-64/*.conda")
-    _worker(context.log, "index", made, "--into", CHANNEL)
+    with _INDEX:
+        _worker(context.log, "index", made, "--into", CHANNEL)
     shutil.rmtree(out)
     return [CHANNEL / "linux-64" / made.name]
 
 
-def _needs_cuda_pytorch(cell: Cell, channel: str) -> None:
-    """Skips what only a channel with CUDA builds of pytorch can do."""
-    if cell.cuda_major is not None and channel == BOOTSTRAP.as_uri():
-        raise SkipTask(
-            "built and indexed, not installed: the bootstrap channel's pytorch is a CPU build; "
-            "use --channel conda-forge on a machine with an NVIDIA driver"
-        )
+def glibc_of(binaries: Sequence[Path]) -> str:
+    """The oldest glibc on which all of them load, `2.34`."""
+    floors = [read_binary(path).floors.get("GLIBC", (2, 28)) for path in binaries]
+    return ".".join(map(str, max(floors)))
 
 
-def package_tests(context: Context, *, cell: Cell, channel: str) -> Sequence[Path]:
-    """The tests inside the package, as any conda tool would run them."""
-    _needs_cuda_pytorch(cell, channel)
+def _specs(made: Path) -> list[str]:
+    _, version, build = made.name.removesuffix(".conda").rsplit("-", 2)
+    return [f"lltm =={version} {build}"]
+
+
+def _ask(log: Log, specs: list[str], channels: list[str], driver: str) -> dict[str, Any]:
+    """What a solver says: `packages`, or the `reason` why there are none."""
+    answer = TEMPORARY / "solve" / f"{log.path.parent.name}-{log.path.stem}.json"
+    answer.parent.mkdir(parents=True, exist_ok=True)
+    words: list[str | Path] = ["solve", "--answer", answer, "--driver", driver]
+    for channel in channels:
+        words += ["--channel", channel]
+    _worker(log, *words, *specs)
+    return json.loads(answer.read_text(encoding="utf-8"))
+
+
+def not_installable(log: Log, cell: Cell, made: Path, channel: str) -> str:
+    """Why the base channel cannot serve this package, "" where it can.
+
+    Only the bootstrap channel may lack a pytorch: it holds one build of one version.
+    """
+    if channel != BOOTSTRAP.as_uri():
+        return ""
+    driver = f"{cell.cuda_major}.0" if cell.cuda_major else ""
+    answer = _ask(log, _specs(made), [CHANNEL.as_uri(), channel], driver)
+    if not answer["reason"]:
+        return ""
+    has = ", ".join(sorted(path.name for path in BOOTSTRAP.glob("linux-64/pytorch-*.conda")))
+    return f"the bootstrap channel has no pytorch for it (it has {has})"
+
+
+def package_tests(
+    context: Context, *, cell: Cell, binaries: tuple[str, ...], channel: str
+) -> Sequence[Path]:
+    """What is in the package, and the tests inside it, as any conda tool would run them."""
     made = context.only(f"conda/{cell.name}")
-    _worker(context.log, "test", made, "--channel", CHANNEL.as_uri(), "--channel", channel)
+    given = [path for name in binaries for path in context.made[name]]
+    _worker(context.log, "contents", made, *given)
+    if why := not_installable(context.log, cell, made, channel):
+        context.log.write(f"the tests inside the package were not run: {why}")
+    else:
+        words = ["--channel", CHANNEL.as_uri(), "--channel", channel]
+        _worker(context.log, "test", made, *words, **_driver(cell))
     return []
 
 
-def prefix(context: Context, *, cell: Cell, channel: str, python: str) -> Sequence[Path]:
-    """A new conda prefix with `lltm` from the channel, in which it is run."""
-    _needs_cuda_pytorch(cell, channel)
+def _driver(cell: Cell) -> dict[str, str]:
+    """Lets a CUDA package be installed where there is no GPU; it computes on the CPU there."""
+    if cell.cuda_major is None or Path("/proc/driver/nvidia/version").exists():
+        return {}
+    return {"CONDA_OVERRIDE_CUDA": f"{cell.cuda_major}.0"}
+
+
+def prefix(
+    context: Context, *, cell: Cell, matrix: Matrix, channel: str, python: str
+) -> Sequence[Path]:
+    """A new conda prefix with `lltm` from the channel, in which it is run.
+
+    Where the bootstrap channel has no pytorch for it, it is solved against stubs of conda-forge
+    instead, and the note that is made says that it was not run.
+    """
     made = context.only(f"conda/{cell.name}")
+    specs = [*_specs(made), f"python {python}.*"]
+    note: dict[str, Any] = {"package": made.name, "installed": True, "why": ""}
+    if why := not_installable(context.log, cell, made, channel):
+        stubs = write_channel(fresh(TEMPORARY / "stubs" / cell.name), matrix)
+        driver = f"{cell.cuda_major}.0" if cell.cuda_major else ""
+        answer = _ask(context.log, specs, [CHANNEL.as_uri(), stubs.as_uri()], driver)
+        if answer["reason"]:
+            raise ReleaseError(f"{made.name}: {answer['reason']}")
+        note |= {"installed": False, "why": f"solved, not installed: {why}"}
+        note["packages"] = sorted(answer["packages"].values())
+        return [_note(cell, note)]
     folder = ENVS / f"{cell.name}-conda"
-    _, version, build = made.name.removesuffix(".conda").rsplit("-", 2)
-    specs = [f"lltm =={version} {build}", f"python {python}.*"]
     channels = ["--channel", CHANNEL.as_uri(), "--channel", channel]
-    _worker(context.log, "install", "--prefix", folder, *channels, *specs)
+    _worker(context.log, "install", "--prefix", folder, *channels, *specs, **_driver(cell))
     from release.verify_steps import run_installed
 
     run_installed(context.log, folder / "bin" / "python", folder, f"{cell.name}-conda")
+    version = specs[0].split()[1].removeprefix("==")
     if not any(folder.glob(f"conda-meta/lltm-{version}-*.json")):
         raise ReleaseError(f"{folder}: conda-meta knows no lltm {version}; see the log")
-    return [folder]
+    return [folder, _note(cell, note)]
+
+
+def _note(cell: Cell, note: dict[str, Any]) -> Path:
+    """What was done with the package here, for the manifest."""
+    path = BUILD / "conda" / f"{cell.name}.json"
+    write_atomically(path, json.dumps(note, indent=1))
+    return path

@@ -1,18 +1,26 @@
 """Builds, tests and installs conda packages; a process of its own, so that its output is a log.
 
-python -m release.conda_worker build|test|install ...
+python -m release.conda_worker build|index|contents|test|install|solve ...
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import sys
 from pathlib import Path
 
 from release import REPO, ReleaseError
-from release.rattler_tools import build_recipe, index_channel, install, run_package_tests
+from release.conda_solver import machine, solve
+from release.rattler_tools import (
+    build_recipe,
+    check_contents,
+    index_channel,
+    install,
+    run_package_tests,
+)
 
 
 def build(args: argparse.Namespace) -> None:
@@ -42,11 +50,27 @@ def test(args: argparse.Namespace) -> None:
     run_package_tests(args.package, args.channel)
 
 
+def contents(args: argparse.Namespace) -> None:
+    print("\n".join(check_contents(args.package, args.binaries)))
+
+
 def install_prefix(args: argparse.Namespace) -> None:
     if args.prefix.exists():
         shutil.rmtree(args.prefix)
     for name in install(args.prefix, args.specs, args.channel):
         print(name)
+
+
+def ask(args: argparse.Namespace) -> None:
+    """Writes what a solver would install, or why it cannot, as JSON."""
+    found, reason = {}, ""
+    virtual = machine(args.driver or None)
+    try:
+        found = solve(args.channel, args.specs, virtual, args.answer.parent / "repodata")
+    except ReleaseError as error:
+        reason = str(error)
+    args.answer.write_text(json.dumps({"packages": found, "reason": reason}), encoding="utf-8")
+    print("\n".join(sorted(found.values())) or reason)
 
 
 def main() -> int:
@@ -57,6 +81,8 @@ def main() -> int:
         ("index", index),
         ("test", test),
         ("install", install_prefix),
+        ("solve", ask),
+        ("contents", contents),
     ]:
         command = commands.add_parser(name)
         command.set_defaults(function=function)
@@ -65,12 +91,18 @@ def main() -> int:
             command.add_argument("--variants", type=Path, required=True)
             command.add_argument("--out", type=Path, required=True)
             command.add_argument("--prebuilt", type=Path)
-        if name in ("index", "test"):
+        if name in ("index", "test", "contents"):
             command.add_argument("package", type=Path)
+        if name == "contents":
+            command.add_argument("binaries", nargs="+", type=Path)
         if name == "index":
             command.add_argument("--into", type=Path, required=True)
         if name == "install":
             command.add_argument("--prefix", type=Path, required=True)
+            command.add_argument("specs", nargs="+")
+        if name == "solve":
+            command.add_argument("--answer", type=Path, required=True)
+            command.add_argument("--driver", default="", help="the CUDA it speaks, none if empty")
             command.add_argument("specs", nargs="+")
     args = parser.parse_args()
     try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from release import REPO, build_steps, conda_steps, fat_steps, pack_steps, verify_steps
+from release import REPO, build_steps, conda_plan, fat_steps, pack_steps, verify_steps
 from release.audit import audit
 from release.cells import Cell
 from release.host import Host
@@ -19,9 +19,6 @@ from release.tasks import Task
 from release.variants import for_conda
 
 TOOL = REPO / "scripts" / "release"
-RECIPE = tuple(sources(REPO, "recipe/*"))
-BOOTSTRAP_CODE = (TOOL / "bootstrap.py", TOOL / "rattler_tools.py")
-CONDA_CODE = (TOOL / "conda_worker.py", TOOL / "rattler_tools.py")
 
 
 @dataclass(frozen=True)
@@ -91,7 +88,7 @@ class Plan:
         wheel = self._wheel(cell, binaries, checked, groups)
         self._venv(cell, wheel, groups)
         if for_conda(cell):
-            self._conda(cell, binaries, checked, groups)
+            conda_plan.add(self, cell, binaries, checked, groups)
 
     def _torch_env(self, cell: Cell, groups: tuple[str, ...]) -> str:
         release = self.torch_release(cell)
@@ -179,78 +176,6 @@ class Plan:
         example = tuple(sources(REPO, "examples/digits*.py"))
         digits = partial(verify_steps.digits, cell=cell)
         self.add(Task(f"digits/{cell.name}", digits, needs=(venv,), inputs=example, groups=groups))
-
-    def _base_channel(self, cell: Cell, groups: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-        """The channel's URL and the tasks that make it."""
-        if self.options.channel:
-            return self.options.channel, ()
-        python, release = self.host.python, self.torch_release(cell)
-        wheelhouse = self.add(
-            Task(
-                "wheelhouse",
-                partial(conda_steps.download, release=release),
-                facts=self.python_facts(),
-                groups=groups,
-            )
-        )
-        channel = self.add(
-            Task(
-                "bootstrap-channel",
-                partial(conda_steps.bootstrap, python=python),
-                needs=(wheelhouse,),
-                inputs=BOOTSTRAP_CODE,
-                facts=self.python_facts(),
-                groups=groups,
-            )
-        )
-        return conda_steps.BOOTSTRAP.as_uri(), (channel,)
-
-    def _conda(
-        self, cell: Cell, binaries: tuple[str, ...], checked: str, groups: tuple[str, ...]
-    ) -> None:
-        channel, base = self._base_channel(cell, groups)
-        run = partial(
-            conda_steps.package,
-            cell=cell,
-            matrix=self.matrix,
-            binaries=binaries,
-            channel=channel,
-        )
-        inputs = (*RECIPE, *CONDA_CODE, TOOL / "variants.py", *pack_steps.package_sources())
-        made = self.add(
-            Task(
-                f"conda/{cell.name}",
-                run,
-                needs=(*base, checked, *binaries),
-                inputs=inputs,
-                facts={"channel": channel},
-                groups=groups,
-            )
-        )
-        tests = partial(conda_steps.package_tests, cell=cell, channel=channel)
-        self.add(
-            Task(
-                f"conda-test/{cell.name}",
-                tests,
-                needs=(made, *base),
-                inputs=CONDA_CODE,
-                groups=groups,
-            )
-        )
-        prefix = partial(
-            conda_steps.prefix, cell=cell, channel=channel, python=self.host.python_minor
-        )
-        smoke = (*CONDA_CODE, verify_steps.SMOKE)
-        self.add(
-            Task(
-                f"prefix/{cell.name}",
-                prefix,
-                needs=(made, *base),
-                inputs=smoke,
-                facts=self.python_facts(),
-                groups=groups,
-            )
-        )
 
 
 def _tuple(minor: str) -> tuple[int, int]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from release import BUILD, ReleaseError
+from release.store import digest
 
 # Both libraries read this when they first touch their cache.
 os.environ.setdefault("RATTLER_CACHE_DIR", str(BUILD / "cache" / "rattler"))
@@ -51,6 +55,32 @@ def run_package_tests(package: Path, channels: list[str]) -> None:
     print(f"{loaded.test_count} package test(s) passed")
 
 
+def check_contents(package: Path, binaries: Sequence[Path]) -> list[str]:
+    """Names and hashes of the binaries in a package, which must be those that were built.
+
+    Raises:
+        ReleaseError: one is missing or was rewritten, or the build left a trace of itself.
+    """
+    import rattler.package_streaming
+
+    with TemporaryDirectory(prefix="package-") as folder:
+        rattler.package_streaming.extract(package, folder)
+        listed = json.loads(Path(folder, "info/paths.json").read_text(encoding="utf-8"))["paths"]
+    paths = {entry["_path"]: entry for entry in listed}
+    for name, entry in paths.items():
+        if name.endswith("direct_url.json") or entry.get("prefix_placeholder"):
+            raise ReleaseError(f"{package.name}: {name} holds a path of the build; see recipe/")
+    lines = []
+    for binary in binaries:
+        name = f"site-packages/lltm_conda/lib/{binary.name}"
+        found = paths.get(name, {}).get("sha256")
+        if found != digest(binary):
+            state = "is missing" if found is None else "was changed while it was packed"
+            raise ReleaseError(f"{package.name}: {name} {state}; see recipe/recipe.yaml")
+        lines.append(f"{name}: sha256 {found}, as built")
+    return lines
+
+
 def index_channel(channel: Path) -> None:
     """Writes repodata.json; `force` because a rebuilt file keeps its name."""
     from rattler.index import index_fs
@@ -64,12 +94,14 @@ def install(prefix: Path, specs: list[str], channels: list[str]) -> list[str]:
     import rattler
     from rattler.exceptions import SolverError
 
+    overrides = rattler.VirtualPackageOverrides.from_env()  # CONDA_OVERRIDE_CUDA and the like
+
     async def go() -> list[str]:
         records = await rattler.solve(
             sources=[rattler.Channel(channel) for channel in channels],
             specs=specs,
             platforms=["linux-64", "noarch"],
-            virtual_packages=rattler.VirtualPackage.detect(),
+            virtual_packages=rattler.VirtualPackage.detect(overrides),
         )
         await rattler.install(records=records, target_prefix=str(prefix), show_progress=False)
         return sorted(record.file_name for record in records)
