@@ -1,0 +1,88 @@
+"""The smoke test fails where it should: two OpenMP runtimes, another glue, the source tree."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from release import REPO
+from release.paths import tool
+
+import lltm_conda
+
+pytest.importorskip("torch")
+
+SMOKE = REPO / "scripts" / "release" / "smoke.py"
+MAPS = """\
+7f00-7f01 r-xp 00000000 08:01 1  /usr/lib/libgomp.so.1.0.0
+7f01-7f02 r--p 00001000 08:01 1  /usr/lib/libgomp.so.1.0.0
+7f02-7f03 r-xp 00000000 08:01 2  /site/numpy.libs/libopenblas.so.0
+7f03-7f04 rw-p 00000000 00:00 0  [heap]
+7f04-7f05 rw-p 00000000 00:00 0
+"""
+
+
+def smoke(tmp_path: Path, *words: object, **more: str) -> subprocess.CompletedProcess[str]:
+    site = Path(lltm_conda.__file__).parents[1]
+    env = {**os.environ, "PYTHONPATH": str(site), **more}
+    command = [sys.executable, str(SMOKE), *map(str, words)]
+    return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+
+
+def openmp_runtimes(text: str) -> list[str]:
+    sys.path.insert(0, str(SMOKE.parent))
+    try:
+        import smoke as module
+    finally:
+        sys.path.remove(str(SMOKE.parent))
+    return module.openmp_runtimes(text)
+
+
+def test_one_runtime_in_several_mappings_is_one() -> None:
+    assert openmp_runtimes(MAPS) == ["/usr/lib/libgomp.so.1.0.0"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    ["/site/lltm.libs/libgomp-a34b3233.so.1.0.0", "/opt/lib/libiomp5.so", "/usr/lib/libomp.so.5"],
+)
+def test_every_kind_of_second_runtime_is_seen(other) -> None:
+    assert other in openmp_runtimes(MAPS + f"7f08-7f09 r-xp 00000000 08:01 9  {other}\n")
+
+
+def test_a_second_openmp_runtime_in_the_process_fails(tmp_path) -> None:
+    torch = pytest.importorskip("torch")
+    found = [
+        Path(match)
+        for match in re.findall(r"(/\S*libgomp[^\s/]*)", Path("/proc/self/maps").read_text())
+    ]
+    if not found:
+        pytest.skip(f"torch {torch.__version__} has loaded no libgomp")
+    second = tmp_path / "libgomp-second.so.1"
+    shutil.copy(found[0], second)
+    # Under its old name it would serve torch as well, and be the only one.
+    subprocess.run([tool("patchelf"), "--set-soname", second.name, second], check=True)
+    done = smoke(tmp_path, LD_PRELOAD=str(second))
+    assert done.returncode == 1
+    assert "FAILED OpenMP runtimes" in done.stdout and second.name in done.stdout
+
+
+def test_another_glue_than_the_one_meant_fails(tmp_path) -> None:
+    done = smoke(tmp_path, "--glue", "aten23-abi0")
+    assert done.returncode == 1 and "needed aten23-abi0" in done.stdout
+
+
+def test_the_source_tree_is_not_what_is_meant(tmp_path) -> None:
+    done = smoke(tmp_path, "--outside", Path(lltm_conda.__file__).parent)
+    assert done.returncode == 1 and "not the installed one" in done.stdout
+
+
+def test_what_is_installed_passes(tmp_path) -> None:
+    done = smoke(tmp_path, "--json", tmp_path / "facts.json")
+    assert done.returncode == 0, done.stdout
+    assert (tmp_path / "facts.json").exists()

@@ -1,0 +1,197 @@
+"""Wheels: read whole or refused, joined with every object once, truly tagged, reproducible."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+from packaging.utils import parse_wheel_filename
+from packaging.version import Version
+from release import ReleaseError, fat_steps
+from release.fat_steps import make_fat_wheel, partial_version
+from release.pack_steps import check_binaries, forget_older, true_tag
+from release.simple_index import write_index
+from release.wheels import join, read_wheel
+from shared_objects import KERNELS_RECORD, shared_object
+from wheel_makers import TAG, make_wheel
+
+CPU, CUDA, GLUE = b"\x7fELF cpu", b"\x7fELF cuda", b"\x7fELF glue"
+THIN = {
+    "stable210-cpu": {"glue-stable210.so": GLUE, "kernels-cpu.so": CPU},
+    "stable210-cu13": {
+        "glue-stable210.so": GLUE,
+        "kernels-cpu.so": CPU,
+        "kernels-cuda13.so": CUDA,
+    },
+}
+
+
+@pytest.fixture
+def thin(tmp_path) -> dict[str, Path]:
+    return {
+        name: make_wheel(tmp_path / name, files, version=f"0.1.0+{name.replace('-', '.')}")
+        for name, files in THIN.items()
+    }
+
+
+@pytest.fixture
+def real(tmp_path) -> bytes:
+    """A shared object that auditwheel can read."""
+    return shared_object(tmp_path / "kernels-cpu.so", record=KERNELS_RECORD).read_bytes()
+
+
+def test_a_wheel_survives_the_way_to_disk_and_back(thin, tmp_path) -> None:
+    wheel = read_wheel(thin["stable210-cpu"])
+    (tmp_path / "again").mkdir()
+    assert read_wheel(wheel.write(tmp_path / "again")) == wheel
+
+
+def test_a_joined_wheel_holds_every_object_once(thin) -> None:
+    joined = join(thin, local=None)
+    assert joined.version == "0.1.0"
+    names = {Path(name).name: data for name, data in joined.binaries.items()}
+    assert names == {"glue-stable210.so": GLUE, "kernels-cpu.so": CPU, "kernels-cuda13.so": CUDA}
+
+
+def test_only_the_version_of_the_metadata_changes(thin) -> None:
+    text = join(thin, local="partial.2of21").info["METADATA"].decode()
+    assert "\nVersion: 0.1.0+partial.2of21\n" in text and text.endswith("\nVersion: no\n")
+
+
+def test_objects_of_two_builds_are_not_joined(thin, tmp_path) -> None:
+    thin["aten24-abi0-cpu"] = make_wheel(tmp_path / "x", {"kernels-cpu.so": b"other"})
+    with pytest.raises(ReleaseError, match=r"kernels-cpu\.so differs between .*aten24-abi0-cpu"):
+        join(thin, local=None)
+
+
+def test_wheels_of_two_source_trees_are_not_joined(thin, tmp_path) -> None:
+    more = {"lltm_conda/new.py": b"x = 1\n"}
+    thin = {"new": make_wheel(tmp_path / "x", {"kernels-cpu.so": CPU}, sources=more), **thin}
+    with pytest.raises(ReleaseError, match=r"stable210-cpu lacks lltm_conda/new\.py"):
+        join(thin, local=None)
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "added", "empty"])
+def test_a_damaged_wheel_is_refused(damage, thin, tmp_path) -> None:
+    path = thin["stable210-cpu"]
+    if damage == "empty":
+        path.write_bytes(b"")
+    elif damage == "cut":
+        path.write_bytes(path.read_bytes()[:-40])
+    else:
+        with ZipFile(path) as archive:
+            entries = {name: archive.read(name) for name in archive.namelist()}
+        entries["lltm_conda/lib/kernels-cpu.so" if damage == "changed" else "more.py"] = b"evil"
+        with ZipFile(path, "w") as archive:
+            for name, data in entries.items():
+                archive.writestr(name, data)
+    with pytest.raises(ReleaseError, match="delete"):
+        read_wheel(path)
+
+
+def test_the_same_content_makes_the_same_bytes(thin, tmp_path) -> None:
+    made = []
+    for name, order in (("a", list(thin)), ("b", list(reversed(thin)))):
+        (tmp_path / name).mkdir()
+        made.append(join({n: thin[n] for n in sorted(order)}, local=None).write(tmp_path / name))
+        os.utime(thin["stable210-cpu"], (0, 0))
+    assert made[0].read_bytes() == made[1].read_bytes()
+
+
+def test_a_partial_name_is_one_that_pip_accepts() -> None:
+    name, version, _, _ = parse_wheel_filename(f"lltm-0.1.0+{partial_version(3, 21)}-{TAG}.whl")
+    assert name == "lltm" and version == Version("0.1.0+partial.3of21")
+
+
+def test_the_true_tag_is_that_of_the_binaries(real, log, tmp_path) -> None:
+    made = make_wheel(tmp_path / "in", {"kernels-cpu.so": real})
+    (tmp_path / "out").mkdir()
+    wheel = true_tag(log, made, {"kernels-cpu.so": real}, tmp_path / "out")
+    assert wheel.tag.startswith("py3-none-manylinux")
+    assert wheel.binaries == {"lltm_conda/lib/kernels-cpu.so": real}
+
+
+def test_a_grafted_library_is_stopped(log, tmp_path, monkeypatch) -> None:
+    other = shared_object(tmp_path / "libother.so", defined=["other"], soname="libother.so.3")
+    other.rename(tmp_path / "libother.so.3")
+    path = shared_object(
+        tmp_path / "kernels-cpu.so", record=KERNELS_RECORD, libraries=[tmp_path / "libother.so.3"]
+    )
+    made = make_wheel(tmp_path / "in", {path.name: path.read_bytes()})
+    (tmp_path / "out").mkdir()
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    monkeypatch.setattr("release.pack_steps.clean_env", lambda **more: {**os.environ, **more})
+    with pytest.raises(ReleaseError, match=r"holds lltm\.libs/libother.*which no task built"):
+        true_tag(log, made, {path.name: path.read_bytes()}, tmp_path / "out")
+
+
+def test_a_changed_or_lost_object_is_stopped(tmp_path) -> None:
+    made = make_wheel(tmp_path, {"kernels-cpu.so": CPU})
+    with pytest.raises(ReleaseError, match="is missing or was changed"):
+        check_binaries(made, {"kernels-cpu.so": GLUE})
+    with pytest.raises(ReleaseError, match="is missing or was changed"):
+        check_binaries(made, {"kernels-cpu.so": CPU, "glue-stable210.so": GLUE})
+
+
+@pytest.mark.parametrize(("total", "version"), [(1, "0.1.0"), (21, "0.1.0+partial.1of21")])
+def test_a_fat_wheel_says_whether_it_is_whole(
+    total, version, real, log, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr(fat_steps, "TEMPORARY", tmp_path / "tmp")
+    wheel = make_wheel(tmp_path / "in", {"kernels-cpu.so": real}, version="0.1.0+stable.cpu")
+    made = make_fat_wheel(log, {"stable210-cpu": wheel}, total)
+    assert made.name.startswith(f"lltm-{version}-py3-none-manylinux")
+
+
+def test_a_fat_wheel_above_the_limit_is_stopped(real, log, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(fat_steps, "TEMPORARY", tmp_path / "tmp")
+    monkeypatch.setattr(fat_steps, "LIMIT", 1000)
+    wheel = make_wheel(tmp_path / "in", {"kernels-cpu.so": real})
+    with pytest.raises(ReleaseError, match="at most 1000 are allowed"):
+        make_fat_wheel(log, {"stable210-cpu": wheel}, 1)
+
+
+def test_the_promised_limit_is_twenty_megabytes() -> None:
+    assert fat_steps.LIMIT <= 20_000_000
+
+
+def test_an_older_platform_tag_of_the_same_version_is_removed(tmp_path) -> None:
+    old = make_wheel(tmp_path, {"kernels-cpu.so": CPU}, version="0.1.0+stable.cpu")
+    other = make_wheel(tmp_path, {"kernels-cpu.so": CPU}, version="0.1.0+stable.cu13")
+    new = make_wheel(tmp_path, {}, version="0.1.0+stable.cpu", tag="py3-none-manylinux_2_34_x86_64")
+    forget_older(new)
+    assert not old.exists() and other.exists() and new.exists()
+
+
+@pytest.mark.parametrize("way", ["--extra-index-url", "--find-links"])
+def test_pip_installs_a_variant_from_the_index(way, thin, tmp_path) -> None:
+    root = tmp_path / "simple"
+    make_wheel(root / "lltm", THIN["stable210-cpu"], version="0.1.0+stable.cpu")
+    make_wheel(root / "lltm", THIN["stable210-cu13"], version="0.1.0+stable.cu13")
+    write_index(root)
+    place = root if way == "--extra-index-url" else root / "lltm" / "index.html"
+    index = ["--index-url", (tmp_path / "nothing").as_uri()]
+    command = [sys.executable, "-m", "pip", "install", "--no-deps", "--target", tmp_path / "site"]
+    command += [*index, way, place.as_uri(), "lltm==0.1.0+stable.cu13"]
+    env = {k: v for k, v in os.environ.items() if not k.startswith("PIP_")}
+    env["PIP_CONFIG_FILE"] = os.devnull
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "site" / "lltm_conda" / "lib" / "kernels-cuda13.so").read_bytes() == CUDA
+
+
+def test_pip_refuses_what_the_index_did_not_mean(tmp_path) -> None:
+    root = tmp_path / "simple"
+    path = make_wheel(root / "lltm", THIN["stable210-cpu"], version="0.1.0+stable.cpu")
+    write_index(root)
+    path.write_bytes(make_wheel(tmp_path / "x", {}, version="0.1.0+stable.cpu").read_bytes())
+    command = [sys.executable, "-m", "pip", "install", "--no-deps", "--target", tmp_path / "site"]
+    command += ["--index-url", root.as_uri(), "lltm==0.1.0+stable.cpu"]
+    env = {k: v for k, v in os.environ.items() if not k.startswith("PIP_")}
+    env["PIP_CONFIG_FILE"] = os.devnull
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    assert done.returncode and "HASHES" in done.stderr.upper()

@@ -1,0 +1,30 @@
+"""Makes small wheels of lltm's shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from release.wheels import Wheel
+
+METADATA = (
+    "Metadata-Version: 2.4\nName: lltm\nVersion: {}\nRequires-Python: >=3.10\n\nVersion: no\n"
+)
+WHEEL = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: false\nTag: {}\n"
+TAG = "py3-none-linux_x86_64"
+
+
+def make_wheel(
+    folder: Path,
+    binaries: Mapping[str, bytes],
+    *,
+    version: str = "0.1.0",
+    tag: str = TAG,
+    sources: Mapping[str, bytes] | None = None,
+) -> Path:
+    """A wheel with these shared objects in lltm_conda/lib."""
+    files = {"lltm_conda/__init__.py": b"", **(sources or {})}
+    files.update({f"lltm_conda/lib/{name}": data for name, data in binaries.items()})
+    info = {"METADATA": METADATA.format(version).encode(), "WHEEL": WHEEL.format(tag).encode()}
+    folder.mkdir(parents=True, exist_ok=True)
+    return Wheel("lltm", version, tag, files, info).write(folder)
