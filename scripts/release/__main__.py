@@ -21,6 +21,7 @@ from release.matrix import load
 from release.merge import merge
 from release.run import Release, Request
 from release.tasks import is_disk_full, no_space
+from release.verify_full import Verify, verify_built
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
@@ -46,6 +47,13 @@ def main(
         list[Path] | None,
         typer.Option("--merge", metavar="DIR", help="Join shards' dist folders, and stop."),
     ] = None,
+    verify: Annotated[
+        Verify,
+        typer.Option(
+            help="one: each binary with the torch it is for; full: also the fat wheel beside every "
+            "torch and Python that has a wheel (an hour, 15 GB)."
+        ),
+    ] = Verify.ONE,
     write_generated: Annotated[
         bool, typer.Option("--write-generated", help="Write what the matrix generates, and stop.")
     ] = False,
@@ -73,6 +81,8 @@ def main(
             release.show()
             return
         code = release.run()
+        if verify is Verify.FULL:
+            code = max(code, verify_built(matrix, console, jobs))
     except ReleaseError as error:
         _fail(str(error))
     except OSError as error:

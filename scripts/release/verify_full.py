@@ -21,6 +21,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from enum import Enum
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,12 +32,13 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from lltm_conda.compat.binary import read_binary
-from release import BUILD, REPO, ReleaseError, evidence
+from release import BUILD, DIST, REPO, ReleaseError, evidence
 from release.environments import index_options
 from release.evidence import Environment, Evidence
 from release.interpreters import interpreters
+from release.manifest import parse
 from release.matrix import load
-from release.paths import fresh, tool
+from release.paths import MANIFEST, fresh, tool
 from release.schema import Matrix
 from release.shell import Log, clean_env
 from release.store import digest, write_atomically
@@ -48,6 +50,13 @@ SMOKE = REPO / "scripts" / "release" / "smoke.py"
 DISK_NEEDED = 15_000_000_000
 PLATFORM = "x86_64-manylinux_2_28"
 STYLES = {"ran": "green", "judged": "cyan", "unreached": "yellow"}
+
+
+class Verify(str, Enum):
+    """How much is run of what was built."""
+
+    ONE = "one"
+    FULL = "full"
 
 
 @dataclass(frozen=True)
@@ -125,6 +134,18 @@ def targets(matrix: Matrix, only: Sequence[str] = ()) -> list[Target]:
             )
         chosen.update(named)
     return [target for target in found if target in chosen]
+
+
+def verify_built(matrix: Matrix, console: Console, jobs: int) -> int:
+    """`verify` with the fat wheel that dist/manifest.json names.
+
+    Raises:
+        ReleaseError: there is none.
+    """
+    made = parse(MANIFEST).fat if MANIFEST.exists() else None
+    if made is None:
+        raise ReleaseError(f"{MANIFEST}: names no fat wheel; the run above says why none was made")
+    return verify(DIST / made.path, matrix, console, jobs=jobs)
 
 
 def verify(
