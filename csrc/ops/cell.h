@@ -31,9 +31,31 @@ class Cell : KernelCalls<Torch, device> {
 
     const typename Torch::DeviceGuard device_guard(input);
     const lltm_execution where = execution(input);
+    const Tensor gates = Torch::empty({sizes.batch, 3, sizes.state}, input);
+    const Tensor new_h = Torch::empty({sizes.batch, sizes.state}, input);
+    const Tensor new_cell = Torch::empty({sizes.batch, sizes.state}, input);
+    const lltm_step_plan plan = plan_step(sizes, -1, where);
+    if (plan.family != 0) {
+      const std::optional<Tensor> workspace = make_workspace(plan, input);
+      const lltm_step_forward_arguments step = {
+          step_sizes(sizes),
+          Torch::data(input),
+          Torch::data(weights),
+          Torch::data(bias),
+          Torch::data(old_h),
+          Torch::data(old_cell),
+          0,
+          Torch::data(gates),
+          Torch::data(new_h),
+          Torch::data(new_cell),
+          data_or_null(workspace),
+      };
+      check_kernel(kernels().step_forward(sizes.dtype, plan.family, &step, &where));
+      return {new_h, new_cell, gates};
+    }
+
     const int64_t columns = sizes.state + sizes.features;
     const Tensor x = Torch::cat_columns(old_h, input);
-    const Tensor gates = Torch::empty({sizes.batch, 3, sizes.state}, input);
     const Tensor z = Torch::strided(gates, {sizes.batch, 3 * sizes.state}, {3 * sizes.state, 1}, 0);
     const Tensor weights_transposed =
         Torch::strided(weights, {columns, 3 * sizes.state}, {1, columns}, 0);
@@ -45,8 +67,6 @@ class Cell : KernelCalls<Torch, device> {
     } else {
       Torch::mm_out(z, x, weights_transposed);
     }
-    const Tensor new_h = Torch::empty({sizes.batch, sizes.state}, input);
-    const Tensor new_cell = Torch::empty({sizes.batch, sizes.state}, input);
 
     const lltm_cell_forward_arguments arguments = {
         sizes.batch,           sizes.state,
@@ -92,13 +112,48 @@ class Cell : KernelCalls<Torch, device> {
 
     const typename Torch::DeviceGuard device_guard(input);
     const lltm_execution where = execution(input);
-    const bool needs_old_cell = (needs & kNeedsOldCell) != 0;
+    const int64_t columns = state + features;
+    const auto wanted = [&](Needs which) { return (needs & which) != 0; };
     const auto unwanted = [&] { return Torch::empty({0}, input); };
+    const bool needs_old_cell = wanted(kNeedsOldCell);
+    Tensor d_input = wanted(kNeedsInput) ? Torch::empty({batch, features}, input) : unwanted();
+    Tensor d_weights =
+        wanted(kNeedsWeights) ? Torch::empty({3 * state, columns}, input) : unwanted();
+    Tensor d_bias = wanted(kNeedsBias) ? empty_like(bias) : unwanted();
+    Tensor d_old_h = wanted(kNeedsOldH) ? Torch::empty({batch, state}, input) : unwanted();
+    Tensor d_old_cell = needs_old_cell ? Torch::empty({batch, state}, input) : unwanted();
+    const lltm_step_plan plan = plan_step(sizes, static_cast<int32_t>(needs), where);
+    if (plan.family != 0) {
+      const std::optional<Tensor> workspace = make_workspace(plan, input);
+      const auto data_if = [&](Needs which, const Tensor& tensor) -> void* {
+        return wanted(which) ? Torch::data(tensor) : nullptr;
+      };
+      const lltm_step_backward_arguments step = {
+          step_sizes(sizes),
+          data_or_null(grad_h),
+          data_or_null(grad_cell),
+          data_or_null(grad_gates),
+          nullptr,
+          nullptr,
+          Torch::data(input),
+          Torch::data(weights),
+          Torch::data(bias),
+          Torch::data(old_h),
+          Torch::data(new_cell),
+          Torch::data(gates),
+          nullptr,
+          data_if(kNeedsInput, d_input),
+          data_if(kNeedsWeights, d_weights),
+          data_if(kNeedsBias, d_bias),
+          data_if(kNeedsOldH, d_old_h),
+          data_if(kNeedsOldCell, d_old_cell),
+          data_or_null(workspace),
+      };
+      check_kernel(kernels().step_backward(sizes.dtype, plan.family, &step, &where));
+      return {d_input, d_weights, d_bias, d_old_h, d_old_cell};
+    }
+
     const Tensor d_gates = Torch::empty({batch, 3, state}, input);
-    const Tensor d_old_cell = needs_old_cell ? Torch::empty({batch, state}, input) : unwanted();
-    const auto data_or_null = [](const std::optional<Tensor>& tensor) -> const void* {
-      return tensor ? Torch::data(*tensor) : nullptr;
-    };
     const lltm_cell_backward_arguments arguments = {
         batch,
         state,
@@ -116,7 +171,6 @@ class Cell : KernelCalls<Torch, device> {
 
     // The halves of `weights` that belong to old_h and to input are taken apart by stride: nothing
     // is concatenated, and the gradients share no memory.
-    const int64_t columns = state + features;
     const Tensor d_z = Torch::strided(d_gates, {batch, 3 * state}, {3 * state, 1}, 0);
     const Tensor d_z_transposed = Torch::strided(d_gates, {3 * state, batch}, {1, 3 * state}, 0);
     const auto h_half = [&](const Tensor& matrix) {
@@ -126,22 +180,13 @@ class Cell : KernelCalls<Torch, device> {
       return Torch::strided(matrix, {3 * state, features}, {columns, 1}, state);
     };
 
-    Tensor d_old_h = (needs & kNeedsOldH) != 0 ? Torch::empty({batch, state}, input) : unwanted();
-    if ((needs & kNeedsOldH) != 0) Torch::mm_out(d_old_h, d_z, h_half(weights));
-
-    Tensor d_input =
-        (needs & kNeedsInput) != 0 ? Torch::empty({batch, features}, input) : unwanted();
-    if ((needs & kNeedsInput) != 0) Torch::mm_out(d_input, d_z, input_half(weights));
-
-    Tensor d_weights =
-        (needs & kNeedsWeights) != 0 ? Torch::empty({3 * state, columns}, input) : unwanted();
-    if ((needs & kNeedsWeights) != 0) {
+    if (wanted(kNeedsOldH)) Torch::mm_out(d_old_h, d_z, h_half(weights));
+    if (wanted(kNeedsInput)) Torch::mm_out(d_input, d_z, input_half(weights));
+    if (wanted(kNeedsWeights)) {
       Torch::mm_out(h_half(d_weights), d_z_transposed, old_h);
       Torch::mm_out(input_half(d_weights), d_z_transposed, input);
     }
-
-    Tensor d_bias = (needs & kNeedsBias) != 0 ? empty_like(bias) : unwanted();
-    if ((needs & kNeedsBias) != 0) {
+    if (wanted(kNeedsBias)) {
       const lltm_column_sum_arguments sum = {batch, 3 * state, Torch::data(d_gates),
                                              Torch::data(d_bias)};
       check_kernel(kernels().column_sum(sizes.dtype, &sum, &where));
@@ -158,6 +203,29 @@ class Cell : KernelCalls<Torch, device> {
     int64_t state;
     lltm_dtype dtype;
   };
+
+  static lltm_step_sizes step_sizes(const Sizes& sizes) {
+    return {sizes.batch, sizes.features, sizes.state, sizes.state + sizes.features};
+  }
+
+  static std::optional<Tensor> make_workspace(const lltm_step_plan& plan, const Tensor& input) {
+    if (plan.workspace_bytes == 0) return std::nullopt;
+    constexpr int64_t kSmallest = 2;  // bytes of an element, at least
+    return Torch::empty({(plan.workspace_bytes + kSmallest - 1) / kSmallest}, input);
+  }
+
+  static void* data_or_null(const std::optional<Tensor>& tensor) {
+    return tensor ? Torch::data(*tensor) : nullptr;
+  }
+
+  // How the kernels would run the whole step; see step_plan in lltm_kernels.h for `needs`.
+  static lltm_step_plan plan_step(const Sizes& sizes, int32_t needs, const lltm_execution& where) {
+    lltm_step_plan plan = {};
+    if (kernels().step_plan == nullptr) return plan;
+    const lltm_step_sizes step = step_sizes(sizes);
+    check_kernel(kernels().step_plan(sizes.dtype, needs, &step, &where, &plan));
+    return plan;
+  }
 
   static Sizes check_operands(const Tensor& input, const Tensor& weights, const Tensor& bias,
                               const Tensor& old_h) {

@@ -4,6 +4,7 @@
 #include "../view.h"
 #include "layer.h"
 #include "levels.h"
+#include "step.h"
 
 namespace lltm {
 namespace {
@@ -111,6 +112,10 @@ extern "C" const lltm_kernel_functions* lltm_cpu_kernels(void) {
       lltm::cpu_layer_forward,
       lltm::cpu_layer_backward,
       lltm::cpu_layer_cells,
+      nullptr,  // no workspace for a bias gradient: cell_backward makes none
+      lltm::cpu_step_plan,
+      lltm::cpu_step_forward,
+      lltm::cpu_step_backward,
   };
   return &functions;
 }

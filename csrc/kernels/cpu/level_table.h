@@ -15,6 +15,8 @@
 #include "tiles.h"
 //
 #include "layer_vectors.h"
+//
+#include "step_vectors.h"
 
 namespace lltm {
 
@@ -26,6 +28,8 @@ const Level LLTM_LEVEL_TABLE = {
     {LLTM_LEVEL::Row<bfloat16>::forward, LLTM_LEVEL::Row<bfloat16>::backward},
     {LLTM_LEVEL::Sequence<float>::kernels(), LLTM_LEVEL::Sequence<double>::kernels(),
      LLTM_LEVEL::Sequence<float16>::kernels(), LLTM_LEVEL::Sequence<bfloat16>::kernels()},
+    {LLTM_LEVEL::Step<float>::kernels(), LLTM_LEVEL::Step<double>::kernels(),
+     LLTM_LEVEL::Step<float16>::kernels(), LLTM_LEVEL::Step<bfloat16>::kernels()},
 };
 
 }  // namespace lltm

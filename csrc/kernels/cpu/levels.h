@@ -5,6 +5,7 @@
 #include "../lltm_kernels.h"
 #include "../types.h"
 #include "layer_level.h"
+#include "step_level.h"
 
 namespace lltm {
 
@@ -22,6 +23,7 @@ struct Level {
   CellKernels<float16> half;
   CellKernels<bfloat16> brain;
   LayerKernels layer[4];  // by lltm_dtype
+  StepKernels step[4];
 
   const CellKernels<float>& cell(float) const { return float32; }
   const CellKernels<double>& cell(double) const { return float64; }

@@ -57,7 +57,7 @@ template <typename C, int step, bool upper, size_t... lane>
 LLTM_INLINE Vector<C> exchanged(Vector<C> first, Vector<C> second, std::index_sequence<lane...>) {
   constexpr int kCount = Lanes<C>::kCount;
   // Lane numbers of `first`, then of `second`.
-#define LLTM_SOURCE(n)                                                        \
+#define LLTM_SOURCE(n)                                                                     \
   (upper ? (((n) & step) != 0 ? kCount + static_cast<int>(n) : static_cast<int>(n) + step) \
          : (((n) & step) != 0 ? kCount + static_cast<int>(n) - step : static_cast<int>(n)))
 #if defined(__clang__)
