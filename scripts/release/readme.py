@@ -1,47 +1,38 @@
-"""The support table of README.md, between its markers."""
+"""Generated parts of pages that people write, between markers."""
 
 from __future__ import annotations
 
-from release import REPO, ReleaseError
+from pathlib import Path
+
+from release import REPO, ReleaseError, evidence, support_table
 from release.schema import Matrix
 
 README_FILE = REPO / "README.md"
-BEGIN = "<!-- support-table:begin -->\n"
-END = "<!-- support-table:end -->\n"
-HEAD = """\
-| torch | Python | CUDA of PyPI's build | C++ ABI (PyPI / conda) | served by |
-|---|---|---|---|---|
-"""
+SUPPORT_PAGE = REPO / "docs" / "support.md"
 
 
-def table(matrix: Matrix) -> str:
-    """One line per torch minor, oldest first."""
-    lines = []
-    for minor, torch in matrix.torch.items():
-        glue = "`stable" + matrix.stable.target.replace(".", "") + "`"
-        if torch.aten:
-            flavours = sorted({torch.abi.pypi, torch.abi.conda})
-            glue = " or ".join(
-                f"`aten{minor.replace('.', '')}-abi{flavour}`" for flavour in flavours
-            )
-        pythons = f"{torch.pythons[0]} to {torch.pythons[-1]}"
-        abi = f"{torch.abi.pypi} / {torch.abi.conda}"
-        lines.append(f"| {minor} | {pythons} | {torch.cuda.version} | {abi} | {glue} |\n")
-    return HEAD + "".join(lines)
-
-
-def render(matrix: Matrix) -> str:
-    """README.md with the table that follows from the matrix.
+def filled(path: Path, name: str, text: str, comment: tuple[str, str] = ("<!-- ", " -->")) -> str:
+    """The file with `text` between its markers `NAME:begin` and `NAME:end`.
 
     Raises:
         ReleaseError: the markers are not there, once each and in order.
     """
-    text = README_FILE.read_text(encoding="utf-8")
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end or BEGIN in rest or END in before + after:
+    begin, end = (f"{comment[0]}{name}:{which}{comment[1]}\n" for which in ("begin", "end"))
+    old = path.read_text(encoding="utf-8")
+    before, found, rest = old.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed or begin in rest or end in before + after:
         raise ReleaseError(
-            f"README.md must hold {BEGIN.strip()} and {END.strip()} once each, in this order; "
-            "put them round the support table"
+            f"{path.relative_to(REPO)} must hold {begin.strip()} and {end.strip()} once each, in "
+            "this order; put them round what is generated"
         )
-    return before + begin + table(matrix) + end + after
+    return before + begin + text + end + after
+
+
+def pages(matrix: Matrix) -> dict[Path, str]:
+    """README.md and docs/support.md with tables that follow from matrix and evidence."""
+    seen = evidence.load()
+    return {
+        README_FILE: filled(README_FILE, "support-table", support_table.short(matrix, seen)),
+        SUPPORT_PAGE: filled(SUPPORT_PAGE, "environments", support_table.full(matrix, seen)),
+    }

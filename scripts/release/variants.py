@@ -64,5 +64,5 @@ def expected(matrix: Matrix) -> dict[Path, str]:
     return {
         VARIANTS_FILE: render([c for c in all_cells(matrix) if for_conda(c)], matrix),
         support.SUPPORT_FILE: support.render(matrix),
-        readme.README_FILE: readme.render(matrix),
+        **readme.pages(matrix),
     }
