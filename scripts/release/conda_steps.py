@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from lltm_conda.compat.binary import read_binary
-from release import BUILD, REPO, ReleaseError
+from release import BUILD, REPO, ReleaseError, downloads
 from release.cells import Cell
 from release.conda_stubs import write_channel
+from release.environments import REMEDY
 from release.pack_steps import gather
 from release.paths import BOOTSTRAP, CACHE, CHANNEL, ENVS, TEMPORARY, fresh
 from release.provenance import source_env
@@ -52,11 +53,8 @@ def download(context: Context, *, release: str) -> Sequence[Path]:
     """The wheels of torch and of what it needs, for the bootstrap channel."""
     folder = fresh(BUILD / "wheelhouse")
     # The tool's own interpreter is of the same version as the one that the channel is for.
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary", ":all:"]
-    context.log.run(
-        [*command, "--dest", folder, f"torch=={release}", *BOOTSTRAP_WHEELS],
-        remedy="Is the package index in reach? PIP_INDEX_URL and PIP_FIND_LINKS are honoured",
-    )
+    words = ["download", "--quiet", "--only-binary", ":all:", "--dest", folder]
+    downloads.pip(context.log, [*words, f"torch=={release}", *BOOTSTRAP_WHEELS], remedy=REMEDY)
     return [folder]
 
 

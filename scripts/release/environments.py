@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from release import ReleaseError
-from release.paths import fresh, tool
-from release.shell import Log, clean_env
+from release import ReleaseError, downloads
+from release.paths import fresh
+from release.shell import Log
 
 REMEDY = "Is the package index in reach? PIP_INDEX_URL and PIP_FIND_LINKS are honoured"
 
@@ -30,10 +30,10 @@ def make_venv(log: Log, folder: Path, python: str, requirements: Sequence[str | 
     """A new environment with the requirements in it; the path of its interpreter."""
     if folder.exists():
         fresh(folder)
-    log.run([tool("uv"), "venv", "--quiet", "--clear", "--python", python, folder])
+    downloads.uv(log, ["venv", "--quiet", "--clear", "--python", python, folder])
     interpreter = folder / "bin" / "python"
-    command = [tool("uv"), "pip", "install", "--python", interpreter, *index_options()]
-    log.run([*command, *requirements], env=clean_env(), remedy=REMEDY)
+    words = ["pip", "install", "--python", interpreter, *index_options(), *requirements]
+    downloads.uv(log, words, remedy=REMEDY)
     return interpreter
 
 

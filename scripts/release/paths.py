@@ -35,8 +35,12 @@ def publish(source: Path, target: Path) -> Path:
     """Puts a finished file in its place in one step, over an older one."""
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.part")
-    shutil.copy2(source, part)
-    part.replace(target)
+    try:
+        shutil.copy2(source, part)
+        part.replace(target)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
     return target
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 from release import REPO, ReleaseError
 
 TAIL = 25
+FULL = os.strerror(errno.ENOSPC)
 
 # Facts of the invoking environment that must not reach what we build or test.
 _FOREIGN = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX")
@@ -22,6 +24,14 @@ def clean_env(**extra: str) -> dict[str, str]:
     """This process's environment without what ties it to one Python, plus `extra`."""
     env = {key: value for key, value in os.environ.items() if key not in (*_FOREIGN, *_OWN)}
     return {**env, **extra}
+
+
+class CommandFailed(ReleaseError):
+    """A command did not end well; `said` holds the end of what it said."""
+
+    def __init__(self, text: str, said: str) -> None:
+        super().__init__(text)
+        self.said = said
 
 
 class Log:
@@ -52,7 +62,8 @@ class Log:
         """Runs a command to its end.
 
         Raises:
-            ReleaseError: it does not start, or its exit code is not 0.
+            CommandFailed: its exit code is not 0.
+            ReleaseError: it does not start.
         """
         words = [str(word) for word in command]
         self.write(f"$ {shlex.join(words)}")
@@ -70,7 +81,10 @@ class Log:
         if done.returncode:
             short = " ".join([Path(words[0]).name, *words[1:4]])
             text = f"`{short} ...` ended with exit code {done.returncode}"
-            raise ReleaseError(f"{text}. {remedy}" if remedy else text)
+            said = self.tail()
+            if FULL in said:
+                text, remedy = f"{text}: {FULL}", ""
+            raise CommandFailed(f"{text}. {remedy}" if remedy else text, said)
 
     def tail(self, lines: int = TAIL) -> str:
         self._file.flush()
