@@ -214,7 +214,7 @@ def _choose(
         )
     request = fitting_request(torch, Path(), env, say)
     assert request.glue is not None
-    toolkit = request.cuda
+    toolkit = request.cuda if isinstance(request.cuda, CudaToolkit) else None  # nvcc's alone
     if toolkit is not None and toolkit.version[0] != torch.cuda_major:
         text = (
             f"torch.utils.cpp_extension takes an nvcc of torch's CUDA major alone: got nvcc "

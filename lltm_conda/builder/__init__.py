@@ -6,17 +6,20 @@ release tool. :func:`plan` is pure, :func:`execute` runs it.
 
 from __future__ import annotations
 
+from .clang_cuda import ClangToolkit
 from .cuda_toolkit import CudaToolkit, architecture_flags, find_cuda_toolkit
 from .errors import BuildError
 from .execute import execute
 from .fit import fitting_request, glue_for
 from .host_compiler import HostCompiler, find_host_compiler
-from .plan import BuildRequest, Step, plan
+from .plan import BuildRequest, plan
 from .sources import linked_sources, source_root
+from .targets import Step
 
 __all__ = [
     "BuildError",
     "BuildRequest",
+    "ClangToolkit",
     "CudaToolkit",
     "HostCompiler",
     "Step",

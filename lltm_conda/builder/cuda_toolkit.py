@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,14 +80,29 @@ def _run(command: list[str]) -> str:
 
 
 def find_cuda_toolkit(
-    env: Mapping[str, str], site_packages: Iterable[Path] | None = None
+    env: Mapping[str, str],
+    site_packages: Iterable[Path] | None = None,
+    *,
+    major: int | None = None,
 ) -> CudaToolkit | None:
     """The toolkit that CUDA_HOME or CUDA_PATH names, else that of the nvcc on PATH, of
     /usr/local/cuda, or of PyPI's `cuda-toolkit[nvcc]` in the running environment; else None.
 
+    With `major`, a toolkit of that CUDA major is taken before the first one there is.
+
     Raises:
         BuildError: CUDA_HOME names a folder without nvcc, or nvcc does not run.
     """
+    first: CudaToolkit | None = None
+    for nvcc in _named(env) or _installed(env, site_packages):
+        found = _identify(nvcc)
+        if major is None or found.version[0] == major:
+            return found
+        first = first or found
+    return first
+
+
+def _named(env: Mapping[str, str]) -> list[Path]:
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         if env.get(variable):
             nvcc = Path(env[variable]) / "bin" / "nvcc"
@@ -96,19 +111,26 @@ def find_cuda_toolkit(
                     f"{variable}={env[variable]} holds no bin/nvcc; set it to a CUDA toolkit, or "
                     f"unset it to build for the CPU only"
                 )
-            return _identify(nvcc)
+            return [nvcc]
+    return []
+
+
+def _installed(env: Mapping[str, str], site_packages: Iterable[Path] | None) -> Iterator[Path]:
     on_path = shutil.which("nvcc", path=env.get("PATH"))
     if on_path:
-        return _identify(Path(on_path))
+        yield Path(on_path)
+    homes = [*SYSTEM_HOMES]
+    for home in SYSTEM_HOMES:
+        homes += sorted(home.parent.glob(f"{home.name}-*"), reverse=True)
+    if env.get("CONDA_PREFIX"):
+        homes.append(Path(env["CONDA_PREFIX"]))
     if site_packages is None:
         site_packages = [Path(sysconfig.get_path("purelib")), *map(Path, sys.path)]
-    homes = [*SYSTEM_HOMES]
     for folder in site_packages:
         homes += sorted(folder.glob("nvidia/cu*"), reverse=True)
     for home in homes:
         if (home / "bin" / "nvcc").is_file():
-            return _identify(home / "bin" / "nvcc")
-    return None
+            yield home / "bin" / "nvcc"
 
 
 def _identify(nvcc: Path) -> CudaToolkit:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from .errors import BuildError
-from .plan import Step
+from .targets import Step
 
 __all__ = ["advice", "execute", "find_ninja", "ninja_file"]
 

@@ -78,7 +78,7 @@ def _toolkit(
     if forced is None and torch.cuda is None:
         return None  # a CPU build of torch has no CUDA tensors to compute on
     site_packages = None if torch.root.parent is None else [torch.root.parent]
-    toolkit = find_cuda_toolkit(env, site_packages)
+    toolkit = find_cuda_toolkit(env, site_packages, major=torch.cuda_major)
     if toolkit is None:
         if forced:
             raise BuildError(

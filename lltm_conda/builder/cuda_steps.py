@@ -1,0 +1,131 @@
+"""The steps that make a CUDA kernel object: by nvcc, or by clang where there is no nvcc."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..compat.records import KernelsName, file_name
+from .clang_cuda import ClangToolkit
+from .cuda_toolkit import (
+    DEFAULT_ARCHITECTURES,
+    CudaToolkit,
+    architecture_flags,
+    find_cuda_toolkit,
+    parse_architectures,
+)
+from .errors import BuildError
+from .host_compiler import HostCompiler
+from .sources import source_root
+from .targets import LINK, Step, Target, debug_wanted, host_flags, linker_flags
+
+if TYPE_CHECKING:
+    from .plan import BuildRequest
+
+__all__ = ["cuda_kernels"]
+
+
+def cuda_kernels(request: BuildRequest, compiler: HostCompiler, name: str) -> list[Step]:
+    """The steps of `kernels-<name>.so`.
+
+    Raises:
+        BuildError: there is no toolkit, or not one of that CUDA major.
+    """
+    wanted = KernelsName.parse(name).cuda_major
+    assert wanted is not None
+    toolkit = request.cuda or find_cuda_toolkit(request.env, major=wanted)
+    if toolkit is None:
+        raise BuildError(
+            f"the {name} kernels need nvcc, and there is none: looked for CUDA_HOME, nvcc on PATH, "
+            "/usr/local/cuda and PyPI's cuda-toolkit. Install one (pip install "
+            '"cuda-toolkit[nvcc,cudart,cccl]==13.0.*"), set CUDA_HOME, or build without FORCE_CUDA'
+        )
+    if toolkit.version[0] != wanted:
+        found = toolkit.nvcc if isinstance(toolkit, CudaToolkit) else toolkit.folder
+        raise BuildError(
+            f"the {name} kernels need an nvcc {wanted}.x, got {toolkit.version_text} "
+            f"({found}); set CUDA_HOME to a CUDA {wanted} toolkit"
+        )
+    listed = request.env.get("TORCH_CUDA_ARCH_LIST") or request.architectures
+    architectures = parse_architectures(
+        listed or DEFAULT_ARCHITECTURES[wanted], toolkit.architectures()
+    )
+    file = file_name(KernelsName.parse(name))
+    target = Target(request.out_dir, file, request.env, compiler, request.launcher)
+    if isinstance(toolkit, ClangToolkit):
+        return _by_clang(target, toolkit, architectures)
+    return _by_nvcc(target, toolkit, architectures)
+
+
+def _sources() -> list[Path]:
+    folder = source_root() / "kernels" / "cuda"
+    return sorted(path for path in folder.iterdir() if path.suffix in (".cu", ".cpp"))
+
+
+def _record(target: Target, version: str, architectures: Sequence[str], compiler: str) -> None:
+    target.record(
+        [*target.compiler.command, "-std=c++17", *host_flags(target.env, "-O2")],
+        device="cuda",
+        cuda=version,
+        cuda_archs=list(architectures),
+        compiler=f"{compiler}, {target.compiler}",
+        cxx_standard=17,
+    )
+
+
+def _by_nvcc(target: Target, toolkit: CudaToolkit, architectures: Sequence[str]) -> list[Step]:
+    env = target.env
+    host = [flag for flag in host_flags(env, "-O3") if flag not in ("-O3", "-O0", "-g")]
+    level = ["-O0", "-g", "-lineinfo"] if debug_wanted(env) else ["-O3"]
+    # nvcc takes one command as its host compiler: a launcher before it stays out.
+    ccbin = env.get("CUDAHOSTCXX") or target.compiler.command[-1]
+    base = [
+        toolkit.nvcc,
+        "-std=c++17",
+        *level,
+        *("-ccbin", ccbin),
+        *architecture_flags(architectures),
+        *(part for flag in host for part in _through_nvcc("-Xcompiler", flag)),
+    ]
+    for source in _sources():
+        target.compile(source, base)
+    _record(target, toolkit.version_text, architectures, f"nvcc {toolkit.version_text}")
+    link = [toolkit.nvcc, "-cudart", "static", "-ccbin", ccbin, "-shared"]
+    # nvcc links device code as well, and would add its default architecture to those asked for.
+    link += architecture_flags(architectures)
+    for flag in [*LINK[1:], *linker_flags(env)]:
+        # nvcc splits what follows -Xcompiler at commas, so linker flags go to the linker directly.
+        parts = flag.removeprefix("-Wl,").split(",") if flag.startswith("-Wl,") else [flag]
+        option = "-Xlinker" if flag.startswith("-Wl,") else "-Xcompiler"
+        link += [part for word in parts for part in _through_nvcc(option, word)]
+    return target.link(link, [f"-L{folder}" for folder in toolkit.library_dirs])
+
+
+def _through_nvcc(option: str, flag: str) -> tuple[str, str]:
+    """A flag for the compiler or linker behind nvcc, which puts it into a shell's command line."""
+    plain = re.fullmatch(r"[\w@%+=:./-]+", flag)
+    return option, flag if plain else f'"{flag}"'
+
+
+def _by_clang(target: Target, toolkit: ClangToolkit, architectures: Sequence[str]) -> list[Step]:
+    env = target.env
+    host = [*target.compiler.command, "-std=c++17", *host_flags(env, "-O3")]
+    device = [
+        toolkit.clang,
+        "-std=c++17",
+        *toolkit.flags(architectures),
+        *host_flags(env, "-O3"),
+        # CUDA's headers give nvcc alone what thread-block clusters need.
+        "-DLLTM_HAS_CLUSTERS=0",
+        # clang says of every `#pragma unroll` that it could not follow.
+        "-Wno-pass-failed",
+    ]
+    for source in _sources():
+        target.compile(source, device if source.suffix == ".cu" else host)
+    made = toolkit.actual(architectures)
+    _record(target, toolkit.version_text, made, f"{toolkit.name}, CUDA {toolkit.version_text}")
+    # The wheels hold no static runtime; a torch of this CUDA major has the shared one loaded.
+    link = [*target.compiler.command, *LINK, *linker_flags(env)]
+    return target.link(link, [f"-L{toolkit.folder / 'lib64'}", "-lcudart"])
