@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from release import REPO, readme, support
+from release import REPO, cibuildwheel, readme, support
 from release.cells import Cell, all_cells
 from release.schema import Matrix
 
@@ -64,5 +64,6 @@ def expected(matrix: Matrix) -> dict[Path, str]:
     return {
         VARIANTS_FILE: render([c for c in all_cells(matrix) if for_conda(c)], matrix),
         support.SUPPORT_FILE: support.render(matrix),
+        cibuildwheel.PYPROJECT: cibuildwheel.render(matrix),
         **readme.pages(matrix),
     }

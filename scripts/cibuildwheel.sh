@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# What pyproject.toml's [tool.cibuildwheel] runs in the container, step by step:
+#
+#   scripts/cibuildwheel.sh before-all [SELECTOR ...]   compile and audit, into $LLTM_CONDA_PREBUILT
+#   scripts/cibuildwheel.sh before-build                forget earlier builds
+#   scripts/cibuildwheel.sh repair WHEEL DEST_DIR       the true tag, the true name
+#   scripts/cibuildwheel.sh test                        the installed wheel, in this environment
+#
+# It works outside a container too: the platform tag is then that of this machine.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+case ${1:-} in
+  before-all)
+    # The container's user is not the one that the checkout belongs to.
+    git config --global --get-all safe.directory | grep -qxF "$root" ||
+      git config --global --add safe.directory "$root"
+    "$root/scripts/build_all.sh" --list # makes the tool's environment
+    ;;
+  before-build | repair) ;;
+  test)
+    cd /
+    python -m lltm_conda
+    exec python "$root/scripts/release/smoke.py" --outside "$root/lltm_conda"
+    ;;
+  *)
+    echo "usage: scripts/cibuildwheel.sh before-all|before-build|repair|test, got: $*" >&2
+    exit 2
+    ;;
+esac
+
+unset PYTHONDONTWRITEBYTECODE PYTHONHOME
+export LLTM_CONDA_LOAD=0 PYTHONPATH="$root/scripts:$root" PYTHONUNBUFFERED=1
+exec "$root/build/tools/bin/python" -m release.container "$@"

@@ -1,0 +1,63 @@
+"""The [tool.cibuildwheel] table of pyproject.toml, generated from the matrix."""
+
+from __future__ import annotations
+
+from packaging.version import Version
+
+from release import REPO, ReleaseError
+from release.readme import filled
+from release.schema import Matrix
+
+PYPROJECT = REPO / "pyproject.toml"
+# PyTorch's own builders: manylinux_2_28 with one CUDA toolkit in /usr/local/cuda.
+IMAGE = "pytorch/manylinux2_28-builder:cuda{}"
+BINARIES = "/tmp/lltm-binaries"
+
+
+def python(matrix: Matrix) -> str:
+    """The newest Python for which every torch has a wheel: one wheel serves all, so one builds."""
+    common = set(matrix.package.pythons)
+    for torch in matrix.torch.values():
+        common &= set(torch.pythons)
+    if not common:
+        text = "build_matrix.yaml: no Python has a wheel of every torch, and cibuildwheel needs one"
+        raise ReleaseError(f"{text} to compile all glues with; drop the oldest torch")
+    return max(common, key=Version)
+
+
+def image(matrix: Matrix) -> str:
+    """The container with the nvcc that PyPI lacks; other toolkits are made of PyPI's wheels."""
+    missing = [name for name, toolkit in matrix.toolkits.items() if not toolkit.nvcc]
+    if len(missing) > 1:
+        text = f"build_matrix.yaml: PyPI has no nvcc {' nor '.join(missing)}"
+        raise ReleaseError(f"{text}, and a container image carries one; make an image of your own")
+    return IMAGE.format(missing[0] if missing else max(matrix.toolkits, key=Version))
+
+
+def table(matrix: Matrix) -> str:
+    """The text between the markers."""
+    tag = "cp" + python(matrix).replace(".", "")
+    torch = matrix.torch[matrix.package.default_torch].release
+    return f"""\
+[tool.cibuildwheel]
+# No binary refers to a Python symbol, so one build makes the wheel for every Python.
+build = ["{tag}-manylinux_x86_64"]
+archs = ["x86_64"]
+build-frontend = "build"
+manylinux-x86_64-image = "{image(matrix)}"
+before-all = "{{project}}/scripts/cibuildwheel.sh before-all"
+before-build = "{{project}}/scripts/cibuildwheel.sh before-build"
+repair-wheel-command = "{{project}}/scripts/cibuildwheel.sh repair {{wheel}} {{dest_dir}}"
+test-requires = ["torch=={torch}", "numpy"]
+test-command = "{{project}}/scripts/cibuildwheel.sh test"
+
+[tool.cibuildwheel.environment]
+CUDA_HOME = "/usr/local/cuda"
+LLTM_CONDA_PREBUILT = "{BINARIES}"
+PYTHON = "/opt/python/{tag}-{tag}/bin/python"
+"""
+
+
+def render(matrix: Matrix) -> str:
+    """pyproject.toml with the table that follows from the matrix."""
+    return filled(PYPROJECT, "cibuildwheel", table(matrix), ("# ", ""))
