@@ -35,17 +35,34 @@ def backward(
     """Gradients of (input, weights, bias, old_h, old_cell); None where none is wanted."""
     if torch.is_grad_enabled():  # somebody will differentiate this again
         return differentiable_backward(ctx, grad_h, grad_cell, grad_gates)
-    wanted = ctx.needs_input_grad
-    if grad_h is None and grad_cell is None and grad_gates is None:
+    if grad_h is not None:
+        grad_h = grad_h.contiguous()
+    if grad_cell is not None:
+        grad_cell = grad_cell.contiguous()
+    if grad_gates is not None:
+        grad_gates = grad_gates.contiguous()
+    elif grad_h is None and grad_cell is None:
         return (None,) * 5
-    needs = sum(bit for bit, needed in zip(NEEDS, wanted, strict=True) if needed)
-    gradients = torch.ops.lltm.backward.default(
-        *(None if grad is None else grad.contiguous() for grad in (grad_h, grad_cell, grad_gates)),
-        *ctx.saved_tensors,
-        needs,
+    of_input, of_weights, of_bias, of_old_h, of_old_cell = ctx.needs_input_grad
+    input, weights, bias, old_h, new_cell, gates = ctx.saved_tensors
+    d_input, d_weights, d_bias, d_old_h, d_old_cell = torch.ops.lltm.backward.default(
+        grad_h,
+        grad_cell,
+        grad_gates,
+        input,
+        weights,
+        bias,
+        old_h,
+        new_cell,
+        gates,
+        of_input + 2 * of_weights + 4 * of_bias + 8 * of_old_h + 16 * of_old_cell,
     )
-    return tuple(  # type: ignore[return-value]
-        gradient if needed else None for gradient, needed in zip(gradients, wanted, strict=True)
+    return (
+        d_input if of_input else None,
+        d_weights if of_weights else None,
+        d_bias if of_bias else None,
+        d_old_h if of_old_h else None,
+        d_old_cell if of_old_cell else None,
     )
 
 
@@ -69,10 +86,13 @@ def _composite(
     bias: Tensor,
     old_h: Tensor,
     new_cell: Tensor,
-    gates: Tensor,
+    gates: Tensor | None,
     *,
     wanted: tuple[bool, ...],
 ) -> Gradients:
+    if gates is None:
+        z = F.linear(torch.cat([old_h, input], dim=1), weights, bias.flatten())
+        gates = z.unflatten(1, (3, old_h.shape[1]))
     dtype = gates.dtype
     # 16-bit tensors are computed in float32, as the kernels do.
     compute = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype

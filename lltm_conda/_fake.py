@@ -85,7 +85,7 @@ def fake_backward(
     bias: Tensor,
     old_h: Tensor,
     new_cell: Tensor,
-    gates: Tensor,
+    gates: Tensor | None,
     needs: int,
 ) -> tuple[Tensor, ...]:
     """Empty results of ``torch.ops.lltm.backward``."""

@@ -36,7 +36,7 @@ class Cell : KernelCalls<Torch, device> {
     const Tensor new_cell = Torch::empty({sizes.batch, sizes.state}, input);
     const lltm_step_plan plan = plan_step(sizes, -1, where);
     if (plan.family != 0) {
-      const std::optional<Tensor> workspace = make_workspace(plan, input);
+      const std::optional<Tensor> workspace = make_workspace(plan.workspace_bytes, sizes, input);
       const lltm_step_forward_arguments step = {
           step_sizes(sizes),
           Torch::data(input),
@@ -78,20 +78,23 @@ class Cell : KernelCalls<Torch, device> {
     return {new_h, new_cell, gates};
   }
 
-  // Gradients of forward; see schema.h for `needs`. A missing grad_* counts as zero.
+  // Gradients of forward; see schema.h for `needs`. A missing grad_* counts as zero; missing gates
+  // are made again.
   static std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(
       const std::optional<Tensor>& grad_h, const std::optional<Tensor>& grad_cell,
       const std::optional<Tensor>& grad_gates, const Tensor& input, const Tensor& weights,
-      const Tensor& bias, const Tensor& old_h, const Tensor& new_cell, const Tensor& gates,
-      int64_t needs) {
+      const Tensor& bias, const Tensor& old_h, const Tensor& new_cell,
+      const std::optional<Tensor>& given_gates, int64_t needs) {
     const Sizes sizes = check_operands(input, weights, bias, old_h);
     const int64_t batch = sizes.batch;
     const int64_t state = sizes.state;
     const int64_t features = sizes.features;
     check_tensor(new_cell, "new_cell", input);
     Guard::has_shape(new_cell, "new_cell", {batch, state}, "(B, S)");
-    check_tensor(gates, "gates", input);
-    Guard::has_shape(gates, "gates", {batch, 3, state}, "(B, 3, S)");
+    if (given_gates) {
+      check_tensor(*given_gates, "gates", input);
+      Guard::has_shape(*given_gates, "gates", {batch, 3, state}, "(B, 3, S)");
+    }
     if (grad_h) {
       check_tensor(*grad_h, "grad_h", input);
       Guard::has_shape(*grad_h, "grad_h", {batch, state}, "(B, S)");
@@ -123,8 +126,15 @@ class Cell : KernelCalls<Torch, device> {
     Tensor d_old_h = wanted(kNeedsOldH) ? Torch::empty({batch, state}, input) : unwanted();
     Tensor d_old_cell = needs_old_cell ? Torch::empty({batch, state}, input) : unwanted();
     const lltm_step_plan plan = plan_step(sizes, static_cast<int32_t>(needs), where);
+    // Whole steps on CUDA make missing gates along the way. Elsewhere forward does, whose states
+    // are not wanted: any cell will do.
+    const bool makes_gates = device == Device::kCUDA && plan.family != 0;
+    std::optional<Tensor> gates = given_gates;
+    if (!gates && !makes_gates) {
+      gates = std::get<2>(forward(input, weights, bias, old_h, new_cell));
+    }
     if (plan.family != 0) {
-      const std::optional<Tensor> workspace = make_workspace(plan, input);
+      const std::optional<Tensor> workspace = make_workspace(plan.workspace_bytes, sizes, input);
       const auto data_if = [&](Needs which, const Tensor& tensor) -> void* {
         return wanted(which) ? Torch::data(tensor) : nullptr;
       };
@@ -140,7 +150,7 @@ class Cell : KernelCalls<Torch, device> {
           Torch::data(bias),
           Torch::data(old_h),
           Torch::data(new_cell),
-          Torch::data(gates),
+          data_or_null(gates),
           nullptr,
           data_if(kNeedsInput, d_input),
           data_if(kNeedsWeights, d_weights),
@@ -154,6 +164,12 @@ class Cell : KernelCalls<Torch, device> {
     }
 
     const Tensor d_gates = Torch::empty({batch, 3, state}, input);
+    const bool sums_bias = wanted(kNeedsBias) && kernels().cell_backward_workspace != nullptr;
+    std::optional<Tensor> sums;
+    if (sums_bias) {
+      sums = make_workspace(kernels().cell_backward_workspace(sizes.dtype, batch, state, &where),
+                            sizes, input);
+    }
     const lltm_cell_backward_arguments arguments = {
         batch,
         state,
@@ -162,10 +178,12 @@ class Cell : KernelCalls<Torch, device> {
         data_or_null(grad_gates),
         nullptr,
         nullptr,
-        Torch::data(gates),
+        data_or_null(gates),
         Torch::data(new_cell),
         Torch::data(d_gates),
         needs_old_cell ? Torch::data(d_old_cell) : nullptr,
+        sums_bias ? Torch::data(d_bias) : nullptr,
+        data_or_null(sums),
     };
     check_kernel(kernels().cell_backward(sizes.dtype, &arguments, &where));
 
@@ -186,7 +204,7 @@ class Cell : KernelCalls<Torch, device> {
       Torch::mm_out(h_half(d_weights), d_z_transposed, old_h);
       Torch::mm_out(input_half(d_weights), d_z_transposed, input);
     }
-    if (wanted(kNeedsBias)) {
+    if (wanted(kNeedsBias) && !sums_bias) {
       const lltm_column_sum_arguments sum = {batch, 3 * state, Torch::data(d_gates),
                                              Torch::data(d_bias)};
       check_kernel(kernels().column_sum(sizes.dtype, &sum, &where));
@@ -208,10 +226,11 @@ class Cell : KernelCalls<Torch, device> {
     return {sizes.batch, sizes.features, sizes.state, sizes.state + sizes.features};
   }
 
-  static std::optional<Tensor> make_workspace(const lltm_step_plan& plan, const Tensor& input) {
-    if (plan.workspace_bytes == 0) return std::nullopt;
-    constexpr int64_t kSmallest = 2;  // bytes of an element, at least
-    return Torch::empty({(plan.workspace_bytes + kSmallest - 1) / kSmallest}, input);
+  static std::optional<Tensor> make_workspace(int64_t bytes, const Sizes& sizes,
+                                              const Tensor& input) {
+    if (bytes == 0) return std::nullopt;
+    const int64_t element = sizes.dtype == LLTM_FLOAT64 ? 8 : sizes.dtype == LLTM_FLOAT32 ? 4 : 2;
+    return Torch::empty({(bytes + element - 1) / element}, input);
   }
 
   static void* data_or_null(const std::optional<Tensor>& tensor) {

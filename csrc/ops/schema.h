@@ -6,10 +6,10 @@
   "new_h, Tensor new_cell, Tensor gates)"
 
 // `needs` is a mask of the gradients wanted: 1 input, 2 weights, 4 bias, 8 old_h, 16 old_cell. What
-// is not wanted comes back with no elements.
+// is not wanted comes back with no elements. Without `gates` they are made again.
 #define LLTM_BACKWARD_SCHEMA                                                                       \
   "backward(Tensor? grad_h, Tensor? grad_cell, Tensor? grad_gates, Tensor input, Tensor weights, " \
-  "Tensor bias, Tensor old_h, Tensor new_cell, Tensor gates, int needs) -> (Tensor d_input, "      \
+  "Tensor bias, Tensor old_h, Tensor new_cell, Tensor? gates, int needs) -> (Tensor d_input, "     \
   "Tensor d_weights, Tensor d_bias, Tensor d_old_h, Tensor d_old_cell)"
 
 // One direction of a layer over a whole sequence. Without `keep_cells`, `cells` comes back with no

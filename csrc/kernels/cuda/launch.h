@@ -44,7 +44,7 @@ inline const char* error_text(const char* kernel, cudaError_t error) {
   return text;
 }
 
-inline int64_t divide_up(int64_t numerator, int64_t denominator) {
+constexpr __host__ __device__ int64_t divide_up(int64_t numerator, int64_t denominator) {
   return (numerator + denominator - 1) / denominator;
 }
 

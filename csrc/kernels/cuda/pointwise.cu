@@ -1,0 +1,321 @@
+// What follows the GEMM in one LLTM step: bound by memory, so each thread moves 16 bytes at a time.
+#include "../dispatch.h"
+#include "cell.h"
+#include "cell_element.h"
+#include "launch.h"
+
+namespace lltm {
+namespace {
+
+constexpr int kThreads = PlaneGeometry::kThreads;
+
+template <typename T, int N>
+__global__ void __launch_bounds__(kThreads)
+    forward_plane(const lltm_cell_forward_arguments arguments, int64_t packs) {
+  using C = compute_t<T>;
+  const int64_t state_size = arguments.state_size;
+  const int64_t first_row = int64_t{blockIdx.y} * blockDim.y + threadIdx.y;
+  const int64_t first_pack = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const int64_t row_stride = int64_t{gridDim.y} * blockDim.y;
+  const int64_t pack_stride = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t row = first_row; row < arguments.batch_size; row += row_stride) {
+    for (int64_t pack = first_pack; pack < packs; pack += pack_stride) {
+      const int64_t column = pack * N;
+      const int64_t element = row * state_size + column;
+      const auto old_cell = load_pack<N>(static_cast<const T*>(arguments.old_cell) + element);
+      Pack<T, N> z[kGateCount];
+#pragma unroll
+      for (int gate = 0; gate < kGateCount; ++gate) {
+        z[gate] = load_gate<T, N>(arguments.gates, row, state_size, gate, column);
+      }
+      if (arguments.bias != nullptr) {
+#pragma unroll
+        for (int gate = 0; gate < kGateCount; ++gate) {
+          const auto bias = load_gate<T, N>(arguments.bias, 0, state_size, gate, column);
+#pragma unroll
+          for (int e = 0; e < N; ++e) {
+            z[gate].element[e] = narrow<T>(widen(z[gate].element[e]) + widen(bias.element[e]));
+          }
+          store_gate(arguments.gates, row, state_size, gate, column, z[gate]);
+        }
+      }
+      Pack<T, N> new_h;
+      Pack<T, N> new_cell;
+#pragma unroll
+      for (int e = 0; e < N; ++e) {
+        const auto state = CellFormulas<DeviceMath<T>>::forward(
+            widen(z[kInputGate].element[e]), widen(z[kOutputGate].element[e]),
+            widen(z[kCandidate].element[e]), widen(old_cell.element[e]));
+        new_h.element[e] = narrow<T>(state.h);
+        new_cell.element[e] = narrow<T>(state.cell);
+      }
+      store_pack(static_cast<T*>(arguments.new_h) + element, new_h);
+      store_pack(static_cast<T*>(arguments.new_cell) + element, new_cell);
+    }
+  }
+}
+
+// Backward keeps more numbers of an element at hand: with eight elements a thread, registers run
+// out.
+template <typename T>
+constexpr int kBackwardVector = kVectorSize<T> < 4 ? kVectorSize<T> : 4;
+
+// A block of backward owns a strip of columns and goes down its rows, so that it can sum them for
+// the bias; where strips alone are too few blocks, the rows are parted, too.
+struct StripGeometry {
+  dim3 block;
+  int64_t strips;
+  int64_t parts;
+
+  StripGeometry(int64_t rows, int64_t packs, int pack_bytes, bool sums) {
+    constexpr int kStripBytes = 128;   // of a row at a time, which memory delivers at full speed
+    constexpr int kSectorBytes = 32;   // the least that it delivers
+    constexpr int64_t kBlocks = 4096;  // fills any GPU several times over
+    constexpr int64_t kFewStrips = 128;
+    constexpr int64_t kFewRows = 8;  // of one thread: no second launch to save them
+    int width = kStripBytes / pack_bytes;
+    while (width > kSectorBytes / pack_bytes && divide_up(packs, width) < kFewStrips) width /= 2;
+    block = dim3(width, kThreads / width);
+    strips = divide_up(packs, width);
+    const int64_t rounds = divide_up(rows, block.y);
+    parts = rounds;
+    if (sums) {
+      const int64_t wanted = divide_up(kBlocks, strips);
+      const int64_t most = rounds <= kFewRows ? 1 : divide_up(rounds, 4);
+      parts = wanted < most ? wanted : most;
+    }
+    constexpr int64_t kMaxGridY = 65535;
+    if (parts > kMaxGridY) parts = kMaxGridY;
+    if (parts < 1) parts = 1;
+  }
+};
+
+template <typename T, int N, bool kSums>
+__global__ void __launch_bounds__(kThreads)
+    backward_strips(const lltm_cell_backward_arguments arguments, int64_t packs,
+                    int64_t rows_per_part) {
+  using C = compute_t<T>;
+  const int64_t state_size = arguments.state_size;
+  const int64_t pack = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const int64_t column = pack * N;
+  const int64_t begin = blockIdx.y * rows_per_part;
+  const int64_t end =
+      begin + rows_per_part < arguments.batch_size ? begin + rows_per_part : arguments.batch_size;
+  C sums[kGateCount][N] = {};
+  if (pack < packs) {
+    for (int64_t row = begin + threadIdx.y; row < end; row += blockDim.y) {
+      C z[kGateCount][N];
+      C d_z[kGateCount][N];
+#pragma unroll
+      for (int gate = 0; gate < kGateCount; ++gate) {
+        const auto loaded = load_gate<T, N>(arguments.gates, row, state_size, gate, column);
+#pragma unroll
+        for (int e = 0; e < N; ++e) z[gate][e] = widen(loaded.element[e]);
+      }
+      backward_elements<T, N>(arguments, row, state_size, column, z, true, d_z);
+#pragma unroll
+      for (int gate = 0; gate < kGateCount; ++gate) {
+        Pack<T, N> stored;
+#pragma unroll
+        for (int e = 0; e < N; ++e) {
+          stored.element[e] = narrow<T>(d_z[gate][e]);
+          if (kSums) sums[gate][e] += d_z[gate][e];
+        }
+        store_gate(arguments.d_gates, row, state_size, gate, column, stored);
+      }
+    }
+  }
+  if constexpr (kSums) {
+    __shared__ C partial[kGateCount * N][kThreads];
+    const int thread = threadIdx.y * blockDim.x + threadIdx.x;
+#pragma unroll
+    for (int gate = 0; gate < kGateCount; ++gate) {
+#pragma unroll
+      for (int e = 0; e < N; ++e) partial[gate * N + e][thread] = sums[gate][e];
+    }
+    __syncthreads();
+    // Neighbouring threads take neighbouring columns. Each adds up some rows in order, and a few
+    // threads add up these sums.
+    const int width = static_cast<int>(blockDim.x);
+    const int columns = width * N * kGateCount;
+    const int segments = kThreads / columns > 1 ? kThreads / columns : 1;
+    const int rows = (static_cast<int>(blockDim.y) + segments - 1) / segments;
+    __shared__ C segment_sums[kThreads];
+    for (int first = 0; first < columns; first += kThreads) {
+      const int k = first + thread % (columns < kThreads ? columns : kThreads);
+      const int segment = columns < kThreads ? thread / columns : 0;
+      const int gate = k / (width * N);
+      const int inner = k % (width * N);
+      C sum = C(0);
+      if (k < columns && segment < segments) {
+        const int y_end = min((segment + 1) * rows, static_cast<int>(blockDim.y));
+        for (int y = segment * rows; y < y_end; ++y) {
+          sum += partial[gate * N + inner % N][y * width + inner / N];
+        }
+      }
+      segment_sums[thread] = sum;
+      __syncthreads();
+      const int64_t to = int64_t{blockIdx.x} * width * N + inner;
+      if (segment == 0 && k < columns && to < state_size) {
+        for (int s = 1; s < segments; ++s) sum += segment_sums[s * columns + k];
+        if (gridDim.y == 1) {
+          static_cast<T*>(arguments.d_bias)[gate * state_size + to] = narrow<T>(sum);
+        } else {
+          static_cast<C*>(
+              arguments.workspace)[(int64_t{blockIdx.y} * kGateCount + gate) * state_size + to] =
+              sum;
+        }
+      }
+      __syncthreads();  // before the sums are written again
+    }
+  }
+}
+
+// A block of `sum_columns` reads 32 bytes of a row at a time, the least that memory delivers, and
+// so few columns that many blocks share a narrow matrix.
+constexpr int kSumThreads = 512;
+template <typename T>
+constexpr int kSumColumns = 32 / sizeof(T);
+template <typename T>
+constexpr int kSumRows = kSumThreads / kSumColumns<T>;
+
+// Each thread sums every kSumRows-th row of a column; the block adds these up in a tree, always in
+// the same order.
+template <typename From, typename To>
+__global__ void __launch_bounds__(kSumThreads)
+    sum_columns(const From* matrix, To* sums, int64_t rows, int64_t columns) {
+  using C = compute_t<From>;
+  __shared__ C partial[kSumRows<From>][kSumColumns<From>];
+  const int64_t column = int64_t{blockIdx.x} * kSumColumns<From> + threadIdx.x;
+  C sum = 0;
+  if (column < columns) {
+#pragma unroll 4
+    for (int64_t row = threadIdx.y; row < rows; row += kSumRows<From>) {
+      sum += widen(matrix[row * columns + column]);
+    }
+  }
+  partial[threadIdx.y][threadIdx.x] = sum;
+  for (int half = kSumRows<From> / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.y < half) {
+      partial[threadIdx.y][threadIdx.x] += partial[threadIdx.y + half][threadIdx.x];
+    }
+  }
+  if (threadIdx.y == 0 && column < columns) sums[column] = narrow<To>(partial[0][threadIdx.x]);
+}
+
+template <typename From, typename To>
+const char* launch_sum(const From* matrix, To* sums, int64_t rows, int64_t columns,
+                       const lltm_execution& execution) {
+  const auto blocks = static_cast<unsigned>(divide_up(columns, kSumColumns<From>));
+  sum_columns<From, To>
+      <<<blocks, dim3(kSumColumns<From>, kSumRows<From>), 0,
+         static_cast<cudaStream_t>(execution.stream)>>>(matrix, sums, rows, columns);
+  return error_text("column_sum", cudaGetLastError());
+}
+
+template <typename T>
+bool takes_vectors(const lltm_cell_backward_arguments& a) {
+  return a.state_size % kBackwardVector<T> == 0 &&
+         aligned_for_vectors(a.grad_h, a.grad_cell, a.grad_gates, a.more_grad_h, a.more_grad_cell,
+                             a.gates, a.new_cell, a.d_gates, a.d_old_cell);
+}
+
+// Of all geometries that the arguments may lead to: what vectors take, or single elements.
+template <typename T, int N>
+int64_t workspace_bytes(int64_t batch_size, int64_t state_size) {
+  const StripGeometry geometry(batch_size, divide_up(state_size, N), N * sizeof(T), true);
+  if (geometry.parts == 1) return 0;
+  return geometry.parts * kGateCount * state_size * static_cast<int64_t>(sizeof(compute_t<T>));
+}
+
+template <typename T, int N>
+const char* launch_backward(const lltm_cell_backward_arguments& arguments,
+                            const lltm_execution& execution) {
+  const int64_t packs = arguments.state_size / N;
+  const bool sums = arguments.d_bias != nullptr;
+  const StripGeometry geometry(arguments.batch_size, packs, N * sizeof(T), sums);
+  const int64_t rows_per_part = divide_up(arguments.batch_size, geometry.parts);
+  const dim3 grid(static_cast<unsigned>(geometry.strips), static_cast<unsigned>(geometry.parts));
+  const auto kernel = sums ? backward_strips<T, N, true> : backward_strips<T, N, false>;
+  kernel<<<grid, geometry.block, 0, static_cast<cudaStream_t>(execution.stream)>>>(arguments, packs,
+                                                                                   rows_per_part);
+  const char* error = error_text("cell_backward", cudaGetLastError());
+  if (error != nullptr || !sums || geometry.parts == 1) return error;
+  return launch_sum(static_cast<const compute_t<T>*>(arguments.workspace),
+                    static_cast<T*>(arguments.d_bias), geometry.parts,
+                    kGateCount * arguments.state_size, execution);
+}
+
+template <typename T, int N>
+const char* launch_forward(const lltm_cell_forward_arguments& arguments,
+                           const lltm_execution& execution) {
+  const int64_t packs = arguments.state_size / N;
+  const PlaneGeometry geometry(arguments.batch_size, packs);
+  forward_plane<T, N>
+      <<<geometry.grid, geometry.block, 0, static_cast<cudaStream_t>(execution.stream)>>>(arguments,
+                                                                                          packs);
+  return error_text("cell_forward", cudaGetLastError());
+}
+
+}  // namespace
+
+const char* cuda_cell_forward(lltm_dtype dtype, const lltm_cell_forward_arguments* arguments,
+                              const lltm_execution* execution) {
+  return dispatch_dtype(dtype, [&](auto zero) -> const char* {
+    using T = decltype(zero);
+    const lltm_cell_forward_arguments& a = *arguments;
+    const DeviceScope device(execution->device_index);
+    if (device.error() != cudaSuccess) return error_text("cell_forward", device.error());
+    if (a.batch_size == 0 || a.state_size == 0) return nullptr;  // CUDA refuses empty grids
+    const bool vectors = a.state_size % kVectorSize<T> == 0 &&
+                         aligned_for_vectors(a.gates, a.bias, a.old_cell, a.new_h, a.new_cell);
+    return vectors ? launch_forward<T, kVectorSize<T>>(a, *execution)
+                   : launch_forward<T, 1>(a, *execution);
+  });
+}
+
+const char* cuda_cell_backward(lltm_dtype dtype, const lltm_cell_backward_arguments* arguments,
+                               const lltm_execution* execution) {
+  return dispatch_dtype(dtype, [&](auto zero) -> const char* {
+    using T = decltype(zero);
+    const lltm_cell_backward_arguments& a = *arguments;
+    const DeviceScope device(execution->device_index);
+    if (device.error() != cudaSuccess) return error_text("cell_backward", device.error());
+    if (a.state_size == 0) return nullptr;
+    if (a.batch_size == 0) {
+      if (a.d_bias == nullptr) return nullptr;
+      return launch_sum(static_cast<const T*>(a.d_gates), static_cast<T*>(a.d_bias), 0,
+                        kGateCount * a.state_size, *execution);
+    }
+    return takes_vectors<T>(a) ? launch_backward<T, kBackwardVector<T>>(a, *execution)
+                               : launch_backward<T, 1>(a, *execution);
+  });
+}
+
+int64_t cuda_cell_backward_workspace(lltm_dtype dtype, int64_t batch_size, int64_t state_size,
+                                     const lltm_execution*) {
+  int64_t bytes = 0;
+  dispatch_dtype(dtype, [&](auto zero) -> const char* {
+    using T = decltype(zero);
+    const int64_t vectors = workspace_bytes<T, kBackwardVector<T>>(batch_size, state_size);
+    const int64_t elements = workspace_bytes<T, 1>(batch_size, state_size);
+    bytes = vectors > elements ? vectors : elements;
+    return nullptr;
+  });
+  return bytes;
+}
+
+const char* cuda_column_sum(lltm_dtype dtype, const lltm_column_sum_arguments* arguments,
+                            const lltm_execution* execution) {
+  return dispatch_dtype(dtype, [&](auto zero) -> const char* {
+    using T = decltype(zero);
+    if (arguments->columns == 0) return nullptr;
+    const DeviceScope device(execution->device_index);
+    if (device.error() != cudaSuccess) return error_text("column_sum", device.error());
+    return launch_sum(static_cast<const T*>(arguments->matrix), static_cast<T*>(arguments->sums),
+                      arguments->rows, arguments->columns, *execution);
+  });
+}
+
+}  // namespace lltm

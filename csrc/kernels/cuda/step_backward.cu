@@ -1,0 +1,236 @@
+// One whole LLTM step backward in at most two launches.
+//
+// The gradients of a few columns' weights need the incoming gradients of these columns alone, so
+// one block makes both, the bias gradient along with them. Those of input and old_h need all
+// columns: they are a second launch, where they are wanted.
+#include <type_traits>
+
+#include "../dispatch.h"
+#include "cell.h"
+#include "cell_element.h"
+#include "launch.h"
+#include "step_tile.h"
+
+namespace lltm {
+namespace {
+
+// kAgain: the pre-activations are not at hand and are made again.
+template <typename Tile, bool kAgain>
+__global__ void __launch_bounds__(Tile::kThreads)
+    backward_columns(const lltm_step_backward_arguments arguments, void* d_gates) {
+  using T = typename Tile::T;
+  using C = typename Tile::C;
+  constexpr int kOutputs = Tile::kGates * Tile::kColumns;
+  constexpr int kRows = kAgain ? Tile::kRows : 64;  // at a time
+  union Nothing {};
+  __shared__ std::conditional_t<kAgain, typename Tile::Shared, Nothing> shared;
+  __shared__ alignas(kVectorBytes) C d_z[kRows][kOutputs];
+  const StepOperands<T> operands(arguments);
+  const int64_t batch_size = operands.batch_size;
+  const int64_t state_size = operands.state_size;
+  const int64_t depth = state_size + operands.input_size;
+  const int64_t first_column = int64_t{blockIdx.x} * Tile::kColumns;
+  const int64_t k = int64_t{blockIdx.y} * Tile::kThreads + threadIdx.x;
+  const bool is_first = blockIdx.y == 0;  // the others make the same gradients for other weights
+  const T* const bias = static_cast<const T*>(arguments.bias);
+
+  C d_weights[kOutputs] = {};
+  C d_bias = C(0);
+  for (int64_t first_row = 0; first_row < batch_size; first_row += kRows) {
+    if constexpr (kAgain) Tile::multiply(operands, first_row, first_column, shared);
+    const int64_t rest = batch_size - first_row;
+    const int rows = rest < kRows ? static_cast<int>(rest) : kRows;
+    for (int index = threadIdx.x; index < rows * Tile::kColumns; index += Tile::kThreads) {
+      const int tile_row = index / Tile::kColumns;
+      const int tile_column = index % Tile::kColumns;
+      const int64_t row = first_row + tile_row;
+      const int64_t column = first_column + tile_column;
+      C d[Tile::kGates][1] = {};
+      if (column < state_size) {
+        C z[Tile::kGates][1];
+#pragma unroll
+        for (int gate = 0; gate < Tile::kGates; ++gate) {
+          if constexpr (kAgain) {
+            C sum = Tile::total(shared, gate, tile_row, tile_column);
+            if (bias != nullptr) sum += widen(bias[gate * state_size + column]);
+            z[gate][0] = widen(narrow<T>(sum));  // as forward rounds them
+          } else {
+            const auto* const gates = static_cast<const T*>(arguments.gates);
+            z[gate][0] = widen(gates[(row * Tile::kGates + gate) * state_size + column]);
+          }
+        }
+        backward_elements<T, 1>(arguments, row, state_size, column, z, is_first, d);
+        if (is_first && d_gates != nullptr) {
+#pragma unroll
+          for (int gate = 0; gate < Tile::kGates; ++gate) {
+            static_cast<T*>(d_gates)[(row * Tile::kGates + gate) * state_size + column] =
+                narrow<T>(d[gate][0]);
+          }
+        }
+      }
+#pragma unroll
+      for (int gate = 0; gate < Tile::kGates; ++gate) {
+        d_z[tile_row][gate * Tile::kColumns + tile_column] = d[gate][0];
+      }
+    }
+    __syncthreads();
+    if (threadIdx.x < kOutputs) {
+#pragma unroll 16
+      for (int row = 0; row < rows; ++row) d_bias += d_z[row][threadIdx.x];
+    }
+    if (arguments.d_weights != nullptr && k < depth) {
+      // A row at a time is the same column of another row: the stride is that of h or of x.
+      const T* from = operands.joined(first_row, k);
+      const int64_t stride = k < state_size ? state_size : operands.input_size;
+#pragma unroll 8
+      for (int row = 0; row < rows; ++row) {
+        const C a = widen(from[row * stride]);
+#pragma unroll
+        for (int n = 0; n < kOutputs; ++n) d_weights[n] += a * d_z[row][n];
+      }
+    }
+    __syncthreads();  // before d_z is written again
+  }
+
+  const auto for_outputs = [&](auto write) {
+#pragma unroll
+    for (int n = 0; n < kOutputs; ++n) {
+      const int64_t column = first_column + n % Tile::kColumns;
+      if (column < state_size) write(n, n / Tile::kColumns * state_size + column);
+    }
+  };
+  if (arguments.d_weights != nullptr && k < depth) {
+    for_outputs([&](int n, int64_t line) {
+      static_cast<T*>(arguments.d_weights)[line * depth + k] = narrow<T>(d_weights[n]);
+    });
+  }
+  if (arguments.d_bias != nullptr && is_first && threadIdx.x < kOutputs) {
+    const int n = threadIdx.x;
+    const int64_t column = first_column + n % Tile::kColumns;
+    if (column < state_size) {
+      static_cast<T*>(arguments.d_bias)[n / Tile::kColumns * state_size + column] =
+          narrow<T>(d_bias);
+    }
+  }
+}
+
+// d_old_h and d_input: (B, 3S) times W. A lane has one column of the result for kRows rows; the
+// warps of a block share the 3S terms, and each reads its weights before it waits for the
+// gradients.
+constexpr int kLanes = 32;
+constexpr int kWarps = 16;
+constexpr int kTermsPerWarp = 24;
+constexpr int kTerms = kWarps * kTermsPerWarp;
+
+template <typename T, int kRows>
+__global__ void __launch_bounds__(kLanes* kWarps, sizeof(T) == 8 ? 1 : 2)
+    backward_rows(const lltm_step_backward_arguments arguments, const void* d_gates,
+                  int64_t begin_k, int64_t end_k) {
+  using C = compute_t<T>;
+  constexpr int kVector = kVectorSize<C>;
+  __shared__ union {
+    alignas(kVectorBytes) C d_z[kRows][kTerms];
+    C sums[kWarps][kRows][kLanes];
+  } shared;
+  const StepOperands<T> operands(arguments);
+  const int lane = threadIdx.x % kLanes;
+  const int warp = threadIdx.x / kLanes;
+  const int64_t k = begin_k + int64_t{blockIdx.x} * kLanes + lane;
+  const int64_t first_row = int64_t{blockIdx.y} * kRows;
+  const int64_t terms = 3 * operands.state_size;
+  const T* const all_d_z = static_cast<const T*>(d_gates);
+
+  C sum[kRows] = {};
+  for (int64_t first = 0; first < terms; first += kTerms) {
+    const int64_t begin = first + warp * kTermsPerWarp;
+    const int64_t rest = k < end_k ? terms - begin : 0;
+    const T* from = operands.weights + begin * operands.weight_stride + k;
+    T w[kTermsPerWarp];
+#pragma unroll
+    for (int n = 0; n < kTermsPerWarp; ++n) {
+      w[n] = n < rest ? *from : T{};
+      from += operands.weight_stride;
+    }
+    for (int index = threadIdx.x; index < kRows * kTerms; index += kLanes * kWarps) {
+      const int64_t row = first_row + index / kTerms;
+      const int64_t n = first + index % kTerms;
+      const bool valid = row < operands.batch_size && n < terms;
+      shared.d_z[index / kTerms][index % kTerms] = valid ? widen(all_d_z[row * terms + n]) : C(0);
+    }
+    __syncthreads();
+#pragma unroll
+    for (int n = 0; n < kTermsPerWarp; n += kVector) {
+#pragma unroll
+      for (int row = 0; row < kRows; ++row) {
+        const auto d = load_pack<kVector>(&shared.d_z[row][warp * kTermsPerWarp + n]);
+#pragma unroll
+        for (int e = 0; e < kVector; ++e) sum[row] += widen(w[n + e]) * d.element[e];
+      }
+    }
+    __syncthreads();  // before d_z is written again
+  }
+#pragma unroll
+  for (int row = 0; row < kRows; ++row) shared.sums[warp][row][lane] = sum[row];
+  __syncthreads();
+  const int64_t row = first_row + warp;
+  if (warp >= kRows || row >= operands.batch_size || k >= end_k) return;
+  C total = C(0);
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) total += shared.sums[w][warp][lane];
+  if (k < operands.state_size) {
+    static_cast<T*>(arguments.d_old_h)[row * operands.state_size + k] = narrow<T>(total);
+  } else {
+    static_cast<T*>(arguments.d_input)[row * operands.input_size + (k - operands.state_size)] =
+        narrow<T>(total);
+  }
+}
+
+template <typename T, int kRows>
+const char* launch_rows(const lltm_step_backward_arguments& arguments, const void* d_gates,
+                        cudaStream_t stream) {
+  const auto& sizes = arguments.sizes;
+  const int64_t begin_k = arguments.d_old_h != nullptr ? 0 : sizes.state_size;
+  const int64_t end_k = sizes.state_size + (arguments.d_input != nullptr ? sizes.input_size : 0);
+  if (begin_k == end_k) return nullptr;  // CUDA refuses empty grids
+  const dim3 grid(static_cast<unsigned>(divide_up(end_k - begin_k, kLanes)),
+                  static_cast<unsigned>(divide_up(sizes.batch_size, kRows)));
+  backward_rows<T, kRows><<<grid, kLanes * kWarps, 0, stream>>>(arguments, d_gates, begin_k, end_k);
+  return error_text("step_backward", cudaGetLastError());
+}
+
+template <typename Tile>
+const char* launch_columns(const lltm_step_backward_arguments& arguments, void* d_gates,
+                           cudaStream_t stream) {
+  const int64_t depth = arguments.sizes.state_size + arguments.sizes.input_size;
+  const int64_t parts = arguments.d_weights != nullptr ? divide_up(depth, Tile::kThreads) : 1;
+  const dim3 grid(static_cast<unsigned>(divide_up(arguments.sizes.state_size, Tile::kColumns)),
+                  static_cast<unsigned>(parts));
+  const auto kernel =
+      arguments.gates == nullptr ? backward_columns<Tile, true> : backward_columns<Tile, false>;
+  kernel<<<grid, Tile::kThreads, 0, stream>>>(arguments, d_gates);
+  return error_text("step_backward", cudaGetLastError());
+}
+
+}  // namespace
+
+const char* cuda_step_backward(lltm_dtype dtype, int32_t,
+                               const lltm_step_backward_arguments* arguments,
+                               const lltm_execution* execution) {
+  return dispatch_dtype(dtype, [&](auto zero) -> const char* {
+    using T = decltype(zero);
+    const lltm_step_backward_arguments& a = *arguments;
+    const DeviceScope device(execution->device_index);
+    if (device.error() != cudaSuccess) return error_text("step_backward", device.error());
+    const auto stream = static_cast<cudaStream_t>(execution->stream);
+    const bool products = a.d_input != nullptr || a.d_old_h != nullptr;
+    void* const d_gates = a.d_gates != nullptr || !products ? a.d_gates : a.workspace;
+    const char* const error = StepOperands<T>(a).takes_vectors()
+                                  ? launch_columns<BackwardTile<T, true>>(a, d_gates, stream)
+                                  : launch_columns<BackwardTile<T, false>>(a, d_gates, stream);
+    if (error != nullptr || !products) return error;
+    return a.sizes.batch_size > 32 ? launch_rows<T, 8>(a, d_gates, stream)
+                                   : launch_rows<T, 4>(a, d_gates, stream);
+  });
+}
+
+}  // namespace lltm

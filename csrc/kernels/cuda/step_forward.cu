@@ -1,0 +1,118 @@
+// One whole LLTM step forward in one launch: products, bias, activations.
+#include "../dispatch.h"
+#include "cell.h"
+#include "cell_element.h"
+#include "launch.h"
+#include "step_family.h"
+#include "step_tile.h"
+
+namespace lltm {
+namespace {
+
+template <typename Tile>
+__global__ void __launch_bounds__(Tile::kThreads)
+    forward_step(const lltm_step_forward_arguments arguments) {
+  using T = typename Tile::T;
+  using C = typename Tile::C;
+  __shared__ typename Tile::Shared shared;
+  const int64_t batch_size = arguments.sizes.batch_size;
+  const int64_t state_size = arguments.sizes.state_size;
+  const int64_t first_column = int64_t{blockIdx.x} * Tile::kColumns;
+  const int64_t first_row = int64_t{blockIdx.y} * Tile::kRows;
+  const T* const bias = static_cast<const T*>(arguments.bias);
+  const T* const old_cells = static_cast<const T*>(arguments.old_cell);
+  T* const gates = static_cast<T*>(arguments.gates);
+
+  // What the activations need beside the products is on its way while these are made.
+  constexpr int kElements = Tile::kRows * Tile::kColumns;
+  constexpr int kItems = (kElements + Tile::kThreads - 1) / Tile::kThreads;
+  C addends[kItems][Tile::kGates] = {};
+  C cells[kItems] = {};
+  const auto for_elements = [&](auto action) {
+#pragma unroll
+    for (int item = 0; item < kItems; ++item) {
+      const int index = static_cast<int>(threadIdx.x) + item * Tile::kThreads;
+      const int row = index / Tile::kColumns;
+      const int column = index % Tile::kColumns;
+      if (index < kElements && first_row + row < batch_size && first_column + column < state_size) {
+        action(item, row, column);
+      }
+    }
+  };
+  for_elements([&](int item, int tile_row, int tile_column) {
+    const int64_t row = first_row + tile_row;
+    const int64_t column = first_column + tile_column;
+#pragma unroll
+    for (int gate = 0; gate < Tile::kGates; ++gate) {
+      if (bias != nullptr) addends[item][gate] = widen(bias[gate * state_size + column]);
+      if (arguments.gates_hold_addend != 0) {
+        addends[item][gate] += widen(gates[(row * Tile::kGates + gate) * state_size + column]);
+      }
+    }
+    cells[item] = widen(old_cells[row * state_size + column]);
+  });
+  Tile::multiply(StepOperands<T>(arguments), first_row, first_column, shared);
+  for_elements([&](int item, int tile_row, int tile_column) {
+    const int64_t row = first_row + tile_row;
+    const int64_t column = first_column + tile_column;
+    C z[Tile::kGates];
+#pragma unroll
+    for (int gate = 0; gate < Tile::kGates; ++gate) {
+      const C sum = Tile::total(shared, gate, tile_row, tile_column) + addends[item][gate];
+      const T stored = narrow<T>(sum);
+      if (gates != nullptr) gates[(row * Tile::kGates + gate) * state_size + column] = stored;
+      z[gate] = widen(stored);  // what backward will read is what forward computes with
+    }
+    const int64_t element = row * state_size + column;
+    const auto state = CellFormulas<DeviceMath<T>>::forward(z[kInputGate], z[kOutputGate],
+                                                            z[kCandidate], cells[item]);
+    static_cast<T*>(arguments.new_h)[element] = narrow<T>(state.h);
+    static_cast<T*>(arguments.new_cell)[element] = narrow<T>(state.cell);
+  });
+}
+
+template <typename Tile>
+const char* launch(const lltm_step_forward_arguments& arguments, const lltm_execution& execution) {
+  const auto blocks = [](int64_t count, int64_t size) {
+    return static_cast<unsigned>(divide_up(count, size));
+  };
+  const dim3 grid(blocks(arguments.sizes.state_size, Tile::kColumns),
+                  blocks(arguments.sizes.batch_size, Tile::kRows));
+  forward_step<Tile>
+      <<<grid, Tile::kThreads, 0, static_cast<cudaStream_t>(execution.stream)>>>(arguments);
+  return error_text("step_forward", cudaGetLastError());
+}
+
+template <typename T>
+const char* launch_family(int32_t family, const lltm_step_forward_arguments& arguments,
+                          const lltm_execution& execution) {
+  // Sizes that no vector fits into are small ones, if they are here at all.
+  if (!StepOperands<T>(arguments).takes_vectors()) {
+    return launch<NarrowTile<T, false>>(arguments, execution);
+  }
+  switch (family) {
+    case kRowFamily:
+      return launch<RowTile<T>>(arguments, execution);
+    case kWideFamily:
+      return launch<WideTile<T>>(arguments, execution);
+    case kTallFamily:
+      return launch<TallTile<T>>(arguments, execution);
+    default:
+      return launch<NarrowTile<T, true>>(arguments, execution);
+  }
+}
+
+}  // namespace
+
+const char* cuda_step_forward(lltm_dtype dtype, int32_t family,
+                              const lltm_step_forward_arguments* arguments,
+                              const lltm_execution* execution) {
+  return dispatch_dtype(dtype, [&](auto zero) -> const char* {
+    using T = decltype(zero);
+    const DeviceScope device(execution->device_index);
+    if (device.error() != cudaSuccess) return error_text("step_forward", device.error());
+    return launch_family<T>(family, *arguments, *execution);
+  });
+}
+
+}  // namespace lltm

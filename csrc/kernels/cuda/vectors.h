@@ -1,0 +1,35 @@
+// Several neighbouring elements in one access: 16 bytes are the most that one instruction moves.
+#pragma once
+
+#include <cstdint>
+
+#include "../types.h"
+
+namespace lltm {
+
+template <typename T, int N>
+struct alignas(sizeof(T) * N) Pack {
+  T element[N];
+};
+
+template <int N, typename T>
+__device__ __forceinline__ Pack<T, N> load_pack(const T* from) {
+  return *reinterpret_cast<const Pack<T, N>*>(from);
+}
+
+template <int N, typename T>
+__device__ __forceinline__ void store_pack(T* to, const Pack<T, N>& pack) {
+  *reinterpret_cast<Pack<T, N>*>(to) = pack;
+}
+
+constexpr int kVectorBytes = 16;
+template <typename T>
+constexpr int kVectorSize = kVectorBytes / static_cast<int>(sizeof(T));
+
+// Whether all of these begin where a vector may; NULL does. A view of a larger tensor need not.
+template <typename... Pointers>
+bool aligned_for_vectors(const Pointers*... pointers) {
+  return ((reinterpret_cast<uintptr_t>(pointers) | ...) % kVectorBytes) == 0;
+}
+
+}  // namespace lltm
