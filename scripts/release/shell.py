@@ -21,9 +21,12 @@ _OWN = ("LLTM_CONDA_LOAD", "LLTM_CONDA_PREBUILT", "PYTHONDONTWRITEBYTECODE")
 
 
 def clean_env(**extra: str) -> dict[str, str]:
-    """This process's environment without what ties it to one Python, plus `extra`."""
+    """This process's environment without what ties it to one Python, plus `extra`.
+
+    Programs speak the language that `Log.run` understands.
+    """
     env = {key: value for key, value in os.environ.items() if key not in (*_FOREIGN, *_OWN)}
-    return {**env, **extra}
+    return {**env, "LC_ALL": "C.UTF-8", **extra}
 
 
 class CommandFailed(ReleaseError):

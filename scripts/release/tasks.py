@@ -1,4 +1,8 @@
-"""Tasks and how they are run: in order of need, several at a time, skipped when nothing changed."""
+"""Tasks and how they are run: in order of need, several at a time, skipped when nothing changed.
+
+What is large and quick to make again (an environment with a CUDA torch) is shed: deleted once the
+last task that reads it is over. Its stamp stays good, and it comes back when a reader has to run.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,9 @@ import errno
 import inspect
 import os
 import shutil
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from enum import Enum
@@ -62,6 +67,8 @@ class Task:
         inputs: files whose content decides the result.
         facts: other things that decide it (versions, options, environment).
         groups: the cells for whose sake it runs.
+        sheds: folders, outputs among them, that are deleted when nothing reads them any more.
+        holds: bytes on the disk from its start until then, roughly.
     """
 
     name: str
@@ -71,6 +78,8 @@ class Task:
     inputs: tuple[Path, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
     groups: tuple[str, ...] = ()
+    sheds: tuple[Path, ...] = ()
+    holds: int = 0
 
 
 @dataclass(frozen=True)
@@ -84,6 +93,7 @@ class Outcome:
         log: where its words are.
         blocked: skipped for want of what it needs, not by its own decision.
         disk_full: it failed for want of space.
+        digests: of what it made, in the order of `outputs`.
     """
 
     task: str
@@ -95,6 +105,7 @@ class Outcome:
     took: float = 0.0
     blocked: bool = False
     disk_full: bool = False
+    digests: tuple[str, ...] = ()
 
 
 class Listener(Protocol):
@@ -105,28 +116,47 @@ class Listener(Protocol):
 
 
 def run_tasks(
-    tasks: Sequence[Task], store: Store, logs: Path, listener: Listener, jobs: int = 1
+    tasks: Sequence[Task],
+    store: Store,
+    logs: Path,
+    listener: Listener,
+    jobs: int = 1,
+    room: int | None = None,
 ) -> dict[str, Outcome]:
     """Runs every task whose needs are met; a failure stops only what needs it.
 
-    A full disk is the exception: nothing new is started then, since all of it would fail.
+    A full disk is the exception: nothing new is started then, since all of it would fail. Tasks
+    whose `holds` would together exceed `room` wait for each other, unless nothing else can go on.
     """
-    waiting = {task.name: task for task in tasks}
+    run = _Run(tasks, store, logs, listener)
+    waiting = dict(run.tasks)
     outcomes: dict[str, Outcome] = {}
     running: dict[Future[Outcome], Task] = {}
     full = ""
     with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
         while waiting or running:
-            for task in list(waiting.values()):
-                if not _ready(task, outcomes) or len(running) >= jobs:
-                    continue
+            crowded: list[Task] = []
+
+            def start(task: Task) -> None:
                 del waiting[task.name]
                 if outcome := _blocked(task, outcomes, full):
                     outcomes[task.name] = outcome
                     listener.finished(outcome)
-                    continue
+                    return
                 given = _given(task, outcomes)
-                running[pool.submit(_run_one, task, given, store, logs, listener)] = task
+                running[pool.submit(run.one, task, given)] = task
+
+            for task in list(waiting.values()):
+                if not _ready(task, outcomes) or len(running) >= jobs:
+                    continue
+                if task.holds and room is not None and run.held + task.holds > room:
+                    crowded.append(task)
+                    continue
+                run.held += task.holds
+                start(task)
+            if not running and crowded:
+                run.held += crowded[0].holds
+                start(crowded[0])
             if running:
                 finished, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in finished:
@@ -136,6 +166,7 @@ def run_tasks(
                     listener.finished(outcome)
             elif waiting and not any(_ready(task, outcomes) for task in waiting.values()):
                 raise ReleaseError(f"tasks need what no task makes: {sorted(waiting)}")
+            run.shed(outcomes)
     return outcomes
 
 
@@ -144,6 +175,7 @@ class _Given:
     """What the tasks before it left for a task."""
 
     made: dict[str, list[Path]]
+    digests: dict[str, list[str]]
     failed: frozenset[str]
 
 
@@ -155,7 +187,9 @@ def _given(task: Task, outcomes: dict[str, Outcome]) -> _Given:
     before = {name: outcomes[name] for name in (*task.needs, *task.wants)}
     good = (Status.DONE, Status.REUSED)
     made = {name: list(o.outputs) for name, o in before.items() if o.status in good}
-    return _Given(made, frozenset(n for n, o in before.items() if o.status is Status.FAILED))
+    digests = {name: list(before[name].digests) for name in made}
+    failed = frozenset(name for name, o in before.items() if o.status is Status.FAILED)
+    return _Given(made, digests, failed)
 
 
 def _blocked(task: Task, outcomes: dict[str, Outcome], full: str) -> Outcome | None:
@@ -175,35 +209,101 @@ def task_key(task: Task, given: _Given) -> str:
     """Changes when the task's inputs, the outputs it reads, its facts or its code change."""
     function = task.run.func if isinstance(task.run, partial) else task.run
     code = Path(inspect.getsourcefile(function) or __file__)
-    needs = {name: [digest(path) for path in paths] for name, paths in given.made.items()}
-    facts = {"facts": task.facts, "needs": needs, "failed": sorted(given.failed)}
+    facts = {"facts": task.facts, "needs": given.digests, "failed": sorted(given.failed)}
     return key_of(task.name, [code, *task.inputs], facts)
 
 
-def _run_one(task: Task, given: _Given, store: Store, logs: Path, listener: Listener) -> Outcome:
-    begun = time.monotonic()
-    path = logs / f"{task.name}.log"
-    try:
-        key = task_key(task, given)
-        if stamp := store.valid(task.name, key):
-            return Outcome(
-                task.name, Status.REUSED, 0.0, tuple(stamp.paths), log=path, took=stamp.seconds
-            )
-        store.forget(task.name)
-        listener.started(task)
-        with Log(path) as log:
-            outputs = list(task.run(Context(log, given.made, given.failed)))
-        seconds = time.monotonic() - begun
+class _Run:
+    """The tasks of one run, what is on the disk of what they shed, and how one is done."""
+
+    def __init__(self, tasks: Sequence[Task], store: Store, logs: Path, listener: Listener) -> None:
+        self.tasks = {task.name: task for task in tasks}
+        self.store, self.logs, self.listener = store, logs, listener
+        self.held = 0
+        self._given: dict[str, _Given] = {}
+        self._there: set[str] = set()
+        self._shedding = [task for task in tasks if task.sheds or task.holds]
+        self._locks = {task.name: threading.Lock() for task in self._shedding}
+        self._readers = {
+            task.name: {t.name for t in tasks if task.name in (*t.needs, *t.wants)}
+            for task in self._shedding
+        }
+
+    def one(self, task: Task, given: _Given) -> Outcome:
+        """Does a task, or finds that it need not be done."""
+        begun = time.monotonic()
+        path = self.logs / f"{task.name}.log"
+        self._given[task.name] = given
+        try:
+            key = task_key(task, given)
+            if stamp := self._valid(task, key):
+                return _outcome(task, Status.REUSED, 0.0, stamp, path)
+            self.store.forget(task.name)
+            self.listener.started(task)
+            with Log(path) as log:
+                for name in given.made:
+                    self._bring_back(name, log)
+                stamp = self._do(task, given, key, log)
+            return _outcome(task, Status.DONE, time.monotonic() - begun, stamp, path)
+        except SkipTask as reason:
+            seconds = time.monotonic() - begun
+            return Outcome(task.name, Status.SKIPPED, seconds, reason=str(reason), log=path)
+        except Exception as error:
+            seconds = time.monotonic() - begun
+            full, why = is_disk_full(error), explain(error)
+            return Outcome(task.name, Status.FAILED, seconds, reason=why, log=path, disk_full=full)
+
+    def _valid(self, task: Task, key: str) -> Stamp | None:
+        stamp = self.store.read(task.name)
+        if stamp is None or stamp.key != key or not stamp.intact(without=task.sheds):
+            return None
+        if not task.sheds or stamp.intact():
+            self._there.add(task.name)
+        return stamp
+
+    def _do(self, task: Task, given: _Given, key: str, log: Log) -> Stamp:
+        begun = time.monotonic()
+        outputs = list(task.run(Context(log, given.made, given.failed)))
         digests = {relative(output): digest(output) for output in outputs}
-        store.write(task.name, Stamp(key, digests, round(seconds, 2)))
-        return Outcome(task.name, Status.DONE, seconds, tuple(outputs), log=path, took=seconds)
-    except SkipTask as reason:
-        seconds = time.monotonic() - begun
-        return Outcome(task.name, Status.SKIPPED, seconds, reason=str(reason), log=path)
-    except Exception as error:
-        seconds = time.monotonic() - begun
-        full, reason = is_disk_full(error), explain(error)
-        return Outcome(task.name, Status.FAILED, seconds, reason=reason, log=path, disk_full=full)
+        stamp = Stamp(key, digests, round(time.monotonic() - begun, 2))
+        self.store.write(task.name, stamp)
+        self._there.add(task.name)
+        return stamp
+
+    def _bring_back(self, name: str, log: Log) -> None:
+        """Makes again what a task has shed; several readers may want it at the same time."""
+        task = self.tasks[name]
+        if not task.sheds:
+            return
+        with self._locks[name]:
+            if name in self._there:
+                return
+            log.write(f"{name} was deleted to save space and is made again")
+            given = self._given[name]
+            for need in given.made:
+                self._bring_back(need, log)
+            self._do(task, given, task_key(task, given), log)
+
+    def shed(self, outcomes: Mapping[str, Outcome]) -> None:
+        """Deletes what no task reads any more."""
+        for task in list(self._shedding):
+            if task.name in outcomes and self._readers[task.name] <= outcomes.keys():
+                self._shedding.remove(task)
+                self.held -= task.holds
+                for folder in task.sheds:
+                    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _outcome(task: Task, status: Status, seconds: float, stamp: Stamp, log: Path) -> Outcome:
+    return Outcome(
+        task.name,
+        status,
+        seconds,
+        tuple(stamp.paths),
+        log=log,
+        took=stamp.seconds,
+        digests=tuple(stamp.outputs.values()),
+    )
 
 
 def is_disk_full(error: BaseException) -> bool:
@@ -215,21 +315,16 @@ def is_disk_full(error: BaseException) -> bool:
 
 def no_space(error: BaseException) -> str:
     """Where space is missing, how much is there, and that nothing done is lost."""
-    where = Path(getattr(error, "filename", None) or BUILD)
+    name = getattr(error, "filename", None)
+    where = Path(name or BUILD)
     while not where.is_dir():
         where = where.parent
-    free = f"{shutil.disk_usage(where).free / 1e6:.0f} MB are free"
+    what = f" for {name}" if name else "" if isinstance(error, OSError) else f" ({error})"
+    free = f"{shutil.disk_usage(where).free / 1e6:.0f} MB are free in {where}"
     return (
-        f"no space left on device ({error_place(error)}; {free} in {where}); free some and run "
-        "the same again: what is finished is kept"
+        f"no space left on device{what}: {free}; free some and run the same again: what is "
+        "finished is kept"
     )
-
-
-def error_place(error: BaseException) -> str:
-    """The file that could not be written, or what the command said."""
-    if name := getattr(error, "filename", None):
-        return str(name)
-    return str(error).splitlines()[0]
 
 
 def explain(error: BaseException) -> str:

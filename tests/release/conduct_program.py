@@ -1,0 +1,69 @@
+"""A small run of the release tool's engine, to be killed: conduct_program.py FOLDER [SECONDS].
+
+Eight tasks, of which each writes its file slowly and through `publish`, beside a child process that
+outlives a killed parent. FOLDER/runs.txt gets a line at the begin and at the end of every task.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+from release import leftovers
+from release.paths import fresh, publish
+from release.store import Store
+from release.tasks import Context, Task, run_tasks
+
+FOLDER = Path(sys.argv[1])
+PAUSE = float(sys.argv[2]) if len(sys.argv) > 2 else 0.05
+SIZE = 300_000
+
+
+class Silent:
+    def started(self, task) -> None: ...
+    def finished(self, outcome) -> None: ...
+
+
+def note(text: str) -> None:
+    with (FOLDER / "runs.txt").open("a") as file:
+        file.write(text + "\n")
+
+
+def content(name: str) -> bytes:
+    return (name.encode() * SIZE)[:SIZE]
+
+
+def make(name: str, _: Context) -> list[Path]:
+    note(f"begin {name}")
+    work = fresh(FOLDER / "tmp" / name)
+    # As a compiler that is not killed with the tool, and goes on writing into the work folder.
+    late = f"import time; time.sleep(3); open({str(work / 'late')!r}, 'w').close()"
+    subprocess.Popen([sys.executable, "-c", late])
+    data = content(name)
+    with (work / "part").open("wb") as file:
+        for start in range(0, SIZE, SIZE // 5):
+            file.write(data[start : start + SIZE // 5])
+            file.flush()
+            time.sleep(PAUSE)
+    out = publish(work / "part", FOLDER / "out" / name)
+    note(f"end {name}")
+    return [out]
+
+
+def tasks() -> list[Task]:
+    found = [Task(f"a{i}", partial(make, f"a{i}")) for i in range(4)]
+    return found + [Task(f"b{i}", partial(make, f"b{i}"), needs=(f"a{i}",)) for i in range(4)]
+
+
+if __name__ == "__main__":
+    leftovers.end_leftovers(FOLDER, lambda text: note(f"ended {text}"))
+    leftovers.mark(FOLDER)
+    outcomes = run_tasks(tasks(), Store(FOLDER / "stamps"), FOLDER / "logs", Silent(), jobs=2)
+    for name, outcome in outcomes.items():
+        note(f"{outcome.status.value} {name}")
+    leftovers.end_children()
+    os._exit(0)

@@ -1,0 +1,205 @@
+"""Killed, full or stopped: what is finished stays, what is not is made again, nothing is torn."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from release import REPO
+from release.paths import publish
+from release.store import Store, write_atomically
+from release.tasks import Status, Task, run_tasks
+
+PROGRAM = Path(__file__).with_name("conduct_program.py")
+NAMES = [f"{kind}{number}" for kind in "ab" for number in range(4)]
+
+
+class Silent:
+    def started(self, task) -> None: ...
+    def finished(self, outcome) -> None: ...
+
+
+def start(folder: Path, pause: float = 0.05) -> subprocess.Popen[bytes]:
+    env = {**os.environ, "PYTHONPATH": f"{REPO / 'scripts'}:{REPO}", "LLTM_CONDA_LOAD": "0"}
+    return subprocess.Popen([sys.executable, str(PROGRAM), str(folder), str(pause)], env=env)
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """As the kernel does when memory is short: no chance to clean up."""
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 30) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it never came to that"
+        time.sleep(0.005)
+
+
+def lines(folder: Path) -> list[str]:
+    path = folder / "runs.txt"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def stamped(folder: Path) -> set[str]:
+    store = Store(folder / "stamps")
+    return {name for name in NAMES if store.read(name)}
+
+
+def all_is_well(folder: Path) -> bool:
+    wanted = {name: (name.encode() * 300_000)[:300_000] for name in NAMES}
+    found = {path.name: path.read_bytes() for path in (folder / "out").iterdir()}
+    return found == wanted
+
+
+@pytest.mark.parametrize("moment", ["begin a0", "end a1", "begin b0", "begin b3"])
+def test_a_killed_run_is_taken_up_where_it_was(moment, tmp_path) -> None:
+    process = start(tmp_path)
+    wait_until(lambda: moment in lines(tmp_path))
+    kill(process)
+    killed = time.monotonic()
+    done, before = stamped(tmp_path), lines(tmp_path)
+    assert start(tmp_path).wait() == 0
+    after = lines(tmp_path)[len(before) :]
+    assert {line.split()[1] for line in after if line.startswith("unchanged")} == done
+    assert not {f"begin {name}" for name in done} & set(after)
+    assert all_is_well(tmp_path)
+    # What the killed run had started was ended: it would have written by now.
+    time.sleep(max(0.0, killed + 3.5 - time.monotonic()))
+    assert any(line.startswith("ended") for line in after)
+    assert not list(tmp_path.glob("tmp/*/late"))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_run_that_is_killed_again_and_again_ends_well(seed, tmp_path) -> None:
+    moments = random.Random(seed)
+    for _ in range(60):
+        process = start(tmp_path, pause=0.03)
+        done = stamped(tmp_path)
+        try:
+            process.wait(timeout=moments.uniform(0.4, 1.0))
+        except subprocess.TimeoutExpired:
+            kill(process)
+        assert done <= stamped(tmp_path), "what was finished was lost"
+        if process.returncode == 0:
+            break
+    assert process.returncode == 0
+    assert all_is_well(tmp_path)
+
+
+def test_a_second_run_beside_the_first_is_refused(tmp_path, monkeypatch) -> None:
+    from release import run
+    from rich.console import Console
+
+    monkeypatch.setattr(run, "BUILD", tmp_path)
+    with run.only_run(Console()):
+        code = (
+            "import pathlib; from rich.console import Console; from release import run;"
+            f"run.BUILD = pathlib.Path({str(tmp_path)!r})\n"
+            "with run.only_run(Console()): pass"
+        )
+        env = {**os.environ, "PYTHONPATH": f"{REPO / 'scripts'}:{REPO}", "LLTM_CONDA_LOAD": "0"}
+        done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+        assert done.returncode and "another run is going on" in done.stderr
+    with run.only_run(Console()):
+        pass
+
+
+# No space left.
+
+
+def full(target: Path, ran: list[str], name: str, needs: tuple[str, ...] = ()) -> Task:
+    """A task that writes where there is no space as long as `target` points to /dev/full."""
+
+    def run(_context):
+        ran.append(name)
+        target.write_bytes(b"x" * 100_000)
+        return [target]
+
+    return Task(name, run, needs=needs)
+
+
+def plain(folder: Path, ran: list[str], name: str, needs: tuple[str, ...] = ()) -> Task:
+    def run(_context):
+        ran.append(name)
+        (folder / name).write_text(name)
+        return [folder / name]
+
+    return Task(name, run, needs=needs)
+
+
+def test_a_full_disk_stops_the_run_and_the_next_one_resumes(tmp_path) -> None:
+    target, ran = tmp_path / "big", []
+    target.symlink_to("/dev/full")
+    tasks = [
+        plain(tmp_path, ran, "before"),
+        full(target, ran, "big", needs=("before",)),
+        plain(tmp_path, ran, "other", needs=("before",)),
+        plain(tmp_path, ran, "after", needs=("big",)),
+    ]
+    store, logs = Store(tmp_path / "stamps"), tmp_path / "logs"
+    outcomes = run_tasks(tasks, store, logs, Silent())
+    assert outcomes["big"].status is Status.FAILED
+    assert "MB are free" in outcomes["big"].reason
+    assert "run the same again" in outcomes["big"].reason
+    assert outcomes["other"].status is outcomes["after"].status is Status.SKIPPED
+    assert "not started: no space left" in outcomes["other"].reason
+    target.unlink()
+    ran.clear()
+    outcomes = run_tasks(tasks, store, logs, Silent())
+    assert sorted(ran) == ["after", "big", "other"]
+    assert outcomes["before"].status is Status.REUSED
+
+
+def test_a_command_that_finds_the_disk_full_is_understood(tmp_path) -> None:
+    def run(context):
+        context.log.run(["sh", "-c", "cat /etc/passwd > /dev/full"], remedy="reinstall everything")
+        return []
+
+    outcomes = run_tasks([Task("cp", run)], Store(tmp_path / "s"), tmp_path / "logs", Silent())
+    assert outcomes["cp"].disk_full and "free some" in outcomes["cp"].reason
+    assert "reinstall" not in outcomes["cp"].reason
+
+
+def test_a_log_that_finds_the_disk_full_is_understood(tmp_path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "big.log").symlink_to("/dev/full")
+
+    def run(context):
+        context.log.write("x" * 100_000)
+        return []
+
+    outcomes = run_tasks([Task("big", run)], Store(tmp_path / "s"), tmp_path / "logs", Silent())
+    assert outcomes["big"].disk_full
+
+
+@pytest.mark.parametrize("way", ["publish", "write_atomically"])
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(way, tmp_path, monkeypatch) -> None:
+    target = tmp_path / "artefact"
+    target.write_text("old")
+    source = tmp_path / "source"
+    source.write_text("new")
+    if way == "publish":
+        monkeypatch.setattr("shutil.copy2", _half_then_full)
+        with pytest.raises(OSError, match="No space"):
+            publish(source, target)
+    else:
+        monkeypatch.setattr(Path, "write_text", lambda path, *_a, **_k: _half_then_full("", path))
+        with pytest.raises(OSError, match="No space"):
+            write_atomically(target, "new")
+    monkeypatch.undo()
+    assert target.read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["artefact", "source"]
+
+
+def _half_then_full(_source: object, target: Path) -> None:
+    target.write_bytes(b"ne")
+    raise OSError(28, "No space left on device", str(target))
