@@ -89,6 +89,9 @@ typedef struct {
 typedef struct {
   int32_t family;           // 0: none, so the caller loops over steps; else the kernels' own number
   int64_t workspace_bytes;  // 16-byte aligned memory that it needs; what is in it does not matter
+  // 1: it makes the products that batch over time as well, which are else the caller's: forward's
+  // x W_x^T, and backward's d_input and d_weights.
+  int32_t makes_all_products;
 } lltm_layer_plan;
 
 // Contiguous tensors of one dtype, but for `weights`.
@@ -104,6 +107,7 @@ typedef struct {
   void* final_h;             // (B, S): h after the last step, written
   void* final_cell;          // (B, S): c after the last step, written
   void* workspace;
+  const void* input;  // (T, B, I): read by what makes all products, where gates are only written
 } lltm_layer_forward_arguments;
 
 typedef struct {
@@ -119,6 +123,12 @@ typedef struct {
   void* d_initial_h;            // (B, S), written, or NULL when it is not wanted
   void* d_initial_cell;         // (B, S), written, or NULL when it is not wanted
   void* workspace;
+  // For what makes all products:
+  const void* input;      // (T, B, I)
+  const void* initial_h;  // (B, S), or NULL for zeros
+  const void* output;     // (T, B, S)
+  void* d_input;          // (T, B, I), written, or NULL when it is not wanted
+  void* d_weights;        // (3S, S + I), written, or NULL when it is not wanted
 } lltm_layer_backward_arguments;
 
 // The cells of a sequence from its gates: c_t = c_{t-1} + g_t i_t, forward's own additions.

@@ -41,23 +41,14 @@ class Layer : KernelCalls<Torch, device> {
     const Tensor final_h = Torch::empty({sizes.batch, sizes.state}, input);
     const Tensor final_cell = Torch::empty({sizes.batch, sizes.state}, input);
 
-    const Tensor z = rows_of(gates, sizes.rows(), 3 * sizes.state);
-    const Tensor x = rows_of(input, sizes.rows(), sizes.features);
-    const Tensor weights_x = Torch::strided(weights, {sizes.features, 3 * sizes.state},
-                                            {1, sizes.columns()}, sizes.state);
     // As for the cell: a CUDA GEMM adds the bias for nothing, and on a CPU the kernel does.
     const bool gemm_adds_bias = device == Device::kCUDA && bias.has_value();
-    if (gemm_adds_bias) {
-      Torch::addmm_out(z, Torch::strided(*bias, {3 * sizes.state}, {1}, 0), x, weights_x);
-    } else {
-      Torch::mm_out(z, x, weights_x);
-    }
-
     const lltm_execution where = execution(input);
     lltm_layer_forward_arguments arguments = {};
     arguments.sizes = kernel_sizes(sizes, reverse, allow_tf32);
     arguments.weights = Torch::data(weights);
     arguments.bias = gemm_adds_bias ? nullptr : data_or_null(bias);
+    arguments.input = Torch::data(input);
     arguments.initial_h = data_or_null(initial_h);
     arguments.initial_cell = data_or_null(initial_cell);
     arguments.gates = Torch::data(gates);
@@ -66,6 +57,17 @@ class Layer : KernelCalls<Torch, device> {
     arguments.final_h = Torch::data(final_h);
     arguments.final_cell = Torch::data(final_cell);
     const lltm_layer_plan plan = make_plan(sizes, 0, arguments.sizes, where);
+    if (plan.makes_all_products == 0) {
+      const Tensor z = rows_of(gates, sizes.rows(), 3 * sizes.state);
+      const Tensor x = rows_of(input, sizes.rows(), sizes.features);
+      const Tensor weights_x = Torch::strided(weights, {sizes.features, 3 * sizes.state},
+                                              {1, sizes.columns()}, sizes.state);
+      if (gemm_adds_bias) {
+        Torch::addmm_out(z, Torch::strided(*bias, {3 * sizes.state}, {1}, 0), x, weights_x);
+      } else {
+        Torch::mm_out(z, x, weights_x);
+      }
+    }
     if (plan.family != 0) {
       const Tensor workspace = make_workspace(plan, input);
       arguments.workspace = Torch::data(workspace);
@@ -123,6 +125,12 @@ class Layer : KernelCalls<Torch, device> {
     }
 
     const Tensor d_gates = Torch::empty({sizes.steps, sizes.batch, 3, sizes.state}, input);
+    const bool needs_input = (needs & kNeedsInput) != 0;
+    const bool needs_weights = (needs & kNeedsWeights) != 0;
+    const Tensor d_input =
+        needs_input ? Torch::empty({sizes.steps, sizes.batch, sizes.features}, input) : unwanted();
+    const Tensor d_weights =
+        needs_weights ? Torch::empty({3 * sizes.state, sizes.columns()}, input) : unwanted();
     lltm_layer_backward_arguments arguments = {};
     arguments.sizes = shape;
     arguments.weights = Torch::data(weights);
@@ -135,6 +143,11 @@ class Layer : KernelCalls<Torch, device> {
     arguments.d_gates = Torch::data(d_gates);
     arguments.d_initial_h = data_or_null(d_initial_h);
     arguments.d_initial_cell = data_or_null(d_initial_cell);
+    arguments.input = Torch::data(input);
+    arguments.initial_h = data_or_null(initial_h);
+    arguments.output = Torch::data(output);
+    arguments.d_input = needs_input ? Torch::data(d_input) : nullptr;
+    arguments.d_weights = needs_weights ? Torch::data(d_weights) : nullptr;
     const lltm_layer_plan plan = make_plan(sizes, 1, shape, where);
     if (plan.family != 0) {
       const Tensor workspace = make_workspace(plan, input);
@@ -147,36 +160,15 @@ class Layer : KernelCalls<Torch, device> {
     // All that batches over time.
     const int64_t rows = sizes.rows();
     const int64_t state = sizes.state;
-    const Tensor d_z = rows_of(d_gates, rows, 3 * state);
-    Tensor d_input = (needs & kNeedsInput) != 0
-                         ? Torch::empty({sizes.steps, sizes.batch, sizes.features}, input)
-                         : unwanted();
-    if ((needs & kNeedsInput) != 0) {
-      const Tensor weights_x =
-          Torch::strided(weights, {3 * state, sizes.features}, {sizes.columns(), 1}, state);
-      Torch::mm_out(rows_of(d_input, rows, sizes.features), d_z, weights_x);
-    }
-
-    Tensor d_weights = (needs & kNeedsWeights) != 0
-                           ? Torch::empty({3 * state, sizes.columns()}, input)
-                           : unwanted();
-    if ((needs & kNeedsWeights) != 0) {
-      const auto d_z_transposed = [&](int64_t first_step, int64_t count) {
-        return Torch::strided(d_gates, {3 * state, count * sizes.batch}, {1, 3 * state},
-                              first_step * sizes.batch * 3 * state);
-      };
-      Torch::mm_out(
-          Torch::strided(d_weights, {3 * state, sizes.features}, {sizes.columns(), 1}, state),
-          d_z_transposed(0, sizes.steps), rows_of(input, rows, sizes.features));
-      // Every step but the first read the output of the one before it.
-      const Tensor d_weights_h =
-          Torch::strided(d_weights, {3 * state, state}, {sizes.columns(), 1}, 0);
-      const Tensor earlier = Torch::strided(output, {rows - sizes.batch, state}, {state, 1},
-                                            reverse ? sizes.batch * state : 0);
-      Torch::mm_out(d_weights_h, d_z_transposed(reverse ? 0 : 1, sizes.steps - 1), earlier);
-      if (initial_h) {
-        Torch::addmm_out(d_weights_h, d_weights_h, d_z_transposed(reverse ? sizes.steps - 1 : 0, 1),
-                         *initial_h);
+    if (plan.makes_all_products == 0) {
+      if (needs_input) {
+        const Tensor weights_x =
+            Torch::strided(weights, {3 * state, sizes.features}, {sizes.columns(), 1}, state);
+        Torch::mm_out(rows_of(d_input, rows, sizes.features), rows_of(d_gates, rows, 3 * state),
+                      weights_x);
+      }
+      if (needs_weights) {
+        weights_gradient(Steps{sizes, reverse}, input, initial_h, output, d_gates, d_weights);
       }
     }
 
@@ -288,7 +280,7 @@ class Layer : KernelCalls<Torch, device> {
 
   static lltm_layer_plan make_plan(const Sizes& sizes, int32_t is_backward,
                                    const lltm_layer_sizes& shape, const lltm_execution& where) {
-    lltm_layer_plan plan = {0, 0};
+    lltm_layer_plan plan = {0, 0, 0};
     check_kernel(kernels().layer_plan(sizes.dtype, is_backward, &shape, &where, &plan));
     return plan;
   }
@@ -380,6 +372,31 @@ class Layer : KernelCalls<Torch, device> {
       } else if (d_initial_h) {
         Torch::mm_out(*d_initial_h, d_z, weights_h);
       }
+    }
+  }
+
+  static void weights_gradient(const Steps& steps, const Tensor& input,
+                               const OptionalTensor& initial_h, const Tensor& output,
+                               const Tensor& d_gates, const Tensor& d_weights) {
+    const Sizes& sizes = steps.sizes;
+    const int64_t rows = sizes.rows();
+    const int64_t state = sizes.state;
+    const auto d_z_transposed = [&](int64_t first_step, int64_t count) {
+      return Torch::strided(d_gates, {3 * state, count * sizes.batch}, {1, 3 * state},
+                            first_step * 3 * sizes.plane());
+    };
+    const Tensor d_weights_h =
+        Torch::strided(d_weights, {3 * state, state}, {sizes.columns(), 1}, 0);
+    const Tensor d_weights_x =
+        Torch::strided(d_weights, {3 * state, sizes.features}, {sizes.columns(), 1}, state);
+    Torch::mm_out(d_weights_x, d_z_transposed(0, sizes.steps),
+                  rows_of(input, rows, sizes.features));
+    // Every step but the first read the output of the one before it.
+    const Tensor earlier = Torch::strided(output, {rows - sizes.batch, state}, {state, 1},
+                                          steps.reverse ? sizes.plane() : 0);
+    Torch::mm_out(d_weights_h, d_z_transposed(steps.reverse ? 0 : 1, sizes.steps - 1), earlier);
+    if (initial_h) {
+      Torch::addmm_out(d_weights_h, d_weights_h, d_z_transposed(steps.time(0), 1), *initial_h);
     }
   }
 

@@ -62,7 +62,7 @@ bool is_quicker_fused(const lltm_layer_sizes&) { return true; }
 
 const char* cpu_layer_plan(lltm_dtype dtype, int32_t backward, const lltm_layer_sizes* sizes,
                            const lltm_execution*, lltm_layer_plan* plan) {
-  *plan = {kFallback, 0};
+  *plan = {kFallback, 0, 0};
   if (sizes->batch_size == 0 || sizes->state_size == 0) return nullptr;
   const char* wanted = std::getenv("LLTM_LAYER_KERNELS");
   if (wanted != nullptr && *wanted == '\0') wanted = nullptr;
@@ -71,8 +71,10 @@ const char* cpu_layer_plan(lltm_dtype dtype, int32_t backward, const lltm_layer_
   if (wanted == nullptr && !is_quicker_fused(*sizes)) return nullptr;
   const LayerKernels* const kernels = layer_kernels(dtype);
   if (kernels == nullptr) return kUnknownLevel;
-  *plan = {kFused,
-           backward != 0 ? kernels->backward_bytes(*sizes) : kernels->forward_bytes(*sizes)};
+  plan->family = kFused;
+  plan->workspace_bytes =
+      backward != 0 ? kernels->backward_bytes(*sizes) : kernels->forward_bytes(*sizes);
+  plan->makes_all_products = kernels->makes_all_products ? 1 : 0;
   return nullptr;
 }
 
@@ -83,9 +85,7 @@ const char* cpu_layer_forward(lltm_dtype dtype, int32_t,
   if (kernels == nullptr) return kUnknownLevel;
   const lltm_layer_sizes& sizes = arguments->sizes;
   const int64_t panels = kernels->forward_panels(sizes);
-  if (sizes.steps > 1 || arguments->initial_h != nullptr) {
-    share(*arguments, kernels->pack_forward, panels, panels_per_thread(sizes, panels), *execution);
-  }
+  share(*arguments, kernels->pack_forward, panels, panels_per_thread(sizes, panels), *execution);
   share(*arguments, kernels->forward, sizes.batch_size, rows_per_thread(sizes, *kernels),
         *execution);
   return nullptr;
@@ -98,11 +98,16 @@ const char* cpu_layer_backward(lltm_dtype dtype, int32_t,
   if (kernels == nullptr) return kUnknownLevel;
   const lltm_layer_sizes& sizes = arguments->sizes;
   const int64_t panels = kernels->backward_panels(sizes);
-  if (sizes.steps > 1 || arguments->d_initial_h != nullptr) {
-    share(*arguments, kernels->pack_backward, panels, panels_per_thread(sizes, panels), *execution);
-  }
+  share(*arguments, kernels->pack_backward, panels, panels_per_thread(sizes, panels), *execution);
   share(*arguments, kernels->backward, sizes.batch_size, rows_per_thread(sizes, *kernels),
         *execution);
+  if (kernels->makes_all_products && arguments->d_weights != nullptr) {
+    const int64_t rows = (3 * sizes.state_size + kernels->tile_rows - 1) / kernels->tile_rows;
+    const int64_t products =
+        sizes.steps * sizes.batch_size * kernels->tile_rows * sizes.weight_stride;
+    share(*arguments, kernels->weights_gradient, rows, kProductsPerThread / products + 1,
+          *execution);
+  }
   return nullptr;
 }
 

@@ -15,8 +15,11 @@ struct LayerKernels {
   void (*pack_backward)(const lltm_layer_backward_arguments&, int64_t begin, int64_t end);
   void (*forward)(const lltm_layer_forward_arguments&, int64_t begin, int64_t end);
   void (*backward)(const lltm_layer_backward_arguments&, int64_t begin, int64_t end);
+  // Rows of d_weights, in units of tile_rows; nothing where not all products are made.
+  void (*weights_gradient)(const lltm_layer_backward_arguments&, int64_t begin, int64_t end);
   void (*cells)(const lltm_layer_cells_arguments&, int64_t begin, int64_t end);
-  int64_t tile_rows;  // rows that are multiplied together
+  int64_t tile_rows;        // rows that are multiplied together
+  bool makes_all_products;  // as in a plan
 };
 
 }  // namespace lltm

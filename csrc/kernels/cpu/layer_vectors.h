@@ -17,6 +17,19 @@ struct Sequence {
   static constexpr int64_t kWide = kTileVectors * kLanes;
   static constexpr bool kNarrows = sizeof(T) != sizeof(C);
 
+  // Narrow types would have to be widened first, and torch has GEMMs for them.
+  static constexpr bool kMakesAllProducts = !kNarrows;
+
+  static LLTM_INLINE int64_t time_of(const lltm_layer_sizes& sizes, int64_t step) {
+    return sizes.reverse != 0 ? sizes.steps - 1 - step : step;
+  }
+  static int64_t input_size(const lltm_layer_sizes& sizes) {
+    return sizes.weight_stride - sizes.state_size;
+  }
+  static int64_t packed_columns(const lltm_layer_sizes& sizes) {
+    return kMakesAllProducts ? sizes.weight_stride : sizes.state_size;
+  }
+
   static int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
   // The workspace in its parts, each on a cache line of its own; with no workspace, their size.
@@ -40,7 +53,7 @@ struct Sequence {
   // Forward: a panel holds kLanes columns of every gate.
   struct Forward {
     int64_t stride;  // of a row of the states
-    C* panels;       // (blocks, S, 3, kLanes)
+    C* panels;       // (blocks, columns of the weights, 3, kLanes)
     C* states[2];    // (B, stride): h in turns
     C* cell;         // (B, stride)
     int64_t bytes;
@@ -48,7 +61,7 @@ struct Sequence {
     Forward(const lltm_layer_sizes& sizes, void* workspace)
         : stride(round_up(sizes.state_size, kLanes)) {
       Parts parts(workspace);
-      panels = parts.take(stride * sizes.state_size * kGateCount);
+      panels = parts.take(stride * packed_columns(sizes) * kGateCount);
       states[0] = parts.take(sizes.batch_size * stride);
       states[1] = parts.take(sizes.batch_size * stride);
       cell = parts.take(sizes.batch_size * stride);
@@ -59,7 +72,7 @@ struct Sequence {
   // Backward: a panel holds kWide columns, for every row of the weights.
   struct Backward {
     int64_t stride;
-    C* panels;   // (blocks, 3S, kWide)
+    C* panels;   // (blocks, 3S, kWide): columns of h, then columns of x
     C* d_h;      // (B, stride)
     C* d_cell;   // (B, stride)
     C* d_gates;  // (B, 3S), where those that are stored are too narrow to multiply with
@@ -68,7 +81,7 @@ struct Sequence {
     Backward(const lltm_layer_sizes& sizes, void* workspace)
         : stride(round_up(sizes.state_size, kWide)) {
       Parts parts(workspace);
-      panels = parts.take(stride * sizes.state_size * kGateCount);
+      panels = parts.take(backward_panels(sizes) * kWide * sizes.state_size * kGateCount);
       d_h = parts.take(sizes.batch_size * stride);
       d_cell = parts.take(sizes.batch_size * stride);
       d_gates = parts.take(kNarrows ? sizes.batch_size * kGateCount * sizes.state_size : 0);
@@ -106,12 +119,13 @@ struct Sequence {
     const lltm_layer_sizes& sizes = arguments.sizes;
     const int64_t state_size = sizes.state_size;
     const T* const weights = static_cast<const T*>(arguments.weights);
+    const int64_t columns = packed_columns(sizes);
     C* const panels = Forward(sizes, arguments.workspace).panels;
     for (int64_t block = begin; block < end; ++block) {
-      C* const panel = panels + block * state_size * kGateCount * kLanes;
+      C* const panel = panels + block * columns * kGateCount * kLanes;
       for (int64_t gate = 0; gate < kGateCount; ++gate) {
-        for (int64_t first = 0; first < state_size; first += kLanes) {
-          const int64_t count = state_size - first < kLanes ? state_size - first : kLanes;
+        for (int64_t first = 0; first < columns; first += kLanes) {
+          const int64_t count = columns - first < kLanes ? columns - first : kLanes;
           Vector<C> square[kLanes];
           for (int64_t lane = 0; lane < kLanes; ++lane) {
             const int64_t row = block * kLanes + lane;
@@ -136,26 +150,37 @@ struct Sequence {
     const int64_t rows = kGateCount * state_size;
     const T* const weights = static_cast<const T*>(arguments.weights);
     C* const panels = Backward(sizes, arguments.workspace).panels;
+    const int64_t panels_of_h = wide_panels(state_size);
     for (int64_t block = begin; block < end; ++block) {
+      const bool is_h = block < panels_of_h;
+      const T* const part = weights + (is_h ? 0 : state_size);
+      const int64_t columns = is_h ? state_size : input_size(sizes);
+      const int64_t column = (is_h ? block : block - panels_of_h) * kWide;
       C* to = panels + block * rows * kWide;
-      for (int64_t row = 0; row < rows; ++row) {
-        for (int64_t v = 0; v < kTileVectors; ++v, to += kLanes) {
-          const int64_t column = block * kWide + v * kLanes;
-          const int64_t rest = state_size - column;
-          const T* const from = weights + row * sizes.weight_stride + column;
-          Memory<C>::store(to, rest >= kLanes ? M::load(from)
-                               : rest > 0     ? M::load(from, rest)
-                                              : Vector<C>{});
-        }
+      for (int64_t row = 0; row < rows; ++row, to += kWide) {
+        load_wide(part + row * sizes.weight_stride + column, columns - column, to);
       }
     }
   }
+
+  // kWide elements of a row that has `rest` more; zeros behind its end.
+  static LLTM_INLINE void load_wide(const T* from, int64_t rest, C* to) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kTileVectors; ++v, rest -= kLanes) {
+      const T* const part = from + v * kLanes;
+      Memory<C>::store(to + v * kLanes, rest >= kLanes ? M::load(part)
+                                        : rest > 0     ? M::load(part, rest)
+                                                       : Vector<C>{});
+    }
+  }
+
+  static int64_t wide_panels(int64_t columns) { return (columns + kWide - 1) / kWide; }
 
   static int64_t forward_panels(const lltm_layer_sizes& sizes) {
     return round_up(sizes.state_size, kLanes) / kLanes;
   }
   static int64_t backward_panels(const lltm_layer_sizes& sizes) {
-    return round_up(sizes.state_size, kWide) / kWide;
+    return wide_panels(sizes.state_size) + (kMakesAllProducts ? wide_panels(input_size(sizes)) : 0);
   }
 
   // All steps for the batch's rows [begin, end).
@@ -167,24 +192,30 @@ struct Sequence {
           begin, end);
     start(static_cast<const T*>(arguments.initial_cell), state_size, work.cell, work.stride, begin,
           end);
-    const bool starts_at_zero = arguments.initial_h == nullptr;
+    const T* const input = static_cast<const T*>(arguments.input);
     for (int64_t step = 0; step < sizes.steps; ++step) {
       const C* const old_h = work.states[step % 2];
+      const int64_t depth_of_h = step > 0 || arguments.initial_h != nullptr ? state_size : 0;
+      const int64_t time = time_of(sizes, step);
       for (int64_t column = 0; column < state_size; column += kLanes) {
-        const C* const panel = work.panels + column * state_size * kGateCount;
+        const C* const panel = work.panels + column * packed_columns(sizes) * kGateCount;
         for (int64_t n = begin; n < end; n += kTileRows) {
           const int64_t rows = end - n < kTileRows ? end - n : kTileRows;
           alignas(64) C products[kTileRows][kGateCount][kLanes];
-          if (step == 0 && starts_at_zero) {
-            std::memset(products, 0, sizeof(products));
-          } else {
-            with_constant<kTileRows>(rows, [&](auto constant) {
-              Tile<C, constant, kGateCount> sum = {};
-              multiply<C, constant, kGateCount>(state_size, old_h + n * work.stride, work.stride, 1,
+          with_constant<kTileRows>(rows, [&](auto constant) {
+            Tile<C, constant, kGateCount> sum = {};
+            if (depth_of_h > 0) {
+              multiply<C, constant, kGateCount>(depth_of_h, old_h + n * work.stride, work.stride, 1,
                                                 panel, kGateCount * kLanes, sum);
-              std::memcpy(products, sum, sizeof(sum));
-            });
-          }
+            }
+            if constexpr (kMakesAllProducts) {
+              const int64_t depth = input_size(sizes);
+              multiply<C, constant, kGateCount>(
+                  depth, input + (time * sizes.batch_size + n) * depth, depth, 1,
+                  panel + state_size * kGateCount * kLanes, kGateCount * kLanes, sum);
+            }
+            std::memcpy(products, sum, sizeof(sum));
+          });
           for (int64_t m = 0; m < rows; ++m) {
             forward_register(arguments, work, step, n + m, column, products[m]);
           }
@@ -200,7 +231,7 @@ struct Sequence {
     const lltm_layer_sizes& sizes = arguments.sizes;
     const int64_t state_size = sizes.state_size;
     const int64_t count = state_size - column < kLanes ? state_size - column : kLanes;
-    const int64_t t = sizes.reverse != 0 ? sizes.steps - 1 - step : step;
+    const int64_t t = time_of(sizes, step);
     const int64_t row = t * sizes.batch_size + n;
     T* const gates = static_cast<T*>(arguments.gates) + row * kGateCount * state_size + column;
     const T* const bias = static_cast<const T*>(arguments.bias);
@@ -208,7 +239,8 @@ struct Sequence {
 #pragma GCC unroll 3
     for (int gate = 0; gate < kGateCount; ++gate) {
       T* const at = gates + gate * state_size;
-      z[gate] = load(at, count) + Memory<C>::load(products[gate]);
+      z[gate] = Memory<C>::load(products[gate]);
+      if constexpr (!kMakesAllProducts) z[gate] += load(at, count);
       if (bias != nullptr) z[gate] += load(bias + gate * state_size + column, count);
       z[gate] = rounded(z[gate]);  // what backward will read is what forward computes with
       store(at, z[gate], count);
@@ -239,7 +271,7 @@ struct Sequence {
     start(static_cast<const T*>(arguments.grad_final_cell), state_size, work.d_cell, work.stride,
           begin, end);
     for (int64_t step = sizes.steps - 1; step >= 0; --step) {
-      const int64_t t = sizes.reverse != 0 ? sizes.steps - 1 - step : step;
+      const int64_t t = time_of(sizes, step);
       const C* d_gates;  // those of this step, as rows of 3S
       if constexpr (kNarrows) {
         d_gates = work.d_gates;
@@ -251,25 +283,133 @@ struct Sequence {
           backward_register(arguments, work, step, t, n, column);
         }
       }
-      if (step == 0 && arguments.d_initial_h == nullptr) break;
-      for (int64_t column = 0; column < state_size; column += kWide) {
-        const C* const panel = work.panels + column * rows_of_weights;
-        for (int64_t n = begin; n < end; n += kTileRows) {
-          const int64_t rows = end - n < kTileRows ? end - n : kTileRows;
-          with_constant<kTileRows>(rows, [&](auto constant) {
-            Tile<C, constant, kTileVectors> sum = {};
-            multiply<C, constant, kTileVectors>(rows_of_weights, d_gates + n * rows_of_weights,
-                                                rows_of_weights, 1, panel, kWide, sum);
-            for (int m = 0; m < constant; ++m) {
-              std::memcpy(work.d_h + (n + m) * work.stride + column, sum[m], sizeof(sum[m]));
-            }
-          });
-        }
+      if (step > 0 || arguments.d_initial_h != nullptr) {
+        multiply_rows(d_gates, rows_of_weights, work.panels, state_size, begin, end,
+                      [&](int64_t n, int64_t column, const C* product) {
+                        std::memcpy(work.d_h + n * work.stride + column, product,
+                                    kWide * sizeof(C));
+                      });
+      }
+      if constexpr (kMakesAllProducts) {
+        if (arguments.d_input == nullptr) continue;
+        const int64_t columns = input_size(sizes);
+        T* const d_input = static_cast<T*>(arguments.d_input) + t * sizes.batch_size * columns;
+        multiply_rows(d_gates, rows_of_weights,
+                      work.panels + wide_panels(state_size) * rows_of_weights * kWide, columns,
+                      begin, end, [&](int64_t n, int64_t column, const C* product) {
+                        store_wide(d_input + n * columns + column, columns - column, product);
+                      });
       }
     }
     finish(work.d_h, work.stride, static_cast<T*>(arguments.d_initial_h), state_size, begin, end);
     finish(work.d_cell, work.stride, static_cast<T*>(arguments.d_initial_cell), state_size, begin,
            end);
+  }
+
+  // Calls `put(n, column, product)` with kWide elements of each row of d_gates times the panels.
+  template <typename Put>
+  static LLTM_INLINE void multiply_rows(const C* d_gates, int64_t depth, const C* panels,
+                                        int64_t columns, int64_t begin, int64_t end,
+                                        const Put& put) {
+    for (int64_t column = 0; column < columns; column += kWide) {
+      const C* const panel = panels + column * depth;
+      for (int64_t n = begin; n < end; n += kTileRows) {
+        const int64_t rows = end - n < kTileRows ? end - n : kTileRows;
+        alignas(64) C products[kTileRows][kWide];
+        with_constant<kTileRows>(rows, [&](auto constant) {
+          Tile<C, constant, kTileVectors> sum = {};
+          multiply<C, constant, kTileVectors>(depth, d_gates + n * depth, depth, 1, panel, kWide,
+                                              sum);
+          std::memcpy(products, sum, sizeof(sum));
+        });
+        for (int64_t m = 0; m < rows; ++m) put(n + m, column, products[m]);
+      }
+    }
+  }
+
+  static LLTM_INLINE void store_wide(T* to, int64_t rest, const C* from) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kTileVectors; ++v, rest -= kLanes) {
+      const Vector<C> value = Memory<C>::load(from + v * kLanes);
+      if (rest >= kLanes) {
+        M::store(to + v * kLanes, value);
+      } else if (rest > 0) {
+        M::store(to + v * kLanes, value, rest);
+      }
+    }
+  }
+
+  // Rows [begin, end) of d_weights, in units of kTileRows: d_gates^T times what the gates read.
+  static void weights_gradient(const lltm_layer_backward_arguments& arguments, int64_t begin,
+                               int64_t end) {
+    if constexpr (kMakesAllProducts) {
+      const lltm_layer_sizes& sizes = arguments.sizes;
+      const int64_t state_size = sizes.state_size;
+      const int64_t plane = sizes.batch_size * state_size;
+      const int64_t later_rows = (sizes.steps - 1) * sizes.batch_size;
+      const bool reverse = sizes.reverse != 0;
+      const T* const d_gates = static_cast<const T*>(arguments.d_gates);
+      const T* const output = static_cast<const T*>(arguments.output);
+      T* const d_weights = static_cast<T*>(arguments.d_weights);
+      // Every step but the first read the output of the one before it.
+      const T* const later = d_gates + (reverse ? 0 : kGateCount * plane);
+      const T* const first = d_gates + (reverse ? (sizes.steps - 1) * kGateCount * plane : 0);
+      add_products(sizes, begin, end, later_rows, later, output + (reverse ? plane : 0), state_size,
+                   d_weights, true);
+      if (arguments.initial_h != nullptr) {
+        add_products(sizes, begin, end, sizes.batch_size, first,
+                     static_cast<const T*>(arguments.initial_h), state_size, d_weights, false);
+      }
+      add_products(sizes, begin, end, sizes.steps * sizes.batch_size, d_gates,
+                   static_cast<const T*>(arguments.input), input_size(sizes),
+                   d_weights + state_size, true);
+    }
+  }
+
+  // d[row][column] (+)= sum over k of left[k][row] right[k][column], for some rows.
+  static void add_products(const lltm_layer_sizes& sizes, int64_t begin, int64_t end, int64_t depth,
+                           const C* left, const C* right, int64_t columns, C* d, bool starts) {
+    constexpr int64_t kDepth = 128;  // so that what is read again and again stays in cache
+    const int64_t rows = kGateCount * sizes.state_size;
+    const int64_t last = end * kTileRows < rows ? end * kTileRows : rows;
+    int64_t from = 0;
+    do {
+      const int64_t chunk = depth - from < kDepth ? depth - from : kDepth;
+      for (int64_t column = 0; column < columns; column += kWide) {
+        const C* operand = right + from * columns + column;
+        int64_t operand_stride = columns;
+        alignas(64) C padded[kDepth][kWide];
+        if (columns - column < kWide) {
+          for (int64_t k = 0; k < chunk; ++k) {
+            load_wide(operand + k * columns, columns - column, padded[k]);
+          }
+          operand = padded[0];
+          operand_stride = kWide;
+        }
+        for (int64_t row = begin * kTileRows; row < last; row += kTileRows) {
+          const int64_t count = last - row < kTileRows ? last - row : kTileRows;
+          alignas(64) C products[kTileRows][kWide];
+          C* const to = d + row * sizes.weight_stride + column;
+          const bool adds = from > 0 || !starts;
+          with_constant<kTileRows>(count, [&](auto constant) {
+            Tile<C, constant, kTileVectors> sum = {};
+            multiply<C, constant, kTileVectors>(chunk, left + from * rows + row, 1, rows, operand,
+                                                operand_stride, sum);
+            std::memcpy(products, sum, sizeof(sum));
+          });
+          for (int64_t m = 0; m < count; ++m) {
+            C* const at = to + m * sizes.weight_stride;
+            if (adds) {
+              alignas(64) C sum[kWide];
+              load_wide(at, columns - column, sum);
+              for (int64_t k = 0; k < kWide; ++k) products[m][k] += sum[k];
+            }
+            store_wide(at, columns - column, products[m]);
+          }
+        }
+      }
+      from += chunk;
+    } while (from < depth);
   }
 
   static LLTM_INLINE void backward_register(const lltm_layer_backward_arguments& arguments,
@@ -313,7 +453,7 @@ struct Sequence {
         const int64_t count = state_size - column < kLanes ? state_size - column : kLanes;
         Vector<C> cell = load_or_zero(initial, n * state_size + column, count);
         for (int64_t step = 0; step < sizes.steps; ++step) {
-          const int64_t t = sizes.reverse != 0 ? sizes.steps - 1 - step : step;
+          const int64_t t = time_of(sizes, step);
           const int64_t row = t * sizes.batch_size + n;
           const T* const z =
               static_cast<const T*>(arguments.gates) + row * kGateCount * state_size + column;
@@ -327,8 +467,9 @@ struct Sequence {
   }
 
   static constexpr LayerKernels kernels() {
-    return {forward_bytes, backward_bytes, forward_panels, backward_panels, pack_forward,
-            pack_backward, forward,        backward,       cells,           kTileRows};
+    return {forward_bytes,    backward_bytes, forward_panels, backward_panels,
+            pack_forward,     pack_backward,  forward,        backward,
+            weights_gradient, cells,          kTileRows,      kMakesAllProducts};
   }
 
  private:
