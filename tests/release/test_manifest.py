@@ -1,0 +1,331 @@
+"""The manifest: of a schema, whole or not trusted, true to its files; shards and their merging."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from release import ReleaseError, run
+from release import merge as merging
+from release.cells import all_cells
+from release.manifest import (
+    Artefact,
+    Binary,
+    CellEntry,
+    HostFacts,
+    Manifest,
+    ManifestError,
+    Run,
+    carried,
+    json_schema,
+    parse,
+    read_or_set_aside,
+    write,
+    wrong_files,
+)
+from release.report import grid, render
+from release.store import digest
+from rich.console import Console
+from shared_objects import GLUE_RECORD, KERNELS_RECORD, shared_object
+from wheel_makers import make_wheel
+
+HOST = HostFacts(system="Linux", python="3.11", compiler="g++ 12", processors=2, gpus=[], tools={})
+SOURCES = "s" * 64
+
+
+def entry(cell, state: str = "done", **more) -> CellEntry:
+    return CellEntry(state=state, torch=cell.torch.release, host="h", **more)
+
+
+def make_manifest(folder: Path, matrix, states: dict[str, str], objects, **more) -> Manifest:
+    """A dist folder with thin wheels and logs of these cells, and its manifest."""
+    cells, artefacts = {}, []
+    every = all_cells(matrix)
+    for cell in (c for c in every if c.name in states):
+        state = states[cell.name]
+        reason = "" if state == "done" else f"<{state}> because"
+        fields: dict = {"reason": reason, "steps": {f"wheel/{cell.name}": 1.5}}
+        log = folder / "logs" / f"{cell.name}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text(f"log of {cell.name} & <others>\n")
+        fields["log"] = f"logs/{cell.name}.log"
+        if state in ("done", "partial"):
+            version = f"0.1.0+{cell.local_version}"
+            files = {name: objects[name] for name in names(cell)}
+            wheel = make_wheel(folder / "simple" / "lltm", files, version=version)
+            path = wheel.relative_to(folder).as_posix()
+            artefacts.append(artefact(folder, path, "thin", [cell.name]))
+            run = Run(kind="venv", ran=True, facts={"torch": "2.13.0", "devices": ["cpu"]})
+            fields |= {"wheel": path, "binaries": names(cell), "runs": [run]}
+        cells[cell.name] = entry(cell, state, **fields)
+    sdist = folder / "lltm-0.1.0.tar.gz"
+    sdist.write_bytes(b"sources")
+    artefacts.append(artefact(folder, sdist.name, "sdist", []))
+    binary = Binary(sha256="0" * 64, size=1, record=KERNELS_RECORD, needed=[], versions={})
+    found = Manifest(
+        package="lltm",
+        version="0.1.0",
+        commit="c" * 40,
+        clean=True,
+        sources=SOURCES,
+        source_date="2026-01-01T00:00:00Z",
+        base_channel="https://conda.anaconda.org/conda-forge",
+        made="2026-01-01T00:00:00Z",
+        seconds=3.0,
+        total=len(every),
+        missing={c.name: "not selected" for c in every if states.get(c.name) != "done"},
+        cells=cells,
+        binaries={"kernels-cpu.so": binary},
+        artefacts=artefacts,
+        hosts={"h": HOST},
+    ).model_copy(update=more)
+    write(found, folder / "manifest.json")
+    return found
+
+
+def names(cell) -> list[str]:
+    return [f"glue-{cell.glue}.so", *(f"kernels-{name}.so" for name in cell.kernels)]
+
+
+def artefact(folder: Path, path: str, kind: str, cells: list[str]) -> Artefact:
+    file = folder / path
+    return Artefact(
+        path=path, kind=kind, sha256=digest(file), size=file.stat().st_size, cells=cells
+    )
+
+
+@pytest.fixture(scope="session")
+def objects(matrix, tmp_path_factory) -> dict[str, bytes]:
+    """A small real shared object for every name of the matrix."""
+    folder = tmp_path_factory.mktemp("objects")
+    found = {}
+    for name in sorted({name for cell in all_cells(matrix) for name in names(cell)}):
+        record = GLUE_RECORD if name.startswith("glue") else KERNELS_RECORD
+        record = {**record, "name": name.partition("-")[2].removesuffix(".so")}
+        found[name] = shared_object(folder / name, record=record).read_bytes()
+    return found
+
+
+@pytest.fixture
+def console() -> Console:
+    return Console(record=True, width=300, force_terminal=False)
+
+
+@pytest.fixture
+def dist(tmp_path, monkeypatch) -> Path:
+    """An own build/ and dist/."""
+    for module, name, path in (
+        (merging, "DIST", "dist"),
+        (merging, "TEMPORARY", "build/tmp"),
+        (merging, "LOGS", "build/logs"),
+        (run, "BUILD", "build"),
+        (run, "DIST", "dist"),
+        (run, "INDEX", "dist/simple"),
+        (run, "MANIFEST", "dist/manifest.json"),
+        (run, "REPORT", "dist/report.html"),
+    ):
+        monkeypatch.setattr(module, name, tmp_path / path)
+    monkeypatch.setattr("release.fat_steps.DIST", tmp_path / "dist")
+    monkeypatch.setattr("release.fat_steps.TEMPORARY", tmp_path / "build" / "tmp")
+    monkeypatch.setattr("release.collect.DIST", tmp_path / "dist")
+    (tmp_path / "dist").mkdir()
+    return tmp_path / "dist"
+
+
+def test_a_manifest_survives_the_way_to_disk_and_back(matrix, objects, tmp_path) -> None:
+    made = make_manifest(tmp_path, matrix, {"stable210-cpu": "done"}, objects)
+    assert parse(tmp_path / "manifest.json") == made
+
+
+def test_the_schema_beside_it_holds_for_it(matrix, objects, tmp_path) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    make_manifest(tmp_path, matrix, {"stable210-cpu": "done"}, objects)
+    data = json.loads((tmp_path / "manifest.json").read_text())
+    schema = json.loads((tmp_path / "manifest.schema.json").read_text())
+    assert json.dumps(schema, indent=1) + "\n" == json_schema()
+    jsonschema.validate(data, schema)
+    data["cells"]["stable210-cpu"]["state"] = "fine"
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(data, schema)
+
+
+@pytest.mark.parametrize(
+    "damage", ["half", "empty", "binary", "other schema", "unknown key", "list"]
+)
+def test_what_is_not_whole_is_set_aside(damage, matrix, objects, tmp_path) -> None:
+    make_manifest(tmp_path, matrix, {"stable210-cpu": "done"}, objects)
+    path = tmp_path / "manifest.json"
+    text = path.read_text()
+    damaged = {
+        "half": text[: len(text) // 2].encode(),
+        "empty": b"",
+        "binary": b"\xff\xfe\x00",
+        "other schema": text.replace('"schema": 1', '"schema": 2').encode(),
+        "unknown key": text.replace('"clean"', '"unclean"').encode(),
+        "list": b"[]",
+    }[damage]
+    path.write_bytes(damaged)
+    said: list[str] = []
+    assert read_or_set_aside(path, said.append) is None
+    assert not path.exists()
+    assert (tmp_path / "manifest.json.set-aside-1").read_bytes() == damaged
+    assert "set aside as manifest.json.set-aside-1" in said[0]
+
+
+def test_an_earlier_one_that_was_set_aside_is_kept(tmp_path) -> None:
+    for _ in range(2):
+        (tmp_path / "manifest.json").write_text("{")
+        read_or_set_aside(tmp_path / "manifest.json", lambda _text: None)
+    assert len(list(tmp_path.glob("manifest.json.set-aside-*"))) == 2
+
+
+def test_no_manifest_is_nothing_to_tell(tmp_path) -> None:
+    assert read_or_set_aside(tmp_path / "manifest.json", pytest.fail) is None
+
+
+def test_files_that_are_not_what_was_made_are_named(matrix, objects, tmp_path) -> None:
+    states = {"stable210-cpu": "done", "stable210-cu13": "done"}
+    made = make_manifest(tmp_path, matrix, states, objects)
+    assert wrong_files(made.artefacts, tmp_path) == []
+    (tmp_path / made.cells["stable210-cpu"].wheel).write_bytes(b"other")
+    (tmp_path / made.cells["stable210-cu13"].wheel).unlink()
+    first, second = wrong_files(made.artefacts, tmp_path)
+    assert "stable.cpu" in first and "hash differs" in first
+    assert "stable.cu13" in second and "missing" in second
+
+
+# What one run keeps of the one before.
+
+
+def test_good_cells_of_the_same_sources_are_kept(matrix, objects, tmp_path) -> None:
+    states = {"stable210-cpu": "done", "stable210-cu13": "partial", "aten29-abi1-cpu": "failed"}
+    made = make_manifest(tmp_path, matrix, states, objects)
+    assert set(carried(made, SOURCES, tmp_path)) == {"stable210-cpu", "stable210-cu13"}
+
+
+def test_nothing_is_kept_of_other_sources(matrix, objects, tmp_path) -> None:
+    made = make_manifest(tmp_path, matrix, {"stable210-cpu": "done"}, objects)
+    assert carried(made, "t" * 64, tmp_path) == {}
+    assert carried(None, SOURCES, tmp_path) == {}
+
+
+def test_a_cell_whose_wheel_was_damaged_is_not_kept(matrix, objects, tmp_path) -> None:
+    made = make_manifest(tmp_path, matrix, {"stable210-cpu": "done"}, objects)
+    (tmp_path / made.cells["stable210-cpu"].wheel).write_bytes(b"torn")
+    assert carried(made, SOURCES, tmp_path) == {}
+
+
+# Merging shards.
+
+
+def test_shards_become_one_wheel_and_one_manifest(matrix, objects, tmp_path, dist, console) -> None:
+    cells = [cell.name for cell in all_cells(matrix)]
+    halves = cells[::2], cells[1::2]
+    for number, half in enumerate(halves):
+        make_manifest(tmp_path / str(number), matrix, dict.fromkeys(half, "done"), objects)
+    assert merging.merge([tmp_path / "0", tmp_path / "1"], matrix, console) == 0
+    found = parse(dist / "manifest.json")
+    assert not found.partial and list(found.cells) == cells
+    assert found.fat is not None and "+" not in found.fat.path
+    assert wrong_files(found.artefacts, dist) == []
+    assert {a.kind for a in found.artefacts} == {"fat", "sdist", "thin"}
+    assert (dist / "logs" / f"{cells[0]}.log").exists() and (dist / "report.html").exists()
+    assert len(list((dist / "simple" / "lltm").glob("*.whl"))) == len(cells)
+
+
+def test_what_no_shard_built_makes_it_partial(matrix, objects, tmp_path, dist, console) -> None:
+    make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects)
+    make_manifest(tmp_path / "1", matrix, {"stable210-cu12": "skipped"}, objects)
+    assert merging.merge([tmp_path / "0", tmp_path / "1"], matrix, console) == 0
+    found = parse(dist / "manifest.json")
+    assert "+partial.1of" in found.fat.path and found.missing["stable210-cu12"].startswith("<sk")
+    assert "lacks stable210-cu12" in console.export_text()
+
+
+def test_a_cell_that_failed_in_a_shard_fails_the_merge(
+    matrix, objects, tmp_path, dist, console
+) -> None:
+    make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects)
+    make_manifest(tmp_path / "1", matrix, {"aten29-abi1-cpu": "failed"}, objects)
+    assert merging.merge([tmp_path / "0", tmp_path / "1"], matrix, console) == 1
+    assert "FAILED aten29-abi1-cpu: <failed> because" in console.export_text()
+
+
+def test_the_shard_that_came_furthest_counts(matrix, objects, tmp_path, dist, console) -> None:
+    make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "failed"}, objects)
+    make_manifest(tmp_path / "1", matrix, {"stable210-cpu": "done"}, objects)
+    assert merging.merge([tmp_path / "0", tmp_path / "1"], matrix, console) == 0
+    assert parse(dist / "manifest.json").cells["stable210-cpu"].state == "done"
+
+
+@pytest.mark.parametrize("field", ["commit", "version", "sources"])
+def test_shards_of_different_sources_are_refused(
+    field, matrix, objects, tmp_path, dist, console
+) -> None:
+    make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects)
+    make_manifest(tmp_path / "1", matrix, {"stable210-cu13": "done"}, objects, **{field: "d" * 40})
+    with pytest.raises(ReleaseError, match=f"{field} is dddd.*same commit"):
+        merging.merge([tmp_path / "0", tmp_path / "1"], matrix, console)
+
+
+def test_objects_that_differ_between_shards_are_refused(
+    matrix, objects, tmp_path, dist, console
+) -> None:
+    make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects)
+    other = {**objects, "kernels-cpu.so": objects["kernels-cuda12.so"]}
+    make_manifest(tmp_path / "1", matrix, {"stable210-cu13": "done"}, other)
+    with pytest.raises(ReleaseError, match=r"kernels-cpu\.so differs"):
+        merging.merge([tmp_path / "0", tmp_path / "1"], matrix, console)
+    assert not (dist / "manifest.json").exists()
+
+
+def test_a_shard_with_a_changed_wheel_is_refused(matrix, objects, tmp_path, dist, console) -> None:
+    made = make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects)
+    (tmp_path / "0" / made.cells["stable210-cpu"].wheel).write_bytes(b"torn")
+    with pytest.raises(ManifestError, match="hash differs"):
+        merging.merge([tmp_path / "0"], matrix, console)
+
+
+def test_a_folder_without_a_whole_manifest_is_refused_and_left_alone(
+    matrix, tmp_path, dist, console
+) -> None:
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0" / "manifest.json").write_text("{")
+    with pytest.raises(ManifestError, match="no whole manifest"):
+        merging.merge([tmp_path / "0"], matrix, console)
+    assert (tmp_path / "0" / "manifest.json").read_text() == "{"
+
+
+# The page.
+
+
+def test_the_page_shows_every_cell_in_the_colour_of_its_state(matrix, objects, tmp_path) -> None:
+    states = {"stable210-cpu": "done", "stable210-cu13": "partial", "aten29-abi1-cpu": "failed"}
+    states["aten24-abi0-cpu"] = "skipped"
+    page = render(make_manifest(tmp_path, matrix, states, objects), tmp_path)
+    for name, state in states.items():
+        assert f'<td class="{state}"><a href="#{name}">{state}</a>' in page
+    assert page.count('class="untried"') == len(all_cells(matrix)) - len(states)
+
+
+def test_the_page_needs_nothing_else(matrix, objects, tmp_path) -> None:
+    page = render(make_manifest(tmp_path, matrix, {"stable210-cpu": "done"}, objects), tmp_path)
+    assert "src=" not in page and "@import" not in page and "<link" not in page
+    assert "<script" not in page and "url(" not in page
+
+
+def test_the_page_holds_logs_and_timings_as_text(matrix, objects, tmp_path) -> None:
+    page = render(make_manifest(tmp_path, matrix, {"aten29-abi1-cpu": "failed"}, objects), tmp_path)
+    assert "log of aten29-abi1-cpu &amp; &lt;others&gt;" in page
+    assert "&lt;failed&gt; because" in page and "<others>" not in page
+    assert '<td>wheel/aten29-abi1-cpu</td><td class="number">1.5 s</td>' in page
+
+
+def test_the_grid_has_a_place_for_every_cell_of_the_matrix(matrix, objects, tmp_path) -> None:
+    made = make_manifest(tmp_path, matrix, {"stable210-cpu": "done"}, objects)
+    rows, columns = grid(made)
+    assert {name for row in rows.values() for name in row.values()} == {
+        cell.name for cell in all_cells(matrix)
+    }
+    assert columns == ["cpu", "cu12", "cu13"] and next(iter(rows)) == "stable210"
