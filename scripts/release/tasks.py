@@ -128,35 +128,22 @@ def run_tasks(
     A full disk is the exception: nothing new is started then, since all of it would fail. Tasks
     whose `holds` would together exceed `room` wait for each other, unless nothing else can go on.
     """
-    run = _Run(tasks, store, logs, listener)
+    jobs = max(1, jobs)
+    run = _Run(tasks, store, logs, listener, jobs)
     waiting = dict(run.tasks)
     outcomes: dict[str, Outcome] = {}
     running: dict[Future[Outcome], Task] = {}
     full = ""
-    with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
+    with ThreadPoolExecutor(max_workers=jobs) as pool:
         while waiting or running:
-            crowded: list[Task] = []
-
-            def start(task: Task) -> None:
+            for task in run.startable(waiting, outcomes, jobs - len(running), room):
                 del waiting[task.name]
                 if outcome := _blocked(task, outcomes, full):
                     outcomes[task.name] = outcome
                     listener.finished(outcome)
-                    return
+                    continue
                 given = _given(task, outcomes)
                 running[pool.submit(run.one, task, given)] = task
-
-            for task in list(waiting.values()):
-                if not _ready(task, outcomes) or len(running) >= jobs:
-                    continue
-                if task.holds and room is not None and run.held + task.holds > room:
-                    crowded.append(task)
-                    continue
-                run.held += task.holds
-                start(task)
-            if not running and crowded:
-                run.held += crowded[0].holds
-                start(crowded[0])
             if running:
                 finished, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in finished:
@@ -179,7 +166,7 @@ class _Given:
     failed: frozenset[str]
 
 
-def _ready(task: Task, outcomes: dict[str, Outcome]) -> bool:
+def _ready(task: Task, outcomes: Mapping[str, Outcome]) -> bool:
     return all(name in outcomes for name in (*task.needs, *task.wants))
 
 
@@ -216,9 +203,17 @@ def task_key(task: Task, given: _Given) -> str:
 class _Run:
     """The tasks of one run, what is on the disk of what they shed, and how one is done."""
 
-    def __init__(self, tasks: Sequence[Task], store: Store, logs: Path, listener: Listener) -> None:
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        store: Store,
+        logs: Path,
+        listener: Listener,
+        workers: int,
+    ) -> None:
         self.tasks = {task.name: task for task in tasks}
         self.store, self.logs, self.listener = store, logs, listener
+        self.workers = workers
         self.held = 0
         self._given: dict[str, _Given] = {}
         self._there: set[str] = set()
@@ -228,6 +223,28 @@ class _Run:
             task.name: {t.name for t in tasks if task.name in (*t.needs, *t.wants)}
             for task in self._shedding
         }
+
+    def startable(
+        self,
+        waiting: Mapping[str, Task],
+        outcomes: Mapping[str, Outcome],
+        workers: int,
+        room: int | None,
+    ) -> list[Task]:
+        """At most `workers` tasks whose time has come, in order; they count as started."""
+        ready = [task for task in waiting.values() if _ready(task, outcomes)]
+        chosen: list[Task] = []
+        for task in ready:
+            if len(chosen) == workers:
+                break
+            if not task.holds or room is None or self.held + task.holds <= room:
+                self.held += task.holds
+                chosen.append(task)
+        if ready and not chosen and workers == self.workers:
+            # Nothing runs that could make room: rather crowded than stuck.
+            self.held += ready[0].holds
+            chosen = ready[:1]
+        return chosen
 
     def one(self, task: Task, given: _Given) -> Outcome:
         """Does a task, or finds that it need not be done."""

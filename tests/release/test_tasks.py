@@ -143,3 +143,81 @@ def test_a_stamp_survives_the_way_to_disk_and_back(tmp_path) -> None:
     store, stamp = Store(tmp_path), Stamp("key", {"a": "b"}, 1.5)
     store.write("glue/x", stamp)
     assert store.read("glue/x") == stamp
+
+
+def shedding(world, name="big", **options) -> Task:
+    """A task that leaves a folder for others and sheds it."""
+    folder = world.root / f"{name}.folder"
+
+    def run(context):
+        world.runs.append(name)
+        folder.mkdir(exist_ok=True)
+        (folder / "library").write_text(world.input.read_text())
+        return [folder]
+
+    return Task(name, run, inputs=(world.input,), sheds=(folder,), **options)
+
+
+def reader(world, name, need="big", **options) -> Task:
+    """A task that needs the folder to be there."""
+    target = world.root / f"{name}.out"
+
+    def run(context):
+        world.runs.append(name)
+        target.write_text((context.only(need) / "library").read_text())
+        return [target]
+
+    return Task(name, run, needs=(need,), **options)
+
+
+def test_what_is_shed_is_gone_after_its_last_reader(world) -> None:
+    world.run(shedding(world), reader(world, "one"), reader(world, "two"))
+    assert world.runs == ["big", "one", "two"]
+    assert not (world.root / "big.folder").exists()
+
+
+def test_what_was_shed_is_not_made_again_for_readers_that_are_done(world) -> None:
+    tasks = shedding(world), reader(world, "one")
+    world.run(*tasks)
+    assert {o.status for o in world.run(*tasks).values()} == {Status.REUSED}
+    assert world.runs == [] and not (world.root / "big.folder").exists()
+
+
+def test_what_was_shed_comes_back_for_a_reader_that_must_run(world) -> None:
+    world.run(shedding(world), reader(world, "one"))
+    readers = reader(world, "two"), reader(world, "three")
+    outcomes = world.run(shedding(world), reader(world, "one"), *readers, jobs=3)
+    assert world.runs.count("big") == 1 and {"two", "three"} < {*world.runs}
+    assert outcomes["one"].status is Status.REUSED and outcomes["two"].status is Status.DONE
+    assert not (world.root / "big.folder").exists()
+
+
+def test_a_chain_of_shed_folders_comes_back(world) -> None:
+    def tasks(*more):
+        middle = shedding(world, "middle", needs=("big",))
+        return shedding(world), middle, reader(world, "last", "middle"), *more
+
+    world.run(*tasks())
+    world.run(*tasks(reader(world, "new", "middle")))
+    assert world.runs == ["big", "middle", "new"]
+
+
+def test_what_holds_too_much_waits_for_what_is_shed(world) -> None:
+    tasks = []
+    for name in ("a", "b", "c"):
+        tasks += [shedding(world, name, holds=6), reader(world, f"{name}-reader", name)]
+    peak = []
+
+    class Watch(Silent):
+        def finished(self, outcome):
+            peak.append(len(list(world.root.glob("*.folder"))))
+
+    run_tasks(tasks, world.store, world.root / "logs", Watch(), 3, room=12)
+    assert max(peak) == 2 and len(world.runs) == 6
+
+
+def test_a_task_larger_than_the_room_runs_all_the_same(world) -> None:
+    outcomes = run_tasks(
+        [shedding(world, holds=9)], world.store, world.root / "logs", Silent(), 2, room=5
+    )
+    assert outcomes["big"].status is Status.DONE
