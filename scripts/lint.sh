@@ -40,6 +40,9 @@ check "ruff format" "$bin/ruff" format --check --quiet --diff .
 check "ruff check" "$bin/ruff" check --quiet .
 check "clang-format" "$bin/clang-format" --dry-run -Werror "${native[@]}"
 check "mypy --strict" "$bin/mypy" --no-error-summary
+check "workflows: schema" "$bin/check-jsonschema" --quiet \
+  --builtin-schema vendor.github-workflows .github/workflows/*.yml
+check "workflows: zizmor" "$bin/zizmor" --offline --quiet --no-progress .github
 for script in "${shell[@]}"; do
   check "bash -n $script" bash -n "$script"
 done

@@ -1,0 +1,150 @@
+"""The GitHub workflows: valid, pinned, and calling the same scripts as everybody else."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from release import REPO, cibuildwheel
+from ruamel.yaml import YAML
+
+FOLDER = REPO / ".github" / "workflows"
+FILES = sorted(FOLDER.glob("*.yml"))
+NAMES = [path.name for path in FILES]
+EXPRESSION = re.compile(r"\$\{\{.*?\}\}")
+
+
+def read(path: Path) -> dict[str, Any]:
+    return YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+
+
+def steps(path: Path) -> Iterator[dict[str, Any]]:
+    for job in read(path)["jobs"].values():
+        yield from job["steps"]
+
+
+def scripts(path: Path) -> Iterator[str]:
+    yield from (step["run"] for step in steps(path) if "run" in step)
+
+
+def test_there_is_one_for_each_occasion() -> None:
+    assert NAMES == ["pull-request.yml", "release.yml", "weekly.yml"]
+
+
+def program(name: str) -> Path:
+    path = Path(sys.executable).with_name(name)
+    if not path.exists():
+        pytest.skip(f"{name} is not in this environment; see requirements/dev.in")
+    return path
+
+
+def test_they_follow_githubs_schema() -> None:
+    command = [program("check-jsonschema"), "--builtin-schema", "vendor.github-workflows"]
+    done = subprocess.run([*command, *FILES], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_schema_check_finds_a_mistake(tmp_path) -> None:
+    broken = tmp_path / "broken.yml"
+    broken.write_text(FILES[0].read_text().replace("runs-on:", "run-on:"))
+    command = [program("check-jsonschema"), "--builtin-schema", "vendor.github-workflows"]
+    assert subprocess.run([*command, broken], capture_output=True).returncode == 1
+
+
+def test_zizmor_finds_nothing() -> None:
+    command = [program("zizmor"), "--offline", "--no-progress", "--format", "plain", ".github"]
+    done = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("path", FILES, ids=NAMES)
+def test_actions_are_pinned_by_commit_with_their_version(path) -> None:
+    lines = [line for line in path.read_text().splitlines() if "uses:" in line]
+    assert lines
+    for line in lines:
+        assert re.search(r"uses: actions/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$", line), line
+
+
+def test_one_action_has_one_commit() -> None:
+    used: dict[str, set[str]] = {}
+    for path in FILES:
+        for step in steps(path):
+            name, at, commit = str(step.get("uses", "")).partition("@")
+            if at:
+                used.setdefault(name, set()).add(commit)
+    assert [name for name, commits in used.items() if len(commits) > 1] == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=NAMES)
+def test_no_expression_stands_in_a_script(path) -> None:
+    """What GitHub fills in arrives through the environment, where it cannot become code."""
+    assert [text for text in scripts(path) if EXPRESSION.search(text)] == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=NAMES)
+def test_scripts_are_bash(path) -> None:
+    for text in scripts(path):
+        done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("path", FILES, ids=NAMES)
+def test_nothing_may_write_but_what_makes_the_draft(path) -> None:
+    flow = read(path)
+    assert flow["permissions"] == {}
+    for name, job in flow["jobs"].items():
+        wanted = {"contents": "write"} if name == "draft" else {"contents": "read"}
+        assert job["permissions"] == wanted, name
+        assert job["timeout-minutes"] <= 180, name
+
+
+@pytest.mark.parametrize("path", FILES, ids=NAMES)
+def test_our_scripts_are_there_and_know_their_options(path) -> None:
+    places = (REPO / "scripts" / "release" / "__main__.py", REPO / "scripts" / "test.sh")
+    source = "".join(place.read_text(encoding="utf-8") for place in places)
+    found = [
+        match
+        for text in scripts(path)
+        for match in re.finditer(r"((?:scripts|\.ci)/\S+)(.*)", text)
+    ]
+    ours = [match for match in found if match[1].startswith(("scripts/", ".ci/"))]
+    assert ours or "cibuildwheel" in path.read_text()
+    for match in ours:
+        assert (REPO / match[1]).is_file(), match[0]
+        words = match[2].split("|")[0].split()
+        for option in (word for word in words if word.startswith("--")):
+            assert f'"{option}"' in source or f"{option})" in source, match[0]
+
+
+def test_the_jobs_come_from_the_list_of_cells() -> None:
+    for path in FILES[:2]:
+        jobs = read(path)["jobs"]
+        (listing,) = [t for t in scripts(path) if "--list --github" in t]
+        assert "GITHUB_OUTPUT" in listing
+        spread = [job for job in jobs.values() if "strategy" in job]
+        assert all("fromJSON(needs." in job["strategy"]["matrix"] for job in spread) and spread
+
+
+def test_a_release_is_a_draft_of_all_shards() -> None:
+    jobs = read(FOLDER / "release.yml")["jobs"]
+    assert jobs["draft"]["needs"] == "build"
+    (last,) = [t for t in scripts(FOLDER / "release.yml") if "gh release create" in t]
+    assert "--draft" in last
+    assert [t for t in scripts(FOLDER / "release.yml") if "--merge shards/*" in t]
+
+
+def test_container_and_python_are_those_of_cibuildwheel(matrix) -> None:
+    build = read(FOLDER / "release.yml")["jobs"]["build"]
+    assert build["container"] == cibuildwheel.image(matrix)
+    python = cibuildwheel.python(matrix)
+    tag = "cp" + python.replace(".", "")
+    assert build["env"]["PYTHON"] == f"/opt/python/{tag}-{tag}/bin/python"
+    for path in FILES:
+        for step in steps(path):
+            if "setup-python" in step.get("uses", ""):
+                assert step["with"]["python-version"] == python
