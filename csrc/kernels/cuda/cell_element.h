@@ -57,7 +57,6 @@ __device__ __forceinline__ void backward_elements(const Arguments& arguments, in
                                                   int64_t state_size, int64_t column,
                                                   const compute_t<T> (&z)[kGateCount][N],
                                                   bool writes, compute_t<T> (&d_z)[kGateCount][N]) {
-  using C = compute_t<T>;
   const int64_t element = row * state_size + column;
   const auto upstream = Upstream<T, N>::load(arguments, element);
   const auto new_cell = load_pack<N>(static_cast<const T*>(arguments.new_cell) + element);

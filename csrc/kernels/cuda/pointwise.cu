@@ -12,7 +12,6 @@ constexpr int kThreads = PlaneGeometry::kThreads;
 template <typename T, int N>
 __global__ void __launch_bounds__(kThreads)
     forward_plane(const lltm_cell_forward_arguments arguments, int64_t packs) {
-  using C = compute_t<T>;
   const int64_t state_size = arguments.state_size;
   const int64_t first_row = int64_t{blockIdx.y} * blockDim.y + threadIdx.y;
   const int64_t first_pack = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;

@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
   constexpr int kRows = kAgain ? Tile::kRows : 64;  // at a time
   union Nothing {};
   __shared__ std::conditional_t<kAgain, typename Tile::Shared, Nothing> shared;
-  __shared__ alignas(kVectorBytes) C d_z[kRows][kOutputs];
+  alignas(kVectorBytes) __shared__ C d_z[kRows][kOutputs];
   const StepOperands<T> operands(arguments);
   const int64_t batch_size = operands.batch_size;
   const int64_t state_size = operands.state_size;

@@ -17,8 +17,8 @@ __global__ void __launch_bounds__(Tile::kThreads)
   __shared__ typename Tile::Shared shared;
   const int64_t batch_size = arguments.sizes.batch_size;
   const int64_t state_size = arguments.sizes.state_size;
-  const int64_t first_column = int64_t{blockIdx.x} * Tile::kColumns;
-  const int64_t first_row = int64_t{blockIdx.y} * Tile::kRows;
+  const int64_t first_row = int64_t{blockIdx.x} * Tile::kRows;
+  const int64_t first_column = int64_t{blockIdx.y} * Tile::kColumns;
   const T* const bias = static_cast<const T*>(arguments.bias);
   const T* const old_cells = static_cast<const T*>(arguments.old_cell);
   T* const gates = static_cast<T*>(arguments.gates);
@@ -73,11 +73,9 @@ __global__ void __launch_bounds__(Tile::kThreads)
 
 template <typename Tile>
 const char* launch(const lltm_step_forward_arguments& arguments, const lltm_execution& execution) {
-  const auto blocks = [](int64_t count, int64_t size) {
-    return static_cast<unsigned>(divide_up(count, size));
-  };
-  const dim3 grid(blocks(arguments.sizes.state_size, Tile::kColumns),
-                  blocks(arguments.sizes.batch_size, Tile::kRows));
+  // Rows first: blocks that run together read the same weights.
+  const dim3 grid(static_cast<unsigned>(divide_up(arguments.sizes.batch_size, Tile::kRows)),
+                  static_cast<unsigned>(divide_up(arguments.sizes.state_size, Tile::kColumns)));
   forward_step<Tile>
       <<<grid, Tile::kThreads, 0, static_cast<cudaStream_t>(execution.stream)>>>(arguments);
   return error_text("step_forward", cudaGetLastError());

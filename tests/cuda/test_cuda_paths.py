@@ -1,0 +1,172 @@
+"""Every way that a step may go on a GPU, whatever its sizes choose: LLTM_CUDA_CELL forces it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from op_cases import (
+    NAMES,
+    TOLERANCE,
+    assert_agree,
+    every_dtype,
+    like,
+    make_inputs,
+    saved_for_backward,
+    through_function,
+)
+
+import lltm_conda
+
+pytestmark = pytest.mark.cuda
+
+OP_TESTS = Path(__file__).resolve().parents[1] / "op"
+PATHS = ("gemm", "row", "narrow", "wide", "tall")
+# (batch, features, state): either side of a tile's rows and columns, with vectors and without.
+SHAPES = [
+    (1, 8, 16),
+    (4, 0, 8),
+    (5, 16, 24),
+    (17, 3, 33),
+    (33, 32, 128),
+    (65, 8, 72),
+    (130, 24, 40),
+]
+
+
+@pytest.fixture(params=PATHS)
+def path(request, monkeypatch) -> str:
+    monkeypatch.setenv("LLTM_CUDA_CELL", request.param)
+    return request.param
+
+
+def launches(step) -> list[str]:
+    """Names of what `step` runs on the device."""
+    step()
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        step()
+        torch.cuda.synchronize()
+    cuda = torch.autograd.DeviceType.CUDA
+    return [event.name for event in profiler.events() if event.device_type == cuda]
+
+
+@every_dtype
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_path_agrees_with_the_reference(gpu, path, dtype, shape) -> None:
+    inputs = make_inputs(*shape, dtype=dtype, device=gpu, requires_grad=True)
+    exact = [t.detach().double().requires_grad_() for t in inputs]
+    outputs, wanted = through_function(*inputs), lltm_conda.reference(*exact)
+    incoming = like(outputs)
+    assert_agree(outputs, wanted, TOLERANCE[dtype], ("new_h", "new_cell"))
+    got = torch.autograd.grad(outputs, inputs, incoming)
+    want = torch.autograd.grad(wanted, exact, [g.double() for g in incoming])
+    assert_agree(got, want, TOLERANCE[dtype], NAMES)
+
+
+@every_dtype
+def test_path_takes_views_that_begin_anywhere(gpu, path, dtype) -> None:
+    aligned = make_inputs(19, 16, 32, dtype=dtype, device=gpu)
+    odd = []
+    for tensor in aligned:
+        memory = torch.empty(tensor.numel() + 1, dtype=dtype, device=gpu)
+        odd.append(memory[1:].view(tensor.shape).copy_(tensor))
+    want = lltm_conda.reference(*(t.double() for t in aligned))
+    results = torch.ops.lltm.forward(*odd)
+    assert_agree(results[:2], want, TOLERANCE[dtype], ("new_h", "new_cell"))
+    incoming = like(results)
+    got = torch.ops.lltm.backward(*incoming, *saved_for_backward(odd, results), 31)
+    want = torch.ops.lltm.backward(*incoming, *saved_for_backward(aligned, results), 31)
+    assert_agree(got, want, TOLERANCE[dtype], NAMES)
+
+
+@every_dtype
+@pytest.mark.parametrize("needs", [1, 2, 4, 8, 16, 6, 9, 31])
+def test_path_makes_what_is_wanted_and_no_more(gpu, path, dtype, needs) -> None:
+    inputs = make_inputs(20, 8, 48, dtype=dtype, device=gpu)
+    results = torch.ops.lltm.forward(*inputs)
+    incoming, saved = like(results), saved_for_backward(inputs, results)
+    everything = torch.ops.lltm.backward(*incoming, *saved, 31)
+    found = torch.ops.lltm.backward(*incoming, *saved, needs)
+    for bit, got, want in zip((1, 2, 4, 8, 16), found, everything, strict=True):
+        if needs & bit:
+            assert torch.equal(got, want)
+        else:
+            assert got.numel() == 0
+
+
+@every_dtype
+@pytest.mark.parametrize("shape", [(16, 32, 128), (5, 3, 7), (70, 8, 16)], ids=str)
+def test_path_makes_missing_gates_again(gpu, path, dtype, shape) -> None:
+    inputs = make_inputs(*shape, dtype=dtype, device=gpu)
+    results = torch.ops.lltm.forward(*inputs)
+    incoming = like(results)
+    *saved, gates = saved_for_backward(inputs, results)
+    got = torch.ops.lltm.backward(*incoming, *saved, None, 31)
+    want = torch.ops.lltm.backward(*incoming, *saved, gates, 31)
+    assert_agree(got, want, TOLERANCE[dtype], NAMES)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+def test_path_gives_the_same_bits_every_time(gpu, path, dtype) -> None:
+    inputs = make_inputs(150, 64, 256, dtype=dtype, device=gpu)
+
+    def run() -> tuple[torch.Tensor, ...]:
+        results = torch.ops.lltm.forward(*inputs)
+        incoming, saved = like(results), saved_for_backward(inputs, results)
+        return (*results, *torch.ops.lltm.backward(*incoming, *saved, 31))
+
+    first = run()
+    for _ in range(5):
+        assert all(torch.equal(a, b) for a, b in zip(first, run(), strict=True))
+
+
+def test_unknown_path_is_refused_by_name(gpu, monkeypatch) -> None:
+    monkeypatch.setenv("LLTM_CUDA_CELL", "cutlass")
+    with pytest.raises(RuntimeError, match=r"LLTM_CUDA_CELL.*'cutlass'.*narrow"):
+        through_function(*make_inputs(device=gpu))
+
+
+@every_dtype
+@pytest.mark.parametrize("shape", [(16, 32, 128), (1, 512, 2048), (64, 32, 128)], ids=str)
+def test_small_step_is_one_launch_forward_and_two_backward(gpu, dtype, shape) -> None:
+    inputs = make_inputs(*shape, dtype=dtype, device=gpu)
+    results = torch.ops.lltm.forward(*inputs)
+    incoming, saved = like(results), saved_for_backward(inputs, results)
+    forward = launches(lambda: torch.ops.lltm.forward(*inputs))
+    assert len(forward) == 1, forward
+    if shape[2] > 1024:  # a GEMM's work, backward
+        return
+    backward = launches(lambda: torch.ops.lltm.backward(*incoming, *saved, 31))
+    assert len(backward) == 2, backward
+    of_parameters = launches(lambda: torch.ops.lltm.backward(*incoming, *saved, 6))
+    assert len(of_parameters) == 1, of_parameters
+
+
+def test_nothing_is_filled_and_the_bias_gradient_rides_along(gpu, monkeypatch) -> None:
+    monkeypatch.setenv("LLTM_CUDA_CELL", "gemm")
+    inputs = make_inputs(200, 64, 512, dtype=torch.float32, device=gpu)
+    results = torch.ops.lltm.forward(*inputs)
+    incoming, saved = like(results), saved_for_backward(inputs, results)
+    names = launches(lambda: torch.ops.lltm.backward(*incoming, *saved, 4 + 16))
+    assert len(names) == 1 and "backward_strips" in names[0], names
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("forced", ["gemm", "narrow"])
+def test_path_is_accurate(forced, tmp_path) -> None:
+    """The bounds in ulps, through the pointwise kernels and through the whole-step ones."""
+    files = [str(OP_TESTS / name) for name in ("test_op_accuracy.py", "test_op_numerics.py")]
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-m", "cuda", "-p", "no:cacheprovider", *files],
+        cwd=tmp_path,  # where no source can shadow the installed package
+        env=os.environ | {"LLTM_CUDA_CELL": forced},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert run.returncode == 0, run.stdout[-5000:] + run.stderr
