@@ -21,6 +21,7 @@ from release.matrix import load
 from release.merge import merge
 from release.run import Release, Request
 from release.tasks import is_disk_full, no_space
+from release.upload import upload
 from release.verify_full import Verify, verify_built
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -34,7 +35,9 @@ def main(
         typer.Argument(help="Cells or patterns: host, stable210-cpu, 'aten*-cu12'; none: all."),
     ] = None,
     list_only: Annotated[bool, typer.Option("--list", help="Show every cell and stop.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be done, and stop.")
+    ] = False,
     channel: Annotated[
         str, typer.Option(help="Base channel: auto, bootstrap, conda-forge or a URL.")
     ] = "auto",
@@ -54,6 +57,10 @@ def main(
             "torch and Python that has a wheel (an hour, 15 GB)."
         ),
     ] = Verify.ONE,
+    target: Annotated[
+        str | None,
+        typer.Option("--upload", help="Hand out dist/ and stop: pypi, anaconda:OWNER, a folder."),
+    ] = None,
     write_generated: Annotated[
         bool, typer.Option("--write-generated", help="Write what the matrix generates, and stop.")
     ] = False,
@@ -70,6 +77,8 @@ def main(
             # Folders after the first are taken for selectors by the command line.
             code = merge([*join, *map(Path, selectors or [])], matrix, console)
             raise typer.Exit(code)
+        if target:
+            raise typer.Exit(upload(target, console, dry_run=dry_run))
         host = probe(os.environ.get("LLTM_RELEASE_PYTHON", sys.executable))
         if list_only:
             list_cells(all_cells(matrix), host, matrix, console)

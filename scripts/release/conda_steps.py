@@ -86,10 +86,15 @@ def package(
     words += ["--prebuilt", work / "prebuilt"]
     _worker(context.log, *words, LLTM_CONDA_GLIBC=glibc_of(given), **source_env())
     (made,) = out.glob("linux-64/*.conda")
-    with _INDEX:
-        _worker(context.log, "index", made, "--into", CHANNEL)
+    index_package(context.log, made, CHANNEL)
     shutil.rmtree(out)
     return [CHANNEL / "linux-64" / made.name]
+
+
+def index_package(log: Log, package: Path, channel: Path) -> None:
+    """Puts a package into a channel on disk and indexes it."""
+    with _INDEX:
+        _worker(log, "index", package, "--into", channel)
 
 
 def glibc_of(binaries: Sequence[Path]) -> str:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
-from release import DIST, REPO, ReleaseError
+from release import DIST, ReleaseError
 from release.cells import all_cells
 from release.collect import artefacts, missing
+from release.conda_steps import index_package
 from release.fat_steps import forget_others, make_fat_wheel
 from release.manifest import Artefact, CellEntry, Manifest, ManifestError, parse, wrong_files
-from release.paths import CACHE, CHANNEL, LOGS, TEMPORARY, fresh, publish
+from release.paths import CHANNEL, LOGS, TEMPORARY, fresh, publish
 from release.schema import Matrix
-from release.shell import Log, clean_env
+from release.shell import Log
 
 # What must be equal for artefacts to belong together.
 SAME = ("package", "version", "commit", "sources", "total")
@@ -128,9 +128,7 @@ def _publish(stage: Path, fat: Path, log: Log) -> Path:
         if path.suffix != ".conda":
             publish(path, DIST / path.relative_to(stage))
             continue
-        env = clean_env(PYTHONPATH=str(REPO / "scripts"), RATTLER_CACHE_DIR=str(CACHE / "rattler"))
-        command = [sys.executable, "-m", "release.conda_worker", "index", path, "--into", CHANNEL]
-        log.run(command, env=env)
+        index_package(log, path, CHANNEL)
     final = publish(fat, DIST / fat.name)
     forget_others(final)
     return final

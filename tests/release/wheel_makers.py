@@ -7,9 +7,15 @@ from pathlib import Path
 
 from release.wheels import Wheel
 
-METADATA = (
-    "Metadata-Version: 2.4\nName: lltm\nVersion: {}\nRequires-Python: >=3.10\n\nVersion: no\n"
-)
+METADATA = """\
+Metadata-Version: 2.4
+Name: lltm
+Version: {}
+Requires-Python: >=3.10
+Description-Content-Type: text/markdown
+
+Version: no
+"""
 WHEEL = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: false\nTag: {}\n"
 TAG = "py3-none-linux_x86_64"
 

@@ -1,0 +1,234 @@
+"""Uploads: what may not be handed out is refused, a dry run changes nothing, the rest arrives."""
+
+from __future__ import annotations
+
+import re
+import threading
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from release import ReleaseError
+from release import upload as uploading
+from release.manifest import Artefact, CellEntry, HostFacts, Manifest, write
+from release.store import digest
+from release.upload import plan, upload
+from rich.console import Console
+from wheel_makers import make_wheel
+
+pytest.importorskip("twine")
+
+HOST = HostFacts(system="Linux", python="3.11", compiler="g++ 12", processors=2, gpus=[], tools={})
+TAG = "py3-none-manylinux_2_34_x86_64"
+
+
+@pytest.fixture
+def dist(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setattr(uploading, "DIST", tmp_path / "dist")
+    monkeypatch.setattr(uploading, "LOGS", tmp_path / "logs")
+    return tmp_path / "dist"
+
+
+def made(dist: Path, *, fat_version: str = "0.1.0", tag: str = TAG, **changes) -> Manifest:
+    """A dist folder that may be uploaded, but for `changes` of its manifest."""
+    fat = make_wheel(dist, {"kernels-cpu.so": b"x"}, version=fat_version, tag=tag)
+    thin = make_wheel(dist / "simple" / "lltm", {}, version="0.1.0+stable.cpu", tag=TAG)
+    conda = dist / "channel" / "linux-64" / "lltm-0.1.0-cpu_0.conda"
+    conda.parent.mkdir(parents=True)
+    conda.write_bytes(b"conda")
+    files = [("fat", fat), ("thin", thin), ("conda", conda)]
+    artefacts = [
+        Artefact(
+            path=path.relative_to(dist).as_posix(),
+            kind=kind,
+            sha256=digest(path),
+            size=path.stat().st_size,
+            cells=["stable210-cpu"],
+        )
+        for kind, path in files
+    ]
+    cell = CellEntry(state="done", torch="2.13.0", wheel=artefacts[1].path)
+    manifest = Manifest(
+        package="lltm",
+        version="0.1.0",
+        commit="c" * 40,
+        clean=True,
+        sources="s" * 64,
+        source_date="2026-01-01T00:00:00Z",
+        base_channel="https://conda.anaconda.org/conda-forge",
+        made="2026-01-01T00:00:00Z",
+        seconds=1.0,
+        total=1,
+        missing={},
+        cells={"stable210-cpu": cell},
+        binaries={},
+        artefacts=artefacts,
+        hosts={"h": HOST},
+    ).model_copy(update=changes)
+    write(manifest, dist / "manifest.json")
+    return manifest
+
+
+class Repository(BaseHTTPRequestHandler):
+    """Takes uploads as PyPI does."""
+
+    def __init__(self, got: list[str], *words) -> None:
+        self.got = got
+        super().__init__(*words)
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.got += [name.decode() for name in re.findall(rb'filename="([^"]+)"', body)]
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def repository(monkeypatch):
+    """The names of what was uploaded to it; twine finds it through its own variables."""
+    got: list[str] = []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Repository, got))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}/legacy/"
+    for name, value in (("REPOSITORY_URL", url), ("USERNAME", "me"), ("PASSWORD", "secret")):
+        monkeypatch.setenv(f"TWINE_{name}", value)
+    yield got
+    server.shutdown()
+
+
+def console() -> Console:
+    return Console(record=True, width=300, force_terminal=False)
+
+
+def test_a_whole_wheel_reaches_the_repository(dist, repository) -> None:
+    manifest = made(dist)
+    assert upload("pypi", console(), dry_run=False) == 0
+    assert repository == [manifest.fat.path]
+
+
+def test_a_dry_run_checks_and_uploads_nothing(dist, repository) -> None:
+    manifest, out = made(dist), console()
+    assert upload("pypi", out, dry_run=True) == 0
+    assert repository == []
+    text = out.export_text()
+    assert f"would upload {manifest.fat.path}" in text and "nothing was uploaded" in text
+    assert "secret" not in text
+
+
+def test_a_dry_run_fails_where_twine_finds_fault(dist, repository, monkeypatch) -> None:
+    monkeypatch.setattr("wheel_makers.METADATA", "Metadata-Version: 2.4\nName: lltm\nVersion: {}\n")
+    made(dist)
+    with pytest.raises(ReleaseError, match="exit code 1"):
+        upload("pypi", console(), dry_run=True)
+
+
+REFUSED = {
+    "partial": ({"missing": {"aten24-abi1-cpu": "no such torch"}}, "it lacks aten24-abi1-cpu"),
+    "unclean": ({"clean": False}, "changes that are not committed"),
+    "unknown commit": ({"commit": "unknown"}, "not known from which commit"),
+    "shard": ({"shard": "1/2"}, "join all of them with --merge"),
+    "failed": (
+        {"cells": {"stable210-cpu": CellEntry(state="failed", torch="2.13.0")}},
+        "stable210-cpu failed",
+    ),
+    "local version": ({"fat_version": "0.1.0+partial.1of2"}, "takes no local version"),
+    "no manylinux tag": ({"tag": "py3-none-linux_x86_64"}, "without a manylinux tag"),
+    "nothing": ({"artefacts": []}, "there is nothing to upload"),
+}
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+@pytest.mark.parametrize("what", REFUSED)
+def test_pypi_is_refused(what, dry_run, dist, repository) -> None:
+    changes, said = REFUSED[what]
+    made(dist, **changes)
+    with pytest.raises(ReleaseError, match=re.escape(said)):
+        upload("pypi", console(), dry_run=dry_run)
+    assert repository == []
+
+
+def test_an_artefact_that_was_changed_since_is_refused(dist, repository) -> None:
+    manifest = made(dist)
+    (dist / manifest.fat.path).write_bytes(b"other")
+    with pytest.raises(ReleaseError, match="its hash differs"):
+        upload("pypi", console(), dry_run=False)
+    assert repository == []
+
+
+def test_a_torn_manifest_is_refused(dist) -> None:
+    dist.mkdir()
+    (dist / "manifest.json").write_text("{")
+    with pytest.raises(ReleaseError, match="no whole manifest"):
+        upload("pypi", console(), dry_run=True)
+
+
+def test_an_unknown_target_is_refused(dist) -> None:
+    made(dist)
+    with pytest.raises(ReleaseError, match="needs one of pypi, testpypi"):
+        upload("pypy", console(), dry_run=True)
+
+
+# Anaconda.
+
+
+def fake_anaconda(folder: Path, monkeypatch) -> Path:
+    folder.mkdir()
+    script = folder / "anaconda"
+    script.write_text(f'#!/bin/sh\necho "$@" >> {folder / "calls"}\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    return folder / "calls"
+
+
+def test_anaconda_gets_the_conda_packages_of_its_owner(dist, tmp_path, monkeypatch) -> None:
+    calls = fake_anaconda(tmp_path / "bin", monkeypatch)
+    made(dist, missing={"aten24-abi1-cpu": "no such torch"})
+    assert upload("anaconda:me", console(), dry_run=True) == 0
+    assert not calls.exists()
+    assert upload("anaconda:me", console(), dry_run=False) == 0
+    words = calls.read_text().split()
+    assert words[:4] == ["upload", "--skip-existing", "--user", "me"]
+    assert [Path(word).name for word in words[4:]] == ["lltm-0.1.0-cpu_0.conda"]
+
+
+def test_packages_from_a_bootstrap_channel_are_refused(dist, tmp_path, monkeypatch) -> None:
+    calls = fake_anaconda(tmp_path / "bin", monkeypatch)
+    made(dist, base_channel=None)
+    with pytest.raises(ReleaseError, match="bootstrap channel, which is for tests only"):
+        upload("anaconda", console(), dry_run=False)
+    assert not calls.exists()
+
+
+def test_a_missing_anaconda_is_named(dist, monkeypatch) -> None:
+    made(dist)
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(ReleaseError, match="pip install anaconda-client"):
+        upload("anaconda", console(), dry_run=True)
+
+
+# A folder.
+
+
+def test_a_folder_gets_an_index_of_the_thin_wheels(dist, tmp_path) -> None:
+    made(dist, base_channel=None)
+    out = console()
+    assert upload(f"{tmp_path}/public", out, dry_run=False) == 0
+    (wheel,) = (tmp_path / "public" / "simple" / "lltm").glob("*.whl")
+    page = (tmp_path / "public" / "simple" / "lltm" / "index.html").read_text()
+    assert f"#sha256={digest(wheel)}" in page
+    assert "left out: conda packages" in out.export_text()
+    assert not (tmp_path / "public" / "channel").exists()
+
+
+def test_a_dry_run_makes_no_folder(dist, tmp_path) -> None:
+    made(dist)
+    assert upload(f"{tmp_path}/public", console(), dry_run=True) == 0
+    assert not (tmp_path / "public").exists()
+
+
+def test_a_folder_gets_the_conda_packages_of_a_true_channel(dist, tmp_path) -> None:
+    files = plan(f"{tmp_path}/public", made(dist), dist).files
+    assert {path.suffix for path in files} == {".whl", ".conda"}
