@@ -12,8 +12,14 @@ from .problem import Cell, Inputs
 from .schema import Size
 from .stats import Summary, summarise
 
-GEMM = re.compile(r"gemm|cutlass|nvjet|xmma|splitk|cublas|gemv", re.IGNORECASE)
-"""Names of matrix product kernels, the partial sums of a split product included."""
+GEMM = re.compile(
+    r"gemm|cutlass|nvjet|xmma|splitk|cublas|gemv|forward_step|backward_columns|backward_rows",
+    re.IGNORECASE,
+)
+"""Names of matrix product kernels, the partial sums of a split product included, and our own that
+make a whole step, products and all."""
+JOIN = re.compile(r"CatArray")
+"""The copy of h and x side by side, an operand of the product: no part of the pointwise model."""
 REPEATS = 10
 
 
@@ -57,8 +63,10 @@ class Activity:
 
     count: float
     total: Summary
+    joins: Summary
+    """Putting h and x side by side for the matrix product."""
     pointwise: Summary
-    """Everything that is not a matrix product."""
+    """Everything else that is not a matrix product."""
     bytes_per_second: float
     """The bytes a fused pointwise part must move, over the time of `pointwise`."""
     names: list[str]
@@ -92,11 +100,16 @@ def measure(cell: Cell, size: Size, sets: list[Inputs]) -> dict[str, Activity]:
 
 
 def _summary(steps: list[list[Launch]], bytes_moved: int) -> Activity:
-    rest = [sum(launch.us for launch in step if not GEMM.search(launch.name)) for step in steps]
-    pointwise = summarise(rest)
+    def total(belongs: Callable[[str], object]) -> Summary:
+        return summarise(
+            [sum(launch.us for launch in step if belongs(launch.name)) for step in steps]
+        )
+
+    pointwise = total(lambda name: not GEMM.search(name) and not JOIN.search(name))
     return Activity(
         count=summarise([float(len(step)) for step in steps]).median,
-        total=summarise([sum(launch.us for launch in step) for step in steps]),
+        total=total(lambda name: True),
+        joins=total(JOIN.search),
         pointwise=pointwise,
         bytes_per_second=bytes_moved / pointwise.median * 1e6 if pointwise.median else 0.0,
         names=[launch.name for launch in steps[-1]],

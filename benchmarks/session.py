@@ -297,6 +297,7 @@ def _kernels(
                 rate = found.bytes_per_second
                 detail = {
                     "launches": found.count,
+                    "join_us": found.joins.median,
                     "pointwise_us": found.pointwise.median,
                     "pointwise_bytes_per_second": rate,
                     "fraction_of_copy": rate / ceilings.copy_bytes_per_second,
