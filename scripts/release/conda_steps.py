@@ -185,6 +185,10 @@ def prefix(
     version = specs[0].split()[1].removeprefix("==")
     if not any(folder.glob(f"conda-meta/lltm-{version}-*.json")):
         raise ReleaseError(f"{folder}: conda-meta knows no lltm {version}; see the log")
+    if _driver(cell):  # gigabytes of CUDA libraries that nothing here can use again
+        shutil.rmtree(folder)
+        note["why"] = "installed and run on the CPU: there is no GPU here"
+        return [_note(cell, note)]
     return [folder, _note(cell, note)]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from release import REPO
 from release.cells import all_cells
 from release.generated import drifted
@@ -66,6 +68,24 @@ def test_environment_yml_lists_what_the_build_needs() -> None:
     names = {line.split()[0] for line in lines}
     needed = {"pytorch", "setuptools", "ninja", "conda-build", "cibuildwheel", "pytest"}
     assert needed <= names
+
+
+def test_environment_yml_lists_every_tool_of_the_tests() -> None:
+    lines = read(REPO / "environment.yml")["dependencies"]
+    (pip,) = [line["pip"] for line in lines if isinstance(line, dict)]
+    texts = [*(line for line in lines if isinstance(line, str)), *pip]
+    have = {re.split(r"[ <>=]", text)[0] for text in texts} | {"build"}  # conda: python-build
+    wanted = (REPO / "requirements" / "dev.in").read_text(encoding="utf-8")
+    names = {re.split(r"[ <>=;]", line)[0] for line in wanted.splitlines() if line[:1] not in "# "}
+    assert names - have == set()
+
+
+def test_the_release_tool_has_what_its_tests_have() -> None:
+    """The tool runs in an environment of its own; the tests import it into theirs."""
+    own = (REPO / "scripts" / "release" / "requirements.txt").read_text(encoding="utf-8")
+    dev = (REPO / "requirements" / "dev.txt").read_text(encoding="utf-8")
+    names = {re.split(r"[ <>=;\[]", line)[0] for line in own.splitlines() if line[:1] not in "# "}
+    assert {name for name in names if not re.search(rf"^{name}==", dev, re.MULTILINE)} == set()
 
 
 def test_setuptools_has_one_lower_bound(matrix) -> None:

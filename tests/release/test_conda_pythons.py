@@ -1,0 +1,102 @@
+"""One stable package, built on one Python, runs on another: really installed, really run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from release import DIST, REPO
+from release.bootstrap import python_facts, stage_python
+from release.conda_stubs import write_channel
+from release.environments import index_options
+from release.interpreters import interpreters
+from release.paths import CHANNEL, tool
+
+pytestmark = [pytest.mark.slow, pytest.mark.network]
+
+SMOKE = REPO / "scripts" / "release" / "smoke.py"
+
+
+@pytest.fixture
+def package() -> Path:
+    found = sorted(CHANNEL.glob("linux-64/lltm-*-cpu_stable*.conda"))
+    if not found:
+        pytest.skip(
+            f"no stable package in {DIST.name}/channel: run scripts/build_all.sh host first"
+        )
+    return found[-1]
+
+
+def other_python(matrix) -> tuple[str, str]:
+    """A Python that has a torch and is not the one whose environment packs conda packages."""
+    host = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    built_with = matrix.torch[matrix.stable.built_with].pythons
+    for minor in ("3.12", "3.10", "3.13"):
+        found = next(interpreters(minor), None)
+        if found and minor != host and minor in built_with:
+            return minor, found
+    pytest.skip("there is one Python here; install another (uv python install, pyenv install)")
+
+
+def run(*words: object, cwd: Path, **extra: str) -> str:
+    dropped = ("PYTHONPATH", "LLTM_CONDA_LOAD", "LLTM_CONDA_PREBUILT", "PYTHONDONTWRITEBYTECODE")
+    env = {key: value for key, value in os.environ.items() if key not in dropped} | extra
+    done = subprocess.run([str(w) for w in words], cwd=cwd, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_package_built_on_one_python_runs_on_another(matrix, package, tmp_path) -> None:
+    rattler_build = pytest.importorskip("rattler_build")
+    minor, interpreter = other_python(matrix)
+    # A conda Python of that minor, with conda-forge's build string, out of this machine's.
+    facts = python_facts(interpreter)
+    pythons = tmp_path / "pythons"
+    (pythons / "linux-64").mkdir(parents=True)
+    (tmp_path / "stage").mkdir()
+    stage_python(tmp_path / "stage", facts)
+    rattler_build.assemble_package(
+        "python",
+        facts["version"],
+        "linux-64",
+        f"h0_0_cp{minor.replace('.', '')}",
+        pythons / "linux-64",
+        files_dir=tmp_path / "stage",
+        compression_level=1,
+        detect_prefix=False,
+    )
+    # conda-forge's pytorch in name only: its content comes from PyPI below.
+    stubs = write_channel(tmp_path / "stubs", matrix)
+    prefix, torch = tmp_path / "prefix", matrix.torch[matrix.stable.built_with].release
+    _, version, build = package.name.removesuffix(".conda").rsplit("-", 2)
+    worker = [sys.executable, "-m", "release.conda_worker"]
+    own = {"PYTHONPATH": f"{REPO / 'scripts'}:{REPO}", "LLTM_CONDA_LOAD": "0"}
+    own["RATTLER_CACHE_DIR"] = str(tmp_path / "cache")
+    index = (
+        "import sys; from pathlib import Path; from release.rattler_tools import index_channel\n"
+    )
+    index += "index_channel(Path(sys.argv[1]))"
+    run(sys.executable, "-c", index, pythons, cwd=tmp_path, **own)
+    channels = []
+    for channel in (CHANNEL, pythons, stubs):
+        channels += ["--channel", channel.as_uri()]
+    specs = [f"lltm =={version} {build}", f"python {minor}.*", f"pytorch {torch}"]
+    run(*worker, "install", "--prefix", prefix, *channels, *specs, cwd=tmp_path, **own)
+    python = prefix / "bin" / "python"
+    options = index_options(find_links=False)
+    cache = {"UV_CACHE_DIR": str(tmp_path / "uv")}
+    wanted = [f"torch=={torch}", "numpy"]
+    uv = [tool("uv"), "pip", "install", "--python", python, "--break-system-packages"]
+    run(*uv, *options, *wanted, cwd=tmp_path, **cache)
+    site = prefix / "lib" / f"python{minor}" / "site-packages" / "lltm_conda"
+    assert (site / "lib" / "glue-stable210.so").is_file()
+    assert "stable210-cpu" in run(python, "-m", "lltm_conda", cwd=tmp_path)
+    report = tmp_path / "smoke.json"
+    run(python, SMOKE, "--outside", REPO / "lltm_conda", "--json", report, cwd=tmp_path)
+    found = json.loads(report.read_text())
+    assert found["failed"] == 0 and found["gradcheck"]
+    assert found["python"].startswith(f"{minor}.") and str(prefix) in found["package"]
