@@ -1,0 +1,210 @@
+"""`--verify full`: which environments, what is kept, when it is stored, what tables say of it."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+from release import ReleaseError, evidence, support_table, verify_full
+from release.evidence import Environment
+from release.matrix import load
+from release.verify_full import Target, Wheel, targets
+from rich.console import Console
+
+DATE = "2026-01-02T03:04:05Z"
+
+
+@pytest.fixture
+def wheel(tmp_path) -> Wheel:
+    return Wheel(tmp_path / "lltm.whl", "a" * 64, ("glue-stable210.so",), "c" * 40)
+
+
+@pytest.fixture
+def console() -> Console:
+    return Console(file=io.StringIO(), width=200)
+
+
+class World:
+    """verify() with environments that are only pretended; counts what was tried."""
+
+    def __init__(self, root: Path, wheel: Wheel, monkeypatch) -> None:
+        self.tried: list[str] = []
+        self.state, self.error = "ran", None
+        self.results = root / "environments.json"
+        monkeypatch.setattr(verify_full, "WORK", root)
+        monkeypatch.setattr(verify_full, "CACHE", root / "cache")
+        monkeypatch.setattr(verify_full, "read_wheel", lambda _: wheel)
+        monkeypatch.setattr(verify_full, "_run", self.run)
+        monkeypatch.setattr(verify_full, "_judge", self.run)
+        monkeypatch.setattr(verify_full, "_interpreter", lambda python: f"python{python}")
+        save = evidence.save
+        monkeypatch.setattr(evidence, "save", lambda found: save(found, self.results))
+
+    def run(self, log, target: Target, wheel: Wheel, folder: Path) -> dict:
+        self.tried.append(target.name)
+        (verify_full.CACHE / target.name).mkdir(parents=True)
+        if self.error:
+            raise self.error
+        return {"state": self.state, "gradcheck": True, "comparisons": 16}
+
+
+@pytest.fixture
+def world(tmp_path, wheel, monkeypatch) -> World:
+    return World(tmp_path, wheel, monkeypatch)
+
+
+def test_every_torch_meets_every_python_that_it_has_a_wheel_for(matrix) -> None:
+    found = {(target.torch, target.python) for target in targets(matrix)}
+    assert found == {(m, p) for m, torch in matrix.torch.items() for p in torch.pythons}
+    assert len(found) >= 46
+
+
+def test_the_newest_torch_comes_first(matrix) -> None:
+    assert targets(matrix)[0].torch == matrix.minors()[-1]
+
+
+def test_environments_can_be_chosen(matrix) -> None:
+    names = [target.name for target in targets(matrix, ["2.4", "2.10@3.12"])]
+    assert names == ["torch-2.10-py3.12", *(f"torch-2.4-py3.{n}" for n in (10, 11, 12))]
+
+
+@pytest.mark.parametrize("wrong", ["2.3", "2.4@3.13", "newest"])
+def test_a_choice_that_names_nothing_is_refused(matrix, wrong) -> None:
+    with pytest.raises(ReleaseError, match=r"there are 2\.4 on 3\.10"):
+        targets(matrix, [wrong])
+
+
+def test_a_missing_interpreter_is_known(matrix, monkeypatch) -> None:
+    monkeypatch.setattr(verify_full, "_interpreter", lambda python: None)
+    assert {target.interpreter for target in targets(matrix)} == {None}
+
+
+def test_what_is_no_wheel_of_ours_is_refused(tmp_path) -> None:
+    path = tmp_path / "lltm.whl"
+    path.write_text("no zip")
+    with pytest.raises(ReleaseError, match="no readable wheel"):
+        verify_full.read_wheel(path)
+
+
+def test_a_second_run_tries_nothing_again(world, matrix, wheel, console) -> None:
+    assert verify_full.verify(wheel.path, matrix, console, only=["2.4"]) == 0
+    assert len(world.tried) == 3
+    assert verify_full.verify(wheel.path, matrix, console, only=["2.4"]) == 0
+    assert len(world.tried) == 3
+
+
+def test_another_wheel_is_tried_anew(world, matrix, wheel, console, monkeypatch) -> None:
+    verify_full.verify(wheel.path, matrix, console, only=["2.4"])
+    other = Wheel(wheel.path, "b" * 64, wheel.binaries, wheel.commit)
+    monkeypatch.setattr(verify_full, "read_wheel", lambda _: other)
+    verify_full.verify(wheel.path, matrix, console, only=["2.4"])
+    assert len(world.tried) == 6
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"key": 1, "result": {}}'])
+def test_a_torn_result_is_tried_again(world, matrix, wheel, console, damage) -> None:
+    verify_full.verify(wheel.path, matrix, console, only=["2.4@3.10"])
+    (file,) = verify_full.WORK.glob("results/*.json")
+    file.write_text(damage)
+    verify_full.verify(wheel.path, matrix, console, only=["2.4@3.10"])
+    assert len(world.tried) == 2
+
+
+def test_what_could_not_be_installed_is_tried_again(world, matrix, wheel, console) -> None:
+    world.state = "unreached"
+    assert verify_full.verify(wheel.path, matrix, console, only=["2.4@3.10"]) == 1
+    world.state = "ran"
+    assert verify_full.verify(wheel.path, matrix, console, only=["2.4@3.10"]) == 0
+
+
+@pytest.mark.parametrize("state", ["failed", "rejected"])
+def test_an_environment_that_does_not_work_makes_the_exit_code(
+    world, matrix, wheel, console, state
+) -> None:
+    world.state = state
+    assert verify_full.verify(wheel.path, matrix, console, only=["2.4@3.10"]) == 1
+
+
+def test_the_cache_goes_with_its_torch_whatever_happens(world, matrix, wheel, console) -> None:
+    world.error = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        verify_full.verify(wheel.path, matrix, console, only=["2.4@3.10"])
+    assert not verify_full.CACHE.exists()
+    assert not list(verify_full.WORK.glob("torch-*"))
+
+
+def test_too_little_space_stops_with_what_is_missing(
+    world, matrix, wheel, console, monkeypatch
+) -> None:
+    usage = namedtuple("usage", "free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(2_000_000_000))
+    with pytest.raises(ReleaseError, match=r"2\.0 GB are free, 15 GB are needed"):
+        verify_full.verify(wheel.path, matrix, console)
+    assert world.tried == []
+
+
+def test_only_a_whole_set_is_stored(world, matrix, wheel, console) -> None:
+    verify_full.verify(wheel.path, matrix, console, only=["2.4"])
+    assert not world.results.exists()
+    verify_full.verify(wheel.path, matrix, console)
+    found = evidence.load(world.results)
+    assert found is not None and found.sha256 == wheel.sha256 and found.commit == wheel.commit
+    assert len(found.environments) == len(matrix.torch) * len(matrix.package.pythons)
+    states = {(e.torch, e.python): e.state for e in found.environments}
+    assert states["2.4", "3.10"] == "ran" and states["2.4", "3.13"] == "unsupported"
+
+
+def test_a_damaged_store_is_named(tmp_path) -> None:
+    path = tmp_path / "environments.json"
+    path.write_text('{"schema_version": 2}')
+    with pytest.raises(ReleaseError, match=r"environments\.json"):
+        evidence.load(path)
+
+
+def made(matrix, wheel, **states: str):
+    rows = [
+        Environment(torch=t.torch, python=t.python, state=states.get(t.name, "ran"), date=DATE)
+        for t in targets(matrix)
+    ]
+    return verify_full.gathered(wheel, matrix, rows)
+
+
+def cells(table: str, minor: str) -> list[str]:
+    (line,) = [line for line in table.splitlines() if line.startswith(f"| {minor} |")]
+    return [cell.strip() for cell in line.strip("|").split("|")][4:]
+
+
+def test_the_table_says_what_was_seen(matrix, wheel) -> None:
+    found = made(matrix, wheel, **{"torch-2.9-py3.14": "judged", "torch-2.9-py3.13": "failed"})
+    table = support_table.short(matrix, found)
+    assert cells(table, "2.9") == ["ran", "ran", "ran", "**fails** (failed)", "judged"]
+    assert cells(table, "2.4") == ["ran", "ran", "ran", "no", "no"]
+    assert DATE[:10] in table and "c" * 12 in table
+    assert "untried" not in table
+
+
+def test_a_new_torch_is_untried_until_it_is_tried(matrix, matrix_text, wheel, tmp_path) -> None:
+    entry = matrix_text[matrix_text.index('  "2.15":') :].replace("2.15", "2.16")
+    path = tmp_path / "matrix.yaml"
+    path.write_text(matrix_text + entry.replace("2.16.0a0", "2.17.0a0"), encoding="utf-8")
+    table = support_table.short(load(path), made(matrix, wheel))
+    assert cells(table, "2.16") == ["no", *["untried"] * 4]
+
+
+def test_what_is_stored_covers_the_matrix_and_works(matrix) -> None:
+    found = evidence.load()
+    if found is None:
+        pytest.skip("nothing is stored: run scripts/build_all.sh --verify full")
+    rows = {(e.torch, e.python): e for e in found.environments}
+    assert set(rows) == {(m, p) for m in matrix.torch for p in matrix.package.pythons}
+    ran = [e for e in rows.values() if e.state == "ran"]
+    assert len(ran) >= 46
+    assert [e for e in rows.values() if e.state in ("failed", "rejected", "unreached")] == []
+    assert [(e.torch, e.python) for e in ran if not e.gradcheck or e.comparisons < 16] == []
+    assert all(e.reason for e in rows.values() if e.state != "ran")
+    glues = {e.torch: str(e.variant).rpartition("-")[0] for e in ran}
+    stable = {m for m in matrix.torch if matrix.served_by_stable(m)}
+    assert {m for m, glue in glues.items() if glue == "stable210"} == stable
