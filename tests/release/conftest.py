@@ -9,7 +9,7 @@ import pytest
 
 REPO = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPO / "scripts"))
-sys.path.insert(1, str(REPO / "tests" / "compat"))  # shared_objects.py
+sys.path[1:1] = [str(REPO / "tests" / name) for name in ("compat", "builds")]  # their helpers
 
 pytest.importorskip("pydantic")
 pytest.importorskip("ruamel.yaml")

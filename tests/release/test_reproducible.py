@@ -1,0 +1,86 @@
+"""Two builds of one commit give the same bytes, wherever they are made and torch lies."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from release import REPO
+
+torch = pytest.importorskip("torch")
+
+from build_places import copy_sources, environment  # noqa: E402
+
+# argv: where the binaries go, under which name torch is to be known.
+BUILD = """
+import sys
+from pathlib import Path
+from lltm_conda.builder import BuildRequest, execute, glue_for, plan
+from lltm_conda.compat.torch_probe import find_torch
+
+out, alias = map(Path, sys.argv[1:])
+found = find_torch()
+alias.symlink_to(found.root)
+include, lib = alias / "include", alias / "lib"
+found = found._replace(root=alias, include_dir=include, lib_dir=lib)
+request = BuildRequest(out_dir=out, glue=glue_for(found), torch=found, kernels=("cpu",))
+execute(plan(request), out / "objects")
+"""
+
+
+def hashes(folder: Path, pattern: str) -> dict[str, str]:
+    paths = sorted(folder.rglob(pattern))
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+
+
+def start(root: Path) -> subprocess.Popen[str]:
+    """Builds glue and CPU kernels from a copy of the sources in `root`."""
+    copy_sources(root / "source")
+    (root / "site").mkdir()
+    env = environment(
+        PYTHONPATH=str(root / "source"),
+        LLTM_CONDA_LOAD="0",
+        LLTM_GIT_COMMIT="c" * 40,
+        SOURCE_DATE_EPOCH="1700000000",
+    )
+    words = [str(root / "lib"), str(root / "site" / "torch")]
+    command = [sys.executable, "-c", BUILD, *words]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.Popen(command, cwd=root, env=env, text=True, **pipes)
+
+
+def test_shared_objects_do_not_know_where_they_were_built(tmp_path) -> None:
+    roots = tmp_path / "a", tmp_path / "elsewhere" / "much deeper" / "b"
+    running = [start(root) for root in roots]
+    for process in running:
+        said, _ = process.communicate()
+        assert process.returncode == 0, said
+    first, second = (hashes(root / "lib", "*.so") for root in roots)
+    assert set(first) >= {"kernels-cpu.so"} and len(first) == 2
+    assert first == second
+    for path in (roots[1] / "lib").glob("*.so"):
+        assert b"much deeper" not in path.read_bytes()
+
+
+@pytest.mark.slow
+def test_two_runs_of_the_release_tool_make_the_same_files(tmp_path) -> None:
+    """In two clones, one after the other: objects, thin wheel, fat wheel, source distribution."""
+    made = []
+    for name in ("a", "elsewhere"):
+        root = tmp_path / name / "lltm"
+        subprocess.run(["git", "clone", "--quiet", REPO, root], check=True)
+        command = [root / "scripts" / "build_all.sh", "stable210-cpu", "--channel", "bootstrap"]
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("LLTM_", "PYTHON"))}
+        done = subprocess.run(command, env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        found = hashes(root / "build" / "binaries", "*.so")
+        found |= hashes(root / "dist", "*.whl") | hashes(root / "dist", "*.tar.gz")
+        made.append(found)
+        shutil.rmtree(root / "build" / "envs")
+    assert len(made[0]) == 5
+    assert made[0] == made[1]
