@@ -23,11 +23,11 @@ _NO_GRADIENTS = (None,) * 8
 
 def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     """Keeps, beyond inputs and output, 4·B·S elements a step; 3·B·S without cells."""
-    *tensors, reverse, _keep_cells, allow_tf32 = inputs
+    *tensors, reverse, keep_cells, allow_tf32 = inputs
     states, _final_h, _final_cell, gates, cells = output
     ctx.save_for_backward(*tensors, states, gates, cells)
     ctx.reverse, ctx.allow_tf32 = reverse, allow_tf32
-    ctx.mark_non_differentiable(gates)
+    ctx.mark_non_differentiable(*((gates,) if keep_cells else (gates, cells)))
     ctx.set_materialize_grads(False)
 
 

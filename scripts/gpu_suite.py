@@ -25,7 +25,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SITE = ROOT / "build" / "gpu-site"
-SUITES = ("tests/op", "tests/cuda", "tests/compat/test_compat_gpu.py")
+SUITES = ("tests/op", "tests/cuda", "tests/layer", "tests/compat/test_compat_gpu.py")
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
 
 

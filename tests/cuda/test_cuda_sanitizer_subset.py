@@ -44,3 +44,15 @@ def test_sanitizer_forward_and_backward(gpu, dtype, shape) -> None:
             assert gradient.isfinite().all()
     torch.ops.lltm.backward(*incoming, *saved, 6)
     torch.cuda.synchronize()
+
+
+@every_dtype
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 2, 7), (17, 3, 33), (5, 2, 130)], ids=str)
+def test_sanitizer_sequence(gpu, dtype, shape) -> None:
+    batch, features, state = shape
+    layer = lltm_conda.LLTMLayer(features, state, bidirectional=True, device=gpu, dtype=dtype)
+    input = torch.randn(4, batch, features, device=gpu, dtype=dtype, requires_grad=True)
+    output, (h_n, c_n) = layer(input)
+    (output.sum() + h_n.sum() + c_n.sum()).backward()
+    assert input.grad.isfinite().all() and layer.weights_l0.grad.isfinite().all()
+    torch.cuda.synchronize()

@@ -56,7 +56,17 @@ int64_t panels_per_thread(const lltm_layer_sizes& sizes, int64_t panels) {
   return grain_size > 0 ? grain_size : 1;
 }
 
-bool is_quicker_fused(const lltm_layer_sizes&) { return true; }
+// Against torch's GEMM step by step, which shares the columns out to threads and packs nothing:
+// with few rows that is quicker as soon as the weights leave the cache, with few steps as soon as
+// packing them costs more than they save. Torch multiplies bfloat16 by instructions of its own,
+// which win wherever the products are most of the work. benchmarks/NOTES.md has the measurements.
+bool is_quicker_fused(lltm_dtype dtype, const lltm_layer_sizes& sizes) {
+  const int64_t rows = sizes.batch_size;
+  const int64_t state_size = sizes.state_size;
+  if (dtype == LLTM_BFLOAT16) return rows * state_size <= 4096;
+  const int64_t size = dtype == LLTM_FLOAT64 ? 2 * state_size : state_size;
+  return state_size <= 128 || (size <= 128 * rows && size <= 8 * rows * sizes.steps);
+}
 
 }  // namespace
 
@@ -68,7 +78,7 @@ const char* cpu_layer_plan(lltm_dtype dtype, int32_t backward, const lltm_layer_
   if (wanted != nullptr && *wanted == '\0') wanted = nullptr;
   if (wanted != nullptr && std::strcmp(wanted, "fallback") == 0) return nullptr;
   if (wanted != nullptr && std::strcmp(wanted, "fused") != 0) return kUnknownFamily;
-  if (wanted == nullptr && !is_quicker_fused(*sizes)) return nullptr;
+  if (wanted == nullptr && !is_quicker_fused(dtype, *sizes)) return nullptr;
   const LayerKernels* const kernels = layer_kernels(dtype);
   if (kernels == nullptr) return kUnknownLevel;
   plan->family = kFused;

@@ -1,0 +1,110 @@
+"""Numerical checks of derivatives, of first and second order."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from layer_cases import Case, leaves, run
+from torch.autograd import gradcheck, gradgradcheck
+
+import lltm_conda
+from lltm_conda.layer_functions import lltm_sequence
+
+
+def as_function(layer, lengths=None):
+    keys = [name for name, _ in layer.named_parameters()]
+
+    def call(input, h_0, c_0, *parameters):
+        values = dict(zip(keys, parameters, strict=True))
+        with torch.nn.utils.stateless._reparametrize_module(layer, values):
+            return run(layer, input, h_0, c_0, lengths)
+
+    return call
+
+
+OPTIONS = [{}, {"keep_cells": False}, {"checkpoint": 2}]
+
+
+@pytest.mark.parametrize("check", [gradcheck, gradgradcheck])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
+def test_derivatives(device, check, options, bias) -> None:
+    case = Case(3, 2, 2, 3, bias=bias, bidirectional=True)
+    layer = case.layer(device=device, dtype=torch.float64, **options)
+    assert check(as_function(layer), leaves(layer, case.inputs(layer)))
+
+
+@pytest.mark.parametrize("check", [gradcheck, gradgradcheck])
+def test_derivatives_of_packed_sequences(device, check) -> None:
+    case = Case(3, 2, 2, 3, bidirectional=True)
+    layer = case.layer(device=device, dtype=torch.float64)
+    lengths = torch.tensor([2, 3])
+    assert check(as_function(layer, lengths), leaves(layer, case.inputs(layer)))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_derivatives_of_the_raw_op(device, reverse) -> None:
+    case = Case(3, 2, 2, 3)
+    layer = case.layer(device=device, dtype=torch.float64)
+    input, h_0, c_0 = (t.detach() for t in case.inputs(layer))
+    tensors = (input, layer.weights_l0, layer.bias_l0, h_0[0], c_0[0])
+    tensors = tuple(t.detach().clone().requires_grad_() for t in tensors)
+
+    def op(*tensors):
+        output, h, c, _, cells = torch.ops.lltm.layer_forward(*tensors, reverse, True, False)
+        return output, h, c, cells
+
+    assert gradcheck(op, tensors)
+    assert gradgradcheck(op, tensors)
+
+
+def test_gates_of_the_raw_op_have_no_derivative(device) -> None:
+    weights = torch.randn(9, 5, device=device, requires_grad=True)
+    *_, gates, _ = torch.ops.lltm.layer_forward(
+        torch.randn(3, 2, 2, device=device), weights, None, None, None, False, True, False
+    )
+    assert not gates.requires_grad
+
+
+def test_the_raw_backward_op_says_where_second_derivatives_are(device) -> None:
+    x = torch.randn(3, 2, 2, device=device)
+    weights = torch.randn(9, 5, device=device)
+    output, _, _, gates, cells = torch.ops.lltm.layer_forward(
+        x, weights, None, None, None, False, True, False
+    )
+    found = torch.ops.lltm.layer_backward(
+        torch.ones_like(output).requires_grad_(),
+        *(None, None, None, x, weights, None, None, None, output, gates, cells, 3, False, False),
+    )
+    with pytest.raises(NotImplementedError, match=r"torch\.ops\.lltm\.layer_forward"):
+        found[0].sum().backward()
+
+
+def test_gradients_of_the_mean_penalty_train(device) -> None:
+    # A gradient penalty is the common use of second derivatives.
+    case = Case(4, 3, 2, 5, given_state=False)
+    layer = case.layer(device=device, dtype=torch.float64)
+    (input,) = case.inputs(layer)
+    (slope,) = torch.autograd.grad(layer(input)[0].sum(), input, create_graph=True)
+    got = torch.autograd.grad(slope.square().sum(), layer.weights_l0)[0]
+
+    def of_the_loop(x):
+        h = c = x.new_zeros(case.batch, case.state)
+        total = 0
+        for step in x.unbind():
+            h, c = lltm_conda.reference(step, layer.weights_l0, layer.bias_l0, h, c)
+            total = total + h.sum()
+        return total
+
+    (slope,) = torch.autograd.grad(of_the_loop(input), input, create_graph=True)
+    want = torch.autograd.grad(slope.square().sum(), layer.weights_l0)[0]
+    torch.testing.assert_close(got, want, rtol=1e-11, atol=1e-12)
+
+
+def test_forward_mode_is_refused_by_name(device) -> None:
+    x = torch.randn(3, 2, 2, device=device)
+    weights = torch.randn(9, 5, device=device)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x, torch.ones_like(x))
+        with pytest.raises(NotImplementedError, match="forward-mode"):
+            lltm_sequence(dual, weights)

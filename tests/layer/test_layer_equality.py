@@ -1,0 +1,102 @@
+"""A layer equals a loop over the cell, in values and in gradients."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from layer_cases import RESULTS, TOLERANCE, Case, cases, leaves, loop, names, quick, run, seeds
+from op_cases import SMALLEST_SCALE, assert_agree, every_dtype, gradients, like
+
+
+def agrees_with_the_loop(case, layer, seed=0, lengths=None, tolerance=1e-12) -> None:
+    inputs = case.inputs(layer, seed)
+    exact = copy.deepcopy(layer).to("cpu", torch.float64)
+    exact_inputs = tuple(t.detach().to("cpu", torch.float64).requires_grad_() for t in inputs)
+    outputs = run(layer, *inputs, lengths=lengths)
+    wanted = loop(exact, *exact_inputs, lengths=lengths)
+    assert_agree(outputs, wanted, tolerance, RESULTS, SMALLEST_SCALE)
+    incoming = like(outputs, seed + 1)
+    got = gradients(outputs, leaves(layer, inputs), incoming)
+    want = gradients(
+        wanted, leaves(exact, exact_inputs), [g.to("cpu", torch.float64) for g in incoming]
+    )
+    # Gradients of weights are sums over batch and time.
+    assert_agree(got, want, tolerance, names(layer, inputs), SMALLEST_SCALE)
+
+
+@quick
+@given(case=cases(), seed=seeds)
+def test_random_layers(device, case, seed) -> None:
+    agrees_with_the_loop(case, case.layer(device=device, dtype=torch.float64), seed)
+
+
+@quick
+@given(case=cases(), seed=seeds, data=st.data())
+def test_random_packed_sequences(device, case, seed, data) -> None:
+    lengths = data.draw(
+        st.lists(st.integers(1, case.steps), min_size=case.batch, max_size=case.batch)
+    )
+    layer = case.layer(device=device, dtype=torch.float64)
+    agrees_with_the_loop(case, layer, seed, torch.tensor(lengths))
+
+
+@every_dtype
+@pytest.mark.parametrize("shape", [(12, 16, 32, 128), (20, 3, 7, 65), (6, 33, 5, 40)], ids=str)
+def test_every_dtype_is_as_accurate_as_its_rounding(device, dtype, shape) -> None:
+    case = Case(*shape)
+    layer = case.layer(device=device, dtype=dtype)
+    agrees_with_the_loop(case, layer, tolerance=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("result", range(3), ids=RESULTS)
+@pytest.mark.parametrize("lengths", [None, (2, 5, 3)], ids=["rectangle", "packed"])
+def test_gradients_through_one_result_alone(device, result, lengths) -> None:
+    case = Case(layers=2, bidirectional=True)
+    layer = case.layer(device=device, dtype=torch.float64)
+    inputs = case.inputs(layer)
+    options = {"lengths": None if lengths is None else torch.tensor(lengths)}
+    got = run(layer, *inputs, **options)[result]
+    want = loop(layer, *inputs, **options)[result]
+    (incoming,) = like((got,))
+    all_leaves = leaves(layer, inputs)
+    assert_agree(
+        gradients((got,), all_leaves, (incoming,)),
+        gradients((want,), all_leaves, (incoming,)),
+        1e-12,
+        names(layer, inputs),
+    )
+
+
+@pytest.mark.parametrize("wanted", range(5), ids=("input", "h_0", "c_0", "weights", "bias"))
+def test_each_gradient_alone(device, wanted) -> None:
+    case = Case()
+    layer = case.layer(device=device, dtype=torch.float64)
+    inputs = case.inputs(layer)
+    everything = leaves(layer, inputs)
+    want = gradients(loop(layer, *inputs), everything, like(loop(layer, *inputs)))[wanted]
+    for k, leaf in enumerate(everything):
+        leaf.requires_grad_(k == wanted)
+    outputs = run(layer, *inputs)
+    (got,) = torch.autograd.grad(outputs, everything[wanted], like(outputs))
+    assert_agree((got,), (want,), 1e-12, ("gradient",))
+
+
+def test_two_threads_give_the_bits_of_one() -> None:
+    case = Case(9, 21, 13, 37)
+    layer = case.layer(dtype=torch.float32)
+    inputs = case.inputs(layer)
+    threads = torch.get_num_threads()
+    found = []
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            outputs = run(layer, *inputs)
+            found.append((*outputs, *gradients(outputs, leaves(layer, inputs), like(outputs))))
+    finally:
+        torch.set_num_threads(threads)
+    for one, two, name in zip(*found, (*RESULTS, *names(layer, inputs)), strict=True):
+        assert torch.equal(one, two), name

@@ -1,0 +1,100 @@
+"""Every family of kernels, forced, against the loop over steps, which serves every problem.
+
+A forced family that cannot run a problem says so, so none of these tests can pass without it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from layer_cases import RESULTS, TOLERANCE, Case, leaves, names, run
+from op_cases import SMALLEST_SCALE, assert_agree, every_dtype, gradients, like
+
+HERE = Path(__file__).parent
+CUDA_FAMILIES = ("registers", "cluster", "grid")
+families = pytest.mark.parametrize(
+    ("place", "family"),
+    [
+        ("cpu", "fused"),
+        *(pytest.param("cuda:0", family, marks=pytest.mark.cuda) for family in CUDA_FAMILIES),
+    ],
+)
+SIZES = [
+    (1, 1, 1, 1),
+    (2, 3, 5, 7),
+    (9, 2, 3, 16),
+    (6, 17, 33, 31),
+    (4, 8, 16, 64),
+    (5, 16, 32, 128),
+    (3, 33, 8, 200),
+    (3, 5, 40, 513),
+]
+
+
+def results(case, layer):
+    inputs = case.inputs(layer)
+    outputs = run(layer, *inputs)
+    return (*outputs, *gradients(outputs, leaves(layer, inputs), like(outputs)))
+
+
+def agrees_with_the_fallback(monkeypatch, case, place, family, dtype) -> None:
+    if place != "cpu" and not torch.cuda.is_available():
+        pytest.skip("torch sees no GPU")
+    layer = case.layer(device=place, dtype=dtype)
+    monkeypatch.setenv("LLTM_LAYER_KERNELS", "fallback")
+    want = results(case, layer)
+    monkeypatch.setenv("LLTM_LAYER_KERNELS", family)
+    try:
+        got = results(case, layer)
+    except RuntimeError as refusal:
+        if "LLTM_LAYER_KERNELS" not in str(refusal) or place == "cpu":
+            raise
+        pytest.skip(str(refusal))
+    found = names(layer, case.inputs(layer))
+    assert_agree(got, want, TOLERANCE[dtype], (*RESULTS, *found), SMALLEST_SCALE)
+
+
+@families
+@every_dtype
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_family_equals_the_fallback(monkeypatch, place, family, dtype, sizes) -> None:
+    case = Case(*sizes, bidirectional=True)
+    agrees_with_the_fallback(monkeypatch, case, place, family, dtype)
+
+
+@families
+@pytest.mark.parametrize("given", [False, True], ids=["zeros", "state"])
+@pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
+def test_family_with_every_option(monkeypatch, place, family, given, bias) -> None:
+    case = Case(5, 9, 16, 64, bidirectional=True, bias=bias, given_state=given)
+    agrees_with_the_fallback(monkeypatch, case, place, family, torch.float32)
+
+
+def test_an_unknown_family_is_refused_by_name(monkeypatch, device) -> None:
+    monkeypatch.setenv("LLTM_LAYER_KERNELS", "steam")
+    layer = Case().layer(device=device)
+    with pytest.raises(RuntimeError, match="LLTM_LAYER_KERNELS"):
+        layer(torch.zeros(5, 3, 4, device=device))
+
+
+@pytest.mark.parametrize("level", ["default", "avx2"])
+def test_family_at_every_level_of_instructions(level, tmp_path) -> None:
+    run = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
+            *("-k", "equals_the_fallback or every_option"),
+            str(HERE / "test_layer_families.py"),
+        ],
+        cwd=tmp_path,
+        env=os.environ | {"LLTM_CPU_CAPABILITY": level},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert run.returncode == 0, run.stdout[-5000:] + run.stderr
+    assert " passed" in run.stdout

@@ -1,0 +1,275 @@
+"""The interface is nn.LSTM's: shapes, forms, states, refusals; and the way to cells and back."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import pickle
+import re
+
+import pytest
+import torch
+from layer_cases import Case, loop
+from torch import nn
+from torch.nn.utils.rnn import PackedSequence, pack_sequence
+
+from lltm_conda import LLTM, LLTMLayer
+
+
+def shapes_of(result):
+    output, (h_n, c_n) = result
+    if isinstance(output, PackedSequence):
+        return (
+            output.data.shape,
+            *(None if t is None else t.tolist() for t in output[1:]),
+            h_n.shape,
+            c_n.shape,
+        )
+    return output.shape, h_n.shape, c_n.shape
+
+
+@pytest.mark.parametrize(
+    ("layers", "bias", "batch_first", "bidirectional"),
+    list(itertools.product((1, 2), *[(False, True)] * 3)),
+    ids=str,
+)
+@pytest.mark.parametrize("given", [False, True], ids=["zeros", "state"])
+def test_shapes_are_those_of_lstm(layers, bias, batch_first, bidirectional, given) -> None:
+    arguments = (3, 4, layers, bias, batch_first, 0.0, bidirectional)
+    ours, theirs = LLTMLayer(*arguments), nn.LSTM(*arguments)
+    count = layers * (2 if bidirectional else 1)
+    state = (torch.randn(count, 2, 4), torch.randn(count, 2, 4)) if given else None
+    for input in (torch.randn(2, 2, 3), torch.randn(5, 2, 3) if not batch_first else None):
+        if input is not None:
+            assert shapes_of(ours(input, state)) == shapes_of(theirs(input, state))
+    alone = None if state is None else (state[0][:, 0], state[1][:, 0])
+    input = torch.randn(5, 3)
+    assert shapes_of(ours(input, alone)) == shapes_of(theirs(input, alone))
+    packed = pack_sequence([torch.randn(2, 3), torch.randn(5, 3)], enforce_sorted=False)
+    assert shapes_of(ours(packed, state)) == shapes_of(theirs(packed, state))
+
+
+def test_batch_first_is_the_same_layer_turned(device) -> None:
+    layer = LLTMLayer(3, 4, device=device)
+    turned = LLTMLayer(3, 4, batch_first=True, device=device)
+    turned.load_state_dict(layer.state_dict())
+    input = torch.randn(5, 2, 3, device=device)
+    output, _ = layer(input)
+    torch.testing.assert_close(turned(input.transpose(0, 1))[0], output.transpose(0, 1))
+
+
+def test_one_sequence_without_a_batch(device) -> None:
+    layer = LLTMLayer(3, 4, 2, bidirectional=True, device=device)
+    input, h, c = torch.randn(5, 3), torch.randn(4, 4), torch.randn(4, 4)
+    input, h, c = (t.to(device) for t in (input, h, c))
+    output, (h_n, c_n) = layer(input, (h, c))
+    want, (want_h, want_c) = layer(input.unsqueeze(1), (h.unsqueeze(1), c.unsqueeze(1)))
+    torch.testing.assert_close((output, h_n, c_n), (want[:, 0], want_h[:, 0], want_c[:, 0]))
+
+
+def test_an_empty_batch(device) -> None:
+    layer = LLTMLayer(3, 4, device=device)
+    output, (h_n, c_n) = layer(torch.zeros(5, 0, 3, device=device, requires_grad=True))
+    assert (output.shape, h_n.shape, c_n.shape) == ((5, 0, 4), (1, 0, 4), (1, 0, 4))
+    output.sum().backward()
+    assert not layer.weights_l0.grad.any()
+
+
+def test_parameters_are_named_as_the_cells(device) -> None:
+    layer = LLTMLayer(3, 4, 2, bidirectional=True, device=device)
+    assert {name: tuple(p.shape) for name, p in layer.named_parameters()} == {
+        "weights_l0": (12, 7),
+        "bias_l0": (12,),
+        "weights_l0_reverse": (12, 7),
+        "bias_l0_reverse": (12,),
+        "weights_l1": (12, 12),
+        "bias_l1": (12,),
+        "weights_l1_reverse": (12, 12),
+        "bias_l1_reverse": (12,),
+    }
+
+
+def test_a_layer_from_cells_computes_what_they_compute(device) -> None:
+    options = {"device": device, "dtype": torch.float64}
+    cells = [LLTM(3, 4, **options), LLTM(3, 4, **options)]
+    cells += [LLTM(8, 4, **options), LLTM(8, 4, **options)]
+    layer = LLTMLayer.from_cells(cells, bidirectional=True)
+    for k, cell in enumerate(cells):
+        mine = layer.cell(k // 2, reverse=k % 2 == 1)
+        for name, value in cell.state_dict().items():
+            assert torch.equal(mine.state_dict()[name], value)
+    input = torch.randn(5, 2, 3, **options)
+    output, _ = layer(input)
+    torch.testing.assert_close(output, loop(layer, input)[0])
+
+
+def test_the_cell_of_a_layer_is_the_layer(device) -> None:
+    layer = LLTMLayer(3, 4, device=device)
+    cell = layer.cell()
+    assert cell.weights is layer.weights_l0
+    input = torch.randn(1, 2, 3, device=device)
+    h, c = cell(input[0])
+    output, (h_n, c_n) = layer(input)
+    torch.testing.assert_close((output[0], h_n[0], c_n[0]), (h, h, c))
+    h.sum().backward()
+    assert layer.bias_l0.grad is not None
+
+
+def test_a_layer_without_bias_gives_a_cell_with_one_of_zeros() -> None:
+    layer = LLTMLayer(3, 4, bias=False)
+    cell = layer.cell()
+    assert not cell.bias.any() and not cell.bias.requires_grad
+    layer.load_cell(cell)
+    with pytest.raises(ValueError, match="cell has a bias"):
+        layer.load_cell(LLTM(3, 4))
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: LLTMLayer(3, 4).cell(1), "no layer=1"),
+        (lambda: LLTMLayer(3, 4).cell(0, reverse=True), "reverse=True"),
+        (lambda: LLTMLayer(3, 4).load_cell(LLTM(2, 4)), r"\(12, 7\).*got \(12, 6\)"),
+        (lambda: LLTMLayer.from_cells([]), "multiple of 1"),
+        (lambda: LLTMLayer.from_cells([LLTM(3, 4)], bidirectional=True), "multiple of 2"),
+        (lambda: LLTMLayer(3, 0), "state_size=0"),
+        (lambda: LLTMLayer(3, 4, 0), "num_layers=0"),
+        (lambda: LLTMLayer(3, 4, dropout=1.5), "dropout.*1.5"),
+        (lambda: LLTMLayer(3, 4, checkpoint=0), "checkpoint.*0"),
+    ],
+)
+def test_what_does_not_fit_is_refused(call, says) -> None:
+    with pytest.raises(ValueError, match=says):
+        call()
+
+
+def test_dropout_acts_between_layers_in_training_only() -> None:
+    torch.manual_seed(0)
+    layer = LLTMLayer(3, 16, 2, dropout=0.5)
+    input = torch.randn(4, 2, 3)
+    assert not torch.equal(layer(input)[0], layer(input)[0])
+    layer.eval()
+    assert torch.equal(layer(input)[0], layer(input)[0])
+    with pytest.warns(UserWarning, match="num_layers=1"):
+        LLTMLayer(3, 4, dropout=0.5)
+
+
+REFUSALS = [
+    ("input", lambda layer: layer(torch.zeros(5, 2, 4)), r"I = 3.*\(5, 2, 4\)"),
+    ("input", lambda layer: layer(torch.zeros(3)), r"I = 3.*\(3,\)"),
+    ("input", lambda layer: layer(torch.zeros(0, 2, 3)), "at least one step"),
+    ("input.data", lambda layer: layer(pack_sequence([torch.zeros(2, 5)])), "I = 3"),
+    ("h_0", lambda layer: layer(torch.zeros(5, 2, 3), (torch.zeros(2, 4),) * 2), r"\(1, 2, 4\)"),
+    (
+        "c_0",
+        lambda layer: layer(torch.zeros(5, 2, 3), (torch.zeros(1, 2, 4), torch.zeros(1, 3, 4))),
+        r"got \(1, 3, 4\)",
+    ),
+    ("state", lambda layer: layer(torch.zeros(5, 2, 3), torch.zeros(1, 2, 4)), "tuple"),
+    ("weights", lambda layer: layer(torch.zeros(5, 2, 3).double()), "dtype of input"),
+    (
+        "initial_cell",
+        lambda layer: layer(
+            torch.zeros(5, 2, 3), (torch.zeros(1, 2, 4), torch.zeros(1, 2, 4).double())
+        ),
+        "dtype of input",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "call", "says"), REFUSALS)
+def test_a_refusal_names_the_argument(name, call, says) -> None:
+    with pytest.raises(RuntimeError) as caught:
+        call(LLTMLayer(3, 4))
+    assert re.search(rf"\b{re.escape(name)}\b", str(caught.value))
+    assert re.search(says, str(caught.value)), caught.value
+
+
+FORWARD = ("input", "weights", "bias", "initial_h", "initial_cell")
+
+
+def raw_arguments():
+    shapes = ((5, 2, 3), (12, 7), (12,), (2, 4), (2, 4))
+    return dict(zip(FORWARD, (torch.zeros(shape) for shape in shapes), strict=True))
+
+
+@pytest.mark.parametrize("name", FORWARD)
+@pytest.mark.parametrize("kind", ["shape", "dtype", "stride"])
+def test_the_raw_op_refuses_by_name(name, kind) -> None:
+    arguments = raw_arguments()
+    tensor = arguments[name]
+    if kind == "shape":
+        arguments[name] = torch.zeros(*tensor.shape, 2)
+    elif kind == "dtype":
+        arguments[name] = tensor.to(torch.int32 if name == "input" else torch.float64)
+    else:
+        arguments[name] = torch.zeros(*tensor.shape, 2)[..., 0]
+    with pytest.raises(RuntimeError, match=rf"lltm: {name} must"):
+        torch.ops.lltm.layer_forward(*arguments.values(), False, True, False)
+
+
+@pytest.mark.parametrize("name", FORWARD)
+def test_fake_tensors_are_refused_alike(name) -> None:
+    arguments = {key: value.to("meta") for key, value in raw_arguments().items()}
+    arguments[name] = torch.zeros(*arguments[name].shape, 2, device="meta")
+    with pytest.raises(RuntimeError, match=rf"lltm: {name} must have shape"):
+        torch.ops.lltm.layer_forward(*arguments.values(), False, True, False)
+
+
+def backward_arguments():
+    forward = raw_arguments()
+    output, h, c, gates, cells = torch.ops.lltm.layer_forward(*forward.values(), False, True, False)
+    grads = {
+        "grad_output": torch.zeros_like(output),
+        "grad_final_h": torch.zeros_like(h),
+        "grad_final_cell": torch.zeros_like(c),
+        "grad_cells": torch.zeros_like(cells),
+    }
+    return grads | forward | {"output": output, "gates": gates, "cells": cells}
+
+
+@pytest.mark.parametrize("name", list(backward_arguments()))
+def test_the_raw_backward_op_refuses_by_name(name) -> None:
+    arguments = backward_arguments()
+    arguments[name] = torch.zeros(*arguments[name].shape, 2)
+    with pytest.raises(RuntimeError, match=rf"lltm: {name} must"):
+        torch.ops.lltm.layer_backward(*arguments.values(), 31, False, False)
+
+
+def test_a_device_without_kernels_is_named() -> None:
+    layer = LLTMLayer(3, 4)
+    with pytest.raises(NotImplementedError, match="input must be a dense"):
+        layer(torch.zeros(5, 2, 3).to_sparse())
+
+
+def test_copies_and_pickles(device) -> None:
+    layer = LLTMLayer(3, 4, 2, device=device)
+    input = torch.randn(5, 2, 3, device=device)
+    want = layer(input)[0]
+    for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert torch.equal(other(input)[0], want)
+
+
+def test_repr_shows_what_is_not_default() -> None:
+    assert repr(LLTMLayer(3, 4)) == "LLTMLayer(3, 4)"
+    layer = LLTMLayer(3, 4, 2, dropout=0.5, checkpoint=8)
+    assert repr(layer) == "LLTMLayer(3, 4, num_layers=2, dropout=0.5, checkpoint=8)"
+
+
+def test_script_is_refused_with_the_way_that_works() -> None:
+    with pytest.raises(NotImplementedError, match=r"torch\.export"):
+        torch.jit.script(LLTMLayer(3, 4))
+
+
+def test_initial_values_are_bounded() -> None:
+    for parameter in LLTMLayer(3, 16, 2).parameters():
+        assert 0.2 < parameter.abs().max() <= 0.25
+
+
+def test_case_without_state_starts_at_zero(device) -> None:
+    case = Case(given_state=False)
+    layer = case.layer(device=device, dtype=torch.float64)
+    (input,) = case.inputs(layer)
+    zeros = torch.zeros(1, case.batch, case.state, device=device, dtype=torch.float64)
+    given, _ = layer(input, (zeros, zeros))
+    torch.testing.assert_close(layer(input)[0], given)
