@@ -7,7 +7,7 @@ release tool. :func:`plan` is pure, :func:`execute` runs it.
 from __future__ import annotations
 
 from .clang_cuda import ClangToolkit
-from .cuda_toolkit import CudaToolkit, architecture_flags, find_cuda_toolkit
+from .cuda_toolkit import CudaToolkit, architecture_flags, find_cuda_toolkit, find_cuda_toolkits
 from .errors import BuildError
 from .execute import execute
 from .fit import fitting_request, glue_for
@@ -26,6 +26,7 @@ __all__ = [
     "architecture_flags",
     "execute",
     "find_cuda_toolkit",
+    "find_cuda_toolkits",
     "find_host_compiler",
     "fitting_request",
     "glue_for",

@@ -14,7 +14,13 @@ from pathlib import Path
 
 from .errors import BuildError
 
-__all__ = ["CudaToolkit", "architecture_flags", "find_cuda_toolkit", "parse_architectures"]
+__all__ = [
+    "CudaToolkit",
+    "architecture_flags",
+    "find_cuda_toolkit",
+    "find_cuda_toolkits",
+    "parse_architectures",
+]
 
 # What a build is for when nobody says otherwise: every generation that the CUDA major compiles, and
 # PTX of the newest for those to come.
@@ -100,6 +106,16 @@ def find_cuda_toolkit(
             return found
         first = first or found
     return first
+
+
+def find_cuda_toolkits(env: Mapping[str, str]) -> list[CudaToolkit]:
+    """Every toolkit there is, in the order in which :func:`find_cuda_toolkit` looks for one."""
+    homes = [Path(env[name]) for name in ("CUDA_HOME", "CUDA_PATH") if env.get(name)]
+    named = [home / "bin" / "nvcc" for home in homes if (home / "bin" / "nvcc").is_file()]
+    found: dict[Path, Path] = {}
+    for path in (*named, *_installed(env, None)):
+        found.setdefault(path.resolve(), path)
+    return [_identify(path) for path in found.values()]
 
 
 def _named(env: Mapping[str, str]) -> list[Path]:

@@ -79,7 +79,7 @@ def main(
             raise typer.Exit(code)
         if target:
             raise typer.Exit(upload(target, console, dry_run=dry_run))
-        host = probe(os.environ.get("LLTM_RELEASE_PYTHON", sys.executable))
+        host = probe(os.environ.get("LLTM_RELEASE_PYTHON", sys.executable), matrix)
         if list_only:
             list_cells(all_cells(matrix), host, matrix, console)
             return

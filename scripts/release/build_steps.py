@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
-import sys
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from lltm_conda.builder import BuildRequest, CudaToolkit, execute, find_cuda_toolkit, plan
+from lltm_conda.builder import BuildRequest, execute, plan
 from lltm_conda.compat.torch_probe import find_torch
-from release import BUILD, REPO, ReleaseError
+from release import REPO, ReleaseError
 from release.cells import Cell
-from release.environments import REMEDY, index_options, make_venv
-from release.paths import BINARIES, ENVS, fresh, tool
-from release.schema import Kernels, Toolkit
-from release.shell import Log, clean_env
+from release.environments import make_venv
+from release.paths import BINARIES, CACHE, ENVS, fresh
+from release.schema import Kernels
+from release.shell import clean_env
 from release.store import sources
-from release.tasks import Context, SkipTask
+from release.tasks import Context
+from release.toolchain_steps import resolve
+from release.toolchains import Toolchain
+from release.variants import arch_list
 
 SOURCES = tuple(
     sources(REPO, "csrc/**/*", "include/**/*", "lltm_conda/builder/*.py", "lltm_conda/_version.py")
@@ -30,59 +33,51 @@ def compiler_facts() -> dict[str, str]:
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
-def torch_env(context: Context, *, python: str, release: str, name: str) -> Sequence[Path]:
-    """An environment with torch to compile against."""
+def torch_env(
+    context: Context, *, python: str, release: str, name: str, cache: Path | None
+) -> Sequence[Path]:
+    """An environment with torch to compile against; `cache` where it goes when it is shed."""
     folder = ENVS / name
-    make_venv(context.log, folder, python, [f"torch=={release}", "numpy"])
+    make_venv(context.log, folder, python, [f"torch=={release}", "numpy"], cache=cache)
     context.log.write(f"torch {find_torch(folder).version}")
     return [folder]
 
 
+def torch_cache(name: str) -> Path:
+    """The cache that environments with the torch of the environment `name` are made from."""
+    return CACHE / f"uv-{name}"
+
+
 def kernels(
-    context: Context, *, name: str, wanted: Kernels, toolkit: Toolkit | None, jobs: int
+    context: Context,
+    *,
+    name: str,
+    wanted: Kernels,
+    toolchain: Toolchain | None,
+    made: str | None,
+    jobs: int,
 ) -> Sequence[Path]:
-    """One torch-free kernel object."""
+    """One torch-free kernel object; `made` is the task that made its CUDA toolkit, if one did."""
     out = BINARIES / f"kernels-{name}"
-    found = cuda_toolkit(context.log, wanted.toolkit or "", toolkit) if toolkit else None
-    architectures = ";".join(_dotted(arch) for arch in wanted.archs) or None
+    found = None
+    if toolchain is not None:
+        found = resolve(toolchain, context.only(made) if made else None)
+        context.log.write(f"compiled by {toolchain}")
     request = BuildRequest(
         out_dir=out,
         kernels=(name,),
         env=_build_env(),
         cuda=found,
-        architectures=architectures,
+        architectures=arch_list(wanted.archs) or None,
+        launcher=compiler_cache(),
     )
     return _execute(context, request, jobs)
 
 
-def cuda_toolkit(log: Log, version: str, wheels: Toolkit) -> CudaToolkit:
-    """The toolkit of that version: installed on this machine, else made of PyPI's wheels."""
-    found = find_cuda_toolkit(os.environ)
-    if found and found.version_text == version:
-        log.write(f"CUDA {version} is installed: {found.nvcc}")
-        return found
-    if not wheels.nvcc:
-        raise SkipTask(f"needs an nvcc {version} (set CUDA_HOME); PyPI's wheels of it hold none")
-    folder = BUILD / "toolkits" / f"cuda-{version}"
-    target = ["--target", fresh(folder), "--python", sys.executable]
-    command = [tool("uv"), "pip", "install", *target, *index_options(), *wheels.pypi]
-    log.run(command, remedy=REMEDY)
-    found = find_cuda_toolkit({**os.environ, "CUDA_HOME": str(_complete(folder))})
-    if found is None or found.version_text != version:
-        raise ReleaseError(f"{folder}: holds no nvcc {version}; delete it and run the same again")
-    return found
-
-
-def _complete(folder: Path) -> Path:
-    """The names that nvcc and linkers look for, which the wheels leave out."""
-    (home,) = folder.glob("nvidia/cu*")
-    links = {home / "lib64": "lib"}
-    for library in home.glob("lib/libcudart.so.*"):
-        links[home / "lib" / "libcudart.so"] = library.name
-    for link, target in links.items():
-        if not link.exists():
-            link.symlink_to(target)
-    return home
+def compiler_cache() -> tuple[str, ...]:
+    """A compiler cache that is installed: compilations that it has seen cost next to nothing."""
+    found = shutil.which("ccache") or shutil.which("sccache")
+    return (found,) if found else ()
 
 
 def glue(context: Context, *, cell: Cell, env: str, jobs: int) -> Sequence[Path]:
@@ -99,6 +94,7 @@ def glue(context: Context, *, cell: Cell, env: str, jobs: int) -> Sequence[Path]
         torch=torch,
         kernels=(),
         env=_build_env(),
+        launcher=compiler_cache(),
     )
     return _execute(context, request, jobs)
 
@@ -115,9 +111,3 @@ def _execute(context: Context, request: BuildRequest, jobs: int) -> list[Path]:
     steps = plan(request)
     execute(steps, request.out_dir / "objects", jobs, context.log.write)
     return sorted(request.out_dir.glob("*.so"))
-
-
-def _dotted(arch: str) -> str:
-    """sm_90 -> 9.0, compute_120 -> 12.0+PTX: the notation of TORCH_CUDA_ARCH_LIST."""
-    kind, number = arch.split("_")
-    return f"{number[:-1]}.{number[-1]}{'+PTX' if kind == 'compute' else ''}"

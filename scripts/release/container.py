@@ -34,12 +34,12 @@ from release.store import Store
 from release.tasks import Outcome, Status, Task, run_tasks
 from release.wheels import read_wheel
 
-BINARY_STEPS = ("env", "toolchain", "kernels", "glue", "audit")
+BINARY_STEPS = ("env", "toolkit", "kernels", "glue", "audit")
 
 
 def before_all(folder: Path, selectors: Sequence[str], matrix: Matrix, console: Console) -> int:
     """Compiles and audits what this machine can build, and puts the binaries into `folder`."""
-    host = probe(os.environ.get("LLTM_RELEASE_PYTHON", sys.executable))
+    host = probe(os.environ.get("LLTM_RELEASE_PYTHON", sys.executable), matrix)
     wanted = select(all_cells(matrix), list(selectors))
     reasons = {cell.name: obstacle(cell, host, matrix) for cell in wanted}
     for name, reason in reasons.items():

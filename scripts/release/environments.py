@@ -26,13 +26,24 @@ def index_options(*, find_links: bool = True) -> list[str]:
     return options
 
 
-def make_venv(log: Log, folder: Path, python: str, requirements: Sequence[str | Path]) -> Path:
-    """A new environment with the requirements in it; the path of its interpreter."""
+def make_venv(
+    log: Log,
+    folder: Path,
+    python: str,
+    requirements: Sequence[str | Path],
+    *,
+    cache: Path | None = None,
+) -> Path:
+    """A new environment with the requirements in it; the path of its interpreter.
+
+    Its files are hard links into uv's cache; one of its own (`cache`) can be deleted with it.
+    """
     if folder.exists():
         fresh(folder)
     downloads.uv(log, ["venv", "--quiet", "--clear", "--python", python, folder])
     interpreter = folder / "bin" / "python"
     words = ["pip", "install", "--python", interpreter, *index_options(), *requirements]
+    words += ["--cache-dir", cache] if cache else []
     downloads.uv(log, words, remedy=REMEDY)
     return interpreter
 

@@ -41,13 +41,15 @@ def add(plan: Plan, cells: Sequence[Cell]) -> None:
     facts = {"carried": sorted(carried), "total": len(all_cells(plan.matrix))}
     made = partial(fat_wheel, cells=names, total=facts["total"], carried=carried)
     inputs = (TOOL / "wheels.py", TOOL / "pack_steps.py", *carried.values())
-    wants = (*packed, *runs)
-    fat = plan.add(Task("fat-wheel", made, wants=wants, inputs=inputs, facts=facts))
+    task = Task("fat-wheel", made, wants=tuple(packed), heeds=tuple(runs), inputs=inputs)
+    fat = plan.add(replace(task, facts=facts))
     site = plan.add(Task("fat-site", fat_site, needs=(fat,)))
     seen: set[str] = set()
     for cell in cells:
         venv = f"venv/{cell.name}"
-        if cell.glue not in seen and venv in plan.tasks:
+        # Torches that are not kept meet the fat wheel in `--verify full`.
+        kept = venv in plan.tasks and not plan.tasks[venv].sheds
+        if cell.glue not in seen and kept:
             seen.add(cell.glue)
             run = partial(fat_run, cell=cell)
             smoke = (TOOL / "smoke.py", TOOL / "verify_steps.py")

@@ -6,22 +6,21 @@ import json
 import os
 import re
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from lltm_conda.builder import (
     BuildError,
-    CudaToolkit,
     HostCompiler,
-    find_cuda_toolkit,
     find_host_compiler,
     glue_for,
 )
 from lltm_conda.compat.records import TorchInstall
 from lltm_conda.compat.torch_probe import TorchNotFoundError, find_torch
-from release import ReleaseError
+from release import ReleaseError, toolchains
 from release.cells import Cell, all_cells
 from release.schema import Matrix
+from release.toolchains import Compilers, Toolchain
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Host:
         python_minor: its version, `3.11`.
         torch: the torch of that interpreter's environment, if any.
         compiler: the host compiler, or None.
-        toolkit: the CUDA toolkit found, or None.
+        cuda: the compilers for CUDA.
         driver: whether an NVIDIA driver is loaded.
     """
 
@@ -42,11 +41,11 @@ class Host:
     python_minor: str
     torch: TorchInstall | None
     compiler: HostCompiler | None
-    toolkit: CudaToolkit | None
-    driver: bool
+    cuda: Compilers = field(default_factory=Compilers)
+    driver: bool = False
 
 
-def probe(python: str) -> Host:
+def probe(python: str, matrix: Matrix) -> Host:
     """Looks at this machine; `python` is the interpreter of the invoking environment."""
     code = (
         "import json,os,sys; print(json.dumps([os.path.realpath(sys._base_executable),"
@@ -64,12 +63,9 @@ def probe(python: str) -> Host:
         compiler = find_host_compiler(os.environ)
     except BuildError:
         compiler = None
-    try:
-        toolkit = find_cuda_toolkit(os.environ)
-    except BuildError:
-        toolkit = None
+    cuda = toolchains.probe(matrix)
     driver = Path("/proc/driver/nvidia/version").exists()
-    return Host(base, f"{major}.{minor}", torch, compiler, toolkit, driver)
+    return Host(base, f"{major}.{minor}", torch, compiler, cuda, driver)
 
 
 def gcc_major(compiler: HostCompiler | None) -> int | None:
@@ -91,18 +87,30 @@ def obstacle(cell: Cell, host: Host, matrix: Matrix) -> str | None:
         return (
             f"{text}, and PyPI's has {cell.torch.abi.pypi}; build it where conda-forge is reached"
         )
+    if host.python_minor not in cell.torch.pythons:
+        text = f"torch {cell.torch_minor} has no wheel for Python {host.python_minor}"
+        return f"{text}; set PYTHON to a Python {' or '.join(cell.torch.pythons)}"
     if cell.cuda_major is not None:
         return _cuda_obstacle(cell, host, matrix)
     return None
 
 
+def toolchain(kernels: str, host: Host, matrix: Matrix) -> Toolchain | str | None:
+    """What compiles a kernel object here, or why nothing does; None for kernels of the CPU."""
+    wanted = matrix.kernels[kernels]  # type: ignore[index]
+    return toolchains.choose(wanted, matrix, host.cuda) if wanted.device == "cuda" else None
+
+
 def _cuda_obstacle(cell: Cell, host: Host, matrix: Matrix) -> str | None:
-    kernels = matrix.kernels[str(cell.variant.kernels)]  # type: ignore[index]
-    assert kernels.toolkit is not None
-    bounds = matrix.toolkits[kernels.toolkit].gcc
+    chosen = toolchain(str(cell.variant.kernels), host, matrix)
+    if not isinstance(chosen, Toolchain):
+        return chosen
+    if chosen.clang is not None:
+        return None
+    bounds = matrix.toolkits[chosen.version].gcc
     found = gcc_major(host.compiler)
     if found is not None and not bounds[0] <= found <= bounds[1]:
-        text = f"CUDA {kernels.toolkit} takes g++ {bounds[0]} to {bounds[1]}, got {host.compiler}"
+        text = f"CUDA {chosen.version} takes g++ {bounds[0]} to {bounds[1]}, got {host.compiler}"
         return f"{text}; set CXX to one of those"
     return None
 

@@ -4,21 +4,35 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from release import REPO, build_steps, conda_plan, fat_steps, pack_steps, verify_steps
+from release import (
+    REPO,
+    build_steps,
+    conda_plan,
+    fat_steps,
+    pack_steps,
+    toolchain_steps,
+    verify_steps,
+)
 from release.audit import audit
 from release.cells import Cell
-from release.host import Host
+from release.host import Host, toolchain
+from release.paths import ENVS
 from release.provenance import commit, source_epoch
 from release.schema import Matrix
 from release.store import sources
 from release.tasks import Task
+from release.toolchains import Toolchain
 from release.variants import for_conda
 
 TOOL = REPO / "scripts" / "release"
+# What one torch with CUDA puts on the disk (its wheels unpacked; environments are hard links), and
+# how much of that may lie there at a time: two, so that one is fetched while the other is used.
+CUDA_TORCH = 7_500_000_000
+ROOM = 2 * CUDA_TORCH
 
 
 @dataclass(frozen=True)
@@ -86,15 +100,31 @@ class Plan:
             )
         )
         wheel = self._wheel(cell, binaries, checked, groups)
-        self._venv(cell, wheel, groups)
+        self._venv(cell, wheel, env, groups)
         if for_conda(cell):
             conda_plan.add(self, cell, binaries, checked, groups)
 
     def _torch_env(self, cell: Cell, groups: tuple[str, ...]) -> str:
-        release = self.torch_release(cell)
-        name = f"torch-{release}-py{self.host.python_minor}"
-        run = partial(build_steps.torch_env, python=self.host.python, release=release, name=name)
-        return self.add(Task(f"env/{name}", run, facts=self.python_facts(), groups=groups))
+        name, release = self._torch_name(cell), self.torch_release(cell)
+        cache = self._cache(cell)
+        run = partial(
+            build_steps.torch_env,
+            python=self.host.python,
+            release=release,
+            name=name,
+            cache=cache,
+        )
+        task = Task(f"env/{name}", run, facts=self.python_facts(), groups=groups)
+        if cache:
+            task = replace(task, sheds=(ENVS / name, cache), holds=CUDA_TORCH)
+        return self.add(task)
+
+    def _torch_name(self, cell: Cell) -> str:
+        return f"torch-{self.torch_release(cell)}-py{self.host.python_minor}"
+
+    def _cache(self, cell: Cell) -> Path | None:
+        """A cache for the cell's torch alone, if that is too large to be kept: a CUDA build."""
+        return None if cell.stable else build_steps.torch_cache(self._torch_name(cell))
 
     def _compiler_facts(self) -> dict[str, object]:
         return {
@@ -107,18 +137,46 @@ class Plan:
 
     def _kernels(self, name: str, groups: tuple[str, ...]) -> str:
         wanted = self.matrix.kernels[name]  # type: ignore[index]
+        chosen = toolchain(name, self.host, self.matrix)
+        assert not isinstance(chosen, str), chosen
+        made = self._toolkit(chosen, groups) if chosen else None
         run = partial(
             build_steps.kernels,
             name=name,
             wanted=wanted,
-            toolkit=self.matrix.toolkits.get(wanted.toolkit or ""),
+            toolchain=chosen,
+            made=made,
             jobs=self.options.jobs,
         )
-        facts = {**self._compiler_facts(), "wanted": wanted.model_dump()}
-        if wanted.device == "cuda":
-            facts["toolkit"] = str(self.host.toolkit)
-        task = Task(f"kernels/{name}", run, inputs=build_steps.SOURCES, facts=facts, groups=groups)
-        return self.add(task)
+        facts = {**self._compiler_facts(), "wanted": wanted.model_dump(), "with": str(chosen)}
+        return self.add(
+            Task(
+                f"kernels/{name}",
+                run,
+                needs=(made,) if made else (),
+                inputs=build_steps.SOURCES,
+                facts=facts,
+                groups=groups,
+            )
+        )
+
+    def _toolkit(self, chosen: Toolchain, groups: tuple[str, ...]) -> str | None:
+        """The task that makes a CUDA toolkit; None for an installed one."""
+        if chosen.nvcc:
+            return None
+        helper = self._toolkit(chosen.fatbinary, groups) if chosen.fatbinary else None
+        wheels = self.matrix.toolkits[chosen.version]
+        run = partial(toolchain_steps.toolkit, toolchain=chosen, wheels=wheels, fatbinary=helper)
+        return self.add(
+            Task(
+                toolchain_steps.task_name(chosen),
+                run,
+                needs=(helper,) if helper else (),
+                inputs=(toolchain_steps.ADAPTER,),
+                facts={"with": str(chosen), "wheels": wheels.model_dump()},
+                groups=groups,
+            )
+        )
 
     def _glue(self, cell: Cell, env: str, groups: tuple[str, ...]) -> str:
         run = partial(build_steps.glue, cell=cell, env=env, jobs=self.options.jobs)
@@ -155,22 +213,25 @@ class Plan:
             )
         )
 
-    def _venv(self, cell: Cell, wheel: str, groups: tuple[str, ...]) -> None:
+    def _venv(self, cell: Cell, wheel: str, env: str, groups: tuple[str, ...]) -> None:
         run = partial(
             verify_steps.venv,
             cell=cell,
             python=self.host.python,
             torch=self.torch_release(cell),
+            cache=self._cache(cell),
         )
         smoke = (verify_steps.SMOKE, TOOL / "environments.py")
         venv = self.add(
             Task(
                 f"venv/{cell.name}",
                 run,
-                needs=(wheel,),
+                # The environment itself is not read, but the cache that it was made from.
+                needs=(wheel, env),
                 inputs=smoke,
                 facts=self.python_facts(),
                 groups=groups,
+                sheds=(verify_steps.venv_folder(cell),) if self._cache(cell) else (),
             )
         )
         example = tuple(sources(REPO, "examples/digits*.py"))
@@ -193,6 +254,8 @@ def make_plan(cells: Sequence[Cell], matrix: Matrix, host: Host, options: Option
 
 
 def space_needed(plan: Plan) -> int:
-    """A rough number of bytes that a run from nothing puts on the disk."""
+    """A rough number of bytes that a run from nothing puts on the disk at a time."""
     sizes = {"env": 1.2e9, "venv": 1.5e9, "prefix": 1.2e9, "bootstrap-channel": 1.5e9}
-    return int(sum(sizes.get(Path(name).parts[0], 2e7) for name in plan.tasks))
+    kept = [task.name for task in plan.tasks.values() if not task.sheds]
+    held = sum(task.holds for task in plan.tasks.values())
+    return int(sum(sizes.get(Path(name).parts[0], 2e7) for name in kept)) + min(held, ROOM)

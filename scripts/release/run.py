@@ -23,7 +23,7 @@ from release.listing import show_plan
 from release.manifest import Manifest, carried, read_or_set_aside, write
 from release.pack_steps import package_sources
 from release.paths import CELL_LOGS, INDEX, LOGS, MANIFEST, REPORT, STAMPS, TEMPORARY
-from release.planner import Options, Plan, make_plan, space_needed
+from release.planner import ROOM, Options, Plan, make_plan, space_needed
 from release.progress import Reporter, cell_state, summary
 from release.provenance import source_identity
 from release.report import write_report
@@ -96,7 +96,7 @@ class Release:
             with Reporter(self.console, len(tasks), self.request.verbose) as reporter:
                 listeners = Listeners(reporter, CellLogs(CELL_LOGS, tasks))
                 jobs = self.request.jobs
-                outcomes = run_tasks(tasks, Store(STAMPS), LOGS, listeners, jobs)
+                outcomes = run_tasks(tasks, Store(STAMPS), LOGS, listeners, jobs, ROOM)
             finished = Finished(
                 tasks,
                 outcomes,

@@ -37,10 +37,19 @@ class Package(Strict):
     default_torch: Minor
 
 
+class Clang(Strict):
+    """What compiles where there is no nvcc of a toolkit's major."""
+
+    major: int
+    debian: str
+    fatbinary: Minor
+
+
 class Toolkit(Strict):
     archs: list[int] = Field(min_length=1)
     gcc: Annotated[Bounds, Field(strict=False)]
     nvcc: bool
+    clang: Clang | None = None
     pypi: list[str] = Field(min_length=1)
 
 

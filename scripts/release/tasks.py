@@ -43,7 +43,7 @@ class Context:
     Attributes:
         log: for everything it has to say.
         made: the outputs of what it needs, and of what it wants where that was made.
-        failed: what it wants and did not get because that failed.
+        failed: what it wants or heeds that failed.
     """
 
     log: Log
@@ -64,6 +64,7 @@ class Task:
         run: does the work and returns the files or folders it made.
         needs: names of tasks whose outputs it reads; without them it is skipped.
         wants: names of tasks that it waits for and does without where they failed.
+        heeds: names of tasks that it waits for to learn whether they failed; it reads nothing.
         inputs: files whose content decides the result.
         facts: other things that decide it (versions, options, environment).
         groups: the cells for whose sake it runs.
@@ -75,6 +76,7 @@ class Task:
     run: Callable[[Context], Sequence[Path]]
     needs: tuple[str, ...] = ()
     wants: tuple[str, ...] = ()
+    heeds: tuple[str, ...] = ()
     inputs: tuple[Path, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
     groups: tuple[str, ...] = ()
@@ -167,7 +169,7 @@ class _Given:
 
 
 def _ready(task: Task, outcomes: Mapping[str, Outcome]) -> bool:
-    return all(name in outcomes for name in (*task.needs, *task.wants))
+    return all(name in outcomes for name in (*task.needs, *task.wants, *task.heeds))
 
 
 def _given(task: Task, outcomes: dict[str, Outcome]) -> _Given:
@@ -175,7 +177,8 @@ def _given(task: Task, outcomes: dict[str, Outcome]) -> _Given:
     good = (Status.DONE, Status.REUSED)
     made = {name: list(o.outputs) for name, o in before.items() if o.status in good}
     digests = {name: list(before[name].digests) for name in made}
-    failed = frozenset(name for name, o in before.items() if o.status is Status.FAILED)
+    heard = (*task.needs, *task.wants, *task.heeds)
+    failed = frozenset(name for name in heard if outcomes[name].status is Status.FAILED)
     return _Given(made, digests, failed)
 
 

@@ -51,12 +51,18 @@ def run_installed(
     return report
 
 
-def venv(context: Context, *, cell: Cell, python: str, torch: str) -> Sequence[Path]:
-    """A new virtual environment with the wheel, in which it is run."""
-    folder = ENVS / f"{cell.name}-venv"
+def venv_folder(cell: Cell) -> Path:
+    return ENVS / f"{cell.name}-venv"
+
+
+def venv(
+    context: Context, *, cell: Cell, python: str, torch: str, cache: Path | None
+) -> Sequence[Path]:
+    """A new virtual environment with the wheel, in which it is run; `cache` has its torch."""
+    folder = venv_folder(cell)
     wheel = context.only(f"wheel/{cell.name}")
     wanted = [f"lltm[examples] @ {wheel.as_uri()}", f"torch=={torch}", "numpy"]
-    interpreter = make_venv(context.log, folder, python, wanted)
+    interpreter = make_venv(context.log, folder, python, wanted, cache=cache)
     name = f"{cell.name}-venv"
     return [folder, run_installed(context.log, interpreter, folder, name, glue=cell.glue)]
 

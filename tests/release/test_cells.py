@@ -10,12 +10,14 @@ from packaging.version import Version
 from release import ReleaseError
 from release.cells import all_cells, select
 from release.host import Host, host_cell, obstacle
+from release.toolchains import Compilers
 
 from lltm_conda.builder import HostCompiler
 from lltm_conda.compat.records import TorchInstall, VariantName
 
 GXX = HostCompiler(("g++",), "g++", "12.2.0")
-HOST = Host("python3", "3.11", None, GXX, None, False)
+CLANG = Compilers(debian=frozenset({"clang-19"}))
+HOST = Host("python3", "3.11", None, GXX, CLANG)
 
 
 def torch(version: str, cuda: str | None = None, abi: int = 1) -> TorchInstall:
@@ -98,3 +100,18 @@ def test_the_abi_that_pypi_lacks_is_an_obstacle(matrix) -> None:
     reason = obstacle(cell(matrix, "aten24-abi1-cpu"), HOST, matrix)
     assert reason is not None and "C++ ABI 1" in reason
     assert obstacle(cell(matrix, "aten24-abi0-cpu"), HOST, matrix) is None
+
+
+def test_without_nvcc_12_and_clang_a_cuda_12_cell_is_not_buildable(matrix) -> None:
+    bare = replace(HOST, cuda=Compilers())
+    reason = obstacle(cell(matrix, "stable210-cu12"), bare, matrix)
+    assert reason is not None and "no nvcc 12.x" in reason and "apt-get install clang-19" in reason
+    assert obstacle(cell(matrix, "stable210-cu13"), bare, matrix) is None
+    assert obstacle(cell(matrix, "stable210-cu12"), HOST, matrix) is None
+
+
+def test_a_python_without_a_wheel_of_torch_is_an_obstacle(matrix) -> None:
+    new = replace(HOST, python_minor="3.13")
+    reason = obstacle(cell(matrix, "aten24-abi0-cpu"), new, matrix)
+    assert reason is not None and "no wheel for Python 3.13" in reason and "3.12" in reason
+    assert obstacle(cell(matrix, "aten25-abi0-cpu"), new, matrix) is None

@@ -1,0 +1,142 @@
+"""Making what compiles CUDA: a toolkit of PyPI's wheels, and clang where those hold no nvcc."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from lltm_conda.builder import ClangToolkit, CudaToolkit, find_cuda_toolkit
+from release import BUILD, REPO, ReleaseError, downloads
+from release.environments import REMEDY, index_options
+from release.paths import fresh
+from release.schema import Toolkit
+from release.shell import Log
+from release.tasks import Context
+from release.toolchains import Toolchain, home_of
+
+ADAPTER = REPO / "scripts" / "release" / "fatbinary.sh"
+# Where Debian's packages put a program and the libraries beside it.
+LIBRARIES = ("usr/lib/x86_64-linux-gnu",)
+
+
+def task_name(toolchain: Toolchain) -> str:
+    kind = "cuda" if toolchain.clang is None else "clang-cuda"
+    return f"toolkit/{kind}-{toolchain.version}"
+
+
+def toolkit(
+    context: Context, *, toolchain: Toolchain, wheels: Toolkit, fatbinary: str | None
+) -> Sequence[Path]:
+    """The toolkit of a toolchain that is not installed; `fatbinary` is the task that made it."""
+    folder = fresh(BUILD / "toolkits" / task_name(toolchain).split("/")[1])
+    if toolchain.clang is None:
+        _install(context.log, folder, wheels)
+        _complete(home_of(folder))
+        return [folder]
+    _install(context.log, folder / "wheels", wheels)
+    assert toolchain.fatbinary is not None
+    made = resolve(toolchain.fatbinary, context.only(fatbinary) if fatbinary else None)
+    assert isinstance(made, CudaToolkit)
+    _merge(folder / "wheels", folder / "cuda", toolchain.version)
+    _link_fatbinary(made.home() / "bin" / "fatbinary", folder / "cuda" / "bin")
+    if not toolchain.clang:
+        assert wheels.clang is not None
+        _debian_clang(context.log, wheels.clang.debian, folder / "clang")
+    return [folder]
+
+
+def resolve(toolchain: Toolchain, made: Path | None) -> CudaToolkit | ClangToolkit:
+    """What the builder takes; `made` is the folder of :func:`toolkit`, where there is one.
+
+    Raises:
+        ReleaseError: the folder holds no compiler of that version.
+    """
+    if toolchain.nvcc:
+        return toolchain.nvcc
+    assert made is not None
+    if toolchain.clang is not None:
+        major, minor = map(int, toolchain.version.split("."))
+        clang = toolchain.clang or str(made / "clang" / "bin" / "clang++")
+        return ClangToolkit(clang, made / "cuda", (major, minor))
+    found = find_cuda_toolkit({**os.environ, "CUDA_HOME": str(home_of(made))})
+    if found is None or found.version_text != toolchain.version:
+        text = f"{made}: holds no nvcc {toolchain.version}"
+        raise ReleaseError(f"{text}; delete it and run the same again")
+    return found
+
+
+def _install(log: Log, folder: Path, wheels: Toolkit) -> None:
+    target = ["--target", folder, "--python", sys.executable]
+    downloads.uv(log, ["pip", "install", *target, *index_options(), *wheels.pypi], remedy=REMEDY)
+
+
+def _complete(home: Path) -> None:
+    """The names that nvcc and linkers look for, which the wheels leave out."""
+    links = {home / "lib64": "lib"}
+    for library in home.glob("lib/libcudart.so.*"):
+        links[home / "lib" / "libcudart.so"] = library.name
+    for link, target in links.items():
+        if not link.exists():
+            link.symlink_to(target)
+
+
+def _merge(wheels: Path, home: Path, version: str) -> None:
+    """One folder, laid out as clang expects a CUDA installation, out of a folder for each wheel."""
+    for part in sorted(wheels.glob("nvidia/*")):
+        for source in sorted(path for path in part.rglob("*") if path.is_file()):
+            inside = source.relative_to(part)
+            name = "lib64" if inside.parts[0] == "lib" else inside.parts[0]
+            target = home / name / Path(*inside.parts[1:])
+            if inside.name == "__init__.py" or target.exists():
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            source.rename(target)
+    shutil.rmtree(wheels)
+    for library in home.glob("lib64/libcudart.so.*"):
+        (home / "lib64" / "libcudart.so").symlink_to(library.name)
+    about = {"cuda": {"name": "CUDA SDK", "version": f"{version}.0"}}
+    (home / "version.json").write_text(json.dumps(about), encoding="utf-8")
+
+
+def _link_fatbinary(fatbinary: Path, folder: Path) -> None:
+    shutil.copy2(fatbinary, folder / "fatbinary.nvidia")
+    shutil.copy(ADAPTER, folder / "fatbinary")
+    (folder / "fatbinary").chmod(0o755)
+
+
+def _debian_clang(log: Log, package: str, folder: Path) -> None:
+    """Debian's clang and the libraries that it lacks here, unpacked: no root is needed."""
+    asked = ["apt-get", "install", "--print-uris", "-qq", "-y", "--no-install-recommends", package]
+    done = subprocess.run(asked, capture_output=True, text=True)
+    names = re.findall(r"^'[^']+/([^/_']+)_", done.stdout, re.MULTILINE)
+    if done.returncode or package not in names:
+        said = (done.stderr.strip().splitlines() or ["it names no file"])[-1]
+        raise ReleaseError(f"apt-get cannot say where {package} is: {said}; run apt-get update")
+    archives = fresh(folder / "archives")
+    command = ["apt-get", "download", "-qq", "-o", "APT::Sandbox::User=root", *names]
+    log.run(command, cwd=archives, remedy="Is Debian's mirror in reach? Run apt-get update")
+    root = folder / "root"
+    for archive in sorted(archives.glob("*.deb")):
+        log.run(["dpkg", "-x", archive, root])
+    shutil.rmtree(archives)
+    (program,) = root.glob("usr/lib/llvm-*/bin/clang++")
+    wrapper = folder / "bin" / "clang++"
+    wrapper.parent.mkdir()
+    # Its libraries lie where the system's loader does not look.
+    paths = [
+        f"$here/root/{name}" for name in (*LIBRARIES, program.parents[1].relative_to(root) / "lib")
+    ]
+    wrapper.write_text(
+        '#!/bin/sh\nhere=$(dirname "$(dirname "$0")")\n'
+        f'export LD_LIBRARY_PATH="{":".join(paths)}"\n'
+        f'exec "$here/{program.relative_to(folder)}" "$@"\n',
+        encoding="utf-8",
+    )
+    wrapper.chmod(0o755)
+    log.run([wrapper, "--version"])

@@ -1,0 +1,142 @@
+"""Which compiler makes a CUDA kernel object on this machine, and how it is had."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from lltm_conda.builder import BuildError, CudaToolkit, find_cuda_toolkits
+from release.schema import Kernels, Matrix, Toolkit
+
+NEWEST_CLANG = 30  # how far names such as clang++-19 are looked for
+
+
+@dataclass(frozen=True)
+class Compilers:
+    """What this machine has for CUDA.
+
+    Attributes:
+        nvccs: every CUDA toolkit with an nvcc, the user's choice first.
+        clangs: clang++ commands by their major version.
+        debian: Debian packages that could be fetched, of those that the matrix names.
+    """
+
+    nvccs: tuple[CudaToolkit, ...] = ()
+    clangs: tuple[tuple[int, str], ...] = ()
+    debian: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """How a CUDA kernel object is compiled.
+
+    Attributes:
+        version: the toolkit of the matrix, `12.8`.
+        nvcc: the installed toolkit, None where one is made.
+        clang: the clang++ command; empty for the one of Debian's package; None for nvcc.
+        fatbinary: the toolchain whose `fatbinary` clang needs.
+    """
+
+    version: str
+    nvcc: CudaToolkit | None = None
+    clang: str | None = None
+    fatbinary: Toolchain | None = None
+
+    def __str__(self) -> str:
+        if self.nvcc:
+            return f"nvcc {self.nvcc.version_text}"
+        if self.clang is None:
+            return f"nvcc {self.version} of PyPI"
+        kind = self.clang or "Debian's clang++"
+        return f"{kind} with the headers and ptxas of CUDA {self.version} from PyPI"
+
+
+def probe(matrix: Matrix) -> Compilers:
+    """Looks for compilers on this machine; runs them for their versions, compiles nothing."""
+    try:
+        nvccs = tuple(find_cuda_toolkits(os.environ))
+    except BuildError:
+        nvccs = ()
+    wanted = [toolkit.clang for toolkit in matrix.toolkits.values() if toolkit.clang]
+    packages = [clang.debian for clang in wanted]
+    debian = frozenset(name for name in packages if can_fetch(name))
+    lowest = min((clang.major for clang in wanted), default=NEWEST_CLANG)
+    return Compilers(nvccs, tuple(_clangs(lowest)), debian)
+
+
+def _clangs(lowest: int) -> Iterator[tuple[int, str]]:
+    names = [f"clang++-{major}" for major in range(lowest, NEWEST_CLANG)]
+    for name in ("clang++", *names):
+        path = shutil.which(name)
+        if path is None:
+            continue
+        done = subprocess.run([path, "--version"], capture_output=True, text=True)
+        if found := re.search(r"clang version (\d+)", done.stdout):
+            yield int(found[1]), path
+
+
+def can_fetch(package: str) -> bool:
+    """Whether apt is here and knows where the package is."""
+    if not shutil.which("apt-get") or not shutil.which("dpkg"):
+        return False
+    done = subprocess.run(["apt-cache", "policy", package], capture_output=True, text=True)
+    found = re.search(r"Candidate: (\S+)", done.stdout)
+    return found is not None and found[1] != "(none)"
+
+
+def choose(kernels: Kernels, matrix: Matrix, compilers: Compilers) -> Toolchain | str:
+    """The toolchain for a CUDA kernel object, or why there is none and what would help.
+
+    An nvcc of the matrix's version comes first, then one of the same major that compiles for all
+    architectures, then one made of PyPI's wheels, then clang.
+    """
+    version = kernels.toolkit
+    assert version is not None
+    wheels = matrix.toolkits[version]
+    if installed := _installed(version, kernels, compilers):
+        return Toolchain(version, nvcc=installed)
+    if wheels.nvcc:
+        return Toolchain(version)
+    return _by_clang(version, wheels, matrix, compilers)
+
+
+def _installed(version: str, kernels: Kernels, compilers: Compilers) -> CudaToolkit | None:
+    of_major = [nvcc for nvcc in compilers.nvccs if nvcc.version[0] == kernels.cuda_major]
+    exact = [nvcc for nvcc in of_major if nvcc.version_text == version]
+    numbers = {arch.split("_")[1] for arch in kernels.archs}
+    for nvcc in exact or of_major:
+        if numbers <= nvcc.architectures():
+            return nvcc
+    return None
+
+
+def _by_clang(
+    version: str, wheels: Toolkit, matrix: Matrix, compilers: Compilers
+) -> Toolchain | str:
+    major = version.split(".")[0]
+    missing = f"no nvcc {major}.x that compiles all architectures (PyPI's wheels of it hold none)"
+    if wheels.clang is None:
+        return f"{missing}; install CUDA {version} and set CUDA_HOME"
+    clangs = [path for found, path in compilers.clangs if found >= wheels.clang.major]
+    if not clangs and wheels.clang.debian not in compilers.debian:
+        return (
+            f"{missing} and no clang++ {wheels.clang.major} or newer; install CUDA {version} and "
+            f"set CUDA_HOME, or install clang (Debian: apt-get install {wheels.clang.debian}; "
+            "where apt knows no such package: apt-get update)"
+        )
+    helper = next(k for k in matrix.kernels.values() if k.toolkit == wheels.clang.fatbinary)
+    fatbinary = choose(helper, matrix, compilers)
+    if isinstance(fatbinary, str):
+        return f"clang needs the fatbinary of CUDA {wheels.clang.fatbinary}: {fatbinary}"
+    return Toolchain(version, clang=clangs[0] if clangs else "", fatbinary=fatbinary)
+
+
+def home_of(path: Path) -> Path:
+    """The CUDA folder in a folder of PyPI's wheels."""
+    (home,) = path.glob("nvidia/cu*")
+    return home
