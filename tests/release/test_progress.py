@@ -1,0 +1,84 @@
+"""What a run shows: lines for a log, a bar for a person, the end of a log where a step failed."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from release.cell_logs import CellLogs
+from release.progress import Reporter
+from release.shell import TAIL
+from release.tasks import Outcome, Status, Task
+from rich.console import Console
+
+
+def show(outcomes, *, terminal: bool = False, verbose: bool = False) -> str:
+    out = io.StringIO()
+    console = Console(file=out, width=120, force_terminal=terminal, color_system=None)
+    with Reporter(console, len(outcomes), verbose) as reporter:
+        for outcome in outcomes:
+            reporter.started(Task(outcome.task, lambda _context: []))
+            if terminal:
+                reporter._bar.refresh()
+            reporter.finished(outcome)
+    return out.getvalue()
+
+
+@pytest.fixture
+def failed(tmp_path) -> Outcome:
+    log = tmp_path / "glue.log"
+    log.write_text("".join(f"line {number}\n" for number in range(200)))
+    return Outcome("glue/x", Status.FAILED, 2.0, reason="no compiler; install one", log=log)
+
+
+def test_a_log_gets_plain_lines() -> None:
+    text = show([Outcome("wheel/a", Status.DONE, 1.25), Outcome("wheel/b", Status.REUSED, 0.0)])
+    assert "\x1b" not in text and "\r" not in text
+    assert text.splitlines() == [
+        "           wheel/a ...",
+        "[  1/2]  done         1.2 s  wheel/a",
+        "           wheel/b ...",
+        "[  2/2]  unchanged           wheel/b",
+    ]
+
+
+def test_a_person_sees_what_is_running_and_how_far_it_is() -> None:
+    text = show([Outcome("wheel/a", Status.DONE, 1.25)], terminal=True)
+    assert "━" in text and "0/1" in text and "wheel/a" in text and "\x1b" in text
+    assert "wheel/a ..." not in text
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_failure_shows_its_reason_and_the_end_of_its_log(failed, terminal) -> None:
+    text = show([failed], terminal=terminal)
+    assert "no compiler; install one" in text and str(failed.log) in text.replace("\n", "")
+    assert "| line 199" in text and f"| line {200 - TAIL}" in text
+    assert f"| line {200 - TAIL - 1}\n" not in text
+
+
+def test_verbose_shows_the_whole_log(failed) -> None:
+    assert "| line 0\n" in show([failed], verbose=True)
+
+
+def test_what_is_skipped_says_why() -> None:
+    text = show([Outcome("wheel/a", Status.SKIPPED, 0.0, reason="needs an nvcc 12.8")])
+    assert "skipped" in text and "needs an nvcc 12.8" in text
+
+
+def test_a_cell_has_one_log_of_all_its_steps(tmp_path) -> None:
+    tasks = [
+        Task("glue/x", lambda _context: [], groups=("a", "b")),
+        Task("wheel/a", lambda _context: [], groups=("a",)),
+    ]
+    step = tmp_path / "step.log"
+    step.write_text("compiler says\n")
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "a.log").write_text("of an earlier run")
+    logs = CellLogs(tmp_path / "logs", tasks)
+    logs.finished(Outcome("glue/x", Status.DONE, 1.0, log=step, took=1.0))
+    logs.finished(Outcome("wheel/a", Status.FAILED, 1.0, reason="no wheel", took=1.0))
+    logs.finished(Outcome("of no cell", Status.DONE, 1.0))
+    a, b = ((tmp_path / "logs" / f"{name}.log").read_text() for name in "ab")
+    assert a.startswith("=== glue/x: done, 1.0 s\ncompiler says\n\n=== wheel/a: FAILED")
+    assert "no wheel" in a and "earlier" not in a
+    assert "compiler says" in b and "wheel/a" not in b
