@@ -35,7 +35,7 @@ stamp=$("$python" -c 'import hashlib, pathlib, sys
 text = pathlib.Path(sys.argv[1]).read_text() + sys.version + sys.base_prefix
 print(hashlib.sha256(text.encode()).hexdigest())' "$requirements")
 if [ "$(cat "$tools/.complete" 2>/dev/null || true)" != "$stamp" ]; then
-  echo "making the release tool's environment (build/tools)"
+  echo "making the release tool's environment (build/tools)" >&2
   rm -rf "$tools"
   mkdir -p "$root/build/logs"
   log="$root/build/logs/tools.log"

@@ -12,11 +12,10 @@ import typer
 from rich.console import Console
 
 from release import ReleaseError
-from release.cells import all_cells
 from release.generated import check_or_write
-from release.host import probe
+from release.host import chosen, probe
 from release.leftovers import end_children
-from release.listing import list_cells
+from release.listing import github, json_list, list_cells
 from release.matrix import load
 from release.merge import merge
 from release.run import Release, Request
@@ -32,9 +31,15 @@ console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
 def main(
     selectors: Annotated[
         list[str] | None,
-        typer.Argument(help="Cells or patterns: host, stable210-cpu, 'aten*-cu12'; none: all."),
+        typer.Argument(
+            help="Cells or patterns: stable210-cpu, 'aten*-cu12', host, newest, oldest; none: all."
+        ),
     ] = None,
-    list_only: Annotated[bool, typer.Option("--list", help="Show every cell and stop.")] = False,
+    list_only: Annotated[bool, typer.Option("--list", help="Show the cells and stop.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --list: for programs.")] = False,
+    as_github: Annotated[
+        bool, typer.Option("--github", help="With --list: the matrix of a GitHub workflow.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be done, and stop.")
     ] = False,
@@ -81,7 +86,11 @@ def main(
             raise typer.Exit(upload(target, console, dry_run=dry_run))
         host = probe(os.environ.get("LLTM_RELEASE_PYTHON", sys.executable), matrix)
         if list_only:
-            list_cells(all_cells(matrix), host, matrix, console)
+            cells = chosen(selectors or (), matrix, host)
+            if as_json or as_github:
+                print(json_list(cells, host, matrix) if as_json else github(cells, host, matrix))
+            else:
+                list_cells(cells, host, matrix, console)
             return
         jobs = jobs or os.cpu_count() or 1
         request = Request(tuple(selectors or ()), channel, shard, jobs, verbose)

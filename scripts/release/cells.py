@@ -87,8 +87,17 @@ def all_cells(matrix: Matrix) -> list[Cell]:
     return cells
 
 
-def select(cells: Sequence[Cell], selectors: Sequence[str]) -> list[Cell]:
-    """The cells that the selectors (names, or patterns such as `aten*-cu12`) name.
+ALIASES = ("host", "newest", "oldest")
+
+
+def select(cells: Sequence[Cell], selectors: Sequence[str], host: str = "") -> list[Cell]:
+    """The cells that the selectors name, in the order of `cells`; all of them for no selector.
+
+    Args:
+        cells: what there is to choose from.
+        selectors: names, patterns such as `aten*-cu12`, `newest` and `oldest` (the glue of one
+            torch minor), `host`.
+        host: the name of the cell that fits this machine.
 
     Raises:
         ReleaseError: a selector names none; lists near matches.
@@ -96,12 +105,17 @@ def select(cells: Sequence[Cell], selectors: Sequence[str]) -> list[Cell]:
     if not selectors:
         return list(cells)
     names = [cell.name for cell in cells]
+    minors = sorted({cell.variant.glue.torch for cell in cells if not cell.stable})
     chosen: set[str] = set()
     for selector in selectors:
-        found = fnmatch.filter(names, selector)
+        found = fnmatch.filter(names, host if selector == "host" else selector)
+        if selector in ("newest", "oldest") and minors:
+            minor = minors[-1 if selector == "newest" else 0]
+            found = [c.name for c in cells if not c.stable and c.variant.glue.torch == minor]
         if not found:
-            near = difflib.get_close_matches(selector, [*names, "host"], n=3, cutoff=0.5)
-            hint = f"near matches: {', '.join(near)}" if near else f"there are: {', '.join(names)}"
+            known = [*names, *ALIASES]
+            near = difflib.get_close_matches(selector, known, n=3, cutoff=0.5)
+            hint = f"near matches: {', '.join(near)}" if near else f"there are: {', '.join(known)}"
             raise ReleaseError(f"no cell is named {selector!r}; {hint}; see build_all.sh --list")
         chosen.update(found)
     return [cell for cell in cells if cell.name in chosen]

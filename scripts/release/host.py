@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from lltm_conda.builder import (
 from lltm_conda.compat.records import TorchInstall
 from lltm_conda.compat.torch_probe import TorchNotFoundError, find_torch
 from release import ReleaseError, toolchains
-from release.cells import Cell, all_cells
+from release.cells import Cell, all_cells, select
 from release.schema import Matrix
 from release.toolchains import Compilers, Toolchain
 
@@ -140,6 +141,12 @@ def host_cell(matrix: Matrix, host: Host) -> Cell:
         )
         raise ReleaseError(f"{text}; there are: {', '.join(cells)}")
     return cells[name]
+
+
+def chosen(selectors: Sequence[str], matrix: Matrix, host: Host) -> list[Cell]:
+    """The selected cells of the matrix; `host` becomes the one that fits this machine."""
+    fits = host_cell(matrix, host).name if "host" in selectors else ""
+    return select(all_cells(matrix), selectors, fits)
 
 
 def stable_glue(matrix: Matrix) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from release.cells import Cell
-from release.host import Host, host_cell, obstacle
+from release.host import Host, host_cell, obstacle, toolchain
 from release.paths import STAMPS
 from release.planner import Plan
 from release.schema import Matrix
@@ -20,14 +23,51 @@ def list_cells(cells: Sequence[Cell], host: Host, matrix: Matrix, console: Conso
     table = Table(title=f"cells of build_matrix.yaml on {host.compiler or 'no compiler'}")
     for name in ("cell", "torch", "C++", "ABI", "kernels", "buildable here"):
         table.add_column(name, no_wrap=name != "buildable here", overflow="fold")
-    fits = host_cell(matrix, host).name
-    for cell in cells:
-        reason = obstacle(cell, host, matrix)
-        name = f"{cell.name} (host)" if cell.name == fits else cell.name
-        torch, kernels = cell.torch, ", ".join(cell.kernels)
-        verdict = f"no: {reason}" if reason else "yes"
-        table.add_row(name, torch.release, str(torch.cxx), str(cell.cxx11_abi), kernels, verdict)
+    for facts in map(partial(cell_facts, host=host, matrix=matrix), cells):
+        name = f"{facts['cell']} (host)" if facts["fits_host"] else facts["cell"]
+        using = f"yes, {facts['toolchain']}" if facts["toolchain"] else "yes"
+        verdict = using if facts["buildable"] else f"no: {facts['reason']}"
+        kernels = ", ".join(facts["kernels"])
+        row = (name, facts["torch"], str(facts["cxx"]), str(facts["abi"]), kernels, verdict)
+        table.add_row(*row)
     console.print(table)
+
+
+def cell_facts(cell: Cell, *, host: Host, matrix: Matrix) -> dict[str, Any]:
+    """What `--list --json` says of a cell."""
+    reason = obstacle(cell, host, matrix)
+    compiled_by = None
+    if cell.cuda_major is not None and reason is None:
+        compiled_by = str(toolchain(str(cell.variant.kernels), host, matrix))
+    return {
+        "cell": cell.name,
+        "glue": cell.glue,
+        "kernels": list(cell.kernels),
+        "device": cell.device,
+        "torch": cell.torch.release,
+        "pythons": list(cell.torch.pythons),
+        "cxx": cell.torch.cxx,
+        "abi": cell.cxx11_abi,
+        "buildable": reason is None,
+        "reason": reason,
+        "toolchain": compiled_by,
+        "fits_host": cell.name == host_cell(matrix, host).name,
+    }
+
+
+def json_list(cells: Sequence[Cell], host: Host, matrix: Matrix) -> str:
+    """Every cell, for programs."""
+    facts = [cell_facts(cell, host=host, matrix=matrix) for cell in cells]
+    compiler = str(host.compiler) if host.compiler else None
+    return json.dumps({"compiler": compiler, "python": host.python_minor, "cells": facts}, indent=1)
+
+
+def github(cells: Sequence[Cell], host: Host, matrix: Matrix) -> str:
+    """One line for `strategy: matrix:` of a GitHub workflow: the cells that can be built here."""
+    wanted = ("cell", "glue", "device", "torch")
+    facts = [cell_facts(cell, host=host, matrix=matrix) for cell in cells]
+    include = [{name: cell[name] for name in wanted} for cell in facts if cell["buildable"]]
+    return json.dumps({"include": include})
 
 
 def show_plan(plan: Plan, cells: Sequence[Cell], skipped: dict[str, str], console: Console) -> None:

@@ -14,10 +14,10 @@ from rich.console import Console
 
 from release import BUILD, DIST, REPO, ReleaseError
 from release.cell_logs import CellLogs, Listeners
-from release.cells import Cell, all_cells, select
+from release.cells import all_cells
 from release.collect import Finished, collect
 from release.conda_steps import CONDA_FORGE, conda_forge_in_reach
-from release.host import Host, host_cell, obstacle
+from release.host import Host, chosen, obstacle
 from release.leftovers import end_leftovers, mark
 from release.listing import show_plan
 from release.manifest import Manifest, carried, read_or_set_aside, write
@@ -59,7 +59,7 @@ class Release:
     def __init__(self, request: Request, matrix: Matrix, host: Host, console: Console) -> None:
         self.request, self.matrix, self.host, self.console = request, matrix, host, console
         self.every = all_cells(matrix)
-        wanted = self._chosen(request.selectors)
+        wanted = chosen(request.selectors, matrix, host)
         if request.shard:
             number, count = parse_shard(request.shard)
             wanted = split(wanted, count)[number - 1]
@@ -67,11 +67,6 @@ class Release:
         self.cells = [cell for cell in wanted if reasons[cell.name] is None]
         self.skipped = {name: reason for name, reason in reasons.items() if reason}
         self.options = Options(base_channel(request.channel, console), request.jobs)
-
-    def _chosen(self, selectors: Sequence[str]) -> list[Cell]:
-        """The selected cells; `host` becomes the one that fits this machine."""
-        names = [host_cell(self.matrix, self.host).name if s == "host" else s for s in selectors]
-        return select(self.every, names)
 
     def plan(self, options: Options) -> Plan:
         return make_plan(self.cells, self.matrix, self.host, options)
@@ -114,7 +109,7 @@ class Release:
             finish(manifest)
             shutil.rmtree(TEMPORARY, ignore_errors=True)
         names = [cell.name for cell in self.cells]
-        self.console.print(summary(names, tasks, outcomes, self.skipped))
+        self.console.print(summary(names, tasks, outcomes, self.skipped, manifest.cells))
         self._say_what_is_there(manifest)
         return self._exit_code(plan, outcomes)
 
@@ -140,7 +135,7 @@ class Release:
         states = {cell.name: cell_state(cell.name, tasks, outcomes) for cell in self.cells}
         incomplete = {n for n, state in states.items() if state is Status.SKIPPED} | {*self.skipped}
         named = [selector for selector in self.request.selectors if "*" not in selector]
-        if named and incomplete & {cell.name for cell in self._chosen(named)}:
+        if named and incomplete & {cell.name for cell in chosen(named, self.matrix, self.host)}:
             return 1
         return 0 if self.cells or self.request.shard else 1
 
