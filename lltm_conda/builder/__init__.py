@@ -12,7 +12,7 @@ from .errors import BuildError
 from .execute import execute
 from .fit import fitting_request, glue_for
 from .host_compiler import HostCompiler, find_host_compiler
-from .plan import BuildRequest, plan
+from .plan import BuildRequest, cxx_standard, plan
 from .sources import linked_sources, source_root
 from .targets import Step
 
@@ -24,6 +24,7 @@ __all__ = [
     "HostCompiler",
     "Step",
     "architecture_flags",
+    "cxx_standard",
     "execute",
     "find_cuda_toolkit",
     "find_cuda_toolkits",

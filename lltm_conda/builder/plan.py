@@ -16,7 +16,7 @@ from .host_compiler import HostCompiler, find_host_compiler
 from .sources import source_root
 from .targets import LINK, Step, Target, debug_wanted, host_flags, linker_flags
 
-__all__ = ["BuildRequest", "Step", "debug_wanted", "door_flags", "plan"]
+__all__ = ["BuildRequest", "Step", "cxx_standard", "debug_wanted", "door_flags", "plan"]
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,11 @@ def door_flags(glue: GlueName) -> list[str]:
     return ["-DAT_PER_OPERATOR_HEADERS", "-fopenmp"]
 
 
+def cxx_standard(torch: tuple[int, int]) -> int:
+    """The oldest C++ standard that the headers of this torch accept."""
+    return 20 if torch >= (2, 14) else 17
+
+
 def _glue(request: BuildRequest, compiler: HostCompiler, name: str) -> list[Step]:
     torch = request.torch
     if torch is None:
@@ -100,7 +105,7 @@ def _glue(request: BuildRequest, compiler: HostCompiler, name: str) -> list[Step
     parsed = GlueName.parse(name)
     target = _target(request, file_name(parsed), compiler)
     root = source_root()
-    standard = 20 if torch.version_tuple >= (2, 14) else 17
+    standard = cxx_standard(torch.version_tuple)
     door = root / ("torch_stable" if parsed.lane == "stable" else "torch_aten")
     base = [
         *compiler.command,

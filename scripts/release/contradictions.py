@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 
+from lltm_conda.builder import cxx_standard
 from release.schema import Matrix, Torch
 
 Path = tuple[str | int, ...]
@@ -11,7 +13,8 @@ Path = tuple[str | int, ...]
 
 def contradictions(matrix: Matrix) -> list[tuple[Path, str]]:
     """Pairs of (where in the file, what is wrong there), empty when all agrees."""
-    return [*_package(matrix), *_kernels(matrix), *_stable(matrix), *_torch(matrix)]
+    parts = (_package, _toolkits, _kernels, _stable, _torch)
+    return [problem for part in parts for problem in part(matrix)]
 
 
 def _known(minor: str, matrix: Matrix) -> str | None:
@@ -23,6 +26,24 @@ def _known(minor: str, matrix: Matrix) -> str | None:
 def _package(matrix: Matrix) -> list[tuple[Path, str]]:
     problem = _known(matrix.package.default_torch, matrix)
     return [(("package", "default_torch"), problem)] if problem else []
+
+
+def _toolkits(matrix: Matrix) -> list[tuple[Path, str]]:
+    found: list[tuple[Path, str]] = []
+    for version, toolkit in matrix.toolkits.items():
+        if toolkit.nvcc and toolkit.clang:
+            text = f"CUDA {version}: `nvcc: true` and `clang` exclude each other"
+            found.append((("toolkits", version, "clang"), f"{text}; remove one"))
+        if toolkit.clang is None:
+            continue
+        where: Path = ("toolkits", version, "clang", "fatbinary")
+        helper = matrix.toolkits.get(toolkit.clang.fatbinary)
+        used = {kernels.toolkit for kernels in matrix.kernels.values()}
+        if helper is None or not helper.nvcc or toolkit.clang.fatbinary not in used:
+            able = [name for name, t in matrix.toolkits.items() if t.nvcc and name in used]
+            text = f"CUDA {toolkit.clang.fatbinary} brings no fatbinary"
+            found.append((where, f"{text}; these do: {', '.join(able)}"))
+    return found
 
 
 def _kernels(matrix: Matrix) -> list[tuple[Path, str]]:
@@ -74,11 +95,16 @@ def _stable(matrix: Matrix) -> list[tuple[Path, str]]:
         text = f"headers of {matrix.stable.built_with} cannot target {matrix.stable.target}"
         found.append((("stable", "built_with"), f"{text}; name a torch at or above the target"))
     found += _devices(("stable", "devices"), matrix.stable.devices, matrix)
+    if built := matrix.torch.get(matrix.stable.built_with):
+        where: Path = ("stable", "built_with")
+        devices = list(matrix.stable.devices)
+        found += _host_compilers(where, devices, built, matrix)
     return found
 
 
-# The oldest torch with a wheel for each CPython, as PyPI has them.
+# The oldest and the newest torch with a wheel for each CPython, as PyPI has them.
 FIRST_TORCH = {"3.10": "1.11", "3.11": "1.13", "3.12": "2.2", "3.13": "2.5", "3.14": "2.9"}
+LAST_TORCH = {"3.8": "2.4", "3.9": "2.8", "3.10": "2.14"}
 FIRST_ABI1 = Version("2.7")
 
 
@@ -98,23 +124,53 @@ def _torch(matrix: Matrix) -> list[tuple[Path, str]]:
                 found.append(
                     ((*where, "pythons", i), f"{text}; {FIRST_TORCH[python]} is the first")
                 )
+            elif Version(minor) > Version(LAST_TORCH.get(python, minor)):
+                text = f"torch {minor} has no wheel for Python {python}"
+                found.append(((*where, "pythons", i), f"{text}; {LAST_TORCH[python]} is the last"))
         if torch.abi.pypi != int(Version(minor) >= FIRST_ABI1):
             text = f"PyPI's torch {minor} is built with C++11 ABI {1 - torch.abi.pypi}"
             found.append(((*where, "abi"), f"{text}, got {torch.abi.pypi}"))
+        if torch.abi.conda != 1:
+            text = f"conda-forge builds every torch with C++11 ABI 1, got {torch.abi.conda}"
+            found.append(((*where, "abi"), text))
+        if torch.cxx != cxx_standard(_pair(minor)):
+            text = f"the headers of torch {minor} need C++{cxx_standard(_pair(minor))}"
+            found.append(((*where, "cxx"), f"{text}, got {torch.cxx}"))
+        if problem := _pin(minor, torch):
+            found.append(((*where, "conda"), problem))
         found += _devices((*where, "aten"), list(torch.aten), matrix)
-        found += _host_compilers(where, torch, matrix)
+        if torch.cxx == 20 and torch.gcc[0] < 10:
+            text = f"C++20 needs g++ 10 or newer, got a lower bound of {torch.gcc[0]}"
+            found.append(((*where, "gcc"), text))
+        found += _host_compilers((*where, "gcc"), list(torch.aten), torch, matrix)
     return found
 
 
-def _host_compilers(where: Path, torch: Torch, matrix: Matrix) -> list[tuple[Path, str]]:
+def _pin(minor: str, torch: Torch) -> str | None:
+    major, number = _pair(minor)
+    after = f"{major}.{number + 1}.0"
+    try:
+        pin = SpecifierSet(torch.conda)
+    except InvalidSpecifier:
+        return f"{torch.conda!r} is no version range; write for example >={minor}.0,<{after}a0"
+    if torch.release in pin and f"{minor}.0" in pin and after not in pin:
+        return None
+    return f"{torch.conda} must hold every torch {minor} and no {after}: >={minor}.0,<{after}a0"
+
+
+def _pair(minor: str) -> tuple[int, int]:
+    major, _, rest = minor.partition(".")
+    return int(major), int(rest)
+
+
+def _host_compilers(
+    where: Path, devices: list[str], torch: Torch, matrix: Matrix
+) -> list[tuple[Path, str]]:
     found: list[tuple[Path, str]] = []
-    if torch.cxx == 20 and torch.gcc[0] < 10:
-        text = f"C++20 needs g++ 10 or newer, got a lower bound of {torch.gcc[0]}"
-        found.append(((*where, "gcc"), text))
-    for device in torch.aten:
+    for device in devices:
         kernels = matrix.kernels.get(device.replace("cu1", "cuda1"))  # type: ignore[call-overload]
         toolkit = matrix.toolkits.get(kernels.toolkit or "") if kernels else None
         if toolkit and (torch.gcc[0] > toolkit.gcc[1] or torch.gcc[1] < toolkit.gcc[0]):
             text = f"no g++ in {list(torch.gcc)} is accepted by CUDA {kernels.toolkit}"
-            found.append(((*where, "gcc"), f"{text}, which takes {list(toolkit.gcc)}"))
+            found.append((where, f"{text}, which takes {list(toolkit.gcc)}"))
     return found
