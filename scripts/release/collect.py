@@ -33,6 +33,7 @@ STATES: dict[Status, manifest.State] = {
     Status.SKIPPED: "partial",
     Status.FAILED: "failed",
 }
+GOOD = (Status.DONE, Status.REUSED)
 SMOKE = BUILD / "smoke"
 FACTS = ("lltm", "torch", "python", "devices", "variant", "binaries", "openmp", "gradcheck")
 
@@ -159,7 +160,7 @@ def _cell(cell: Cell, run: Finished, host: str) -> CellEntry:
         wheel=wheels[0] if wheels else None,
         conda=conda[0] if conda else None,
         runs=list(_runs(cell, run)),
-        steps={o.task: round(o.took, 2) for o in outcomes if o.took},
+        steps={o.task: round(o.took, 2) for o in outcomes if o.status in GOOD},
         log=log.relative_to(DIST).as_posix() if log.exists() else None,
         host=host,
     )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from release.manifest import CellEntry
 from release.shell import TAIL
 from release.tasks import Outcome, Status, Task
 
@@ -101,6 +103,7 @@ def summary(
     tasks: Sequence[Task],
     outcomes: dict[str, Outcome],
     skipped: dict[str, str],
+    entries: Mapping[str, CellEntry],
 ) -> Table:
     """One line per cell: its state, its time, and what it led to or what stopped it."""
     table = Table(title="lltm release", title_justify="left")
@@ -110,13 +113,14 @@ def summary(
         own = [task for task in tasks if cell in task.groups]
         state = cell_state(cell, tasks, outcomes)
         seconds = sum(outcomes[task.name].seconds for task in own)
-        bad = [o for t in own if (o := outcomes[t.name]).status in (Status.FAILED, Status.SKIPPED)]
-        wanted = {f"wheel/{cell}", "sdist", f"conda/{cell}"}
-        made = [p for t in own if t.name in wanted for p in outcomes[t.name].outputs]
-        lines = sorted(path.name for path in made)
-        lines += [f"{o.task}: {o.reason.splitlines()[0]}" for o in bad if o.reason]
+        entry = entries[cell]
+        lines = [name.rpartition("/")[2] for name in (entry.wheel, entry.conda) if name]
+        lines += [line for line in entry.reason.splitlines() if line]
+        if state is not Status.FAILED:
+            lines += [f"{r.kind}: {r.why_not}" for r in entry.runs if not r.ran and r.why_not]
         word = "partial" if state is Status.SKIPPED else state.value
+        lines = [escape(line) for line in dict.fromkeys(lines)]
         table.add_row(cell, f"[{STYLES[state]}]{word}[/]", f"{seconds:.1f}", "\n".join(lines))
     for cell, reason in skipped.items():
-        table.add_row(cell, f"[{STYLES[Status.SKIPPED]}]skipped[/]", "", reason)
+        table.add_row(cell, f"[{STYLES[Status.SKIPPED]}]skipped[/]", "", escape(reason))
     return table

@@ -185,13 +185,14 @@ def _given(task: Task, outcomes: dict[str, Outcome]) -> _Given:
 def _blocked(task: Task, outcomes: dict[str, Outcome], full: str) -> Outcome | None:
     if full:
         return Outcome(task.name, Status.SKIPPED, 0.0, reason=f"not started: {full}", blocked=True)
-    for need in task.needs:
-        status = outcomes[need].status
-        if status in (Status.FAILED, Status.SKIPPED):
-            reason = f"{need} {'failed' if status is Status.FAILED else 'was skipped'}"
-            if status is Status.SKIPPED:
-                reason = f"{reason}: {outcomes[need].reason}"
-            return Outcome(task.name, Status.SKIPPED, 0.0, reason=reason, blocked=True)
+    for name in task.needs:
+        need = outcomes[name]
+        if need.status not in (Status.FAILED, Status.SKIPPED):
+            continue
+        reason = f"{name} failed"
+        if need.status is Status.SKIPPED:  # the first cause, not the whole chain
+            reason = need.reason if need.blocked else f"{name} was skipped: {need.reason}"
+        return Outcome(task.name, Status.SKIPPED, 0.0, reason=reason, blocked=True)
     return None
 
 

@@ -1,0 +1,228 @@
+"""A run as a whole, with steps that take no time: exit codes, what it leaves, what it keeps."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from release import ReleaseError, fat_steps, run
+from release.cells import all_cells
+from release.host import Host
+from release.manifest import parse, wrong_files
+from release.planner import Plan
+from release.run import Release, Request
+from release.tasks import SkipTask, Task
+from rich.console import Console
+from shared_objects import GLUE_RECORD, KERNELS_RECORD, shared_object
+from wheel_makers import make_wheel
+
+from lltm_conda.builder import HostCompiler
+
+GXX = HostCompiler(("g++",), "g++", "12.2.0")
+
+
+class World:
+    """A checkout of its own, in which cells are packed without being compiled."""
+
+    def __init__(self, root: Path, matrix, objects: dict[str, bytes]) -> None:
+        self.root, self.matrix, self.objects = root, matrix, objects
+        self.dist = root / "dist"
+        self.bad: dict[str, Exception] = {}
+        self.ran: list[str] = []
+        self.out = io.StringIO()
+
+    def plan(self, cells, matrix, host, options) -> Plan:
+        found = Plan(matrix, host, options)
+        for cell in cells:
+            for step, needs in (("wheel", ()), ("venv", (f"wheel/{cell.name}",))):
+                name = f"{step}/{cell.name}"
+                task = Task(name, self._step(step, cell, name), needs=needs, groups=(cell.name,))
+                found.add(task)
+        fat_steps.add(found, cells)
+        for name in list(found.tasks):
+            if name.startswith(("fat-site", "fat-run")):
+                del found.tasks[name]
+        return found
+
+    def _step(self, step, cell, name):
+        def do(context):
+            self.ran.append(name)
+            context.log.write(f"doing {name}")
+            if name in self.bad:
+                raise self.bad[name]
+            if step == "venv":
+                return []
+            files = [f"glue-{cell.glue}.so", *(f"kernels-{k}.so" for k in cell.kernels)]
+            binaries = {file: self.objects[file.split("-")[0]] for file in files}
+            version = f"0.1.0+{cell.local_version}"
+            return [make_wheel(self.dist / "simple" / "lltm", binaries, version=version)]
+
+        return do
+
+    def run(self, *selectors: str, **options) -> int:
+        self.ran, self.out = [], io.StringIO()
+        console = Console(file=self.out, width=250)
+        host = Host("python3", "3.11", None, GXX, None, False)
+        request = Request(selectors, channel="bootstrap", **options)
+        return Release(request, self.matrix, host, console).run()
+
+    @property
+    def text(self) -> str:
+        return self.out.getvalue()
+
+    @property
+    def manifest(self):
+        return parse(self.dist / "manifest.json")
+
+
+@pytest.fixture
+def world(tmp_path, matrix, monkeypatch) -> World:
+    glue = shared_object(tmp_path / "o" / "glue.so", record=GLUE_RECORD)
+    kernels = shared_object(tmp_path / "o" / "kernels.so", record=KERNELS_RECORD)
+    objects = {"glue": glue.read_bytes(), "kernels": kernels.read_bytes()}
+    made = World(tmp_path, matrix, objects)
+    dist, build = tmp_path / "dist", tmp_path / "build"
+    places = {
+        "release.run": {
+            "BUILD": build,
+            "DIST": dist,
+            "CELL_LOGS": dist / "logs",
+            "INDEX": dist / "simple",
+            "LOGS": build / "logs",
+            "MANIFEST": dist / "manifest.json",
+            "REPORT": dist / "report.html",
+            "STAMPS": build / "stamps",
+            "TEMPORARY": build / "tmp",
+        },
+        "release.collect": {"DIST": dist, "BUILD": build, "CELL_LOGS": dist / "logs"},
+        "release.fat_steps": {"DIST": dist, "TEMPORARY": build / "tmp"},
+    }
+    for module, names in places.items():
+        for name, path in names.items():
+            monkeypatch.setattr(f"{module}.{name}", path)
+    monkeypatch.setattr("release.collect.SMOKE", build / "smoke")
+    for cell in all_cells(matrix):
+        report = build / "smoke" / f"{cell.name}-venv.json"
+        report.parent.mkdir(parents=True, exist_ok=True)
+        report.write_text('{"torch": "2.13.0", "failed": 0, "comparisons": [1, 2]}')
+    monkeypatch.setattr(run, "make_plan", made.plan)
+    monkeypatch.setattr(run, "check_space", lambda _plan: None)
+    monkeypatch.setattr(run, "obstacle", lambda cell, *_: self_obstacle(cell))
+    return made
+
+
+def self_obstacle(cell) -> str | None:
+    return "no such torch" if cell.cxx11_abi != cell.torch.abi.pypi else None
+
+
+def test_a_run_leaves_a_wheel_a_manifest_a_report_and_logs(world) -> None:
+    assert world.run("stable210-cpu") == 0
+    found = world.manifest
+    assert found.cells["stable210-cpu"].state == "done"
+    assert wrong_files(found.artefacts, world.dist) == []
+    assert found.fat.cells == ["stable210-cpu"] and "+partial.1of" in found.fat.path
+    assert found.cells["stable210-cpu"].runs[0].facts["comparisons"] == 2
+    assert "doing venv/stable210-cpu" in (world.dist / "logs" / "stable210-cpu.log").read_text()
+    assert (world.dist / "report.html").exists()
+    assert (world.dist / "simple" / "lltm" / "index.html").exists()
+
+
+def test_one_failing_cell_stops_no_other_and_fails_the_run(world) -> None:
+    world.bad["wheel/stable210-cpu"] = ReleaseError("auditwheel finds no tag")
+    assert world.run("stable210-*") == 1
+    cells = world.manifest.cells
+    assert {name: cell.state for name, cell in cells.items()} == {
+        "stable210-cpu": "failed",
+        "stable210-cu12": "done",
+        "stable210-cu13": "done",
+    }
+    assert "auditwheel finds no tag" in world.text and "| doing wheel/stable210-cpu" in world.text
+    assert world.manifest.fat.cells == ["stable210-cu12", "stable210-cu13"]
+    assert "auditwheel finds no tag" in world.manifest.missing["stable210-cpu"]
+
+
+def test_a_cell_that_does_not_run_stays_out_of_the_wheel(world) -> None:
+    world.bad["venv/stable210-cpu"] = ReleaseError("two OpenMP runtimes")
+    assert world.run("stable210-cpu", "stable210-cu13") == 1
+    assert world.manifest.fat.cells == ["stable210-cu13"]
+
+
+def test_a_fat_wheel_that_cannot_be_made_fails_the_run(world, monkeypatch) -> None:
+    monkeypatch.setattr(fat_steps, "LIMIT", 10)
+    assert world.run("stable210-cpu") == 1
+    assert world.manifest.fat is None and "at most 10 are allowed" in world.text
+
+
+def test_what_a_machine_cannot_build_is_named_and_fails_only_who_asked_for_it(world) -> None:
+    assert world.run("aten24*cpu") == 0
+    assert world.manifest.cells["aten24-abi1-cpu"].state == "skipped"
+    assert world.manifest.missing["aten24-abi1-cpu"] == "no such torch"
+    assert world.run("aten24-abi1-cpu", "aten24-abi0-cpu") == 1
+
+
+def test_what_a_machine_cannot_run_is_partial(world) -> None:
+    world.bad["venv/stable210-cu13"] = SkipTask("needs a GPU")
+    assert world.run("stable210-cu*") == 0
+    assert world.manifest.cells["stable210-cu13"].state == "partial"
+    assert "stable210-cu13" in world.manifest.fat.cells and "needs a GPU" in world.text
+    assert world.run("stable210-cu13") == 1
+
+
+def test_a_second_run_does_nothing_again(world) -> None:
+    world.run("stable210-cpu")
+    before = world.manifest.fat
+    assert world.run("stable210-cpu") == 0
+    assert world.ran == [] and world.manifest.fat == before
+    assert world.manifest.cells["stable210-cpu"].steps.keys() >= {"wheel/stable210-cpu"}
+
+
+def test_a_run_of_other_cells_keeps_what_is_there(world) -> None:
+    world.run("stable210-cpu")
+    assert world.run("stable210-cu13") == 0
+    assert world.ran == ["wheel/stable210-cu13", "venv/stable210-cu13"]
+    assert world.manifest.fat.cells == ["stable210-cpu", "stable210-cu13"]
+    assert len(list(world.dist.glob("lltm-*.whl"))) == 1
+
+
+def test_nothing_is_kept_of_a_torn_manifest(world) -> None:
+    world.run("stable210-cpu")
+    path = world.dist / "manifest.json"
+    path.write_text(path.read_text()[:300])
+    assert world.run("stable210-cu13") == 0
+    assert world.manifest.fat.cells == ["stable210-cu13"]
+    assert "set aside as manifest.json.set-aside-1" in world.text
+
+
+def test_nothing_is_kept_of_other_sources(world, monkeypatch) -> None:
+    world.run("stable210-cpu")
+    monkeypatch.setattr(run, "source_identity", lambda _files: "t" * 64)
+    assert world.run("stable210-cu13") == 0
+    assert world.manifest.fat.cells == ["stable210-cu13"]
+
+
+def test_shards_share_the_cells(world) -> None:
+    seen: list[str] = []
+    for number in (1, 2, 3):
+        assert world.run("stable210-*", shard=f"{number}/3") == 0
+        assert world.manifest.shard == f"{number}/3"
+        seen += [name.removeprefix("wheel/") for name in world.ran if name.startswith("wheel/")]
+    assert sorted(seen) == ["stable210-cpu", "stable210-cu12", "stable210-cu13"]
+
+
+def test_a_dry_run_makes_nothing(world, tmp_path) -> None:
+    console = Console(file=world.out, width=250)
+    host = Host("python3", "3.11", None, GXX, None, False)
+    before = sorted(tmp_path.rglob("*"))
+    Release(Request(("stable210-cpu",), "bootstrap"), world.matrix, host, console).show()
+    assert sorted(tmp_path.rglob("*")) == before
+    assert "wheel/stable210-cpu" in world.text and world.ran == []
+
+
+def test_a_full_disk_fails_the_run_and_the_next_one_goes_on(world) -> None:
+    world.bad["venv/stable210-cpu"] = OSError(28, "No space left on device", str(world.root))
+    assert world.run("stable210-cpu", "stable210-cu13") == 1
+    assert "MB are free" in world.text and "what is finished is kept" in world.text
+    world.bad.clear()
+    assert world.run("stable210-cpu", "stable210-cu13") == 0
+    assert "wheel/stable210-cpu" not in world.ran and "venv/stable210-cpu" in world.ran
