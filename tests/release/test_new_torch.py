@@ -1,0 +1,98 @@
+"""One entry in build_matrix.yaml is all that a new torch needs: everything else follows."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from release.cells import all_cells
+from release.cibuildwheel import PYPROJECT
+from release.host import Host
+from release.listing import github, json_list
+from release.matrix import load
+from release.readme import README_FILE
+from release.support import SUPPORT_FILE
+from release.toolchains import Compilers
+from release.variants import VARIANTS_FILE, expected
+from ruamel.yaml import YAML
+
+from lltm_conda.builder import HostCompiler
+
+ENTRY = """
+  "2.16":
+    release: "2.16.0"
+    pythons: ["3.11", "3.12", "3.13", "3.14"]
+    cuda: {version: "13.2", archs: [75, 80, 86, 90, 100, 120]}
+    abi: {pypi: 1, conda: 1}
+    cxx: 20
+    gcc: [11, 15]
+    conda: ">=2.16.0,<2.17.0a0"
+    aten: [cpu, cu13]
+"""
+NEW = {"aten216-abi1-cpu", "aten216-abi1-cu13"}
+GXX = HostCompiler(("g++",), "g++", "12.2.0")
+HOST = Host("python3", "3.11", None, GXX, Compilers(debian=frozenset({"clang-19"})))
+
+
+@pytest.fixture
+def grown(matrix_text, tmp_path):
+    """The matrix with a torch that nobody has made yet."""
+    path = tmp_path / "build_matrix.yaml"
+    path.write_text(matrix_text.rstrip("\n") + ENTRY, encoding="utf-8")
+    return load(path)
+
+
+def added(matrix, grown, path) -> str:
+    """The lines that a generated file gains."""
+    before = expected(matrix)[path].splitlines()
+    return "\n".join(line for line in expected(grown)[path].splitlines() if line not in before)
+
+
+def test_it_has_cells(matrix, grown) -> None:
+    old, new = ({cell.name for cell in all_cells(m)} for m in (matrix, grown))
+    assert new - old == NEW
+
+
+def test_the_list_shows_it_for_people_and_programs(grown) -> None:
+    listed = json.loads(json_list(all_cells(grown), HOST, grown))["cells"]
+    found = {cell["cell"]: cell for cell in listed if cell["cell"] in NEW}
+    assert {*found} == NEW and all(cell["buildable"] for cell in found.values())
+    assert found["aten216-abi1-cu13"]["torch"] == "2.16.0"
+
+
+def test_github_builds_it(grown) -> None:
+    include = json.loads(github(all_cells(grown), HOST, grown))["include"]
+    assert {entry["cell"] for entry in include} >= NEW
+
+
+def test_conda_has_variants_of_it(matrix, grown) -> None:
+    data = YAML(typ="safe").load(expected(grown)[VARIANTS_FILE])
+    rows = [
+        (glue, device, pin)
+        for glue, device, pin in zip(
+            data["lltm_glue"], data["lltm_device"], data["lltm_pytorch_run"], strict=True
+        )
+        if glue == "aten216-abi1"
+    ]
+    pin = ">=2.16.0,<2.17.0a0"
+    assert rows == [("aten216-abi1", "cpu", pin), ("aten216-abi1", "cuda", pin)]
+
+
+def test_the_installed_package_knows_it(grown) -> None:
+    facts = json.loads(expected(grown)[SUPPORT_FILE])
+    assert facts["torch_max"] == "2.16" and {*facts["variants"]} >= NEW
+
+
+def test_the_support_table_shows_it(matrix, grown) -> None:
+    line = added(matrix, grown, README_FILE)
+    assert line.startswith("| 2.16 | 13.2 |") and "aten216-abi1" in line
+
+
+def test_the_wheel_in_the_container_is_tested_with_it_as_the_default(
+    matrix, matrix_text, tmp_path
+) -> None:
+    text = matrix_text.replace('default_torch: "2.13"', 'default_torch: "2.16"')
+    text = text.replace('built_with: "2.13"', 'built_with: "2.16"')
+    path = tmp_path / "build_matrix.yaml"
+    path.write_text(text.rstrip("\n") + ENTRY, encoding="utf-8")
+    assert "torch==2.16.0" in added(matrix, load(path), PYPROJECT)
