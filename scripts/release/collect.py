@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed
 from pathlib import Path
+from typing import Any
 
 from packaging.requirements import Requirement
 
@@ -34,6 +35,7 @@ STATES: dict[Status, manifest.State] = {
     Status.FAILED: "failed",
 }
 GOOD = (Status.DONE, Status.REUSED)
+NO_GPU = "its CUDA kernels were compiled and judged, not run: no run of it saw a GPU"
 SMOKE = BUILD / "smoke"
 FACTS = ("lltm", "torch", "python", "devices", "variant", "binaries", "openmp", "gradcheck")
 
@@ -174,6 +176,7 @@ def causes(outcomes: Sequence[Outcome]) -> list[Outcome]:
 
 def _runs(cell: Cell, run: Finished) -> Iterator[Run]:
     """What was installed and run for the cell's sake: kind, task and the smoke test's report."""
+    gpu = False
     kinds = [("venv", f"venv/{cell.name}", SMOKE / f"{cell.name}-venv.json")]
     kinds.append(("fat", f"fat-run/{cell.glue}", SMOKE / f"{cell.glue}-fat.json"))
     kinds.append(("conda", f"prefix/{cell.name}", SMOKE / f"{cell.name}-conda.json"))
@@ -186,14 +189,18 @@ def _runs(cell: Cell, run: Finished) -> Iterator[Run]:
             yield Run(kind=kind, ran=False, why_not=outcome.reason)
         elif note and not note.get("installed", True):
             yield Run(kind=kind, ran=False, why_not=str(note.get("why", "")))
+        elif not (found := _read(report)):
+            yield Run(kind=kind, ran=False, why_not=f"{report}: its report is lost; delete build")
         else:
-            found = _read(report)
             facts = {name: found[name] for name in FACTS if name in found}
-            counts = {"comparisons": len(found.get("comparisons", [])), "failed": found["failed"]}
+            counts = {"comparisons": len(found["comparisons"]), "failed": found["failed"]}
+            gpu = gpu or "cuda" in found.get("devices", [])
             yield Run(kind=kind, ran=True, facts={**facts, **counts})
+    if cell.cuda_major is not None and not gpu:
+        yield Run(kind="gpu", ran=False, why_not=NO_GPU)
 
 
-def _read(path: Path) -> dict[str, object]:
+def _read(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

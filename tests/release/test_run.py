@@ -169,6 +169,13 @@ def test_what_a_machine_cannot_run_is_partial(world) -> None:
     assert world.run("stable210-cu13") == 1
 
 
+def test_cuda_kernels_that_no_gpu_has_run_are_said_to_be_so(world) -> None:
+    world.run("stable210-cu13", "stable210-cpu")
+    runs = {name: cell.runs[-1] for name, cell in world.manifest.cells.items()}
+    assert runs["stable210-cpu"].ran
+    assert not runs["stable210-cu13"].ran and "no run of it saw a GPU" in world.text
+
+
 def test_a_second_run_does_nothing_again(world) -> None:
     world.run("stable210-cpu")
     before = world.manifest.fat
