@@ -7,6 +7,7 @@ backward pass flow through what it reads.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -33,6 +34,17 @@ def backward(
     ctx: Any, grad_h: Tensor | None, grad_cell: Tensor | None, grad_gates: Tensor | None
 ) -> Gradients:
     """Gradients of (input, weights, bias, old_h, old_cell); None where none is wanted."""
+    return backward_through(torch.ops.lltm.backward.default, ctx, grad_h, grad_cell, grad_gates)
+
+
+def backward_through(
+    op: Callable[..., tuple[Tensor, ...]],
+    ctx: Any,
+    grad_h: Tensor | None,
+    grad_cell: Tensor | None,
+    grad_gates: Tensor | None,
+) -> Gradients:
+    """`backward`, with the raw backward op called through `op`."""
     if torch.is_grad_enabled():  # somebody will differentiate this again
         return differentiable_backward(ctx, grad_h, grad_cell, grad_gates)
     if grad_h is not None:
@@ -45,7 +57,7 @@ def backward(
         return (None,) * 5
     of_input, of_weights, of_bias, of_old_h, of_old_cell = ctx.needs_input_grad
     input, weights, bias, old_h, new_cell, gates = ctx.saved_tensors
-    d_input, d_weights, d_bias, d_old_h, d_old_cell = torch.ops.lltm.backward.default(
+    d_input, d_weights, d_bias, d_old_h, d_old_cell = op(
         grad_h,
         grad_cell,
         grad_gates,

@@ -18,8 +18,12 @@ __all__ = ["FunctorchLLTMFunction", "LLTMFunction", "lltm"]
 register()
 
 _forward_op = torch.ops.lltm.forward.default
+# Looked up once: a step of a small cell takes about as long as a few such look-ups.
+_forward_call = _forward_op._op
+_backward_call = torch.ops.lltm.backward.default._op
 _functorch_active = torch._C._are_functorch_transforms_active
 _below_autograd = torch._C._AutoDispatchBelowAutograd
+_any_autocast = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
 
 
 class FunctorchLLTMFunction(torch.autograd.Function):
@@ -58,12 +62,27 @@ class _EagerLLTMFunction(torch.autograd.Function):
         ctx: Any, input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         with _below_autograd():  # this Function is the autograd; the op's own is not asked again
-            output = _forward_op(input, weights, bias, old_h, old_cell)
-        _derivatives.setup_context(ctx, (input, weights, bias, old_h, old_cell), output)
+            output = _forward_call(input, weights, bias, old_h, old_cell)
+        # As in _derivatives.setup_context, without its calls.
+        ctx.save_for_backward(input, weights, bias, old_h, output[1], output[2])
+        ctx.set_materialize_grads(False)
         return output  # type: ignore[no-any-return]
 
-    backward = staticmethod(_derivatives.backward)
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> _derivatives.Gradients:
+        return _derivatives.backward_through(_backward_below_autograd, ctx, *grads)
+
     jvp = FunctorchLLTMFunction.jvp
+
+
+def _backward_below_autograd(*arguments: Any) -> tuple[Tensor, ...]:
+    with _below_autograd():  # nobody differentiates here: that takes the composite
+        return _backward_call(*arguments)  # type: ignore[no-any-return]
+
+
+# Without functorch, Function.apply only looks for wrappers that functorch left behind, and that is
+# left to the op's dispatch here.
+_eager: Any = super(torch.autograd.Function, _EagerLLTMFunction).apply
 
 
 def _is_forward_over_reverse() -> bool:
@@ -112,24 +131,42 @@ def lltm(
         NotImplementedError: forward-mode differentiation, or a layout or device that has no kernel
             (sparse, quantised, MPS, XPU, ...); :func:`lltm_conda.reference` may serve there.
     """
-    tensors = (input, weights, bias, old_h, old_cell)
     if torch.compiler.is_compiling():
-        new_h, new_cell, _ = _forward_op(*(tensor.contiguous() for tensor in _autocast(tensors)))
+        tensors = _autocast((input, weights, bias, old_h, old_cell))
+        new_h, new_cell, _ = _forward_op(*(tensor.contiguous() for tensor in tensors))
         return new_h, new_cell
-    function: Any = _EagerLLTMFunction
-    if _functorch_active():
-        if _is_forward_over_reverse():
-            return reference(*tensors)
-        function = FunctorchLLTMFunction
     try:
         if input.is_cuda:
             check_cuda(input.device)
-        new_h, new_cell, _ = function.apply(*[tensor.contiguous() for tensor in _autocast(tensors)])
-    except (RuntimeError, AttributeError) as error:
-        reason = refusal(tensors)
+        if (
+            _functorch_active()
+            or _any_autocast()
+            or not (
+                input.is_contiguous()
+                and weights.is_contiguous()
+                and bias.is_contiguous()
+                and old_h.is_contiguous()
+                and old_cell.is_contiguous()
+            )
+        ):
+            return _prepared(input, weights, bias, old_h, old_cell)
+        new_h, new_cell, _ = _eager(input, weights, bias, old_h, old_cell)
+    except (RuntimeError, AttributeError, TypeError) as error:
+        reason = refusal((input, weights, bias, old_h, old_cell))
         if reason is None:
             raise
         raise NotImplementedError(reason) from error
+    return new_h, new_cell
+
+
+def _prepared(*tensors: Tensor) -> tuple[Tensor, Tensor]:
+    """The step where something must be done to the tensors first, or by functorch."""
+    function = _eager
+    if _functorch_active():
+        if _is_forward_over_reverse():
+            return reference(*tensors)
+        function = FunctorchLLTMFunction.apply
+    new_h, new_cell, _ = function(*[tensor.contiguous() for tensor in _autocast(tensors)])
     return new_h, new_cell
 
 

@@ -467,10 +467,23 @@ struct Step {
       }
       return;
     }
-    for (int m = 0; m < tile_rows && m < rows; ++m) {
-      for (int v = 0; v < vectors && v * kLanes < columns; ++v) {
-        store(to + m * stride + v * kLanes, sum[m][v], columns - v * kLanes);
+    // Through memory, so that the registers of the usual way need no address.
+    alignas(sizeof(V)) C values[tile_rows * vectors * kLanes];
+    put_tile<tile_rows, vectors>(sum, values, vectors * kLanes);
+    for (int64_t m = 0; m < least(tile_rows, rows); ++m) {
+      for (int64_t lane = 0; lane < least(vectors * kLanes, columns); lane += kLanes) {
+        store(to + m * stride + lane, load_sum(values + m * vectors * kLanes + lane),
+              columns - lane);
       }
+    }
+  }
+
+  template <int tile_rows, int vectors>
+  static LLTM_INLINE void put_tile(const Tile<C, tile_rows, vectors>& sum, C* to, int64_t stride) {
+#pragma GCC unroll 8
+    for (int m = 0; m < tile_rows; ++m) {
+#pragma GCC unroll 8
+      for (int v = 0; v < vectors; ++v) store_sum(to + m * stride + v * kLanes, sum[m][v]);
     }
   }
 
@@ -542,7 +555,9 @@ struct Step {
               constexpr int kVectors = decltype(vectors)::value;
               Tile<C, kRows, kVectors> sum = {};
               if (begin > 0) {
+#pragma GCC unroll 8
                 for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 8
                   for (int v = 0; v < kVectors; ++v) {
                     sum[m][v] = load_sum(kept_here + (n + m) * width + v * kLanes);
                   }
@@ -564,11 +579,7 @@ struct Step {
                 store_tile<kRows, kVectors>(sum, to + (first + n) * columns + from, columns, kRows,
                                             last - from);
               } else {
-                for (int m = 0; m < kRows; ++m) {
-                  for (int v = 0; v < kVectors; ++v) {
-                    store_sum(kept_here + (n + m) * width + v * kLanes, sum[m][v]);
-                  }
-                }
+                put_tile<kRows, kVectors>(sum, kept_here + n * width, width);
               }
             });
           }
