@@ -84,9 +84,10 @@ def obstacle(cell: Cell, host: Host, matrix: Matrix) -> str | None:
         text = f"{host.compiler} is outside g++ {low} to {high} for torch {cell.torch_minor}"
         return f"{text}; set CXX to one of those"
     if cell.cxx11_abi != cell.torch.abi.pypi:
-        text = f"needs a torch {cell.torch_minor} with C++ ABI {cell.cxx11_abi}"
         return (
-            f"{text}, and PyPI's has {cell.torch.abi.pypi}; build it where conda-forge is reached"
+            f"needs a torch {cell.torch_minor} with C++ ABI {cell.cxx11_abi} (conda-forge's), and "
+            f"PyPI's has {cell.torch.abi.pypi}; where conda-forge is in reach: conda build recipe "
+            "-m recipe/variants.yaml -c conda-forge"
         )
     if host.python_minor not in cell.torch.pythons:
         text = f"torch {cell.torch_minor} has no wheel for Python {host.python_minor}"
