@@ -109,9 +109,6 @@ def _problems(record: BinaryRecord, cell: Cell) -> Iterator[str]:
             yield f"{name}: C++ ABI {record.cxx11_abi}, the cell needs {cell.cxx11_abi}"
     elif record.torch_symbols:
         yield f"{name}: kernels must not know torch, but use {record.torch_symbols[0]}"
-    if set(record.record.cuda_archs) != set(record.cuda_archs):
-        said, found = sorted(record.record.cuda_archs), sorted(record.cuda_archs)
-        yield f"{name}: the record lists {said}, the machine code is for {found}"
 
 
 def _unresolved(log: Log, path: Path, torch_lib: Path) -> list[str]:

@@ -24,8 +24,8 @@ BAD = {
     "no record": (STABLE, "glue-stable210.so", {}, "carries no build record"),
     "another glue": (
         STABLE,
-        "glue-stable210.so",
-        {"record": {**GLUE_RECORD, "name": "stable211"}},
+        "glue-stable211.so",
+        {"record": {**GLUE_RECORD, "name": "stable211", "torch_target": "2.11"}},
         "its record says stable211",
     ),
     "python": (

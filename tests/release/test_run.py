@@ -13,6 +13,7 @@ from release.manifest import parse, wrong_files
 from release.planner import Plan
 from release.run import Release, Request
 from release.tasks import SkipTask, Task
+from release.wheels import read_wheel
 from rich.console import Console
 from shared_objects import GLUE_RECORD, KERNELS_RECORD, shared_object
 from wheel_makers import make_wheel
@@ -28,6 +29,7 @@ class World:
     def __init__(self, root: Path, matrix, objects: dict[str, bytes]) -> None:
         self.root, self.matrix, self.objects = root, matrix, objects
         self.dist = root / "dist"
+        self.total = len(all_cells(matrix))
         self.bad: dict[str, Exception] = {}
         self.ran: list[str] = []
         self.out = io.StringIO()
@@ -74,6 +76,16 @@ class World:
     @property
     def manifest(self):
         return parse(self.dist / "manifest.json")
+
+    @property
+    def packed(self) -> tuple[str, set[str]]:
+        """The fat wheel's local version and the kernels in it; the manifest must agree."""
+        (path,) = self.dist.glob("lltm-*.whl")
+        assert self.manifest.fat.path == path.name
+        wheel = read_wheel(path)
+        assert wheel.version.endswith(f"partial.{len(self.manifest.fat.cells)}of{self.total}")
+        names = {Path(name).stem for name in wheel.binaries}
+        return wheel.version, {n.removeprefix("kernels-") for n in names if n.startswith("ker")}
 
 
 @pytest.fixture
@@ -143,9 +155,10 @@ def test_one_failing_cell_stops_no_other_and_fails_the_run(world) -> None:
 
 
 def test_a_cell_that_does_not_run_stays_out_of_the_wheel(world) -> None:
-    world.bad["venv/stable210-cpu"] = ReleaseError("two OpenMP runtimes")
+    world.bad["venv/stable210-cu13"] = ReleaseError("two OpenMP runtimes")
     assert world.run("stable210-cpu", "stable210-cu13") == 1
-    assert world.manifest.fat.cells == ["stable210-cu13"]
+    assert world.manifest.fat.cells == ["stable210-cpu"]
+    assert world.packed == (f"0.1.0+partial.1of{world.total}", {"cpu"})
 
 
 def test_a_fat_wheel_that_cannot_be_made_fails_the_run(world, monkeypatch) -> None:
@@ -185,11 +198,11 @@ def test_a_second_run_does_nothing_again(world) -> None:
 
 
 def test_a_run_of_other_cells_keeps_what_is_there(world) -> None:
-    world.run("stable210-cpu")
-    assert world.run("stable210-cu13") == 0
-    assert world.ran == ["wheel/stable210-cu13", "venv/stable210-cu13"]
+    world.run("stable210-cu13")
+    assert world.run("stable210-cpu") == 0
+    assert world.ran == ["wheel/stable210-cpu", "venv/stable210-cpu"]
     assert world.manifest.fat.cells == ["stable210-cpu", "stable210-cu13"]
-    assert len(list(world.dist.glob("lltm-*.whl"))) == 1
+    assert world.packed == (f"0.1.0+partial.2of{world.total}", {"cpu", "cuda13"})
 
 
 def test_nothing_is_kept_of_a_torn_manifest(world) -> None:
@@ -202,10 +215,10 @@ def test_nothing_is_kept_of_a_torn_manifest(world) -> None:
 
 
 def test_nothing_is_kept_of_other_sources(world, monkeypatch) -> None:
-    world.run("stable210-cpu")
+    world.run("stable210-cu13")
     monkeypatch.setattr(run, "source_identity", lambda _files: "t" * 64)
-    assert world.run("stable210-cu13") == 0
-    assert world.manifest.fat.cells == ["stable210-cu13"]
+    assert world.run("stable210-cpu") == 0
+    assert world.packed == (f"0.1.0+partial.1of{world.total}", {"cpu"})
 
 
 def test_shards_share_the_cells(world) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -14,10 +15,13 @@ from packaging.version import Version
 from release import ReleaseError, fat_steps
 from release.fat_steps import make_fat_wheel, partial_version
 from release.pack_steps import check_binaries, forget_older, true_tag
+from release.provenance import source_epoch
 from release.simple_index import write_index
 from release.wheels import join, read_wheel
 from shared_objects import KERNELS_RECORD, shared_object
 from wheel_makers import TAG, make_wheel
+
+from lltm_conda.compat.binary import read_binary
 
 CPU, CUDA, GLUE = b"\x7fELF cpu", b"\x7fELF cuda", b"\x7fELF glue"
 THIN = {
@@ -102,6 +106,14 @@ def test_the_same_content_makes_the_same_bytes(thin, tmp_path) -> None:
     assert made[0].read_bytes() == made[1].read_bytes()
 
 
+def test_files_in_a_wheel_are_as_old_as_the_sources(thin) -> None:
+    with ZipFile(thin["stable210-cpu"]) as archive:
+        dates = {item.date_time for item in archive.infolist()}
+    (date,) = dates
+    wanted = time.gmtime(source_epoch())[:6]
+    assert date == (*wanted[:5], wanted[5] - wanted[5] % 2)  # zip counts in steps of two seconds
+
+
 def test_a_partial_name_is_one_that_pip_accepts() -> None:
     name, version, _, _ = parse_wheel_filename(f"lltm-0.1.0+{partial_version(3, 21)}-{TAG}.whl")
     assert name == "lltm" and version == Version("0.1.0+partial.3of21")
@@ -127,6 +139,19 @@ def test_a_grafted_library_is_stopped(log, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("release.pack_steps.clean_env", lambda **more: {**os.environ, **more})
     with pytest.raises(ReleaseError, match=r"holds lltm\.libs/libother.*which no task built"):
         true_tag(log, made, {path.name: path.read_bytes()}, tmp_path / "out")
+
+
+def test_the_openmp_runtime_of_torch_is_not_grafted(log, tmp_path) -> None:
+    path = shared_object(
+        tmp_path / "glue-aten24-abi0.so",
+        record=KERNELS_RECORD,
+        flags=["-Wl,--no-as-needed", "-lgomp"],
+    )
+    assert "libgomp.so.1" in read_binary(path).needed
+    made = make_wheel(tmp_path / "in", {path.name: path.read_bytes()})
+    (tmp_path / "out").mkdir()
+    wheel = true_tag(log, made, {path.name: path.read_bytes()}, tmp_path / "out")
+    assert list(wheel.binaries) == [f"lltm_conda/lib/{path.name}"]
 
 
 def test_a_changed_or_lost_object_is_stopped(tmp_path) -> None:
