@@ -47,6 +47,15 @@ typedef struct {
   void* new_cell;        // (B, S), written
 } lltm_cell_forward_arguments;
 
+// Elements from row to row and from column to column of grad_h and grad_cell, which often come from
+// a sum and are one number, expanded. CUDA kernels only, and only where `given` is 1: else both are
+// contiguous.
+typedef struct {
+  int32_t given;
+  int64_t grad_h[2];
+  int64_t grad_cell[2];
+} lltm_gradient_strides;
+
 typedef struct {
   int64_t batch_size;
   int64_t state_size;
@@ -63,6 +72,7 @@ typedef struct {
   void* d_old_cell;            // (B, S), written, or NULL when it is not wanted
   void* d_bias;                // (3S): sums of d_gates, written, or NULL when it is not wanted
   void* workspace;             // cell_backward_workspace's byte count, or NULL without d_bias
+  lltm_gradient_strides strides;
 } lltm_cell_backward_arguments;
 
 // sums[column] = sum over rows of matrix[row][column]: the gradient of a bias.
@@ -189,6 +199,7 @@ typedef struct {
   void* d_old_h;         // (B, S)
   void* d_old_cell;      // (B, S)
   void* workspace;
+  lltm_gradient_strides strides;
 } lltm_step_backward_arguments;
 
 // Kernels return NULL, or a text that says what failed (valid until the thread's next call).

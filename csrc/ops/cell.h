@@ -96,11 +96,11 @@ class Cell : KernelCalls<Torch, device> {
       Guard::has_shape(*given_gates, "gates", {batch, 3, state}, "(B, 3, S)");
     }
     if (grad_h) {
-      check_tensor(*grad_h, "grad_h", input);
+      check_gradient(*grad_h, "grad_h", input);
       Guard::has_shape(*grad_h, "grad_h", {batch, state}, "(B, S)");
     }
     if (grad_cell) {
-      check_tensor(*grad_cell, "grad_cell", input);
+      check_gradient(*grad_cell, "grad_cell", input);
       Guard::has_shape(*grad_cell, "grad_cell", {batch, state}, "(B, S)");
     }
     if (grad_gates) {
@@ -158,6 +158,7 @@ class Cell : KernelCalls<Torch, device> {
           data_if(kNeedsOldH, d_old_h),
           data_if(kNeedsOldCell, d_old_cell),
           data_or_null(workspace),
+          gradient_strides(grad_h, grad_cell),
       };
       check_kernel(kernels().step_backward(sizes.dtype, plan.family, &step, &where));
       return {d_input, d_weights, d_bias, d_old_h, d_old_cell};
@@ -184,6 +185,7 @@ class Cell : KernelCalls<Torch, device> {
         needs_old_cell ? Torch::data(d_old_cell) : nullptr,
         sums_bias ? Torch::data(d_bias) : nullptr,
         data_or_null(sums),
+        gradient_strides(grad_h, grad_cell),
     };
     check_kernel(kernels().cell_backward(sizes.dtype, &arguments, &where));
 
@@ -221,6 +223,26 @@ class Cell : KernelCalls<Torch, device> {
     int64_t state;
     lltm_dtype dtype;
   };
+
+  // CUDA kernels read the gradients of h and of the cell wherever they lie.
+  static void check_gradient(const Tensor& tensor, const char* name, const Tensor& input) {
+    Guard::on_device(tensor, name, device);
+    Guard::like(tensor, name, input, "input");
+    if (device == Device::kCPU) Guard::contiguous(tensor, name);
+  }
+
+  static lltm_gradient_strides gradient_strides(const std::optional<Tensor>& grad_h,
+                                                const std::optional<Tensor>& grad_cell) {
+    lltm_gradient_strides found = {device == Device::kCUDA, {0, 0}, {0, 0}};
+    const auto copy = [](const std::optional<Tensor>& from, int64_t* to) {
+      if (!from) return;
+      to[0] = Torch::strides(*from)[0];
+      to[1] = Torch::strides(*from)[1];
+    };
+    copy(grad_h, found.grad_h);
+    copy(grad_cell, found.grad_cell);
+    return found;
+  }
 
   static lltm_step_sizes step_sizes(const Sizes& sizes) {
     return {sizes.batch, sizes.features, sizes.state, sizes.state + sizes.features};

@@ -85,6 +85,30 @@ def test_path_takes_views_that_begin_anywhere(gpu, path, dtype) -> None:
 
 
 @every_dtype
+def test_path_reads_gradients_wherever_they_lie(gpu, path, dtype) -> None:
+    inputs = make_inputs(18, 8, 40, dtype=dtype, device=gpu)
+    results = torch.ops.lltm.forward(*inputs)
+    saved = saved_for_backward(inputs, results)
+    plane = like(results)[0]
+    layouts = {
+        "one number": plane[:1, :1].expand_as(plane),
+        "one row": plane[:1].expand_as(plane),
+        "one column": plane[:, :1].expand_as(plane),
+        "transposed": plane.t().contiguous().t(),
+        "part of rows": torch.cat([plane, plane], dim=1)[:, 40:],
+        "part of odd rows": torch.cat([plane, plane[:, :3]], dim=1)[:, :40],
+        "every other column": torch.stack([plane, plane], dim=2)[:, :, 1],
+    }
+    for name, grad in layouts.items():
+        assert not grad.is_contiguous()
+        for given in ((grad, plane), (plane, grad), (None, grad), (grad, None)):
+            got = torch.ops.lltm.backward(*given, None, *saved, 31)
+            packed = [None if g is None else g.contiguous() for g in given]
+            want = torch.ops.lltm.backward(*packed, None, *saved, 31)
+            assert_agree(got, want, TOLERANCE[dtype], [f"{name}: {n}" for n in NAMES])
+
+
+@every_dtype
 @pytest.mark.parametrize("needs", [1, 2, 4, 8, 16, 6, 9, 31])
 def test_path_makes_what_is_wanted_and_no_more(gpu, path, dtype, needs) -> None:
     inputs = make_inputs(20, 8, 48, dtype=dtype, device=gpu)

@@ -238,6 +238,8 @@ def test_backward_on_another_device(device, name) -> None:
 
 @every_backward_tensor
 def test_backward_not_contiguous(device, name) -> None:
+    if device.type == "cuda" and name in ("grad_h", "grad_cell"):
+        pytest.skip("taken as they are: test_cuda_paths.py")
     arguments = backward_arguments(device)
     good = arguments[name]
     bad = (

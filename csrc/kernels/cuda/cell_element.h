@@ -14,27 +14,53 @@ struct Upstream {
   C h[N];
   C cell[N];
 
-  // `element`: the first of the N, in (B, S).
+  // Of the elements from `column` on in one row of (B, S). The caller has set all strides.
   template <typename Arguments>
-  static __device__ __forceinline__ Upstream load(const Arguments& arguments, int64_t element) {
+  static __device__ __forceinline__ Upstream load(const Arguments& arguments, int64_t row,
+                                                  int64_t state_size, int64_t column) {
+    const int64_t contiguous[2] = {state_size, 1};
     Upstream up;
 #pragma unroll
     for (int e = 0; e < N; ++e) up.h[e] = up.cell[e] = C(0);
-    add(up.h, arguments.grad_h, element);
-    add(up.h, arguments.more_grad_h, element);
-    add(up.cell, arguments.grad_cell, element);
-    add(up.cell, arguments.more_grad_cell, element);
+    add(up.h, arguments.grad_h, arguments.strides.grad_h, row, column);
+    add(up.h, arguments.more_grad_h, contiguous, row, column);
+    add(up.cell, arguments.grad_cell, arguments.strides.grad_cell, row, column);
+    add(up.cell, arguments.more_grad_cell, contiguous, row, column);
     return up;
   }
 
  private:
-  static __device__ __forceinline__ void add(C (&to)[N], const void* from, int64_t element) {
+  static __device__ __forceinline__ void add(C (&to)[N], const void* from,
+                                             const int64_t (&strides)[2], int64_t row,
+                                             int64_t column) {
     if (from == nullptr) return;
-    const auto pack = load_pack<N>(static_cast<const T*>(from) + element);
+    const T* const start = static_cast<const T*>(from) + row * strides[0] + column * strides[1];
+    if (N == 1 || strides[1] == 1) {
+      const auto pack = load_pack<N>(start);
 #pragma unroll
-    for (int e = 0; e < N; ++e) to[e] += widen(pack.element[e]);
+      for (int e = 0; e < N; ++e) to[e] += widen(pack.element[e]);
+    } else {
+#pragma unroll
+      for (int e = 0; e < N; ++e) to[e] += widen(start[e * strides[1]]);
+    }
   }
 };
+
+// Sets the strides that were not given: the kernels read them always.
+template <typename Arguments>
+Arguments with_strides(Arguments arguments, int64_t state_size) {
+  lltm_gradient_strides& strides = arguments.strides;
+  if (strides.given == 0) {
+    strides = {1, {state_size, 1}, {state_size, 1}};
+  }
+  return arguments;
+}
+
+// Whether packs of N begin where they may in every row.
+inline bool strides_fit(const lltm_gradient_strides& strides, int64_t n) {
+  const auto fits = [n](const int64_t (&of)[2]) { return of[1] != 1 || of[0] % n == 0; };
+  return fits(strides.grad_h) && fits(strides.grad_cell);
+}
 
 // A gate's N pre-activations or gradients at [gate][element] of one row (3, S).
 template <typename T, int N>
@@ -58,7 +84,7 @@ __device__ __forceinline__ void backward_elements(const Arguments& arguments, in
                                                   const compute_t<T> (&z)[kGateCount][N],
                                                   bool writes, compute_t<T> (&d_z)[kGateCount][N]) {
   const int64_t element = row * state_size + column;
-  const auto upstream = Upstream<T, N>::load(arguments, element);
+  const auto upstream = Upstream<T, N>::load(arguments, row, state_size, column);
   const auto new_cell = load_pack<N>(static_cast<const T*>(arguments.new_cell) + element);
   Pack<T, N> d_old_cell;
 #pragma unroll

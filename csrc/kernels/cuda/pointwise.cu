@@ -69,11 +69,14 @@ struct StripGeometry {
   StripGeometry(int64_t rows, int64_t packs, int pack_bytes, bool sums) {
     constexpr int kStripBytes = 128;   // of a row at a time, which memory delivers at full speed
     constexpr int kSectorBytes = 32;   // the least that it delivers
-    constexpr int64_t kBlocks = 4096;  // fills any GPU several times over
-    constexpr int64_t kFewStrips = 128;
+    constexpr int64_t kBlocks = 1024;  // fills any GPU several times over
+    constexpr int64_t kFewBlocks = 128;
     constexpr int64_t kFewRows = 8;  // of one thread: no second launch to save them
     int width = kStripBytes / pack_bytes;
-    while (width > kSectorBytes / pack_bytes && divide_up(packs, width) < kFewStrips) width /= 2;
+    const auto most_blocks = [&] {
+      return divide_up(packs, width) * divide_up(rows, kFewRows * (kThreads / width));
+    };
+    while (width > kSectorBytes / pack_bytes && most_blocks() < kFewBlocks) width /= 2;
     block = dim3(width, kThreads / width);
     strips = divide_up(packs, width);
     const int64_t rounds = divide_up(rows, block.y);
@@ -215,7 +218,7 @@ const char* launch_sum(const From* matrix, To* sums, int64_t rows, int64_t colum
 
 template <typename T>
 bool takes_vectors(const lltm_cell_backward_arguments& a) {
-  return a.state_size % kBackwardVector<T> == 0 &&
+  return a.state_size % kBackwardVector<T> == 0 && strides_fit(a.strides, kBackwardVector<T>) &&
          aligned_for_vectors(a.grad_h, a.grad_cell, a.grad_gates, a.more_grad_h, a.more_grad_cell,
                              a.gates, a.new_cell, a.d_gates, a.d_old_cell);
 }
@@ -278,7 +281,7 @@ const char* cuda_cell_backward(lltm_dtype dtype, const lltm_cell_backward_argume
                                const lltm_execution* execution) {
   return dispatch_dtype(dtype, [&](auto zero) -> const char* {
     using T = decltype(zero);
-    const lltm_cell_backward_arguments& a = *arguments;
+    const lltm_cell_backward_arguments a = with_strides(*arguments, arguments->state_size);
     const DeviceScope device(execution->device_index);
     if (device.error() != cudaSuccess) return error_text("cell_backward", device.error());
     if (a.state_size == 0) return nullptr;
