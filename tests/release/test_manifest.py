@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -307,6 +308,34 @@ def test_the_page_shows_every_cell_in_the_colour_of_its_state(matrix, objects, t
     for name, state in states.items():
         assert f'<td class="{state}"><a href="#{name}">{state}</a>' in page
     assert page.count('class="untried"') == len(all_cells(matrix)) - len(states)
+
+
+class Balance(HTMLParser):
+    """Every element that must be closed is, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: set[str] = set()
+        self.links: set[str] = set()
+
+    def handle_starttag(self, tag, attrs) -> None:
+        found = dict(attrs)
+        self.ids |= {found["id"]} if "id" in found else set()
+        self.links |= {found["href"]} if "href" in found else set()
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag) -> None:
+        assert self.open.pop() == tag, self.getpos()
+
+
+def test_the_page_is_sound_html_and_its_links_lead_somewhere(matrix, objects, tmp_path) -> None:
+    states = {"stable210-cpu": "done", "stable210-cu13": "partial", "aten29-abi1-cpu": "failed"}
+    reader = Balance()
+    reader.feed(render(make_manifest(tmp_path, matrix, states, objects), tmp_path))
+    assert reader.open == []
+    assert reader.links == {f"#{name}" for name in states} <= {f"#{name}" for name in reader.ids}
 
 
 def test_the_page_needs_nothing_else(matrix, objects, tmp_path) -> None:
