@@ -43,6 +43,16 @@ def torch_env(
     return [folder]
 
 
+def borrowed_env(context: Context, *, root: Path, name: str) -> Sequence[Path]:
+    """The torch of another environment to compile against, its package folder linked to."""
+    folder = fresh(ENVS / name)
+    site = folder / "lib" / "python3" / "site-packages"
+    site.mkdir(parents=True)
+    (site / "torch").symlink_to(root)
+    context.log.write(f"torch {find_torch(folder).version} of {root}")
+    return [folder]
+
+
 def torch_cache(name: str) -> Path:
     """The cache that environments with the torch of the environment `name` are made from."""
     return CACHE / f"uv-{name}"

@@ -33,10 +33,12 @@ def make_venv(
     requirements: Sequence[str | Path],
     *,
     cache: Path | None = None,
+    borrowed: Path | None = None,
 ) -> Path:
     """A new environment with the requirements in it; the path of its interpreter.
 
-    Its files are hard links into uv's cache; one of its own (`cache`) can be deleted with it.
+    Its files are hard links into uv's cache; one of its own (`cache`) can be deleted with it. With
+    `borrowed`, torch is not installed but found in that site-packages folder.
     """
     if folder.exists():
         fresh(folder)
@@ -44,6 +46,11 @@ def make_venv(
     interpreter = folder / "bin" / "python"
     words = ["pip", "install", "--python", interpreter, *index_options(), *requirements]
     words += ["--cache-dir", cache] if cache else []
+    if borrowed:
+        without = folder / "without-torch.txt"
+        without.write_text('torch; python_version < "3"\n', encoding="utf-8")
+        words += ["--override", without]
+        (site_packages(folder) / "borrowed.pth").write_text(f"{borrowed}\n", encoding="utf-8")
     downloads.uv(log, words, remedy=REMEDY)
     return interpreter
 

@@ -83,11 +83,11 @@ def obstacle(cell: Cell, host: Host, matrix: Matrix) -> str | None:
     if found is not None and not low <= found <= high:
         text = f"{host.compiler} is outside g++ {low} to {high} for torch {cell.torch_minor}"
         return f"{text}; set CXX to one of those"
-    if cell.cxx11_abi != cell.torch.abi.pypi:
+    if cell.cxx11_abi != cell.torch.abi.pypi and borrowed_torch(cell, host) is None:
         return (
             f"needs a torch {cell.torch_minor} with C++ ABI {cell.cxx11_abi} (conda-forge's), and "
-            f"PyPI's has {cell.torch.abi.pypi}; where conda-forge is in reach: conda build recipe "
-            "-m recipe/variants.yaml -c conda-forge"
+            f"PyPI's has {cell.torch.abi.pypi}; activate an environment with one (conda install -c "
+            f"conda-forge pytorch={cell.torch_minor}) and run the same again"
         )
     if host.python_minor not in cell.torch.pythons:
         text = f"torch {cell.torch_minor} has no wheel for Python {host.python_minor}"
@@ -95,6 +95,15 @@ def obstacle(cell: Cell, host: Host, matrix: Matrix) -> str | None:
     if cell.cuda_major is not None:
         return _cuda_obstacle(cell, host, matrix)
     return None
+
+
+def borrowed_torch(cell: Cell, host: Host) -> TorchInstall | None:
+    """The torch of the invoking environment, for a cell whose C++ ABI PyPI's torch has not."""
+    torch = host.torch
+    if torch is None or cell.stable or cell.cxx11_abi == cell.torch.abi.pypi:
+        return None
+    fits = (torch.version_tuple, torch.cxx11_abi) == (cell.variant.glue.torch, cell.cxx11_abi)
+    return torch if fits and torch.is_release else None
 
 
 def toolchain(kernels: str, host: Host, matrix: Matrix) -> Toolchain | str | None:

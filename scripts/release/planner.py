@@ -19,7 +19,7 @@ from release import (
 )
 from release.audit import audit
 from release.cells import Cell
-from release.host import Host, toolchain
+from release.host import Host, borrowed_torch, toolchain
 from release.paths import ENVS
 from release.provenance import commit, source_epoch
 from release.schema import Matrix
@@ -105,6 +105,11 @@ class Plan:
             conda_plan.add(self, cell, binaries, checked, groups)
 
     def _torch_env(self, cell: Cell, groups: tuple[str, ...]) -> str:
+        if torch := borrowed_torch(cell, self.host):
+            name = f"torch-{torch.version}-abi{torch.cxx11_abi}"
+            run = partial(build_steps.borrowed_env, root=torch.root, name=name)
+            facts = {"root": str(torch.root), "version": torch.version}
+            return self.add(Task(f"env/{name}", run, facts=facts, groups=groups))
         name, release = self._torch_name(cell), self.torch_release(cell)
         cache = self._cache(cell)
         run = partial(
@@ -124,7 +129,8 @@ class Plan:
 
     def _cache(self, cell: Cell) -> Path | None:
         """A cache for the cell's torch alone, if that is too large to be kept: a CUDA build."""
-        return None if cell.stable else build_steps.torch_cache(self._torch_name(cell))
+        kept = cell.stable or borrowed_torch(cell, self.host)
+        return None if kept else build_steps.torch_cache(self._torch_name(cell))
 
     def _compiler_facts(self) -> dict[str, object]:
         return {
@@ -214,12 +220,14 @@ class Plan:
         )
 
     def _venv(self, cell: Cell, wheel: str, env: str, groups: tuple[str, ...]) -> None:
+        borrowed = borrowed_torch(cell, self.host)
         run = partial(
             verify_steps.venv,
             cell=cell,
             python=self.host.python,
             torch=self.torch_release(cell),
             cache=self._cache(cell),
+            borrowed=borrowed.root.parent if borrowed else None,
         )
         smoke = (verify_steps.SMOKE, TOOL / "environments.py")
         venv = self.add(

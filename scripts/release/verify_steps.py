@@ -56,13 +56,22 @@ def venv_folder(cell: Cell) -> Path:
 
 
 def venv(
-    context: Context, *, cell: Cell, python: str, torch: str, cache: Path | None
+    context: Context,
+    *,
+    cell: Cell,
+    python: str,
+    torch: str,
+    cache: Path | None,
+    borrowed: Path | None,
 ) -> Sequence[Path]:
-    """A new virtual environment with the wheel, in which it is run; `cache` has its torch."""
+    """A new virtual environment with the wheel, in which it is run.
+
+    Its torch is installed, through `cache` where there is one, or `borrowed` from site-packages.
+    """
     folder = venv_folder(cell)
     wheel = context.only(f"wheel/{cell.name}")
     wanted = [f"lltm[examples] @ {wheel.as_uri()}", f"torch=={torch}", "numpy"]
-    interpreter = make_venv(context.log, folder, python, wanted, cache=cache)
+    interpreter = make_venv(context.log, folder, python, wanted, cache=cache, borrowed=borrowed)
     name = f"{cell.name}-venv"
     return [folder, run_installed(context.log, interpreter, folder, name, glue=cell.glue)]
 

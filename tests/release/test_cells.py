@@ -10,6 +10,7 @@ from packaging.version import Version
 from release import ReleaseError
 from release.cells import all_cells, select
 from release.host import Host, host_cell, obstacle
+from release.planner import Options, make_plan
 from release.toolchains import Compilers
 
 from lltm_conda.builder import HostCompiler
@@ -115,3 +116,14 @@ def test_a_python_without_a_wheel_of_torch_is_an_obstacle(matrix) -> None:
     reason = obstacle(cell(matrix, "aten24-abi0-cpu"), new, matrix)
     assert reason is not None and "no wheel for Python 3.13" in reason and "3.12" in reason
     assert obstacle(cell(matrix, "aten25-abi0-cpu"), new, matrix) is None
+
+
+def test_a_torch_of_the_other_abi_at_hand_is_built_against(matrix) -> None:
+    wanted = cell(matrix, "aten24-abi1-cpu")
+    at_hand = replace(HOST, torch=torch("2.4.1", abi=1))
+    assert obstacle(wanted, at_hand, matrix) is None
+    tasks = make_plan([wanted], matrix, at_hand, Options(None, 1)).tasks
+    env = tasks["env/torch-2.4.1-abi1"]
+    assert env.facts["root"] == "/nowhere" and env.name in tasks["glue/aten24-abi1"].needs
+    for other in (torch("2.5.1", abi=1), torch("2.4.1", abi=0), torch("2.4.0a0+git1", abi=1)):
+        assert obstacle(wanted, replace(HOST, torch=other), matrix) is not None
