@@ -47,9 +47,10 @@ def backward_through(
     """`backward`, with the raw backward op called through `op`."""
     if torch.is_grad_enabled():  # somebody will differentiate this again
         return differentiable_backward(ctx, grad_h, grad_cell, grad_gates)
-    if grad_h is not None:
+    # A sum's gradient is one number, expanded: CUDA kernels read it as it lies.
+    if grad_h is not None and not grad_h.is_cuda:
         grad_h = grad_h.contiguous()
-    if grad_cell is not None:
+    if grad_cell is not None and not grad_cell.is_cuda:
         grad_cell = grad_cell.contiguous()
     if grad_gates is not None:
         grad_gates = grad_gates.contiguous()

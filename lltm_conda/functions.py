@@ -54,19 +54,26 @@ class FunctorchLLTMFunction(torch.autograd.Function):
         )
 
 
+# Multiplications of a step's product up to which a GPU makes the gates again in backward: they would
+# be three fifths of what a training loop keeps, and that costs the GPU less than a microsecond.
+_MADE_AGAIN = 2_000_000
+
+
 class _EagerLLTMFunction(torch.autograd.Function):
-    """The cell for eager mode: returns ``(new_h, new_cell, gates)``."""
+    """The cell for eager mode: returns ``(new_h, new_cell, gates)``; gates may be None."""
 
     @staticmethod
     def forward(
         ctx: Any, input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         with _below_autograd():  # this Function is the autograd; the op's own is not asked again
-            output = _forward_call(input, weights, bias, old_h, old_cell)
+            new_h, new_cell, gates = _forward_call(input, weights, bias, old_h, old_cell)
+        if input.is_cuda and gates.numel() * weights.size(1) <= _MADE_AGAIN:
+            gates = None
         # As in _derivatives.setup_context, without its calls.
-        ctx.save_for_backward(input, weights, bias, old_h, output[1], output[2])
+        ctx.save_for_backward(input, weights, bias, old_h, new_cell, gates)
         ctx.set_materialize_grads(False)
-        return output  # type: ignore[no-any-return]
+        return new_h, new_cell, gates
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> _derivatives.Gradients:

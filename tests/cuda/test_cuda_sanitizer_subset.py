@@ -27,11 +27,18 @@ import lltm_conda
 pytestmark = pytest.mark.cuda
 
 SHAPES = [(0, 3, 5), (1, 1, 1), (3, 2, 7), (17, 3, 33), (9, 5, 255), (5, 2, 257), (300, 1, 3)]
+VECTORS = (67, 16, 24)  # rows of whole vectors, the last tiles half empty
+CASES = [
+    *(("", shape) for shape in (*SHAPES, VECTORS)),
+    *(("gemm", shape) for shape in (*SHAPES[2:], VECTORS)),
+    *((path, VECTORS) for path in ("row", "narrow", "wide", "tall")),
+]
 
 
 @every_dtype
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_sanitizer_forward_and_backward(gpu, dtype, shape) -> None:
+@pytest.mark.parametrize(("path", "shape"), CASES, ids=str)
+def test_sanitizer_forward_and_backward(gpu, monkeypatch, dtype, path, shape) -> None:
+    monkeypatch.setenv("LLTM_CUDA_CELL", path)
     inputs = make_inputs(*shape, dtype=dtype, device=gpu)
     results = torch.ops.lltm.forward(*inputs)
     want = lltm_conda.reference(*in_float64(inputs))
@@ -43,6 +50,8 @@ def test_sanitizer_forward_and_backward(gpu, dtype, shape) -> None:
         for gradient in torch.ops.lltm.backward(*given, *saved, 31):
             assert gradient.isfinite().all()
     torch.ops.lltm.backward(*incoming, *saved, 6)
+    expanded = incoming[0][:1, :1].expand_as(incoming[0])
+    torch.ops.lltm.backward(expanded, expanded, None, *saved[:-1], None, 31)
     torch.cuda.synchronize()
 
 
