@@ -30,12 +30,24 @@ ALLOWED = re.compile(f"{SYSTEM}|{TORCH}|{CUDA}")
 
 
 def audit(
-    context: Context, *, cell: Cell, env: str, binaries: tuple[str, ...], manylinux: str
+    context: Context,
+    *,
+    cell: Cell,
+    env: str,
+    binaries: tuple[str, ...],
+    manylinux: str,
+    toolkit: str | None,
 ) -> Sequence[Path]:
-    """Checks every binary of the cell; what was found goes to build/audit/<cell>.json."""
+    """Checks every binary of the cell; what was found goes to build/audit/<cell>.json.
+
+    `toolkit` is the task that made what compiled its CUDA kernels: what clang made is linked to the
+    CUDA runtime there.
+    """
     paths = [path for name in binaries for path in context.made[name]]
     torch_lib = next(context.made[env][0].glob("lib/python*/site-packages/torch/lib"))
-    problems = [text for path in paths for text in gates(context.log, path, cell, torch_lib)]
+    runtimes = list(context.only(toolkit).glob("cuda/lib64")) if toolkit else []
+    folders = (torch_lib, *runtimes)
+    problems = [text for path in paths for text in gates(context.log, path, cell, *folders)]
     records = [read_binary(path) for path in paths]
     for record in records:
         problems += too_new(record, manylinux)
@@ -48,10 +60,13 @@ def audit(
     return [report]
 
 
-def gates(log: Log, path: Path, cell: Cell, torch_lib: Path) -> list[str]:
-    """What is wrong with one shared object of a cell; empty when it may be packed."""
+def gates(log: Log, path: Path, cell: Cell, *folders: Path) -> list[str]:
+    """What is wrong with one shared object of a cell; empty when it may be packed.
+
+    `folders` hold the libraries that it finds in a process: torch's, and the CUDA runtime.
+    """
     record = read_binary(path)
-    problems = [*_problems(record, cell), *_unresolved(log, path, torch_lib)]
+    problems = [*_problems(record, cell), *_unresolved(log, path, folders)]
     if cell.stable and record.kind == "glue":
         problems += _stable_abi(log, path)
     return problems
@@ -111,9 +126,9 @@ def _problems(record: BinaryRecord, cell: Cell) -> Iterator[str]:
         yield f"{name}: kernels must not know torch, but use {record.torch_symbols[0]}"
 
 
-def _unresolved(log: Log, path: Path, torch_lib: Path) -> list[str]:
+def _unresolved(log: Log, path: Path, folders: Sequence[Path]) -> list[str]:
     """Undefined symbols that no library of the process would supply, from the dynamic linker."""
-    env = clean_env(LD_LIBRARY_PATH=str(torch_lib))
+    env = clean_env(LD_LIBRARY_PATH=":".join(map(str, folders)))
     # libtorch_cpu brings in the rest; asking for the symbols runs none of the code.
     done = subprocess.run(["ldd", "-r", str(path)], env=env, capture_output=True, text=True)
     log.write(f"$ ldd -r {path}\n{done.stdout}{done.stderr}")

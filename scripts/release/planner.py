@@ -84,6 +84,7 @@ class Plan:
         env = self._torch_env(cell, groups)
         binaries = (*(self._kernels(name, groups) for name in cell.kernels),)
         binaries = (self._glue(cell, env, groups), *binaries)
+        toolkit = self._toolkit_of(cell, groups)
         checked = self.add(
             Task(
                 f"audit/{cell.name}",
@@ -93,8 +94,9 @@ class Plan:
                     env=env,
                     binaries=binaries,
                     manylinux=self.matrix.package.manylinux,
+                    toolkit=toolkit,
                 ),
-                needs=(env, *binaries),
+                needs=(env, *binaries, *([toolkit] if toolkit else [])),
                 facts={"manylinux": self.matrix.package.manylinux},
                 groups=groups,
             )
@@ -165,6 +167,13 @@ class Plan:
                 groups=groups,
             )
         )
+
+    def _toolkit_of(self, cell: Cell, groups: tuple[str, ...]) -> str | None:
+        """The task that makes the toolkit of a cell's CUDA kernels, if it has any and one does."""
+        if cell.cuda_major is None:
+            return None
+        chosen = toolchain(str(cell.variant.kernels), self.host, self.matrix)
+        return self._toolkit(chosen, groups) if isinstance(chosen, Toolchain) else None
 
     def _toolkit(self, chosen: Toolchain, groups: tuple[str, ...]) -> str | None:
         """The task that makes a CUDA toolkit; None for an installed one."""
