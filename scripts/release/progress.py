@@ -23,6 +23,9 @@ STYLES = {
 }
 
 
+LINES = 4  # of a cell's reason, in the table
+
+
 class Reporter:
     """Hears of every task and shows it; lines stay on the screen, the bar does not."""
 
@@ -115,7 +118,8 @@ def summary(
         seconds = sum(outcomes[task.name].seconds for task in own)
         entry = entries[cell]
         lines = [name.rpartition("/")[2] for name in (entry.wheel, entry.conda) if name]
-        lines += [line for line in entry.reason.splitlines() if line]
+        why = [line for line in entry.reason.splitlines() if line]
+        lines += [*why[:LINES], "... (its log has the rest)"] if len(why) > LINES else why
         if state is not Status.FAILED:
             lines += [f"{r.kind}: {r.why_not}" for r in entry.runs if not r.ran and r.why_not]
         word = "partial" if state is Status.SKIPPED else state.value

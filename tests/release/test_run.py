@@ -154,6 +154,15 @@ def test_one_failing_cell_stops_no_other_and_fails_the_run(world) -> None:
     assert "auditwheel finds no tag" in world.manifest.missing["stable210-cpu"]
 
 
+def test_the_table_shows_the_begin_of_a_long_reason(world) -> None:
+    words = "\n".join(f"error {number}" for number in range(50))
+    world.bad["wheel/stable210-cpu"] = ReleaseError(words)
+    world.run("stable210-cpu")
+    table = world.text[world.text.index("lltm release") :]
+    assert "error 3" in table and "error 4" not in table and "its log has the rest" in table
+    assert "error 49" in world.manifest.cells["stable210-cpu"].reason
+
+
 def test_a_cell_that_does_not_run_stays_out_of_the_wheel(world) -> None:
     world.bad["venv/stable210-cu13"] = ReleaseError("two OpenMP runtimes")
     assert world.run("stable210-cpu", "stable210-cu13") == 1
