@@ -34,8 +34,6 @@ from release.store import Store
 from release.tasks import Outcome, Status, Task, run_tasks
 from release.wheels import read_wheel
 
-BINARY_STEPS = ("env", "toolkit", "kernels", "glue", "audit")
-
 
 def before_all(folder: Path, selectors: Sequence[str], matrix: Matrix, console: Console) -> int:
     """Compiles and audits what this machine can build, and puts the binaries into `folder`."""
