@@ -54,8 +54,8 @@ class FunctorchLLTMFunction(torch.autograd.Function):
         )
 
 
-# Multiplications of a step's product up to which a GPU makes the gates again in backward: they would
-# be three fifths of what a training loop keeps, and that costs the GPU less than a microsecond.
+# Multiplications of a step's product up to which a GPU makes the gates again in backward. They are
+# three fifths of what a training loop would keep; this takes less than a microsecond.
 _MADE_AGAIN = 2_000_000
 
 
