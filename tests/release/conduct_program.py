@@ -21,6 +21,13 @@ from release.tasks import Context, Task, run_tasks
 FOLDER = Path(sys.argv[1])
 PAUSE = float(sys.argv[2]) if len(sys.argv) > 2 else 0.05
 SIZE = 300_000
+LATE = """
+import os, time
+for _ in range(3000):
+    if os.path.exists({go!r}):
+        open({late!r}, "w").close()
+    time.sleep(0.02)
+"""
 
 
 class Silent:
@@ -40,8 +47,8 @@ def content(name: str) -> bytes:
 def make(name: str, _: Context) -> list[Path]:
     note(f"begin {name}")
     work = fresh(FOLDER / "tmp" / name)
-    # As a compiler that is not killed with the tool, and goes on writing into the work folder.
-    late = f"import time; time.sleep(3); open({str(work / 'late')!r}, 'w').close()"
+    # As a compiler that is not killed with the tool: once FOLDER/go is there, it writes.
+    late = LATE.format(go=str(FOLDER / "go"), late=str(work / "late"))
     subprocess.Popen([sys.executable, "-c", late])
     data = content(name)
     with (work / "part").open("wb") as file:
