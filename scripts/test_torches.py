@@ -28,7 +28,6 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,22 +53,6 @@ class Target(NamedTuple):
     interpreter: str
 
 
-def interpreters(minor: str) -> Iterator[str]:
-    """Working interpreters of a Python minor: on PATH, then those of pyenv."""
-    candidates = [shutil.which(f"python{minor}"), sys.executable]
-    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    candidates += sorted(str(path) for path in pyenv.glob(f"{minor}.*/bin/python3"))
-    # What can make an environment; prints the interpreter behind a launcher.
-    code = (
-        "import sys, venv, ensurepip; print('%d.%d' % sys.version_info[:2], sys._base_executable)"
-    )
-    for candidate in filter(None, candidates):
-        run = subprocess.run([candidate, "-c", code], capture_output=True, text=True)
-        found, _, executable = run.stdout.strip().partition(" ")
-        if run.returncode == 0 and found == minor:
-            yield executable
-
-
 def target(text: str) -> Target:
     """The target that an argument names.
 
@@ -89,6 +72,8 @@ def target(text: str) -> Target:
         raise CannotTest(
             f"torch {minor} has wheels for Python {', '.join(entry.pythons)}, not for {python}"
         )
+    from release.interpreters import interpreters
+
     # The oldest: torch.compile of an older torch refuses the newest Python it has a wheel for.
     wanted = [python] if python else entry.pythons
     for name in wanted:
