@@ -151,12 +151,13 @@ def alone(kernels: Path, cudart: str) -> dict[str, Any]:
 def with_torch(site: Path, cudart: Path, kernels: Path, report: Path) -> dict[str, Any]:
     """The release tool's smoke test: all dtypes on CPU and GPU, with these kernels alone."""
     env = {**os.environ, "PYTHONPATH": f"{site}:{os.environ.get('PYTHONPATH', '')}"}
-    env["LD_PRELOAD"] = str(cudart)
+    env["LD_LIBRARY_PATH"] = f"{cudart.parent}:{os.environ.get('LD_LIBRARY_PATH', '')}"
     command = [sys.executable, str(SMOKE), "--json", str(report)]
     code = subprocess.run(command, env=env, cwd=site).returncode
     facts: dict[str, Any] = json.loads(report.read_text(encoding="utf-8")) if not code else {}
     used = kernels.name in facts.get("binaries", []) and "cuda" in facts.get("devices", [])
     print(f"{'ok' if used else 'FAILED'} torch's process used {kernels.name}")
+    facts.pop("package", None)  # where it lay is nobody's business
     return {**facts, "failed": 0 if used and not code else 1, "exit_code": code}
 
 
@@ -179,7 +180,7 @@ def main() -> int:
     second = with_torch(site, cudart, kernels, part)
     part.unlink(missing_ok=True)
     result = {
-        "command": " ".join(["python3", "scripts/try_kernels.py", *sys.argv[1:]]),
+        "command": f"python3 scripts/try_kernels.py --site SITE --cudart {cudart.name} --out FILE",
         "commit": commit(),
         "machine": machine(),
         "kernels": first.pop("kernels"),
