@@ -45,11 +45,11 @@ def content(name: str) -> bytes:
 
 
 def make(name: str, _: Context) -> list[Path]:
-    note(f"begin {name}")
     work = fresh(FOLDER / "tmp" / name)
     # As a compiler that is not killed with the tool: once FOLDER/go is there, it writes.
     late = LATE.format(go=str(FOLDER / "go"), late=str(work / "late"))
     subprocess.Popen([sys.executable, "-c", late])
+    note(f"begin {name}")
     data = content(name)
     with (work / "part").open("wb") as file:
         for start in range(0, SIZE, SIZE // 5):
