@@ -69,8 +69,8 @@ class Layer : KernelCalls<Torch, device> {
       }
     }
     if (plan.family != 0) {
-      const Tensor workspace = make_workspace(plan, input);
-      arguments.workspace = Torch::data(workspace);
+      const OptionalTensor workspace = make_workspace(plan.workspace_bytes, input);
+      arguments.workspace = data_or_null(workspace);
       check_kernel(kernels().layer_forward(sizes.dtype, plan.family, &arguments, &where));
     } else {
       const Steps steps{sizes, reverse};
@@ -150,8 +150,8 @@ class Layer : KernelCalls<Torch, device> {
     arguments.d_weights = needs_weights ? Torch::data(d_weights) : nullptr;
     const lltm_layer_plan plan = make_plan(sizes, 1, shape, where);
     if (plan.family != 0) {
-      const Tensor workspace = make_workspace(plan, input);
-      arguments.workspace = Torch::data(workspace);
+      const OptionalTensor workspace = make_workspace(plan.workspace_bytes, input);
+      arguments.workspace = data_or_null(workspace);
       check_kernel(kernels().layer_backward(sizes.dtype, plan.family, &arguments, &where));
     } else {
       backward_loop(Steps{sizes, reverse}, weights, arguments, d_gates, d_initial_h, where);
@@ -285,12 +285,19 @@ class Layer : KernelCalls<Torch, device> {
     return plan;
   }
 
-  // Torch gives memory by elements of a dtype; none is smaller than two bytes here.
-  static Tensor make_workspace(const lltm_layer_plan& plan, const Tensor& input) {
-    return Torch::empty({(plan.workspace_bytes + 1) / 2}, input);
+  // Torch gives memory by elements of a dtype.
+  static OptionalTensor make_workspace(int64_t bytes, const Tensor& like) {
+    if (bytes == 0) return std::nullopt;
+    const int64_t element = bytes_of(*kernel_dtype(Torch::scalar_type(like)));
+    return Torch::empty({(bytes + element - 1) / element}, like);
   }
 
-  // Step by step: one GEMM onto the gates, and the cell's kernel. Serves every size and dtype.
+  static int64_t bytes_of(lltm_dtype dtype) {
+    return dtype == LLTM_FLOAT64 ? 8 : dtype == LLTM_FLOAT32 ? 4 : 2;
+  }
+
+  // Step by step: the kernels' own whole step, or a GEMM onto the gates and the cell's kernel.
+  // Serves every size and dtype.
   static void forward_loop(const Steps& steps, const Tensor& weights, const void* bias,
                            const OptionalTensor& initial_h, const OptionalTensor& initial_cell,
                            const Tensor& gates, const Tensor& output, const OptionalTensor& cells,
@@ -308,19 +315,39 @@ class Layer : KernelCalls<Torch, device> {
     const auto cell_at = [&](int64_t step) {
       return state_at(planes, cells ? steps.time(step) : step % 2);
     };
+    const lltm_step_sizes step_sizes = {sizes.batch, 0, sizes.state, sizes.columns()};
+    const lltm_step_plan plan = plan_step(sizes.dtype, -1, step_sizes, where);
+    const OptionalTensor workspace = make_workspace(plan.workspace_bytes, output);
     OptionalTensor old_h = initial_h;
     Tensor old_cell = initial_cell ? *initial_cell : zeros(sizes, output);
     for (int64_t step = 0; step < sizes.steps; ++step) {
       const int64_t t = steps.time(step);
       const Tensor z = Torch::strided(gates, {sizes.batch, 3 * sizes.state}, {3 * sizes.state, 1},
                                       t * 3 * sizes.plane());
-      if (old_h) Torch::addmm_out(z, z, *old_h, weights_h);
       const Tensor new_h = state_at(output, t);
       const Tensor new_cell = cell_at(step);
-      const lltm_cell_forward_arguments arguments = {
-          sizes.batch,           sizes.state,        Torch::data(z),       bias,
-          Torch::data(old_cell), Torch::data(new_h), Torch::data(new_cell)};
-      check_kernel(kernels().cell_forward(sizes.dtype, &arguments, &where));
+      if (old_h && plan.family != 0) {
+        const lltm_step_forward_arguments arguments = {
+            step_sizes,
+            nullptr,
+            Torch::data(weights),
+            bias,
+            Torch::data(*old_h),
+            Torch::data(old_cell),
+            1,
+            Torch::data(z),
+            Torch::data(new_h),
+            Torch::data(new_cell),
+            data_or_null(workspace),
+        };
+        check_kernel(kernels().step_forward(sizes.dtype, plan.family, &arguments, &where));
+      } else {
+        if (old_h) Torch::addmm_out(z, z, *old_h, weights_h);
+        const lltm_cell_forward_arguments arguments = {
+            sizes.batch,           sizes.state,        Torch::data(z),       bias,
+            Torch::data(old_cell), Torch::data(new_h), Torch::data(new_cell)};
+        check_kernel(kernels().cell_forward(sizes.dtype, &arguments, &where));
+      }
       old_h = new_h;
       old_cell = new_cell;
     }
@@ -334,9 +361,14 @@ class Layer : KernelCalls<Torch, device> {
     const Sizes& sizes = steps.sizes;
     const Tensor weights_h =
         Torch::strided(weights, {3 * sizes.state, sizes.state}, {sizes.columns(), 1}, 0);
-    const Tensor d_h = Torch::empty({sizes.batch, sizes.state}, d_gates);
-    const Tensor d_cells[] = {Torch::empty({sizes.batch, sizes.state}, d_gates),
-                              Torch::empty({sizes.batch, sizes.state}, d_gates)};
+    // Each is read while the next is written.
+    const auto plane = [&] { return Torch::empty({sizes.batch, sizes.state}, d_gates); };
+    const Tensor d_h[] = {plane(), plane()};
+    const Tensor d_cells[] = {plane(), plane()};
+    const lltm_step_sizes step_sizes = {sizes.batch, 0, sizes.state, sizes.columns()};
+    const lltm_step_plan plan =
+        plan_step(sizes.dtype, kNeedsOldH | kNeedsOldCell, step_sizes, where);
+    const OptionalTensor workspace = make_workspace(plan.workspace_bytes, d_gates);
     const int64_t plane_bytes = sizes.plane() * (sizes.dtype == LLTM_FLOAT64   ? 8
                                                  : sizes.dtype == LLTM_FLOAT32 ? 4
                                                                                : 2);
@@ -351,28 +383,53 @@ class Layer : KernelCalls<Torch, device> {
       const Tensor d_z = Torch::strided(d_gates, {sizes.batch, 3 * sizes.state},
                                         {3 * sizes.state, 1}, t * 3 * sizes.plane());
       void* const d_cell = step > 0 ? Torch::data(d_cells[step % 2]) : all.d_initial_cell;
-      const lltm_cell_backward_arguments arguments = {
-          sizes.batch,
-          sizes.state,
-          at(all.grad_output, t),
-          at(all.grad_cells, t),
-          nullptr,
-          later_d_h,
-          later_d_cell,
-          at(all.gates, 3 * t),
-          at(all.cells, t),
-          Torch::data(d_z),
-          d_cell,
-      };
-      check_kernel(kernels().cell_backward(sizes.dtype, &arguments, &where));
-      later_d_cell = d_cell;
-      if (step > 0) {
-        Torch::mm_out(d_h, d_z, weights_h);
-        later_d_h = Torch::data(d_h);
-      } else if (d_initial_h) {
-        Torch::mm_out(*d_initial_h, d_z, weights_h);
+      void* const d_old_h = step > 0 ? Torch::data(d_h[step % 2]) : all.d_initial_h;
+      if (plan.family != 0 && d_old_h != nullptr && d_cell != nullptr) {
+        lltm_step_backward_arguments arguments = {};
+        arguments.sizes = step_sizes;
+        arguments.grad_h = at(all.grad_output, t);
+        arguments.grad_cell = at(all.grad_cells, t);
+        arguments.more_grad_h = later_d_h;
+        arguments.more_grad_cell = later_d_cell;
+        arguments.weights = Torch::data(weights);
+        arguments.new_cell = at(all.cells, t);
+        arguments.gates = at(all.gates, 3 * t);
+        arguments.d_gates = Torch::data(d_z);
+        arguments.d_old_h = d_old_h;
+        arguments.d_old_cell = d_cell;
+        arguments.workspace = data_or_null(workspace);
+        check_kernel(kernels().step_backward(sizes.dtype, plan.family, &arguments, &where));
+      } else {
+        lltm_cell_backward_arguments arguments = {};
+        arguments.batch_size = sizes.batch;
+        arguments.state_size = sizes.state;
+        arguments.grad_h = at(all.grad_output, t);
+        arguments.grad_cell = at(all.grad_cells, t);
+        arguments.more_grad_h = later_d_h;
+        arguments.more_grad_cell = later_d_cell;
+        arguments.gates = at(all.gates, 3 * t);
+        arguments.new_cell = at(all.cells, t);
+        arguments.d_gates = Torch::data(d_z);
+        arguments.d_old_cell = d_cell;
+        check_kernel(kernels().cell_backward(sizes.dtype, &arguments, &where));
+        if (step > 0) {
+          Torch::mm_out(d_h[step % 2], d_z, weights_h);
+        } else if (d_initial_h) {
+          Torch::mm_out(*d_initial_h, d_z, weights_h);
+        }
       }
+      later_d_h = d_old_h;
+      later_d_cell = d_cell;
     }
+  }
+
+  // How the kernels would run a whole step; see step_plan in lltm_kernels.h for `needs`.
+  static lltm_step_plan plan_step(lltm_dtype dtype, int32_t needs, const lltm_step_sizes& sizes,
+                                  const lltm_execution& where) {
+    lltm_step_plan plan = {};
+    if (kernels().step_plan == nullptr || sizes.batch_size == 0) return plan;
+    check_kernel(kernels().step_plan(dtype, needs, &sizes, &where, &plan));
+    return plan;
   }
 
   static void weights_gradient(const Steps& steps, const Tensor& input,

@@ -82,8 +82,15 @@ def test_an_unknown_family_is_refused_by_name(monkeypatch, device) -> None:
         layer(torch.zeros(5, 3, 4, device=device))
 
 
-@pytest.mark.parametrize("level", ["default", "avx2"])
-def test_family_at_every_level_of_instructions(level, tmp_path) -> None:
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("LLTM_CPU_CAPABILITY", "default"),
+        ("LLTM_CPU_CAPABILITY", "avx2"),
+        ("LLTM_CPU_PRODUCTS", "torch"),
+    ],
+)
+def test_family_with_other_kernels_below(name, value, tmp_path) -> None:
     run = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
@@ -91,7 +98,7 @@ def test_family_at_every_level_of_instructions(level, tmp_path) -> None:
             str(HERE / "test_layer_families.py"),
         ],
         cwd=tmp_path,
-        env=os.environ | {"LLTM_CPU_CAPABILITY": level},
+        env=os.environ | {name: value},
         capture_output=True,
         text=True,
         timeout=300,
