@@ -272,7 +272,8 @@ def make_plan(cells: Sequence[Cell], matrix: Matrix, host: Host, options: Option
 
 def space_needed(plan: Plan) -> int:
     """A rough number of bytes that a run from nothing puts on the disk at a time."""
-    sizes = {"env": 1.2e9, "venv": 1.5e9, "prefix": 1.2e9, "bootstrap-channel": 1.5e9}
+    # What is installed a second time is made of hard links.
+    sizes = {"env": 1.2e9, "venv": 2e8, "prefix": 3e8, "bootstrap-channel": 1.5e9, "toolkit": 8e8}
     kept = [task.name for task in plan.tasks.values() if not task.sheds]
     held = sum(task.holds for task in plan.tasks.values())
     return int(sum(sizes.get(Path(name).parts[0], 2e7) for name in kept)) + min(held, ROOM)

@@ -1,0 +1,85 @@
+"""The plan: what cells share is done once, and what is large does not stay."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from release.cells import all_cells
+from release.host import Host, obstacle
+from release.planner import CUDA_TORCH, ROOM, Options, make_plan, space_needed
+from release.toolchains import Compilers
+
+from lltm_conda.builder import CudaToolkit, HostCompiler
+
+CLANG = Compilers(debian=frozenset({"clang-19"}))
+HOST = Host("python3", "3.11", None, HostCompiler(("g++",), "g++", "12.2.0"), CLANG)
+
+
+class Everywhere(CudaToolkit):
+    """An nvcc that compiles for whatever it is asked for."""
+
+    def architectures(self) -> frozenset[str]:
+        return frozenset(map(str, range(200)))
+
+
+def plan_of(matrix, host=HOST):
+    cells = [cell for cell in all_cells(matrix) if obstacle(cell, host, matrix) is None]
+    return cells, make_plan(cells, matrix, host, Options(None, 2))
+
+
+@pytest.fixture
+def tasks(matrix):
+    return plan_of(matrix)[1].tasks
+
+
+def named(tasks, kind: str) -> set[str]:
+    return {name.split("/")[1] for name in tasks if name.startswith(f"{kind}/")}
+
+
+def test_kernels_are_compiled_once_per_cuda_major(tasks) -> None:
+    assert named(tasks, "kernels") == {"cpu", "cuda12", "cuda13"}
+
+
+def test_glue_is_compiled_once_per_abi(matrix, tasks) -> None:
+    cells, _ = plan_of(matrix)
+    assert named(tasks, "glue") == {cell.glue for cell in cells}
+    assert len(cells) > 2 * len(named(tasks, "glue"))
+
+
+def test_every_cell_is_audited_packed_and_run(matrix, tasks) -> None:
+    names = {cell.name for cell in plan_of(matrix)[0]}
+    for kind in ("audit", "wheel", "venv", "digits"):
+        assert named(tasks, kind) == names
+
+
+def test_a_cuda_torch_goes_when_its_cells_have_run(tasks) -> None:
+    for name, task in tasks.items():
+        if name.startswith("env/"):
+            large = not name.startswith("env/torch-2.13")
+            assert bool(task.sheds) == large and task.holds == (CUDA_TORCH if large else 0)
+    assert tasks["venv/aten29-abi1-cpu"].sheds and not tasks["venv/stable210-cpu"].sheds
+
+
+def test_the_fat_wheel_keeps_no_torch_on_the_disk(tasks) -> None:
+    readers = {name for name, task in tasks.items() if "venv/aten29-abi1-cpu" in task.needs}
+    assert readers == {"digits/aten29-abi1-cpu"}
+    assert "venv/aten29-abi1-cpu" in tasks["fat-wheel"].heeds
+
+
+def test_room_is_for_two_of_them(matrix) -> None:
+    _, plan = plan_of(matrix)
+    assert 2 * CUDA_TORCH <= ROOM and space_needed(plan) < 25e9
+
+
+def test_clang_needs_the_wheels_of_cuda_13_where_no_nvcc_13_is(tasks) -> None:
+    assert named(tasks, "toolkit") == {"cuda-13.0", "clang-cuda-12.8"}
+    assert tasks["toolkit/clang-cuda-12.8"].needs == ("toolkit/cuda-13.0",)
+    assert "toolkit/clang-cuda-12.8" in tasks["kernels/cuda12"].needs
+
+
+def test_an_installed_nvcc_needs_no_toolkit(matrix) -> None:
+    nvccs = (Everywhere("/cuda-12.8/bin/nvcc", (12, 8)), Everywhere("/13/bin/nvcc", (13, 0)))
+    _, plan = plan_of(matrix, replace(HOST, cuda=Compilers(nvccs)))
+    assert named(plan.tasks, "toolkit") == set()
+    assert plan.tasks["kernels/cuda12"].needs == ()
