@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -152,7 +153,10 @@ def test_the_schema_beside_it_holds_for_it(matrix, objects, tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage", ["half", "empty", "binary", "other schema", "unknown key", "list"]
+    "damage",
+    "half, empty, binary, other schema, unknown key, missing key, list, text for a number".split(
+        ", "
+    ),
 )
 def test_what_is_not_whole_is_set_aside(damage, matrix, objects, tmp_path) -> None:
     make_manifest(tmp_path, matrix, {"stable210-cpu": "done"}, objects)
@@ -163,7 +167,9 @@ def test_what_is_not_whole_is_set_aside(damage, matrix, objects, tmp_path) -> No
         "empty": b"",
         "binary": b"\xff\xfe\x00",
         "other schema": text.replace('"schema": 1', '"schema": 2').encode(),
-        "unknown key": text.replace('"clean"', '"unclean"').encode(),
+        "unknown key": text.replace('"clean"', '"colour": 1, "clean"').encode(),
+        "missing key": text.replace('"total"', '"sum"').encode(),
+        "text for a number": re.sub(r'"total": (\d+)', r'"total": "\1"', text).encode(),
         "list": b"[]",
     }[damage]
     path.write_bytes(damaged)
@@ -203,6 +209,10 @@ def test_good_cells_of_the_same_sources_are_kept(matrix, objects, tmp_path) -> N
     states = {"stable210-cpu": "done", "stable210-cu13": "partial", "aten29-abi1-cpu": "failed"}
     made = make_manifest(tmp_path, matrix, states, objects)
     assert set(carried(made, SOURCES, tmp_path)) == {"stable210-cpu", "stable210-cu13"}
+    # Packed, and then found not to run.
+    failed = made.cells["stable210-cpu"].model_copy(update={"state": "failed"})
+    made = made.model_copy(update={"cells": {**made.cells, "stable210-cpu": failed}})
+    assert set(carried(made, SOURCES, tmp_path)) == {"stable210-cu13"}
 
 
 def test_nothing_is_kept_of_other_sources(matrix, objects, tmp_path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from release import ReleaseError
+from release import ReleaseError, shards
 from release.cells import all_cells
 from release.shards import costs, load, parse_shard, split
 
@@ -11,9 +11,9 @@ from release.shards import costs, load, parse_shard, split
 @pytest.mark.parametrize("count", [1, 2, 3, 8, 40])
 def test_every_cell_is_in_exactly_one_shard(count, matrix) -> None:
     cells = all_cells(matrix)
-    shards = split(cells, count)
-    assert len(shards) == count
-    assert sorted(c.name for shard in shards for c in shard) == sorted(c.name for c in cells)
+    found = split(cells, count)
+    assert len(found) == count
+    assert sorted(c.name for shard in found for c in shard) == sorted(c.name for c in cells)
 
 
 def test_the_split_does_not_depend_on_the_order(matrix) -> None:
@@ -28,6 +28,13 @@ def test_no_shard_costs_much_more_than_another(count, matrix) -> None:
     loads = [load(shard) for shard in split(all_cells(matrix), count)]
     dearest = max(load([cell]) for cell in all_cells(matrix))
     assert max(loads) - min(loads) <= dearest
+
+
+def test_costly_cells_are_spread_first(matrix, monkeypatch) -> None:
+    cells = all_cells(matrix)[:11]
+    prices = {cell.name: 10.0 for cell in cells} | {cells[5].name: 100.0}
+    monkeypatch.setattr(shards, "costs", lambda cell: {cell.name: prices[cell.name]})
+    assert [load(shard) for shard in split(cells, 2)] == [100.0, 100.0]
 
 
 def test_what_cells_share_is_counted_once(matrix) -> None:
