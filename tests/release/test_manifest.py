@@ -154,9 +154,16 @@ def test_the_schema_beside_it_holds_for_it(matrix, objects, tmp_path) -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    "half, empty, binary, other schema, unknown key, missing key, list, text for a number".split(
-        ", "
-    ),
+    [
+        "half",
+        "empty",
+        "binary",
+        "other schema",
+        "unknown key",
+        "missing key",
+        "list",
+        "text for a number",
+    ],
 )
 def test_what_is_not_whole_is_set_aside(damage, matrix, objects, tmp_path) -> None:
     make_manifest(tmp_path, matrix, {"stable210-cpu": "done"}, objects)
