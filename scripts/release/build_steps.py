@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from lltm_conda.builder import BuildRequest, execute, plan
+from lltm_conda.builder import BuildRequest, execute, find_host_compiler, plan
 from lltm_conda.compat.torch_probe import find_torch
 from release import REPO, ReleaseError
 from release.cells import Cell
@@ -15,7 +16,7 @@ from release.environments import make_venv
 from release.paths import BINARIES, CACHE, ENVS, fresh
 from release.schema import Kernels
 from release.shell import clean_env
-from release.store import sources
+from release.store import digest, sources, write_atomically
 from release.tasks import Context
 from release.toolchain_steps import resolve
 from release.toolchains import Toolchain
@@ -117,7 +118,25 @@ def _build_env() -> dict[str, str]:
 
 
 def _execute(context: Context, request: BuildRequest, jobs: int) -> list[Path]:
-    fresh(request.out_dir)
-    steps = plan(request)
-    execute(steps, request.out_dir / "objects", jobs, context.log.write)
-    return sorted(request.out_dir.glob("*.so"))
+    """Runs the plan; ninja keeps the objects whose sources, headers and commands are the same.
+
+    So a commit that touches no source costs the record and the link. What ninja does not see, the
+    compilers behind the commands and torch's headers, is written beside the objects.
+    """
+    out, objects = request.out_dir, request.out_dir / "objects"
+    torch, cuda = request.torch, request.cuda
+    made_with = {
+        "compiler": str(find_host_compiler(request.env)),
+        "environment": compiler_facts(),
+        "cuda": getattr(cuda, "name", None) or (cuda.version_text if cuda else None),
+        "torch": digest(torch.root / "version.py") if torch else None,
+    }
+    marker = objects / "made-with.json"
+    text = json.dumps(made_with, sort_keys=True)
+    if not marker.is_file() or marker.read_text(encoding="utf-8") != text:
+        fresh(out)
+        write_atomically(marker, text)
+    for stale in out.glob("*.so"):
+        stale.unlink()
+    execute(plan(request), objects, jobs, context.log.write)
+    return sorted(out.glob("*.so"))

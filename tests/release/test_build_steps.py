@@ -1,0 +1,82 @@
+"""Compiling: what is the same is not compiled again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from release import build_steps
+from release.shell import Log
+from release.tasks import Context
+
+from lltm_conda.builder import BuildRequest, Step
+
+
+class Compiling:
+    """Two sources, "compiled" by a command that counts, and "linked" into one object."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root, self.out = root, root / "out"
+        self.flag = "-O2"
+        for name in ("a", "b"):
+            (root / f"{name}.cpp").write_text(name, encoding="utf-8")
+        monkeypatch.setattr(build_steps, "plan", lambda _: self.steps())
+
+    def steps(self) -> list[Step]:
+        made = []
+        for name in ("a", "b"):
+            source, target = self.root / f"{name}.cpp", self.out / "objects" / f"{name}.o"
+            words = (
+                f"echo {self.flag} >/dev/null; echo {name} >>{self.root}/runs; cp {source} {target}"
+            )
+            made.append(Step(name, (source,), target, ("sh", "-c", words)))
+        objects = tuple(step.output for step in made)
+        link = ("sh", "-c", f"cat {self.out}/objects/*.o >{self.out}/x.so")
+        return [*made, Step("link", objects, self.out / "x.so", link)]
+
+    def run(self) -> list[str]:
+        """Builds; which sources were compiled."""
+        (self.root / "runs").write_text("", encoding="utf-8")
+        request = BuildRequest(self.out, kernels=())
+        context = Context(Log(self.root / "log"), {})
+        (made,) = build_steps._execute(context, request, 1)
+        assert made.read_text(encoding="utf-8") == "".join(
+            (self.root / f"{name}.cpp").read_text(encoding="utf-8") for name in ("a", "b")
+        )
+        return (self.root / "runs").read_text(encoding="utf-8").split()
+
+
+@pytest.fixture
+def compiling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compiling:
+    return Compiling(tmp_path, monkeypatch)
+
+
+def test_what_is_the_same_is_only_linked(compiling: Compiling) -> None:
+    assert compiling.run() == ["a", "b"]
+    assert compiling.run() == []
+
+
+def test_a_changed_source_is_compiled_again(compiling: Compiling) -> None:
+    compiling.run()
+    (compiling.root / "b.cpp").write_text("other", encoding="utf-8")
+    assert compiling.run() == ["b"]
+
+
+def test_another_flag_compiles_everything(compiling: Compiling) -> None:
+    compiling.run()
+    compiling.flag = "-O3"
+    assert compiling.run() == ["a", "b"]
+
+
+def test_another_compiler_compiles_everything(compiling: Compiling, monkeypatch) -> None:
+    compiling.run()
+    monkeypatch.setenv("CXXFLAGS", "-march=native")
+    assert compiling.run() == ["a", "b"]
+
+
+def test_a_broken_object_without_a_log_is_compiled_again(compiling: Compiling) -> None:
+    compiling.run()
+    objects = compiling.out / "objects"
+    (objects / "a.o").write_text("half", encoding="utf-8")
+    (objects / ".ninja_log").unlink()
+    assert compiling.run() == ["a", "b"]
