@@ -13,8 +13,10 @@ from zipfile import ZipFile
 
 import pytest
 from release import BUILD, DIST, REPO
+from release.manifest import Manifest, parse, wrong_files
 from release.paths import ENVS, WHEELS
 from release.provenance import version
+from release.store import digest
 
 from lltm_conda.compat.binary import read_binary
 
@@ -75,6 +77,46 @@ def test_the_wheel_names_its_variant_in_its_version(wheel) -> None:
         assert f"{info}/RECORD" in archive.namelist()
     assert f"\nVersion: {version()}+stable.cpu\n" in metadata
     assert "\nRequires-Python: >=3.10\n" in metadata
+
+
+@pytest.fixture
+def manifest() -> Manifest:
+    path = the(DIST, "manifest.json")
+    return parse(path)
+
+
+def test_the_manifest_is_true_to_what_lies_there(manifest) -> None:
+    assert wrong_files(manifest.artefacts, DIST) == []
+    kinds = {artefact.kind for artefact in manifest.artefacts}
+    assert {"fat", "thin", "sdist"} <= kinds
+    assert (DIST / "report.html").exists() and (DIST / "logs" / "stable210-cpu.log").exists()
+
+
+def test_the_fat_wheel_is_small_and_says_what_it_lacks(manifest) -> None:
+    assert manifest.fat.size <= 20_000_000
+    assert ("+partial." in manifest.fat.path) == bool(manifest.missing)
+    assert len(manifest.fat.cells) + len(manifest.missing) == manifest.total
+
+
+def test_the_fat_wheel_holds_what_the_manifest_says(manifest, tmp_path) -> None:
+    with ZipFile(DIST / manifest.fat.path) as archive:
+        archive.extractall(tmp_path)
+    found = {path.name: digest(path) for path in tmp_path.rglob("*.so")}
+    cells = [manifest.cells[name] for name in manifest.fat.cells]
+    assert found.keys() == {name for cell in cells for name in cell.binaries}
+    assert found == {name: manifest.binaries[name].sha256 for name in found}
+
+
+def test_pip_installs_the_fat_wheel_and_it_runs(manifest, tmp_path) -> None:
+    python = the(ENVS, "stable210-cpu-venv/bin/python")
+    if "stable210-cpu" not in manifest.fat.cells:
+        pytest.skip(f"the fat wheel lacks stable210-cpu: {HOW}")
+    site = tmp_path / "site"
+    pip = ["-m", "pip", "install", "--no-deps", "--no-index", "--target", site]
+    run(Path(sys.executable), *pip, DIST / manifest.fat.path, cwd=tmp_path)
+    shutil.copy(SMOKE, site / "smoke.py")
+    out = run(python, site / "smoke.py", "--glue", "stable210", cwd=tmp_path)
+    assert "0 failed" in out and "chosen stable210-c" in out
 
 
 def test_the_sdist_holds_the_sources_and_no_binary() -> None:
