@@ -53,8 +53,11 @@ class Options:
 class Plan:
     """Collects tasks by name, so that cells share what they have in common."""
 
-    def __init__(self, matrix: Matrix, host: Host, options: Options) -> None:
+    def __init__(
+        self, matrix: Matrix, host: Host, options: Options, cells: Sequence[Cell] = ()
+    ) -> None:
         self.matrix, self.host, self.options = matrix, host, options
+        self.glues_on_cpu = {cell.glue for cell in cells if cell.cuda_major is None}
         self.tasks: dict[str, Task] = {}
         self.requested = 0
 
@@ -251,6 +254,8 @@ class Plan:
                 sheds=(verify_steps.venv_folder(cell),) if self._cache(cell) else (),
             )
         )
+        if cell.cuda_major and not self.host.driver and cell.glue in self.glues_on_cpu:
+            return  # without a GPU it would train as the CPU's cell does
         example = tuple(sources(REPO, "examples/digits*.py"))
         digits = partial(verify_steps.digits, cell=cell)
         self.add(Task(f"digits/{cell.name}", digits, needs=(venv,), inputs=example, groups=groups))
@@ -263,7 +268,7 @@ def _tuple(minor: str) -> tuple[int, int]:
 
 def make_plan(cells: Sequence[Cell], matrix: Matrix, host: Host, options: Options) -> Plan:
     """The tasks of all cells, each in an order in which it can run."""
-    plan = Plan(matrix, host, options)
+    plan = Plan(matrix, host, options, cells)
     for cell in cells:
         plan.cell(cell)
     fat_steps.add(plan, cells)

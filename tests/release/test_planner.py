@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from release.cells import all_cells
+from release.cells import all_cells, select
 from release.host import Host, obstacle
 from release.planner import CUDA_TORCH, ROOM, Options, make_plan, space_needed
 from release.toolchains import Compilers
@@ -49,8 +49,16 @@ def test_glue_is_compiled_once_per_abi(matrix, tasks) -> None:
 
 def test_every_cell_is_audited_packed_and_run(matrix, tasks) -> None:
     names = {cell.name for cell in plan_of(matrix)[0]}
-    for kind in ("audit", "wheel", "venv", "digits"):
+    for kind in ("audit", "wheel", "venv"):
         assert named(tasks, kind) == names
+
+
+def test_a_cuda_cell_trains_where_that_differs_from_its_twin_for_the_cpu(matrix, tasks) -> None:
+    assert named(tasks, "digits") == {c.name for c in plan_of(matrix)[0] if c.device == "cpu"}
+    with_gpu = plan_of(matrix, replace(HOST, driver=True))[1].tasks
+    assert named(with_gpu, "digits") == named(with_gpu, "venv")
+    alone = select(all_cells(matrix), ["stable210-cu13"])
+    assert "digits/stable210-cu13" in make_plan(alone, matrix, HOST, Options(None, 1)).tasks
 
 
 def test_a_cuda_torch_goes_when_its_cells_have_run(tasks) -> None:
