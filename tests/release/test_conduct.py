@@ -115,6 +115,29 @@ def test_a_second_run_beside_the_first_is_refused(tmp_path, monkeypatch) -> None
         pass
 
 
+def test_a_run_ends_what_an_earlier_one_left_and_nothing_else(tmp_path, monkeypatch) -> None:
+    from release import run
+    from release.leftovers import MARK
+    from rich.console import Console
+
+    monkeypatch.setattr(run, "BUILD", tmp_path / "build")
+    (tmp_path / "build").mkdir()
+    sleep = [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"]
+    envs = [{MARK: str(tmp_path / name)} for name in ("build", "another")]
+    left, other = (
+        subprocess.Popen(sleep, env={**os.environ, **env}, stdout=subprocess.PIPE) for env in envs
+    )
+    for process in (left, other):
+        process.stdout.readline()  # it runs, under the environment that it was given
+    with run.only_run(Console(quiet=True)):
+        assert left.poll() is not None
+        assert other.poll() is None
+        assert os.environ[MARK] == str(tmp_path / "build")
+    assert MARK not in os.environ
+    other.kill()
+    other.wait()
+
+
 # No space left.
 
 

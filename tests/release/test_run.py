@@ -214,6 +214,14 @@ def test_a_run_of_other_cells_keeps_what_is_there(world) -> None:
     assert world.packed == (f"0.1.0+partial.2of{world.total}", {"cpu", "cuda13"})
 
 
+def test_a_cell_that_fails_now_is_not_kept_from_before(world) -> None:
+    world.run("stable210-cpu", "stable210-cu13")
+    (world.root / "build" / "stamps" / "venv__stable210-cu13.json").unlink()
+    world.bad["venv/stable210-cu13"] = ReleaseError("it does not run any more")
+    assert world.run("stable210-cpu", "stable210-cu13") == 1
+    assert world.packed == (f"0.1.0+partial.1of{world.total}", {"cpu"})
+
+
 def test_nothing_is_kept_of_a_torn_manifest(world) -> None:
     world.run("stable210-cpu")
     path = world.dist / "manifest.json"
