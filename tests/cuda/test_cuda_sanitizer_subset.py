@@ -28,9 +28,11 @@ pytestmark = pytest.mark.cuda
 
 SHAPES = [(0, 3, 5), (1, 1, 1), (3, 2, 7), (17, 3, 33), (9, 5, 255), (5, 2, 257), (300, 1, 3)]
 VECTORS = (67, 16, 24)  # rows of whole vectors, the last tiles half empty
+# The states are, the weights are not: cuBLAS would take kernels whose bulk stores initcheck misses.
+STATE_VECTORS = (67, 3, 24)
 CASES = [
     *(("", shape) for shape in (*SHAPES, VECTORS)),
-    *(("gemm", shape) for shape in (*SHAPES[2:], VECTORS)),
+    *(("gemm", shape) for shape in (*SHAPES[2:], STATE_VECTORS)),
     *((path, VECTORS) for path in ("row", "narrow", "wide", "tall")),
 ]
 

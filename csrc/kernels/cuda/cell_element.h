@@ -6,60 +6,54 @@
 
 namespace lltm {
 
-// What one element's gradients come from and go to. `Arguments` are those of the pointwise kernel
-// or of a whole step: both name these tensors alike.
+// What N elements' gradients come from beside the pre-activations. `Arguments` are those of the
+// pointwise kernel or of a whole step: both name these tensors alike.
 template <typename T, int N>
-struct Upstream {
-  using C = compute_t<T>;
-  C h[N];
-  C cell[N];
+struct Incoming {
+  Pack<T, N> new_cell;
+  Pack<T, N> grad_h;
+  Pack<T, N> grad_cell;
 
-  // Of the elements from `column` on in one row of (B, S). The caller has set all strides.
+  // Of the elements from `column` on in one row of (B, S). Single elements are read wherever they
+  // lie, several only where the gradients are contiguous. The caller has set all strides.
   template <typename Arguments>
-  static __device__ __forceinline__ Upstream load(const Arguments& arguments, int64_t row,
+  static __device__ __forceinline__ Incoming load(const Arguments& arguments, int64_t row,
                                                   int64_t state_size, int64_t column) {
-    const int64_t contiguous[2] = {state_size, 1};
-    Upstream up;
-#pragma unroll
-    for (int e = 0; e < N; ++e) up.h[e] = up.cell[e] = C(0);
-    add(up.h, arguments.grad_h, arguments.strides.grad_h, row, column);
-    add(up.h, arguments.more_grad_h, contiguous, row, column);
-    add(up.cell, arguments.grad_cell, arguments.strides.grad_cell, row, column);
-    add(up.cell, arguments.more_grad_cell, contiguous, row, column);
-    return up;
-  }
-
- private:
-  static __device__ __forceinline__ void add(C (&to)[N], const void* from,
-                                             const int64_t (&strides)[2], int64_t row,
-                                             int64_t column) {
-    if (from == nullptr) return;
-    const T* const start = static_cast<const T*>(from) + row * strides[0] + column * strides[1];
-    if (N == 1 || strides[1] == 1) {
-      const auto pack = load_pack<N>(start);
-#pragma unroll
-      for (int e = 0; e < N; ++e) to[e] += widen(pack.element[e]);
-    } else {
-#pragma unroll
-      for (int e = 0; e < N; ++e) to[e] += widen(start[e * strides[1]]);
+    const int64_t element = row * state_size + column;
+    const auto at = [&](const int64_t (&strides)[2]) {
+      return N == 1 ? row * strides[0] + column * strides[1] : element;
+    };
+    Incoming from{};
+    from.new_cell = load_pack<N>(static_cast<const T*>(arguments.new_cell) + element);
+    if (arguments.grad_h != nullptr) {
+      from.grad_h =
+          load_pack<N>(static_cast<const T*>(arguments.grad_h) + at(arguments.strides.grad_h));
     }
+    if (arguments.grad_cell != nullptr) {
+      from.grad_cell = load_pack<N>(static_cast<const T*>(arguments.grad_cell) +
+                                    at(arguments.strides.grad_cell));
+    }
+    return from;
   }
 };
 
 // Sets the strides that were not given: the kernels read them always.
 template <typename Arguments>
 Arguments with_strides(Arguments arguments, int64_t state_size) {
-  lltm_gradient_strides& strides = arguments.strides;
-  if (strides.given == 0) {
-    strides = {1, {state_size, 1}, {state_size, 1}};
+  if (arguments.strides.given == 0) {
+    arguments.strides = {1, {state_size, 1}, {state_size, 1}};
   }
   return arguments;
 }
 
-// Whether packs of N begin where they may in every row.
-inline bool strides_fit(const lltm_gradient_strides& strides, int64_t n) {
-  const auto fits = [n](const int64_t (&of)[2]) { return of[1] != 1 || of[0] % n == 0; };
-  return fits(strides.grad_h) && fits(strides.grad_cell);
+template <typename Arguments>
+bool has_contiguous_gradients(const Arguments& arguments, int64_t batch_size, int64_t state_size) {
+  const auto contiguous = [&](const void* gradient, const int64_t (&strides)[2]) {
+    return gradient == nullptr ||
+           (strides[1] == 1 && (strides[0] == state_size || batch_size == 1));
+  };
+  return contiguous(arguments.grad_h, arguments.strides.grad_h) &&
+         contiguous(arguments.grad_cell, arguments.strides.grad_cell);
 }
 
 // A gate's N pre-activations or gradients at [gate][element] of one row (3, S).
@@ -79,19 +73,37 @@ __device__ __forceinline__ void store_gate(void* gates, int64_t row, int64_t sta
 // The gradients of the N pre-activations `z`, with the op's own incoming ones added; writes
 // d_old_cell where it is wanted and `writes` says so.
 template <typename T, int N, typename Arguments>
-__device__ __forceinline__ void backward_elements(const Arguments& arguments, int64_t row,
+__device__ __forceinline__ void backward_elements(const Arguments& arguments,
+                                                  const Incoming<T, N>& incoming, int64_t row,
                                                   int64_t state_size, int64_t column,
                                                   const compute_t<T> (&z)[kGateCount][N],
                                                   bool writes, compute_t<T> (&d_z)[kGateCount][N]) {
+  using C = compute_t<T>;
   const int64_t element = row * state_size + column;
-  const auto upstream = Upstream<T, N>::load(arguments, row, state_size, column);
-  const auto new_cell = load_pack<N>(static_cast<const T*>(arguments.new_cell) + element);
+  C grad_h[N];
+  C grad_cell[N];
+#pragma unroll
+  for (int e = 0; e < N; ++e) {
+    grad_h[e] = widen(incoming.grad_h.element[e]);
+    grad_cell[e] = widen(incoming.grad_cell.element[e]);
+  }
+  const auto add = [](C(&to)[N], const T* from) {
+    const auto more = load_pack<N>(from);
+#pragma unroll
+    for (int e = 0; e < N; ++e) to[e] += widen(more.element[e]);
+  };
+  if (arguments.more_grad_h != nullptr) {
+    add(grad_h, static_cast<const T*>(arguments.more_grad_h) + element);
+  }
+  if (arguments.more_grad_cell != nullptr) {
+    add(grad_cell, static_cast<const T*>(arguments.more_grad_cell) + element);
+  }
   Pack<T, N> d_old_cell;
 #pragma unroll
   for (int e = 0; e < N; ++e) {
-    const auto d = CellFormulas<DeviceMath<T>>::backward(
-        upstream.h[e], upstream.cell[e], z[kInputGate][e], z[kOutputGate][e], z[kCandidate][e],
-        widen(new_cell.element[e]));
+    const auto d = CellFormulas<DeviceMath<T>>::backward(grad_h[e], grad_cell[e], z[kInputGate][e],
+                                                         z[kOutputGate][e], z[kCandidate][e],
+                                                         widen(incoming.new_cell.element[e]));
 #pragma unroll
     for (int gate = 0; gate < kGateCount; ++gate) d_z[gate][e] = d.z[gate];
     d_old_cell.element[e] = narrow<T>(d.old_cell);
@@ -99,9 +111,8 @@ __device__ __forceinline__ void backward_elements(const Arguments& arguments, in
   if (arguments.grad_gates != nullptr) {
 #pragma unroll
     for (int gate = 0; gate < kGateCount; ++gate) {
-      const auto more = load_gate<T, N>(arguments.grad_gates, row, state_size, gate, column);
-#pragma unroll
-      for (int e = 0; e < N; ++e) d_z[gate][e] += widen(more.element[e]);
+      add(d_z[gate], static_cast<const T*>(arguments.grad_gates) +
+                         (row * kGateCount + gate) * state_size + column);
     }
   }
   if (writes && arguments.d_old_cell != nullptr) {

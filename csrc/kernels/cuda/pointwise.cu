@@ -1,4 +1,6 @@
 // What follows the GEMM in one LLTM step: bound by memory, so each thread moves 16 bytes at a time.
+#include <type_traits>
+
 #include "../dispatch.h"
 #include "cell.h"
 #include "cell_element.h"
@@ -59,6 +61,11 @@ __global__ void __launch_bounds__(kThreads)
 template <typename T>
 constexpr int kBackwardVector = kVectorSize<T> < 4 ? kVectorSize<T> : 4;
 
+// Whether a thread that sums reads its next row before it computes the present one. In bfloat16
+// that takes registers for which a multiprocessor would hold fewer threads.
+template <typename T>
+constexpr bool kReadsAhead = !std::is_same_v<T, bfloat16>;
+
 // A block of backward owns a strip of columns and goes down its rows, so that it can sum them for
 // the bias; where strips alone are too few blocks, the rows are parted, too.
 struct StripGeometry {
@@ -92,11 +99,27 @@ struct StripGeometry {
   }
 };
 
+template <typename T, int N>
+struct BackwardLoads {
+  Pack<T, N> z[kGateCount];
+  Incoming<T, N> incoming;
+
+  __device__ __forceinline__ BackwardLoads(const lltm_cell_backward_arguments& arguments,
+                                           int64_t row, int64_t column) {
+#pragma unroll
+    for (int gate = 0; gate < kGateCount; ++gate) {
+      z[gate] = load_gate<T, N>(arguments.gates, row, arguments.state_size, gate, column);
+    }
+    incoming = Incoming<T, N>::load(arguments, row, arguments.state_size, column);
+  }
+};
+
 template <typename T, int N, bool kSums>
 __global__ void __launch_bounds__(kThreads)
     backward_strips(const lltm_cell_backward_arguments arguments, int64_t packs,
                     int64_t rows_per_part) {
   using C = compute_t<T>;
+  constexpr bool kAhead = kSums && kReadsAhead<T>;
   const int64_t state_size = arguments.state_size;
   const int64_t pack = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const int64_t column = pack * N;
@@ -104,17 +127,21 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t end =
       begin + rows_per_part < arguments.batch_size ? begin + rows_per_part : arguments.batch_size;
   C sums[kGateCount][N] = {};
-  if (pack < packs) {
-    for (int64_t row = begin + threadIdx.y; row < end; row += blockDim.y) {
+  int64_t row = begin + threadIdx.y;
+  if (pack < packs && row < end) {
+    BackwardLoads<T, N> next(arguments, row, column);
+    while (true) {
+      const BackwardLoads<T, N> loads = next;
+      const int64_t next_row = row + blockDim.y;
+      if (kAhead && next_row < end) next = BackwardLoads<T, N>(arguments, next_row, column);
       C z[kGateCount][N];
       C d_z[kGateCount][N];
 #pragma unroll
       for (int gate = 0; gate < kGateCount; ++gate) {
-        const auto loaded = load_gate<T, N>(arguments.gates, row, state_size, gate, column);
 #pragma unroll
-        for (int e = 0; e < N; ++e) z[gate][e] = widen(loaded.element[e]);
+        for (int e = 0; e < N; ++e) z[gate][e] = widen(loads.z[gate].element[e]);
       }
-      backward_elements<T, N>(arguments, row, state_size, column, z, true, d_z);
+      backward_elements<T, N>(arguments, loads.incoming, row, state_size, column, z, true, d_z);
 #pragma unroll
       for (int gate = 0; gate < kGateCount; ++gate) {
         Pack<T, N> stored;
@@ -125,6 +152,9 @@ __global__ void __launch_bounds__(kThreads)
         }
         store_gate(arguments.d_gates, row, state_size, gate, column, stored);
       }
+      row = next_row;
+      if (row >= end) break;
+      if (!kAhead) next = BackwardLoads<T, N>(arguments, row, column);
     }
   }
   if constexpr (kSums) {
@@ -218,7 +248,8 @@ const char* launch_sum(const From* matrix, To* sums, int64_t rows, int64_t colum
 
 template <typename T>
 bool takes_vectors(const lltm_cell_backward_arguments& a) {
-  return a.state_size % kBackwardVector<T> == 0 && strides_fit(a.strides, kBackwardVector<T>) &&
+  return a.state_size % kBackwardVector<T> == 0 &&
+         has_contiguous_gradients(a, a.batch_size, a.state_size) &&
          aligned_for_vectors(a.grad_h, a.grad_cell, a.grad_gates, a.more_grad_h, a.more_grad_cell,
                              a.gates, a.new_cell, a.d_gates, a.d_old_cell);
 }

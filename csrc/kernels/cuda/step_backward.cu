@@ -59,7 +59,8 @@ __global__ void __launch_bounds__(Tile::kThreads)
             z[gate][0] = widen(gates[(row * Tile::kGates + gate) * state_size + column]);
           }
         }
-        backward_elements<T, 1>(arguments, row, state_size, column, z, is_first, d);
+        const auto incoming = Incoming<T, 1>::load(arguments, row, state_size, column);
+        backward_elements<T, 1>(arguments, incoming, row, state_size, column, z, is_first, d);
         if (is_first && d_gates != nullptr) {
 #pragma unroll
           for (int gate = 0; gate < Tile::kGates; ++gate) {
