@@ -6,6 +6,7 @@ digit from the last hidden state.
 
     python examples/digits.py                  # CPU
     python examples/digits.py --device cuda
+    python examples/digits.py --layer          # LLTMLayer: the whole sequence in one call
 
 Writes learning_curve.png, confusion_matrix.png and metrics.json. The exit code is 0 only if at
 least 95 % of the held-out images are named rightly.
@@ -29,7 +30,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
 
-from lltm_conda import LLTM, __version__
+from lltm_conda import LLTM, LLTMLayer, __version__
 
 REQUIRED_ACCURACY = 0.95
 HELD_OUT = 0.25
@@ -72,6 +73,20 @@ class DigitReader(nn.Module):
         return self.classifier(h)
 
 
+class LayerReader(nn.Module):
+    """The same with an `LLTMLayer`, which reads all rows in one call."""
+
+    def __init__(self, row_length: int = 8, state_size: int = STATE_SIZE, classes: int = 10):
+        super().__init__()
+        self.layer = LLTMLayer(row_length, state_size, batch_first=True)
+        self.classifier = nn.Linear(state_size, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """`(N, rows, columns)` images to `(N, classes)` logits."""
+        _, (h, _) = self.layer(images)
+        return self.classifier(h[0])
+
+
 def load_splits(seed: int, device: torch.device) -> tuple[Split, Split]:
     """Training and held-out images; both are normalised by the training images alone."""
     digits = load_digits()
@@ -89,7 +104,7 @@ def load_splits(seed: int, device: torch.device) -> tuple[Split, Split]:
 
 
 @torch.no_grad()
-def evaluate(model: DigitReader, split: Split) -> tuple[float, float, Tensor]:
+def evaluate(model: nn.Module, split: Split) -> tuple[float, float, Tensor]:
     """Mean loss, accuracy, and the predicted labels."""
     logits = model(split.images)
     predicted = logits.argmax(dim=1)
@@ -98,7 +113,7 @@ def evaluate(model: DigitReader, split: Split) -> tuple[float, float, Tensor]:
 
 
 def train(
-    model: DigitReader, train_split: Split, held_out: Split, epochs: int, console: Console
+    model: nn.Module, train_split: Split, held_out: Split, epochs: int, console: Console
 ) -> list[Epoch]:
     """Trains for a fixed number of epochs: nothing is chosen by looking at the held-out images."""
     batches = -(-len(train_split.labels) // BATCH_SIZE)
@@ -141,7 +156,8 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--epochs", type=_positive, default=20)
+    parser.add_argument("--layer", action="store_true", help="LLTMLayer instead of the cell")
+    parser.add_argument("--epochs", type=positive, default=20)
     parser.add_argument("--seed", type=int, default=0, help="of the split and of the training")
     parser.add_argument(
         "--out", type=Path, default=Path("build/examples/digits"), help="folder for the results"
@@ -155,7 +171,8 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     return parsed
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """A command line's whole number from 1 up."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 up")
     return int(text)
@@ -175,7 +192,7 @@ def main(arguments: list[str] | None = None) -> int:
         f"torch {torch.__version__}, {device}",
         highlight=False,
     )
-    model = DigitReader().to(device)
+    model = (LayerReader() if options.layer else DigitReader()).to(device)
     start = time.perf_counter()
     history = train(model, train_split, held_out, options.epochs, console)
     seconds = time.perf_counter() - start
@@ -199,6 +216,7 @@ def main(arguments: list[str] | None = None) -> int:
         "seed": options.seed,
         "epochs": options.epochs,
         "device": options.device,
+        "reader": "LLTMLayer" if options.layer else "LLTM",
         "train_seconds": round(seconds, 2),
         "lltm": __version__,
         "torch": torch.__version__,

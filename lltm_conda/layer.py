@@ -125,6 +125,9 @@ class LLTMLayer(nn.Module):
     ) -> tuple[Tensor | PackedSequence, State]:
         """All steps of all layers. D is 2 if bidirectional, else 1; L is `num_layers`.
 
+        `output` is the last layer's hidden state of every step; `h_n` and `c_n` are the states of
+        every layer and direction after its last step, without their B where `input` has none.
+
         Args:
             input: ``(T, B, I)``, or ``(B, T, I)`` with `batch_first`, or ``(T, I)`` for one
                 sequence without a batch, or a ``PackedSequence``.
@@ -132,9 +135,7 @@ class LLTMLayer(nn.Module):
                 None.
 
         Returns:
-            ``(output, (h_n, c_n))``: the last layer's hidden state of every step, ``(T, B, D·S)``
-            in the form of `input`; and each layer's and direction's states after its last step,
-            ``(L·D, B, S)`` or ``(L·D, S)``.
+            ``(output, (h_n, c_n))``: ``(T, B, D·S)`` in the form of `input`; ``(L·D, B, S)`` each.
 
         Raises:
             RuntimeError: a shape, dtype or device does not match; the text names the argument.

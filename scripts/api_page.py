@@ -22,7 +22,7 @@ HEADER = (
     "Written by `python scripts/api_page.py` from the docstrings; change those, not this page.\n"
 )
 # Of a class, the methods that somebody calls or overrides.
-METHODS = ("forward", "reset_parameters")
+METHODS = ("forward", "reset_parameters", "cell", "load_cell", "from_cells")
 
 
 def markdown(text: str) -> str:

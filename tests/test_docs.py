@@ -44,7 +44,7 @@ def test_every_page_can_be_reached_from_the_index() -> None:
     assert unreachable == [], "link these from docs/index.md"
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/op.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/op.md", "docs/layer.md"])
 def test_python_shown_runs(page: str) -> None:
     blocks = PYTHON.findall((REPO / page).read_text())
     assert blocks

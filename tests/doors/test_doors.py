@@ -22,6 +22,12 @@ for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
         gradients = torch.autograd.grad(outputs, inputs, upstream)
         key = f"{dtype} {batch} {features} {state}"
         results[key] = [t.detach() for t in (*outputs, *gradients)]
+        if batch < 300:
+            layer = lltm_conda.LLTMLayer(features, state, bidirectional=True).to(dtype)
+            output, final = layer(inputs[0].detach().expand(5, batch, features))
+            found = (output, *final)
+            found += torch.autograd.grad(found, list(layer.parameters()), found)
+            results[key + " layer"] = [t.detach() for t in found]
 torch.save(results, PATH)
 """
 
@@ -51,7 +57,7 @@ class Table(ctypes.Structure):
     _fields_ = [("abi", ctypes.c_uint32), ("byte_size", ctypes.c_uint32),
                 ("device", ctypes.c_char_p), ("cell_forward", Kernel),
                 ("cell_backward", Kernel), ("column_sum", Kernel),
-                ("layer", ctypes.c_void_p * 4)]
+                ("others", ctypes.c_void_p * 8)]
 
 threads, ranges = set(), []
 
@@ -107,11 +113,6 @@ def test_two_threads_agree_with_one(doors, door, tmp_path) -> None:
     one = saved(doors[door], tmp_path / "one.pt")
     two = saved(doors[door], tmp_path / "two.pt", threads="2")
     for key in one:
-        for name, left, right in zip(
-            ("new_h", "new_cell", "d_input", "d_weights", "d_bias", "d_old_h", "d_old_cell"),
-            one[key],
-            two[key],
-            strict=True,
-        ):
+        for index, (left, right) in enumerate(zip(one[key], two[key], strict=True)):
             # The GEMMs are torch's, which promise no bits across thread counts.
-            torch.testing.assert_close(left, right, msg=f"{name} of {key}")
+            torch.testing.assert_close(left, right, msg=f"result {index} of {key}")

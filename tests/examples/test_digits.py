@@ -56,6 +56,14 @@ def test_split_follows_the_seed() -> None:
     assert not torch.equal(first.labels, other.labels)
 
 
+def test_the_layer_reads_as_the_cell_does() -> None:
+    cell, layer = digits.DigitReader(), digits.LayerReader()
+    layer.layer.load_cell(cell.cell)
+    layer.classifier.load_state_dict(cell.classifier.state_dict())
+    images = torch.randn(5, 8, 8)
+    torch.testing.assert_close(layer(images), cell(images))
+
+
 @pytest.fixture(scope="module", params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
 def trained(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory

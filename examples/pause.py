@@ -1,0 +1,176 @@
+"""Reads a handwritten digit, waits, and then names it: what a cell that never forgets is good for.
+
+The digits are those of digits.py, read row by row; then come blank rows, none to 40 of them in
+training, and only behind the last the digit is named. An LSTM multiplies its cell state by a forget
+gate at every blank row, and the gradient on its way back as well; the LLTM has no such gate and
+carries both through the pause unchanged. The test asks after pauses far longer than those that were
+trained.
+
+    python examples/pause.py                  # CPU, about a minute
+    python examples/pause.py --device cuda
+
+Writes pause.png and pause.json: the share of held-out digits named rightly, by length of the pause,
+for the LLTM and for torch's LSTM (as it comes, and told to remember) and GRU, all trained alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import matplotlib
+import torch
+import torch.nn.functional as F
+from digits import BATCH_SIZE, PEAK_LEARNING_RATE, STATE_SIZE, Split, load_splits, positive
+from torch import Tensor, nn
+
+from lltm_conda import LLTMLayer, __version__
+
+matplotlib.use("Agg")  # files only: no display is needed
+
+from matplotlib import pyplot as plt
+from matplotlib.ticker import PercentFormatter
+
+LONGEST_TRAINED = 40
+PAUSES = (0, 10, 20, 40, 80, 160, 320, 640, 1280)
+
+
+def patient_lstm(*arguments: int, **options: bool) -> nn.LSTM:
+    """An LSTM told to remember: its forget gate starts at σ(3) = 0.95 instead of 0.5."""
+    lstm = nn.LSTM(*arguments, **options)
+    with torch.no_grad():
+        lstm.bias_ih_l0[STATE_SIZE : 2 * STATE_SIZE] = 3.0
+        lstm.bias_hh_l0[STATE_SIZE : 2 * STATE_SIZE] = 0.0
+    return lstm
+
+
+KINDS: dict[str, Callable[..., nn.Module]] = {
+    "LLTM": LLTMLayer,
+    "LSTM": nn.LSTM,
+    "LSTM, told to remember": patient_lstm,
+    "GRU": nn.GRU,
+}
+STYLES = {
+    "LLTM": {"color": "#d95f02", "linewidth": 2.5},
+    "LSTM": {"color": "#1f77b4"},
+    "LSTM, told to remember": {"color": "#1f77b4", "linestyle": "--"},
+    "GRU": {"color": "#7f7f7f"},
+}
+
+
+class PatientReader(nn.Module):
+    """A recurrent layer over rows and pause, and a linear layer on its last hidden state."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.layer = KINDS[kind](8, STATE_SIZE, batch_first=True)
+        self.classifier = nn.Linear(STATE_SIZE, 10)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """`(N, rows, 8)` to `(N, 10)` logits."""
+        return self.classifier(self.layer(rows)[0][:, -1])
+
+
+def with_pause(images: Tensor, pause: int) -> Tensor:
+    """`(N, 8, 8)` images with `pause` blank rows behind them: `(N, 8 + pause, 8)`."""
+    return F.pad(images, (0, 0, 0, pause))
+
+
+def train(kind: str, split: Split, epochs: int, seed: int) -> PatientReader:
+    """Every kind sees the same batches with the same pauses."""
+    torch.manual_seed(seed)
+    model = PatientReader(kind).to(split.images.device)
+    batches = -(-len(split.labels) // BATCH_SIZE)
+    optimizer = torch.optim.Adam(model.parameters())
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, PEAK_LEARNING_RATE, total_steps=epochs * batches
+    )
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(epochs):
+        for batch in torch.randperm(len(split.labels), generator=generator).split(BATCH_SIZE):
+            pause = int(torch.randint(LONGEST_TRAINED + 1, (), generator=generator))
+            picked = batch.to(split.images.device)
+            logits = model(with_pause(split.images[picked], pause))
+            optimizer.zero_grad()
+            F.cross_entropy(logits, split.labels[picked]).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+    return model
+
+
+@torch.no_grad()
+def accuracies(model: PatientReader, split: Split) -> list[float]:
+    """The share named rightly, for each of `PAUSES`."""
+    return [
+        (model(with_pause(split.images, pause)).argmax(1) == split.labels).double().mean().item()
+        for pause in PAUSES
+    ]
+
+
+def draw(found: dict[str, list[float]], path: Path) -> None:
+    """Accuracy by length of the pause; the pauses that were trained are shaded."""
+    figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
+    axes.axvspan(0, LONGEST_TRAINED, color="#eeeeee")
+    axes.text(6, 0.03, "trained", color="#666666")
+    for kind, values in found.items():
+        axes.plot(PAUSES, values, marker="o", markersize=3, label=kind, **STYLES[kind])
+    axes.set_xscale("symlog", linthresh=10)
+    axes.set_xticks(PAUSES, [str(pause) for pause in PAUSES])
+    axes.minorticks_off()
+    axes.set(xlabel="blank rows between reading and naming", ylabel="held-out digits named rightly")
+    axes.set_ylim(0, 1.02)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.legend(loc="lower left", bbox_to_anchor=(0.0, 0.12), frameon=False)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Trains all kinds, saves what came of it."""
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").splitlines()[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--epochs", type=positive, default=30)
+    parser.add_argument("--seed", type=int, default=0, help="of the split and of the training")
+    parser.add_argument(
+        "--out", type=Path, default=Path("build/examples/pause"), help="folder for the results"
+    )
+    options = parser.parse_args(arguments)
+    if options.device == "cuda" and not torch.cuda.is_available():
+        parser.error("--device cuda needs a GPU; see: python -m lltm_conda")
+    torch.set_num_threads(1)  # 64 rows a step are too little work to share
+    train_split, held_out = load_splits(options.seed, torch.device(options.device))
+    found = {}
+    for kind in KINDS:
+        start = time.perf_counter()
+        model = train(kind, train_split, options.epochs, options.seed)
+        seconds = time.perf_counter() - start
+        found[kind] = accuracies(model, held_out)
+        shown = ", ".join(f"{p}: {a:.1%}" for p, a in zip(PAUSES, found[kind], strict=True))
+        print(f"{kind} ({seconds:.0f} s) named rightly, by pause: {shown}", flush=True)
+    options.out.mkdir(parents=True, exist_ok=True)
+    draw(found, options.out / "pause.png")
+    facts = {
+        "pauses": PAUSES,
+        "longest_trained": LONGEST_TRAINED,
+        "accuracy": found,
+        "held_out_images": len(held_out.labels),
+        "epochs": options.epochs,
+        "seed": options.seed,
+        "lltm": __version__,
+        "torch": torch.__version__,
+    }
+    (options.out / "pause.json").write_text(json.dumps(facts, indent=2) + "\n")
+    print(f"results in {options.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""examples/pause.py: pauses are blank, all kinds see the same, the command says what it found."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+for needed in ("sklearn", "matplotlib", "rich"):
+    pytest.importorskip(needed)
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+sys.path.insert(0, str(EXAMPLES))
+
+import digits  # noqa: E402
+import pause  # noqa: E402
+
+
+def test_a_pause_is_blank_rows_behind_the_image() -> None:
+    images = torch.randn(2, 8, 8)
+    longer = pause.with_pause(images, 3)
+    assert torch.equal(longer[:, :8], images)
+    assert longer.shape == (2, 11, 8) and not longer[:, 8:].any()
+
+
+def test_longer_pauses_are_asked_than_were_trained() -> None:
+    assert max(pause.PAUSES) > 10 * pause.LONGEST_TRAINED
+
+
+def test_training_follows_the_seed() -> None:
+    split = digits.load_splits(0, torch.device("cpu"))[0]
+    few = digits.Split(split.images[:70], split.labels[:70])
+    one, again, other = (pause.train("LLTM", few, 1, seed) for seed in (1, 1, 2))
+    assert torch.equal(one.classifier.weight, again.classifier.weight)
+    assert not torch.equal(one.classifier.weight, other.classifier.weight)
+
+
+@pytest.mark.slow
+def test_the_command_learns_and_says_so(tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, str(EXAMPLES / "pause.py"), "--out", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert run.returncode == 0, run.stderr
+    facts = json.loads((tmp_path / "pause.json").read_text())
+    ours, lstm = facts["accuracy"]["LLTM"], facts["accuracy"]["LSTM"]
+    assert ours[0] > 0.9
+    for length, one, other in zip(facts["pauses"], ours, lstm, strict=True):
+        assert one > other, f"after {length} blank rows"
+    assert (tmp_path / "pause.png").stat().st_size > 10_000
