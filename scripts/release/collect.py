@@ -27,6 +27,7 @@ from release.progress import cell_state
 from release.provenance import commit, is_clean, version
 from release.store import digest
 from release.tasks import Outcome, Status, Task
+from release.wheels import read_wheel
 
 STATES: dict[Status, manifest.State] = {
     Status.DONE: "done",
@@ -73,7 +74,7 @@ def collect(run: Finished, host: Host) -> Manifest:
     """The manifest of a run, with what it kept of the one before."""
     facts = host_facts(host)
     key = host_key(facts)
-    cells: dict[str, CellEntry] = {**run.kept}
+    cells = _still_packed(run)
     for cell in run.cells:
         cells[cell.name] = _cell(cell, run, key)
     for name, reason in run.skipped.items():
@@ -105,6 +106,20 @@ def collect(run: Finished, host: Host) -> Manifest:
         artefacts=artefacts(cells, _outputs(run, "sdist"), _outputs(run, "fat-wheel")),
         hosts=hosts,
     )
+
+
+def _still_packed(run: Finished) -> dict[str, CellEntry]:
+    """What was kept of an earlier run and is, with the same binaries, in the new fat wheel."""
+    fat = {
+        n: b for path in _outputs(run, "fat-wheel") for n, b in read_wheel(path).binaries.items()
+    }
+    if not fat:
+        return dict(run.kept)
+    return {
+        name: cell
+        for name, cell in run.kept.items()
+        if all(fat.get(n) == b for n, b in read_wheel(DIST / str(cell.wheel)).binaries.items())
+    }
 
 
 def missing(order: Sequence[str], cells: Mapping[str, CellEntry]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from release.paths import ENVS, TEMPORARY, fresh, publish, tool
 from release.shell import Log
 from release.tasks import Context, SkipTask, Task
 from release.verify_steps import run_installed
-from release.wheels import join
+from release.wheels import join, read_wheel
 
 if TYPE_CHECKING:
     from release.planner import Plan
@@ -69,17 +69,29 @@ def fat_wheel(
         total: how many cells the matrix has.
         carried: thin wheels of other cells, built from the same sources.
     """
-    wheels = dict(carried)
+    wheels: dict[str, Path] = {}
     for cell in cells:
         made = context.made.get(f"wheel/{cell}")
         if made and not context.failed & {f"{run}/{cell}" for run in RUNS}:
             (wheels[cell],) = made
+    for cell, path in agreeing(carried, wheels).items():
+        wheels[cell] = path
     if not wheels:
         raise SkipTask("no variant was built, so there is nothing to pack")
     made_now = make_fat_wheel(context.log, wheels, total)
     final = publish(made_now, DIST / made_now.name)
     forget_others(final)
     return [final]
+
+
+def agreeing(carried: Mapping[str, Path], wheels: Mapping[str, Path]) -> dict[str, Path]:
+    """Those of an earlier run whose binaries are still the same: another compiler makes others."""
+    now = {n: data for path in wheels.values() for n, data in read_wheel(path).binaries.items()}
+    return {
+        cell: path
+        for cell, path in carried.items()
+        if all(now.get(n, data) == data for n, data in read_wheel(path).binaries.items())
+    }
 
 
 def make_fat_wheel(log: Log, wheels: Mapping[str, Path], total: int) -> Path:

@@ -222,6 +222,15 @@ def test_a_cell_that_fails_now_is_not_kept_from_before(world) -> None:
     assert world.packed == (f"0.1.0+partial.1of{world.total}", {"cpu"})
 
 
+def test_what_another_compiler_made_is_not_kept(world, tmp_path) -> None:
+    world.run("stable210-cu13")
+    other = shared_object(tmp_path / "p" / "k.so", record=KERNELS_RECORD, defined=["more"])
+    world.objects["kernels"] = other.read_bytes()
+    assert world.run("stable210-cpu") == 0
+    assert world.packed == (f"0.1.0+partial.1of{world.total}", {"cpu"})
+    assert world.manifest.missing["stable210-cu13"] == "not selected"
+
+
 def test_nothing_is_kept_of_a_torn_manifest(world) -> None:
     world.run("stable210-cpu")
     path = world.dist / "manifest.json"
