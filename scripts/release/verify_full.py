@@ -15,6 +15,7 @@ import argparse
 import datetime
 import json
 import platform
+import re
 import shutil
 import sys
 import time
@@ -36,9 +37,11 @@ from release import BUILD, DIST, REPO, ReleaseError, evidence
 from release.environments import index_options
 from release.evidence import Environment, Evidence
 from release.interpreters import interpreters
+from release.leftovers import end_children
 from release.manifest import parse
 from release.matrix import load
 from release.paths import MANIFEST, fresh, tool
+from release.run import only_run
 from release.schema import Matrix
 from release.shell import Log, clean_env
 from release.store import digest, write_atomically
@@ -49,6 +52,8 @@ SMOKE = REPO / "scripts" / "release" / "smoke.py"
 # One torch with its CUDA libraries in the cache, and four environments' own torches.
 DISK_NEEDED = 15_000_000_000
 PLATFORM = "x86_64-manylinux_2_28"
+# Ended from outside: an interrupt, or no memory left. It says nothing of the wheel.
+STOPPED = re.compile(r"exit code -(2|9|15)\b")
 STYLES = {"ran": "green", "judged": "cyan", "unreached": "yellow"}
 
 
@@ -145,7 +150,8 @@ def verify_built(matrix: Matrix, console: Console, jobs: int) -> int:
     made = parse(MANIFEST).fat if MANIFEST.exists() else None
     if made is None:
         raise ReleaseError(f"{MANIFEST}: names no fat wheel; the run above says why none was made")
-    return verify(DIST / made.path, matrix, console, jobs=jobs)
+    with only_run(console):
+        return verify(DIST / made.path, matrix, console, jobs=jobs)
 
 
 def verify(
@@ -167,8 +173,7 @@ def verify(
         if missing:
             _room()
         try:
-            with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
-                done = dict(zip(missing, pool.map(lambda t: _one(t, given), missing), strict=True))
+            done = _group(missing, given, jobs)
         finally:
             shutil.rmtree(CACHE, ignore_errors=True)
         for target in group:
@@ -184,6 +189,20 @@ def verify(
                 console.print(f"        {result.reason}", markup=False, soft_wrap=True)
     console.print(f"{count} environments in {time.monotonic() - begun:.0f} s")
     return _finish(given, matrix, wanted, console)
+
+
+def _group(missing: Sequence[Target], wheel: Wheel, jobs: int) -> dict[Target, Environment]:
+    """The environments of one torch: the first alone, since it fetches what all of them share."""
+    done = {target: _one(target, wheel) for target in missing[:1]}
+    with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
+        try:
+            made = list(pool.map(lambda target: _one(target, wheel), missing[1:]))
+        except BaseException:
+            # Leaving the pool waits for what runs; let that be over soon.
+            pool.shutdown(wait=False, cancel_futures=True)
+            end_children()
+            raise
+    return done | dict(zip(missing[1:], made, strict=True))
 
 
 def _room() -> None:
@@ -266,6 +285,8 @@ def _run(log: Log, target: Target, wheel: Wheel, folder: Path) -> dict[str, Any]
         _report(log, [python, "-m", "lltm_conda", "--json"], empty, report)
     except ReleaseError as error:
         problems.append(f"python -m lltm_conda: {error}")
+    if cut := [text for text in problems if STOPPED.search(text)]:
+        return {"state": "unreached", "reason": cut[0]}
     facts, cause = _verdicts(report)
     if facts and facts["variant"] is None:
         return {"state": "rejected", "reason": cause, **facts}
@@ -277,6 +298,8 @@ def _run(log: Log, target: Target, wheel: Wheel, folder: Path) -> dict[str, Any]
         )
     except ReleaseError as error:
         problems.append(f"smoke.py: {error}: {_last(log)}")
+    if cut := [text for text in problems if STOPPED.search(text)]:
+        return {"state": "unreached", "reason": cut[0]}
     facts |= _computed(numbers)
     if not facts.get("gradcheck"):
         problems.append("gradcheck did not pass")

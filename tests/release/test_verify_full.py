@@ -120,6 +120,21 @@ def test_what_could_not_be_installed_is_tried_again(world, matrix, wheel, consol
     assert verify_full.verify(wheel.path, matrix, console, only=["2.4@3.10"]) == 0
 
 
+@pytest.mark.parametrize(("signal", "state"), [("INT", "unreached"), ("SEGV", "failed")])
+def test_a_program_that_was_stopped_proves_nothing(
+    matrix, wheel, tmp_path, monkeypatch, signal, state
+) -> None:
+    """Where the environment's Python ends by a signal; a crash of its own is a failure."""
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\nkill -{signal} $$\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(verify_full, "WORK", tmp_path)
+    monkeypatch.setattr(verify_full, "_venv", lambda *_: python)
+    monkeypatch.setattr(verify_full, "_uv", lambda *_: None)
+    target = Target("2.10", "2.10.0", "3.12", "python3.12")
+    assert verify_full._one(target, wheel).state == state
+
+
 @pytest.mark.parametrize("state", ["failed", "rejected"])
 def test_an_environment_that_does_not_work_makes_the_exit_code(
     world, matrix, wheel, console, state
