@@ -125,7 +125,10 @@ const char* cpu_layer_cells(lltm_dtype dtype, const lltm_layer_cells_arguments* 
                             const lltm_execution* execution) {
   const LayerKernels* const kernels = layer_kernels(dtype);
   if (kernels == nullptr) return kUnknownLevel;
-  share(*arguments, kernels->cells, arguments->sizes.batch_size, 1, *execution);
+  // An element, with its activations, costs as much as some ten products.
+  const int64_t products = 16 * arguments->sizes.steps * arguments->sizes.state_size;
+  share(*arguments, kernels->cells, arguments->sizes.batch_size,
+        products > 0 ? kProductsPerThread / products + 1 : 1, *execution);
   return nullptr;
 }
 
