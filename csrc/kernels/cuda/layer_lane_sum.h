@@ -1,0 +1,72 @@
+// Sums over neighbouring lanes of a warp.
+#pragma once
+
+#include "layer_device.h"
+
+namespace lltm {
+
+// Adds values[rows][units][width] of `kLanes` neighbouring lanes. Each halving hands half of the
+// units, then of the rows, to the partner; with nothing left to hand over, both keep the sum.
+template <int kLanes, int kRows, int kUnits, int kWidth>
+struct LaneSum {
+  static constexpr int kMask = kLanes / 2;
+  static constexpr bool kSplitUnits = kUnits > 1;
+  static constexpr bool kSplitRows = !kSplitUnits && kRows > 1;
+  static constexpr int kNextRows = kSplitRows ? kRows / 2 : kRows;
+  static constexpr int kNextUnits = kSplitUnits ? kUnits / 2 : kUnits;
+  using Next = LaneSum<kMask, kNextRows, kNextUnits, kWidth>;
+  static constexpr int kOwnRows = Next::kOwnRows;
+
+  // Leaves in `own` the sums of one unit for kOwnRows rows.
+  __device__ static __forceinline__ void add(const float (&values)[kRows][kUnits][kWidth], int lane,
+                                             float (&own)[kOwnRows][kWidth]) {
+    const bool upper = (lane & kMask) != 0;
+    float half[kNextRows][kNextUnits][kWidth];
+#pragma unroll
+    for (int r = 0; r < kNextRows; ++r) {
+#pragma unroll
+      for (int u = 0; u < kNextUnits; ++u) {
+#pragma unroll
+        for (int x = 0; x < kWidth; ++x) {
+          const float low = values[r][u][x];
+          const float high =
+              values[kSplitRows ? r + kNextRows : r][kSplitUnits ? u + kNextUnits : u][x];
+          const float kept = upper ? high : low;
+          const float given = upper ? low : high;
+          half[r][u][x] = kept + shuffle_xor(given, kMask);
+        }
+      }
+    }
+    Next::add(half, lane, own);
+  }
+
+  __device__ static __forceinline__ int unit(int lane) {
+    return (kSplitUnits && (lane & kMask) != 0 ? kNextUnits : 0) + Next::unit(lane);
+  }
+  __device__ static __forceinline__ int row(int lane) {
+    return (kSplitRows && (lane & kMask) != 0 ? kNextRows : 0) + Next::row(lane);
+  }
+  // One of the lanes that hold the same sums.
+  __device__ static __forceinline__ bool first(int lane) {
+    return (kSplitUnits || kSplitRows || (lane & kMask) == 0) && Next::first(lane);
+  }
+};
+
+template <int kRows, int kUnits, int kWidth>
+struct LaneSum<1, kRows, kUnits, kWidth> {
+  static_assert(kUnits == 1, "as many lanes as units at least");
+  static constexpr int kOwnRows = kRows;
+  __device__ static __forceinline__ void add(const float (&values)[kRows][1][kWidth], int,
+                                             float (&own)[kRows][kWidth]) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+      for (int x = 0; x < kWidth; ++x) own[r][x] = values[r][0][x];
+    }
+  }
+  __device__ static __forceinline__ int unit(int) { return 0; }
+  __device__ static __forceinline__ int row(int) { return 0; }
+  __device__ static __forceinline__ bool first(int) { return true; }
+};
+
+}  // namespace lltm
