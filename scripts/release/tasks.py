@@ -135,7 +135,7 @@ def run_tasks(
     waiting = dict(run.tasks)
     outcomes: dict[str, Outcome] = {}
     running: dict[Future[Outcome], Task] = {}
-    full = ""
+    full = False
     with ThreadPoolExecutor(max_workers=jobs) as pool:
         while waiting or running:
             for task in run.startable(waiting, outcomes, jobs - len(running), room):
@@ -151,7 +151,7 @@ def run_tasks(
                 for future in finished:
                     task = running.pop(future)
                     outcomes[task.name] = outcome = future.result()
-                    full = full or (outcome.reason if outcome.disk_full else "")
+                    full = full or outcome.disk_full
                     listener.finished(outcome)
             elif waiting and not any(_ready(task, outcomes) for task in waiting.values()):
                 raise ReleaseError(f"tasks need what no task makes: {sorted(waiting)}")
@@ -182,9 +182,11 @@ def _given(task: Task, outcomes: dict[str, Outcome]) -> _Given:
     return _Given(made, digests, failed)
 
 
-def _blocked(task: Task, outcomes: dict[str, Outcome], full: str) -> Outcome | None:
+def _blocked(task: Task, outcomes: dict[str, Outcome], full: bool) -> Outcome | None:
     if full:
-        return Outcome(task.name, Status.SKIPPED, 0.0, reason=f"not started: {full}", blocked=True)
+        return Outcome(
+            task.name, Status.SKIPPED, 0.0, reason="not started: no space left", blocked=True
+        )
     for name in task.needs:
         need = outcomes[name]
         if need.status not in (Status.FAILED, Status.SKIPPED):
