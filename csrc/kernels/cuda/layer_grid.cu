@@ -51,13 +51,21 @@ bool with_engine(lltm_dtype dtype, const lltm_layer_sizes& sizes, int tiles, con
 }
 
 struct Device {
+  int index = -1;
   int major = 0;
   int multiprocessors = 0;
   int shared_bytes = 0;
   int cooperative = 0;
 };
 
+// Asks once a thread and device: a plan is wanted at every call.
 const char* ask(int index, Device* device) {
+  thread_local int known_index = -1;
+  thread_local Device known;
+  if (index == known_index) {
+    *device = known;
+    return nullptr;
+  }
   const struct {
     cudaDeviceAttr attribute;
     int* value;
@@ -71,6 +79,9 @@ const char* ask(int index, Device* device) {
     const cudaError_t error = cudaDeviceGetAttribute(question.value, question.attribute, index);
     if (error != cudaSuccess) return error_text("layer_plan", error);
   }
+  device->index = index;
+  known = *device;
+  known_index = index;
   return nullptr;
 }
 
@@ -106,18 +117,32 @@ bool resident(lltm_dtype dtype, const lltm_layer_sizes& sizes, const Device& dev
     const void* const kernel = kernel_of<backward, decltype(zero), Engine>();
     const int64_t bytes = GridShared<Engine>::bytes(shape.slice_rows);
     if (bytes > device.shared_bytes) return false;
-    int blocks = 0;
-    const cudaError_t error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(bytes)) == cudaSuccess
-            ? cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kGridThreads,
-                                                            static_cast<size_t>(bytes))
-            : cudaErrorUnknown;
-    if (error != cudaSuccess) {
-      cudaGetLastError();
-      return false;
+    // The occupancy of the last kernel asked for: layers are called with the same sizes many times.
+    thread_local struct {
+      const void* kernel = nullptr;
+      int64_t bytes = 0;
+      int device = -1;
+      int blocks = 0;
+    } last;
+    if (last.kernel != kernel || last.bytes != bytes || last.device != device.index) {
+      int blocks = 0;
+      cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                               static_cast<int>(bytes));
+      if (error == cudaSuccess) {
+        error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kGridThreads,
+                                                              static_cast<size_t>(bytes));
+      }
+      if (error != cudaSuccess) {
+        cudaGetLastError();
+        return false;
+      }
+      last.kernel = kernel;
+      last.bytes = bytes;
+      last.device = device.index;
+      last.blocks = blocks;
     }
-    return int64_t{blocks} * device.multiprocessors >= int64_t{shape.unit_blocks} * shape.slices;
+    return int64_t{last.blocks} * device.multiprocessors >=
+           int64_t{shape.unit_blocks} * shape.slices;
   });
 }
 
