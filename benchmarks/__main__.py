@@ -71,6 +71,11 @@ def parser() -> argparse.ArgumentParser:
     add("--rounds", type=int, default=15, help="interleaved rounds (default 15)")
     add("--deadline", type=float, metavar="S", help="begin no further size after S seconds")
     add("--seed", type=int, default=0)
+    add(
+        "--tf32",
+        choices=("on", "off"),
+        help="both of torch's flags, for GEMMs and for cuDNN; torch's defaults differ: off and on",
+    )
 
     stored = argparse.ArgumentParser(add_help=False)
     stored.add_argument("--json", type=Path, metavar="FILE", help="store the results")
@@ -96,6 +101,13 @@ def parser() -> argparse.ArgumentParser:
     imports.add_argument("--rounds", type=int, default=20)
     judge = commands.add_parser("judge", parents=[stored], help="the compatibility checker")
     judge.add_argument("--rounds", type=int, default=20)
+
+    overhead = commands.add_parser(
+        "overhead", parents=[stored], help="the tutorial's protocol round steps that do nothing"
+    )
+    overhead.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    overhead.add_argument("--seconds", type=float, default=1.0, help="per step (default 1)")
+    overhead.add_argument("--rounds", type=int, default=15)
 
     tutorial = commands.add_parser("tutorial", help="the tutorial's script and its line")
     tutorial.add_argument("implementation", choices=("python", "cpp", "cuda"))
@@ -149,12 +161,15 @@ def _dispatch(arguments: argparse.Namespace, line: str, console: Console) -> int
     command = arguments.command
     if command in ("cell", "layer", "grid"):
         return _measure(arguments, line, console)
-    if command in ("import", "judge"):
-        from . import checker, imports, schema
+    if command in ("import", "judge", "overhead"):
+        from . import checker, imports, overhead, schema
         from .report import show
 
-        module = imports if command == "import" else checker
-        report = module.measure(line, arguments.rounds)
+        if command == "overhead":
+            report = overhead.measure(line, arguments.device, arguments.seconds, arguments.rounds)
+        else:
+            module = imports if command == "import" else checker
+            report = module.measure(line, arguments.rounds)
         if arguments.json:
             schema.write(report, arguments.json)
         show(report, console)
@@ -172,7 +187,10 @@ def _dispatch(arguments: argparse.Namespace, line: str, console: Console) -> int
 def _measure(arguments: argparse.Namespace, line: str, console: Console) -> int:
     from . import baselines
     from .report import show
-    from .session import WRONG, Options, new_report, run_sizes
+    from .session import WRONG, Options, allow_tf32, new_report, run_sizes
+
+    if arguments.tf32:
+        allow_tf32(arguments.tf32 == "on")
 
     what = getattr(arguments, "what", arguments.command)
     default_protocol = "split" if what == "layer" else "tutorial"

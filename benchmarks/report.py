@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from rich.console import Console
@@ -44,6 +45,8 @@ def of(results: list[Result], contender: str) -> Result | None:
 
 def speedup(baseline: Result, ours: Result) -> float:
     """How many times quicker ours is: the median of the rounds' ratios where there are rounds."""
+    if ours.median == 0:  # bytes that ours does not keep
+        return 1.0 if baseline.median == 0 else math.inf
     if baseline.rounds and len(baseline.rounds) == len(ours.rounds):
         return paired_ratio(baseline.rounds, ours.rounds).median
     return baseline.median / ours.median

@@ -79,6 +79,12 @@ def new_report(command: str, command_line: str, options: Options) -> Report:
     )
 
 
+def allow_tf32(allowed: bool) -> None:
+    """Sets both of torch's flags, so that all contenders may round products of float32 or none."""
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    torch.backends.cudnn.allow_tf32 = allowed
+
+
 def run_sizes(
     report: Report,
     sizes: Iterable[Size],

@@ -34,6 +34,15 @@ def test_a_cell_is_measured_stored_and_shown(
     assert "lstmcell" in capsys.readouterr().out
 
 
+def test_what_the_protocol_itself_costs(tmp_path: Path, device: str) -> None:
+    path = tmp_path / "overhead.json"
+    arguments = ["overhead", "--device", device, *QUICK, "--json", str(path)]
+    assert command.main(arguments) == 0
+    median = {(r.contender, r.metric): r.median for r in read(path).results}
+    assert {name for name, _ in median} == {"sums", "empty", "least", "ours"}
+    assert median["sums", "forward"] < median["ours", "forward"]
+
+
 @pytest.mark.parametrize("protocol", ["split", "memory"])
 def test_the_other_protocols_run(protocol: str, tmp_path: Path) -> None:
     path = tmp_path / "p.json"

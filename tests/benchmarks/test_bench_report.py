@@ -25,6 +25,11 @@ def test_speedup_is_paired_by_round() -> None:
     assert reporting.speedup(baseline, ours) == 3.0
 
 
+@pytest.mark.parametrize(("baseline", "ratio"), [(59392.0, float("inf")), (0.0, 1.0)])
+def test_nothing_kept_is_infinitely_less_than_something(baseline: float, ratio: float) -> None:
+    assert reporting.speedup(result("cpp", [baseline]), result("ours", [0.0])) == ratio
+
+
 @pytest.mark.parametrize(
     ("ours", "slower"), [(1.0, []), (1.04, []), (1.06, ["python"]), (2.2, ["python", "cpp"])]
 )
