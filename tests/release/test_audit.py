@@ -17,7 +17,7 @@ from lltm_conda.compat.binary import read_binary
 STABLE, ATEN = "stable210-cpu", "aten24-abi0-cpu"
 ATEN_RECORD = {**GLUE_RECORD, "name": "aten24-abi0", "lane": "aten", "cxx11_abi": 0}
 CXX = "_ZN2at4_ops10zeros_like4callERKNS_6TensorE"
-RPATH = ["-Wl,-rpath,/home/me/build/lib"]
+RPATH = ["-Wl,-rpath,/builder/lib"]
 
 # (the cell, the file, how it is made, what must be said)
 BAD = {
@@ -38,13 +38,13 @@ BAD = {
         STABLE,
         "kernels-cpu.so",
         {"record": KERNELS_RECORD, "flags": RPATH},
-        "has the RPATH /home/me/build/lib",
+        "has the RPATH /builder/lib",
     ),
     "old rpath": (
         STABLE,
         "kernels-cpu.so",
         {"record": KERNELS_RECORD, "flags": [*RPATH, "-Wl,--disable-new-dtags"]},
-        "has the RPATH /home/me/build/lib",
+        "has the RPATH /builder/lib",
     ),
     "undefined symbol": (
         STABLE,
