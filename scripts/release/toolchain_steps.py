@@ -121,7 +121,7 @@ def _debian_clang(log: Log, package: str, folder: Path) -> None:
     archives = fresh(folder / "archives")
     command = ["apt-get", "download", "-qq", "-o", "APT::Sandbox::User=root", *names]
     log.run(command, cwd=archives, remedy="Is Debian's mirror in reach? Run apt-get update")
-    root = folder / "root"
+    root = folder / "debian"
     for archive in sorted(archives.glob("*.deb")):
         log.run(["dpkg", "-x", archive, root])
     shutil.rmtree(archives)
@@ -130,7 +130,8 @@ def _debian_clang(log: Log, package: str, folder: Path) -> None:
     wrapper.parent.mkdir()
     # Its libraries lie where the system's loader does not look.
     paths = [
-        f"$here/root/{name}" for name in (*LIBRARIES, program.parents[1].relative_to(root) / "lib")
+        f"$here/debian/{name}"
+        for name in (*LIBRARIES, program.parents[1].relative_to(root) / "lib")
     ]
     wrapper.write_text(
         '#!/bin/sh\nhere=$(dirname "$(dirname "$0")")\n'
