@@ -17,6 +17,7 @@ import json
 import platform
 import re
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -25,7 +26,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 from zipfile import BadZipFile, ZipFile
 
@@ -166,16 +167,22 @@ def verify(
     given = read_wheel(wheel)
     wanted = targets(matrix, only)
     console.print(f"{given.path.name} ({given.sha256[:12]}): {len(wanted)} environments")
+    for left in WORK.glob("discarded-*"):
+        subprocess.run(["rm", "-rf", left], check=False)
     begun, count = time.monotonic(), 0
+    waste: subprocess.Popen[bytes] | None = None
     for minor in dict.fromkeys(target.torch for target in wanted):
         group = [target for target in wanted if target.torch == minor]
         missing = [target for target in group if _stored(target, given) is None]
         if missing:
-            _room()
+            _room(waste)
         try:
             done = _group(missing, given, jobs)
         finally:
-            shutil.rmtree(CACHE, ignore_errors=True)
+            # It goes while the next torch is fetched; not more than one of them lies about.
+            if waste:
+                waste.wait()
+            waste = _discard(CACHE)
         for target in group:
             count += 1
             result = done.get(target) or _stored(target, given)
@@ -187,6 +194,8 @@ def verify(
             console.print(f"{count:>3}/{len(wanted)} {text}")
             if result.reason:
                 console.print(f"        {result.reason}", markup=False, soft_wrap=True)
+    if waste:
+        waste.wait()
     console.print(f"{count} environments in {time.monotonic() - begun:.0f} s")
     return _finish(given, matrix, wanted, console)
 
@@ -205,8 +214,20 @@ def _group(missing: Sequence[Target], wheel: Wheel, jobs: int) -> dict[Target, E
     return done | dict(zip(missing[1:], made, strict=True))
 
 
-def _room() -> None:
+def _discard(folder: Path) -> subprocess.Popen[bytes] | None:
+    """Out of the way at once, and gone after a while: these are hundreds of thousands of files."""
+    if not folder.exists():
+        return None
+    aside = Path(mkdtemp(prefix="discarded-", dir=folder.parent))
+    folder.rename(aside / folder.name)
+    return subprocess.Popen(["rm", "-rf", aside])
+
+
+def _room(waste: subprocess.Popen[bytes] | None) -> None:
+    """Stops where the disk has no room for one more torch, once `waste` has gone."""
     WORK.mkdir(parents=True, exist_ok=True)
+    if waste and shutil.disk_usage(WORK).free < DISK_NEEDED:
+        waste.wait()
     free = shutil.disk_usage(WORK).free
     if free < DISK_NEEDED:
         text = f"{WORK}: {free / 1e9:.1f} GB are free, {DISK_NEEDED / 1e9:.0f} GB are needed"
@@ -245,7 +266,7 @@ def _one(target: Target, wheel: Wheel) -> Environment:
             run = _run if target.interpreter else _judge
             facts |= run(log, target, wheel, fresh(folder))
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        subprocess.run(["rm", "-rf", folder], check=False)
     facts["seconds"] = round(time.monotonic() - begun, 1)
     result = Environment.model_validate(facts)
     text = {"key": _key(target, wheel), "result": result.model_dump(mode="json")}
