@@ -77,7 +77,13 @@ class LLTM(nn.Module):
             zeros = input.new_zeros(input.shape[0], self.state_size)
             state = (zeros, zeros)
         old_h, old_cell = state
-        return lltm(input, self.weights, self.bias, old_h, old_cell)
+        if torch.compiler.is_compiling():
+            return lltm(input, self.weights, self.bias, old_h, old_cell)
+        # `self.weights` fails two look-ups before nn.Module finds it: felt in a small step.
+        weights, bias = self._parameters.get("weights"), self._parameters.get("bias")
+        if weights is None or bias is None:  # a parametrisation keeps them elsewhere
+            weights, bias = self.weights, self.bias
+        return lltm(input, weights, bias, old_h, old_cell)
 
     def __prepare_scriptable__(self) -> NoReturn:
         """What ``torch.jit.script`` asks first: refused, with the way that works."""

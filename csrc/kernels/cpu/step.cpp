@@ -21,23 +21,27 @@ constexpr const char* kUnknownProducts =
     "set it to one of them, or unset it";
 constexpr const char* kNoMemory = "lltm: no memory for the CPU kernels' workspace";
 
+// Little memory comes from the stack: what a small step would spend on malloc is a tenth of it.
 class Scratch {
  public:
-  // In whole cache lines: the size must be a multiple of the alignment.
-  explicit Scratch(int64_t bytes)
-      : data_(std::aligned_alloc(kLine, (static_cast<size_t>(bytes) + kLine - 1) / kLine * kLine)),
-        missing_(data_ == nullptr && bytes > 0) {}
-  ~Scratch() { std::free(data_); }
+  explicit Scratch(int64_t bytes) : bytes_(static_cast<size_t>(bytes)) {
+    // In whole cache lines: the size must be a multiple of the alignment.
+    if (!fits()) allocated_ = std::aligned_alloc(kLine, (bytes_ + kLine - 1) / kLine * kLine);
+  }
+  ~Scratch() { std::free(allocated_); }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
 
-  char* data() const { return static_cast<char*>(data_); }
-  bool missing() const { return missing_; }
+  char* data() { return fits() ? here_ : static_cast<char*>(allocated_); }
+  bool missing() const { return !fits() && allocated_ == nullptr; }
 
  private:
   static constexpr size_t kLine = 64;
-  void* const data_;
-  const bool missing_;
+  bool fits() const { return bytes_ <= sizeof(here_); }
+
+  const size_t bytes_;
+  void* allocated_ = nullptr;
+  alignas(kLine) char here_[24 * 1024];
 };
 
 int64_t at_least_one(int64_t value) { return value > 0 ? value : 1; }
@@ -83,15 +87,45 @@ int forced_products() {
   return forced;
 }
 
-// Up to how many products ours are the quicker ones.
-double most_products(lltm_dtype dtype, const Level&) {
-  constexpr double kAny = 1e300;
-  return dtype == LLTM_FLOAT32 || dtype == LLTM_FLOAT64 ? kAny : 16e6;
+#ifdef __x86_64__
+bool is_intel() {
+  __builtin_cpu_init();
+  return __builtin_cpu_is("intel") != 0;
 }
+bool multiplies_bfloat16() {
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("avx512bf16") != 0;
+}
+#else
+bool is_intel() { return false; }
+bool multiplies_bfloat16() { return false; }
+#endif
+
+// Up to how many products ours are the quicker ones: measured, see benchmarks/NOTES.md. A rule, not
+// a trial, so that a machine computes the same every time.
+double most_products(lltm_dtype dtype) {
+  constexpr double kAny = 1e300;
+  switch (dtype) {
+    case LLTM_FLOAT16:
+      return kAny;
+    case LLTM_BFLOAT16: {
+      static const double most = multiplies_bfloat16() ? 4e6 : kAny;
+      return most;
+    }
+    default: {
+      // Torch's library knows Intel's processors; others get half of what they can do from it.
+      static const double most = is_intel() ? 64e6 : kAny;
+      return most;
+    }
+  }
+}
+
+// Beyond it, one running sum over the batch would lose digits; torch's products sum in blocks.
+constexpr int64_t kMostSummed = 32768;
 
 }  // namespace
 
-const char* cpu_step_plan(lltm_dtype dtype, int32_t, const lltm_step_sizes* sizes,
+const char* cpu_step_plan(lltm_dtype dtype, int32_t needs, const lltm_step_sizes* sizes,
                           const lltm_execution*, lltm_step_plan* plan) {
   const Level* level = cpu_level();
   if (level == nullptr) return kUnknownLevel;
@@ -103,7 +137,9 @@ const char* cpu_step_plan(lltm_dtype dtype, int32_t, const lltm_step_sizes* size
   } else if (forced >= 0) {
     plan->family = forced;
   } else {
-    plan->family = static_cast<double>(products_of(*sizes)) <= most_products(dtype, *level) ? 1 : 0;
+    const bool summed = needs >= 0 && sizes->batch_size > kMostSummed;
+    const bool quicker = static_cast<double>(products_of(*sizes)) <= most_products(dtype);
+    plan->family = quicker && !summed ? 1 : 0;
   }
   return nullptr;
 }
@@ -117,7 +153,7 @@ const char* cpu_step_forward(lltm_dtype dtype, int32_t,
   const int64_t scratch_size = kernels.forward_scratch(sizes);
   const int64_t grain_size = grain(products_of(sizes) / units);
   const bool done = in_parallel(units, grain_size, *execution, [&](int64_t begin, int64_t end) {
-    const Scratch scratch(scratch_size);
+    Scratch scratch(scratch_size);
     if (scratch.missing()) return false;
     kernels.forward(*arguments, scratch.data(), begin, end);
     return true;
@@ -134,7 +170,7 @@ const char* cpu_step_backward(lltm_dtype dtype, int32_t,
   const bool right = arguments->d_weights != nullptr;
   const bool left = arguments->d_old_h != nullptr || arguments->d_input != nullptr;
   const int64_t right_size = right ? kernels.right_size(sizes) : 0;
-  const Scratch shared(right_size + (left ? kernels.dz_size(sizes) : 0));
+  Scratch shared(right_size + (left ? kernels.dz_size(sizes) : 0));
   if (shared.missing()) return kNoMemory;
   const StepShared parts = {left ? shared.data() + right_size : nullptr, shared.data()};
 
@@ -152,7 +188,7 @@ const char* cpu_step_backward(lltm_dtype dtype, int32_t,
   const int64_t products = (right ? products_of(sizes) : 0) + pointwise;
   bool done =
       in_parallel(units, grain(products / units), *execution, [&](int64_t begin, int64_t end) {
-        const Scratch own(left ? 0 : kernels.own_dz_size(sizes));
+        Scratch own(left ? 0 : kernels.own_dz_size(sizes));
         if (own.missing()) return false;
         kernels.backward(*arguments, parts, own.data(), begin, end);
         return true;
@@ -162,7 +198,7 @@ const char* cpu_step_backward(lltm_dtype dtype, int32_t,
   if (left_units > 0 && done) {
     const int64_t grain_size = grain(products_of(sizes) / left_units);
     done = in_parallel(left_units, grain_size, *execution, [&](int64_t begin, int64_t end) {
-      const Scratch own(kernels.left_scratch(sizes));
+      Scratch own(kernels.left_scratch(sizes));
       if (own.missing()) return false;
       kernels.backward_left(*arguments, parts.dz, own.data(), begin, end);
       return true;

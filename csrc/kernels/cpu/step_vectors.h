@@ -52,7 +52,7 @@ struct Step {
   }
 
   static int64_t forward_scratch(const lltm_step_sizes& sizes) {
-    const int64_t rows = ceiling(least(sizes.batch_size, kChunk), kWide) * kWide;
+    const int64_t rows = ceiling(least(sizes.batch_size, kChunk), kLanes) * kLanes;
     const int64_t depth = sizes.state_size + sizes.input_size;
     const int64_t converted = kPlain ? 0 : 3 * kBlock * least(depth, kDepth);
     return bytes(rows * (ceiling(depth, kLanes) * kLanes) + 3 * kBlock * rows + converted);
@@ -99,7 +99,7 @@ struct Step {
           new_cell(static_cast<T*>(a.new_cell)),
           addend(a.gates_hold_addend != 0),
           packed(scratch) {
-      const int64_t rows = ceiling(least(batch, kChunk), kWide) * kWide;
+      const int64_t rows = ceiling(least(batch, kChunk), kLanes) * kLanes;
       sums = packed + rows * (ceiling(depth, kLanes) * kLanes);
       converted = sums + 3 * kBlock * rows;
     }
@@ -245,8 +245,12 @@ struct Step {
           C* const z = sums + 3 * kBlock * n;
           with_constant<kTileVectors>(width / kLanes, [&](auto vectors) {
             for (int gate = 0; gate < kGateCount; ++gate) {
-              for (int64_t m = 0; m < columns; m += kTileRows) {
-                with_constant<kTileRows>(columns - m, [&](auto tile_rows) {
+              // Narrow tiles are higher, to have as many sums.
+              constexpr int kRows = decltype(vectors)::value == 1 && kBlock >= 2 * kTileRows
+                                        ? 2 * kTileRows
+                                        : kTileRows;
+              for (int64_t m = 0; m < columns; m += kRows) {
+                with_constant<kRows>(columns - m, [&](auto tile_rows) {
                   add_products<decltype(tile_rows)::value, decltype(vectors)::value>(
                       left[gate] + m * left_stride, left_stride, right + from * width, part,
                       from == 0, z + (gate * kBlock + m) * width);
@@ -271,7 +275,7 @@ struct Step {
                                          int64_t part, bool is_first, C* z) {
       Tile<C, tile_rows, vectors> sum = {};
       multiply<C, tile_rows, vectors>(part, left, left_stride, 1, right, vectors * kLanes, sum);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
       for (int m = 0; m < tile_rows; ++m) {
 #pragma GCC unroll 8
         for (int v = 0; v < vectors; ++v) {
@@ -431,29 +435,46 @@ struct Step {
     const int64_t state = a.sizes.state_size;
     const int64_t rows = least(kBlock, state - column);
     const int64_t stride = state + a.sizes.input_size;
+    // Of the two operands, what stays in cache is the one that the inner loop goes through; where
+    // both would, rows are written in long runs.
+    constexpr int64_t kCache = 256 * 1024;
+    const bool along = bytes(a.sizes.batch_size * stride) <= kCache;
     for (int half = 0; half < 2; ++half) {
       const int64_t columns = half == 0 ? state : a.sizes.input_size;
-      for (int64_t from = 0; from < columns; from += kWide) {
-        const int64_t width = width_of(columns - from);
-        const C* const right =
-            static_cast<const C*>(shared.right) + right_offset(a.sizes, half == 0, from);
-        with_constant<kTileVectors>(width / kLanes, [&](auto vectors) {
-          for (int gate = 0; gate < kGateCount; ++gate) {
-            T* const to = static_cast<T*>(a.d_weights) + (gate * state + column) * stride +
-                          (half == 0 ? 0 : state) + from;
-            for (int64_t m = 0; m < rows; m += kTileRows) {
-              // Rows beyond the state are zeros of dz: computed, not stored.
-              constexpr int kVectors = decltype(vectors)::value;
-              Tile<C, kTileRows, kVectors> sum = {};
-              multiply<C, kTileRows, kVectors>(a.sizes.batch_size, dz + gate * between + m, 1,
-                                               kBlock, right, width, sum);
-              store_tile<kTileRows, kVectors>(sum, to + m * stride, stride, rows - m,
-                                              columns - from);
+      const C* const right =
+          static_cast<const C*>(shared.right) + right_offset(a.sizes, half == 0, 0);
+      T* const to = static_cast<T*>(a.d_weights) + column * stride + (half == 0 ? 0 : state);
+      const int64_t run = along ? columns : kWide;  // columns of the inner loop
+      for (int64_t first = 0; first < columns; first += run) {
+        for (int gate = 0; gate < kGateCount; ++gate) {
+          for (int64_t m = 0; m < rows; m += kTileRows) {
+            const C* const left = dz + gate * between + m;
+            T* const row = to + (gate * state + m) * stride;
+            int64_t from = first;
+            for (; from + kWide <= least(first + run, columns); from += kWide) {
+              d_weights_tile<kTileVectors>(a, left, right, from, row, stride, rows - m, columns);
+            }
+            if (from < least(first + run, columns)) {
+              with_constant<kTileVectors>(width_of(columns - from) / kLanes, [&](auto vectors) {
+                d_weights_tile<decltype(vectors)::value>(a, left, right, from, row, stride,
+                                                         rows - m, columns);
+              });
             }
           }
-        });
+        }
       }
     }
+  }
+
+  template <int vectors>
+  static LLTM_INLINE void d_weights_tile(const lltm_step_backward_arguments& a, const C* left,
+                                         const C* right, int64_t from, T* row, int64_t stride,
+                                         int64_t rows, int64_t columns) {
+    // Rows beyond the state are zeros of dz: computed, not stored.
+    Tile<C, kTileRows, vectors> sum = {};
+    multiply<C, kTileRows, vectors>(a.sizes.batch_size, left, 1, kBlock,
+                                    right + from * a.sizes.batch_size, vectors * kLanes, sum);
+    store_tile<kTileRows, vectors>(sum, row + from, stride, rows, columns - from);
   }
 
   template <int tile_rows, int vectors>
@@ -487,48 +508,59 @@ struct Step {
     }
   }
 
-  // d_old_h and d_input: dz times `weights`, in units of kChunk batch entries by kGroup tiles of
-  // columns.
-  static int64_t groups_of(int64_t columns) { return ceiling(columns, kGroup * kWide); }
-  static int64_t left_units(const lltm_step_backward_arguments& a) {
-    return ceiling(a.sizes.batch_size, kChunk) *
-           ((a.d_old_h == nullptr ? 0 : groups_of(a.sizes.state_size)) +
-            (a.d_input == nullptr ? 0 : groups_of(a.sizes.input_size)));
+  // d_old_h and d_input: dz times `weights`, in units of kChunk batch entries by one tile of
+  // columns. A thread takes neighbouring units together: it then reads long runs of `weights`.
+  static int64_t tiles_of_h(const lltm_step_backward_arguments& a) {
+    return a.d_old_h == nullptr ? 0 : ceiling(a.sizes.state_size, kWide);
   }
+  static int64_t tiles_of_input(const lltm_step_backward_arguments& a) {
+    return a.d_input == nullptr ? 0 : ceiling(a.sizes.input_size, kWide);
+  }
+  static int64_t left_units(const lltm_step_backward_arguments& a) {
+    return ceiling(a.sizes.batch_size, kChunk) * (tiles_of_h(a) + tiles_of_input(a));
+  }
+  // Tiles whose sums are kept side by side in the cache.
+  static int64_t tiles_together(int64_t rows) { return kGroup * (kChunk / rows); }
   static int64_t left_scratch(const lltm_step_sizes& sizes) {
-    return bytes(kGroup * kWide * (least(kChunk, sizes.batch_size) + kDepth));
+    const int64_t rows = least(kChunk, sizes.batch_size);
+    const int64_t tiles = least(
+        tiles_together(rows), ceiling(sizes.state_size, kWide) + ceiling(sizes.input_size, kWide));
+    return bytes(kWide * (tiles * rows + kDepth));
   }
 
   static void backward_left(const lltm_step_backward_arguments& a, const void* dz, void* scratch,
                             int64_t begin, int64_t end) {
-    const int64_t of_h = a.d_old_h == nullptr ? 0 : groups_of(a.sizes.state_size);
-    const int64_t groups = of_h + (a.d_input == nullptr ? 0 : groups_of(a.sizes.input_size));
-    for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t first = unit / groups * kChunk;
-      const int64_t group = unit % groups;
-      const bool is_h = group < of_h;
-      left_unit(a, static_cast<const C*>(dz), static_cast<C*>(scratch), first,
-                least(kChunk, a.sizes.batch_size - first), is_h,
-                (is_h ? group : group - of_h) * kGroup * kWide);
+    const int64_t of_h = tiles_of_h(a);
+    const int64_t tiles = of_h + tiles_of_input(a);
+    for (int64_t unit = begin; unit < end;) {
+      const int64_t first = unit / tiles * kChunk;
+      const int64_t rows = least(kChunk, a.sizes.batch_size - first);
+      const int64_t tile = unit % tiles;
+      const bool is_h = tile < of_h;
+      const int64_t same = (is_h ? of_h : tiles) - tile;  // of this half and these batch entries
+      const int64_t together = least(least(end - unit, same), tiles_together(rows));
+      left_unit(a, static_cast<const C*>(dz), static_cast<C*>(scratch), first, rows, is_h,
+                (is_h ? tile : tile - of_h) * kWide, together * kWide);
+      unit += together;
     }
   }
 
   static void left_unit(const lltm_step_backward_arguments& a, const C* dz, C* scratch,
-                        int64_t first, int64_t rows, bool is_h, int64_t column) {
+                        int64_t first, int64_t rows, bool is_h, int64_t column, int64_t reach) {
     const int64_t batch = a.sizes.batch_size;
     const int64_t state = a.sizes.state_size;
     const int64_t blocks = backward_units(a.sizes);
     const int64_t columns = is_h ? state : a.sizes.input_size;
     const int64_t stride = a.sizes.weight_stride;
-    const int64_t last = least(column + kGroup * kWide, columns);
+    const int64_t last = least(column + reach, columns);
     T* const to = static_cast<T*>(is_h ? a.d_old_h : a.d_input);
     const T* const weights = static_cast<const T*>(a.weights) + (is_h ? 0 : state);
     C* const packed = scratch;
-    C* const kept = scratch + kGroup * kWide * kDepth;
+    C* const kept = scratch + kWide * kDepth;
     // Few batch entries are not worth a copy of `weights`; its rows are then read in step, a few at
     // a time, so that what comes from memory comes in long runs.
     const bool pack = rows > 4 * kTileRows;
-    const int64_t part = (pack ? kDepth : 64) / kBlock;  // blocks of dz, that is of rows of weights
+    const int64_t part = (pack ? kDepth : 32) / kBlock;  // blocks of dz, that is of rows of weights
     for (int64_t begin = 0; begin < 3 * blocks; begin += part) {
       const int64_t end = least(begin + part, 3 * blocks);
       for (int64_t from = column; from < last; from += kWide) {

@@ -33,7 +33,7 @@ LLTM_INLINE void multiply(int64_t depth, const C* a, int64_t a_row, int64_t a_de
     for (int v = 0; v < vectors; ++v) {
       right[v] = Memory<C>::load(b + k * b_depth + v * Lanes<C>::kCount);
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int m = 0; m < rows; ++m) {
       const Vector<C> left = broadcast<C>(a[m * a_row + k * a_depth]);
 #pragma GCC unroll 8
