@@ -7,15 +7,21 @@ differentiable.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ._derivatives import NEEDS
 from .functions import lltm
 
-__all__ = ["backward", "refuse_backward_of_backward", "setup_context", "steps_of_cells"]
+__all__ = [
+    "backward",
+    "backward_through",
+    "refuse_backward_of_backward",
+    "setup_context",
+    "steps_of_cells",
+]
 
 Sequence = tuple[Tensor, Tensor, Tensor, Tensor]
 _NO_GRADIENTS = (None,) * 8
@@ -40,23 +46,49 @@ def backward(
     grad_cells: Tensor | None,
 ) -> tuple[Tensor | None, ...]:
     """Gradients of (input, weights, bias, initial_h, initial_cell), and None for each option."""
+    return backward_through(
+        torch.ops.lltm.layer_backward.default,
+        ctx,
+        grad_output,
+        grad_final_h,
+        grad_final_cell,
+        _grad_gates,
+        grad_cells,
+    )
+
+
+def backward_through(
+    op: Callable[..., tuple[Tensor, ...]],
+    ctx: Any,
+    grad_output: Tensor | None,
+    grad_final_h: Tensor | None,
+    grad_final_cell: Tensor | None,
+    _grad_gates: Tensor | None,
+    grad_cells: Tensor | None,
+) -> tuple[Tensor | None, ...]:
+    """`backward`, with the raw backward op called through `op`."""
     grads = (grad_output, grad_final_h, grad_final_cell, grad_cells)
-    if all(grad is None for grad in grads):
-        return _NO_GRADIENTS
     if torch.is_grad_enabled():  # somebody will differentiate this again
         return _differentiable_backward(ctx, grads)
-    wanted = ctx.needs_input_grad[:5]
-    needs = sum(bit for bit, needed in zip(NEEDS, wanted, strict=True) if needed)
-    gradients = torch.ops.lltm.layer_backward.default(
-        *(None if grad is None else grad.contiguous() for grad in grads),
+    if all(grad is None for grad in grads):
+        return _NO_GRADIENTS
+    of_input, of_weights, of_bias, of_h, of_cell = ctx.needs_input_grad[:5]
+    d_input, d_weights, d_bias, d_h, d_cell = op(
+        *[None if grad is None else grad.contiguous() for grad in grads],
         *ctx.saved_tensors,
-        needs,
+        of_input + 2 * of_weights + 4 * of_bias + 8 * of_h + 16 * of_cell,
         ctx.reverse,
         ctx.allow_tf32,
     )
     return (
-        *(gradient if needed else None for gradient, needed in zip(gradients, wanted, strict=True)),
-        *_NO_GRADIENTS[5:],
+        d_input if of_input else None,
+        d_weights if of_weights else None,
+        d_bias if of_bias else None,
+        d_h if of_h else None,
+        d_cell if of_cell else None,
+        None,
+        None,
+        None,
     )
 
 
@@ -91,6 +123,8 @@ def _differentiable_backward(
     ctx: Any, grads: tuple[Tensor | None, ...]
 ) -> tuple[Tensor | None, ...]:
     """The same gradients through a loop over the cell, with a graph of their own."""
+    if all(grad is None for grad in grads):
+        return _NO_GRADIENTS
     wanted = ctx.needs_input_grad[:5]
     with torch.enable_grad():
         # Views keep the caller's graph apart from the one built here.

@@ -33,6 +33,12 @@ def _register() -> None:
 _register()
 
 _forward_op = torch.ops.lltm.layer_forward.default
+# Looked up once: on a GPU a short sequence takes about as long as a few such look-ups.
+_forward_call = _forward_op._op
+_backward_call = torch.ops.lltm.layer_backward.default._op
+_any_autocast = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
+# Where asking the older flag raises once the newer was set. A version, not text.
+_NEWER_TF32_FLAG = torch.__version__ >= "2.9"
 _functorch_active = torch._C._are_functorch_transforms_active
 _below_autograd = torch._C._AutoDispatchBelowAutograd
 _NAMES = ("input", "weights", "bias", "initial_h", "initial_cell")
@@ -43,13 +49,25 @@ class _EagerLayerFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, ...]:
-        with _below_autograd():
-            output = _forward_op(*inputs)
+        with _below_autograd():  # this Function is the autograd; the op's own is not asked again
+            output = _forward_call(*inputs)
         _layer_derivatives.setup_context(ctx, inputs, output)
         return output  # type: ignore[no-any-return]
 
-    backward = staticmethod(_layer_derivatives.backward)
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        return _layer_derivatives.backward_through(_backward_below_autograd, ctx, *grads)
+
     jvp = FunctorchLLTMFunction.jvp
+
+
+def _backward_below_autograd(*arguments: Any) -> tuple[Tensor, ...]:
+    with _below_autograd():  # nobody differentiates here: that takes the loop over the cell
+        return _backward_call(*arguments)  # type: ignore[no-any-return]
+
+
+# Without functorch, Function.apply only looks for wrappers that functorch left behind.
+_eager: Any = super(torch.autograd.Function, _EagerLayerFunction).apply
 
 
 def _tf32_allowed(input: Tensor) -> bool:
@@ -57,7 +75,7 @@ def _tf32_allowed(input: Tensor) -> bool:
     if input.dtype != torch.float32 or input.device.type != "cuda":
         return False
     matmul: Any = torch.backends.cuda.matmul
-    if torch.__version__ >= "2.9":  # where asking the older flag raises once the newer was set
+    if _NEWER_TF32_FLAG:
         return matmul.fp32_precision == "tf32"  # type: ignore[no-any-return]
     return matmul.allow_tf32  # type: ignore[no-any-return]
 
@@ -100,15 +118,16 @@ def lltm_sequence(
     """
     tensors = (input, weights, bias, initial_h, initial_cell)
     if torch.compiler.is_compiling():
-        return _results(_forward_op(*_arguments(tensors, reverse, keep_cells)))
-    if _functorch_active():
-        return _layer_derivatives.steps_of_cells(*tensors, reverse)
+        return _results(_forward_op(*_arguments(_cast(tensors), reverse, keep_cells)))
     try:
         if input.is_cuda:
             check_cuda(input.device)
-        function: Any = _EagerLayerFunction
-        return _results(function.apply(*_arguments(tensors, reverse, keep_cells)))
-    except (RuntimeError, AttributeError) as error:
+        if _functorch_active():
+            return _layer_derivatives.steps_of_cells(*tensors, reverse)
+        if _any_autocast():
+            tensors = _cast(tensors)
+        return _results(_eager(*_arguments(tensors, reverse, keep_cells)))
+    except (RuntimeError, AttributeError, TypeError) as error:
         present = [(n, t) for n, t in zip(_NAMES, tensors, strict=True) if t is not None]
         reason = refusal(tuple(t for _, t in present), tuple(n for n, _ in present))
         if reason is None:
@@ -116,14 +135,28 @@ def lltm_sequence(
         raise NotImplementedError(reason) from error
 
 
-def _arguments(
-    tensors: tuple[Tensor | None, ...], reverse: bool, keep_cells: bool
-) -> tuple[Any, ...]:
-    """What the raw op takes: cast by autocast, contiguous, and with the options."""
-    cast = _autocast(tuple(tensor for tensor in tensors if tensor is not None))
-    rest = iter(cast)
-    ready = (None if tensor is None else next(rest).contiguous() for tensor in tensors)
-    return (*ready, reverse, keep_cells, _tf32_allowed(cast[0]))
+Arguments = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
+
+
+def _cast(tensors: Arguments) -> Arguments:
+    """What autocast makes of them."""
+    cast = iter(_autocast(tuple(tensor for tensor in tensors if tensor is not None)))
+    return tuple(None if tensor is None else next(cast) for tensor in tensors)  # type: ignore[return-value]
+
+
+def _arguments(tensors: Arguments, reverse: bool, keep_cells: bool) -> tuple[Any, ...]:
+    """What the raw op takes: contiguous, and with the options."""
+    input, weights, bias, initial_h, initial_cell = tensors
+    return (
+        input.contiguous(),
+        weights.contiguous(),
+        None if bias is None else bias.contiguous(),
+        None if initial_h is None else initial_h.contiguous(),
+        None if initial_cell is None else initial_cell.contiguous(),
+        reverse,
+        keep_cells,
+        _tf32_allowed(input),
+    )
 
 
 def _results(output: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
