@@ -3,10 +3,10 @@
     python -m release.verify_full --wheel WHEEL [TORCH[@PYTHON] ...]
 
 `scripts/build_all.sh --verify full` does the same with the wheel it has built. One torch minor
-after the other: its environments share one cache, which is removed after it, so that no more than
-about 15 GB of disk are taken at any time. Results are kept below build/verify-full, keyed by the
-wheel's content: an interrupted run goes on where it stopped. Once every environment has a result,
-all of them are stored in benchmarks/results/environments.json, which the support tables show.
+after the other: its environments share one cache of about 12 GB, which is removed after it, while
+the next is filled. Results are kept below build/verify-full, keyed by the wheel's content: an
+interrupted run goes on where it stopped. Once every environment has a result, all of them are
+stored in benchmarks/results/environments.json, which the support tables show.
 """
 
 from __future__ import annotations
