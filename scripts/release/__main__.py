@@ -59,7 +59,7 @@ def main(
         Verify,
         typer.Option(
             help="one: each binary with the torch it is for; full: also the fat wheel beside every "
-            "torch and Python that has a wheel (an hour, 15 GB)."
+            "torch and Python that has a wheel (an hour, 25 GB)."
         ),
     ] = Verify.ONE,
     target: Annotated[
@@ -71,7 +71,8 @@ def main(
     ] = False,
 ) -> None:
     """Build, audit, pack, install and run the cells of build_matrix.yaml."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupt)
     try:
         matrix = load()
         if write_generated:
@@ -108,7 +109,6 @@ def main(
             raise
         _fail(no_space(error))
     except KeyboardInterrupt:
-        end_children()
         console.print("stopped; start the same command again: what is finished is kept")
         raise typer.Exit(130) from None
     raise typer.Exit(code)
@@ -119,7 +119,9 @@ def _fail(text: str) -> None:
     raise typer.Exit(2)
 
 
-def _interrupt(*_: object) -> None:
+def interrupt(*_: object) -> None:
+    """Steps that are running fail at once, since what they wait for is gone; none is begun."""
+    end_children()
     raise KeyboardInterrupt
 
 

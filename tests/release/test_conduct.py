@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 from release import REPO
 from release.paths import publish
@@ -136,6 +137,42 @@ def test_a_run_ends_what_an_earlier_one_left_and_nothing_else(tmp_path, monkeypa
     assert MARK not in os.environ
     other.kill()
     other.wait()
+
+
+STOPPED = """
+import pathlib, signal, sys
+from release.__main__ import interrupt
+from release.store import Store
+from release.tasks import Task, run_tasks
+
+folder = pathlib.Path(sys.argv[1])
+
+class Silent:
+    def started(self, task): (folder / task.name).touch()
+    def finished(self, outcome): ...
+
+def slow(context):
+    context.log.run(["sleep", "120"])
+    return []
+
+signal.signal(signal.SIGTERM, interrupt)
+try:
+    tasks = [Task("slow", slow), Task("after", slow, needs=("slow",))]
+    run_tasks(tasks, Store(folder / "stamps"), folder / "logs", Silent())
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+def test_a_run_that_is_stopped_ends_its_commands_and_counts_nothing_as_done(tmp_path) -> None:
+    env = {**os.environ, "PYTHONPATH": f"{REPO / 'scripts'}:{REPO}", "LLTM_CONDA_LOAD": "0"}
+    program = tmp_path / "stopped.py"
+    program.write_text(STOPPED)
+    process = subprocess.Popen([sys.executable, str(program), str(tmp_path)], env=env)
+    wait_until(lambda: psutil.Process(process.pid).children())
+    process.terminate()
+    assert process.wait(timeout=60) == 130
+    assert not list(tmp_path.glob("stamps/*")) and not (tmp_path / "after").exists()
 
 
 # No space left.
