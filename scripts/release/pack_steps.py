@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import subprocess
 import sys
 import tarfile
@@ -11,7 +12,7 @@ from pathlib import Path
 from release import DIST, REPO, ReleaseError
 from release.cells import Cell
 from release.paths import TEMPORARY, WHEELS, fresh, publish, tool
-from release.provenance import source_env
+from release.provenance import source_env, source_epoch
 from release.shell import Log, clean_env
 from release.tasks import Context
 from release.wheels import Wheel, read_wheel
@@ -51,7 +52,26 @@ def sdist(context: Context) -> Sequence[Path]:
     command = [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", out, stage]
     context.log.run(command, env=clean_env(**source_env()))
     (made,) = out.glob("*.tar.gz")
-    return [publish(made, DIST / made.name)]
+    final = repack(made, fresh(TEMPORARY / "sdist" / "final"), source_epoch())
+    return [publish(final, DIST / final.name)]
+
+
+def repack(archive: Path, folder: Path, epoch: int) -> Path:
+    """The same files in an archive whose bytes depend on them alone."""
+    final = folder / archive.name
+    with (
+        tarfile.open(archive) as old,
+        final.open("wb") as file,
+        gzip.GzipFile("", "wb", fileobj=file, mtime=epoch) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as new,
+    ):
+        for member in sorted(old.getmembers(), key=lambda member: member.name):
+            entry = tarfile.TarInfo(member.name)
+            entry.size, entry.type, entry.linkname = member.size, member.type, member.linkname
+            entry.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+            entry.mtime = epoch
+            new.addfile(entry, old.extractfile(member))
+    return final
 
 
 def gather(context: Context, binaries: tuple[str, ...], folder: Path) -> list[Path]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 from zipfile import ZipFile
@@ -14,7 +15,7 @@ from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 from release import ReleaseError, fat_steps
 from release.fat_steps import make_fat_wheel, partial_version
-from release.pack_steps import check_binaries, forget_older, true_tag
+from release.pack_steps import check_binaries, forget_older, repack, true_tag
 from release.provenance import source_epoch
 from release.simple_index import write_index
 from release.wheels import join, read_wheel
@@ -112,6 +113,30 @@ def test_files_in_a_wheel_are_as_old_as_the_sources(thin) -> None:
     (date,) = dates
     wanted = time.gmtime(source_epoch())[:6]
     assert date == (*wanted[:5], wanted[5] - wanted[5] % 2)  # zip counts in steps of two seconds
+
+
+def test_two_source_distributions_of_the_same_files_are_the_same(tmp_path) -> None:
+    made = []
+    for name, umask, when in (("a", 0o022, 1_600_000_000), ("b", 0o077, 1_700_000_000)):
+        tree = tmp_path / name / "lltm-0.1.0"
+        tree.mkdir(parents=True)
+        for file, mode in (("setup.py", 0o666), ("run.sh", 0o777)):
+            (tree / file).write_text(file)
+            (tree / file).chmod(mode & ~umask)
+            os.utime(tree / file, (when, when))
+        archive = tmp_path / name / "lltm-0.1.0.tar.gz"
+        with tarfile.open(archive, "w:gz") as tar:
+            tar.add(tree, "lltm-0.1.0")
+        (tmp_path / name / "out").mkdir()
+        made.append(repack(archive, tmp_path / name / "out", 1_750_000_000))
+    assert made[0].read_bytes() == made[1].read_bytes()
+    with tarfile.open(made[0]) as tar:
+        modes = {m.name: (m.mode, m.mtime, tar.extractfile(m)) for m in tar if m.isfile()}
+        found = {name: (mode, when, data.read()) for name, (mode, when, data) in modes.items()}
+    assert found == {
+        "lltm-0.1.0/run.sh": (0o755, 1_750_000_000, b"run.sh"),
+        "lltm-0.1.0/setup.py": (0o644, 1_750_000_000, b"setup.py"),
+    }
 
 
 def test_a_partial_name_is_one_that_pip_accepts() -> None:
