@@ -23,6 +23,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from email.parser import HeaderParser
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -30,6 +31,7 @@ from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 from zipfile import BadZipFile, ZipFile
 
+from packaging.requirements import Requirement
 from pydantic import ValidationError
 from rich.console import Console
 
@@ -53,6 +55,7 @@ SMOKE = REPO / "scripts" / "release" / "smoke.py"
 # One torch with its CUDA libraries in the cache, and four environments' own torches.
 DISK_NEEDED = 15_000_000_000
 PLATFORM = "x86_64-manylinux_2_28"
+RUNTIME = "nvidia-cuda-runtime"
 # Ended from outside: an interrupt, or no memory left. It says nothing of the wheel.
 STOPPED = re.compile(r"exit code -(2|9|15)\b")
 STYLES = {"ran": "green", "judged": "cyan", "unreached": "yellow"}
@@ -336,6 +339,8 @@ def _judge(log: Log, target: Target, wheel: Wheel, folder: Path) -> dict[str, An
         _uv(log, "--python", python, "--no-deps", wheel.path)
         torch = ["--no-deps", "--only-binary", ":all:", f"torch=={target.release}"]
         _uv(log, "--target", elsewhere, *for_python, *torch)
+        if libraries := cuda_runtime(elsewhere):
+            _uv(log, "--target", elsewhere, *for_python, "--no-deps", *libraries)
     except ReleaseError as error:
         return {"state": "unreached", "reason": f"{error}: {_last(log)}"}
     report = folder / "report.json"
@@ -349,6 +354,14 @@ def _judge(log: Log, target: Target, wheel: Wheel, folder: Path) -> dict[str, An
     if not problem and facts.get("variant"):
         return {"state": "judged", "reason": why, **facts}
     return {"state": "rejected", "reason": f"{why}; {cause or problem}", **facts}
+
+
+def cuda_runtime(site: Path) -> list[str]:
+    """The wheels of CUDA's runtime that a torch asks for; kernels may need the library in them."""
+    (metadata,) = site.glob("torch-*.dist-info/METADATA")
+    headers = HeaderParser().parsestr(metadata.read_text(encoding="utf-8"))
+    needs = [Requirement(line) for line in headers.get_all("Requires-Dist", [])]
+    return [f"{need.name}{need.specifier}" for need in needs if need.name.startswith(RUNTIME)]
 
 
 def _report(log: Log, command: list[str | Path], cwd: Path, target: Path) -> None:

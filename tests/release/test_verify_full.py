@@ -161,6 +161,15 @@ def test_too_little_space_stops_with_what_is_missing(
     assert world.tried == []
 
 
+def test_the_cuda_runtime_that_a_torch_asks_for_is_found(tmp_path) -> None:
+    folder = tmp_path / "torch-2.9.1.dist-info"
+    folder.mkdir()
+    lines = ['nvidia-cuda-runtime-cu12==12.8.90; platform_system == "Linux"', "filelock"]
+    text = "".join(f"Requires-Dist: {line}\n" for line in lines)
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\n{text}\n")
+    assert verify_full.cuda_runtime(tmp_path) == ["nvidia-cuda-runtime-cu12==12.8.90"]
+
+
 def test_only_a_whole_set_is_stored(world, matrix, wheel, console) -> None:
     verify_full.verify(wheel.path, matrix, console, only=["2.4"])
     assert not world.results.exists()
