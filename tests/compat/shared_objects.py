@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lltm_conda._version import __version__
+from lltm_conda.builder.record import KERNEL_ABI
 
 ERROR_NEW = (
     "_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
@@ -26,7 +27,7 @@ GLUE_RECORD: dict[str, Any] = {
     "torch_target": "2.10",
     "torch_built": "2.13.0+cpu",
     "cxx11_abi": 1,
-    "kernel_abi": 1,
+    "kernel_abi": KERNEL_ABI,
     "compiler": "g++ 12.2.0",
     "cxx_standard": 17,
     "platform": "linux-x86_64",
@@ -43,7 +44,7 @@ KERNELS_RECORD: dict[str, Any] = {
     "device": "cpu",
     "cuda": None,
     "cuda_archs": [],
-    "kernel_abi": 1,
+    "kernel_abi": KERNEL_ABI,
     "compiler": "g++ 12.2.0",
     "cxx_standard": 17,
     "platform": "linux-x86_64",

@@ -126,7 +126,9 @@ def test_no_cpu_kernels_is_no_choice() -> None:
 
 
 def test_kernels_of_another_table_are_not_attached() -> None:
-    other = json.loads(json.dumps(KERNELS_RECORD)) | {"kernel_abi": 2}
+    other = json.loads(json.dumps(KERNELS_RECORD)) | {
+        "kernel_abi": KERNELS_RECORD["kernel_abi"] + 1
+    }
 
     def reader(path: Path, runtime: Runtime) -> Verdict:
         if path.name == "kernels-cpu.so":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
+import sys
 from collections import namedtuple
 from pathlib import Path
 
@@ -126,7 +127,13 @@ def test_a_program_that_was_stopped_proves_nothing(
 ) -> None:
     """Where the environment's Python ends by a signal; a crash of its own is a failure."""
     python = tmp_path / "python"
-    python.write_text(f"#!/bin/sh\nkill -{signal} $$\n")
+    # A shell could not undo it where SIGINT is ignored, as in what runs in the background.
+    python.write_text(
+        f"#!{sys.executable}\n"
+        "import os, signal\n"
+        f"signal.signal(signal.SIG{signal}, signal.SIG_DFL)\n"
+        f"os.kill(os.getpid(), signal.SIG{signal})\n"
+    )
     python.chmod(0o755)
     monkeypatch.setattr(verify_full, "WORK", tmp_path)
     monkeypatch.setattr(verify_full, "_venv", lambda *_: python)
