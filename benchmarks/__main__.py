@@ -130,6 +130,7 @@ def parser() -> argparse.ArgumentParser:
     show.add_argument("files", nargs="+", type=Path)
     targets = commands.add_parser("targets", help="stored results against the project's targets")
     targets.add_argument("files", nargs="+", type=Path)
+    commands.add_parser("readme", help="write README's table from the stored results")
     plot = commands.add_parser("plot", help="draw stored results")
     plot.add_argument("files", nargs="+", type=Path)
     plot.add_argument("--out", type=Path, metavar="DIR", help="default: beside each file")
@@ -181,6 +182,11 @@ def _dispatch(arguments: argparse.Namespace, line: str, console: Console) -> int
         return 0
     if command == "floor":
         return _floor(arguments, console)
+    if command == "readme":
+        from .readme import write
+
+        console.print(f"wrote {write()}", highlight=False)
+        return 0
     return _files(arguments, console)
 
 
