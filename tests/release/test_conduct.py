@@ -66,6 +66,7 @@ def test_a_killed_run_is_taken_up_where_it_was(moment, tmp_path) -> None:
     process = start(tmp_path)
     wait_until(lambda: moment in lines(tmp_path))
     kill(process)
+    time.sleep(0.5)  # what was being started bears its mark only once it runs
     done, before = stamped(tmp_path), lines(tmp_path)
     assert start(tmp_path).wait() == 0
     after = lines(tmp_path)[len(before) :]
