@@ -1,13 +1,14 @@
 """Derivatives of the LLTM cell: one pair of functions for every way torch asks for them.
 
 `setup_context` and `backward` serve `torch.library.register_autograd` and both autograd Functions.
-The cell's third output, the gates' pre-activations, is differentiable, so that derivatives of the
-backward pass flow through what it reads.
+The op's third output, the gates' pre-activations, is differentiable, so that derivatives of the
+backward pass flow through what it reads. Where gates are kept without being an output, such
+derivatives make them again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -83,11 +84,23 @@ def differentiable_backward(
     ctx: Any, grad_h: Tensor | None, grad_cell: Tensor | None, grad_gates: Tensor | None
 ) -> Gradients:
     """The same gradients in PyTorch's own, differentiable operations."""
+    *saved, gates = ctx.saved_tensors
+    return composite_backward(ctx, saved, grad_h, grad_cell, grad_gates, gates)
+
+
+def composite_backward(
+    ctx: Any,
+    saved: Sequence[Tensor],
+    grad_h: Tensor | None,
+    grad_cell: Tensor | None,
+    grad_gates: Tensor | None = None,
+    gates: Tensor | None = None,
+) -> Gradients:
+    """`differentiable_backward` of (input, weights, bias, old_h, new_cell); makes missing gates."""
     if grad_h is None and grad_cell is None and grad_gates is None:
         return (None,) * 5
-    return _composite(
-        grad_h, grad_cell, grad_gates, *ctx.saved_tensors, wanted=ctx.needs_input_grad
-    )
+    wanted = ctx.needs_input_grad
+    return _composite(grad_h, grad_cell, grad_gates, *saved, gates, wanted=wanted)
 
 
 def _composite(

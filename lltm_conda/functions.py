@@ -60,12 +60,16 @@ _MADE_AGAIN = 2_000_000
 
 
 class _EagerLLTMFunction(torch.autograd.Function):
-    """The cell for eager mode: returns ``(new_h, new_cell, gates)``; gates may be None."""
+    """The cell for eager mode: returns ``(new_h, new_cell)``.
+
+    The gates are kept, but are no output: torch would wrap them like one at every step. So who
+    differentiates the backward pass makes them again, as part of that graph.
+    """
 
     @staticmethod
     def forward(
         ctx: Any, input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+    ) -> tuple[Tensor, Tensor]:
         with _below_autograd():  # this Function is the autograd; the op's own is not asked again
             new_h, new_cell, gates = _forward_call(input, weights, bias, old_h, old_cell)
         if input.is_cuda and gates.numel() * weights.size(1) <= _MADE_AGAIN:
@@ -73,11 +77,16 @@ class _EagerLLTMFunction(torch.autograd.Function):
         # As in _derivatives.setup_context, without its calls.
         ctx.save_for_backward(input, weights, bias, old_h, new_cell, gates)
         ctx.set_materialize_grads(False)
-        return new_h, new_cell, gates
+        return new_h, new_cell
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> _derivatives.Gradients:
-        return _derivatives.backward_through(_backward_below_autograd, ctx, *grads)
+    def backward(
+        ctx: Any, grad_h: Tensor | None, grad_cell: Tensor | None
+    ) -> _derivatives.Gradients:
+        if torch.is_grad_enabled():  # somebody will differentiate this again
+            *saved, _ = ctx.saved_tensors
+            return _derivatives.composite_backward(ctx, saved, grad_h, grad_cell)
+        return _derivatives.backward_through(_backward_below_autograd, ctx, grad_h, grad_cell, None)
 
     jvp = FunctorchLLTMFunction.jvp
 
@@ -142,6 +151,13 @@ def lltm(
         tensors = _autocast((input, weights, bias, old_h, old_cell))
         new_h, new_cell, _ = _forward_op(*(tensor.contiguous() for tensor in tensors))
         return new_h, new_cell
+    return eager_step(input, weights, bias, old_h, old_cell)
+
+
+def eager_step(
+    input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
+) -> tuple[Tensor, Tensor]:
+    """`lltm` for who knows that nobody compiles."""
     try:
         if input.is_cuda:
             check_cuda(input.device)
@@ -157,13 +173,12 @@ def lltm(
             )
         ):
             return _prepared(input, weights, bias, old_h, old_cell)
-        new_h, new_cell, _ = _eager(input, weights, bias, old_h, old_cell)
+        return _eager(input, weights, bias, old_h, old_cell)  # type: ignore[no-any-return]
     except (RuntimeError, AttributeError, TypeError) as error:
         reason = refusal((input, weights, bias, old_h, old_cell))
         if reason is None:
             raise
         raise NotImplementedError(reason) from error
-    return new_h, new_cell
 
 
 def _prepared(*tensors: Tensor) -> tuple[Tensor, Tensor]:
@@ -173,7 +188,7 @@ def _prepared(*tensors: Tensor) -> tuple[Tensor, Tensor]:
         if _is_forward_over_reverse():
             return reference(*tensors)
         function = FunctorchLLTMFunction.apply
-    new_h, new_cell, _ = function(*[tensor.contiguous() for tensor in _autocast(tensors)])
+    new_h, new_cell, *_ = function(*[tensor.contiguous() for tensor in _autocast(tensors)])
     return new_h, new_cell
 
 

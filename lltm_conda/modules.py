@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from .functions import lltm
+from .functions import eager_step, lltm
 
 __all__ = ["LLTM"]
 
@@ -83,7 +83,7 @@ class LLTM(nn.Module):
         weights, bias = self._parameters.get("weights"), self._parameters.get("bias")
         if weights is None or bias is None:  # a parametrisation keeps them elsewhere
             weights, bias = self.weights, self.bias
-        return lltm(input, weights, bias, old_h, old_cell)
+        return eager_step(input, weights, bias, old_h, old_cell)
 
     def __prepare_scriptable__(self) -> NoReturn:
         """What ``torch.jit.script`` asks first: refused, with the way that works."""
