@@ -84,8 +84,8 @@ def differentiable_backward(
     ctx: Any, grad_h: Tensor | None, grad_cell: Tensor | None, grad_gates: Tensor | None
 ) -> Gradients:
     """The same gradients in PyTorch's own, differentiable operations."""
-    *saved, gates = ctx.saved_tensors
-    return composite_backward(ctx, saved, grad_h, grad_cell, grad_gates, gates)
+    saved: tuple[Tensor, ...] = ctx.saved_tensors
+    return composite_backward(ctx, saved[:5], grad_h, grad_cell, grad_gates, saved[5])
 
 
 def composite_backward(
@@ -99,8 +99,19 @@ def composite_backward(
     """`differentiable_backward` of (input, weights, bias, old_h, new_cell); makes missing gates."""
     if grad_h is None and grad_cell is None and grad_gates is None:
         return (None,) * 5
-    wanted = ctx.needs_input_grad
-    return _composite(grad_h, grad_cell, grad_gates, *saved, gates, wanted=wanted)
+    input, weights, bias, old_h, new_cell = saved
+    return _composite(
+        grad_h,
+        grad_cell,
+        grad_gates,
+        input,
+        weights,
+        bias,
+        old_h,
+        new_cell,
+        gates,
+        wanted=ctx.needs_input_grad,
+    )
 
 
 def _composite(

@@ -84,8 +84,7 @@ class _EagerLLTMFunction(torch.autograd.Function):
         ctx: Any, grad_h: Tensor | None, grad_cell: Tensor | None
     ) -> _derivatives.Gradients:
         if torch.is_grad_enabled():  # somebody will differentiate this again
-            *saved, _ = ctx.saved_tensors
-            return _derivatives.composite_backward(ctx, saved, grad_h, grad_cell)
+            return _derivatives.composite_backward(ctx, ctx.saved_tensors[:5], grad_h, grad_cell)
         return _derivatives.backward_through(_backward_below_autograd, ctx, grad_h, grad_cell, None)
 
     jvp = FunctorchLLTMFunction.jvp
