@@ -16,7 +16,7 @@ from layer_cases import RESULTS, TOLERANCE, Case, leaves, names, run
 from op_cases import SMALLEST_SCALE, assert_agree, every_dtype, gradients, like
 
 HERE = Path(__file__).parent
-CUDA_FAMILIES = ("registers", "grid")
+CUDA_FAMILIES = ("registers", "grid", "cluster")
 families = pytest.mark.parametrize(
     ("place", "family"),
     [

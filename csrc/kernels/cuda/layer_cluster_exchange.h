@@ -1,0 +1,89 @@
+// How the blocks of a cluster hand numbers to one another: each writes straight
+// into the others' shared memory, and every number that arrives counts towards
+// what the receiver's barrier awaits. In PTX, so that a compiler without CUDA's
+// headers for clusters builds it.
+#pragma once
+
+#include <cstdint>
+
+namespace lltm {
+
+#if __CUDA_ARCH__ >= 900
+
+// Addresses of shared memory as PTX has them: 32 bits, this block's own.
+__device__ __forceinline__ uint32_t shared_address(const void *pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+__device__ __forceinline__ int cluster_rank() {
+  uint32_t rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return static_cast<int>(rank);
+}
+
+__device__ __forceinline__ int cluster_blocks() {
+  uint32_t blocks;
+  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
+  return static_cast<int>(blocks);
+}
+
+// Where block `rank` of the cluster has what this block has at `address`.
+__device__ __forceinline__ uint32_t address_in(uint32_t address, int rank) {
+  uint32_t remote;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;"
+      : "=r"(remote)
+      : "r"(address), "r"(rank));
+  return remote;
+}
+
+__device__ __forceinline__ void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster."
+               "wait.acquire.aligned;" ::
+                   : "memory");
+}
+
+// A barrier of one arrival, which is `expect`'s, and of as many bytes as that
+// says.
+__device__ __forceinline__ void make_barrier(uint32_t barrier) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier)
+               : "memory");
+}
+
+// Before cluster_sync: lets the other blocks see what make_barrier made.
+__device__ __forceinline__ void show_barriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ __forceinline__ void expect(uint32_t barrier, int bytes) {
+  asm volatile(
+      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
+      "r"(bytes)
+      : "memory");
+}
+
+// Waits until the barrier's phase of this parity has ended.
+__device__ __forceinline__ void await(uint32_t barrier, uint32_t parity) {
+  uint32_t done = 0;
+  while (done == 0) {
+    asm volatile(
+        "{\n\t.reg .pred complete;\n\t"
+        "mbarrier.try_wait.parity.shared::cta.b64 complete, [%1], %2;\n\t"
+        "selp.u32 %0, 1, 0, complete;\n\t}"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+  }
+}
+
+// Both addresses are the receiver's, of address_in.
+__device__ __forceinline__ void send(uint32_t address, float value,
+                                     uint32_t barrier) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 "
+               "[%0], %1, [%2];" ::"r"(address),
+               "r"(__float_as_uint(value)), "r"(barrier)
+               : "memory");
+}
+
+#endif
+
+} // namespace lltm
