@@ -120,7 +120,12 @@ def advice(output: str) -> str:
 def _run(command: Sequence[str], name: str, log: Callable[[str], None] | None = None) -> None:
     try:
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            close_fds=False,  # Python's own close themselves, at the moment of the exec
         )
     except OSError as error:
         raise BuildError(f"{name}: {command[0]} does not start: {error}; install it") from error

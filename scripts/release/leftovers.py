@@ -1,7 +1,10 @@
 """Ends what a killed run left behind, before it can write into the files of the next one.
 
 `kill -9` ends the tool alone: compilers and installers go on. Every process of a run carries the
-build folder in its environment, so they are found by that and by nothing else.
+build folder in its environment, so they are found by that and by nothing else. A command that is
+just being forked carries it only once it runs; until then it holds the tool's lock, which a fork
+inherits and an exec lets go. (So the tool starts commands with `close_fds=False`: closed one by
+one, the lock would go before the mark is there.) Who has the lock finds them all.
 """
 
 from __future__ import annotations
@@ -27,13 +30,16 @@ def end_leftovers(build: Path, tell: Callable[[str], None]) -> int:
 
     To be called by the holder of the folder's lock: nobody else may be working for it.
     """
-    family = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
-    left = [p for p in psutil.process_iter() if p.pid not in family and _works_for(p, build)]
-    for process in left:
-        tell(f"ending process {process.pid} ({_name(process)}), which a killed run left behind")
-        _kill(process)
-    psutil.wait_procs(left, timeout=PATIENCE)
-    return len(left)
+    ended = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
+    family = len(ended)
+    # Again, until there are none: one may have started another while we looked.
+    while left := [p for p in psutil.process_iter() if p.pid not in ended and _works_for(p, build)]:
+        for process in left:
+            tell(f"ending process {process.pid} ({_name(process)}), which a killed run left behind")
+            _kill(process)
+        psutil.wait_procs(left, timeout=PATIENCE)
+        ended |= {process.pid for process in left}
+    return len(ended) - family
 
 
 def end_children() -> None:

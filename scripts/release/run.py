@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import TextIO
 
 from rich.console import Console
 
@@ -32,6 +33,8 @@ from release.shards import parse_shard, split
 from release.simple_index import write_index
 from release.store import Store
 from release.tasks import Outcome, Status, run_tasks
+
+PATIENCE = 3.0  # seconds that another run may take to be over
 
 
 @dataclass(frozen=True)
@@ -176,16 +179,25 @@ def check_space(plan: Plan) -> None:
         raise ReleaseError(f"{text}; free some space, or clone onto a larger disk")
 
 
+def _take(file: TextIO) -> None:
+    """The lock; what a killed run was just starting holds it for a moment."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            if time.monotonic() > end:
+                text = f"another run is going on in {REPO}; wait for it, or use another clone"
+                raise ReleaseError(text) from None
+            time.sleep(0.05)
+
+
 @contextmanager
 def only_run(console: Console) -> Iterator[None]:
     """One run at a time in a checkout; the lock goes with the process, however it ends."""
     BUILD.mkdir(exist_ok=True)
     with (BUILD / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            text = f"another run is going on in {REPO}; wait for it, or use another clone"
-            raise ReleaseError(text) from None
+        _take(file)
         end_leftovers(BUILD, lambda text: console.print(text, markup=False, soft_wrap=True))
         mark(BUILD)
         try:

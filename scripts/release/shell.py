@@ -78,6 +78,7 @@ class Log:
                 stdin=subprocess.DEVNULL,
                 stdout=self._file,
                 stderr=subprocess.STDOUT,
+                close_fds=False,  # see `leftovers`
             )
         except OSError as error:
             raise ReleaseError(f"{words[0]} does not start: {error.strerror}. {remedy}") from error

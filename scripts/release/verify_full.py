@@ -223,7 +223,7 @@ def _discard(folder: Path) -> subprocess.Popen[bytes] | None:
         return None
     aside = Path(mkdtemp(prefix="discarded-", dir=folder.parent))
     folder.rename(aside / folder.name)
-    return subprocess.Popen(["rm", "-rf", aside])
+    return subprocess.Popen(["rm", "-rf", aside], close_fds=False)
 
 
 def _room(waste: subprocess.Popen[bytes] | None) -> None:

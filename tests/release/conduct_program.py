@@ -13,10 +13,11 @@ import time
 from functools import partial
 from pathlib import Path
 
-from release import leftovers
+from release import leftovers, run
 from release.paths import fresh, publish
 from release.store import Store
 from release.tasks import Context, Task, run_tasks
+from rich.console import Console
 
 FOLDER = Path(sys.argv[1])
 PAUSE = float(sys.argv[2]) if len(sys.argv) > 2 else 0.05
@@ -48,7 +49,7 @@ def make(name: str, _: Context) -> list[Path]:
     work = fresh(FOLDER / "tmp" / name)
     # As a compiler that is not killed with the tool: once FOLDER/go is there, it writes.
     late = LATE.format(go=str(FOLDER / "go"), late=str(work / "late"))
-    subprocess.Popen([sys.executable, "-c", late])
+    subprocess.Popen([sys.executable, "-c", late], close_fds=False)
     note(f"begin {name}")
     data = content(name)
     with (work / "part").open("wb") as file:
@@ -67,10 +68,11 @@ def tasks() -> list[Task]:
 
 
 if __name__ == "__main__":
-    leftovers.end_leftovers(FOLDER, lambda text: note(f"ended {text}"))
-    leftovers.mark(FOLDER)
-    outcomes = run_tasks(tasks(), Store(FOLDER / "stamps"), FOLDER / "logs", Silent(), jobs=2)
-    for name, outcome in outcomes.items():
-        note(f"{outcome.status.value} {name}")
-    leftovers.end_children()
-    os._exit(0)
+    run.BUILD = FOLDER
+    with (FOLDER / "said.txt").open("a") as file, run.only_run(Console(file=file)):
+        outcomes = run_tasks(tasks(), Store(FOLDER / "stamps"), FOLDER / "logs", Silent(), jobs=2)
+        for name, outcome in outcomes.items():
+            note(f"{outcome.status.value} {name}")
+        leftovers.end_children()
+        file.flush()
+        os._exit(0)

@@ -66,7 +66,6 @@ def test_a_killed_run_is_taken_up_where_it_was(moment, tmp_path) -> None:
     process = start(tmp_path)
     wait_until(lambda: moment in lines(tmp_path))
     kill(process)
-    time.sleep(0.5)  # what was being started bears its mark only once it runs
     done, before = stamped(tmp_path), lines(tmp_path)
     assert start(tmp_path).wait() == 0
     after = lines(tmp_path)[len(before) :]
@@ -74,7 +73,7 @@ def test_a_killed_run_is_taken_up_where_it_was(moment, tmp_path) -> None:
     assert not {f"begin {name}" for name in done} & set(after)
     assert all_is_well(tmp_path)
     # What the killed run had started was ended: it would write now.
-    assert any(line.startswith("ended") for line in after)
+    assert "which a killed run left behind" in " ".join((tmp_path / "said.txt").read_text().split())
     (tmp_path / "go").touch()
     time.sleep(0.5)
     assert not list(tmp_path.glob("tmp/*/late"))
@@ -138,6 +137,36 @@ def test_a_run_ends_what_an_earlier_one_left_and_nothing_else(tmp_path, monkeypa
     assert MARK not in os.environ
     other.kill()
     other.wait()
+
+
+FORKING = """
+import os, pathlib, sys, time
+from release import run
+from rich.console import Console
+
+run.BUILD = folder = pathlib.Path(sys.argv[1])
+with run.only_run(Console()):
+    if os.fork():
+        (folder / "forked").touch()
+        time.sleep(60)
+    time.sleep(0.5)  # not yet the command, and without its environment
+    os.execvp("sleep", ["sleep", "60"])
+"""
+
+
+def test_what_was_just_being_started_is_ended_too(tmp_path, monkeypatch) -> None:
+    from release import run
+    from rich.console import Console
+
+    env = {**os.environ, "PYTHONPATH": f"{REPO / 'scripts'}:{REPO}", "LLTM_CONDA_LOAD": "0"}
+    process = subprocess.Popen([sys.executable, "-c", FORKING, str(tmp_path)], env=env)
+    wait_until(lambda: (tmp_path / "forked").exists())
+    (child,) = psutil.Process(process.pid).children()
+    kill(process)
+    assert child.is_running(), "there is something to end"
+    monkeypatch.setattr(run, "BUILD", tmp_path)
+    with run.only_run(Console(quiet=True)):
+        assert not child.is_running()
 
 
 STOPPED = """
