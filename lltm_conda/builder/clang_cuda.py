@@ -8,12 +8,12 @@ newest one that it knows is assembled for the later ones too.
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from .cuda_toolkit import said_by
 from .errors import BuildError
 
 __all__ = ["ClangToolkit"]
@@ -40,19 +40,19 @@ class ClangToolkit:
     @cached_property
     def name(self) -> str:
         """For records: `clang++ 19.1.7`."""
-        found = re.search(r"version (\d+(?:\.\d+)+)", self._ask([self.clang, "--version"]))
+        found = re.search(r"version (\d+(?:\.\d+)+)", said_by([self.clang, "--version"]))
         return f"clang++ {found[1] if found else 'unknown'}"
 
     @cached_property
     def native(self) -> frozenset[str]:
         """The architectures that clang itself makes PTX for and this ptxas knows, as `75`."""
         command = [self.clang, "--target=nvptx64-nvidia-cuda", "--print-supported-cpus"]
-        known = frozenset(re.findall(r"\bsm_(\d+)\b", self._ask(command)))
+        known = frozenset(re.findall(r"\bsm_(\d+)\b", said_by(command)))
         return known & self._assembled
 
     @cached_property
     def _assembled(self) -> frozenset[str]:
-        text = self._ask([str(self.folder / "bin" / "ptxas"), "--help"])
+        text = said_by([str(self.folder / "bin" / "ptxas"), "--help"])
         return frozenset(re.findall(r"\bsm_(\d+)\b", text))
 
     def architectures(self) -> frozenset[str]:
@@ -98,12 +98,3 @@ class ClangToolkit:
                 "CUDA_HOME to a CUDA toolkit with nvcc, or install a newer clang"
             )
         return max(self.native, key=int)
-
-    def _ask(self, command: list[str]) -> str:
-        try:
-            run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-        except (OSError, subprocess.SubprocessError) as error:
-            raise BuildError(
-                f"{command[0]} does not run: {error}; repair it, or set CUDA_HOME to a toolkit"
-            ) from error
-        return run.stdout + run.stderr

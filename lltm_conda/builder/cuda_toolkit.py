@@ -20,6 +20,7 @@ __all__ = [
     "find_cuda_toolkit",
     "find_cuda_toolkits",
     "parse_architectures",
+    "said_by",
 ]
 
 # What a build is for when nobody says otherwise: every generation that the CUDA major compiles, and
@@ -71,18 +72,23 @@ class CudaToolkit:
 
     def architectures(self) -> frozenset[str]:
         """Every architecture this nvcc compiles for, as `75`, `90`, ..."""
-        run = _run([self.nvcc, "--list-gpu-arch"])
-        return frozenset(re.findall(r"compute_(\d+)", run))
+        said = said_by([self.nvcc, "--list-gpu-arch"])
+        return frozenset(re.findall(r"compute_(\d+)", said))
 
 
-def _run(command: list[str]) -> str:
+def said_by(command: list[str]) -> str:
+    """What a program of a toolkit says of itself.
+
+    Raises:
+        BuildError: it does not run.
+    """
     try:
         run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError) as error:
         raise BuildError(
-            f"{command[0]} does not run: {error}; repair the CUDA toolkit or set CUDA_HOME to one"
+            f"{command[0]} does not run: {error}; repair it, or set CUDA_HOME to a CUDA toolkit"
         ) from error
-    return run.stdout
+    return run.stdout + run.stderr
 
 
 def find_cuda_toolkit(
@@ -150,7 +156,7 @@ def _installed(env: Mapping[str, str], site_packages: Iterable[Path] | None) -> 
 
 
 def _identify(nvcc: Path) -> CudaToolkit:
-    text = _run([str(nvcc), "--version"])
+    text = said_by([str(nvcc), "--version"])
     release = re.search(r"release (\d+)\.(\d+)", text)
     if release is None:
         raise BuildError(f"{nvcc} --version names no release: {text.strip()[-200:]!r}")
