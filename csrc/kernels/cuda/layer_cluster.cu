@@ -1,26 +1,24 @@
 // The family `cluster` on the host: which kernel, on how many clusters of how
 // many blocks.
-#include "layer_cluster.h"
-
 #include "../dispatch.h"
 #include "launch.h"
+#include "layer_cluster.h"
 #include "layer_cluster_kernels.h"
 
 namespace lltm {
 namespace {
 
-constexpr int kPortableBlocks =
-    8; // that every device with clusters runs; more must be asked for
+constexpr int kPortableBlocks = 8;  // that every device with clusters runs; more must be asked for
 
 struct ClusterKernel {
-  const void *function = nullptr;
+  const void* function = nullptr;
   int threads = 0;
   int max_rows = 0;
 };
 
-template <typename T, typename L, int kRows> ClusterKernel forward_with() {
-  return {reinterpret_cast<const void *>(cluster_forward_kernel<T, L, kRows>),
-          L::kThreads, kRows};
+template <typename T, typename L, int kRows>
+ClusterKernel forward_with() {
+  return {reinterpret_cast<const void*>(cluster_forward_kernel<T, L, kRows>), L::kThreads, kRows};
 }
 
 template <typename T, typename L, int kRows>
@@ -28,36 +26,31 @@ ClusterKernel backward_with(int64_t blocks) {
   // Whole warps, which make the parts of dh of all units, and finish the
   // block's own.
   const int64_t warps = divide_up(blocks, L::kWidth);
-  return {reinterpret_cast<const void *>(cluster_backward_kernel<T, L, kRows>),
+  return {reinterpret_cast<const void*>(cluster_backward_kernel<T, L, kRows>),
           static_cast<int>((warps > kRows ? warps : kRows) * 32), kRows};
 }
 
 // The shapes are those that were quickest: few lanes a unit, since each
 // doubling costs a shuffle, and two rows a cluster where the registers have
 // room for their sums.
-template <typename T> ClusterKernel kernel_for(bool backward, int64_t blocks) {
+template <typename T>
+ClusterKernel kernel_for(bool backward, int64_t blocks) {
   if (backward) {
-    if (blocks <= 8)
-      return backward_with<T, ClusterBackward<8, 1>, 2>(blocks);
-    if (blocks <= 16)
-      return backward_with<T, ClusterBackward<16, 2>, 1>(blocks);
+    if (blocks <= 8) return backward_with<T, ClusterBackward<8, 1>, 2>(blocks);
+    if (blocks <= 16) return backward_with<T, ClusterBackward<16, 2>, 1>(blocks);
   } else {
-    if (blocks <= 4)
-      return forward_with<T, ClusterForward<128, 8, 4, 2>, 1>();
-    if (blocks <= 8)
-      return forward_with<T, ClusterForward<256, 16, 4, 2>, 2>();
-    if (blocks <= 16)
-      return forward_with<T, ClusterForward<256, 16, 8, 2>, 1>();
+    if (blocks <= 4) return forward_with<T, ClusterForward<128, 8, 4, 2>, 1>();
+    if (blocks <= 8) return forward_with<T, ClusterForward<256, 16, 4, 2>, 2>();
+    if (blocks <= 16) return forward_with<T, ClusterForward<256, 16, 8, 2>, 1>();
   }
   return {};
 }
 
 ClusterKernel kernel_for(lltm_dtype dtype, bool backward, int64_t blocks) {
   ClusterKernel kernel;
-  dispatch_dtype(dtype, [&](auto zero) -> const char * {
+  dispatch_dtype(dtype, [&](auto zero) -> const char* {
     using T = decltype(zero);
-    if constexpr (sizeof(T) <= 4)
-      kernel = kernel_for<T>(backward, blocks);
+    if constexpr (sizeof(T) <= 4) kernel = kernel_for<T>(backward, blocks);
     return nullptr;
   });
   return kernel;
@@ -68,8 +61,7 @@ struct ClusterLaunch {
   cudaLaunchAttribute attribute = {};
   cudaLaunchConfig_t configuration = {};
 
-  ClusterLaunch(const ClusterKernel &kernel, int64_t clusters, int blocks,
-                void *stream) {
+  ClusterLaunch(const ClusterKernel& kernel, int64_t clusters, int blocks, void* stream) {
     attribute.id = cudaLaunchAttributeClusterDimension;
     attribute.val.clusterDim.x = static_cast<unsigned>(blocks);
     attribute.val.clusterDim.y = 1;
@@ -80,47 +72,39 @@ struct ClusterLaunch {
     configuration.attrs = &attribute;
     configuration.numAttrs = 1;
   }
-  ClusterLaunch(const ClusterLaunch &) = delete;
-  ClusterLaunch &operator=(const ClusterLaunch &) = delete;
+  ClusterLaunch(const ClusterLaunch&) = delete;
+  ClusterLaunch& operator=(const ClusterLaunch&) = delete;
 };
 
-cudaError_t allow(const ClusterKernel &kernel, int blocks) {
-  if (blocks <= kPortableBlocks)
-    return cudaSuccess;
-  return cudaFuncSetAttribute(
-      kernel.function, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+cudaError_t allow(const ClusterKernel& kernel, int blocks) {
+  if (blocks <= kPortableBlocks) return cudaSuccess;
+  return cudaFuncSetAttribute(kernel.function, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
 }
 
 // How many clusters can have their multiprocessors for themselves; 0 where none
 // can run at all.
-cudaError_t count_clusters(const ClusterKernel &kernel, int blocks, int device,
-                           int *count) {
+cudaError_t count_clusters(const ClusterKernel& kernel, int blocks, int device, int* count) {
   *count = 0;
   int can_launch = 0;
   int multiprocessors = 0;
-  cudaError_t error =
-      cudaDeviceGetAttribute(&can_launch, cudaDevAttrClusterLaunch, device);
+  cudaError_t error = cudaDeviceGetAttribute(&can_launch, cudaDevAttrClusterLaunch, device);
   if (error == cudaSuccess) {
-    error = cudaDeviceGetAttribute(&multiprocessors,
-                                   cudaDevAttrMultiProcessorCount, device);
+    error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
   }
-  if (error != cudaSuccess || can_launch == 0)
-    return error;
+  if (error != cudaSuccess || can_launch == 0) return error;
   // Code made for older devices, which a newer one can be given, has no
   // clusters.
   cudaFuncAttributes attributes;
   error = cudaFuncGetAttributes(&attributes, kernel.function);
-  if (error != cudaSuccess || attributes.ptxVersion < 90)
-    return error;
+  if (error != cudaSuccess || attributes.ptxVersion < 90) return error;
   int active = 0;
   error = allow(kernel, blocks);
   if (error == cudaSuccess) {
     const ClusterLaunch launch(kernel, 1, blocks, nullptr);
-    error = cudaOccupancyMaxActiveClusters(&active, kernel.function,
-                                           &launch.configuration);
+    error = cudaOccupancyMaxActiveClusters(&active, kernel.function, &launch.configuration);
   }
   if (error != cudaSuccess) {
-    cudaGetLastError(); // clusters of this size are beyond this device
+    cudaGetLastError();  // clusters of this size are beyond this device
     return cudaSuccess;
   }
   const int apart = multiprocessors / blocks;
@@ -129,31 +113,25 @@ cudaError_t count_clusters(const ClusterKernel &kernel, int blocks, int device,
 }
 
 template <typename Arguments>
-const char *launch(const char *name, lltm_dtype dtype, bool backward,
-                   Arguments arguments, const lltm_execution &execution,
-                   const ClusterShape &shape) {
+const char* launch(const char* name, lltm_dtype dtype, bool backward, Arguments arguments,
+                   const lltm_execution& execution, const ClusterShape& shape) {
   const DeviceScope scope(execution.device_index);
-  if (scope.error() != cudaSuccess)
-    return error_text(name, scope.error());
+  if (scope.error() != cudaSuccess) return error_text(name, scope.error());
   const ClusterKernel kernel = kernel_for(dtype, backward, shape.blocks);
   cudaError_t error = allow(kernel, shape.blocks);
-  if (error != cudaSuccess)
-    return error_text(name, error);
-  const ClusterLaunch launch(kernel,
-                             divide_up(arguments.sizes.batch_size, shape.rows),
+  if (error != cudaSuccess) return error_text(name, error);
+  const ClusterLaunch launch(kernel, divide_up(arguments.sizes.batch_size, shape.rows),
                              shape.blocks, execution.stream);
   int rows = shape.rows;
-  void *parameters[] = {&arguments, &rows};
-  error =
-      cudaLaunchKernelExC(&launch.configuration, kernel.function, parameters);
+  void* parameters[] = {&arguments, &rows};
+  error = cudaLaunchKernelExC(&launch.configuration, kernel.function, parameters);
   return error_text(name, error != cudaSuccess ? error : cudaGetLastError());
 }
 
-} // namespace
+}  // namespace
 
-const char *shape_cluster(lltm_dtype dtype, bool backward,
-                          const lltm_layer_sizes &sizes, int32_t device_index,
-                          ClusterShape *shape) {
+const char* shape_cluster(lltm_dtype dtype, bool backward, const lltm_layer_sizes& sizes,
+                          int32_t device_index, ClusterShape* shape) {
   *shape = ClusterShape{};
   const int64_t blocks = divide_up(sizes.state_size, kClusterUnits);
   const ClusterKernel kernel = kernel_for(dtype, backward, blocks);
@@ -163,51 +141,42 @@ const char *shape_cluster(lltm_dtype dtype, bool backward,
   }
   // The last answer: layers are called with the same sizes many times.
   thread_local struct {
-    const void *function = nullptr;
+    const void* function = nullptr;
     int64_t blocks = 0;
     int device = -1;
     int clusters = 0;
   } known[2];
-  auto &last = known[backward ? 1 : 0];
-  if (last.function != kernel.function || last.blocks != blocks ||
-      last.device != device_index) {
+  auto& last = known[backward ? 1 : 0];
+  if (last.function != kernel.function || last.blocks != blocks || last.device != device_index) {
     const DeviceScope scope(device_index);
-    if (scope.error() != cudaSuccess)
-      return error_text("layer_plan", scope.error());
+    if (scope.error() != cudaSuccess) return error_text("layer_plan", scope.error());
     int clusters = 0;
-    const cudaError_t error = count_clusters(kernel, static_cast<int>(blocks),
-                                             device_index, &clusters);
-    if (error != cudaSuccess)
-      return error_text("layer_plan", error);
+    const cudaError_t error =
+        count_clusters(kernel, static_cast<int>(blocks), device_index, &clusters);
+    if (error != cudaSuccess) return error_text("layer_plan", error);
     last.function = kernel.function;
     last.blocks = blocks;
     last.device = device_index;
     last.clusters = clusters;
   }
-  if (last.clusters == 0)
-    return nullptr;
+  if (last.clusters == 0) return nullptr;
   // A step takes longer with every row, and a second wave of clusters twice as
   // long.
   const int64_t rows = divide_up(sizes.batch_size, last.clusters);
   shape->blocks = static_cast<int>(blocks);
-  shape->rows =
-      rows < kernel.max_rows ? static_cast<int>(rows) : kernel.max_rows;
+  shape->rows = rows < kernel.max_rows ? static_cast<int>(rows) : kernel.max_rows;
   shape->undivided = rows <= kernel.max_rows;
   return nullptr;
 }
 
-const char *cluster_forward(lltm_dtype dtype,
-                            const lltm_layer_forward_arguments &arguments,
-                            const lltm_execution &execution,
-                            const ClusterShape &shape) {
+const char* cluster_forward(lltm_dtype dtype, const lltm_layer_forward_arguments& arguments,
+                            const lltm_execution& execution, const ClusterShape& shape) {
   return launch("layer_forward", dtype, false, arguments, execution, shape);
 }
 
-const char *cluster_backward(lltm_dtype dtype,
-                             const lltm_layer_backward_arguments &arguments,
-                             const lltm_execution &execution,
-                             const ClusterShape &shape) {
+const char* cluster_backward(lltm_dtype dtype, const lltm_layer_backward_arguments& arguments,
+                             const lltm_execution& execution, const ClusterShape& shape) {
   return launch("layer_backward", dtype, true, arguments, execution, shape);
 }
 
-} // namespace lltm
+}  // namespace lltm

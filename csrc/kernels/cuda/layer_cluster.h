@@ -8,21 +8,16 @@ namespace lltm {
 
 // How a problem is spread over clusters; without blocks where it does not fit.
 struct ClusterShape {
-  int blocks = 0;         // of a cluster, each with its units of the state
-  int rows = 0;           // of the batch, a cluster
-  bool undivided = false; // every block may have a multiprocessor for itself
+  int blocks = 0;          // of a cluster, each with its units of the state
+  int rows = 0;            // of the batch, a cluster
+  bool undivided = false;  // every block may have a multiprocessor for itself
 };
 
-const char *shape_cluster(lltm_dtype dtype, bool backward,
-                          const lltm_layer_sizes &sizes, int32_t device_index,
-                          ClusterShape *shape);
-const char *cluster_forward(lltm_dtype dtype,
-                            const lltm_layer_forward_arguments &arguments,
-                            const lltm_execution &execution,
-                            const ClusterShape &shape);
-const char *cluster_backward(lltm_dtype dtype,
-                             const lltm_layer_backward_arguments &arguments,
-                             const lltm_execution &execution,
-                             const ClusterShape &shape);
+const char* shape_cluster(lltm_dtype dtype, bool backward, const lltm_layer_sizes& sizes,
+                          int32_t device_index, ClusterShape* shape);
+const char* cluster_forward(lltm_dtype dtype, const lltm_layer_forward_arguments& arguments,
+                            const lltm_execution& execution, const ClusterShape& shape);
+const char* cluster_backward(lltm_dtype dtype, const lltm_layer_backward_arguments& arguments,
+                             const lltm_execution& execution, const ClusterShape& shape);
 
-} // namespace lltm
+}  // namespace lltm

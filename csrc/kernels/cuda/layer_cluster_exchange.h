@@ -11,7 +11,7 @@ namespace lltm {
 #if __CUDA_ARCH__ >= 900
 
 // Addresses of shared memory as PTX has them: 32 bits, this block's own.
-__device__ __forceinline__ uint32_t shared_address(const void *pointer) {
+__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
@@ -30,23 +30,21 @@ __device__ __forceinline__ int cluster_blocks() {
 // Where block `rank` of the cluster has what this block has at `address`.
 __device__ __forceinline__ uint32_t address_in(uint32_t address, int rank) {
   uint32_t remote;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;"
-      : "=r"(remote)
-      : "r"(address), "r"(rank));
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(rank));
   return remote;
 }
 
 __device__ __forceinline__ void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster."
-               "wait.acquire.aligned;" ::
-                   : "memory");
+  asm volatile(
+      "barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster."
+      "wait.acquire.aligned;" ::
+          : "memory");
 }
 
 // A barrier of one arrival, which is `expect`'s, and of as many bytes as that
 // says.
 __device__ __forceinline__ void make_barrier(uint32_t barrier) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier)
-               : "memory");
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
 }
 
 // Before cluster_sync: lets the other blocks see what make_barrier made.
@@ -55,10 +53,8 @@ __device__ __forceinline__ void show_barriers() {
 }
 
 __device__ __forceinline__ void expect(uint32_t barrier, int bytes) {
-  asm volatile(
-      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
-      "r"(bytes)
-      : "memory");
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
 }
 
 // Waits until the barrier's phase of this parity has ended.
@@ -76,14 +72,14 @@ __device__ __forceinline__ void await(uint32_t barrier, uint32_t parity) {
 }
 
 // Both addresses are the receiver's, of address_in.
-__device__ __forceinline__ void send(uint32_t address, float value,
-                                     uint32_t barrier) {
-  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 "
-               "[%0], %1, [%2];" ::"r"(address),
-               "r"(__float_as_uint(value)), "r"(barrier)
-               : "memory");
+__device__ __forceinline__ void send(uint32_t address, float value, uint32_t barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 "
+      "[%0], %1, [%2];" ::"r"(address),
+      "r"(__float_as_uint(value)), "r"(barrier)
+      : "memory");
 }
 
 #endif
 
-} // namespace lltm
+}  // namespace lltm

@@ -17,7 +17,7 @@
 namespace lltm {
 namespace {
 
-constexpr int kPrefetch = 8; // steps that memory is asked ahead
+constexpr int kPrefetch = 8;  // steps that memory is asked ahead
 
 // kUnits units a thread, over kVectors times four of every 4 * kLanes inner
 // elements.
@@ -27,34 +27,32 @@ struct Layout {
   static constexpr int kUnits = kUnits_;
   static constexpr int kLanes = kLanes_;
   static constexpr int kVectors = kVectors_;
-  static constexpr int kInner = 4 * kLanes * kVectors; // padded
+  static constexpr int kInner = 4 * kLanes * kVectors;  // padded
   static constexpr int kPaddedState = kThreads / kLanes * kUnits;
 };
 
 // Asks memory for what a row of the batch will read kPrefetch steps later, a
 // line a thread.
-template <typename T> class Prefetch {
-public:
+template <typename T>
+class Prefetch {
+ public:
   // `data` points to the first step's first row of this block; all threads of
   // the block take part.
-  __device__ __forceinline__ Prefetch(const T *data, int64_t step_stride,
-                                      int64_t elements, int64_t steps)
+  __device__ __forceinline__ Prefetch(const T* data, int64_t step_stride, int64_t elements,
+                                      int64_t steps)
       : step_stride_(step_stride),
         at_(data + kPrefetch * step_stride + int64_t{threadIdx.x} * kLine),
-        left_(data != nullptr && threadIdx.x * kLine < elements
-                  ? steps - kPrefetch
-                  : 0) {}
+        left_(data != nullptr && threadIdx.x * kLine < elements ? steps - kPrefetch : 0) {}
 
   __device__ __forceinline__ void step() {
-    if (left_-- > 0)
-      prefetch_to_l2(at_);
+    if (left_-- > 0) prefetch_to_l2(at_);
     at_ += step_stride_;
   }
 
-private:
+ private:
   static constexpr int kLine = 128 / sizeof(T);
   int64_t step_stride_;
-  const T *at_;
+  const T* at_;
   int left_;
 };
 
@@ -81,19 +79,18 @@ __global__ void __launch_bounds__(L::kThreads, 1)
       for (int i = 0; i < 4 * L::kVectors; ++i) {
         const int column = (i / 4 * L::kLanes + lane) * 4 + i % 4;
         const int unit = first_unit + u;
-        weights[u][gate][i] = load_or_zero(
-            static_cast<const T *>(a.weights),
-            (int64_t{gate} * state + unit) * a.sizes.weight_stride + column,
-            unit < state && column < state);
+        weights[u][gate][i] =
+            load_or_zero(static_cast<const T*>(a.weights),
+                         (int64_t{gate} * state + unit) * a.sizes.weight_stride + column,
+                         unit < state && column < state);
       }
     }
   }
   for (int i = threadIdx.x; i < kRows * L::kInner; i += L::kThreads) {
     const int64_t row = first_row + i / L::kInner;
     const int unit = i % L::kInner;
-    h[0][i / L::kInner][unit] =
-        load_or_zero(static_cast<const T *>(a.initial_h), row * state + unit,
-                     row < a.sizes.batch_size && unit < state);
+    h[0][i / L::kInner][unit] = load_or_zero(static_cast<const T*>(a.initial_h), row * state + unit,
+                                             row < a.sizes.batch_size && unit < state);
     h[1][i / L::kInner][unit] = 0.0f;
   }
 
@@ -104,35 +101,29 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   bool valid[kOwn];
   bool writes[kOwn];
   float cell[kOwn];
-  T ahead[kOwn][3] = {}; // the next step's gates
-  T *gates[kOwn][3];
-  T *output[kOwn];
-  T *cells[kOwn];
+  T ahead[kOwn][3] = {};  // the next step's gates
+  T* gates[kOwn][3];
+  T* output[kOwn];
+  T* cells[kOwn];
 #pragma unroll
   for (int r = 0; r < kOwn; ++r) {
     const int64_t row = first_row + own_row + r;
     valid[r] = unit < state && row < a.sizes.batch_size;
     writes[r] = valid[r] && Sum::first(lane);
     const int64_t element = row * state + unit;
-    cell[r] =
-        load_or_zero(static_cast<const T *>(a.initial_cell), element, valid[r]);
-    output[r] = static_cast<T *>(a.output) + walk.first * plane + element;
-    cells[r] = static_cast<T *>(a.cells) + walk.first * plane + element;
+    cell[r] = load_or_zero(static_cast<const T*>(a.initial_cell), element, valid[r]);
+    output[r] = static_cast<T*>(a.output) + walk.first * plane + element;
+    cells[r] = static_cast<T*>(a.cells) + walk.first * plane + element;
 #pragma unroll
     for (int gate = 0; gate < 3; ++gate) {
-      gates[r][gate] = static_cast<T *>(a.gates) +
-                       (walk.first * plane + row * state) * 3 +
+      gates[r][gate] = static_cast<T*>(a.gates) + (walk.first * plane + row * state) * 3 +
                        int64_t{gate} * state + unit;
-      if (valid[r])
-        ahead[r][gate] = *gates[r][gate];
+      if (valid[r]) ahead[r][gate] = *gates[r][gate];
     }
   }
-  Prefetch<T> prefetch(static_cast<const T *>(a.gates) +
-                           (walk.first * plane + first_row * state) * 3,
-                       gate_stride,
-                       min(int64_t{kRows}, a.sizes.batch_size - first_row) * 3 *
-                           state,
-                       a.sizes.steps);
+  Prefetch<T> prefetch(
+      static_cast<const T*>(a.gates) + (walk.first * plane + first_row * state) * 3, gate_stride,
+      min(int64_t{kRows}, a.sizes.batch_size - first_row) * 3 * state, a.sizes.steps);
   const bool keeps_cells = a.cells != nullptr;
   T new_h[kOwn] = {};
   int half = 0;
@@ -147,13 +138,12 @@ __global__ void __launch_bounds__(L::kThreads, 1)
     for (int v = 0; v < L::kVectors; ++v) {
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
-        const float4 x =
-            reinterpret_cast<const float4 *>(old_h[r])[v * L::kLanes + lane];
+        const float4 x = reinterpret_cast<const float4*>(old_h[r])[v * L::kLanes + lane];
 #pragma unroll
         for (int u = 0; u < L::kUnits; ++u) {
 #pragma unroll
           for (int gate = 0; gate < 3; ++gate) {
-            float &s = sum[r][u][gate];
+            float& s = sum[r][u][gate];
             s = fmaf(weights[u][gate][4 * v], x.x, s);
             s = fmaf(weights[u][gate][4 * v + 1], x.y, s);
             s = fmaf(weights[u][gate][4 * v + 2], x.z, s);
@@ -171,31 +161,27 @@ __global__ void __launch_bounds__(L::kThreads, 1)
       for (int gate = 0; gate < 3; ++gate) {
         rounded[r][gate] = narrow<T>(z[r][gate] + widen(ahead[r][gate]));
         // At once, for the next step: it takes about a step to come.
-        if (valid[r] && more)
-          ahead[r][gate] = gates[r][gate][gate_stride];
+        if (valid[r] && more) ahead[r][gate] = gates[r][gate][gate_stride];
       }
       // What backward will read is what forward computes with.
-      const auto next = CellFormulas<SwiftMath>::forward(
-          widen(rounded[r][kInputGate]), widen(rounded[r][kOutputGate]),
-          widen(rounded[r][kCandidate]), cell[r]);
+      const auto next = CellFormulas<SwiftMath>::forward(widen(rounded[r][kInputGate]),
+                                                         widen(rounded[r][kOutputGate]),
+                                                         widen(rounded[r][kCandidate]), cell[r]);
       cell[r] = next.cell;
       new_h[r] = narrow<T>(next.h);
-      if (writes[r])
-        h[half][own_row + r][unit] = widen(new_h[r]);
+      if (writes[r]) h[half][own_row + r][unit] = widen(new_h[r]);
     }
     __syncthreads();
 #pragma unroll
     for (int r = 0; r < kOwn; ++r) {
 #pragma unroll
       for (int gate = 0; gate < 3; ++gate) {
-        if (writes[r])
-          *gates[r][gate] = rounded[r][gate];
+        if (writes[r]) *gates[r][gate] = rounded[r][gate];
         gates[r][gate] += gate_stride;
       }
       if (writes[r]) {
         *output[r] = new_h[r];
-        if (keeps_cells)
-          *cells[r] = narrow<T>(cell[r]);
+        if (keeps_cells) *cells[r] = narrow<T>(cell[r]);
       }
       output[r] += state_stride;
       cells[r] += state_stride;
@@ -205,10 +191,9 @@ __global__ void __launch_bounds__(L::kThreads, 1)
 #pragma unroll
   for (int r = 0; r < kOwn; ++r) {
     const int64_t element = (first_row + own_row + r) * state + unit;
-    if (!writes[r])
-      continue;
-    static_cast<T *>(a.final_h)[element] = new_h[r];
-    static_cast<T *>(a.final_cell)[element] = narrow<T>(cell[r]);
+    if (!writes[r]) continue;
+    static_cast<T*>(a.final_h)[element] = new_h[r];
+    static_cast<T*>(a.final_cell)[element] = narrow<T>(cell[r]);
   }
 }
 
@@ -238,15 +223,13 @@ __global__ void __launch_bounds__(L::kThreads, 1)
       const int inner = (i / 4 * L::kLanes + lane) * 4 + i % 4;
       const int row = inner % kPadded;
       const int unit = first_unit + u;
-      weights[u][i] = load_or_zero(static_cast<const T *>(a.weights),
-                                   (int64_t{inner / kPadded} * state + row) *
-                                           a.sizes.weight_stride +
-                                       unit,
-                                   unit < state && row < state);
+      weights[u][i] =
+          load_or_zero(static_cast<const T*>(a.weights),
+                       (int64_t{inner / kPadded} * state + row) * a.sizes.weight_stride + unit,
+                       unit < state && row < state);
     }
   }
-  for (int i = threadIdx.x; i < 2 * kRows * L::kInner; i += L::kThreads)
-    (&dz[0][0][0])[i] = 0.0f;
+  for (int i = threadIdx.x; i < 2 * kRows * L::kInner; i += L::kThreads) (&dz[0][0][0])[i] = 0.0f;
 
   const int unit = first_unit + Sum::unit(lane);
   const int own_row = Sum::row(lane);
@@ -254,15 +237,15 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   const int64_t state_stride = walk.stride * plane;
   bool valid[kOwn];
   bool writes[kOwn];
-  float carry[kOwn];  // dc of the step behind
-  float grad_h[kOwn]; // of the step, but for the product
+  float carry[kOwn];   // dc of the step behind
+  float grad_h[kOwn];  // of the step, but for the product
   float grad_cell[kOwn];
   StepSlopes slopes[kOwn];
-  const T *gates[kOwn];
-  const T *cells[kOwn];
-  const T *grad_output[kOwn];
-  const T *grad_cells[kOwn];
-  T *d_gates[kOwn][3];
+  const T* gates[kOwn];
+  const T* cells[kOwn];
+  const T* grad_output[kOwn];
+  const T* grad_cells[kOwn];
+  T* d_gates[kOwn][3];
   const bool has_output = a.grad_output != nullptr;
   const bool has_cells = a.grad_cells != nullptr;
   struct Ahead {
@@ -274,42 +257,36 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   const auto fetch = [&] {
 #pragma unroll
     for (int r = 0; r < kOwn; ++r) {
-      if (!valid[r])
-        continue;
+      if (!valid[r]) continue;
       ahead[r].z[0] = gates[r][0];
       ahead[r].z[1] = gates[r][state];
       ahead[r].z[2] = gates[r][2 * state];
       ahead[r].cell = *cells[r];
-      if (has_output)
-        ahead[r].grad_output = *grad_output[r];
-      if (has_cells)
-        ahead[r].grad_cell = *grad_cells[r];
+      if (has_output) ahead[r].grad_output = *grad_output[r];
+      if (has_cells) ahead[r].grad_cell = *grad_cells[r];
     }
   };
   // Nothing here waits for the product.
   const auto prepare = [&] {
 #pragma unroll
     for (int r = 0; r < kOwn; ++r) {
-      const Ahead &now = ahead[r];
-      slopes[r] =
-          StepSlopes::of(widen(now.z[kInputGate]), widen(now.z[kOutputGate]),
-                         widen(now.z[kCandidate]), widen(now.cell));
+      const Ahead& now = ahead[r];
+      slopes[r] = StepSlopes::of(widen(now.z[kInputGate]), widen(now.z[kOutputGate]),
+                                 widen(now.z[kCandidate]), widen(now.cell));
       grad_h[r] = widen(now.grad_output);
       grad_cell[r] = widen(now.grad_cell) + carry[r];
     }
   };
-  const auto product = [&](const float (&old_dz)[kRows][L::kInner],
-                           float (&dh)[kOwn][1]) {
+  const auto product = [&](const float (&old_dz)[kRows][L::kInner], float (&dh)[kOwn][1]) {
     float sum[kRows][L::kUnits][1] = {};
 #pragma unroll
     for (int v = 0; v < L::kVectors; ++v) {
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
-        const float4 x =
-            reinterpret_cast<const float4 *>(old_dz[r])[v * L::kLanes + lane];
+        const float4 x = reinterpret_cast<const float4*>(old_dz[r])[v * L::kLanes + lane];
 #pragma unroll
         for (int u = 0; u < L::kUnits; ++u) {
-          float &s = sum[r][u][0];
+          float& s = sum[r][u][0];
           s = fmaf(weights[u][4 * v], x.x, s);
           s = fmaf(weights[u][4 * v + 1], x.y, s);
           s = fmaf(weights[u][4 * v + 2], x.z, s);
@@ -326,37 +303,32 @@ __global__ void __launch_bounds__(L::kThreads, 1)
     writes[r] = valid[r] && Sum::first(lane);
     const int64_t element = row * state + unit;
     const int64_t first = walk.first * plane;
-    gates[r] =
-        static_cast<const T *>(a.gates) + (first + row * state) * 3 + unit;
-    cells[r] = static_cast<const T *>(a.cells) + first + element;
-    grad_output[r] = static_cast<const T *>(a.grad_output) + first + element;
-    grad_cells[r] = static_cast<const T *>(a.grad_cells) + first + element;
+    gates[r] = static_cast<const T*>(a.gates) + (first + row * state) * 3 + unit;
+    cells[r] = static_cast<const T*>(a.cells) + first + element;
+    grad_output[r] = static_cast<const T*>(a.grad_output) + first + element;
+    grad_cells[r] = static_cast<const T*>(a.grad_cells) + first + element;
 #pragma unroll
     for (int gate = 0; gate < 3; ++gate) {
-      d_gates[r][gate] = static_cast<T *>(a.d_gates) +
-                         (first + row * state) * 3 + int64_t{gate} * state +
-                         unit;
+      d_gates[r][gate] =
+          static_cast<T*>(a.d_gates) + (first + row * state) * 3 + int64_t{gate} * state + unit;
     }
-    carry[r] = load_or_zero(static_cast<const T *>(a.grad_final_cell), element,
-                            valid[r]);
+    carry[r] = load_or_zero(static_cast<const T*>(a.grad_final_cell), element, valid[r]);
   }
   fetch();
   prepare();
 #pragma unroll
   for (int r = 0; r < kOwn; ++r) {
-    grad_h[r] +=
-        load_or_zero(static_cast<const T *>(a.grad_final_h),
-                     (first_row + own_row + r) * state + unit, valid[r]);
+    grad_h[r] += load_or_zero(static_cast<const T*>(a.grad_final_h),
+                              (first_row + own_row + r) * state + unit, valid[r]);
   }
   const int64_t rows = min(int64_t{kRows}, a.sizes.batch_size - first_row);
   const int64_t block = walk.first * plane + first_row * state;
-  Prefetch<T> next_gates(static_cast<const T *>(a.gates) + block * 3,
-                         gate_stride, rows * 3 * state, a.sizes.steps);
-  Prefetch<T> next_cells(static_cast<const T *>(a.cells) + block, state_stride,
-                         rows * state, a.sizes.steps);
-  Prefetch<T> next_output(
-      has_output ? static_cast<const T *>(a.grad_output) + block : nullptr,
-      state_stride, rows * state, a.sizes.steps);
+  Prefetch<T> next_gates(static_cast<const T*>(a.gates) + block * 3, gate_stride, rows * 3 * state,
+                         a.sizes.steps);
+  Prefetch<T> next_cells(static_cast<const T*>(a.cells) + block, state_stride, rows * state,
+                         a.sizes.steps);
+  Prefetch<T> next_output(has_output ? static_cast<const T*>(a.grad_output) + block : nullptr,
+                          state_stride, rows * state, a.sizes.steps);
   int half = 0;
   __syncthreads();
 
@@ -372,7 +344,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
       fetch();
     }
     float dh[kOwn][1];
-    product(dz[half], dh); // dz is zero at the first
+    product(dz[half], dh);  // dz is zero at the first
     half ^= 1;
     T rounded[kOwn][3];
 #pragma unroll
@@ -382,8 +354,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
       rounded[r][kInputGate] = narrow<T>(carry[r] * slopes[r].input_gate);
       rounded[r][kOutputGate] = narrow<T>(all_dh * slopes[r].output_gate);
       rounded[r][kCandidate] = narrow<T>(carry[r] * slopes[r].candidate);
-      if (!writes[r])
-        continue;
+      if (!writes[r]) continue;
 #pragma unroll
       for (int gate = 0; gate < 3; ++gate) {
         dz[half][own_row + r][gate * kPadded + unit] = widen(rounded[r][gate]);
@@ -394,8 +365,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
     for (int r = 0; r < kOwn; ++r) {
 #pragma unroll
       for (int gate = 0; gate < 3; ++gate) {
-        if (writes[r])
-          *d_gates[r][gate] = rounded[r][gate];
+        if (writes[r]) *d_gates[r][gate] = rounded[r][gate];
         d_gates[r][gate] += gate_stride;
       }
     }
@@ -409,20 +379,16 @@ __global__ void __launch_bounds__(L::kThreads, 1)
     product(dz[half], dh);
 #pragma unroll
     for (int r = 0; r < kOwn; ++r) {
-      if (!writes[r])
-        continue;
-      static_cast<T *>(
-          a.d_initial_h)[(first_row + own_row + r) * state + unit] =
+      if (!writes[r]) continue;
+      static_cast<T*>(a.d_initial_h)[(first_row + own_row + r) * state + unit] =
           narrow<T>(dh[r][0]);
     }
   }
   if (a.d_initial_cell != nullptr) {
 #pragma unroll
     for (int r = 0; r < kOwn; ++r) {
-      if (!writes[r])
-        continue;
-      static_cast<T *>(
-          a.d_initial_cell)[(first_row + own_row + r) * state + unit] =
+      if (!writes[r]) continue;
+      static_cast<T*>(a.d_initial_cell)[(first_row + own_row + r) * state + unit] =
           narrow<T>(carry[r]);
     }
   }
@@ -434,9 +400,7 @@ using Backward128 = Layout<256, 8, 16, 6>;
 using Backward64 = Layout<128, 4, 8, 6>;
 static_assert(Forward128::kPaddedState == 128 && Forward128::kInner == 128, "");
 static_assert(Forward64::kPaddedState == 64 && Forward64::kInner == 64, "");
-static_assert(Backward128::kPaddedState == 128 &&
-                  Backward64::kPaddedState == 64,
-              "");
+static_assert(Backward128::kPaddedState == 128 && Backward64::kPaddedState == 64, "");
 
 int multiprocessors(int device) {
   int count = 0;
@@ -449,7 +413,7 @@ struct Forward {
   using Arguments = lltm_layer_forward_arguments;
   using Small = Forward64;
   using Large = Forward128;
-  static constexpr const char *kName = "layer_forward";
+  static constexpr const char* kName = "layer_forward";
   template <typename T, typename L, int kRows>
   static constexpr auto kKernel = forward_kernel<T, L, kRows>;
 };
@@ -457,19 +421,16 @@ struct Backward {
   using Arguments = lltm_layer_backward_arguments;
   using Small = Backward64;
   using Large = Backward128;
-  static constexpr const char *kName = "layer_backward";
+  static constexpr const char* kName = "layer_backward";
   template <typename T, typename L, int kRows>
   static constexpr auto kKernel = backward_kernel<T, L, kRows>;
 };
 
 template <typename Direction, typename T, int kRows>
-const char *launch(const typename Direction::Arguments &arguments,
-                   void *stream) {
-  const auto blocks =
-      static_cast<unsigned>(divide_up(arguments.sizes.batch_size, kRows));
+const char* launch(const typename Direction::Arguments& arguments, void* stream) {
+  const auto blocks = static_cast<unsigned>(divide_up(arguments.sizes.batch_size, kRows));
   const auto run = [&](auto layout, auto kernel) {
-    kernel<<<blocks, decltype(layout)::kThreads, 0,
-             static_cast<cudaStream_t>(stream)>>>(arguments);
+    kernel<<<blocks, decltype(layout)::kThreads, 0, static_cast<cudaStream_t>(stream)>>>(arguments);
   };
   using Small = typename Direction::Small;
   using Large = typename Direction::Large;
@@ -482,49 +443,41 @@ const char *launch(const typename Direction::Arguments &arguments,
 }
 
 template <typename Direction>
-const char *run(lltm_dtype dtype,
-                const typename Direction::Arguments &arguments,
-                const lltm_execution &execution) {
-  return dispatch_dtype(dtype, [&](auto zero) -> const char * {
+const char* run(lltm_dtype dtype, const typename Direction::Arguments& arguments,
+                const lltm_execution& execution) {
+  return dispatch_dtype(dtype, [&](auto zero) -> const char* {
     using T = decltype(zero);
     if constexpr (sizeof(T) == 8) {
       return "lltm CUDA kernels: float64 has no persistent kernels for layers";
     } else {
       const DeviceScope device(execution.device_index);
-      if (device.error() != cudaSuccess)
-        return error_text(Direction::kName, device.error());
+      if (device.error() != cudaSuccess) return error_text(Direction::kName, device.error());
       // As few rows a block as fill the device once: a step takes longer with
       // every row, but a second wave of blocks would double the time.
-      const int64_t rows = divide_up(arguments.sizes.batch_size,
-                                     multiprocessors(execution.device_index));
-      if (rows <= 1)
-        return launch<Direction, T, 1>(arguments, execution.stream);
-      if (rows <= 2)
-        return launch<Direction, T, 2>(arguments, execution.stream);
+      const int64_t rows =
+          divide_up(arguments.sizes.batch_size, multiprocessors(execution.device_index));
+      if (rows <= 1) return launch<Direction, T, 1>(arguments, execution.stream);
+      if (rows <= 2) return launch<Direction, T, 2>(arguments, execution.stream);
       return launch<Direction, T, 4>(arguments, execution.stream);
     }
   });
 }
 
-} // namespace
+}  // namespace
 
-bool registers_fit(lltm_dtype dtype, const lltm_layer_sizes &sizes) {
-  return dtype != LLTM_FLOAT64 &&
-         sizes.state_size <= Forward128::kPaddedState &&
-         sizes.steps <= 0x7fffffff &&
-         divide_up(sizes.batch_size, 4) <= 0x7fffffff;
+bool registers_fit(lltm_dtype dtype, const lltm_layer_sizes& sizes) {
+  return dtype != LLTM_FLOAT64 && sizes.state_size <= Forward128::kPaddedState &&
+         sizes.steps <= 0x7fffffff && divide_up(sizes.batch_size, 4) <= 0x7fffffff;
 }
 
-const char *registers_forward(lltm_dtype dtype,
-                              const lltm_layer_forward_arguments &arguments,
-                              const lltm_execution &execution) {
+const char* registers_forward(lltm_dtype dtype, const lltm_layer_forward_arguments& arguments,
+                              const lltm_execution& execution) {
   return run<Forward>(dtype, arguments, execution);
 }
 
-const char *registers_backward(lltm_dtype dtype,
-                               const lltm_layer_backward_arguments &arguments,
-                               const lltm_execution &execution) {
+const char* registers_backward(lltm_dtype dtype, const lltm_layer_backward_arguments& arguments,
+                               const lltm_execution& execution) {
   return run<Backward>(dtype, arguments, execution);
 }
 
-} // namespace lltm
+}  // namespace lltm
