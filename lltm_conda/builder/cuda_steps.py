@@ -120,8 +120,6 @@ def _by_clang(target: Target, toolkit: ClangToolkit, architectures: Sequence[str
         "-std=c++17",
         *toolkit.flags(architectures),
         *host_flags(env, "-O3"),
-        # CUDA's headers give nvcc alone what thread-block clusters need.
-        "-DLLTM_HAS_CLUSTERS=0",
         # clang says of every `#pragma unroll` that it could not follow.
         "-Wno-pass-failed",
     ]

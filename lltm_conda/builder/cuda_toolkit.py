@@ -23,11 +23,11 @@ __all__ = [
     "said_by",
 ]
 
-# What a build is for when nobody says otherwise: every generation that the CUDA major compiles, and
-# PTX of the newest for those to come.
+# What a build is for when nobody says otherwise: every generation that the CUDA major compiles (its
+# oldest architecture, whose code the later ones run), and PTX of the newest for those to come.
 DEFAULT_ARCHITECTURES: dict[int, str] = {
-    12: "5.0;6.0;7.0;7.5;8.0;8.6;9.0;10.0;12.0+PTX",
-    13: "7.5;8.0;8.6;9.0;10.0;11.0;12.0+PTX",
+    12: "5.0;6.0;7.0;8.0;9.0;10.0;12.0+PTX",
+    13: "7.5;8.0;9.0;10.0;11.0;12.0+PTX",
 }
 
 # Where NVIDIA's own installers put a toolkit.

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from release.matrix import MatrixError, load
 
+from lltm_conda.compat.judge_cuda import runs_on
+
 # (what is replaced, by what, what the message must hold)
 MISTAKES = [
     ("schema: 1", "schema: 2", ["`schema`: got 2", "needs 1"]),
@@ -15,9 +17,9 @@ MISTAKES = [
     ("  default_torch:", "  default_trch:", ["unknown key", "did you mean default_torch"]),
     ("    cxx: 20", "    cxx: 21", ["got 21", "needs 17 or 20"]),
     ("    cxx: 20", "    cx: 20", ["did you mean cxx"]),
-    ("sm_70, sm_75", "sm_70, sm_99", ["sm_99", "CUDA 12.8 has no such architecture"]),
-    ("sm_70, sm_75", "sm_75, sm_75", ["sm_75 is listed twice"]),
-    ("sm_70, sm_75", "70, sm_75", ["got 70", "string"]),
+    ("sm_70, sm_80", "sm_70, sm_99", ["sm_99", "CUDA 12.8 has no such architecture"]),
+    ("sm_70, sm_80", "sm_80, sm_80", ["sm_80 is listed twice"]),
+    ("sm_70, sm_80", "70, sm_80", ["got 70", "string"]),
     ('    toolkit: "13.0"', '    toolkit: "12.8"', ["cuda12", "not cuda13"]),
     ('    toolkit: "13.0"', '    toolkit: "13.7"', ["13.7", "12.8, 13.0"]),
     ("[cpu, cu12, cu13]", "[cpu, cu12, cu14]", ["cu14", "did you mean cu1"]),
@@ -58,9 +60,9 @@ def test_a_mistake_is_named(matrix_text, tmp_path, old, new, needed) -> None:
         assert text in message
 
 
-@pytest.mark.parametrize("old", ["sm_70, sm_75", '    toolkit: "13.0"', "    cxx: 20", "  target:"])
+@pytest.mark.parametrize("old", ["sm_70, sm_80", '    toolkit: "13.0"', "    cxx: 20", "  target:"])
 def test_the_line_is_that_of_the_mistake(matrix_text, tmp_path, old) -> None:
-    new = {"sm_70, sm_75": "sm_70, sm_99", "    cxx: 20": "    cxx: 21", "  target:": "  targt:"}
+    new = {"sm_70, sm_80": "sm_70, sm_99", "    cxx: 20": "    cxx: 21", "  target:": "  targt:"}
     number = 1 + matrix_text[: matrix_text.index(old)].count("\n")
     text = matrix_text.replace(old, new.get(old, '    toolkit: "13.9"'), 1)
     assert f"matrix.yaml:{number}:" in broken(tmp_path, text)
@@ -79,3 +81,16 @@ def test_a_missing_file_is_named(tmp_path) -> None:
 @pytest.mark.parametrize("text", ["", "just text", "- a\n- b"])
 def test_a_file_of_another_shape_is_refused(tmp_path, text) -> None:
     assert "needs a mapping" in broken(tmp_path, text)
+
+
+def test_every_gpu_of_a_torch_finds_machine_code_and_one_that_serves_it(matrix) -> None:
+    """From the oldest that the kernels are for; no two of them serve the same GPUs."""
+    kernels = {k.cuda_major: k.archs for k in matrix.kernels.values() if k.cuda_major}
+    for torch in matrix.torch.values():
+        archs = kernels[torch.cuda_major]
+        oldest = min(int(arch.split("_")[1]) for arch in archs)
+        for number in (n for n in torch.cuda.archs if n >= oldest):
+            assert runs_on(tuple(archs), divmod(number, 10)) == "code", (torch.release, number)
+    for archs in kernels.values():
+        majors = [divmod(int(arch[3:]), 10)[0] for arch in archs if arch.startswith("sm_")]
+        assert len(majors) == len(set(majors)), archs
