@@ -41,13 +41,12 @@ const char* plan_of(Family family, lltm_dtype dtype, bool backward, const lltm_l
   return nullptr;
 }
 
-// The quickest by measurement, on an H200; benchmarks/NOTES.md has the numbers.
-// A cluster's step waits the least, but every row of the batch costs each of
-// its blocks all of a step's work again, and small states need no exchange at
-// all. A step of the grid takes the longer, the more a block has to do for it:
-// its rows of the batch times the state that it reads for each. The loop's
-// steps cost the same over a wide range: a GEMM and a pointwise kernel, bound
-// by their launches or, for large states, by reading the weights again.
+// The quickest by measurement, on an H200; benchmarks/NOTES.md has the numbers. A cluster's step
+// waits the least, but every row of the batch costs each of its blocks all of a step's work again,
+// and small states need no exchange at all. A step of the grid takes the longer, the more a block
+// has to do for it: its rows of the batch times the state that it reads for each. The loop's steps
+// cost the same over a wide range: a GEMM and a pointwise kernel, bound by their launches or, for
+// large states, by reading the weights again.
 const char* choose(lltm_dtype dtype, bool backward, const lltm_layer_sizes& sizes,
                    int32_t device_index, Family* quickest) {
   constexpr int64_t kAlone = 64;  // states up to here are quicker on one multiprocessor

@@ -1,5 +1,4 @@
-// The family `cluster` on the host: which kernel, on how many clusters of how
-// many blocks.
+// The family `cluster` on the host: which kernel, on how many clusters of how many blocks.
 #include "../dispatch.h"
 #include "launch.h"
 #include "layer_cluster.h"
@@ -23,16 +22,14 @@ ClusterKernel forward_with() {
 
 template <typename T, typename L, int kRows>
 ClusterKernel backward_with(int64_t blocks) {
-  // Whole warps, which make the parts of dh of all units, and finish the
-  // block's own.
+  // Whole warps, which make the parts of dh of all units, and finish the block's own.
   const int64_t warps = divide_up(blocks, L::kWidth);
   return {reinterpret_cast<const void*>(cluster_backward_kernel<T, L, kRows>),
           static_cast<int>((warps > kRows ? warps : kRows) * 32), kRows};
 }
 
-// The shapes are those that were quickest: few lanes a unit, since each
-// doubling costs a shuffle, and two rows a cluster where the registers have
-// room for their sums.
+// The shapes are those that were quickest: few lanes a unit, since each doubling costs a shuffle,
+// and two rows a cluster where the registers have room for their sums.
 template <typename T>
 ClusterKernel kernel_for(bool backward, int64_t blocks) {
   if (backward) {
@@ -81,8 +78,7 @@ cudaError_t allow(const ClusterKernel& kernel, int blocks) {
   return cudaFuncSetAttribute(kernel.function, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
 }
 
-// How many clusters can have their multiprocessors for themselves; 0 where none
-// can run at all.
+// How many clusters can have their multiprocessors for themselves; 0 where none can run at all.
 cudaError_t count_clusters(const ClusterKernel& kernel, int blocks, int device, int* count) {
   *count = 0;
   int can_launch = 0;
@@ -92,8 +88,7 @@ cudaError_t count_clusters(const ClusterKernel& kernel, int blocks, int device, 
     error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
   }
   if (error != cudaSuccess || can_launch == 0) return error;
-  // Code made for older devices, which a newer one can be given, has no
-  // clusters.
+  // Code made for older devices, which a newer one can be given, has no clusters.
   cudaFuncAttributes attributes;
   error = cudaFuncGetAttributes(&attributes, kernel.function);
   if (error != cudaSuccess || attributes.ptxVersion < 90) return error;
@@ -160,8 +155,7 @@ const char* shape_cluster(lltm_dtype dtype, bool backward, const lltm_layer_size
     last.clusters = clusters;
   }
   if (last.clusters == 0) return nullptr;
-  // A step takes longer with every row, and a second wave of clusters twice as
-  // long.
+  // A step takes longer with every row, and a second wave of clusters twice as long.
   const int64_t rows = divide_up(sizes.batch_size, last.clusters);
   shape->blocks = static_cast<int>(blocks);
   shape->rows = rows < kernel.max_rows ? static_cast<int>(rows) : kernel.max_rows;

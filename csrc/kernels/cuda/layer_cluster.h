@@ -1,5 +1,4 @@
-// The family `cluster`: the recurrent weights spread over the registers of a
-// thread-block cluster.
+// The family `cluster`: the recurrent weights spread over the registers of a thread-block cluster.
 #pragma once
 
 #include "../lltm_kernels.h"

@@ -1,7 +1,6 @@
-// How the blocks of a cluster hand numbers to one another: each writes straight
-// into the others' shared memory, and every number that arrives counts towards
-// what the receiver's barrier awaits. In PTX, so that a compiler without CUDA's
-// headers for clusters builds it.
+// How the blocks of a cluster hand numbers to one another: each writes straight into the others'
+// shared memory, and every number that arrives counts towards what the receiver's barrier awaits.
+// In PTX, so that a compiler without CUDA's headers for clusters builds it.
 #pragma once
 
 #include <cstdint>
@@ -41,8 +40,7 @@ __device__ __forceinline__ void cluster_sync() {
           : "memory");
 }
 
-// A barrier of one arrival, which is `expect`'s, and of as many bytes as that
-// says.
+// A barrier of one arrival, which is `expect`'s, and of as many bytes as that says.
 __device__ __forceinline__ void make_barrier(uint32_t barrier) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
 }

@@ -1,16 +1,13 @@
-// The kernels of the family `cluster`. The blocks of a cluster share out the
-// units of the state, kClusterUnits each, for up to kRows rows of the batch,
-// and keep their weights in registers for the whole sequence. Clusters know
-// nothing of one another.
+// The kernels of the family `cluster`. The blocks of a cluster share out the units of the state,
+// kClusterUnits each, for up to kRows rows of the batch, and keep their weights in registers for
+// the whole sequence. Clusters know nothing of one another.
 //
-// Who has received all of a step knows that every block has read all of the
-// step before: a block's numbers come out of sums over everything that it
-// received. So two buffers, each with a barrier of its own, are enough, and
-// nobody asks whether a buffer is free.
+// Who has received all of a step knows that every block has read all of the step before: a block's
+// numbers come out of sums over everything that it received. So two buffers, each with a barrier of
+// its own, are enough, and nobody asks whether a buffer is free.
 //
-// A step waits for the one before, so what does not depend on it stands behind
-// the sending: what the next step needs of addresses is ready before its
-// numbers arrive.
+// A step waits for the one before, so what does not depend on it stands behind the sending: what
+// the next step needs of addresses is ready before its numbers arrive.
 #pragma once
 
 #include "../lltm_kernels.h"
@@ -23,8 +20,7 @@ namespace lltm {
 constexpr int kClusterUnits = 32;  // of the state, a block
 constexpr int kClusterAhead = 8;   // steps that memory is asked ahead
 
-// Forward: kLanes lanes share out the inner dimension S of kUnits units' three
-// gates.
+// Forward: kLanes lanes share out the inner dimension S of kUnits units' three gates.
 template <int kThreads_, int kLanes_, int kVectors_, int kUnits_>
 struct ClusterForward {
   static constexpr int kThreads = kThreads_;
@@ -95,8 +91,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   const int unit = rank * kClusterUnits + group * L::kUnits + Sum::unit(lane);
   const int own_row = Sum::row(lane);
   const int copy = lane % kCopies;
-  // Each copy sends to other blocks. Addresses of this block's, as those have
-  // them.
+  // Each copy sends to other blocks. Addresses of this block's, as those have them.
   uint32_t to_h[kSends];
   uint32_t to_barrier[kSends];
   bool sends[kSends];
@@ -234,10 +229,9 @@ __global__ void __launch_bounds__(L::kThreads, 1)
 #endif
 }
 
-// Backward: a block has the rows of W_h of its own units' three gates, so that
-// its own dz is all that it multiplies, and sends every block the part of dh
-// that it makes for that one's units. Eight lanes share out the block's dz; a
-// group of them makes 8 * kWidth units of dh.
+// Backward: a block has the rows of W_h of its own units' three gates, so that its own dz is all
+// that it multiplies, and sends every block the part of dh that it makes for that one's units.
+// Eight lanes share out the block's dz; a group of them makes 8 * kWidth units of dh.
 template <int kMaxBlocks_, int kWidth_>
 struct ClusterBackward {
   static constexpr int kMaxBlocks = kMaxBlocks_;
@@ -298,8 +292,8 @@ __global__ void __launch_bounds__(L::kThreads, 1)
     expect(barrier_address + 8, bytes);
     show_barriers();
   }
-  // The sums that this lane is left with go to the block that owns those units.
-  // The last step's go to the second buffer.
+  // The sums that this lane is left with go to the block that owns those units. The last step's go
+  // to the second buffer.
   const int sum_unit = group_unit + Sum::unit(lane) * L::kWidth;
   const int owner = sum_unit / kClusterUnits;
   const bool sends = owner < blocks;
@@ -310,8 +304,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   uint32_t flip_barrier = static_cast<uint32_t>(-8);
   int flip_dz = kDz;
 
-  // This thread's element of the block's own: the first kElements threads have
-  // one.
+  // This thread's element of the block's own: the first kElements threads have one.
   const int own_row = static_cast<int>(threadIdx.x) / kClusterUnits;
   const int own_unit = static_cast<int>(threadIdx.x) % kClusterUnits;
   const int unit = rank * kClusterUnits + own_unit;

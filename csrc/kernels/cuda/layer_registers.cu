@@ -1,12 +1,10 @@
-// Small states: the recurrent weights live in the registers of one block, which
-// runs a few rows of the batch through the whole sequence. Blocks know nothing
-// of one another.
+// Small states: the recurrent weights live in the registers of one block, which runs a few rows of
+// the batch through the whole sequence. Blocks know nothing of one another.
 //
-// A thread holds the weights of a few units over a slice of the product's inner
-// dimension; the lanes that share a unit's slices add up by shuffles. So one
-// barrier a step is enough, behind the write of the new state to shared memory.
-// A word read from shared memory costs a register write, and a multiprocessor
-// does 32 of these a cycle beside 128 multiplications: each word must serve at
+// A thread holds the weights of a few units over a slice of the product's inner dimension; the
+// lanes that share a unit's slices add up by shuffles. So one barrier a step is enough, behind the
+// write of the new state to shared memory. A word read from shared memory costs a register write,
+// and a multiprocessor does 32 of these a cycle beside 128 multiplications: each word must serve at
 // least four products, hence several units a thread.
 #include "../dispatch.h"
 #include "launch.h"
@@ -19,8 +17,7 @@ namespace {
 
 constexpr int kPrefetch = 8;  // steps that memory is asked ahead
 
-// kUnits units a thread, over kVectors times four of every 4 * kLanes inner
-// elements.
+// kUnits units a thread, over kVectors times four of every 4 * kLanes inner elements.
 template <int kThreads_, int kUnits_, int kLanes_, int kVectors_>
 struct Layout {
   static constexpr int kThreads = kThreads_;
@@ -31,13 +28,11 @@ struct Layout {
   static constexpr int kPaddedState = kThreads / kLanes * kUnits;
 };
 
-// Asks memory for what a row of the batch will read kPrefetch steps later, a
-// line a thread.
+// Asks memory for what a row of the batch will read kPrefetch steps later, a line a thread.
 template <typename T>
 class Prefetch {
  public:
-  // `data` points to the first step's first row of this block; all threads of
-  // the block take part.
+  // `data` points to the first step's first row of this block; all threads of the block take part.
   __device__ __forceinline__ Prefetch(const T* data, int64_t step_stride, int64_t elements,
                                       int64_t steps)
       : step_stride_(step_stride),
@@ -197,8 +192,8 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   }
 }
 
-// dh of a step is dz of the step behind it times W_h: the inner dimension is
-// that of dz, the gates one after another, each padded to the layout's state.
+// dh of a step is dz of the step behind it times W_h: the inner dimension is that of dz, the gates
+// one after another, each padded to the layout's state.
 template <typename T, typename L, int kRows>
 __global__ void __launch_bounds__(L::kThreads, 1)
     backward_kernel(const lltm_layer_backward_arguments a) {
@@ -452,8 +447,8 @@ const char* run(lltm_dtype dtype, const typename Direction::Arguments& arguments
     } else {
       const DeviceScope device(execution.device_index);
       if (device.error() != cudaSuccess) return error_text(Direction::kName, device.error());
-      // As few rows a block as fill the device once: a step takes longer with
-      // every row, but a second wave of blocks would double the time.
+      // As few rows a block as fill the device once: a step takes longer with every row, but a
+      // second wave of blocks would double the time.
       const int64_t rows =
           divide_up(arguments.sizes.batch_size, multiprocessors(execution.device_index));
       if (rows <= 1) return launch<Direction, T, 1>(arguments, execution.stream);
