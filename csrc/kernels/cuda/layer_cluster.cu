@@ -22,10 +22,12 @@ ClusterKernel forward_with() {
 
 template <typename T, typename L, int kRows>
 ClusterKernel backward_with(int64_t blocks) {
-  // Whole warps, which make the parts of dh of all units, and finish the block's own.
-  const int64_t warps = divide_up(blocks, L::kWidth);
+  // Whole warps, which make the parts of dh of all units, and beside or among them those that
+  // finish the block's own.
+  const int64_t products = divide_up(blocks, L::kWidth);
+  const int64_t warps = L::kFinishers == 0 && products < kRows ? kRows : products + L::kFinishers;
   return {reinterpret_cast<const void*>(cluster_backward_kernel<T, L, kRows>),
-          static_cast<int>((warps > kRows ? warps : kRows) * 32), kRows};
+          static_cast<int>(warps * 32), kRows};
 }
 
 // The shapes are those that were quickest: few lanes a unit, since each doubling costs a shuffle,
@@ -33,8 +35,8 @@ ClusterKernel backward_with(int64_t blocks) {
 template <typename T>
 ClusterKernel kernel_for(bool backward, int64_t blocks) {
   if (backward) {
-    if (blocks <= 8) return backward_with<T, ClusterBackward<8, 1>, 2>(blocks);
-    if (blocks <= 16) return backward_with<T, ClusterBackward<16, 2>, 1>(blocks);
+    if (blocks <= 8) return backward_with<T, ClusterBackward<8, 1, 2>, 2>(blocks);
+    if (blocks <= 16) return backward_with<T, ClusterBackward<16, 2, 0>, 1>(blocks);
   } else {
     if (blocks <= 4) return forward_with<T, ClusterForward<128, 8, 4, 2>, 1>();
     if (blocks <= 8) return forward_with<T, ClusterForward<256, 16, 4, 2>, 2>();

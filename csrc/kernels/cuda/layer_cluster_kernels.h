@@ -46,8 +46,9 @@ __global__ void __launch_bounds__(L::kThreads, 1)
 
   const int blocks = cluster_blocks();
   const int rank = cluster_rank();
-  const int lane = static_cast<int>(threadIdx.x) % L::kLanes;
-  const int group = static_cast<int>(threadIdx.x) / L::kLanes;
+  const int thread = thread_index();
+  const int lane = thread % L::kLanes;
+  const int group = thread / L::kLanes;
   const int state = static_cast<int>(a.sizes.state_size);
   const int64_t first_row = int64_t{blockIdx.x} / blocks * rows_each;
   const int rows = static_cast<int>(min(int64_t{rows_each}, a.sizes.batch_size - first_row));
@@ -70,7 +71,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
       }
     }
   }
-  for (int i = threadIdx.x; i < kBuffer; i += L::kThreads) {
+  for (int i = thread; i < kBuffer; i += L::kThreads) {
     const int unit = i % L::kInner;
     const int row = i / L::kInner;
     h[0][i] = load_or_zero(static_cast<const T*>(a.initial_h), (first_row + row) * state + unit,
@@ -80,7 +81,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   const uint32_t h_address = shared_address(h);
   const uint32_t barrier_address = shared_address(barriers);
   const int bytes = rows * blocks * kClusterUnits * 4;  // that a step receives
-  if (threadIdx.x == 0) {
+  if (thread == 0) {
     make_barrier(barrier_address);
     make_barrier(barrier_address + 8);
     expect(barrier_address, bytes);
@@ -128,15 +129,15 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   }
   const T* next_gates = gates + 3 * stride;
   // A line holds a row's gate of all of this block's units.
-  const bool asks = static_cast<int>(threadIdx.x) < 3 * rows;
+  const bool asks = thread < 3 * rows;
   const T* later = static_cast<const T*>(a.gates) +
                    ((walk.first + walk.stride * kClusterAhead) * plane + first_row * state) * 3 +
-                   int64_t{threadIdx.x} * state + rank * kClusterUnits;
+                   int64_t{thread} * state + rank * kClusterUnits;
   T new_h[kOwn] = {};
   const float* old_h = h[0] + lane * 4;
   uint32_t barrier = barrier_address + 8;  // of the next step's buffer
   uint32_t parity = 0;
-  const bool arms = threadIdx.x == 0;
+  const bool arms = thread == 0;
   cluster_sync();
 
   for (int left = static_cast<int>(a.sizes.steps); left > 0; --left) {
@@ -232,13 +233,16 @@ __global__ void __launch_bounds__(L::kThreads, 1)
 // Backward: a block has the rows of W_h of its own units' three gates, so that its own dz is all
 // that it multiplies, and sends every block the part of dh that it makes for that one's units.
 // Eight lanes share out the block's dz; a group of them makes 8 * kWidth units of dh.
-template <int kMaxBlocks_, int kWidth_>
+// kFinishers warps of their own turn dh into dz, so that what they prepare and store holds up no
+// product; without, which saves registers, the first warps do both.
+template <int kMaxBlocks_, int kWidth_, int kFinishers_>
 struct ClusterBackward {
   static constexpr int kMaxBlocks = kMaxBlocks_;
   static constexpr int kWidth = kWidth_;
   static constexpr int kLanes = 8;
   static constexpr int kUnits = 8;
-  static constexpr int kThreads = kMaxBlocks * kClusterUnits / kWidth;  // at most
+  static constexpr int kFinishers = kFinishers_;
+  static constexpr int kThreads = kMaxBlocks * kClusterUnits / kWidth + 32 * kFinishers;  // at most
   static constexpr int kInner = 3 * kClusterUnits;
 };
 
@@ -247,6 +251,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
     cluster_backward_kernel(const lltm_layer_backward_arguments a, int rows_each) {
 #if __CUDA_ARCH__ >= 900
   using Sum = LaneSum<L::kLanes, kRows, L::kUnits, L::kWidth>;
+  static_assert(L::kFinishers == 0 || L::kFinishers == kRows, "a finisher an element");
   static_assert(Sum::kOwnRows == kRows, "a lane is left with all rows");
   constexpr int kElements = kRows * kClusterUnits;  // of this block's own
   constexpr int kDz = kRows * L::kInner;
@@ -257,8 +262,12 @@ __global__ void __launch_bounds__(L::kThreads, 1)
 
   const int blocks = cluster_blocks();
   const int rank = cluster_rank();
-  const int lane = static_cast<int>(threadIdx.x) % L::kLanes;
-  const int group_unit = static_cast<int>(threadIdx.x) / L::kLanes * L::kUnits * L::kWidth;
+  const int thread = thread_index();
+  const int lane = thread % L::kLanes;
+  const int group_unit = thread / L::kLanes * L::kUnits * L::kWidth;
+  // This thread's element of the block's own.
+  const int own = thread - (L::kFinishers == 0 ? 0 : static_cast<int>(blockDim.x) - kElements);
+  const bool multiplies = L::kFinishers == 0 || own < 0;
   const int state = static_cast<int>(a.sizes.state_size);
   const int64_t first_row = int64_t{blockIdx.x} / blocks * rows_each;
   const int rows = static_cast<int>(min(int64_t{rows_each}, a.sizes.batch_size - first_row));
@@ -278,14 +287,14 @@ __global__ void __launch_bounds__(L::kThreads, 1)
         weights[u][w][i] =
             load_or_zero(static_cast<const T*>(a.weights),
                          (int64_t{i / 4} * state + unit) * a.sizes.weight_stride + column,
-                         unit < state && column < state);
+                         multiplies && unit < state && column < state);
       }
     }
   }
   const uint32_t barrier_address = shared_address(barriers);
   const uint32_t parts_address = shared_address(parts);
   const int bytes = rows * blocks * kClusterUnits * 4;  // that a step receives
-  if (threadIdx.x == 0) {
+  if (own == 0) {
     make_barrier(barrier_address);
     make_barrier(barrier_address + 8);
     expect(barrier_address, bytes);
@@ -296,7 +305,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   // to the second buffer.
   const int sum_unit = group_unit + Sum::unit(lane) * L::kWidth;
   const int owner = sum_unit / kClusterUnits;
-  const bool sends = owner < blocks;
+  const bool sends = multiplies && owner < blocks;
   uint32_t to_parts = address_in(parts_address, sends ? owner : 0) +
                       (kBuffer + rank * kElements + sum_unit % kClusterUnits) * 4;
   uint32_t to_barrier = address_in(barrier_address, sends ? owner : 0) + 8;
@@ -304,11 +313,10 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   uint32_t flip_barrier = static_cast<uint32_t>(-8);
   int flip_dz = kDz;
 
-  // This thread's element of the block's own: the first kElements threads have one.
-  const int own_row = static_cast<int>(threadIdx.x) / kClusterUnits;
-  const int own_unit = static_cast<int>(threadIdx.x) % kClusterUnits;
+  const int own_row = own / kClusterUnits;
+  const int own_unit = own % kClusterUnits;
   const int unit = rank * kClusterUnits + own_unit;
-  const bool owns = own_row < rows;  // whole warps
+  const bool owns = own >= 0 && own_row < rows;  // whole warps
   const bool valid = owns && unit < state;
   const int64_t element = (first_row + own_row) * state + unit;
   const T* gates = static_cast<const T*>(a.gates) + walk.first * plane * 3 +
@@ -359,7 +367,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   const T* later = nullptr;
   int64_t later_stride = stride;
   {
-    const int line = static_cast<int>(threadIdx.x);
+    const int line = own >= 0 ? own : 5 * rows;
     const int64_t there = (walk.first + walk.stride * kClusterAhead) * plane + first_row * state;
     const int64_t column = rank * kClusterUnits;
     if (line < 3 * rows) {
@@ -374,7 +382,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   }
   float* own_dz = dz[0] + own_row * L::kInner + own_unit;
   const float* all_dz = dz[0] + lane * 4;
-  const float* own_parts = parts[1] + threadIdx.x;  // of the next step
+  const float* own_parts = parts[1] + own;  // of the next step
   const auto sum_parts = [&] {
     float total[2] = {};
 #pragma unroll
@@ -385,7 +393,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   };
   uint32_t barrier = barrier_address + 8;  // of the next step's buffer
   uint32_t parity = 0;
-  const bool arms = threadIdx.x == 0;
+  const bool arms = own == 0;
   float dh = 0.0f;  // but for grad_h
   cluster_sync();
 
@@ -404,7 +412,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
       }
     }
     __syncthreads();
-    if (more || wants_h) {
+    if (multiplies && (more || wants_h)) {
       float sum[kRows][L::kUnits][L::kWidth] = {};
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
@@ -426,15 +434,15 @@ __global__ void __launch_bounds__(L::kThreads, 1)
           }
         }
       }
-      float own[kRows][L::kWidth];
-      Sum::add(sum, lane, own);
+      float part[kRows][L::kWidth];
+      Sum::add(sum, lane, part);
       if (sends) {
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
           if (r > 0 && r >= rows) break;
 #pragma unroll
           for (int w = 0; w < L::kWidth; ++w) {
-            send(to_parts + (r * kClusterUnits + w) * 4, own[r][w], to_barrier);
+            send(to_parts + (r * kClusterUnits + w) * 4, part[r][w], to_barrier);
           }
         }
       }
