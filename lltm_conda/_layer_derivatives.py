@@ -1,8 +1,7 @@
 """Derivatives of a layer of LLTM cells over a whole sequence, in one direction.
 
-`setup_context` and `backward` serve `torch.library.register_autograd` and the autograd Function of
-eager mode, as those of `_derivatives` do for one step. Of the op's outputs all but the gates are
-differentiable.
+`setup_context` and `backward` serve `torch.library.register_autograd`, `gradients` that and the
+autograd Function of eager mode. Of the op's outputs all but the gates are differentiable.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from .functions import lltm
 
 __all__ = [
     "backward",
-    "backward_through",
+    "gradients",
     "refuse_backward_of_backward",
     "setup_context",
     "steps_of_cells",
 ]
 
 Sequence = tuple[Tensor, Tensor, Tensor, Tensor]
-_NO_GRADIENTS = (None,) * 8
+Gradients = tuple[Tensor | None, ...]
 
 
 def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -44,38 +43,30 @@ def backward(
     grad_final_cell: Tensor | None,
     _grad_gates: Tensor | None,
     grad_cells: Tensor | None,
-) -> tuple[Tensor | None, ...]:
+) -> Gradients:
     """Gradients of (input, weights, bias, initial_h, initial_cell), and None for each option."""
-    return backward_through(
-        torch.ops.lltm.layer_backward.default,
-        ctx,
-        grad_output,
-        grad_final_h,
-        grad_final_cell,
-        _grad_gates,
-        grad_cells,
-    )
-
-
-def backward_through(
-    op: Callable[..., tuple[Tensor, ...]],
-    ctx: Any,
-    grad_output: Tensor | None,
-    grad_final_h: Tensor | None,
-    grad_final_cell: Tensor | None,
-    _grad_gates: Tensor | None,
-    grad_cells: Tensor | None,
-) -> tuple[Tensor | None, ...]:
-    """`backward`, with the raw backward op called through `op`."""
     grads = (grad_output, grad_final_h, grad_final_cell, grad_cells)
+    op = torch.ops.lltm.layer_backward.default
+    return (*gradients(op, ctx, ctx.saved_tensors, grads), None, None, None)
+
+
+def gradients(
+    op: Callable[..., tuple[Tensor, ...]], ctx: Any, saved: tuple[Any, ...], grads: Gradients
+) -> Gradients:
+    """Gradients of the op's five tensors, by the raw backward op called through `op`.
+
+    `grads` are those of (output, final_h, final_cell, cells); `ctx` knows which are wanted, and the
+    options.
+    """
+    if grads == (None, None, None, None):
+        return (None,) * 5
+    wanted = ctx.needs_input_grad[:5]
     if torch.is_grad_enabled():  # somebody will differentiate this again
-        return _differentiable_backward(ctx, grads)
-    if all(grad is None for grad in grads):
-        return _NO_GRADIENTS
-    of_input, of_weights, of_bias, of_h, of_cell = ctx.needs_input_grad[:5]
+        return _differentiable_gradients(saved[:5], grads, wanted, ctx.reverse)
+    of_input, of_weights, of_bias, of_h, of_cell = wanted
     d_input, d_weights, d_bias, d_h, d_cell = op(
         *[None if grad is None else grad.contiguous() for grad in grads],
-        *ctx.saved_tensors,
+        *saved,
         of_input + 2 * of_weights + 4 * of_bias + 8 * of_h + 16 * of_cell,
         ctx.reverse,
         ctx.allow_tf32,
@@ -86,9 +77,6 @@ def backward_through(
         d_bias if of_bias else None,
         d_h if of_h else None,
         d_cell if of_cell else None,
-        None,
-        None,
-        None,
     )
 
 
@@ -119,18 +107,15 @@ def steps_of_cells(
     return torch.stack(states), h, cell, torch.stack(cells)
 
 
-def _differentiable_backward(
-    ctx: Any, grads: tuple[Tensor | None, ...]
-) -> tuple[Tensor | None, ...]:
+def _differentiable_gradients(
+    saved: tuple[Tensor | None, ...], grads: Gradients, wanted: tuple[bool, ...], reverse: bool
+) -> Gradients:
     """The same gradients through a loop over the cell, with a graph of their own."""
-    if all(grad is None for grad in grads):
-        return _NO_GRADIENTS
-    wanted = ctx.needs_input_grad[:5]
     with torch.enable_grad():
         # Views keep the caller's graph apart from the one built here.
-        inputs: list[Any] = [None if t is None else t.view_as(t) for t in ctx.saved_tensors[:5]]
+        inputs: list[Any] = [None if t is None else t.view_as(t) for t in saved]
         input, weights, bias, initial_h, initial_cell = inputs
-        outputs = steps_of_cells(input, weights, bias, initial_h, initial_cell, ctx.reverse)
+        outputs = steps_of_cells(input, weights, bias, initial_h, initial_cell, reverse)
         pairs = [(o, g) for o, g in zip(outputs, grads, strict=True) if g is not None]
         leaves = [k for k, needed in enumerate(wanted) if needed]
         found = torch.autograd.grad(
@@ -140,7 +125,7 @@ def _differentiable_backward(
             create_graph=True,
             allow_unused=True,
         )
-    result: list[Tensor | None] = [None] * len(_NO_GRADIENTS)
+    result: list[Tensor | None] = [None] * len(inputs)
     for k, gradient in zip(leaves, found, strict=True):
         result[k] = gradient
     return tuple(result)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any, NoReturn, overload
 
 import torch
@@ -15,7 +14,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils.checkpoint import checkpoint
 
 from ._packed import Rectangle
-from .layer_functions import lltm_sequence
+from .layer_functions import run_sequence
 from .modules import LLTM
 
 __all__ = ["LLTMLayer"]
@@ -314,73 +313,92 @@ class LLTMLayer(nn.Module):
         self, input: Tensor, state: State | None, rectangle: Rectangle | None
     ) -> tuple[Tensor, State]:
         """All layers on ``(T, B, I)``."""
-        finals = []
-        index = 0
+        if self.num_layers == 1 and not self.bidirectional:  # nothing to take apart or to copy
+            h, cell = (None, None) if state is None else state
+            output, h_n, c_n = self._direction(input, "_l0", h, cell, False, rectangle, True)
+            return output, (h_n, c_n)
+        starts: list[tuple[Tensor | None, Tensor | None]]
+        if state is None:
+            starts = [(None, None)] * (2 * self.num_layers)
+        else:
+            starts = list(zip(state[0].unbind(0), state[1].unbind(0), strict=True))
+        finals: list[State] = []
         for layer in range(self.num_layers):
             outputs = []
             for reverse in (False, True) if self.bidirectional else (False,):
-                start = None if state is None else (state[0][index], state[1][index])
+                h, cell = starts[len(finals)]
                 output, final_h, final_cell = self._direction(
-                    input, self._suffix(layer, reverse), start, reverse, rectangle
+                    input, self._suffix(layer, reverse), h, cell, reverse, rectangle, False
                 )
                 outputs.append(output)
                 finals.append((final_h, final_cell))
-                index += 1
             input = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
             if self.dropout > 0.0 and layer + 1 < self.num_layers:
                 input = F.dropout(input, self.dropout, self.training)
-        if len(finals) == 1:  # nothing to copy
-            return input, (finals[0][0].unsqueeze(0), finals[0][1].unsqueeze(0))
-        h, cell = (torch.stack(states) for states in zip(*finals, strict=True))
-        return input, (h, cell)
+        h_n, c_n = (torch.stack(states) for states in zip(*finals, strict=True))
+        return input, (h_n, c_n)
 
     def _direction(
         self,
         input: Tensor,
         suffix: str,
-        state: State | None,
+        h: Tensor | None,
+        cell: Tensor | None,
         reverse: bool,
         rectangle: Rectangle | None,
+        stacked: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """One cell over ``(T, B, I)``: its output, and its states after the last step."""
-        # Not get_parameter: parametrisations and functional_call put plain tensors there.
-        weights = getattr(self, "weights" + suffix)
-        bias = getattr(self, "bias" + suffix) if self.bias else None
+        """One cell over ``(T, B, I)``: its output, and its states after the last step.
+
+        States are ``(B, S)``, or ``(1, B, S)`` if `stacked`.
+        """
+        # `self.weights_l0` fails two look-ups before nn.Module finds it: felt in a short sequence.
+        parameters = self._parameters
+        weights, bias = parameters.get("weights" + suffix), parameters.get("bias" + suffix)
+        if weights is None or (bias is None and self.bias):
+            # Parametrisations and functional_call put plain tensors elsewhere.
+            weights = getattr(self, "weights" + suffix)
+            bias = getattr(self, "bias" + suffix) if self.bias else None
         if rectangle is None:
-            output, final_h, final_cell, _ = self._sequence(
-                input, weights, bias, state, reverse, self.keep_cells
+            output, h, cell, _ = self._sequence(
+                input, weights, bias, h, cell, reverse, self.keep_cells, stacked
             )
-            return output, final_h, final_cell
+            return output, h, cell
         # Turned round in its place, a sequence's steps still come before its padding.
         if reverse:
             input = rectangle.mirror(input)
-        output, _, _, cells = self._sequence(input, weights, bias, state, False, True)
-        final_h, final_cell = rectangle.final(output), rectangle.final(cells)
-        return rectangle.mirror(output) if reverse else output, final_h, final_cell
+        output, _, _, cells = self._sequence(input, weights, bias, h, cell, False, True, stacked)
+        h, cell = rectangle.final(output), rectangle.final(cells)
+        if stacked:
+            h, cell = h.unsqueeze(0), cell.unsqueeze(0)
+        return rectangle.mirror(output) if reverse else output, h, cell
 
     def _sequence(
         self,
         input: Tensor,
         weights: Tensor,
         bias: Tensor | None,
-        state: State | None,
+        h: Tensor | None,
+        cell: Tensor | None,
         reverse: bool,
         keep_cells: bool,
+        stacked: bool,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        h, cell = (None, None) if state is None else state
-        sequence = partial(lltm_sequence, reverse=reverse, keep_cells=keep_cells)
         if self.checkpoint is None or not torch.is_grad_enabled():
-            return sequence(input, weights, bias, h, cell)
+            return run_sequence(input, weights, bias, h, cell, reverse, keep_cells, stacked)
         runs = list(input.split(self.checkpoint))
         outputs, all_cells = [], []
         for run in reversed(runs) if reverse else runs:
             output, h, cell, cells = checkpoint(
-                sequence,
+                run_sequence,
                 run,
                 weights,
                 bias,
                 h,
                 cell,
+                reverse,
+                keep_cells,
+                stacked,
                 use_reentrant=False,
                 preserve_rng_state=False,
             )

@@ -13,7 +13,10 @@ from ._refusals import refusal
 from .functions import FunctorchLLTMFunction, _autocast
 from .loader import check_cuda
 
-__all__ = ["lltm_sequence"]
+__all__ = ["lltm_sequence", "run_sequence"]
+
+Sequence = tuple[Tensor, Tensor, Tensor, Tensor]
+Arguments = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
 
 
 def _register() -> None:
@@ -41,24 +44,70 @@ _any_autocast = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
 _NEWER_TF32_FLAG = torch.__version__ >= "2.9"
 _functorch_active = torch._C._are_functorch_transforms_active
 _below_autograd = torch._C._AutoDispatchBelowAutograd
+_forward_mode: Any = torch.autograd.forward_ad
 _NAMES = ("input", "weights", "bias", "initial_h", "initial_cell")
 
 
 class _EagerLayerFunction(torch.autograd.Function):
-    """The raw op's signature and results, quicker in eager mode than the op's own autograd."""
+    """A sequence for eager mode: returns ``(output, final_h, final_cell, cells)``.
+
+    The gates are kept, but are no output: torch would wrap them like one.
+    """
 
     @staticmethod
-    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, ...]:
-        with _below_autograd():  # this Function is the autograd; the op's own is not asked again
-            output = _forward_call(*inputs)
-        _layer_derivatives.setup_context(ctx, inputs, output)
-        return output  # type: ignore[no-any-return]
+    def forward(ctx: Any, *arguments: Any) -> Sequence:
+        # This Function is the autograd, of the views as well: nothing below it asks again.
+        with _below_autograd():
+            output, final_h, final_cell, gates, cells = _called(*arguments)
+        *tensors, ctx.reverse, keep_cells, ctx.allow_tf32, ctx.stacked = arguments
+        ctx.save_for_backward(*tensors, output, gates, cells)
+        ctx.set_materialize_grads(False)
+        if not keep_cells:
+            ctx.mark_non_differentiable(cells)
+        return output, final_h, final_cell, cells
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        return _layer_derivatives.backward_through(_backward_below_autograd, ctx, *grads)
+    def backward(
+        ctx: Any,
+        grad_output: Tensor | None,
+        grad_final_h: Tensor | None,
+        grad_final_cell: Tensor | None,
+        grad_cells: Tensor | None,
+    ) -> tuple[Tensor | None, ...]:
+        saved = ctx.saved_tensors
+        if ctx.stacked:
+            input, weights, bias, initial_h, initial_cell, *results = saved
+            saved = (input, weights, bias, _single(initial_h), _single(initial_cell), *results)
+            grad_final_h, grad_final_cell = _single(grad_final_h), _single(grad_final_cell)
+        d_input, d_weights, d_bias, d_h, d_cell = _layer_derivatives.gradients(
+            _backward_below_autograd,
+            ctx,
+            saved,
+            (grad_output, grad_final_h, grad_final_cell, grad_cells),
+        )
+        if ctx.stacked:
+            d_h, d_cell = _stack_of_one(d_h), _stack_of_one(d_cell)
+        return d_input, d_weights, d_bias, d_h, d_cell, None, None, None, None
 
     jvp = FunctorchLLTMFunction.jvp
+
+
+def _single(state: Tensor | None) -> Tensor | None:
+    return None if state is None else state.squeeze(0)
+
+
+def _stack_of_one(state: Tensor | None) -> Tensor | None:
+    return None if state is None else state.unsqueeze(0)
+
+
+def _called(*arguments: Any) -> tuple[Tensor, ...]:
+    """The raw op; the last argument says whether states are (1, B, S), before and behind it."""
+    *operands, stacked = arguments
+    if not stacked:
+        return _forward_call(*operands)  # type: ignore[no-any-return]
+    operands[3], operands[4] = _single(operands[3]), _single(operands[4])
+    output, final_h, final_cell, gates, cells = _forward_call(*operands)
+    return output, final_h.unsqueeze(0), final_cell.unsqueeze(0), gates, cells
 
 
 def _backward_below_autograd(*arguments: Any) -> tuple[Tensor, ...]:
@@ -72,7 +121,7 @@ _eager: Any = super(torch.autograd.Function, _EagerLayerFunction).apply
 
 def _tf32_allowed(input: Tensor) -> bool:
     """What torch's flag for products of float32 says."""
-    if input.dtype != torch.float32 or input.device.type != "cuda":
+    if not input.is_cuda or input.dtype is not torch.float32:
         return False
     matmul: Any = torch.backends.cuda.matmul
     if _NEWER_TF32_FLAG:
@@ -89,7 +138,7 @@ def lltm_sequence(
     *,
     reverse: bool = False,
     keep_cells: bool = True,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> Sequence:
     """Runs the LLTM cell over a sequence: a loop over :func:`lltm_conda.lltm`, in one op.
 
     Non-contiguous arguments are copied. Under ``torch.autocast`` arguments are cast to its dtype.
@@ -116,17 +165,35 @@ def lltm_sequence(
         RuntimeError: an argument has a wrong shape, dtype or device; the text names it.
         NotImplementedError: forward-mode differentiation, or a layout or device without kernels.
     """
-    tensors = (input, weights, bias, initial_h, initial_cell)
+    return run_sequence(
+        input, weights, bias, initial_h, initial_cell, reverse, keep_cells, stacked=False
+    )
+
+
+def run_sequence(
+    input: Tensor,
+    weights: Tensor,
+    bias: Tensor | None,
+    initial_h: Tensor | None,
+    initial_cell: Tensor | None,
+    reverse: bool,
+    keep_cells: bool,
+    stacked: bool,
+) -> Sequence:
+    """`lltm_sequence`; if `stacked`, states are (1, B, S), as a module of one layer has them."""
+    tensors: Arguments = (input, weights, bias, initial_h, initial_cell)
     if torch.compiler.is_compiling():
-        return _results(_forward_op(*_arguments(_cast(tensors), reverse, keep_cells)))
+        return _in_operations(tensors, reverse, keep_cells, stacked)
     try:
         if input.is_cuda:
             check_cuda(input.device)
         if _functorch_active():
-            return _layer_derivatives.steps_of_cells(*tensors, reverse)
+            return _in_operations(tensors, reverse, keep_cells, stacked)
         if _any_autocast():
             tensors = _cast(tensors)
-        return _results(_eager(*_arguments(tensors, reverse, keep_cells)))
+        recorded = torch.is_grad_enabled() or _forward_mode._current_level >= 0
+        call = _eager if recorded else _without_graph
+        return call(*_arguments(tensors, reverse, keep_cells), stacked)
     except (RuntimeError, AttributeError, TypeError) as error:
         present = [(n, t) for n, t in zip(_NAMES, tensors, strict=True) if t is not None]
         reason = refusal(tuple(t for _, t in present), tuple(n for n, _ in present))
@@ -135,7 +202,26 @@ def lltm_sequence(
         raise NotImplementedError(reason) from error
 
 
-Arguments = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
+def _without_graph(*arguments: Any) -> Sequence:
+    """What `_eager` returns where nothing is recorded."""
+    with _below_autograd():
+        output, final_h, final_cell, _gates, cells = _called(*arguments)
+    return output, final_h, final_cell, cells
+
+
+def _in_operations(tensors: Arguments, reverse: bool, keep_cells: bool, stacked: bool) -> Sequence:
+    """The same in operations that a tracer or functorch sees: the op, or the loop over the cell."""
+    if stacked:
+        input, weights, bias, initial_h, initial_cell = tensors
+        tensors = (input, weights, bias, _single(initial_h), _single(initial_cell))
+    if torch.compiler.is_compiling():
+        arguments = _arguments(_cast(tensors), reverse, keep_cells)
+        output, final_h, final_cell, _gates, cells = _forward_op(*arguments)
+    else:
+        output, final_h, final_cell, cells = _layer_derivatives.steps_of_cells(*tensors, reverse)
+    if stacked:
+        final_h, final_cell = final_h.unsqueeze(0), final_cell.unsqueeze(0)
+    return output, final_h, final_cell, cells
 
 
 def _cast(tensors: Arguments) -> Arguments:
@@ -157,8 +243,3 @@ def _arguments(tensors: Arguments, reverse: bool, keep_cells: bool) -> tuple[Any
         keep_cells,
         _tf32_allowed(input),
     )
-
-
-def _results(output: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    states, final_h, final_cell, _gates, cells = output
-    return states, final_h, final_cell, cells

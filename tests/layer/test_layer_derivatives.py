@@ -101,10 +101,11 @@ def test_gradients_of_the_mean_penalty_train(device) -> None:
     torch.testing.assert_close(got, want, rtol=1e-11, atol=1e-12)
 
 
-def test_forward_mode_is_refused_by_name(device) -> None:
+@pytest.mark.parametrize("recording", [True, False], ids=["grad", "no_grad"])
+def test_forward_mode_is_refused_by_name(device, recording) -> None:
     x = torch.randn(3, 2, 2, device=device)
     weights = torch.randn(9, 5, device=device)
-    with torch.autograd.forward_ad.dual_level():
+    with torch.autograd.forward_ad.dual_level(), torch.set_grad_enabled(recording):
         dual = torch.autograd.forward_ad.make_dual(x, torch.ones_like(x))
         with pytest.raises(NotImplementedError, match="forward-mode"):
             lltm_sequence(dual, weights)
