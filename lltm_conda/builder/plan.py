@@ -95,6 +95,12 @@ def cxx_standard(torch: tuple[int, int]) -> int:
     return 20 if torch >= (2, 14) else 17
 
 
+def _anywhere(torch: TorchInstall) -> list[str]:
+    """Keeps out of the binary where torch lies: its headers name their files in messages."""
+    sites = dict.fromkeys((torch.root.parent, torch.root.resolve().parent))
+    return [f"-ffile-prefix-map={site}{os.sep}=" for site in sites]
+
+
 def _glue(request: BuildRequest, compiler: HostCompiler, name: str) -> list[Step]:
     torch = request.torch
     if torch is None:
@@ -112,6 +118,7 @@ def _glue(request: BuildRequest, compiler: HostCompiler, name: str) -> list[Step
         f"-std=c++{standard}",
         *host_flags(request.env, "-O2"),
         f"-D_GLIBCXX_USE_CXX11_ABI={1 if torch.cxx11_abi is None else torch.cxx11_abi}",
+        *_anywhere(torch),
         "-isystem",
         str(torch.include_dir),
         "-isystem",

@@ -47,6 +47,8 @@ def start(root: Path) -> subprocess.Popen[str]:
         LLTM_CONDA_LOAD="0",
         LLTM_GIT_COMMIT="c" * 40,
         SOURCE_DATE_EPOCH="1700000000",
+        # Else g++ writes the shorter of a header's paths, which may be the same for both.
+        CXXFLAGS="-fno-canonical-system-headers",
     )
     words = [str(root / "lib"), str(root / "site" / "torch")]
     command = [sys.executable, "-c", BUILD, *words]
