@@ -55,4 +55,4 @@ fi
 unset PYTHONDONTWRITEBYTECODE PYTHONHOME
 export LLTM_CONDA_LOAD=0 LLTM_RELEASE_PYTHON="$python"
 export PYTHONPATH="$root/scripts:$root" PYTHONUNBUFFERED=1
-exec "$tools/bin/python" -m release "$@"
+exec "$tools/bin/python" "$root/scripts/release_tool.py" release "$@"

@@ -31,4 +31,4 @@ esac
 
 unset PYTHONDONTWRITEBYTECODE PYTHONHOME
 export LLTM_CONDA_LOAD=0 PYTHONPATH="$root/scripts:$root" PYTHONUNBUFFERED=1
-exec "$root/build/tools/bin/python" -m release.container "$@"
+exec "$root/build/tools/bin/python" "$root/scripts/release_tool.py" release.container "$@"

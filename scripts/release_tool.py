@@ -1,0 +1,11 @@
+"""Starts a module of the release tool: release_tool.py MODULE [ARGUMENT ...].
+
+`python -m` would look for modules in the folder that it is started in first, and find another
+checkout's there.
+"""
+
+import runpy
+import sys
+
+del sys.argv[0]
+runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
