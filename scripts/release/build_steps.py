@@ -35,11 +35,20 @@ def compiler_facts() -> dict[str, str]:
 
 
 def torch_env(
-    context: Context, *, python: str, release: str, name: str, cache: Path | None
+    context: Context,
+    *,
+    python: str,
+    release: str,
+    name: str,
+    cache: Path | None,
+    find_links: bool = True,
 ) -> Sequence[Path]:
-    """An environment with torch to compile against; `cache` where it goes when it is shed."""
-    folder = ENVS / name
-    make_venv(context.log, folder, python, [f"torch=={release}", "numpy"], cache=cache)
+    """An environment with torch to compile against; `cache` where it goes when it is shed.
+
+    Without `find_links` it is the index's build, not one that lies on this machine.
+    """
+    folder, wanted = ENVS / name, [f"torch=={release}", "numpy"]
+    make_venv(context.log, folder, python, wanted, cache=cache, find_links=find_links)
     context.log.write(f"torch {find_torch(folder).version}")
     return [folder]
 

@@ -208,6 +208,7 @@ def _runs(cell: Cell, run: Finished) -> Iterator[Run]:
             yield Run(kind=kind, ran=False, why_not=f"{report}: its report is lost; delete build")
         else:
             facts = {name: found[name] for name in FACTS if name in found}
+            facts |= {name: note[name] for name in ("pytorch",) if name in note}
             counts = {"comparisons": len(found["comparisons"]), "failed": found["failed"]}
             gpu = gpu or "cuda" in found.get("devices", [])
             yield Run(kind=kind, ran=True, facts={**facts, **counts})

@@ -14,6 +14,7 @@ from typing import Any
 from lltm_conda.compat.binary import read_binary
 from release import BUILD, REPO, ReleaseError, downloads
 from release.cells import Cell
+from release.conda_linked import write_channel as write_linked
 from release.conda_stubs import write_channel
 from release.environments import REMEDY
 from release.pack_steps import gather
@@ -119,34 +120,46 @@ def _ask(log: Log, specs: list[str], channels: list[str], driver: str) -> dict[s
     return json.loads(answer.read_text(encoding="utf-8"))
 
 
-def not_installable(log: Log, cell: Cell, made: Path, channel: str) -> str:
-    """Why the base channel cannot serve this package, "" where it can.
+def link(context: Context, *, env: str, folder: Path, python: str) -> Sequence[Path]:
+    """The channel with the torch of the environment that the task `env` made."""
+    write_linked(fresh(folder), context.only(env), python)
+    for path in sorted(folder.glob("linux-64/*.tar.bz2")):
+        context.log.write(path.name)
+    return [folder]
 
-    Only the bootstrap channel may lack a pytorch: it holds one build of one version.
+
+def not_installable(log: Log, cell: Cell, made: Path, channels: Sequence[str]) -> str:
+    """Why the base channels cannot serve this package, "" where they can.
+
+    Only the bootstrap channel may lack a pytorch: it has what PyPI gave.
     """
-    if channel != BOOTSTRAP.as_uri():
+    if BOOTSTRAP.as_uri() not in channels:
         return ""
     driver = f"{cell.cuda_major}.0" if cell.cuda_major else ""
-    answer = _ask(log, _specs(made), [CHANNEL.as_uri(), channel], driver)
+    answer = _ask(log, _specs(made), [CHANNEL.as_uri(), *channels], driver)
     if not answer["reason"]:
         return ""
-    has = ", ".join(sorted(path.name for path in BOOTSTRAP.glob("linux-64/pytorch-*.conda")))
-    return f"the bootstrap channel has no pytorch for it (it has {has})"
+    folders = [Path(channel.removeprefix("file://")) for channel in channels]
+    has = sorted(path.name for f in folders for path in f.glob("linux-64/pytorch-*"))
+    return f"the bootstrap channel has no pytorch for it (it has {', '.join(has)})"
 
 
 def package_tests(
-    context: Context, *, cell: Cell, binaries: tuple[str, ...], channel: str
+    context: Context, *, cell: Cell, binaries: tuple[str, ...], channels: tuple[str, ...]
 ) -> Sequence[Path]:
     """What is in the package, and the tests inside it, as any conda tool would run them."""
     made = context.only(f"conda/{cell.name}")
     given = [path for name in binaries for path in context.made[name]]
     _worker(context.log, "contents", made, *given)
-    if why := not_installable(context.log, cell, made, channel):
+    if why := not_installable(context.log, cell, made, channels):
         context.log.write(f"the tests inside the package were not run: {why}")
     else:
-        words = ["--channel", CHANNEL.as_uri(), "--channel", channel]
-        _worker(context.log, "test", made, *words, **_driver(cell))
+        _worker(context.log, "test", made, *_options(channels), **_driver(cell))
     return []
+
+
+def _options(channels: Sequence[str]) -> list[str]:
+    return [word for url in (CHANNEL.as_uri(), *channels) for word in ("--channel", url)]
 
 
 def _driver(cell: Cell) -> dict[str, str]:
@@ -157,17 +170,17 @@ def _driver(cell: Cell) -> dict[str, str]:
 
 
 def prefix(
-    context: Context, *, cell: Cell, matrix: Matrix, channel: str, python: str
+    context: Context, *, cell: Cell, matrix: Matrix, channels: tuple[str, ...], python: str
 ) -> Sequence[Path]:
     """A new conda prefix with `lltm` from the channel, in which it is run.
 
-    Where the bootstrap channel has no pytorch for it, it is solved against stubs of conda-forge
+    Where no bootstrap channel has a pytorch for it, it is solved against stubs of conda-forge
     instead, and the note that is made says that it was not run.
     """
     made = context.only(f"conda/{cell.name}")
     specs = [*_specs(made), f"python {python}.*"]
     note: dict[str, Any] = {"package": made.name, "installed": True, "why": ""}
-    if why := not_installable(context.log, cell, made, channel):
+    if why := not_installable(context.log, cell, made, channels):
         stubs = write_channel(fresh(TEMPORARY / "stubs" / cell.name), matrix)
         driver = f"{cell.cuda_major}.0" if cell.cuda_major else ""
         answer = _ask(context.log, specs, [CHANNEL.as_uri(), stubs.as_uri()], driver)
@@ -177,17 +190,26 @@ def prefix(
         note["packages"] = sorted(answer["packages"].values())
         return [_note(cell, note)]
     folder = ENVS / f"{cell.name}-conda"
-    channels = ["--channel", CHANNEL.as_uri(), "--channel", channel]
-    _worker(context.log, "install", "--prefix", folder, *channels, *specs, **_driver(cell))
+    _worker(
+        context.log, "install", "--prefix", folder, *_options(channels), *specs, **_driver(cell)
+    )
     from release.verify_steps import run_installed
 
-    run_installed(context.log, folder / "bin" / "python", folder, f"{cell.name}-conda")
+    run_installed(
+        context.log,
+        folder / "bin" / "python",
+        folder,
+        f"{cell.name}-conda",
+        glue=cell.glue,
+        gpu=cell.cuda_major is not None,
+    )
     version = specs[0].split()[1].removeprefix("==")
     if not any(folder.glob(f"conda-meta/lltm-{version}-*.json")):
         raise ReleaseError(f"{folder}: conda-meta knows no lltm {version}; see the log")
-    if _driver(cell):  # gigabytes of CUDA libraries that nothing here can use again
+    note["packages"] = sorted(path.stem for path in folder.glob("conda-meta/*.json"))
+    (note["pytorch"],) = (name for name in note["packages"] if name.startswith("pytorch-"))
+    if "linked" in note["pytorch"] or _driver(cell):  # nothing works in it once its torch is gone
         shutil.rmtree(folder)
-        note["why"] = "installed and run on the CPU: there is no GPU here"
         return [_note(cell, note)]
     return [folder, _note(cell, note)]
 

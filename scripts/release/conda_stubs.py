@@ -14,7 +14,7 @@ import hashlib
 import io
 import json
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,11 @@ CUDA_VERSIONS = ("12.0", "12.6", "12.8", "12.9", "13.0", "13.2")
 
 @dataclass(frozen=True)
 class Stub:
-    """One package: its index entry and what it adds to the packages built against it."""
+    """One package: its index entry, what it adds to the packages built against it, its files.
+
+    Attributes:
+        files: path in the prefix -> text; a stub has none.
+    """
 
     name: str
     version: str
@@ -45,6 +49,7 @@ class Stub:
     depends: tuple[str, ...] = ()
     constrains: tuple[str, ...] = ()
     run_exports: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
 
     @property
     def file_name(self) -> str:
@@ -100,6 +105,7 @@ def stubs(matrix: Matrix) -> Iterator[Stub]:
     yield Stub("libstdcxx", "15.2.0", "h0_0")
     yield Stub("libgcc", "15.2.0", "h0_0")
     for version in CUDA_VERSIONS:
+        yield cuda_version(version)
         yield from _cuda(version)
     for minor, torch in matrix.torch.items():
         for python in torch.pythons:
@@ -108,9 +114,19 @@ def stubs(matrix: Matrix) -> Iterator[Stub]:
                 yield _pytorch(torch.release, python, cuda)
 
 
+def cuda_version(version: str) -> Stub:
+    """conda-forge's `cuda-version`, which has no files there either."""
+    major = version.split(".")[0]
+    return Stub("cuda-version", version, "h0_3", 3, constrains=(f"__cuda >={major}",))
+
+
+def exports_of_pytorch(release: str) -> dict[str, tuple[str, ...]]:
+    """conda-forge's run_exports of pytorch: what is built against it is pinned to its minor."""
+    return {"weak": tuple(f"{n} >={release},<{below(release)}" for n in ("pytorch", "libtorch"))}
+
+
 def _cuda(version: str) -> Iterator[Stub]:
     major = int(version.split(".")[0])
-    yield Stub("cuda-version", version, "h0_3", 3, constrains=(f"__cuda >={major}",))
     pin = f"cuda-version >={version},<{major + 1}"
     yield Stub(
         "cuda-nvcc",
@@ -148,7 +164,7 @@ def _pytorch(release: str, python: str, cuda: str | None) -> Stub:
         number,
         tuple(depends),
         tuple(constrains),
-        {"weak": tuple(f"{n} >={release},<{below(release)}" for n in ("pytorch", "libtorch"))},
+        exports_of_pytorch(release),
     )
 
 
@@ -159,23 +175,39 @@ def _member(archive: tarfile.TarFile, name: str, text: str) -> None:
 
 
 def pack(stub: Stub) -> bytes:
-    """The package's file, with no content but its metadata."""
+    """The package's file: its metadata, and its files if it has any."""
+    paths = [
+        {
+            "_path": name,
+            "path_type": "hardlink",
+            "sha256": hashlib.sha256(text.encode()).hexdigest(),
+            "size_in_bytes": len(text.encode()),
+        }
+        for name, text in stub.files.items()
+    ]
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:bz2", compresslevel=1) as archive:
         _member(archive, "info/index.json", json.dumps(stub.index))
-        _member(archive, "info/files", "")
-        _member(archive, "info/paths.json", json.dumps({"paths": [], "paths_version": 1}))
+        _member(archive, "info/files", "".join(f"{name}\n" for name in stub.files))
+        _member(archive, "info/paths.json", json.dumps({"paths": paths, "paths_version": 1}))
         if stub.run_exports:
             _member(archive, "info/run_exports.json", json.dumps(stub.run_exports))
+        for name, text in stub.files.items():
+            _member(archive, name, text)
     return buffer.getvalue()
 
 
 def write_channel(folder: Path, matrix: Matrix) -> Path:
-    """Writes the channel into `folder`, which it returns; an older one there is overwritten."""
+    """Writes the channel of stubs into `folder`, which it returns."""
+    return write_packages(folder, stubs(matrix))
+
+
+def write_packages(folder: Path, packages: Iterable[Stub]) -> Path:
+    """Writes a channel into `folder`, which it returns; an older one there is overwritten."""
     entries = {}
     (folder / "linux-64").mkdir(parents=True, exist_ok=True)
     (folder / "noarch").mkdir(exist_ok=True)
-    for stub in stubs(matrix):
+    for stub in packages:
         data = pack(stub)
         (folder / "linux-64" / stub.file_name).write_bytes(data)
         digests = {"md5": hashlib.md5(data).hexdigest(), "sha256": hashlib.sha256(data).hexdigest()}

@@ -34,6 +34,7 @@ def make_venv(
     *,
     cache: Path | None = None,
     borrowed: Path | None = None,
+    find_links: bool = True,
 ) -> Path:
     """A new environment with the requirements in it; the path of its interpreter.
 
@@ -44,7 +45,8 @@ def make_venv(
         fresh(folder)
     downloads.uv(log, ["venv", "--quiet", "--clear", "--python", python, folder])
     interpreter = folder / "bin" / "python"
-    words = ["pip", "install", "--python", interpreter, *index_options(), *requirements]
+    options = index_options(find_links=find_links)
+    words = ["pip", "install", "--python", interpreter, *options, *requirements]
     words += ["--cache-dir", cache] if cache else []
     if borrowed:
         without = folder / "without-torch.txt"

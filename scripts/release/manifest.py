@@ -50,7 +50,8 @@ class Run(Strict):
     Attributes:
         kind: `venv` (the thin wheel), `fat` (the fat wheel), `conda` (the package).
         ran: whether it ran; `why_not` says what stood against it.
-        facts: what the smoke test found: torch, Python, devices, variant, failures.
+        facts: what the smoke test found: torch, Python, devices, variant, failures; of a conda
+            package also the `pytorch` package that it was installed beside.
     """
 
     kind: str

@@ -107,7 +107,7 @@ class Plan:
         wheel = self._wheel(cell, binaries, checked, groups)
         self._venv(cell, wheel, env, groups)
         if for_conda(cell):
-            conda_plan.add(self, cell, binaries, checked, groups)
+            conda_plan.add(self, cell, env, binaries, checked, groups)
 
     def _torch_env(self, cell: Cell, groups: tuple[str, ...]) -> str:
         if torch := borrowed_torch(cell, self.host):
@@ -136,6 +136,34 @@ class Plan:
         """A cache for the cell's torch alone, if that is too large to be kept: a CUDA build."""
         kept = cell.stable or borrowed_torch(cell, self.host)
         return None if kept else build_steps.torch_cache(self._torch_name(cell))
+
+    def stable_torch(self, cell: Cell, package: str, groups: tuple[str, ...]) -> str | None:
+        """The newest torch of PyPI that stable CUDA glue serves with its own CUDA major.
+
+        Fetched once `package` is made, as nothing before that needs it; None: PyPI has none.
+        """
+        served = [
+            torch
+            for minor in self.matrix.minors()
+            if (torch := self.matrix.torch[minor]).cuda_major == cell.cuda_major
+            and self.matrix.served_by_stable(minor)
+            and self.host.python_minor in torch.pythons
+        ]
+        if not served:
+            return None
+        release = served[-1].release
+        name = f"torch-{release}-cu{cell.cuda_major}-py{self.host.python_minor}"
+        cache = build_steps.torch_cache(name)
+        run = partial(
+            build_steps.torch_env,
+            python=self.host.python,
+            release=release,
+            name=name,
+            cache=cache,
+            find_links=False,
+        )
+        task = Task(f"env/{name}", run, needs=(package,), facts=self.python_facts(), groups=groups)
+        return self.add(replace(task, sheds=(ENVS / name, cache), holds=CUDA_TORCH))
 
     def _compiler_facts(self) -> dict[str, object]:
         return {

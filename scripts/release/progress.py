@@ -122,6 +122,8 @@ def summary(
         lines += [*why[:LINES], "... (its log has the rest)"] if len(why) > LINES else why
         if state is not Status.FAILED:
             lines += [f"{r.kind}: {r.why_not}" for r in entry.runs if not r.ran and r.why_not]
+        beside = [str(r.facts["pytorch"]) for r in entry.runs if r.ran and r.facts.get("pytorch")]
+        lines += [f"conda: installed beside {name}, and run" for name in beside]
         word = "partial" if state is Status.SKIPPED else state.value
         lines = [escape(line) for line in dict.fromkeys(lines)]
         table.add_row(cell, f"[{STYLES[state]}]{word}[/]", f"{seconds:.1f}", "\n".join(lines))

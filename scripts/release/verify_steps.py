@@ -23,6 +23,7 @@ def run_installed(
     *,
     site: Path | None = None,
     glue: str | None = None,
+    gpu: bool = True,
 ) -> Path:
     """Explains itself, then computes; from an empty folder, so that no source tree is seen.
 
@@ -33,6 +34,7 @@ def run_installed(
         name: what the report is called.
         site: a folder with lltm that comes before what is installed in the environment.
         glue: the glue that must have been chosen.
+        gpu: whether it may see a GPU; a CUDA build of torch stands in for a CPU one without.
 
     Returns:
         The report in JSON: what was computed, where, with which binaries.
@@ -41,6 +43,8 @@ def run_installed(
     env = clean_env(PATH=f"{folder / 'bin'}:{clean_env()['PATH']}")
     if site is not None:
         env["PYTHONPATH"] = str(site)
+    if not gpu:
+        env["CUDA_VISIBLE_DEVICES"] = ""
     log.run([python, "-m", "lltm_conda"], env=env, cwd=empty)
     report = BUILD / "smoke" / f"{name}.json"
     report.parent.mkdir(parents=True, exist_ok=True)
@@ -72,8 +76,15 @@ def venv(
     wheel = context.only(f"wheel/{cell.name}")
     wanted = [f"lltm[examples] @ {wheel.as_uri()}", f"torch=={torch}", "numpy"]
     interpreter = make_venv(context.log, folder, python, wanted, cache=cache, borrowed=borrowed)
-    name = f"{cell.name}-venv"
-    return [folder, run_installed(context.log, interpreter, folder, name, glue=cell.glue)]
+    report = run_installed(
+        context.log,
+        interpreter,
+        folder,
+        f"{cell.name}-venv",
+        glue=cell.glue,
+        gpu=cell.cuda_major is not None,
+    )
+    return [folder, report]
 
 
 def digits(context: Context, *, cell: Cell) -> Sequence[Path]:

@@ -9,6 +9,7 @@ from release.cells import all_cells, select
 from release.host import Host, obstacle
 from release.planner import CUDA_TORCH, ROOM, Options, make_plan, space_needed
 from release.toolchains import Compilers
+from release.variants import for_conda
 
 from lltm_conda.builder import CudaToolkit, HostCompiler
 
@@ -64,7 +65,7 @@ def test_a_cuda_cell_trains_where_that_differs_from_its_twin_for_the_cpu(matrix,
 def test_a_cuda_torch_goes_when_its_cells_have_run(tasks) -> None:
     for name, task in tasks.items():
         if name.startswith("env/"):
-            large = not name.startswith("env/torch-2.13")
+            large = name != "env/torch-2.13.0-py3.11"
             assert bool(task.sheds) == large and task.holds == (CUDA_TORCH if large else 0)
     assert tasks["venv/aten29-abi1-cpu"].sheds and not tasks["venv/stable210-cpu"].sheds
 
@@ -91,3 +92,33 @@ def test_an_installed_nvcc_needs_no_toolkit(matrix) -> None:
     _, plan = plan_of(matrix, replace(HOST, cuda=Compilers(nvccs)))
     assert named(plan.tasks, "toolkit") == set()
     assert plan.tasks["kernels/cuda12"].needs == ()
+
+
+def test_conda_packages_meet_a_torch_of_their_own(matrix, tasks) -> None:
+    """All but the stable CPU package, for which the bootstrap channel holds one."""
+    for cell in (cell for cell in plan_of(matrix)[0] if for_conda(cell)):
+        linked = {n for n in tasks[f"prefix/{cell.name}"].needs if n.startswith("linked/")}
+        assert linked <= set(tasks[f"conda-test/{cell.name}"].needs)
+        if cell.name == "stable210-cpu":
+            assert not linked
+            continue
+        (name,) = (n.split("/")[1] for n in linked)
+        release, _, flavour = name.removeprefix("torch-").rpartition("-py")[0].partition("-")
+        torch = next(torch for torch in matrix.torch.values() if torch.release == release)
+        if cell.stable:
+            assert torch.cuda_major == cell.cuda_major and flavour == cell.device
+        else:
+            assert torch is cell.torch
+        # It lies there for as long as the link is used.
+        assert {f"env/{name}", f"linked/{name}"} <= set(tasks[f"prefix/{cell.name}"].needs)
+
+
+def test_a_torch_for_a_stable_package_is_fetched_once_there_is_one(tasks) -> None:
+    assert tasks["env/torch-2.10.0-cu12-py3.11"].needs == ("conda/stable210-cu12",)
+    assert tasks["env/torch-2.15.0-cu13-py3.11"].needs == ("conda/stable210-cu13",)
+
+
+def test_a_base_channel_of_ones_own_needs_no_linked_torch(matrix) -> None:
+    cells = [c for c in all_cells(matrix) if obstacle(c, HOST, matrix) is None]
+    plan = make_plan(cells, matrix, HOST, Options("https://example.org/conda", 2))
+    assert not named(plan.tasks, "linked") and "env/torch-2.10.0-cu12-py3.11" not in plan.tasks

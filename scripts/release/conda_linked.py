@@ -1,0 +1,55 @@
+"""Conda packages of a torch that lies unpacked on the disk already: metadata, and a path to it.
+
+The bootstrap channel holds one pytorch. Packing every other torch that a cell meets would cost
+gigabytes and minutes; a package that links to an environment costs neither, and the solver, the
+installation and the process that loads our binaries are real. `linked` in the build string says
+what such a package is. It is good for as long as the environment lies there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from lltm_conda.compat.records import TorchInstall
+from lltm_conda.compat.torch_probe import find_torch
+from release.conda_stubs import Stub, cuda_version, exports_of_pytorch, write_packages
+
+LINK = "linked-torch.pth"
+
+
+def write_channel(folder: Path, env: Path, python: str) -> Path:
+    """A channel with the torch of the environment `env`, for Python `python`, in `folder`."""
+    return write_packages(folder, packages(find_torch(env), python))
+
+
+def packages(torch: TorchInstall, python: str) -> Iterator[Stub]:
+    """Its pytorch, with the `cuda-version` that its CUDA build needs.
+
+    PyPI has no CPU builds, so a CUDA build stands in for one where that is asked for: without a
+    driver it computes on the CPU. The build string names both (`cpu_linked_cuda128_py311_0`).
+    """
+    tag = f"py{python.replace('.', '')}_0"
+    if torch.cuda is None:
+        yield _pytorch(torch, python, f"cpu_linked_{tag}")
+        return
+    flavour = f"cuda{torch.cuda.replace('.', '')}"
+    major = int(torch.cuda.split(".")[0])
+    yield cuda_version(torch.cuda)
+    needs = ("__cuda", f"cuda-version >={torch.cuda},<{major + 1}")
+    yield _pytorch(torch, python, f"{flavour}_linked_{tag}", needs)
+    yield _pytorch(torch, python, f"cpu_linked_{flavour}_{tag}")
+
+
+def _pytorch(torch: TorchInstall, python: str, build: str, needs: tuple[str, ...] = ()) -> Stub:
+    release = torch.version.split("+")[0]
+    # What torch needs, and PyPI's CUDA libraries, lie beside it.
+    site = torch.root.resolve().parent
+    return Stub(
+        "pytorch",
+        release,
+        build,
+        depends=(f"python {python}.*", *needs),
+        run_exports=exports_of_pytorch(release),
+        files={f"lib/python{python}/site-packages/{LINK}": f"{site}\n"},
+    )
