@@ -276,18 +276,17 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   const bool wants_h = a.d_initial_h != nullptr;  // which is the product of the last dz
 
   float weights[L::kUnits][L::kWidth][L::kInner / L::kLanes];
+  const WeightReader<T> reader(a.weights, a.sizes);
 #pragma unroll
-  for (int u = 0; u < L::kUnits; ++u) {
+  for (int i = 0; i < L::kInner / L::kLanes; ++i) {
+    const int unit = rank * kClusterUnits + lane * 4 + i % 4;
 #pragma unroll
-    for (int w = 0; w < L::kWidth; ++w) {
+    for (int column = 0; column < L::kUnits * L::kWidth; column += 4) {
+      float four[4];
+      reader.read(i / 4, multiplies ? unit : state, group_unit + column, four);
 #pragma unroll
-      for (int i = 0; i < L::kInner / L::kLanes; ++i) {
-        const int column = group_unit + u * L::kWidth + w;
-        const int unit = rank * kClusterUnits + lane * 4 + i % 4;
-        weights[u][w][i] =
-            load_or_zero(static_cast<const T*>(a.weights),
-                         (int64_t{i / 4} * state + unit) * a.sizes.weight_stride + column,
-                         multiplies && unit < state && column < state);
+      for (int x = 0; x < 4; ++x) {
+        weights[(column + x) / L::kWidth][(column + x) % L::kWidth][i] = four[x];
       }
     }
   }

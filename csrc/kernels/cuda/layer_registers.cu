@@ -210,18 +210,18 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   const int64_t plane = a.sizes.batch_size * state;
   const Walk walk = Walk::backward(a.sizes);
 
+  static_assert(L::kUnits % 4 == 0, "whole vectors of units");
   float weights[L::kUnits][4 * L::kVectors];
+  const WeightReader<T> reader(a.weights, a.sizes);
 #pragma unroll
-  for (int u = 0; u < L::kUnits; ++u) {
+  for (int i = 0; i < 4 * L::kVectors; ++i) {
+    const int inner = (i / 4 * L::kLanes + lane) * 4 + i % 4;
 #pragma unroll
-    for (int i = 0; i < 4 * L::kVectors; ++i) {
-      const int inner = (i / 4 * L::kLanes + lane) * 4 + i % 4;
-      const int row = inner % kPadded;
-      const int unit = first_unit + u;
-      weights[u][i] =
-          load_or_zero(static_cast<const T*>(a.weights),
-                       (int64_t{inner / kPadded} * state + row) * a.sizes.weight_stride + unit,
-                       unit < state && row < state);
+    for (int u = 0; u < L::kUnits; u += 4) {
+      float four[4];
+      reader.read(inner / kPadded, inner % kPadded, first_unit + u, four);
+#pragma unroll
+      for (int x = 0; x < 4; ++x) weights[u + x][i] = four[x];
     }
   }
   for (int i = threadIdx.x; i < 2 * kRows * L::kInner; i += L::kThreads) (&dz[0][0][0])[i] = 0.0f;
