@@ -34,6 +34,7 @@ SIZES = [
     (3, 33, 8, 200),
     (3, 5, 40, 513),
     (5, 21, 16, 264),
+    (4, 3, 8, 500),
     (3, 150, 8, 1024),
 ]
 
@@ -75,6 +76,17 @@ def test_family_equals_the_fallback(monkeypatch, place, family, dtype, sizes) ->
 def test_family_with_every_option(monkeypatch, place, family, given, bias) -> None:
     case = Case(5, 9, 16, 64, bidirectional=True, bias=bias, given_state=given)
     agrees_with_the_fallback(monkeypatch, case, place, family, torch.float32)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(("family", "state"), [("registers", 129), ("grid", 7), ("cluster", 513)])
+def test_a_family_says_what_it_needs(monkeypatch, family, state) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("torch sees no GPU")
+    monkeypatch.setenv("LLTM_LAYER_KERNELS", family)
+    layer = Case(state=state).layer(device="cuda")
+    with pytest.raises(RuntimeError, match=f"LLTM_LAYER_KERNELS={family} .* needs"):
+        layer(torch.zeros(5, 3, 4, device="cuda"))
 
 
 def test_an_unknown_family_is_refused_by_name(monkeypatch, device) -> None:

@@ -55,7 +55,7 @@ const char* choose(lltm_dtype dtype, bool backward, const lltm_layer_sizes& size
     const char* const error = shape_cluster(dtype, backward, sizes, device_index, &shape);
     if (error != nullptr) return error;
     *quickest = kCluster;
-    if (shape.undivided) return nullptr;
+    if (shape.quick) return nullptr;
   }
   *quickest = kRegisters;
   if (registers_fit(dtype, sizes)) return nullptr;

@@ -80,9 +80,14 @@ cudaError_t allow(const ClusterKernel& kernel, int blocks) {
   return cudaFuncSetAttribute(kernel.function, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
 }
 
-// How many clusters can have their multiprocessors for themselves; 0 where none can run at all.
-cudaError_t count_clusters(const ClusterKernel& kernel, int blocks, int device, int* count) {
-  *count = 0;
+// How many clusters run at once, and how many with multiprocessors for themselves.
+struct Clusters {
+  int active = 0;
+  int apart = 0;
+};
+
+cudaError_t count_clusters(const ClusterKernel& kernel, int blocks, int device, Clusters* count) {
+  *count = Clusters{};
   int can_launch = 0;
   int multiprocessors = 0;
   cudaError_t error = cudaDeviceGetAttribute(&can_launch, cudaDevAttrClusterLaunch, device);
@@ -104,8 +109,9 @@ cudaError_t count_clusters(const ClusterKernel& kernel, int blocks, int device, 
     cudaGetLastError();  // clusters of this size are beyond this device
     return cudaSuccess;
   }
-  const int apart = multiprocessors / blocks;
-  *count = active < apart ? active : apart;
+  // Of a small part of a device, one may fit whose blocks share multiprocessors.
+  const int most = multiprocessors > blocks ? multiprocessors / blocks : 1;
+  *count = {active, active < most ? active : most};
   return cudaSuccess;
 }
 
@@ -141,13 +147,13 @@ const char* shape_cluster(lltm_dtype dtype, bool backward, const lltm_layer_size
     const void* function = nullptr;
     int64_t blocks = 0;
     int device = -1;
-    int clusters = 0;
+    Clusters clusters;
   } known[2];
   auto& last = known[backward ? 1 : 0];
   if (last.function != kernel.function || last.blocks != blocks || last.device != device_index) {
     const DeviceScope scope(device_index);
     if (scope.error() != cudaSuccess) return error_text("layer_plan", scope.error());
-    int clusters = 0;
+    Clusters clusters;
     const cudaError_t error =
         count_clusters(kernel, static_cast<int>(blocks), device_index, &clusters);
     if (error != cudaSuccess) return error_text("layer_plan", error);
@@ -156,12 +162,16 @@ const char* shape_cluster(lltm_dtype dtype, bool backward, const lltm_layer_size
     last.device = device_index;
     last.clusters = clusters;
   }
-  if (last.clusters == 0) return nullptr;
-  // A step takes longer with every row, and a second wave of clusters twice as long.
-  const int64_t rows = divide_up(sizes.batch_size, last.clusters);
+  if (last.clusters.active == 0) return nullptr;
+  // A step takes longer with every row, and a second wave of clusters twice as long. Two forward
+  // blocks share a multiprocessor well.
+  const int64_t wanted = divide_up(sizes.batch_size, last.clusters.apart);
+  const int64_t rows = wanted < kernel.max_rows ? wanted : kernel.max_rows;
+  const int64_t clusters = divide_up(sizes.batch_size, rows);
   shape->blocks = static_cast<int>(blocks);
-  shape->rows = rows < kernel.max_rows ? static_cast<int>(rows) : kernel.max_rows;
-  shape->undivided = rows <= kernel.max_rows;
+  shape->rows = static_cast<int>(rows);
+  shape->quick = clusters <= last.clusters.active &&
+                 clusters <= int64_t{last.clusters.apart} * (backward ? 1 : 2);
   return nullptr;
 }
 

@@ -7,9 +7,9 @@ namespace lltm {
 
 // How a problem is spread over clusters; without blocks where it does not fit.
 struct ClusterShape {
-  int blocks = 0;          // of a cluster, each with its units of the state
-  int rows = 0;            // of the batch, a cluster
-  bool undivided = false;  // every block may have a multiprocessor for itself
+  int blocks = 0;      // of a cluster, each with its units of the state
+  int rows = 0;        // of the batch, a cluster
+  bool quick = false;  // all clusters run at once, and blocks hardly get in one another's way
 };
 
 const char* shape_cluster(lltm_dtype dtype, bool backward, const lltm_layer_sizes& sizes,
