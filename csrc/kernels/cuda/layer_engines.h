@@ -1,7 +1,7 @@
 // The product of one step inside a block of the family `grid`: (rows of weights) x (rows of the
-// batch). Each warp holds the block's weights over its own slice of the inner dimension K in
-// registers, for the whole sequence, and reads its own slice of the state straight from L2. The
-// warps' partial products are added up in shared memory by the caller.
+// batch). Each warp holds the block's weights over its own slice of the inner dimension K for the
+// whole sequence, and reads its own slice of the state from L2. The warps' partial products are
+// added up in shared memory by the caller.
 //
 // A piece is what a warp reads by one instruction: of each of 8 rows of the batch 64 bytes, 16 a
 // lane. Pieces are dealt to the warps in turn. Which element of K a register means is free as long
@@ -15,14 +15,13 @@
 
 namespace lltm {
 
-constexpr int kWarps = 8;
-constexpr int kGridThreads = 32 * kWarps;
+constexpr int kWarps = 8;       // that multiply
 constexpr int kUnits = 16;      // of the state, a block
 constexpr int kTileRows = 8;    // of the batch
 constexpr int kUnitPitch = 20;  // floats between rows of partial products: writes without conflicts
 
-// A block's rows of weights. Forward: three gates of kUnits units, K = S. Backward: W_h transposed,
-// kUnits units, K = 3S.
+// A block's rows of weights. Forward: three gates of the block's units, K = S. Backward: W_h
+// transposed, the block's units, K = 3S.
 template <typename T, bool backward>
 struct WeightRows {
   const T* weights;
@@ -33,11 +32,16 @@ struct WeightRows {
   static constexpr int kGates = backward ? 1 : 3;
 
   __device__ __forceinline__ int inner() const { return backward ? 3 * state : state; }
-  __device__ __forceinline__ T at(int gate, int unit, int k) const {
+  // `count` elements from k on, all of them inside of K or none.
+  template <int count>
+  __device__ __forceinline__ void load(int gate, int unit, int k, T (&values)[count]) const {
     unit += first_unit;
-    if (unit >= state || k >= inner()) return narrow<T>(0.0f);
-    return backward ? weights[k * stride + unit]
-                    : weights[(int64_t{gate} * state + unit) * stride + k];
+    const bool valid = unit < state && k < inner();
+    const T* const at = backward ? weights + k * stride + unit
+                                 : weights + (int64_t{gate} * state + unit) * stride + k;
+    const int64_t step = backward ? stride : 1;
+#pragma unroll
+    for (int i = 0; i < count; ++i) values[i] = valid ? at[i * step] : narrow<T>(0.0f);
   }
 };
 
@@ -48,15 +52,19 @@ struct Source {
   int64_t stride;  // elements between rows
   int rows;        // valid ones; the others count as zero
   bool wait;       // other blocks write it: wait for every word
+
+  // The first is there always. Alike for the whole block.
+  __device__ __forceinline__ bool has_tile(int tile) const {
+    return tile == 0 || rows > tile * kTileRows;
+  }
 };
 
-// `kWeights` registers a thread are taken: with many, fewer pieces are on their way at a time.
-template <typename T, int kPieces, int kTiles, int kWeights>
+// `kInFlight` of them are on their way at a time.
+template <typename T, int kPieces, int kTiles, int kInFlight>
 class Pieces {
  public:
   static constexpr int kElements = 16 / sizeof(T);  // of a lane's piece
   static constexpr int kSpan = 4 * kElements;       // of K, a piece
-  static constexpr int kInFlight = kWeights > 128 ? 4 : 8;
   static constexpr int kGroup = kPieces * kTiles <= kInFlight ? kPieces : kInFlight / kTiles;
   static constexpr int kGroups = (kPieces + kGroup - 1) / kGroup;
 
@@ -137,6 +145,144 @@ class Pieces {
   uint4 buffer_[kBuffers][kTiles][kGroup];
 };
 
+// Pieces on their way to shared memory, where each lane reads back what it asked for. `kRing` of
+// them at a time; what came too early to be there is asked for again.
+template <typename T, int kPieces_, int kTiles, int kRing>
+class StagedPieces {
+ public:
+  static constexpr int kPieces = kPieces_;
+  static constexpr int kElements = 16 / sizeof(T);
+  static constexpr int kSpan = 4 * kElements;
+  static constexpr int kGroup = 2;  // pieces that are waited for together
+  static constexpr int kGroups = kPieces / kGroup;
+  static constexpr int kRingGroups = kRing / kGroup;
+  static_assert(kPieces % kGroup == 0 && kRing % kGroup == 0 && kRing <= kPieces, "whole groups");
+  // With room for a whole chunk, the next one's first groups are asked for while the present one's
+  // last are multiplied. Earlier, their makers would not be done with them.
+  static constexpr int kLag = kRingGroups == kGroups ? kGroups / 2 : kGroups;
+  static constexpr int kStageWords = kRing * kTiles * 32 * 4;  // a warp
+
+  // The element of K where this lane's part of the warp's piece begins.
+  __device__ static __forceinline__ int first_k(int piece) {
+    return (piece * kWarps + static_cast<int>(threadIdx.x) / 32) * kSpan +
+           static_cast<int>(threadIdx.x) % 4 * kElements;
+  }
+
+  __device__ __forceinline__ explicit StagedPieces(uint4* stage)
+      : lane_(stage + threadIdx.x % 32),
+        shared_address_(static_cast<uint32_t>(__cvta_generic_to_shared(lane_))) {}
+
+  // Asks for the first groups of a chunk from `begin` on.
+  template <int begin>
+  __device__ __forceinline__ void start(const Source<T>& source, int inner) {
+#pragma unroll
+    for (int group = begin; group < kRingGroups; ++group) {
+      ask(source, inner, group);
+      commit();
+    }
+  }
+
+  // Waits until all words of the group are there.
+  template <int group>
+  __device__ __forceinline__ void settle(const Source<T>& source, int inner) {
+    constexpr int kBehind =
+        kRingGroups - 1 < kGroups - 1 - group ? kRingGroups - 1 : kGroups - 1 - group;
+    constexpr int kNext = group > kLag ? group - kLag : 0;
+    asm volatile("cp.async.wait_group %0;" ::"n"(kBehind + kNext) : "memory");
+    bool complete = true;
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) {
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+        if (!source.has_tile(tile)) continue;
+        words_[tile][i] = lane_[slot(group, i, tile)];
+        complete &= !unwritten(words_[tile][i]);
+      }
+    }
+    if (!source.wait) {
+#pragma unroll
+      for (int i = 0; i < kGroup; ++i) {
+#pragma unroll
+        for (int tile = 0; tile < kTiles; ++tile) words_[tile][i] = plain<T>(words_[tile][i]);
+      }
+      return;
+    }
+    while (!__all_sync(0xffffffffu, complete)) {
+#pragma unroll
+      for (int i = 0; i < kGroup; ++i) {
+#pragma unroll
+        for (int tile = 0; tile < kTiles; ++tile) {
+          uint4& value = words_[tile][i];
+          if (source.has_tile(tile) && unwritten(value)) {
+            value = load_shared_words(address(source, tile, group * kGroup + i));
+          }
+        }
+      }
+      complete = true;
+#pragma unroll
+      for (int i = 0; i < kGroup; ++i) {
+#pragma unroll
+        for (int tile = 0; tile < kTiles; ++tile) {
+          complete &= !source.has_tile(tile) || !unwritten(words_[tile][i]);
+        }
+      }
+    }
+  }
+
+  // After the group has been multiplied: asks for what may take its place.
+  template <int group>
+  __device__ __forceinline__ void refill(const Source<T>& source, const Source<T>& next,
+                                         bool has_next, int inner) {
+    if constexpr (group + kRingGroups < kGroups) {
+      ask(source, inner, group + kRingGroups);
+      commit();
+    } else if constexpr (group >= kLag) {
+      if (has_next) ask(next, inner, group - kLag);
+      commit();
+    }
+  }
+  // After a chunk's last group.
+  __device__ __forceinline__ void start_rest(const Source<T>& next, int inner) {
+    start<(kLag < kGroups ? kGroups - kLag : 0)>(next, inner);
+  }
+
+  __device__ __forceinline__ const uint4& get(int tile, int i) const { return words_[tile][i]; }
+
+ private:
+  __device__ static constexpr int slot(int group, int i, int tile) {
+    return ((group % kRingGroups * kGroup + i) * kTiles + tile) * 32;
+  }
+  __device__ static __forceinline__ const T* address(const Source<T>& source, int tile, int piece) {
+    const int row = tile * kTileRows + static_cast<int>(threadIdx.x) % 32 / 4;
+    return source.data + row * source.stride + first_k(piece);
+  }
+  __device__ static __forceinline__ void commit() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+  }
+  __device__ __forceinline__ void ask(const Source<T>& source, int inner, int group) {
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) {
+      const int piece = group * kGroup + i;
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+        if (!source.has_tile(tile)) continue;
+        const int row = tile * kTileRows + static_cast<int>(threadIdx.x) % 32 / 4;
+        // What is not there counts as zero.
+        const int bytes = row < source.rows && first_k(piece) < inner ? 16 : 0;
+        const T* const from = bytes > 0 ? address(source, tile, piece) : source.data;
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
+                         shared_address_ + slot(group, i, tile) * 16),
+                     "l"(from), "r"(bytes)
+                     : "memory");
+      }
+    }
+  }
+
+  uint4* lane_;
+  uint32_t shared_address_;
+  uint4 words_[kTiles][kGroup];
+};
+
 // -- tensor cores --
 
 // float32 by way of tf32, or a 16-bit type. A lane's piece, 4 words, is the second operand of two
@@ -198,46 +344,58 @@ struct TensorWord<float16> : TensorWord16<float16> {
   }
 };
 
-template <typename T, bool backward, int kPieces, int kTiles_>
+template <typename T, bool backward, int kPieces>
 class TensorEngine {
  public:
-  static constexpr int kTiles = kTiles_;
+  static constexpr int kFinishWarps = 4;  // take what the multiplying ones begin
+  static constexpr int kTiles = 2;
   static constexpr int kGates = backward ? 1 : 3;
-  // Half of the weights go to shared memory where all of them would fill the registers.
-  static constexpr int kRegisterPieces = kGates * kPieces * 8 > 128 ? kPieces / 2 : kPieces;
+
+ private:
+  // Weights that the registers do not hold go to shared memory, and what it has room for else
+  // decides how many pieces are on their way.
+  static constexpr int kMostPieces = backward ? 8 : 3;
+  static constexpr int kRegisterPieces = kPieces <= kMostPieces ? kPieces : kMostPieces;
   static constexpr int kSharedPieces = kPieces - kRegisterPieces;
-  static constexpr int kStageFloats = kGates * kSharedPieces * 2 * 32 * 4;  // a warp
+  static constexpr int kWeightFloats = kGates * kSharedPieces * 2 * 32 * 4;  // a warp
+  static constexpr int kMostRing = !backward ? 4 : kPieces <= 12 ? 12 : 8;
+  static constexpr int kRing = kPieces < kMostRing ? kPieces : kMostRing;
+  using Word = TensorWord<T>;
+  using Piece = StagedPieces<T, kPieces, kTiles, kRing>;
+
+ public:
+  static constexpr int kStageFloats = kWeightFloats + Piece::kStageWords;  // a warp
 
   __device__ __forceinline__ TensorEngine(const WeightRows<T, backward>& rows, float* stage)
       : inner_(rows.inner()),
         shared_(reinterpret_cast<uint4*>(stage + threadIdx.x / 32 * kStageFloats) +
-                threadIdx.x % 32) {
+                threadIdx.x % 32),
+        pieces_(reinterpret_cast<uint4*>(stage + threadIdx.x / 32 * kStageFloats + kWeightFloats)) {
     const int unit = static_cast<int>(threadIdx.x) % 32 / 4;
 #pragma unroll
     for (int gate = 0; gate < kGates; ++gate) {
 #pragma unroll
       for (int piece = 0; piece < kPieces; ++piece) {
-        const int k = Piece::first_k(piece);
+        uint32_t words[2][4];
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          uint32_t words[4];
+        for (int eighth = 0; eighth < 2; ++eighth) {
+          T values[Piece::kElements];
+          rows.load(gate, eighth * 8 + unit, Piece::first_k(piece), values);
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            T values[Word::kElements];
-#pragma unroll
-            for (int e = 0; e < Word::kElements; ++e) {
-              values[e] =
-                  rows.at(gate, unit + (i % 2) * 8, k + (2 * half + i / 2) * Word::kElements + e);
-            }
-            words[i] = Word::pack(values);
+            words[i / 2][i % 2 * 2 + eighth] = Word::pack(values + i * Word::kElements);
           }
+        }
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
           if (piece >= kRegisterPieces) {
-            shared_[place(gate, piece, half)] = make_uint4(words[0], words[1], words[2], words[3]);
+            shared_[place(gate, piece, half)] =
+                make_uint4(words[half][0], words[half][1], words[half][2], words[half][3]);
             continue;
           }
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            weights_[gate][piece % kRegisterPieces][half][i] = words[i];
+            weights_[gate][piece % kRegisterPieces][half][i] = words[half][i];
           }
         }
       }
@@ -245,21 +403,24 @@ class TensorEngine {
   }
 
   __device__ __forceinline__ void issue(const Source<T>& source) {
-    pieces_.template issue<0>(source, inner_);
+    pieces_.template start<0>(source, inner_);
   }
 
-  // After `issue` of the same source: writes the warp's partial products [gate][row][unit]. With
-  // `has_next`, issues `next` as early as its registers are free.
+  // After `issue` of the same source: writes the warp's partial products [gate][row][unit], once
+  // `free` has returned. With `has_next`, issues `next` as early as it makes sense.
+  template <typename Free>
   __device__ __forceinline__ void multiply(const Source<T>& source, const Source<T>& next,
-                                           bool has_next, float* partial) {
+                                           bool has_next, float* partial, const Free& free) {
     float sum[kTiles][kChains][4] = {};
-    step<0>(source, sum);
-    if (has_next) issue(next);
+    step<0>(source, next, has_next, sum);
+    if (has_next) pieces_.start_rest(next, inner_);
+    free();
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
     for (int gate = 0; gate < kGates; ++gate) {
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
+        if (!source.has_tile(tile)) continue;
         float* const at =
             partial + ((gate * kTiles + tile) * kTileRows + lane % 4 * 2) * kUnitPitch + lane / 4;
         float total[4];
@@ -277,22 +438,17 @@ class TensorEngine {
   }
 
  private:
-  using Word = TensorWord<T>;
   // Sums that grow independently: one multiplication waits some 30 cycles for another's sum.
   static constexpr int kChains = kGates == 1 ? 2 : kGates;
-  using Piece = Pieces<T, kPieces, kTiles, kGates * kRegisterPieces * 8>;
 
   template <int group>
-  __device__ __forceinline__ void step(const Source<T>& source, float (&sum)[kTiles][kChains][4]) {
+  __device__ __forceinline__ void step(const Source<T>& source, const Source<T>& next,
+                                       bool has_next, float (&sum)[kTiles][kChains][4]) {
     if constexpr (group < Piece::kGroups) {
-      if constexpr (group + 1 < Piece::kGroups) {
-        pieces_.template issue<group + 1>(source, inner_);
-      }
       pieces_.template settle<group>(source, inner_);
 #pragma unroll
       for (int i = 0; i < Piece::kGroup; ++i) {
         const int piece = group * Piece::kGroup + i;
-        if (piece >= kPieces) break;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
 #pragma unroll
@@ -307,7 +463,8 @@ class TensorEngine {
             }
 #pragma unroll
             for (int tile = 0; tile < kTiles; ++tile) {
-              const uint4 b = pieces_.get(group, tile, i);
+              if (!source.has_tile(tile)) continue;
+              const uint4 b = pieces_.get(tile, i);
               Word::multiply(sum[tile][kGates == 1 ? half : gate], a,
                              Word::round(half == 0 ? b.x : b.z),
                              Word::round(half == 0 ? b.y : b.w));
@@ -315,7 +472,8 @@ class TensorEngine {
           }
         }
       }
-      step<group + 1>(source, sum);
+      pieces_.template refill<group>(source, next, has_next, inner_);
+      step<group + 1>(source, next, has_next, sum);
     }
   }
 
@@ -337,6 +495,7 @@ class TensorEngine {
 template <bool backward, int kPieces>
 class ExactEngine {
  public:
+  static constexpr int kFinishWarps = 0;  // weights take all registers
   static constexpr int kTiles = 1;
   static constexpr int kGates = backward ? 1 : 3;
 
@@ -346,7 +505,7 @@ class ExactEngine {
   static constexpr int kVectors = kPieces * 16 / (4 * kSlices);  // float4 a lane
   static_assert(kVectors * 4 * kSlices == kPieces * 16, "pieces fill the lanes' vectors");
   static constexpr int kStagePitch = kPieces * 16 + (kPieces % 2 == 0 ? 16 : 0);
-  using Piece = Pieces<float, kPieces, 1, kUnitsEach * kGates * 4 * kVectors>;
+  using Piece = Pieces<float, kPieces, 1, (kUnitsEach * kGates * 4 * kVectors > 128 ? 4 : 8)>;
 
  public:
   static constexpr int kStageFloats = kTileRows * kStagePitch;  // a warp
@@ -360,10 +519,13 @@ class ExactEngine {
 #pragma unroll
       for (int gate = 0; gate < kGates; ++gate) {
 #pragma unroll
-        for (int i = 0; i < 4 * kVectors; ++i) {
-          const int staged = (i / 4 * kSlices + lane % kSlices) * 4 + i % 4;
+        for (int v = 0; v < kVectors; ++v) {
+          const int staged = (v * kSlices + lane % kSlices) * 4;
           const int k = (staged / 16 * kWarps + warp) * 16 + staged % 16;
-          weights_[unit][gate][i] = rows.at(gate, lane / kSlices * kUnitsEach + unit, k);
+          float values[4];
+          rows.load(gate, lane / kSlices * kUnitsEach + unit, k, values);
+#pragma unroll
+          for (int i = 0; i < 4; ++i) weights_[unit][gate][4 * v + i] = values[i];
         }
       }
     }
@@ -373,12 +535,14 @@ class ExactEngine {
     pieces_.template issue<0>(source, inner_);
   }
 
+  template <typename Free>
   __device__ __forceinline__ void multiply(const Source<float>& source, const Source<float>& next,
-                                           bool has_next, float* partial) {
+                                           bool has_next, float* partial, const Free& free) {
     __syncwarp();  // the stage has been read
     stage<0>(source);
     if (has_next) issue(next);
     __syncwarp();
+    free();
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll 1
     for (int row = 0; row < kTileRows; row += 2) {

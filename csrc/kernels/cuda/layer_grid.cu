@@ -12,10 +12,9 @@ namespace {
 template <int value>
 using Constant = std::integral_constant<int, value>;
 
-// Calls `use` with the pieces of K = S that a warp must hold: 1, 2, 4 or 8.
+// Calls `use` with the pieces of K = S that a warp must hold: 2, 4 or 8.
 template <typename Use>
 bool with_pieces(int64_t needed, const Use& use) {
-  if (needed <= 1) return use(Constant<1>{});
   if (needed <= 2) return use(Constant<2>{});
   if (needed <= 4) return use(Constant<4>{});
   if (needed <= 8) return use(Constant<8>{});
@@ -24,7 +23,7 @@ bool with_pieces(int64_t needed, const Use& use) {
 
 // Calls `use` with a null pointer to the engine that serves the problem.
 template <bool backward, typename Use>
-bool with_engine(lltm_dtype dtype, const lltm_layer_sizes& sizes, int tiles, const Use& use) {
+bool with_engine(lltm_dtype dtype, const lltm_layer_sizes& sizes, const Use& use) {
   constexpr int kTimes = backward ? 3 : 1;
   return dispatch_dtype(dtype, [&](auto zero) -> const char* {
            using T = decltype(zero);
@@ -40,10 +39,7 @@ bool with_engine(lltm_dtype dtype, const lltm_layer_sizes& sizes, int tiles, con
                    return use(T{}, static_cast<ExactEngine<backward, kExact>*>(nullptr));
                  }
                }
-               if (tiles == 1) {
-                 return use(T{}, static_cast<TensorEngine<T, backward, kPieces, 1>*>(nullptr));
-               }
-               return use(T{}, static_cast<TensorEngine<T, backward, kPieces, 2>*>(nullptr));
+               return use(T{}, static_cast<TensorEngine<T, backward, kPieces>*>(nullptr));
              });
            }
            return done ? "" : nullptr;
@@ -86,33 +82,31 @@ const char* ask(int index, Device* device) {
 }
 
 template <typename Arguments>
-const char* launch(const char* name, const void* kernel, Arguments arguments, int64_t shared_bytes,
-                   const GridShape& shape, void* stream) {
+const char* launch(const char* name, const void* kernel, int threads, Arguments arguments,
+                   int64_t shared_bytes, const GridShape& shape, void* stream) {
   cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                            static_cast<int>(shared_bytes));
   if (error != cudaSuccess) return error_text(name, error);
   int slice = shape.slice_rows;
   void* parameters[] = {&arguments, &slice};
   const dim3 blocks(static_cast<unsigned>(shape.unit_blocks), static_cast<unsigned>(shape.slices));
-  error = cudaLaunchCooperativeKernel(kernel, blocks, dim3(kGridThreads), parameters,
-                                      static_cast<size_t>(shared_bytes),
+  error = cudaLaunchCooperativeKernel(kernel, blocks, dim3(static_cast<unsigned>(threads)),
+                                      parameters, static_cast<size_t>(shared_bytes),
                                       static_cast<cudaStream_t>(stream));
   return error_text(name, error != cudaSuccess ? error : cudaGetLastError());
 }
 
 template <bool backward, typename T, typename Engine>
 const void* kernel_of() {
-  if constexpr (backward) {
-    return reinterpret_cast<const void*>(backward_kernel<T, Engine>);
-  } else {
-    return reinterpret_cast<const void*>(forward_kernel<T, Engine>);
-  }
+  using Finish =
+      std::conditional_t<backward, BackwardFinisher<T, Engine>, ForwardFinisher<T, Engine>>;
+  return reinterpret_cast<const void*>(grid_kernel<T, Engine, backward, Finish>);
 }
 
 template <bool backward>
 bool resident(lltm_dtype dtype, const lltm_layer_sizes& sizes, const Device& device,
               const GridShape& shape) {
-  return with_engine<backward>(dtype, sizes, shape.tiles, [&](auto zero, auto* engine) {
+  return with_engine<backward>(dtype, sizes, [&](auto zero, auto* engine) {
     using Engine = std::remove_pointer_t<decltype(engine)>;
     const void* const kernel = kernel_of<backward, decltype(zero), Engine>();
     const int64_t bytes = GridShared<Engine>::bytes(shape.slice_rows);
@@ -129,7 +123,7 @@ bool resident(lltm_dtype dtype, const lltm_layer_sizes& sizes, const Device& dev
       cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                static_cast<int>(bytes));
       if (error == cudaSuccess) {
-        error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kGridThreads,
+        error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kGridThreads<Engine>,
                                                               static_cast<size_t>(bytes));
       }
       if (error != cudaSuccess) {
@@ -167,17 +161,15 @@ const char* shape_grid(lltm_dtype dtype, const lltm_layer_sizes& sizes, int32_t 
   Device device;
   if (const char* const error = ask(device_index, &device)) return error;
   if (device.major < 8 || device.cooperative == 0) return nullptr;
+  const int64_t tiles = divide_up(batch, kTileRows);
   const int64_t unit_blocks = divide_up(state, kUnits);
   const int64_t room = device.multiprocessors / unit_blocks;
   if (room == 0) return nullptr;
-  const int64_t tiles = divide_up(batch, kTileRows);
   const int64_t slice_tiles = divide_up(tiles, room < tiles ? room : tiles);
   if (slice_tiles > (1 << 16)) return nullptr;
-  const bool exact = dtype == LLTM_FLOAT32 && sizes.allow_tf32 == 0;
   shape->unit_blocks = static_cast<int>(unit_blocks);
   shape->slice_rows = static_cast<int>(slice_tiles * kTileRows);
   shape->slices = static_cast<int>(divide_up(batch, shape->slice_rows));
-  shape->tiles = slice_tiles == 1 || exact ? 1 : 2;
   return nullptr;
 }
 
@@ -216,10 +208,10 @@ const char* grid_forward(lltm_dtype dtype, const lltm_layer_forward_arguments& a
   }
   if (error != cudaSuccess) return error_text(kName, error);
   const char* failure = "lltm CUDA kernel layer_forward: no kernel for this size";
-  with_engine<false>(dtype, arguments.sizes, shape.tiles, [&](auto zero, auto* engine) {
+  with_engine<false>(dtype, arguments.sizes, [&](auto zero, auto* engine) {
     using Engine = std::remove_pointer_t<decltype(engine)>;
-    failure = launch(kName, kernel_of<false, decltype(zero), Engine>(), aligned,
-                     GridShared<Engine>::bytes(shape.slice_rows), shape, execution.stream);
+    failure = launch(kName, kernel_of<false, decltype(zero), Engine>(), kGridThreads<Engine>,
+                     aligned, GridShared<Engine>::bytes(shape.slice_rows), shape, execution.stream);
     return true;
   });
   return failure;
@@ -235,10 +227,11 @@ const char* grid_backward(lltm_dtype dtype, const lltm_layer_backward_arguments&
       mark_unwritten(arguments.d_gates, 3 * arguments.sizes.steps * plane, dtype, execution.stream);
   if (error != cudaSuccess) return error_text(kName, error);
   const char* failure = "lltm CUDA kernel layer_backward: no kernel for this size";
-  with_engine<true>(dtype, arguments.sizes, shape.tiles, [&](auto zero, auto* engine) {
+  with_engine<true>(dtype, arguments.sizes, [&](auto zero, auto* engine) {
     using Engine = std::remove_pointer_t<decltype(engine)>;
-    failure = launch(kName, kernel_of<true, decltype(zero), Engine>(), arguments,
-                     GridShared<Engine>::bytes(shape.slice_rows), shape, execution.stream);
+    failure =
+        launch(kName, kernel_of<true, decltype(zero), Engine>(), kGridThreads<Engine>, arguments,
+               GridShared<Engine>::bytes(shape.slice_rows), shape, execution.stream);
     return true;
   });
   return failure;

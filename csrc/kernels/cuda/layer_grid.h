@@ -10,7 +10,6 @@ struct GridShape {
   int unit_blocks = 0;  // blocks that share a slice of the batch, each with its units of the state
   int slices = 0;       // of the batch
   int slice_rows = 0;   // rows of the batch a slice
-  int tiles = 0;        // of 8 rows, a chunk
 };
 
 // Fills in the shape for a problem; one without blocks where there is no kernel for it.
