@@ -4,8 +4,8 @@
 
 needs an NVIDIA GPU, a CUDA build of torch, nvcc, pytest and hypothesis in the running Python; and
 compute-sanitizer, which comes with CUDA. It installs lltm into build/gpu-site, runs the tests
-marked `cuda`, runs the subset meant for it under memcheck, racecheck and initcheck, and writes
-`gpu_suite.json` (machine, versions, commit, command, outcome of each part) and the logs. The exit
+marked `cuda`, calls layers 10,000 times on two streams at once, runs the subset meant for them under
+memcheck, racecheck, initcheck and synccheck, and writes `gpu_suite.json` (machine, versions, commit, command, outcome of each part) and the logs. The exit
 code is 0 only if every part passed.
 """
 
@@ -26,6 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 SITE = ROOT / "build" / "gpu-site"
 SUITES = ("tests/op", "tests/cuda", "tests/layer", "tests/compat/test_compat_gpu.py")
+SOAK_CALLS = 10_000
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
 
 
@@ -113,6 +114,12 @@ def part(
     }
 
 
+def found(log: Path) -> dict[str, object] | None:
+    """What a program of its own printed as JSON, or None where it did not come to that."""
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("{")]
+    return json.loads(lines[-1]) if lines else None
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -133,7 +140,11 @@ def main() -> int:
         parts["diagnosis"] = part(
             "diagnosis", [sys.executable, "-m", "lltm_conda"], out, 120, cwd=out
         )
-        parts["tests"] = part("tests", [*pytest, *SUITES, *arguments.tests], out, 420)
+        once = ["--deselect", "tests/layer/test_layer_soak.py"]  # the part below
+        parts["tests"] = part("tests", [*pytest, *SUITES, *once, *arguments.tests], out, 420)
+        soak = [sys.executable, "-P", "tests/layer/layer_soak.py", "--calls", str(SOAK_CALLS)]
+        parts["soak"] = part("soak", soak, out, 240)
+        parts["soak"]["found"] = found(out / "soak.log")
         subset = "tests/cuda/test_cuda_sanitizer_subset.py"
         for tool in () if arguments.no_sanitizer else SANITIZERS:
             sanitizer = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9"]
