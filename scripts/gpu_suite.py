@@ -4,9 +4,9 @@
 
 needs an NVIDIA GPU, a CUDA build of torch, nvcc, pytest and hypothesis in the running Python; and
 compute-sanitizer, which comes with CUDA. It installs lltm into build/gpu-site, runs the tests
-marked `cuda`, calls layers 10,000 times on two streams at once, runs the subset meant for them under
-memcheck, racecheck, initcheck and synccheck, and writes `gpu_suite.json` (machine, versions, commit, command, outcome of each part) and the logs. The exit
-code is 0 only if every part passed.
+marked `cuda`, calls layers 10,000 times on two streams at once, runs the subset meant for it under
+memcheck, racecheck, initcheck and synccheck, and writes `gpu_suite.json` (machine, versions,
+commit, command, outcome of each part) and the logs. The exit code is 0 only if every part passed.
 """
 
 from __future__ import annotations
@@ -126,6 +126,7 @@ def main() -> int:
     )
     parser.add_argument("--out", type=Path, required=True, help="folder for the results")
     parser.add_argument("--no-sanitizer", action="store_true", help="leave compute-sanitizer out")
+    parser.add_argument("--wheel", type=Path, help="install this wheel instead of compiling")
     parser.add_argument("tests", nargs="*", help="further arguments for pytest")
     arguments = parser.parse_args()
     out = arguments.out.resolve()
@@ -133,7 +134,8 @@ def main() -> int:
 
     shutil.rmtree(SITE, ignore_errors=True)
     install = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-build-isolation"]
-    parts = {"install": part("install", [*install, "--target", str(SITE), "."], out, 600)}
+    source = str(arguments.wheel.resolve()) if arguments.wheel else "."
+    parts = {"install": part("install", [*install, "--target", str(SITE), source], out, 600)}
     # -P: the checkout's lltm_conda, which has no binaries, must not shadow the installed one.
     pytest = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "cuda"]
     if parts["install"]["exit_code"] == 0:
@@ -145,6 +147,8 @@ def main() -> int:
         soak = [sys.executable, "-P", "tests/layer/layer_soak.py", "--calls", str(SOAK_CALLS)]
         parts["soak"] = part("soak", soak, out, 240)
         parts["soak"]["found"] = found(out / "soak.log")
+        soak = [*pytest[:-1], "cuda and slow", "-s", "tests/layer/test_layer_soak.py"]
+        parts["soak"] = part("soak", soak, out, 420)
         subset = "tests/cuda/test_cuda_sanitizer_subset.py"
         for tool in () if arguments.no_sanitizer else SANITIZERS:
             sanitizer = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9"]
@@ -153,6 +157,7 @@ def main() -> int:
         "schema": 1,
         "command": shown(["python3", *sys.argv], arguments.out),
         "commit": commit(),
+        "wheel": arguments.wheel.name if arguments.wheel else None,
         "modified": modified(),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "machine": machine(),
