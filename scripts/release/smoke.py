@@ -13,11 +13,12 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 
 import lltm_conda
-from lltm_conda import lltm, loader, reference
+from lltm_conda import LLTMLayer, lltm, loader, reference
 
 # Relative norm of the difference, by dtype.
 TOLERANCES = {
@@ -28,6 +29,8 @@ TOLERANCES = {
 }
 OPENMP = re.compile(r"lib(gomp|omp|iomp5|omp5)\b")
 SHAPES = [(1, 1, 1), (16, 32, 128), (5, 7, 3), (0, 4, 4)]
+# (T, B, I, S): each family of the layer's kernels, and sizes that have none
+SEQUENCES = [(4, 5, 7, 3), (5, 4, 8, 64), (6, 16, 32, 128), (3, 40, 16, 512)]
 NAMES = ("new_h", "new_cell", "d_input", "d_weights", "d_bias", "d_old_h", "d_old_cell")
 
 
@@ -39,20 +42,56 @@ def arguments(batch: int, features: int, state: int) -> list[torch.Tensor]:
     return [torch.randn(s, dtype=torch.float64) * k for s, k in zip(shapes, scale, strict=True)]
 
 
-def run(cell, values: list[torch.Tensor], grads: list[torch.Tensor]) -> list[torch.Tensor]:
+def run(cell: Any, values: list[torch.Tensor], grads: list[torch.Tensor]) -> list[torch.Tensor]:
     """Both outputs and all five gradients."""
     leaves = [value.detach().clone().requires_grad_() for value in values]
     outputs = cell(*leaves)
     return [*outputs, *torch.autograd.grad(outputs, leaves, grads)]
 
 
-def compare(device: str, dtype: torch.dtype, shape: tuple[int, int, int]) -> dict[str, float]:
-    """Relative errors of outputs and gradients against the float64 definition."""
+def steps_of_reference(
+    x: torch.Tensor,
+    weights: torch.Tensor,
+    bias: torch.Tensor,
+    h: torch.Tensor,
+    cell: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The last states after all steps of `x` (T, B, I), by the definition."""
+    for step in x.unbind(0):
+        h, cell = reference(step, weights, bias, h, cell)
+    return h, cell
+
+
+def layer(
+    x: torch.Tensor,
+    weights: torch.Tensor,
+    bias: torch.Tensor,
+    h: torch.Tensor,
+    cell: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same through a layer."""
+    module = LLTMLayer(x.shape[2], h.shape[1], device="meta")
+    parameters = {"weights_l0": weights, "bias_l0": bias}
+    states = (x, (h.unsqueeze(0), cell.unsqueeze(0)))
+    _, (last_h, last_cell) = torch.func.functional_call(module, parameters, states)
+    return last_h[0], last_cell[0]
+
+
+def compare(device: str, dtype: torch.dtype, shape: tuple[int, ...]) -> dict[str, float]:
+    """Relative errors of outputs and gradients against the float64 definition.
+
+    `shape` is (B, I, S) for a step, (T, B, I, S) for a sequence.
+    """
+    *steps, batch, features, state = shape
+    values = arguments(batch, features, state)
+    if steps:
+        values[0] = torch.randn(*steps, batch, features, dtype=torch.float64)
     # Both sides start from the same numbers, those that the dtype can hold.
-    rounded = [value.to(dtype) for value in arguments(*shape)]
-    grads = [torch.randn(shape[0], shape[2], dtype=torch.float64).to(dtype) for _ in range(2)]
-    wanted = run(reference, [v.double() for v in rounded], [g.double() for g in grads])
-    got = run(lltm, [v.to(device) for v in rounded], [g.to(device) for g in grads])
+    rounded = [value.to(dtype) for value in values]
+    grads = [torch.randn(batch, state, dtype=torch.float64).to(dtype) for _ in range(2)]
+    definition, ours = (steps_of_reference, layer) if steps else (reference, lltm)
+    wanted = run(definition, [v.double() for v in rounded], [g.double() for g in grads])
+    got = run(ours, [v.to(device) for v in rounded], [g.to(device) for g in grads])
     errors = {}
     for name, a, b in zip(NAMES, got, wanted, strict=True):
         assert a.shape == b.shape and a.dtype == dtype, (name, a.shape, b.shape, a.dtype)
@@ -85,7 +124,7 @@ def main() -> int:
     found, failed = [], 0
     for device in devices:
         for dtype, tolerance in TOLERANCES.items():
-            for shape in SHAPES:
+            for shape in [*SHAPES, *SEQUENCES]:
                 errors = compare(device, dtype, shape)
                 worst = max(errors, key=lambda name: errors[name])
                 good = errors[worst] <= tolerance  # False for NaN
@@ -94,7 +133,10 @@ def main() -> int:
                 state = "ok    " if good else "FAILED"
                 kind = str(dtype).removeprefix("torch.")
                 text = f"worst {worst} {errors[worst]:.1e}, allowed {tolerance:.0e}"
-                print(f"{state} {device} {kind:8} B{shape[0]} I{shape[1]} S{shape[2]}: {text}")
+                sizes = " ".join(
+                    f"{n}{size}" for n, size in zip("TBIS"[-len(shape) :], shape, strict=True)
+                )
+                print(f"{state} {device} {kind:8} {sizes}: {text}")
     leaves = [value.requires_grad_() for value in arguments(2, 3, 2)]
     gradcheck = torch.autograd.gradcheck(lltm, leaves, raise_exception=False)
     failed += not gradcheck
