@@ -1,8 +1,8 @@
 """Derivatives of the LLTM cell: one pair of functions for every way torch asks for them.
 
-`setup_context` and `backward` serve `torch.library.register_autograd` and both autograd Functions.
-The op's third output, the gates' pre-activations, is differentiable, so that derivatives of the
-backward pass flow through what it reads. Where gates are kept without being an output, such
+`torch.library.register_autograd` and the autograd Functions of `functions` all end here. The op's
+third output, the gates' pre-activations, is differentiable, so that derivatives of the backward
+pass flow through what it reads. Where gates are kept without being an output, as in eager mode, such
 derivatives make them again.
 """
 
