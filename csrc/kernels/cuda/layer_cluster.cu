@@ -164,13 +164,15 @@ const char* shape_cluster(lltm_dtype dtype, bool backward, const lltm_layer_size
   }
   if (last.clusters.active == 0) return nullptr;
   // A step takes longer with every row, and a second wave of clusters twice as long. Two forward
-  // blocks share a multiprocessor well.
+  // blocks share a multiprocessor well; in 16 bits, `registers` does better than two of anything.
   const int64_t wanted = divide_up(sizes.batch_size, last.clusters.apart);
   const int64_t rows = wanted < kernel.max_rows ? wanted : kernel.max_rows;
   const int64_t clusters = divide_up(sizes.batch_size, rows);
   shape->blocks = static_cast<int>(blocks);
   shape->rows = static_cast<int>(rows);
-  shape->quick = clusters <= last.clusters.active &&
+  const bool crowded = rows > 1 || clusters > last.clusters.apart;
+  const bool outdone = crowded && blocks <= 4 && dtype != LLTM_FLOAT32;
+  shape->quick = !outdone && clusters <= last.clusters.active &&
                  clusters <= int64_t{last.clusters.apart} * (backward ? 1 : 2);
   return nullptr;
 }
