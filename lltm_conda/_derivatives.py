@@ -2,8 +2,8 @@
 
 `torch.library.register_autograd` and the autograd Functions of `functions` all end here. The op's
 third output, the gates' pre-activations, is differentiable, so that derivatives of the backward
-pass flow through what it reads. Where gates are kept without being an output, as in eager mode, such
-derivatives make them again.
+pass flow through what it reads. Where gates are kept without being an output, as in eager mode,
+such derivatives make them again.
 """
 
 from __future__ import annotations
