@@ -30,17 +30,25 @@ LAYER_GRID_STEPS = (16, 256, 2048)
 
 
 def grid_sizes(what: str = "cell") -> list[Size]:
-    """The fixed grid, small first: what is cut off by a deadline is the large end."""
-    if what == "layer":
-        sizes = [
-            Size(b, s, s, t)
-            for t in LAYER_GRID_STEPS
-            for s in LAYER_GRID_STATES
-            for b in LAYER_GRID_BATCHES
-        ]
-    else:
-        sizes = [Size(b, s // 4, s) for s in GRID_STATES for b in GRID_BATCHES]
-    return sorted(sizes, key=forward_flops)
+    """The fixed grid, in the order in which a deadline should cut it off.
+
+    Of the cell small first. Of the layer short sequences first, and among these the corners.
+    """
+    if what == "cell":
+        cells = [Size(b, s // 4, s) for s in GRID_STATES for b in GRID_BATCHES]
+        return sorted(cells, key=forward_flops)
+    sizes = [
+        Size(b, s, s, t)
+        for t in LAYER_GRID_STEPS
+        for s in LAYER_GRID_STATES
+        for b in LAYER_GRID_BATCHES
+    ]
+
+    def is_corner(size: Size) -> bool:
+        ends = (LAYER_GRID_BATCHES, size.batch), (LAYER_GRID_STATES, size.state)
+        return all(value in (among[0], among[-1]) for among, value in ends)
+
+    return sorted(sizes, key=lambda size: (size.steps, not is_corner(size), forward_flops(size)))
 
 
 def size(text: str) -> Size:
@@ -89,6 +97,7 @@ def parser() -> argparse.ArgumentParser:
     )
     layer = commands.add_parser("layer", parents=[measuring, stored], help="whole sequences")
     layer.add_argument("--sizes", nargs="+", type=size, metavar="B,I,S,T")
+    layer.add_argument("--protocol", choices=("split", "kernels"), default="split")
     grid = commands.add_parser("grid", parents=[measuring, stored], help="the fixed grid, judged")
     grid.add_argument("what", nargs="?", choices=("cell", "layer"), default="cell")
     grid.add_argument(
@@ -201,7 +210,7 @@ def _measure(arguments: argparse.Namespace, line: str, console: Console) -> int:
     what = getattr(arguments, "what", arguments.command)
     default_protocol = "split" if what == "layer" else "tutorial"
     protocol = getattr(arguments, "protocol", None) or default_protocol
-    if what == "layer" and protocol != "split":
+    if arguments.command == "grid" and what == "layer" and protocol != "split":
         raise ValueError(f"a layer is measured by the protocol split, not {protocol}: leave it out")
     options = Options(
         device=arguments.device,
@@ -220,7 +229,7 @@ def _measure(arguments: argparse.Namespace, line: str, console: Console) -> int:
         sizes = grid_sizes(what)
     elif arguments.sizes:
         sizes = arguments.sizes
-    elif protocol == "kernels":
+    elif protocol == "kernels" and what == "cell":
         sizes = [Size.parse(text) for text in KERNEL_SIZES]
     else:
         defaults = LAYER_SIZES if what == "layer" else CELL_SIZES

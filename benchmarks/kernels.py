@@ -1,8 +1,10 @@
-"""What one step launches on the GPU: how many kernels, which, and how near the copy they come."""
+"""What a step or a sequence launches on the GPU: how many kernels, which, when; how near the copy
+those of a step come."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -29,6 +31,13 @@ class Launch:
 
     name: str
     us: float
+    start: float
+    """Since the host began the call, in us."""
+
+    @property
+    def end(self) -> float:
+        """When it was done."""
+        return self.start + self.us
 
 
 def launches(step: Callable[[int], object]) -> list[list[Launch]]:
@@ -44,9 +53,15 @@ def launches(step: Callable[[int], object]) -> list[list[Launch]]:
         with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as profiler:
             step(i)
             torch.cuda.synchronize()
+        begun = min(e.time_range.start for e in profiler.events())
         events = [e for e in profiler.events() if e.device_type == DeviceType.CUDA]
         events.sort(key=lambda e: e.time_range.start)
-        found.append([Launch(e.name, float(e.time_range.elapsed_us())) for e in events])
+        found.append(
+            [
+                Launch(e.name, float(e.time_range.elapsed_us()), float(e.time_range.start - begun))
+                for e in events
+            ]
+        )
     return found
 
 
@@ -72,12 +87,37 @@ class Activity:
     names: list[str]
 
 
+@dataclass(frozen=True)
+class Trace:
+    """When the device worked on one call of a layer."""
+
+    count: float
+    before: Summary
+    """From the host's begin of the call to the first kernel's."""
+    span: Summary
+    """From the first kernel's begin to the last one's end."""
+    busy: Summary
+    """Of that, what kernels ran; the rest waited for the host."""
+    names: list[str]
+    """How often, how long, and what, in the order in which each came first."""
+
+
 def measure(cell: Cell, size: Size, sets: list[Inputs]) -> dict[str, Activity]:
     """Per metric (forward, backward), what runs on the device.
 
     `sets` are taken in turn, so that a small problem is not read from the cache that the call
     before has filled.
     """
+    model = pointwise_bytes(size, sets[0].x.dtype)
+    return {m: _summary(steps, model[m]) for m, steps in _profiled(cell, sets).items()}
+
+
+def trace(cell: Cell, inputs: Inputs) -> dict[str, Trace]:
+    """Per metric (forward, backward), when the device worked. The profiler slows the host down."""
+    return {metric: _traced(calls) for metric, calls in _profiled(cell, [inputs]).items()}
+
+
+def _profiled(cell: Cell, sets: list[Inputs]) -> dict[str, list[list[Launch]]]:
     leaves = [(inputs, *inputs.detached(requires_grad=True)) for inputs in sets]
     parameters = list(cell.module.parameters())
     kept: list[tuple[torch.Tensor, ...]] = []
@@ -94,9 +134,20 @@ def measure(cell: Cell, size: Size, sets: list[Inputs]) -> dict[str, Activity]:
 
     # Forward first and as often as backward runs (warm calls included), so that each backward has a
     # graph of its own and nothing but backward is in its profile.
-    report = {"forward": launches(forward), "backward": launches(backward)}
-    model = pointwise_bytes(size, sets[0].x.dtype)
-    return {metric: _summary(steps, model[metric]) for metric, steps in report.items()}
+    return {"forward": launches(forward), "backward": launches(backward)}
+
+
+def _traced(calls: list[list[Launch]]) -> Trace:
+    middle = sorted(calls, key=lambda call: call[-1].end - call[0].start)[len(calls) // 2]
+    often = Counter(launch.name for launch in middle)
+    means = {n: sum(launch.us for launch in middle if launch.name == n) / often[n] for n in often}
+    return Trace(
+        count=summarise([float(len(call)) for call in calls]).median,
+        before=summarise([call[0].start for call in calls]),
+        span=summarise([call[-1].end - call[0].start for call in calls]),
+        busy=summarise([sum(launch.us for launch in call) for call in calls]),
+        names=[f"{often[name]} x {mean:.1f} us {name[:120]}" for name, mean in means.items()],
+    )
 
 
 def _summary(steps: list[list[Launch]], bytes_moved: int) -> Activity:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -98,36 +99,68 @@ def randomise(module: nn.Module, state_size: int, seed: int) -> None:
 # -- the formulas ----------------------------------------------------------------------------------
 
 
-def lltm_step(p: Mapping[str, Tensor], x: Tensor, state: State) -> State:
+Linear = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+class _Tf32Linear(torch.autograd.Function):
+    """`F.linear` with the operands of every product, also in backward, rounded to tf32.
+
+    What a GPU may do where torch's flag allows tf32, and does not do for every shape: a row by a
+    matrix it multiplies exactly.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        x, weight = rounded_to_tf32(x), rounded_to_tf32(weight)
+        ctx.save_for_backward(x, weight)
+        return F.linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        x, weight = ctx.saved_tensors
+        rounded = rounded_to_tf32(grad)
+        return rounded @ weight, rounded.t() @ x, grad.sum(0)
+
+
+def rounded_to_tf32(tensor: Tensor) -> Tensor:
+    """float32 with ten bits of mantissa, to nearest, as tensor cores are given it."""
+    return ((tensor.view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
+
+
+def tf32_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """`F.linear` in float32 as coarse as torch's flag for tf32 allows."""
+    return _Tf32Linear.apply(x, weight, bias)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def lltm_step(p: Mapping[str, Tensor], x: Tensor, state: State, linear: Linear = F.linear) -> State:
     """(h', c') of one LLTM step."""
     h, c = state
-    z_i, z_o, z_c = F.linear(torch.cat((h, x), dim=1), p["weights"], p["bias"].reshape(-1)).chunk(
-        3, dim=1
-    )
+    z = linear(torch.cat((h, x), dim=1), p["weights"], p["bias"].reshape(-1))
+    z_i, z_o, z_c = z.chunk(3, dim=1)
     new_c = c + F.elu(z_c) * torch.sigmoid(z_i)
     return torch.tanh(new_c) * torch.sigmoid(z_o), new_c
 
 
-def lstm_step(p: Mapping[str, Tensor], x: Tensor, state: State) -> State:
+def lstm_step(p: Mapping[str, Tensor], x: Tensor, state: State, linear: Linear = F.linear) -> State:
     """(h', c') of one LSTM step."""
     h, c = state
-    z = F.linear(x, p["weight_ih"], p["bias_ih"]) + F.linear(h, p["weight_hh"], p["bias_hh"])
+    z = linear(x, p["weight_ih"], p["bias_ih"]) + linear(h, p["weight_hh"], p["bias_hh"])
     i, f, g, o = z.chunk(4, dim=1)
     new_c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
     return torch.sigmoid(o) * torch.tanh(new_c), new_c
 
 
-def gru_step(p: Mapping[str, Tensor], x: Tensor, state: State) -> State:
+def gru_step(p: Mapping[str, Tensor], x: Tensor, state: State, linear: Linear = F.linear) -> State:
     """(h',) of one GRU step."""
     (h,) = state
-    x_r, x_z, x_n = F.linear(x, p["weight_ih"], p["bias_ih"]).chunk(3, dim=1)
-    h_r, h_z, h_n = F.linear(h, p["weight_hh"], p["bias_hh"]).chunk(3, dim=1)
+    x_r, x_z, x_n = linear(x, p["weight_ih"], p["bias_ih"]).chunk(3, dim=1)
+    h_r, h_z, h_n = linear(h, p["weight_hh"], p["bias_hh"]).chunk(3, dim=1)
     r, z = torch.sigmoid(x_r + h_r), torch.sigmoid(x_z + h_z)
     n = torch.tanh(x_n + r * h_n)
     return ((1 - z) * n + z * h,)
 
 
-STEPS: dict[str, Callable[[Mapping[str, Tensor], Tensor, State], State]] = {
+STEPS: dict[str, Callable[[Mapping[str, Tensor], Tensor, State, Linear], State]] = {
     "lltm": lltm_step,
     "lstm": lstm_step,
     "gru": gru_step,
@@ -140,14 +173,16 @@ def short_name(name: str) -> str:
     return name.rsplit(".", 1)[-1].removesuffix("_l0")
 
 
-def run_formula(kind: str, p: Mapping[str, Tensor], x: Tensor, state: State) -> tuple[Tensor, ...]:
+def run_formula(
+    kind: str, p: Mapping[str, Tensor], x: Tensor, state: State, linear: Linear = F.linear
+) -> tuple[Tensor, ...]:
     """What a contender of this kind returns: output first, then the rest of the final state."""
     step = STEPS[kind]
     if x.dim() == 2:
-        return step(p, x, state)
+        return step(p, x, state, linear)
     outputs = []
     for x_t in x.unbind(0):
-        state = step(p, x_t, state)
+        state = step(p, x_t, state, linear)
         outputs.append(state[0])
     return (torch.stack(outputs), *state)
 
@@ -176,13 +211,17 @@ class Cell:
 
 def tolerance(cell: Cell, size: Size, dtype: torch.dtype, device: str) -> float:
     """The largest relative error allowed a step, or a short sequence."""
-    allowed = TOLERANCE[dtype]
-    if dtype is torch.float32 and device == "cuda":
-        tf32 = torch.backends.cuda.matmul.allow_tf32
-        if size.steps > 1:  # cuDNN's recurrences follow their own flag, which is on by default
-            tf32 = tf32 or torch.backends.cudnn.allow_tf32
-        allowed = TF32_TOLERANCE if tf32 else allowed
+    allowed = TF32_TOLERANCE if tf32_allowed(size, dtype, device) else TOLERANCE[dtype]
     return allowed * cell.slack * (2.0 if size.steps > 1 else 1.0)
+
+
+def tf32_allowed(size: Size, dtype: torch.dtype, device: str) -> bool:
+    """Whether torch's flags let a contender round products to tf32."""
+    if dtype is not torch.float32 or device != "cuda":
+        return False
+    # cuDNN's recurrences follow their own flag, which is on by default.
+    sequence = size.steps > 1 and torch.backends.cudnn.allow_tf32
+    return torch.backends.cuda.matmul.allow_tf32 or sequence
 
 
 def relative_error(value: Tensor, reference: Tensor) -> float:
@@ -254,7 +293,8 @@ def check(cell: Cell, size: Size, inputs: Inputs, *, input_gradients: bool = Tru
     Returns the largest relative error.
 
     A long sequence multiplies rounding errors (a cell that never forgets does so a thousandfold),
-    so there a contender may also be twice as far off as the formula computed in its own dtype.
+    so there a contender may also be twice as far off as the formula computed in its own dtype; with
+    products rounded to tf32 where torch's flags allow that.
 
     Raises:
         WrongResult: an output or a gradient is off, is not a number, or was not written.
@@ -263,26 +303,62 @@ def check(cell: Cell, size: Size, inputs: Inputs, *, input_gradients: bool = Tru
     named = {short_name(n): p for n, p in cell.module.named_parameters()}
     cotangents = (inputs.grad_output, *inputs.grad_state)
 
-    def formula(width: torch.dtype) -> dict[str, Tensor]:
+    def formula(width: torch.dtype, linear: Linear = F.linear) -> dict[str, Tensor]:
         def leaf(tensor: Tensor, wanted: bool) -> Tensor:
             return tensor.detach().to(width, copy=True).requires_grad_(wanted)
 
-        parameters = {n: leaf(p, True) for n, p in named.items()}
-        return differentiate(
-            lambda x, state: run_formula(cell.kind, parameters, x, state),
-            parameters,
-            leaf(inputs.x, input_gradients),
-            tuple(leaf(s, input_gradients) for s in inputs.state),
-            tuple(g.to(width) for g in cotangents),
-        )
+        parts = []
+        for rows in _parts(size):
+            parameters = {n: leaf(p, True) for n, p in named.items()}
+            part = differentiate(
+                lambda x, state, p=parameters: run_formula(cell.kind, p, x, state, linear),  # type: ignore[misc]
+                parameters,
+                leaf(_rows(inputs.x, rows), input_gradients),
+                tuple(leaf(s[rows], input_gradients) for s in inputs.state),
+                tuple(_rows(g, rows).to(width) for g in cotangents),
+            )
+            parts.append(part)
+        return _joined(parts, of_parameters={f"d_{name}" for name in named})
 
     reference = formula(torch.float64)
-    allowed = dict.fromkeys(reference, tolerance(cell, size, dtype, device))
-    if size.steps > 1 and dtype is not torch.float64:
-        for name, value in formula(dtype).items():
-            allowed[name] = max(allowed[name], 2 * relative_error(value, reference[name]))
-
     x, state = inputs.detached(requires_grad=input_gradients)
     poison(size, dtype, device)
     cell.new_step()
-    return compare(differentiate(cell.call, named, x, state, cotangents), reference, allowed)
+    values = differentiate(cell.call, named, x, state, cotangents)
+    allowed = dict.fromkeys(reference, tolerance(cell, size, dtype, device))
+    long = size.steps > 1 and dtype is not torch.float64
+    if long and any(
+        relative_error(values[name].reshape(exact.shape), exact) > allowed[name]
+        for name, exact in reference.items()
+    ):
+        tf32 = tf32_allowed(size, dtype, device)
+        for name, value in formula(dtype, tf32_linear if tf32 else F.linear).items():
+            allowed[name] = max(allowed[name], 2 * relative_error(value, reference[name]))
+    return compare(values, reference, allowed)
+
+
+LARGEST_PART = 2**28
+"""Elements of a sequence of states that the formula computes at once: autograd keeps some ten."""
+
+
+def _parts(size: Size) -> list[slice]:
+    """The batch in parts: its rows have only the parameters' gradients in common."""
+    rows = max(1, LARGEST_PART // (size.steps * size.state))
+    return [slice(first, first + rows) for first in range(0, size.batch, rows)]
+
+
+def _rows(tensor: Tensor, rows: slice) -> Tensor:
+    """Of (B, ...), or of (T, B, ...)."""
+    return tensor[:, rows] if tensor.dim() == 3 else tensor[rows]
+
+
+def _joined(parts: list[dict[str, Tensor]], of_parameters: set[str]) -> dict[str, Tensor]:
+    """What the whole batch would have given."""
+    if len(parts) == 1:
+        return parts[0]
+    return {
+        name: torch.stack([part[name] for part in parts]).sum(0)
+        if name in of_parameters
+        else torch.cat([part[name] for part in parts], dim=parts[0][name].dim() - 2)
+        for name in parts[0]
+    }

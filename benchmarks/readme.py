@@ -6,7 +6,7 @@ from pathlib import Path
 
 from . import schema
 from .schema import Report
-from .targets import TARGETS, Target, reached
+from .targets import TARGETS, TRAINING, Target, reached
 
 REPO = Path(__file__).resolve().parents[1]
 README = REPO / "README.md"
@@ -39,7 +39,8 @@ def _cell(target: Target | None, reports: list[Report]) -> str:
     if target is None or value is None:
         return ""
     missed = "" if value >= target.ratio else f" (aim: {target.ratio:g}x)"
-    return f"{value:.2f}x{missed}"
+    both = " with forward" if target.metric == TRAINING else ""
+    return f"{value:.2f}x{both}{missed}"
 
 
 def table(reports: list[Report]) -> str:
@@ -56,7 +57,7 @@ def table(reports: list[Report]) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for key, targets in rows.items():
-        backward = next((t for t in targets if t.metric == "backward"), None)
+        backward = next((t for t in targets if t.metric in ("backward", TRAINING)), None)
         forward = next(t for t in targets if t is not backward)
         cells = (_cell(forward, reports), _cell(backward, reports))
         if any(cells):

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures the sensible set on a GPU machine in about six minutes and stores it as JSON.
+# Measures the sensible set on a GPU machine in about nine minutes and stores it as JSON.
 #
 #   benchmarks/run_all.sh DIRECTORY [cuda|cpu] [PART...]
 #
@@ -46,8 +46,15 @@ case $device in
     part cell-cuda-dtypes cell --device cuda --protocol split --seconds 0.2 --deadline 30 \
       --dtype float32 bfloat16 float16 --contenders python cpp lstmcell ours \
       --sizes 256,1024,2048 4096,1024,4096
-    part layer-cuda layer --device cuda --dtype float32 bfloat16 --seconds 0.3 --rounds 5 \
-      --contenders lstm gru cuda-loop ours-loop ours ours-again --deadline 45
+    part layer-cuda layer --device cuda --tf32 on --dtype float32 bfloat16 --seconds 0.3 --rounds 7 \
+      --contenders lstm ours ours-again --deadline 45 \
+      --sizes 16,128,128,256 16,512,512,256 64,1024,1024,256
+    part layer-cuda-2048 layer --device cuda --tf32 on --dtype bfloat16 --seconds 0.3 --rounds 7 \
+      --contenders lstm ours ours-again --sizes 128,2048,2048,256
+    part layer-cuda-kernels layer --device cuda --tf32 on --protocol kernels \
+      --dtype float32 bfloat16 --contenders lstm ours --deadline 30
+    part grid-layer-cuda grid layer --device cuda --tf32 on --dtype float32 bfloat16 \
+      --seconds 0.1 --rounds 5 --contenders lstm ours --deadline 150
     part grid-cuda-compile grid --device cuda --seconds 0.15 --rounds 7 --deadline 60 \
       --contenders compile compile-reduce-overhead ours
     ;;

@@ -20,7 +20,7 @@ from .stats import summarise
 from .timing import PROTOCOLS, NotMeasurable, Rounds, Run, interleave, round_medians
 
 SHORT = 8
-"""Steps of the sequence that every layer is checked on before the long one."""
+"""Steps of the sequence that every layer is checked on before it is timed."""
 Log = Callable[[str], None]
 Skipper = Callable[[str, str], None]
 """Records the name of a contender and why it was not measured."""
@@ -132,16 +132,17 @@ def _one_size(
     for name, build in builders.items():
         with _reported(name, skip):
             cell = build(request)
-            fresh = _inputs(cell, request, seed=options.seed + 1)
-            if size.steps > SHORT:  # where rounding errors have not grown yet, and the check bites
-                short = replace(request, size=replace(size, steps=SHORT))
-                check(cell, short.size, _inputs(cell, short, seed=options.seed + 3))
-            errors[name] = check(cell, size, fresh, input_gradients=all_gradients)
+            # A long sequence is checked whole after the timing, as every contender is. Short, the
+            # check bites more: rounding errors have not grown yet.
+            begun = replace(request, size=replace(size, steps=min(size.steps, SHORT)))
+            fresh = _inputs(cell, begun, seed=options.seed + 1)
+            errors[name] = check(cell, begun.size, fresh, input_gradients=all_gradients)
             cells[name] = cell
     if options.protocol == "memory":
         _memory(report, cells, errors, request, skip)
     elif options.protocol == "kernels":
-        _kernels(report, cells, errors, request, skip)
+        measure = _kernels if size.steps == 1 else _traces
+        measure(report, cells, errors, request, skip)
     else:
         _times(report, cells, errors, request, options, skip)
     del cells
@@ -322,3 +323,39 @@ def _kernels(
                 )
                 names = "; ".join(found.names)
                 report.settings[f"kernels {name} {metric} {size} {dtype_name(request)}"] = names
+
+
+def _traces(
+    report: Report,
+    cells: Mapping[str, Cell],
+    errors: dict[str, float],
+    request: Request,
+    skip: Skipper,
+) -> None:
+    if request.device != "cuda":
+        raise ValueError("--protocol kernels counts GPU kernels: use --device cuda")
+    size, dtype = request.size, dtype_name(request)
+    for name, cell in cells.items():
+        inputs = _inputs(cell, request, seed=100)
+        with _reported(name, skip):
+            for metric, found in kernels.trace(cell, inputs).items():
+                detail = {
+                    "launches": found.count,
+                    "before_us": found.before.median,
+                    "busy_us": found.busy.median,
+                    "waits_us": found.span.median - found.busy.median,
+                }
+                # Of the whole call, not a step of it, as the unit says.
+                report.results.append(
+                    Result.of(
+                        size,
+                        dtype,
+                        name,
+                        metric,
+                        "us a call",
+                        found.span,
+                        error=errors[name],
+                        detail=detail,
+                    )
+                )
+                report.settings[f"kernels {name} {metric} {size} {dtype}"] = "; ".join(found.names)

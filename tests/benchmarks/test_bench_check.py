@@ -119,6 +119,65 @@ def test_a_wrong_contender_is_caught(
         check(altered(call), STEP, make_inputs(STEP, torch.float32, "cpu", 1))
 
 
+def test_rounding_to_tf32_keeps_ten_bits_to_nearest() -> None:
+    last = 2.0**-10
+    values = torch.tensor([1.0, 1 + last, 1 + 0.49 * last, 1 + 0.51 * last, -3.0 - 0.9 * last])
+    rounded = torch.tensor([1.0, 1 + last, 1.0, 1 + last, -3.0])
+    assert problem.rounded_to_tf32(values).tolist() == rounded.tolist()
+
+
+def test_a_tf32_product_rounds_its_operands_in_backward_as_well() -> None:
+    x, weight, bias = (torch.randn(*n, requires_grad=True) for n in ((4, 6), (3, 6), (3,)))
+    cotangent = torch.randn(4, 3)
+    output = problem.tf32_linear(x, weight, bias)
+    found = torch.autograd.grad(output, (x, weight, bias), cotangent)
+    r_x, r_weight, r_cotangent = map(problem.rounded_to_tf32, (x, weight, cotangent))
+    torch.testing.assert_close(output, F.linear(r_x, r_weight, bias))
+    want = (r_cotangent @ r_weight, r_cotangent.t() @ r_x, cotangent.sum(0))
+    torch.testing.assert_close(found, want)
+
+
+LONG = Size(1, 16, 16, 200)
+
+
+def coarse(linear: problem.Linear) -> Cell:
+    """A layer that multiplies by `linear`."""
+    cell = layer_contenders()["python-loop"](Request(LONG, torch.float32, "cpu"))
+    p = {problem.short_name(n): v for n, v in cell.module.named_parameters()}
+    return Cell(
+        "lltm", cell.module, lambda x, state: problem.run_formula("lltm", p, x, state, linear)
+    )
+
+
+@pytest.mark.parametrize("times", [1.0, 6.0])
+def test_where_tf32_is_allowed_a_sequence_may_be_as_coarse_and_no_coarser(
+    times: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        exact = F.linear(x, weight, bias)
+        return exact + times * (problem.tf32_linear(x, weight, bias) - exact)
+
+    monkeypatch.setattr(problem, "tf32_allowed", lambda *_: True)
+    monkeypatch.setattr(problem, "TF32_TOLERANCE", 0.0)  # what the rounding explains, and no more
+    inputs = make_inputs(LONG, torch.float32, "cpu", 1)
+    if times > 2:
+        with pytest.raises(WrongResult, match="differs from float64"):
+            check(coarse(linear), LONG, inputs)
+    else:
+        assert check(coarse(linear), LONG, inputs) > 1e-5
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_batch_checked_in_parts_is_checked_as_a_whole(
+    rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = make_inputs(SEQUENCE, torch.float64, "cpu", 1)
+    cell = layer_contenders()["python-loop"](Request(SEQUENCE, torch.float64, "cpu"))
+    whole = check(cell, SEQUENCE, inputs)
+    monkeypatch.setattr(problem, "LARGEST_PART", rows * SEQUENCE.steps * SEQUENCE.state)
+    assert abs(check(cell, SEQUENCE, inputs) - whole) < 1e-13
+
+
 def test_inputs_are_random_and_seeded() -> None:
     first, again, other = (make_inputs(STEP, torch.float32, "cpu", seed) for seed in (1, 1, 2))
     assert torch.equal(first.x, again.x)

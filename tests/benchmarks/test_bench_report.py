@@ -81,6 +81,17 @@ def test_a_target_is_looked_up_where_it_was_measured() -> None:
         assert targets.reached(target(**other), found) is None
 
 
+def test_forward_and_backward_are_added_up_round_by_round() -> None:
+    found = report(
+        *(result("lstm", [10.0, 20.0, 30.0], metric=m) for m in ("forward", "backward")),
+        result("ours", [10.0, 20.0, 30.0], metric="forward"),
+        result("ours", [2.5, 5.0, 10.0], metric="backward"),
+    )
+    both = target(metric=targets.TRAINING, against="lstm")
+    assert targets.reached(both, [found]) == 20.0 / 12.5
+    assert targets.reached(both, [report(*found.results[:-1])]) is None
+
+
 def test_the_newest_report_decides() -> None:
     old = report(result("cpp", [30.0] * 3), result("ours", [10.0] * 3))
     new = report(result("cpp", [20.0] * 3), result("ours", [10.0] * 3), created="2026-02-01")

@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 
-from benchmarks import timing
+from benchmarks import kernels, timing
 from benchmarks.baselines import Request
 from benchmarks.baselines.plain import plain_cell
 from benchmarks.problem import make_inputs
@@ -106,3 +106,15 @@ def test_kernels_of_a_step_are_counted_and_products_told_apart() -> None:
     assert 6 <= measured["forward"].count <= 12
     assert any(kernels.GEMM.search(name) for name in measured["forward"].names)
     assert 0 < measured["forward"].pointwise.median < measured["forward"].total.median
+
+
+def test_a_trace_tells_waiting_from_working() -> None:
+    call = [
+        kernels.Launch("gemm", 2.0, 5.0),
+        kernels.Launch("step", 1.0, 10.0),
+        kernels.Launch("step", 3.0, 12.0),
+    ]
+    found = kernels._traced([call])
+    assert (found.before.median, found.span.median, found.busy.median) == (5.0, 10.0, 6.0)
+    assert found.count == 3
+    assert found.names == ["1 x 2.0 us gemm", "2 x 2.0 us step"]
