@@ -51,10 +51,10 @@ LONG_SHARE = {"fallback": 0.0}  # its host time would be most of the soak
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 LARGEST = 2_000_000  # elements of an output
 STREAMS = 2
-QUEUED = 16  # calls on a stream, behind the gate
-GATE = 80_000_000  # cycles: longer than it takes to queue them
+QUEUED = 8  # calls on a stream, behind the gate: fewer kernels than the driver queues
+GATE = 50_000_000  # cycles: longer than it takes to queue them
 NO_PROGRESS = 60.0  # seconds
-LEAST_OVERLAP = 0.5
+LEAST_OVERLAP = 0.4
 BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -246,9 +246,12 @@ def soak(calls: int, seed: int, families: tuple[str, ...]) -> dict[str, object]:
     def burst(indices: list[int]) -> None:
         with torch.cuda.stream(gate):
             torch.cuda._sleep(GATE)
-        for lane in lanes:  # the same calls, each in an order of its own, so that both end together
+        for lane in lanes:
             lane.stream.wait_stream(gate)
-            for index in source.sample(indices, len(indices)):
+        # The same calls, each stream in an order of its own, so that both end together.
+        orders = [source.sample(indices, len(indices)) for _ in lanes]
+        for now in zip(*orders, strict=True):
+            for lane, index in zip(lanes, now, strict=True):
                 lane.call(index, pool[index])
         for lane in lanes:
             lane.wait()
