@@ -47,10 +47,7 @@ case $device in
       --dtype float32 bfloat16 float16 --contenders python cpp lstmcell ours \
       --sizes 256,1024,2048 4096,1024,4096
     part layer-cuda layer --device cuda --tf32 on --dtype float32 bfloat16 --seconds 0.3 --rounds 7 \
-      --contenders lstm ours ours-again --deadline 45 \
-      --sizes 16,128,128,256 16,512,512,256 64,1024,1024,256
-    part layer-cuda-2048 layer --device cuda --tf32 on --dtype bfloat16 --seconds 0.3 --rounds 7 \
-      --contenders lstm ours ours-again --sizes 128,2048,2048,256
+      --contenders lstm ours ours-again --deadline 45
     part layer-cuda-kernels layer --device cuda --tf32 on --protocol kernels \
       --dtype float32 bfloat16 --contenders lstm ours --deadline 30
     part grid-layer-cuda grid layer --device cuda --tf32 on --dtype float32 bfloat16 \
