@@ -312,20 +312,22 @@ class Layer : KernelCalls<Torch, device> {
     };
     // Cells that are not kept take turns in two planes.
     const Tensor planes = cells ? *cells : Torch::empty({2, sizes.batch, sizes.state}, output);
-    const auto cell_at = [&](int64_t step) {
-      return state_at(planes, cells ? steps.time(step) : step % 2);
-    };
+    const auto cell_plane = [&](int64_t step) { return cells ? steps.time(step) : step % 2; };
+    const int64_t plane_bytes = sizes.plane() * bytes_of(sizes.dtype);
     const lltm_step_sizes step_sizes = {sizes.batch, 0, sizes.state, sizes.columns()};
     const lltm_step_plan plan = plan_step(sizes.dtype, -1, step_sizes, where);
     const OptionalTensor workspace = make_workspace(plan.workspace_bytes, output);
     OptionalTensor old_h = initial_h;
-    Tensor old_cell = initial_cell ? *initial_cell : zeros(sizes, output);
+    const Tensor first_cell = initial_cell ? *initial_cell : zeros(sizes, output);
+    void* old_cell = Torch::data(first_cell);
     for (int64_t step = 0; step < sizes.steps; ++step) {
       const int64_t t = steps.time(step);
       const Tensor z = Torch::strided(gates, {sizes.batch, 3 * sizes.state}, {3 * sizes.state, 1},
                                       t * 3 * sizes.plane());
       const Tensor new_h = state_at(output, t);
-      const Tensor new_cell = cell_at(step);
+      // No tensor where an address will do: the host's time bounds small steps.
+      void* const new_cell =
+          static_cast<char*>(Torch::data(planes)) + cell_plane(step) * plane_bytes;
       if (old_h && plan.family != 0) {
         const lltm_step_forward_arguments arguments = {
             step_sizes,
@@ -333,26 +335,25 @@ class Layer : KernelCalls<Torch, device> {
             Torch::data(weights),
             bias,
             Torch::data(*old_h),
-            Torch::data(old_cell),
+            old_cell,
             1,
             Torch::data(z),
             Torch::data(new_h),
-            Torch::data(new_cell),
+            new_cell,
             data_or_null(workspace),
         };
         check_kernel(kernels().step_forward(sizes.dtype, plan.family, &arguments, &where));
       } else {
         if (old_h) Torch::addmm_out(z, z, *old_h, weights_h);
         const lltm_cell_forward_arguments arguments = {
-            sizes.batch,           sizes.state,        Torch::data(z),       bias,
-            Torch::data(old_cell), Torch::data(new_h), Torch::data(new_cell)};
+            sizes.batch, sizes.state, Torch::data(z), bias, old_cell, Torch::data(new_h), new_cell};
         check_kernel(kernels().cell_forward(sizes.dtype, &arguments, &where));
       }
       old_h = new_h;
       old_cell = new_cell;
     }
     Torch::copy(final_h, *old_h);
-    Torch::copy(final_cell, old_cell);
+    Torch::copy(final_cell, state_at(planes, cell_plane(sizes.steps - 1)));
   }
 
   static void backward_loop(const Steps& steps, const Tensor& weights,
@@ -369,9 +370,7 @@ class Layer : KernelCalls<Torch, device> {
     const lltm_step_plan plan =
         plan_step(sizes.dtype, kNeedsOldH | kNeedsOldCell, step_sizes, where);
     const OptionalTensor workspace = make_workspace(plan.workspace_bytes, d_gates);
-    const int64_t plane_bytes = sizes.plane() * (sizes.dtype == LLTM_FLOAT64   ? 8
-                                                 : sizes.dtype == LLTM_FLOAT32 ? 4
-                                                                               : 2);
+    const int64_t plane_bytes = sizes.plane() * bytes_of(sizes.dtype);
     const auto at = [&](const void* sequence, int64_t planes) -> const void* {
       return sequence != nullptr ? static_cast<const char*>(sequence) + planes * plane_bytes
                                  : nullptr;

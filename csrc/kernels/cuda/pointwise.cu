@@ -4,7 +4,7 @@
 #include "../dispatch.h"
 #include "cell.h"
 #include "cell_element.h"
-#include "launch.h"
+#include "launch_early.h"
 
 namespace lltm {
 namespace {
@@ -14,6 +14,7 @@ constexpr int kThreads = PlaneGeometry::kThreads;
 template <typename T, int N>
 __global__ void __launch_bounds__(kThreads)
     forward_plane(const lltm_cell_forward_arguments arguments, int64_t packs) {
+  wait_for_earlier();
   const int64_t state_size = arguments.state_size;
   const int64_t first_row = int64_t{blockIdx.y} * blockDim.y + threadIdx.y;
   const int64_t first_pack = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -285,10 +286,8 @@ const char* launch_forward(const lltm_cell_forward_arguments& arguments,
                            const lltm_execution& execution) {
   const int64_t packs = arguments.state_size / N;
   const PlaneGeometry geometry(arguments.batch_size, packs);
-  forward_plane<T, N>
-      <<<geometry.grid, geometry.block, 0, static_cast<cudaStream_t>(execution.stream)>>>(arguments,
-                                                                                          packs);
-  return error_text("cell_forward", cudaGetLastError());
+  return error_text("cell_forward", launch_early(forward_plane<T, N>, geometry.grid, geometry.block,
+                                                 execution, arguments, packs));
 }
 
 }  // namespace

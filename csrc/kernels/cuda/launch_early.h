@@ -1,0 +1,64 @@
+// A launch that overlaps the end of the kernel before it in the stream (compute capability 9.0): a
+// short kernel behind a GEMM then starts more than a microsecond earlier.
+#pragma once
+
+#include "launch.h"
+
+namespace lltm {
+
+// Holds a kernel until those before it in the stream have ended and what they wrote can be read.
+// The first thing that a kernel does which launch_early starts.
+__device__ __forceinline__ void wait_for_earlier() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Whether the code of `kernel` that this device runs has that wait. A graph that is being captured
+// keeps its launches apart in any case, and older runtimes refuse to capture such launches.
+inline bool may_start_early(const void* kernel, const lltm_execution& execution) {
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  const auto stream = static_cast<cudaStream_t>(execution.stream);
+  if (cudaStreamIsCapturing(stream, &capture) != cudaSuccess) {
+    cudaGetLastError();
+    return false;
+  }
+  if (capture != cudaStreamCaptureStatusNone) return false;
+  thread_local struct {
+    const void* kernel = nullptr;
+    int device = -1;
+    bool waits = false;
+  } last;
+  if (last.kernel != kernel || last.device != execution.device_index) {
+    int major = 0;
+    cudaFuncAttributes attributes = {};
+    const bool known = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor,
+                                              execution.device_index) == cudaSuccess &&
+                       cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess;
+    if (!known) cudaGetLastError();
+    last.kernel = kernel;
+    last.device = execution.device_index;
+    last.waits = known && major >= 9 && attributes.ptxVersion >= 90;
+  }
+  return last.waits;
+}
+
+template <typename... Parameters>
+cudaError_t launch_early(void (*kernel)(Parameters...), dim3 grid, dim3 block,
+                         const lltm_execution& execution, Parameters... arguments) {
+  cudaLaunchAttribute early = {};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.stream = static_cast<cudaStream_t>(execution.stream);
+  config.attrs = &early;
+  const void* const function = reinterpret_cast<const void*>(kernel);
+  config.numAttrs = may_start_early(function, execution) ? 1 : 0;
+  void* parameters[] = {&arguments...};
+  const cudaError_t error = cudaLaunchKernelExC(&config, function, parameters);
+  return error != cudaSuccess ? error : cudaGetLastError();
+}
+
+}  // namespace lltm
