@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from op_cases import NAMES, TOLERANCE, assert_agree, every_dtype, like, make_inputs
+from op_cases import NAMES, TOLERANCE, assert_agree, captured, every_dtype, like, make_inputs
 
 import lltm_conda
 
 pytestmark = pytest.mark.cuda
 
 RESULTS = ("new_h", "new_cell")
-
-
-def warm_up(step) -> None:
-    """What must happen once before a capture, on a side stream as PyTorch asks."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
 
 
 def step_of_training(inputs, incoming):
@@ -32,10 +22,7 @@ def step_of_training(inputs, incoming):
 def test_captured_step_follows_its_inputs(gpu, dtype) -> None:
     inputs = make_inputs(16, 32, 128, dtype=dtype, device=gpu, requires_grad=True)
     incoming = like(inputs[3:])
-    warm_up(lambda: step_of_training(inputs, incoming))
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured = step_of_training(inputs, incoming)
+    graph, found = captured(lambda: step_of_training(inputs, incoming))
     for seed in (11, 12):
         other = make_inputs(16, 32, 128, dtype=dtype, device=gpu, seed=seed)
         with torch.no_grad():
@@ -48,7 +35,7 @@ def test_captured_step_follows_its_inputs(gpu, dtype) -> None:
             *wanted,
             *torch.autograd.grad(wanted, exact, [g.cpu().double() for g in incoming]),
         )
-        assert_agree(captured, wanted, TOLERANCE[dtype], (*RESULTS, *NAMES))
+        assert_agree(found, wanted, TOLERANCE[dtype], (*RESULTS, *NAMES))
 
 
 def test_captured_chain_of_steps(gpu) -> None:
@@ -60,12 +47,9 @@ def test_captured_chain_of_steps(gpu) -> None:
             h, c = step(x, w, b, h, c)
         return h, c
 
-    warm_up(lambda: chain(lltm_conda.lltm))
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured = chain(lltm_conda.lltm)
+    graph, found = captured(lambda: chain(lltm_conda.lltm))
     graph.replay()
-    assert_agree(captured, chain(lltm_conda.reference), 1e-12, RESULTS)
+    assert_agree(found, chain(lltm_conda.reference), 1e-12, RESULTS)
 
 
 class Step(torch.nn.Module):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from layer_cases import RESULTS, TOLERANCE, Case, leaves, loop, names, run
-from op_cases import assert_agree, every_dtype, gradients, like
+from op_cases import assert_agree, captured, every_dtype, gradients, like
 
 pytestmark = pytest.mark.cuda
 
@@ -30,15 +30,7 @@ def test_a_captured_training_step_follows_its_inputs(gpu, monkeypatch, kernels, 
         outputs = run(layer, *inputs)
         return (*outputs, *torch.autograd.grad(outputs, leaves(layer, inputs), incoming))
 
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured = step()
+    graph, found = captured(step)
     exact_layer = case.layer(dtype=torch.float64)
     exact_layer.load_state_dict(layer.state_dict())
     for seed in (11, 12):
@@ -50,9 +42,7 @@ def test_a_captured_training_step_follows_its_inputs(gpu, monkeypatch, kernels, 
         exact = tuple(t.detach().cpu().double().requires_grad_() for t in other)
         wanted = loop(exact_layer, *exact)
         want = gradients(wanted, leaves(exact_layer, exact), [g.cpu().double() for g in incoming])
-        assert_agree(
-            captured, (*wanted, *want), TOLERANCE[dtype], (*RESULTS, *names(layer, inputs))
-        )
+        assert_agree(found, (*wanted, *want), TOLERANCE[dtype], (*RESULTS, *names(layer, inputs)))
 
 
 def test_compiled_with_reduced_overhead(gpu) -> None:

@@ -229,3 +229,17 @@ def assert_agree(
     for g, w, name in zip(got, want, names, strict=True):
         error = relative_error(g, w, smallest_scale)
         assert error <= tolerance, f"{name}: relative error {error:.3g} > {tolerance:.3g}"
+
+
+def captured(step: Callable[[], Sequence[Tensor]]) -> tuple[torch.cuda.CUDAGraph, Sequence[Tensor]]:
+    """A CUDA graph of `step`, and the tensors in which every replay leaves the results."""
+    side = torch.cuda.Stream()  # what must happen once happens on a side stream, as PyTorch asks
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = step()
+    return graph, results
