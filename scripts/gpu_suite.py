@@ -30,6 +30,8 @@ SITE = ROOT / "build" / "gpu-site"
 SUITES = ("tests/op", "tests/cuda", "tests/layer", "tests/compat/test_compat_gpu.py")
 SOAK_CALLS = 10_000
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
+# Every tensor is an allocation of its own, so that an access past its end is seen.
+NO_CACHING = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 
 
 def capture(command: list[str]) -> str:
@@ -79,12 +81,18 @@ def shown(command: list[str], out: Path) -> str:
 
 
 def part(
-    name: str, command: list[str], out: Path, timeout: float, cwd: Path = ROOT
+    name: str,
+    command: list[str],
+    out: Path,
+    timeout: float,
+    cwd: Path = ROOT,
+    variables: dict[str, str] | None = None,
 ) -> dict[str, object]:
     """Runs one command with its log beside the results."""
     print(f"== {name}: {shlex.join(command)}", flush=True)
     env = {
         **os.environ,
+        **(variables or {}),
         "PYTHONPATH": os.pathsep.join([str(SITE), os.environ.get("PYTHONPATH", "")]),
     }
     log = out / f"{name}.log"
@@ -135,29 +143,7 @@ def main() -> int:
     out.mkdir(parents=True, exist_ok=True)
 
     shutil.rmtree(SITE, ignore_errors=True)
-    install = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-build-isolation"]
-    source = str(arguments.wheel.resolve()) if arguments.wheel else "."
-    parts = {"install": part("install", [*install, "--target", str(SITE), source], out, 600)}
-    # -P: the checkout's lltm_conda, which has no binaries, must not shadow the installed one.
-    pytest = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "cuda"]
-    if parts["install"]["exit_code"] == 0:
-        parts["diagnosis"] = part(
-            "diagnosis", [sys.executable, "-m", "lltm_conda"], out, 120, cwd=out
-        )
-        once = ["--deselect", "tests/layer/test_layer_soak.py"]  # the part below
-        parts["tests"] = part("tests", [*pytest, *SUITES, *once, *arguments.tests], out, 420)
-        soak = [sys.executable, "-P", "tests/layer/layer_soak.py", "--calls", str(SOAK_CALLS)]
-        parts["soak"] = part("soak", soak, out, 240)
-        parts["soak"]["found"] = found(out / "soak.log")
-        subset = "tests/cuda/test_cuda_sanitizer_subset.py"
-        tools = () if arguments.no_sanitizer else SANITIZERS
-
-        def sanitized(tool: str) -> dict[str, object]:
-            sanitizer = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9"]
-            return part(tool, [*sanitizer, *pytest, subset], out, 300)
-
-        with ThreadPoolExecutor(len(SANITIZERS)) as pool:  # each leaves the GPU idle mostly
-            parts.update(zip(tools, pool.map(sanitized, tools), strict=True))
+    parts: dict[str, dict[str, object]] = {}
     result = {
         "schema": 1,
         "command": shown(["python3", *sys.argv], arguments.out),
@@ -168,7 +154,39 @@ def main() -> int:
         "machine": machine(),
         "parts": parts,
     }
-    (out / "gpu_suite.json").write_text(json.dumps(result, indent=2) + "\n")
+
+    def store() -> None:
+        """After every part: whoever is cut off keeps what was found."""
+        (out / "gpu_suite.json").write_text(json.dumps(result, indent=2) + "\n")
+
+    install = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-build-isolation"]
+    source = str(arguments.wheel.resolve()) if arguments.wheel else "."
+    parts["install"] = part("install", [*install, "--target", str(SITE), source], out, 600)
+    store()
+    # -P: the checkout's lltm_conda, which has no binaries, must not shadow the installed one.
+    pytest = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "cuda"]
+    if parts["install"]["exit_code"] == 0:
+        parts["diagnosis"] = part(
+            "diagnosis", [sys.executable, "-m", "lltm_conda"], out, 120, cwd=out
+        )
+        once = ["--deselect", "tests/layer/test_layer_soak.py"]  # the part below
+        parts["tests"] = part("tests", [*pytest, *SUITES, *once, *arguments.tests], out, 420)
+        store()
+        soak = [sys.executable, "-P", "tests/layer/layer_soak.py", "--calls", str(SOAK_CALLS)]
+        parts["soak"] = part("soak", soak, out, 240)
+        parts["soak"]["found"] = found(out / "soak.log")
+        store()
+        subset = "tests/cuda/test_cuda_sanitizer_subset.py"
+        tools = () if arguments.no_sanitizer else SANITIZERS
+
+        def sanitized(tool: str) -> None:
+            sanitizer = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9"]
+            command = [*sanitizer, *pytest, subset]
+            parts[tool] = part(tool, command, out, 300, variables=NO_CACHING)
+
+        with ThreadPoolExecutor(len(SANITIZERS)) as pool:  # each leaves the GPU idle mostly
+            list(pool.map(sanitized, tools))
+    store()
     passed = sum(entry["exit_code"] == 0 for entry in parts.values())
     print(f"{passed} passed, {len(parts) - passed} failed")
     return 0 if passed == len(parts) else 1

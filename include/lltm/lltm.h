@@ -50,16 +50,17 @@ inline std::tuple<at::Tensor, at::Tensor, at::Tensor> forward(const at::Tensor& 
 }
 
 // torch.ops.lltm.backward: the gradients of (input, weights, bias, old_h, old_cell). `needs` is a
-// mask of those that are wanted, 1 << their position; the others come back without elements.
+// mask of those that are wanted, 1 << their position; the others come back without elements. Gates
+// that are missing are made again.
 inline std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward(
     const std::optional<at::Tensor>& grad_h, const std::optional<at::Tensor>& grad_cell,
     const std::optional<at::Tensor>& grad_gates, const at::Tensor& input, const at::Tensor& weights,
     const at::Tensor& bias, const at::Tensor& old_h, const at::Tensor& new_cell,
-    const at::Tensor& gates, int64_t needs) {
+    const std::optional<at::Tensor>& gates, int64_t needs) {
   using Signature = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>(
       const std::optional<at::Tensor>&, const std::optional<at::Tensor>&,
       const std::optional<at::Tensor>&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-      const at::Tensor&, const at::Tensor&, const at::Tensor&, int64_t);
+      const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&, int64_t);
   static const auto op =
       (lltm_version(),
        c10::Dispatcher::singleton().findSchemaOrThrow("lltm::backward", "").typed<Signature>());

@@ -98,6 +98,15 @@ def test_program_without_python_agrees_with_aten_on_the_gpu(build: Path) -> None
     assert "all checks passed" in run(build / "examples" / "cpp" / "lltm_example", "cuda").good()
 
 
+def test_program_agrees_through_the_aten_door(source_tree: Path, tmp_path: Path) -> None:
+    # There the dispatcher compares the C++ API's signatures with the kernels'.
+    cmake = require_cmake()
+    options = ("-DLLTM_DOOR=aten", "-DLLTM_CUDA=OFF", "-DLLTM_PLAIN_TORCH=ON", *QUICK)
+    run(cmake, "-S", source_tree, "-B", tmp_path, *options, f"-DCMAKE_PREFIX_PATH={PREFIX}").good()
+    run(cmake, "--build", tmp_path, "-j", os.environ.get("MAX_JOBS", "2")).good()
+    run("ctest", "--test-dir", tmp_path, "--output-on-failure", "--no-tests=error").good()
+
+
 def test_program_needs_no_python(build: Path) -> None:
     listed = run("ldd", build / "examples" / "cpp" / "lltm_example").good()
     assert "liblltm.so" in listed
