@@ -1,6 +1,6 @@
 """Every family of kernels, forced, against the loop over steps, which serves every problem.
 
-A forced family that cannot run a problem says so, so none of these tests can pass without it.
+A forced family that cannot run a problem says so, which is a skip only where it need not.
 """
 
 from __future__ import annotations
@@ -45,6 +45,21 @@ def results(case, layer):
     return (*outputs, *gradients(outputs, leaves(layer, inputs), like(outputs)))
 
 
+def serves(family: str, case: Case, dtype: torch.dtype) -> bool:
+    """Whether a refusal is a fault: sizes well inside what docs/layer.md says of a family."""
+    if family == "fused":
+        return True
+    capability = torch.cuda.get_device_capability()
+    return (
+        dtype != torch.float64
+        and {
+            "registers": case.state <= 128,
+            "grid": case.state % 8 == 0 and case.state <= 264 and capability >= (8, 0),
+            "cluster": case.state <= 264 and capability >= (9, 0),
+        }[family]
+    )
+
+
 def agrees_with_the_fallback(monkeypatch, case, place, family, dtype) -> None:
     if place != "cpu" and not torch.cuda.is_available():
         pytest.skip("torch sees no GPU")
@@ -55,7 +70,7 @@ def agrees_with_the_fallback(monkeypatch, case, place, family, dtype) -> None:
     try:
         got = results(case, layer)
     except RuntimeError as refusal:
-        if "LLTM_LAYER_KERNELS" not in str(refusal) or place == "cpu":
+        if "LLTM_LAYER_KERNELS" not in str(refusal) or serves(family, case, dtype):
             raise
         pytest.skip(str(refusal))
     found = names(layer, case.inputs(layer))

@@ -1,4 +1,4 @@
-"""CUDA graphs of whole sequences, with the kernels that fit and with the fallback."""
+"""CUDA graphs of whole sequences, with every family of kernels and with the fallback."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 import torch
 from layer_cases import RESULTS, TOLERANCE, Case, leaves, loop, names, run
 from op_cases import assert_agree, captured, every_dtype, gradients, like
+from test_layer_families import CUDA_FAMILIES
 
 pytestmark = pytest.mark.cuda
 
@@ -17,9 +18,11 @@ def gpu() -> torch.device:
     return torch.device("cuda", 0)
 
 
-@pytest.mark.parametrize("kernels", ["", "fallback"], ids=["chosen", "fallback"])
+@pytest.mark.parametrize("kernels", ["fallback", *CUDA_FAMILIES])
 @every_dtype
 def test_a_captured_training_step_follows_its_inputs(gpu, monkeypatch, kernels, dtype) -> None:
+    if dtype == torch.float64 and kernels != "fallback":
+        pytest.skip("float64 has no family of its own")
     monkeypatch.setenv("LLTM_LAYER_KERNELS", kernels)
     case = Case(6, 16, 32, 128)
     layer = case.layer(device=gpu, dtype=dtype)
