@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from pathlib import Path
 
 from .baselines import OURS
@@ -79,15 +80,25 @@ def _bars(report: Report, path: Path) -> None:
 def _grid(report: Report, path: Path) -> None:
     import matplotlib.pyplot as plt
 
-    panels: dict[tuple[str, str], dict[tuple[int, int], float]] = {}
+    panels: dict[tuple[int, str, str], dict[tuple[int, int], float]] = {}
     for size, dtype, metric, results in groups(report):
         ratio = _worst(results)
         if ratio is not None:
-            panels.setdefault((dtype, metric), {})[size.batch, size.state] = ratio
+            panels.setdefault((size.steps, dtype, metric), {})[size.batch, size.state] = ratio
     if not panels:
         raise ValueError("the grid holds no result of ours: measure with the package installed")
-    figure, axes = plt.subplots(1, len(panels), figsize=(4.6 * len(panels), 3.6), squeeze=False)
-    for axis, ((dtype, metric), cells) in zip(axes.flat, panels.items(), strict=True):
+    # A row for each length of a sequence.
+    lines = sorted({steps for steps, *_ in panels})
+    columns = max(sum(steps == line for steps, *_ in panels) for line in lines)
+    shape = (4.6 * columns, 3.6 * len(lines))
+    figure, axes = plt.subplots(len(lines), columns, figsize=shape, squeeze=False)
+    for unused in axes.flat:
+        unused.set_visible(False)
+    drawn = Counter[int]()
+    for (steps, dtype, metric), cells in panels.items():
+        axis = axes[lines.index(steps)][drawn[steps]]
+        drawn[steps] += 1
+        axis.set_visible(True)
         batches = sorted({b for b, _ in cells})
         states = sorted({s for _, s in cells})
         values = [[cells.get((b, s), math.nan) for s in states] for b in batches]
@@ -98,9 +109,10 @@ def _grid(report: Report, path: Path) -> None:
                 axis.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=8)
         axis.set_xticks(range(len(states)), [str(s) for s in states])
         axis.set_yticks(range(len(batches)), [str(b) for b in batches])
-        axis.set_xlabel("state size S (I = S/4)")
+        axis.set_xlabel("state size S (I = S/4)" if steps == 1 else "state size S (I = S)")
         axis.set_ylabel("batch size B")
-        axis.set_title(f"{dtype} {metric}: best baseline over ours", fontsize=9)
+        length = "" if steps == 1 else f"T {steps} "
+        axis.set_title(f"{length}{dtype} {metric}: best baseline over ours", fontsize=9)
     _save(figure, report, path)
 
 

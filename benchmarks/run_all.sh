@@ -56,10 +56,10 @@ case $device in
       --contenders compile compile-reduce-overhead ours
     ;;
   cpu)
-    part grid-cpu grid --seconds 0.3 --rounds 7 --deadline 150 \
+    part grid-cpu grid --seconds 0.3 --rounds 7 --deadline 420 \
       --contenders python cpp lstmcell ours ours-again
-    part layer-cpu layer --seconds 0.5 --rounds 7 \
-      --contenders lstm gru python-loop cpp-loop ours-loop ours ours-again
+    part layer-cpu layer --seconds 1 --rounds 7 --contenders lstm ours-loop ours ours-again
+    part layer-cpu-2 layer --threads 2 --seconds 1 --rounds 7 --contenders lstm ours ours-again
     part cell-cpu-memory cell --protocol memory --sizes 16,32,128 \
       --contenders python cpp lstmcell ours
     ;;

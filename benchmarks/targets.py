@@ -13,6 +13,7 @@ from .schema import Report, Result, Size
 
 TRAINING = "forward and backward"
 """A metric that is no report's: the sum of two of them, round by round."""
+ONE_THREAD = "one thread"
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,8 @@ class Target:
     """Ours is to be at least `ratio` times as quick (or as small) as the contender `against`.
 
     With `against` "copy", `ratio` is the fraction of the measured copy bandwidth instead; with
-    "float32", ours is compared with ours in float32.
+    "float32", ours is compared with ours in float32; with "one thread", ours in two threads with
+    ours in one.
     """
 
     command: str
@@ -73,8 +75,10 @@ def _layer() -> Iterator[Target]:
         yield Target("layer", "cuda", "split", size, dtype, "forward", "lstm", forward)
         yield Target("layer", "cuda", "split", size, dtype, "backward", "lstm", backward)
     for metric in ("forward", TRAINING):
-        size = Size(16, 32, 128, 100)
-        yield Target("layer", "cpu", "split", size, "float32", metric, "lstm", 1.4)
+        common = ("layer", "cpu", "split", Size(16, 32, 128, 100), "float32", metric)
+        yield Target(*common, "lstm", 1.4)
+        yield Target(*common, "ours-loop", 1.0)
+        yield Target(*common, ONE_THREAD, 1.0)
 
 
 TARGETS = (*_cell(), *_sixteen_bits(), *_layer())
@@ -83,24 +87,33 @@ IMPORT_LIMIT_MS = 10.0
 
 def reached(target: Target, reports: list[Report]) -> float | None:
     """What the newest fitting report says, or None where nothing measured it."""
-    for report in sorted(reports, key=lambda r: r.created, reverse=True):
-        if (report.command, report.device, report.protocol) != (
-            target.command,
-            target.device,
-            target.protocol,
-        ):
-            continue
-        for size, dtype, metric, results in [*groups(report), *_training(report)]:
-            if (size, dtype, metric) == (target.size, target.dtype, target.metric):
-                wide = [
-                    r
-                    for r in report.results
-                    if (r.size, r.dtype, r.metric) == (size, "float32", metric)
-                ]
-                found = _reached(target, results, wide)
-                if found is not None:
-                    return found
+    if target.against == ONE_THREAD:  # two files, so not paired
+        one, two = (_ours(target, reports, threads) for threads in (1, 2))
+        return None if one is None or two is None else one / two
+    for report, results in _fitting(target, reports, 1):
+        key = (target.size, "float32", target.metric)
+        wide = [r for r in report.results if (r.size, r.dtype, r.metric) == key]
+        found = _reached(target, results, wide)
+        if found is not None:
+            return found
     return None
+
+
+def _fitting(
+    target: Target, reports: list[Report], threads: int
+) -> Iterator[tuple[Report, list[Result]]]:
+    """Reports of the target's kind, newest first, with what they hold of its size and metric."""
+    key = (target.command, target.device, target.protocol, threads)
+    for report in sorted(reports, key=lambda r: r.created, reverse=True):
+        if (report.command, report.device, report.protocol, report.threads) == key:
+            for size, dtype, metric, results in [*groups(report), *_training(report)]:
+                if (size, dtype, metric) == (target.size, target.dtype, target.metric):
+                    yield report, results
+
+
+def _ours(target: Target, reports: list[Report], threads: int) -> float | None:
+    found = [of(results, OURS) for _, results in _fitting(target, reports, threads)]
+    return next((result.median for result in found if result is not None), None)
 
 
 def _training(report: Report) -> Iterator[tuple[Size, str, str, list[Result]]]:

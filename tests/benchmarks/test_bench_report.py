@@ -92,6 +92,16 @@ def test_forward_and_backward_are_added_up_round_by_round() -> None:
     assert targets.reached(both, [report(*found.results[:-1])]) is None
 
 
+def test_threads_are_compared_between_reports_and_mixed_in_none() -> None:
+    one = report(result("cpp", [30.0] * 3), result("ours", [10.0] * 3), threads=1)
+    two = report(
+        result("cpp", [30.0] * 3), result("ours", [8.0] * 3), threads=2, created="2026-02-01"
+    )
+    assert targets.reached(target(against=targets.ONE_THREAD), [one, two]) == 10.0 / 8.0
+    assert targets.reached(target(against=targets.ONE_THREAD), [one]) is None
+    assert targets.reached(target(), [one, two]) == 3.0
+
+
 def test_the_newest_report_decides() -> None:
     old = report(result("cpp", [30.0] * 3), result("ours", [10.0] * 3))
     new = report(result("cpp", [20.0] * 3), result("ours", [10.0] * 3), created="2026-02-01")
@@ -115,6 +125,31 @@ def test_a_picture_is_drawn(command: str, tmp_path: Path) -> None:
     found = report(result("python", [2.0] * 3), result("ours", [1.0] * 3), command=command)
     (path,) = draw(found, tmp_path / "picture")
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_grid_of_sequences_has_a_row_of_panels_for_each_length(monkeypatch) -> None:
+    pytest.importorskip("matplotlib")
+    from benchmarks import plot
+
+    drawn: list[list[str]] = []
+
+    def titles(figure, *_: object) -> None:
+        drawn.append([a.get_title() for a in figure.axes if a.get_visible()])
+
+    monkeypatch.setattr(plot, "_save", titles)
+    short, long = Size(1, 16, 16, 8), Size(1, 16, 16, 64)
+    found = [
+        result(name, [time] * 3, size=size, metric=metric)
+        for size, metric in ((short, "forward"), (short, "backward"), (long, "forward"))
+        for name, time in (("lstm", 2.0), ("ours", 1.0))
+    ]
+    plot._grid(report(*found, command="grid"), Path("picture.png"))
+    (texts,) = drawn
+    assert [text.partition(":")[0] for text in texts] == [
+        "T 8 float32 forward",
+        "T 8 float32 backward",
+        "T 64 float32 forward",
+    ]
 
 
 def test_an_empty_report_is_not_drawn(tmp_path: Path) -> None:
