@@ -15,10 +15,6 @@ constexpr int64_t kElementsPerThread = 16384;
 // Columns of a row that are one unit of work, so that threads can share a batch of one, too.
 constexpr int64_t kColumnsPerUnit = 512;
 
-constexpr const char* kUnknownLevel =
-    "lltm: LLTM_CPU_CAPABILITY names no instruction set; set it to default, avx2 or avx512, or "
-    "unset it";
-
 // Applies a level's kernel to every row, in units of columns that threads share.
 template <typename Arguments>
 void for_each_unit(const Arguments& arguments,

@@ -12,9 +12,6 @@ namespace {
 constexpr int32_t kFallback = 0;
 constexpr int32_t kFused = 1;
 
-constexpr const char* kUnknownLevel =
-    "lltm: LLTM_CPU_CAPABILITY names no instruction set; set it to default, avx2 or avx512, or "
-    "unset it";
 constexpr const char* kUnknownFamily =
     "lltm: LLTM_LAYER_KERNELS names no family of CPU kernels; set it to fused or fallback, or "
     "unset it";

@@ -41,4 +41,9 @@ extern const Level kAvx512Level;
 // avx512) names; never one that the processor lacks. NULL when the variable names no level.
 const Level* cpu_level();
 
+// What a caller is told when that is NULL.
+inline constexpr const char* kUnknownLevel =
+    "lltm: LLTM_CPU_CAPABILITY names no instruction set; set it to default, avx2 or avx512, or "
+    "unset it";
+
 }  // namespace lltm

@@ -13,9 +13,6 @@ namespace {
 // Multiplications a thread must have before another thread is worth waking: some 10 us.
 constexpr int64_t kProductsPerThread = int64_t{1} << 20;
 
-constexpr const char* kUnknownLevel =
-    "lltm: LLTM_CPU_CAPABILITY names no instruction set; set it to default, avx2 or avx512, or "
-    "unset it";
 constexpr const char* kUnknownProducts =
     "lltm: LLTM_CPU_PRODUCTS must be own or torch: which matrix products a step on the CPU takes; "
     "set it to one of them, or unset it";
