@@ -35,7 +35,7 @@ from typing import Any
 
 from ._version import __version__
 from .builder import BuildError, architecture_flags, find_host_compiler, linked_sources
-from .builder.cuda_toolkit import DEFAULT_ARCHITECTURES, CudaToolkit, parse_architectures
+from .builder.cuda_toolkit import CudaToolkit, default_architectures, parse_architectures
 from .builder.execute import advice, find_ninja
 from .builder.fit import fitting_request, flag
 from .builder.plan import debug_wanted, door_flags
@@ -233,7 +233,7 @@ def _architectures(toolkit: CudaToolkit, env: dict[str, str]) -> tuple[str, ...]
     if not listed or listed.strip().lower() == "native":
         found = sorted({device.capability for device in driver_probe.probe_devices()})
         listed = ";".join(f"{major}.{minor}" for major, minor in found)
-    listed = listed or DEFAULT_ARCHITECTURES[toolkit.version[0]]
+    listed = listed or default_architectures(toolkit)
     return tuple(parse_architectures(listed, toolkit.architectures()))
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from ..compat.records import KernelsName, file_name
 from .clang_cuda import ClangToolkit
 from .cuda_toolkit import (
-    DEFAULT_ARCHITECTURES,
     CudaToolkit,
     architecture_flags,
+    default_architectures,
     find_cuda_toolkit,
     parse_architectures,
 )
@@ -50,7 +50,7 @@ def cuda_kernels(request: BuildRequest, compiler: HostCompiler, name: str) -> li
         )
     listed = request.env.get("TORCH_CUDA_ARCH_LIST") or request.architectures
     architectures = parse_architectures(
-        listed or DEFAULT_ARCHITECTURES[wanted], toolkit.architectures()
+        listed or default_architectures(toolkit), toolkit.architectures()
     )
     file = file_name(KernelsName.parse(name))
     target = Target(request.out_dir, file, request.env, compiler, request.launcher)

@@ -11,23 +11,28 @@ import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .errors import BuildError
+
+if TYPE_CHECKING:
+    from .clang_cuda import ClangToolkit
 
 __all__ = [
     "CudaToolkit",
     "architecture_flags",
+    "default_architectures",
     "find_cuda_toolkit",
     "find_cuda_toolkits",
     "parse_architectures",
     "said_by",
 ]
 
-# What a build is for when nobody says otherwise: every generation that the CUDA major compiles (its
-# oldest architecture, whose code the later ones run), and PTX of the newest for those to come.
-DEFAULT_ARCHITECTURES: dict[int, str] = {
-    12: "5.0;6.0;7.0;8.0;9.0;10.0;12.0+PTX",
-    13: "7.5;8.0;9.0;10.0;11.0;12.0+PTX",
+# The generations of GPUs that the kernels are compiled for, each by its oldest architecture, whose
+# code the later ones run. The first releases of a CUDA major know fewer.
+_OLDEST_OF_GENERATION: dict[int, tuple[str, ...]] = {
+    12: ("7.0", "8.0", "9.0", "10.0", "12.0"),
+    13: ("7.5", "8.0", "9.0", "10.0", "11.0", "12.0"),
 }
 
 # Where NVIDIA's own installers put a toolkit.
@@ -168,6 +173,27 @@ def _identify(nvcc: Path) -> CudaToolkit:
         if (home / name / "libcudart_static.a").exists()
     )
     return CudaToolkit(str(nvcc), (int(release[1]), int(release[2])), library_dirs)
+
+
+def default_architectures(toolkit: CudaToolkit | ClangToolkit) -> str:
+    """What a build is for when nobody says otherwise, in TORCH_CUDA_ARCH_LIST's syntax.
+
+    Every generation that this toolkit compiles for, and PTX of the newest for those to come.
+
+    Raises:
+        BuildError: nothing is known of the toolkit's CUDA major, or it compiles for none of these.
+    """
+    generations = _OLDEST_OF_GENERATION.get(toolkit.version[0], ())
+    compiled = toolkit.architectures() if generations else frozenset()
+    chosen = [number for number in generations if number.replace(".", "") in compiled]
+    if not chosen:
+        majors = " and ".join(map(str, _OLDEST_OF_GENERATION))
+        raise BuildError(
+            f"it is not known what CUDA {toolkit.version_text} should compile the kernels for: "
+            f"lltm knows the GPUs of CUDA {majors}. Set CUDA_HOME to a toolkit of these, or "
+            f"TORCH_CUDA_ARCH_LIST to what yours compiles, for example 8.0+PTX"
+        )
+    return ";".join(chosen) + "+PTX"
 
 
 def parse_architectures(text: str, compilable: Iterable[str] | None = None) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ..compat.records import GlueName, TorchInstall
-from .cuda_toolkit import CudaToolkit, find_cuda_toolkit
+from .cuda_toolkit import CudaToolkit, default_architectures, find_cuda_toolkit
 from .errors import BuildError
 from .plan import BuildRequest
 
@@ -58,7 +58,8 @@ def fitting_request(
     build machines have none.
 
     Raises:
-        BuildError: FORCE_CUDA=1 and no nvcc, or no glue for this torch.
+        BuildError: FORCE_CUDA=1 and no nvcc, or one for whose GPUs nobody can say what to compile;
+            no glue for this torch.
     """
     env = dict(os.environ) if env is None else env
     glue = glue_for(torch)
@@ -104,4 +105,12 @@ def _toolkit(
             )
             return None
         log(f"{text}; building them since FORCE_CUDA=1")
+    if not env.get("TORCH_CUDA_ARCH_LIST"):
+        try:
+            default_architectures(toolkit)
+        except BuildError as error:
+            if forced:
+                raise
+            log(f"{error}. Building for the CPU only")
+            return None
     return toolkit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -34,11 +35,14 @@ def a_torch(root: Path, version: str = "2.13.0", cuda: str | None = None) -> Tor
     )
 
 
-def a_toolkit(root: Path, version: str) -> Path:
-    """A folder with an nvcc that says what version it is."""
+def a_toolkit(root: Path, version: str, compiles: str = "75 80 90") -> Path:
+    """A folder with an nvcc that says what version it is, and what it compiles for."""
     nvcc = root / f"cuda-{version}" / "bin" / "nvcc"
     nvcc.parent.mkdir(parents=True)
-    nvcc.write_text(f'#!/bin/sh\necho "Cuda compilation tools, release {version}, V{version}.1"\n')
+    listed = " ".join(f"compute_{number}" for number in compiles.split())
+    nvcc.write_text(
+        f'#!/bin/sh\necho "Cuda compilation tools, release {version}, V{version}.1 {listed}"\n'
+    )
     nvcc.chmod(0o755)
     return nvcc.parents[1]
 
@@ -131,6 +135,41 @@ def test_unknown_architecture_is_named(entry: str) -> None:
         parse_architectures(f"9.0;{entry}", ["75", "80", "90"])
     assert repr(entry) in str(caught.value)
     assert "it compiles 75, 80, 90" in str(caught.value)
+
+
+def planned(toolkit: Path, env: dict[str, str], out: Path) -> list[str]:
+    """What the nvcc of `toolkit` is told to compile for."""
+    env = {**env, "CUDA_HOME": str(toolkit), "PATH": os.environ["PATH"]}
+    major = toolkit.name.removeprefix("cuda-").partition(".")[0]
+    command = plan(BuildRequest(out, kernels=(f"cuda{major}",), env=env))[0].command
+    return sorted({word for word in command if word.startswith("arch=")})
+
+
+def test_an_early_nvcc_of_a_major_compiles_what_it_knows(
+    no_nvcc: dict[str, str], tmp_path: Path
+) -> None:
+    home = a_toolkit(tmp_path, "12.6", "50 52 60 61 70 72 75 80 86 87 89 90")
+    assert planned(home, no_nvcc, tmp_path) == [
+        "arch=compute_70,code=sm_70",
+        "arch=compute_80,code=sm_80",
+        "arch=compute_90,code=compute_90",
+        "arch=compute_90,code=sm_90",
+    ]
+
+
+@pytest.mark.parametrize("version", ["11.8", "14.0"])
+def test_a_cuda_of_unknown_gpus_falls_back_to_the_cpu_and_says_so(
+    no_nvcc: dict[str, str], tmp_path: Path, version: str
+) -> None:
+    torch, home = a_torch(tmp_path, cuda=version), a_toolkit(tmp_path, version)
+    env = {**no_nvcc, "CUDA_HOME": str(home)}
+    request, said = fit(torch, env)
+    assert request.kernels == ("cpu",)
+    assert f"CUDA {version}" in said[0] and "TORCH_CUDA_ARCH_LIST" in said[0]
+    with pytest.raises(BuildError, match=rf"CUDA {version} .* lltm knows .* 12 and 13.*CUDA_HOME"):
+        fit(torch, {**env, "FORCE_CUDA": "1"})
+    request, _ = fit(torch, {**env, "TORCH_CUDA_ARCH_LIST": "8.0"})
+    assert request.kernels == ("cpu", f"cuda{version[:2]}")
 
 
 def test_missing_compiler_is_named(tmp_path: Path) -> None:
