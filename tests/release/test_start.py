@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -27,8 +29,31 @@ def test_the_folder_that_it_is_started_in_does_not_matter(elsewhere) -> None:
     assert done.returncode == 0 and "build_matrix.yaml" in done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("name", ["build_all.sh", "cibuildwheel.sh"])
-def test_both_scripts_start_it_so(name) -> None:
-    text = (REPO / "scripts" / name).read_text(encoding="utf-8")
-    assert "-m release" not in text
-    assert 'exec "$' in text and '/scripts/release_tool.py" release' in text
+@pytest.fixture
+def tree(tmp_path) -> Path:
+    """The scripts in a tree whose tool environment is made, and says how its Python is called."""
+    root = tmp_path / "tree"
+    shutil.copytree(REPO / "scripts", root / "scripts", ignore=shutil.ignore_patterns("__pyc*"))
+    stub = root / "build" / "tools" / "bin" / "python"
+    stub.parent.mkdir(parents=True)
+    stub.write_text('#!/bin/sh\necho "$PYTHONPATH" "$@"\n')
+    stub.chmod(0o755)
+    required = (root / "scripts" / "release" / "requirements.txt").read_text(encoding="utf-8")
+    made_for = hashlib.sha256((required + sys.version + sys.base_prefix).encode()).hexdigest()
+    (stub.parents[1] / ".complete").write_text(f"{made_for}\n")
+    return root
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "means"),
+    [
+        ("build_all.sh", ["--list"], "release --list"),
+        ("cibuildwheel.sh", ["repair", "a.whl", "out"], "release.container repair a.whl out"),
+    ],
+)
+def test_both_scripts_start_it_so(name, arguments, means, tree, elsewhere) -> None:
+    env = {**os.environ, "PYTHON": sys.executable}
+    command = [tree / "scripts" / name, *arguments]
+    done = subprocess.run(command, cwd=elsewhere, env=env, capture_output=True, text=True)
+    scripts = tree / "scripts"
+    assert done.stdout == f"{scripts}:{tree} {scripts / 'release_tool.py'} {means}\n", done.stderr
