@@ -77,7 +77,7 @@ def shown(command: list[str], out: Path) -> str:
     text = shlex.join(command)
     for path, name in ((sys.executable, "python3"), (str(out), "OUT"), (str(ROOT), ".")):
         text = re.sub(re.escape(path) + r"(?![\w-])", name, text)
-    return text
+    return re.sub(r"\S+/(?=[^/\s]+\.whl)", "", text)  # where a wheel lay is nobody's business
 
 
 def part(
