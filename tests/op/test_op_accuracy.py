@@ -11,7 +11,13 @@ import pytest
 import torch
 from op_cases import saved_for_backward
 
-ULPS = 4
+# For float64 the truth is torch's own, itself not exact: against extended precision these are 2.2.
+ULPS = {
+    ("cpu", torch.float32): 2,
+    ("cpu", torch.float64): 3,
+    ("cuda", torch.float32): 4,
+    ("cuda", torch.float64): 4,
+}
 EXACT = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 SIXTEEN = pytest.mark.parametrize(
     "dtype", [torch.float16, torch.bfloat16], ids=["float16", "bfloat16"]
@@ -78,7 +84,7 @@ LOWEST = {torch.float32: -87.0, torch.float64: -700.0}  # below, sigmoid is subn
 def test_sigmoid_in_ulps(device, dtype) -> None:
     z = as_rows(torch.linspace(LOWEST[dtype], 40.0, 60_000, dtype=torch.float64), dtype)
     _, (new_h, _, _) = run(dtype, device, z_o=z, cell=64.0)  # tanh(64) is one
-    assert ulps(new_h, torch.sigmoid(z.double())) <= ULPS
+    assert ulps(new_h, torch.sigmoid(z.double())) <= ULPS[device.type, dtype]
 
 
 @EXACT
@@ -87,7 +93,7 @@ def test_elu_in_ulps(device, dtype) -> None:
         torch.cat([torch.linspace(-120.0, 0.0, 60_000).double(), -logarithmic(-30, 0)]), dtype
     )
     _, (_, new_cell, _) = run(dtype, device, z_i=INF, z_c=z)  # sigmoid(inf) is one
-    assert ulps(new_cell, torch.expm1(z.double())) <= ULPS
+    assert ulps(new_cell, torch.expm1(z.double())) <= ULPS[device.type, dtype]
 
 
 @EXACT
@@ -102,7 +108,7 @@ def test_tanh_in_ulps(device, dtype) -> None:
     positive = torch.cat([logarithmic(-30, 1.5), torch.linspace(0.0, 25.0, 60_000).double()])
     x = as_rows(torch.cat([positive, -positive]), dtype)
     _, (new_h, _, _) = run(dtype, device, z_o=INF, cell=x)
-    assert ulps(new_h, torch.tanh(x.double())) <= ULPS
+    assert ulps(new_h, torch.tanh(x.double())) <= ULPS[device.type, dtype]
 
 
 def test_tanh_never_leaves_its_range(device) -> None:
@@ -127,7 +133,7 @@ def test_slope_of_the_sigmoid_in_ulps(device, dtype, gate) -> None:
     saved = saved_for_backward(inputs, results)
     dz = torch.ops.lltm.backward(*incoming, *saved, 1)[0]
     exact = z.double()
-    assert ulps(dz, torch.sigmoid(exact) * torch.sigmoid(-exact)) <= 2 * ULPS
+    assert ulps(dz, torch.sigmoid(exact) * torch.sigmoid(-exact)) <= 2 * ULPS[device.type, dtype]
 
 
 @EXACT
@@ -139,7 +145,7 @@ def test_slope_of_elu_in_ulps_of_one(device, dtype) -> None:
     want = torch.exp(z.double().clamp(max=0.0))
     # g + 1 is exact to an ulp of 1, not of itself.
     error = (dz.cpu().double() - want).abs().max().item()
-    assert error <= ULPS * torch.finfo(dtype).eps
+    assert error <= ULPS[device.type, dtype] * torch.finfo(dtype).eps
 
 
 def all_patterns(dtype: torch.dtype) -> torch.Tensor:
