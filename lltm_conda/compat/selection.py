@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .records import (
-    REJECTED,
-    BinaryRecord,
     Finding,
     GlueName,
     KernelsName,
@@ -164,9 +162,3 @@ def select(
     if exhaustive or (glue is not None and torch is not None and torch.cuda is not None):
         cuda = best(of_cuda, allowed, runtime)
     return Selection(glue, cpu, cuda, tuple(considered), forced)
-
-
-def missing_file(name: str, why: str, fix: str, fault: int | None = None) -> Verdict:
-    """The verdict on a file that should be there and is not."""
-    finding = Finding("file", REJECTED, "missing", name, why, fix, fault)
-    return Verdict(BinaryRecord(Path(name), "unreadable", name, problems=("missing",)), (finding,))

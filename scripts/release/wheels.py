@@ -127,11 +127,6 @@ def join(wheels: Mapping[str, Path], *, local: str | None) -> Wheel:
     return joined.renamed(local=local, tag="py3-none-linux_x86_64")
 
 
-def binaries_of(wheel: Path) -> dict[str, bytes]:
-    """Name and content of every shared object in a wheel."""
-    return read_wheel(wheel).binaries
-
-
 def _with_version(metadata: bytes, old: str, new: str) -> bytes:
     head, blank, body = metadata.decode().partition("\n\n")
     head = head.replace(f"\nVersion: {old}", f"\nVersion: {new}", 1)
