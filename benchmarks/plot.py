@@ -87,17 +87,18 @@ def _grid(report: Report, path: Path) -> None:
             panels.setdefault((size.steps, dtype, metric), {})[size.batch, size.state] = ratio
     if not panels:
         raise ValueError("the grid holds no result of ours: measure with the package installed")
-    # A row for each length of a sequence.
-    lines = sorted({steps for steps, *_ in panels})
-    columns = max(sum(steps == line for steps, *_ in panels) for line in lines)
+    # A row for each length of a sequence and dtype.
+    lines = list(dict.fromkeys(sorted((steps, dtype) for steps, dtype, _ in panels)))
+    columns = max(Counter((steps, dtype) for steps, dtype, _ in panels).values())
     shape = (4.6 * columns, 3.6 * len(lines))
     figure, axes = plt.subplots(len(lines), columns, figsize=shape, squeeze=False)
     for unused in axes.flat:
         unused.set_visible(False)
-    drawn = Counter[int]()
+    drawn = Counter[tuple[int, str]]()
     for (steps, dtype, metric), cells in panels.items():
-        axis = axes[lines.index(steps)][drawn[steps]]
-        drawn[steps] += 1
+        line = steps, dtype
+        axis = axes[lines.index(line)][drawn[line]]
+        drawn[line] += 1
         axis.set_visible(True)
         batches = sorted({b for b, _ in cells})
         states = sorted({s for _, s in cells})
@@ -106,7 +107,10 @@ def _grid(report: Report, path: Path) -> None:
         axis.imshow(logs, cmap="RdYlGn", vmin=-1, vmax=1, aspect="auto")
         for i, row in enumerate(values):
             for j, value in enumerate(row):
-                axis.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=8)
+                if math.isnan(value):
+                    continue  # not measured
+                colour = "white" if abs(logs[i][j]) > 0.7 else "black"
+                axis.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=8, color=colour)
         axis.set_xticks(range(len(states)), [str(s) for s in states])
         axis.set_yticks(range(len(batches)), [str(b) for b in batches])
         axis.set_xlabel("state size S (I = S/4)" if steps == 1 else "state size S (I = S)")
