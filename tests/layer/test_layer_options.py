@@ -37,7 +37,7 @@ def test_options_change_nothing(device, options, dtype, lengths) -> None:
     assert_agree(got, want, TOLERANCE[dtype], (*RESULTS, *found))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@every_dtype
 def test_cells_computed_again_are_the_same_bits_on_a_cpu(dtype) -> None:
     case = Case(200, 5, 4, 37)
     layer = case.layer(dtype=dtype)
