@@ -139,6 +139,31 @@ def test_a_run_ends_what_an_earlier_one_left_and_nothing_else(tmp_path, monkeypa
     other.wait()
 
 
+def test_what_is_started_while_one_looks_is_ended_too(tmp_path, monkeypatch) -> None:
+    from release import leftovers
+
+    sleep = [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"]
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start_one() -> None:
+        env = {**os.environ, leftovers.MARK: str(tmp_path)}
+        started.append(subprocess.Popen(sleep, env=env, stdout=subprocess.PIPE))
+        started[-1].stdout.readline()
+
+    look = psutil.process_iter
+
+    def look_late():
+        found = list(look())
+        if len(started) == 1:
+            start_one()
+        return found
+
+    start_one()
+    monkeypatch.setattr(leftovers.psutil, "process_iter", look_late)
+    assert leftovers.end_leftovers(tmp_path, print) == 2
+    assert [process.wait() for process in started] == [-signal.SIGKILL] * 2
+
+
 FORKING = """
 import os, pathlib, sys, time
 from release import run
