@@ -161,7 +161,7 @@ def test_what_is_started_while_one_looks_is_ended_too(tmp_path, monkeypatch) -> 
     start_one()
     monkeypatch.setattr(leftovers.psutil, "process_iter", look_late)
     assert leftovers.end_leftovers(tmp_path, print) == 2
-    assert [process.wait() for process in started] == [-signal.SIGKILL] * 2
+    assert all(process.poll() is not None for process in started)
 
 
 FORKING = """
