@@ -276,6 +276,11 @@ def _memory(
                 )
 
 
+def _needs_gpu(request: Request) -> None:
+    if request.device != "cuda":
+        raise ValueError("--protocol kernels counts GPU kernels: use --device cuda")
+
+
 def _kernels(
     report: Report,
     cells: Mapping[str, Cell],
@@ -283,8 +288,7 @@ def _kernels(
     request: Request,
     skip: Skipper,
 ) -> None:
-    if request.device != "cuda":
-        raise ValueError("--protocol kernels counts GPU kernels: use --device cuda")
+    _needs_gpu(request)
     size = request.size
     ceilings = _ceilings(report, request)
     l2 = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
@@ -332,8 +336,7 @@ def _traces(
     request: Request,
     skip: Skipper,
 ) -> None:
-    if request.device != "cuda":
-        raise ValueError("--protocol kernels counts GPU kernels: use --device cuda")
+    _needs_gpu(request)
     size, dtype = request.size, dtype_name(request)
     for name, cell in cells.items():
         inputs = _inputs(cell, request, seed=100)

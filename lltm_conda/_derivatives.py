@@ -8,7 +8,7 @@ such derivatives make them again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -84,33 +84,10 @@ def differentiable_backward(
     ctx: Any, grad_h: Tensor | None, grad_cell: Tensor | None, grad_gates: Tensor | None
 ) -> Gradients:
     """The same gradients in PyTorch's own, differentiable operations."""
-    saved: tuple[Tensor, ...] = ctx.saved_tensors
-    return composite_backward(ctx, saved[:5], grad_h, grad_cell, grad_gates, saved[5])
-
-
-def composite_backward(
-    ctx: Any,
-    saved: Sequence[Tensor],
-    grad_h: Tensor | None,
-    grad_cell: Tensor | None,
-    grad_gates: Tensor | None = None,
-    gates: Tensor | None = None,
-) -> Gradients:
-    """`differentiable_backward` of (input, weights, bias, old_h, new_cell); makes missing gates."""
     if grad_h is None and grad_cell is None and grad_gates is None:
         return (None,) * 5
-    input, weights, bias, old_h, new_cell = saved
     return _composite(
-        grad_h,
-        grad_cell,
-        grad_gates,
-        input,
-        weights,
-        bias,
-        old_h,
-        new_cell,
-        gates,
-        wanted=ctx.needs_input_grad,
+        grad_h, grad_cell, grad_gates, *ctx.saved_tensors, wanted=ctx.needs_input_grad
     )
 
 
@@ -165,9 +142,16 @@ def _composite(
 class _Saved:
     """What the composite reads from a context, held by hand."""
 
-    def __init__(self, saved_tensors: tuple[Tensor, ...], needs_input_grad: tuple[bool, ...]):
+    def __init__(
+        self, saved_tensors: tuple[Tensor | None, ...], needs_input_grad: tuple[bool, ...]
+    ):
         self.saved_tensors = saved_tensors
         self.needs_input_grad = needs_input_grad
+
+
+def without_gates(ctx: Any) -> _Saved:
+    """What the composite reads from a context whose gates are no part of the graph."""
+    return _Saved((*ctx.saved_tensors[:5], None), ctx.needs_input_grad)
 
 
 def setup_context_of_backward(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:

@@ -84,7 +84,8 @@ class _EagerLLTMFunction(torch.autograd.Function):
         ctx: Any, grad_h: Tensor | None, grad_cell: Tensor | None
     ) -> _derivatives.Gradients:
         if torch.is_grad_enabled():  # somebody will differentiate this again
-            return _derivatives.composite_backward(ctx, ctx.saved_tensors[:5], grad_h, grad_cell)
+            saved = _derivatives.without_gates(ctx)
+            return _derivatives.differentiable_backward(saved, grad_h, grad_cell, None)
         return _derivatives.backward_through(_backward_below_autograd, ctx, grad_h, grad_cell, None)
 
     jvp = FunctorchLLTMFunction.jvp
