@@ -92,16 +92,18 @@ def parser() -> argparse.ArgumentParser:
     cell.add_argument("--sizes", nargs="+", type=size, metavar="B,I,S")
     cell.add_argument(
         "--protocol",
-        choices=("tutorial", "split", "graph", "memory", "kernels"),
+        choices=("tutorial", "split", "stream", "graph", "memory", "kernels"),
         default="tutorial",
     )
     layer = commands.add_parser("layer", parents=[measuring, stored], help="whole sequences")
     layer.add_argument("--sizes", nargs="+", type=size, metavar="B,I,S,T")
-    layer.add_argument("--protocol", choices=("split", "kernels"), default="split")
+    layer.add_argument("--protocol", choices=("split", "stream", "kernels"), default="split")
     grid = commands.add_parser("grid", parents=[measuring, stored], help="the fixed grid, judged")
     grid.add_argument("what", nargs="?", choices=("cell", "layer"), default="cell")
     grid.add_argument(
-        "--protocol", choices=("tutorial", "split"), help="default: tutorial; a layer has split"
+        "--protocol",
+        choices=("tutorial", "split", "stream"),
+        help="default: tutorial; of a layer split",
     )
 
     imports = commands.add_parser(
@@ -210,8 +212,10 @@ def _measure(arguments: argparse.Namespace, line: str, console: Console) -> int:
     what = getattr(arguments, "what", arguments.command)
     default_protocol = "split" if what == "layer" else "tutorial"
     protocol = getattr(arguments, "protocol", None) or default_protocol
-    if arguments.command == "grid" and what == "layer" and protocol != "split":
-        raise ValueError(f"a layer is measured by the protocol split, not {protocol}: leave it out")
+    if what == "layer" and protocol == "tutorial":
+        raise ValueError(
+            "the tutorial's protocol is for one step: take split or stream for a layer"
+        )
     options = Options(
         device=arguments.device,
         dtypes=tuple(arguments.dtype),

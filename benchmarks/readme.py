@@ -24,7 +24,8 @@ WHAT = {
     ("cell", "tutorial"): "one step",
     ("cell", "graph"): "one step in a CUDA graph",
     ("cell", "memory"): "peak memory of 256 steps",
-    ("layer", "split"): "a sequence",
+    ("layer", "stream"): "a sequence in a training loop",
+    ("layer", "split"): "a sequence by itself",
 }
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures the sensible set on a GPU machine in about nine minutes and stores it as JSON.
+# Measures the sensible set on a GPU machine in about a quarter of an hour and stores it as JSON.
 #
 #   benchmarks/run_all.sh DIRECTORY [cuda|cpu] [PART...]
 #
@@ -48,16 +48,19 @@ case $device in
       --sizes 256,1024,2048 4096,1024,4096
     part layer-cuda layer --device cuda --tf32 on --dtype float32 bfloat16 --seconds 0.3 --rounds 7 \
       --contenders lstm ours ours-again --deadline 45
+    part layer-cuda-stream layer --device cuda --protocol stream --tf32 on --dtype float32 bfloat16 \
+      --seconds 0.3 --rounds 7 --contenders lstm ours ours-again --deadline 45
     part layer-cuda-kernels layer --device cuda --tf32 on --protocol kernels \
       --dtype float32 bfloat16 --contenders lstm ours --deadline 30
     part grid-layer-cuda grid layer --device cuda --tf32 on --dtype float32 bfloat16 \
-      --seconds 0.1 --rounds 5 --contenders lstm ours --deadline 150
-    part grid-cuda-compile grid --device cuda --seconds 0.15 --rounds 7 --deadline 60 \
+      --seconds 0.1 --rounds 5 --contenders lstm ours --deadline 420
+    part grid-cuda-compile grid --device cuda --seconds 0.15 --rounds 7 --deadline 150 \
       --contenders compile compile-reduce-overhead ours
     ;;
   cpu)
     part grid-cpu grid --seconds 0.3 --rounds 7 --deadline 420 \
       --contenders python cpp lstmcell ours ours-again
+    part grid-cpu-compile grid --seconds 0.3 --rounds 7 --deadline 1200 --contenders compile ours
     part layer-cpu layer --seconds 1 --rounds 7 --contenders lstm ours-loop ours ours-again
     part layer-cpu-2 layer --threads 2 --seconds 1 --rounds 7 --contenders lstm ours ours-again
     part cell-cpu-memory cell --protocol memory --sizes 16,32,128 \

@@ -127,6 +127,7 @@ def _one_size(
         options.log(f"  {name} skipped: {reason}")
 
     compiled.forget()
+    gc.freeze()  # what is alive now stays so: a collection after each round need not look at it
     all_gradients = options.protocol != "tutorial"
     request = Request(size, DTYPES[dtype], options.device, options.seed)
     for name, build in builders.items():

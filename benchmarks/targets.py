@@ -72,8 +72,11 @@ def _layer() -> Iterator[Target]:
         (128, 2048, "bfloat16", 1.6, 1.3),
     ):
         size = Size(batch, state, state, 256)
-        yield Target("layer", "cuda", "split", size, dtype, "forward", "lstm", forward)
-        yield Target("layer", "cuda", "split", size, dtype, "backward", "lstm", backward)
+        # In a training loop, and each call by itself, the host's way to it included.
+        for protocol in ("stream", "split"):
+            common = ("layer", "cuda", protocol, size, dtype)
+            yield Target(*common, "forward", "lstm", forward)
+            yield Target(*common, "backward", "lstm", backward)
     for metric in ("forward", TRAINING):
         common = ("layer", "cpu", "split", Size(16, 32, 128, 100), "float32", metric)
         yield Target(*common, "lstm", 1.4)

@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from itertools import pairwise
 from time import perf_counter, perf_counter_ns
 from typing import Any
 
@@ -86,19 +87,18 @@ def split(cell: Cell, inputs: Inputs) -> Run:
     sequence are divided by its steps.
     """
     device = inputs.x.device.type
-    steps = inputs.x.shape[0] if inputs.x.dim() == 3 else 1
+    steps = _steps(inputs)
     x, state = inputs.detached(requires_grad=True)
     plain_x, plain_state = inputs.detached(requires_grad=False)
     leaves = [x, *state, *cell.module.parameters()]
     cotangents = (inputs.grad_output, *inputs.grad_state)
+    before, after = _events(2) if device == "cuda" else ((), ())
 
     def span(action: Callable[[], Any]) -> tuple[float, Any]:
         if device != "cuda":
             start = perf_counter_ns()
             value = action()
             return (perf_counter_ns() - start) / 1e3 / steps, value
-        before = torch.cuda.Event(enable_timing=True)
-        after = torch.cuda.Event(enable_timing=True)
         torch.cuda.synchronize()
         before.record()
         value = action()
@@ -125,6 +125,64 @@ def split(cell: Cell, inputs: Inputs) -> Run:
         return samples
 
     return run
+
+
+def stream(cell: Cell, inputs: Inputs) -> Run:
+    """Forward, backward, forward, ... as a training loop runs them: nobody waits for the device.
+
+    The spans lie between events on the stream. What the host needs for a call is hidden while the
+    device has work left from those before, and is in the span where it has not. Times of a sequence
+    are divided by its steps.
+
+    Raises:
+        NotMeasurable: on the CPU, where a call ends when it returns.
+    """
+    if inputs.x.device.type != "cuda":
+        raise NotMeasurable("a CPU works on no stream: use --protocol split, or --device cuda")
+    steps = _steps(inputs)
+    x, state = inputs.detached(requires_grad=True)
+    plain_x, plain_state = inputs.detached(requires_grad=False)
+    leaves = [x, *state, *cell.module.parameters()]
+    cotangents = (inputs.grad_output, *inputs.grad_state)
+
+    def spans(marks: list[torch.cuda.Event]) -> list[float]:
+        torch.cuda.synchronize()
+        return [begin.elapsed_time(end) * 1e3 / steps for begin, end in pairwise(marks)]
+
+    def run(n: int) -> Samples:
+        marks = _events(2 * n + 1)
+        marks[0].record()
+        for i in range(n):
+            cell.new_step()
+            outputs = cell.call(x, state)
+            marks[2 * i + 1].record()
+            gradients = torch.autograd.grad(outputs, leaves, cotangents)
+            marks[2 * i + 2].record()
+            del outputs, gradients
+        times = spans(marks)
+        with torch.no_grad():
+            marks = marks[: n + 1]
+            marks[0].record()
+            for mark in marks[1:]:
+                cell.new_step()
+                cell.call(plain_x, plain_state)
+                mark.record()
+        return {"forward": times[::2], "backward": times[1::2], "inference": spans(marks)}
+
+    return run
+
+
+def _steps(inputs: Inputs) -> int:
+    return inputs.x.shape[0] if inputs.x.dim() == 3 else 1
+
+
+def _events(count: int) -> list[torch.cuda.Event]:
+    """Events that the driver has made already: torch makes one when it is first recorded."""
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(count)]
+    for event in events:
+        event.record()
+    torch.cuda.synchronize()
+    return events
 
 
 def graph(cell: Cell, inputs: Inputs) -> Run:
@@ -201,6 +259,7 @@ def _capture(
 PROTOCOLS: dict[str, Callable[[Cell, Inputs], Run]] = {
     "tutorial": tutorial,
     "split": split,
+    "stream": stream,
     "graph": graph,
 }
 

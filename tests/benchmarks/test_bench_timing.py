@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import gc
+import statistics
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -85,6 +87,30 @@ def test_a_graph_is_refused_on_the_cpu() -> None:
     cell = plain_cell(Request(STEP, torch.float32, "cpu"))
     with pytest.raises(timing.NotMeasurable, match="--device cuda"):
         timing.graph(cell, make_inputs(STEP, torch.float32, "cpu", 0))
+
+
+def test_a_stream_is_refused_on_the_cpu() -> None:
+    cell = plain_cell(Request(STEP, torch.float32, "cpu"))
+    with pytest.raises(timing.NotMeasurable, match="--protocol split"):
+        timing.stream(cell, make_inputs(STEP, torch.float32, "cpu", 0))
+
+
+@pytest.mark.cuda
+def test_a_stream_hides_the_host_behind_the_device() -> None:
+    spin = 2_000_000  # cycles, about a millisecond: longer than the host needs for a step
+
+    def call(x: torch.Tensor, state: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        time.sleep(0.0005)
+        torch.cuda._sleep(spin)
+        return cell.call(x, state)
+
+    cell = plain_cell(Request(STEP, torch.float32, "cuda"))
+    slow = replace(cell, call=call)
+    inputs = make_inputs(STEP, torch.float32, "cuda", 0)
+    apart, queued = (p(slow, inputs)(20)["forward"] for p in (timing.split, timing.stream))
+    assert len(queued) == 20
+    # The device catches up at first only, so most spans are shorter by what the host slept.
+    assert statistics.median(queued) < statistics.median(apart) - 300
 
 
 @pytest.mark.cuda
