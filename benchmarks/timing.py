@@ -127,36 +127,42 @@ def split(cell: Cell, inputs: Inputs) -> Run:
     return run
 
 
-def stream(cell: Cell, inputs: Inputs) -> Run:
-    """Forward, backward, forward, ... as a training loop runs them: nobody waits for the device.
+STREAM_CALLS = 4
+"""Forward calls in a row, with one backward pass through all of them behind."""
 
-    The spans lie between events on the stream. What the host needs for a call is hidden while the
-    device has work left from those before, and is in the span where it has not. Times of a sequence
-    are divided by its steps.
+
+def stream(cell: Cell, inputs: Inputs) -> Run:
+    """As a training loop runs calls: some in a row, one backward pass through all, nobody waits.
+
+    The spans lie between events on the stream, and are divided by the number of calls. What the
+    host needs for a call is hidden while the device has work left from those before, and is in the
+    span where it has not. Every call has inputs of its own; the parameters are the same, so their
+    gradients are added up. Times of a sequence are divided by its steps.
 
     Raises:
         NotMeasurable: on the CPU, where a call ends when it returns.
     """
     if inputs.x.device.type != "cuda":
         raise NotMeasurable("a CPU works on no stream: use --protocol split, or --device cuda")
-    steps = _steps(inputs)
-    x, state = inputs.detached(requires_grad=True)
+    per_call = _steps(inputs) * STREAM_CALLS
+    parameters = list(cell.module.parameters())
+    leaves = [inputs.detached(requires_grad=True) for _ in range(STREAM_CALLS)]
+    wanted = [*(t for x, state in leaves for t in (x, *state)), *parameters]
+    cotangents = (inputs.grad_output, *inputs.grad_state) * STREAM_CALLS
     plain_x, plain_state = inputs.detached(requires_grad=False)
-    leaves = [x, *state, *cell.module.parameters()]
-    cotangents = (inputs.grad_output, *inputs.grad_state)
 
     def spans(marks: list[torch.cuda.Event]) -> list[float]:
         torch.cuda.synchronize()
-        return [begin.elapsed_time(end) * 1e3 / steps for begin, end in pairwise(marks)]
+        return [begin.elapsed_time(end) * 1e3 / per_call for begin, end in pairwise(marks)]
 
     def run(n: int) -> Samples:
         marks = _events(2 * n + 1)
         marks[0].record()
         for i in range(n):
             cell.new_step()
-            outputs = cell.call(x, state)
+            outputs = [output for x, state in leaves for output in cell.call(x, state)]
             marks[2 * i + 1].record()
-            gradients = torch.autograd.grad(outputs, leaves, cotangents)
+            gradients = torch.autograd.grad(outputs, wanted, cotangents)
             marks[2 * i + 2].record()
             del outputs, gradients
         times = spans(marks)
@@ -165,7 +171,8 @@ def stream(cell: Cell, inputs: Inputs) -> Run:
             marks[0].record()
             for mark in marks[1:]:
                 cell.new_step()
-                cell.call(plain_x, plain_state)
+                for _ in range(STREAM_CALLS):
+                    cell.call(plain_x, plain_state)
                 mark.record()
         return {"forward": times[::2], "backward": times[1::2], "inference": spans(marks)}
 

@@ -156,6 +156,7 @@ typedef struct {
   int64_t input_size;     // I; may be 0
   int64_t state_size;     // S
   int64_t weight_stride;  // elements between rows of weights: S + I
+  int32_t allow_tf32;     // 1: the caller's GEMM may round float32 operands to tf32
 } lltm_step_sizes;
 
 // Which of the kernels' own families would run a step.

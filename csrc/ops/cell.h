@@ -245,7 +245,7 @@ class Cell : KernelCalls<Torch, device> {
   }
 
   static lltm_step_sizes step_sizes(const Sizes& sizes) {
-    return {sizes.batch, sizes.features, sizes.state, sizes.state + sizes.features};
+    return {sizes.batch, sizes.features, sizes.state, sizes.state + sizes.features, 0};
   }
 
   static std::optional<Tensor> make_workspace(int64_t bytes, const Sizes& sizes,

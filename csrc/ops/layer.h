@@ -5,6 +5,7 @@
 // before it; the gradients of input, weights and bias are one GEMM or sum each behind it.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <tuple>
 
@@ -73,7 +74,7 @@ class Layer : KernelCalls<Torch, device> {
       arguments.workspace = data_or_null(workspace);
       check_kernel(kernels().layer_forward(sizes.dtype, plan.family, &arguments, &where));
     } else {
-      const Steps steps{sizes, reverse};
+      const Steps steps{sizes, reverse, allow_tf32};
       forward_loop(steps, weights, arguments.bias, initial_h, initial_cell, gates, output,
                    keep_cells ? OptionalTensor(cells) : std::nullopt, final_h, final_cell, where);
     }
@@ -148,35 +149,31 @@ class Layer : KernelCalls<Torch, device> {
     arguments.output = Torch::data(output);
     arguments.d_input = needs_input ? Torch::data(d_input) : nullptr;
     arguments.d_weights = needs_weights ? Torch::data(d_weights) : nullptr;
+    const Steps steps{sizes, reverse, allow_tf32};
     const lltm_layer_plan plan = make_plan(sizes, 1, shape, where);
+    // What batches over time, of steps `first` to `last`; the last steps come first.
+    const auto products = [&](int64_t first, int64_t last) {
+      if (plan.makes_all_products != 0) return;
+      if (needs_input) input_gradient(steps, first, last, weights, d_gates, d_input);
+      if (needs_weights) {
+        weights_gradient(steps, first, last, input, initial_h, output, d_gates, d_weights);
+      }
+    };
     if (plan.family != 0) {
       const OptionalTensor workspace = make_workspace(plan.workspace_bytes, input);
       arguments.workspace = data_or_null(workspace);
       check_kernel(kernels().layer_backward(sizes.dtype, plan.family, &arguments, &where));
+      products(0, sizes.steps);
     } else {
-      backward_loop(Steps{sizes, reverse}, weights, arguments, d_gates, d_initial_h, where);
-    }
-
-    // All that batches over time.
-    const int64_t rows = sizes.rows();
-    const int64_t state = sizes.state;
-    if (plan.makes_all_products == 0) {
-      if (needs_input) {
-        const Tensor weights_x =
-            Torch::strided(weights, {3 * state, sizes.features}, {sizes.columns(), 1}, state);
-        Torch::mm_out(rows_of(d_input, rows, sizes.features), rows_of(d_gates, rows, 3 * state),
-                      weights_x);
-      }
-      if (needs_weights) {
-        weights_gradient(Steps{sizes, reverse}, input, initial_h, output, d_gates, d_weights);
-      }
+      backward_loop(steps, weights, arguments, d_gates, d_initial_h, where, products);
     }
 
     Tensor d_bias = unwanted();
     if ((needs & kNeedsBias) != 0 && bias) {
-      d_bias = Torch::dim(*bias) == 2 ? Torch::empty({1, 3 * state}, input)
-                                      : Torch::empty({3 * state}, input);
-      const lltm_column_sum_arguments sum = {rows, 3 * state, Torch::data(d_gates),
+      const int64_t columns = 3 * sizes.state;
+      d_bias = Torch::dim(*bias) == 2 ? Torch::empty({1, columns}, input)
+                                      : Torch::empty({columns}, input);
+      const lltm_column_sum_arguments sum = {sizes.rows(), columns, Torch::data(d_gates),
                                              Torch::data(d_bias)};
       check_kernel(kernels().column_sum(sizes.dtype, &sum, &where));
     }
@@ -205,8 +202,17 @@ class Layer : KernelCalls<Torch, device> {
   struct Steps {
     Sizes sizes;
     bool reverse;
+    bool allow_tf32;
 
     int64_t time(int64_t step) const { return reverse ? sizes.steps - 1 - step : step; }
+    // The first index of time among steps `first` to `last`, which lie beside each other.
+    int64_t earliest(int64_t first, int64_t last) const {
+      return reverse ? sizes.steps - last : first;
+    }
+    // Of one step, whose input has been multiplied already.
+    lltm_step_sizes step_sizes() const {
+      return {sizes.batch, 0, sizes.state, sizes.columns(), allow_tf32 ? 1 : 0};
+    }
   };
 
   static Sizes check_operands(const Tensor& input, const Tensor& weights,
@@ -269,8 +275,8 @@ class Layer : KernelCalls<Torch, device> {
     return tensor ? Torch::data(*tensor) : nullptr;
   }
 
-  static Tensor rows_of(const Tensor& tensor, int64_t rows, int64_t columns) {
-    return Torch::strided(tensor, {rows, columns}, {columns, 1}, 0);
+  static Tensor rows_of(const Tensor& tensor, int64_t rows, int64_t columns, int64_t first = 0) {
+    return Torch::strided(tensor, {rows, columns}, {columns, 1}, first * columns);
   }
 
   static lltm_layer_sizes kernel_sizes(const Sizes& sizes, bool reverse, bool allow_tf32) {
@@ -314,7 +320,7 @@ class Layer : KernelCalls<Torch, device> {
     const Tensor planes = cells ? *cells : Torch::empty({2, sizes.batch, sizes.state}, output);
     const auto cell_plane = [&](int64_t step) { return cells ? steps.time(step) : step % 2; };
     const int64_t plane_bytes = sizes.plane() * bytes_of(sizes.dtype);
-    const lltm_step_sizes step_sizes = {sizes.batch, 0, sizes.state, sizes.columns()};
+    const lltm_step_sizes step_sizes = steps.step_sizes();
     const lltm_step_plan plan = plan_step(sizes.dtype, -1, step_sizes, where);
     const OptionalTensor workspace = make_workspace(plan.workspace_bytes, output);
     OptionalTensor old_h = initial_h;
@@ -356,9 +362,13 @@ class Layer : KernelCalls<Torch, device> {
     Torch::copy(final_cell, state_at(planes, cell_plane(sizes.steps - 1)));
   }
 
+  // Calls `products` for a few parts of the sequence: where the host is slower than the device, the
+  // device works on a part while the host asks for the steps of the next.
+  template <typename Products>
   static void backward_loop(const Steps& steps, const Tensor& weights,
                             const lltm_layer_backward_arguments& all, const Tensor& d_gates,
-                            const OptionalTensor& d_initial_h, const lltm_execution& where) {
+                            const OptionalTensor& d_initial_h, const lltm_execution& where,
+                            const Products& products) {
     const Sizes& sizes = steps.sizes;
     const Tensor weights_h =
         Torch::strided(weights, {3 * sizes.state, sizes.state}, {sizes.columns(), 1}, 0);
@@ -366,7 +376,7 @@ class Layer : KernelCalls<Torch, device> {
     const auto plane = [&] { return Torch::empty({sizes.batch, sizes.state}, d_gates); };
     const Tensor d_h[] = {plane(), plane()};
     const Tensor d_cells[] = {plane(), plane()};
-    const lltm_step_sizes step_sizes = {sizes.batch, 0, sizes.state, sizes.columns()};
+    const lltm_step_sizes step_sizes = steps.step_sizes();
     const lltm_step_plan plan =
         plan_step(sizes.dtype, kNeedsOldH | kNeedsOldCell, step_sizes, where);
     const OptionalTensor workspace = make_workspace(plan.workspace_bytes, d_gates);
@@ -375,6 +385,11 @@ class Layer : KernelCalls<Torch, device> {
       return sequence != nullptr ? static_cast<const char*>(sequence) + planes * plane_bytes
                                  : nullptr;
     };
+    // More parts would leave less for the end, but 16-bit sums are rounded once for each.
+    constexpr int64_t kParts = 4;
+    constexpr int64_t kLeast = 32;
+    const int64_t part = std::max(kLeast, (sizes.steps + kParts - 1) / kParts);
+    int64_t last = sizes.steps;
     const void* later_d_h = all.grad_final_h;
     const void* later_d_cell = all.grad_final_cell;
     for (int64_t step = sizes.steps - 1; step >= 0; --step) {
@@ -419,6 +434,10 @@ class Layer : KernelCalls<Torch, device> {
       }
       later_d_h = d_old_h;
       later_d_cell = d_cell;
+      if (step == 0 || (last - step == part && step >= kLeast)) {
+        products(step, last);
+        last = step;
+      }
     }
   }
 
@@ -431,28 +450,46 @@ class Layer : KernelCalls<Torch, device> {
     return plan;
   }
 
-  static void weights_gradient(const Steps& steps, const Tensor& input,
+  // d_input of steps `first` to `last`.
+  static void input_gradient(const Steps& steps, int64_t first, int64_t last, const Tensor& weights,
+                             const Tensor& d_gates, const Tensor& d_input) {
+    const Sizes& sizes = steps.sizes;
+    const int64_t rows = (last - first) * sizes.batch;
+    const int64_t row = steps.earliest(first, last) * sizes.batch;
+    const Tensor weights_x = Torch::strided(weights, {3 * sizes.state, sizes.features},
+                                            {sizes.columns(), 1}, sizes.state);
+    Torch::mm_out(rows_of(d_input, rows, sizes.features, row),
+                  rows_of(d_gates, rows, 3 * sizes.state, row), weights_x);
+  }
+
+  // d_weights of steps `first` to `last`, added to those of the steps behind `last`.
+  static void weights_gradient(const Steps& steps, int64_t first, int64_t last, const Tensor& input,
                                const OptionalTensor& initial_h, const Tensor& output,
                                const Tensor& d_gates, const Tensor& d_weights) {
     const Sizes& sizes = steps.sizes;
-    const int64_t rows = sizes.rows();
     const int64_t state = sizes.state;
-    const auto d_z_transposed = [&](int64_t first_step, int64_t count) {
-      return Torch::strided(d_gates, {3 * state, count * sizes.batch}, {1, 3 * state},
-                            first_step * 3 * sizes.plane());
+    const auto d_z_transposed = [&](int64_t begin, int64_t end) {
+      return Torch::strided(d_gates, {3 * state, (end - begin) * sizes.batch}, {1, 3 * state},
+                            steps.earliest(begin, end) * 3 * sizes.plane());
+    };
+    const auto add = [&](const Tensor& sum, const Tensor& left, const Tensor& right) {
+      last == sizes.steps ? Torch::mm_out(sum, left, right)
+                          : Torch::addmm_out(sum, sum, left, right);
     };
     const Tensor d_weights_h =
         Torch::strided(d_weights, {3 * state, state}, {sizes.columns(), 1}, 0);
     const Tensor d_weights_x =
         Torch::strided(d_weights, {3 * state, sizes.features}, {sizes.columns(), 1}, state);
-    Torch::mm_out(d_weights_x, d_z_transposed(0, sizes.steps),
-                  rows_of(input, rows, sizes.features));
+    add(d_weights_x, d_z_transposed(first, last),
+        rows_of(input, (last - first) * sizes.batch, sizes.features,
+                steps.earliest(first, last) * sizes.batch));
     // Every step but the first read the output of the one before it.
-    const Tensor earlier = Torch::strided(output, {rows - sizes.batch, state}, {state, 1},
-                                          steps.reverse ? sizes.plane() : 0);
-    Torch::mm_out(d_weights_h, d_z_transposed(steps.reverse ? 0 : 1, sizes.steps - 1), earlier);
-    if (initial_h) {
-      Torch::addmm_out(d_weights_h, d_weights_h, d_z_transposed(steps.time(0), 1), *initial_h);
+    const int64_t second = std::max<int64_t>(first, 1);
+    add(d_weights_h, d_z_transposed(second, last),
+        rows_of(output, (last - second) * sizes.batch, state,
+                steps.earliest(second - 1, last - 1) * sizes.batch));
+    if (first == 0 && initial_h) {
+      Torch::addmm_out(d_weights_h, d_weights_h, d_z_transposed(0, 1), *initial_h);
     }
   }
 

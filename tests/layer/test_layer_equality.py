@@ -52,6 +52,16 @@ def test_every_dtype_is_as_accurate_as_its_rounding(device, dtype, shape) -> Non
     agrees_with_the_loop(case, layer, tolerance=TOLERANCE[dtype])
 
 
+@pytest.mark.parametrize("steps", [32, 63, 64, 130])
+@pytest.mark.parametrize("given_state", [False, True], ids=["zeros", "state"])
+def test_gradients_added_up_over_parts_of_a_sequence(
+    monkeypatch, device, steps, given_state
+) -> None:
+    monkeypatch.setenv("LLTM_LAYER_KERNELS", "fallback")  # which takes long sequences in parts
+    case = Case(steps, 2, 3, 5, bidirectional=True, given_state=given_state)
+    agrees_with_the_loop(case, case.layer(device=device, dtype=torch.float64))
+
+
 @pytest.mark.parametrize("result", range(3), ids=RESULTS)
 @pytest.mark.parametrize("lengths", [None, (2, 5, 3)], ids=["rectangle", "packed"])
 def test_gradients_through_one_result_alone(device, result, lengths) -> None:

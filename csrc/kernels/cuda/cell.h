@@ -14,7 +14,7 @@ int64_t cuda_cell_backward_workspace(lltm_dtype, int64_t batch_size, int64_t sta
                                      const lltm_execution*);
 const char* cuda_column_sum(lltm_dtype, const lltm_column_sum_arguments*, const lltm_execution*);
 
-// step_plan.cpp, step_forward.cu, step_backward.cu: whole steps.
+// step_plan.cu, step_forward.cu, step_backward.cu: whole steps.
 const char* cuda_step_plan(lltm_dtype, int32_t needs, const lltm_step_sizes*, const lltm_execution*,
                            lltm_step_plan*);
 const char* cuda_step_forward(lltm_dtype, int32_t family, const lltm_step_forward_arguments*,

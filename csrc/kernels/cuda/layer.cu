@@ -62,9 +62,11 @@ const char* choose(lltm_dtype dtype, bool backward, const lltm_layer_sizes& size
   GridShape shape;
   if (const char* const error = shape_grid(dtype, sizes, device_index, &shape)) return error;
   const bool exact = dtype == LLTM_FLOAT32 && sizes.allow_tf32 == 0;
-  // A loop's step costs no less for fewer than 64 rows.
-  const int64_t few = shape.slice_rows <= 64 ? 131072 : 98304;
-  const int64_t most = exact ? (backward ? 24576 : 32768) : (backward ? 65536 : few);
+  const bool half = dtype != LLTM_FLOAT32;
+  const int64_t most = exact      ? (backward ? 24576 : 32768)
+                       : backward ? 65536
+                       : half     ? 131072
+                                  : 98304;
   *quickest = shape.slice_rows * sizes.state_size <= most ? kGrid : kFallback;
   return nullptr;
 }

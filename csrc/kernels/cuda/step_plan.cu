@@ -1,6 +1,8 @@
 // Which steps the CUDA kernels run whole: those where launches, the caller's own overhead, and a
 // GEMM that is not made for such sizes cost more than a tuned GEMM gains. The limits are measured;
 // benchmarks/NOTES.md has the times.
+#include <cuda_runtime.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -35,11 +37,29 @@ int32_t backward_family(lltm_dtype dtype, int32_t needs, const lltm_step_sizes& 
   return work > limit || sizes.batch_size > 256 ? kNoFamily : kNarrowFamily;
 }
 
-int32_t preferred_family(lltm_dtype dtype, int32_t needs, const lltm_step_sizes& sizes) {
+// Whether a GEMM of this step would have tensor cores for its float32 operands: ours has none.
+bool has_tf32_gemm(lltm_dtype dtype, const lltm_step_sizes& sizes, int32_t device_index) {
+  constexpr int64_t kAligned = 8;  // cuBLAS has such kernels for aligned rows alone
+  if (dtype != LLTM_FLOAT32 || sizes.allow_tf32 == 0) return false;
+  if (sizes.state_size % kAligned != 0 || sizes.weight_stride % kAligned != 0) return false;
+  int major = 0;
+  const cudaError_t error =
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device_index);
+  return error == cudaSuccess && major >= 8;
+}
+
+int32_t preferred_family(lltm_dtype dtype, int32_t needs, const lltm_step_sizes& sizes,
+                         int32_t device_index) {
   const int64_t depth = sizes.state_size + sizes.input_size;
   constexpr int64_t kLargest = 1 << 20;  // a product of larger sizes may not fit its type
   if (sizes.batch_size > kLargest || depth > kLargest) return kNoFamily;
   const int64_t work = 3 * sizes.batch_size * sizes.state_size * depth;  // multiplications
+  // Forward of a few rows is bound by reading the weights, whatever multiplies them.
+  const bool few = needs < 0 && sizes.batch_size <= 4;
+  constexpr int64_t kMostWithoutTensorCores = 8'000'000;
+  if (work > kMostWithoutTensorCores && !few && has_tf32_gemm(dtype, sizes, device_index)) {
+    return kNoFamily;
+  }
   return needs < 0 ? forward_family(dtype, sizes, work)
                    : backward_family(dtype, needs, sizes, work);
 }
@@ -56,12 +76,12 @@ int32_t named_family(const char* name) {
 }  // namespace
 
 const char* cuda_step_plan(lltm_dtype dtype, int32_t needs, const lltm_step_sizes* sizes,
-                           const lltm_execution*, lltm_step_plan* plan) {
+                           const lltm_execution* execution, lltm_step_plan* plan) {
   *plan = {};
   if (sizes->batch_size == 0 || sizes->state_size == 0) return nullptr;
   const char* const forced = std::getenv("LLTM_CUDA_CELL");
   if (forced == nullptr || *forced == '\0') {
-    plan->family = preferred_family(dtype, needs, *sizes);
+    plan->family = preferred_family(dtype, needs, *sizes, execution->device_index);
   } else {
     plan->family = named_family(forced);
     if (plan->family < 0) {
