@@ -9,6 +9,7 @@ such derivatives make them again.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -35,19 +36,23 @@ def backward(
     ctx: Any, grad_h: Tensor | None, grad_cell: Tensor | None, grad_gates: Tensor | None
 ) -> Gradients:
     """Gradients of (input, weights, bias, old_h, old_cell); None where none is wanted."""
-    return backward_through(torch.ops.lltm.backward.default, ctx, grad_h, grad_cell, grad_gates)
+    if torch.is_grad_enabled():  # somebody will differentiate this again
+        return differentiable_backward(ctx, grad_h, grad_cell, grad_gates)
+    op = torch.ops.lltm.backward.default
+    return backward_through(
+        op, ctx.saved_tensors, ctx.needs_input_grad, grad_h, grad_cell, grad_gates
+    )
 
 
 def backward_through(
     op: Callable[..., tuple[Tensor, ...]],
-    ctx: Any,
+    saved: tuple[Tensor, ...],
+    wanted: tuple[bool, ...],
     grad_h: Tensor | None,
     grad_cell: Tensor | None,
     grad_gates: Tensor | None,
 ) -> Gradients:
-    """`backward`, with the raw backward op called through `op`."""
-    if torch.is_grad_enabled():  # somebody will differentiate this again
-        return differentiable_backward(ctx, grad_h, grad_cell, grad_gates)
+    """`backward`, by a raw op that takes the incoming gradients, what was saved, and `needs`."""
     # A sum's gradient is one number, expanded: CUDA kernels read it as it lies.
     if grad_h is not None and not grad_h.is_cuda:
         grad_h = grad_h.contiguous()
@@ -57,18 +62,12 @@ def backward_through(
         grad_gates = grad_gates.contiguous()
     elif grad_h is None and grad_cell is None:
         return (None,) * 5
-    of_input, of_weights, of_bias, of_old_h, of_old_cell = ctx.needs_input_grad
-    input, weights, bias, old_h, new_cell, gates = ctx.saved_tensors
+    of_input, of_weights, of_bias, of_old_h, of_old_cell = wanted
     d_input, d_weights, d_bias, d_old_h, d_old_cell = op(
         grad_h,
         grad_cell,
         grad_gates,
-        input,
-        weights,
-        bias,
-        old_h,
-        new_cell,
-        gates,
+        *saved,
         of_input + 2 * of_weights + 4 * of_bias + 8 * of_old_h + 16 * of_old_cell,
     )
     return (
@@ -140,7 +139,7 @@ def _composite(
 
 
 class _Saved:
-    """What the composite reads from a context, held by hand."""
+    """What backward reads from a context, held by hand."""
 
     def __init__(
         self, saved_tensors: tuple[Tensor | None, ...], needs_input_grad: tuple[bool, ...]
@@ -149,9 +148,23 @@ class _Saved:
         self.needs_input_grad = needs_input_grad
 
 
-def without_gates(ctx: Any) -> _Saved:
+def without_gates(saved: tuple[Tensor, ...], wanted: tuple[bool, ...]) -> _Saved:
     """What the composite reads from a context whose gates are no part of the graph."""
-    return _Saved((*ctx.saved_tensors[:5], None), ctx.needs_input_grad)
+    return _Saved((*saved[:5], None), wanted)
+
+
+# Stands for a new_h that was changed.
+LOST = torch.empty(0)
+
+
+def saved_without_state(ctx: Any) -> tuple[Tensor, ...]:
+    """What a context saved, whose last tensor, new_h, the user has changed in place.
+
+    Torch cannot be told that this is legal for one tensor, but it does not watch those with hooks.
+    """
+    with suppress(RuntimeError):  # the graph is gone, or hooked already and another one was changed
+        ctx._raw_saved_tensors[-1].register_hooks(lambda _: None, lambda _: LOST)
+    return ctx.saved_tensors  # type: ignore[no-any-return]
 
 
 def setup_context_of_backward(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import _derivatives
-from ._fake import fake_backward, fake_forward
+from ._fake import fake_backward, fake_backward_lean, fake_forward, fake_forward_lean
 
 __all__ = ["batching_rule", "register"]
 
@@ -75,6 +75,8 @@ def register() -> None:
     library = torch.library
     library.register_fake("lltm::forward", fake_forward)
     library.register_fake("lltm::backward", fake_backward)
+    library.register_fake("lltm::forward_lean", fake_forward_lean)
+    library.register_fake("lltm::backward_lean", fake_backward_lean)
     library.register_autograd(
         "lltm::forward", _derivatives.backward, setup_context=_derivatives.setup_context
     )

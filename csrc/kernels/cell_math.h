@@ -4,7 +4,7 @@
 //
 // The gates' pre-activations z are what is kept for backward, for every dtype: they are the GEMM's
 // own output (nothing is written twice), and a 16-bit sigmoid would lose its derivative beyond
-// |z| of 7 to 9.
+// |z| of 7 to 9. In float32 and float64, z_o may be left out: o = h' / tanh(c').
 #pragma once
 
 #include <cmath>
@@ -15,6 +15,13 @@ namespace lltm {
 
 // Order of the gates in `weights`, `bias` and `gates`.
 enum Gate { kInputGate = 0, kOutputGate = 1, kCandidate = 2, kGateCount = 3 };
+
+// sigmoid(z) and 1 - sigmoid(z), both to full relative precision.
+template <typename Value>
+struct Sigmoid {
+  Value value;
+  Value complement;
+};
 
 // The formulas, for any `Math` that has a Value, its Scalar, and the activations sigmoid, elu,
 // elu_slope and tanh: one number at a time on a CUDA device, a register full of them on a CPU.
@@ -39,22 +46,18 @@ struct CellFormulas {
 
   static LLTM_HOST_DEVICE Gradients backward(Value grad_h, Value grad_cell, Value z_i, Value z_o,
                                              Value z_c, Value new_cell) {
-    const auto i = Math::sigmoid(z_i);
-    const auto o = Math::sigmoid(z_o);
-    const Value g = Math::elu(z_c);
-    const Value t = Math::tanh(new_cell);
+    return gradients(grad_h, grad_cell, Math::sigmoid(z_i), Math::sigmoid(z_o), Math::elu(z_c),
+                     Math::tanh(new_cell));
+  }
+
+  // From the activations themselves, with t = tanh(c').
+  static LLTM_HOST_DEVICE Gradients gradients(Value grad_h, Value grad_cell, Sigmoid<Value> i,
+                                              Sigmoid<Value> o, Value g, Value t) {
     const Value d_cell = grad_cell + grad_h * o.value * (typename Math::Scalar(1) - t * t);
     return {{d_cell * g * i.value * i.complement, grad_h * t * o.value * o.complement,
              d_cell * i.value * Math::elu_slope(g)},
             d_cell};
   }
-};
-
-// sigmoid(z) and 1 - sigmoid(z), both to full relative precision.
-template <typename Value>
-struct Sigmoid {
-  Value value;
-  Value complement;
 };
 
 // Activations of one number.

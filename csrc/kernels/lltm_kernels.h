@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 // Raised whenever a struct below changes in any way but by new members at the end of the table.
-#define LLTM_KERNEL_ABI 2
+#define LLTM_KERNEL_ABI 3
 
 #define LLTM_EXPORT __attribute__((visibility("default")))
 
@@ -178,6 +178,8 @@ typedef struct {
   void* new_h;                // (B, S), written
   void* new_cell;             // (B, S), written
   void* workspace;
+  int32_t
+      drops_output_gate;  // 1: gates are (B, 2, S), z_i and z_c; CPU kernels of wide dtypes only
 } lltm_step_forward_arguments;
 
 typedef struct {
@@ -201,6 +203,7 @@ typedef struct {
   void* d_old_cell;      // (B, S)
   void* workspace;
   lltm_gradient_strides strides;
+  const void* new_h;  // (B, S) where forward dropped the output gate; else NULL
 } lltm_step_backward_arguments;
 
 // Kernels return NULL, or a text that says what failed (valid until the thread's next call).

@@ -25,16 +25,52 @@ class Cell : KernelCalls<Torch, device> {
   static std::tuple<Tensor, Tensor, Tensor> forward(const Tensor& input, const Tensor& weights,
                                                     const Tensor& bias, const Tensor& old_h,
                                                     const Tensor& old_cell) {
+    return step(input, weights, bias, old_h, old_cell, false);
+  }
+
+  // See schema.h for the lean pair.
+  static std::tuple<Tensor, Tensor, Tensor> forward_lean(const Tensor& input, const Tensor& weights,
+                                                         const Tensor& bias, const Tensor& old_h,
+                                                         const Tensor& old_cell) {
+    return step(input, weights, bias, old_h, old_cell, true);
+  }
+
+  // Gradients of forward; see schema.h for `needs`. A missing grad_* counts as zero; missing gates
+  // are made again.
+  static std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(
+      const std::optional<Tensor>& grad_h, const std::optional<Tensor>& grad_cell,
+      const std::optional<Tensor>& grad_gates, const Tensor& input, const Tensor& weights,
+      const Tensor& bias, const Tensor& old_h, const Tensor& new_cell,
+      const std::optional<Tensor>& gates, int64_t needs) {
+    return gradients(grad_h, grad_cell, grad_gates, input, weights, bias, old_h, new_cell, gates,
+                     nullptr, needs);
+  }
+
+  static std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward_lean(
+      const std::optional<Tensor>& grad_h, const std::optional<Tensor>& grad_cell,
+      const Tensor& input, const Tensor& weights, const Tensor& bias, const Tensor& old_h,
+      const Tensor& new_cell, const Tensor& gates, const Tensor& new_h, int64_t needs) {
+    return gradients(grad_h, grad_cell, std::nullopt, input, weights, bias, old_h, new_cell, gates,
+                     &new_h, needs);
+  }
+
+ private:
+  using Guard = Guards<Torch>;
+
+  static std::tuple<Tensor, Tensor, Tensor> step(const Tensor& input, const Tensor& weights,
+                                                 const Tensor& bias, const Tensor& old_h,
+                                                 const Tensor& old_cell, bool lean) {
     const Sizes sizes = check_operands(input, weights, bias, old_h);
     check_tensor(old_cell, "old_cell", input);
     Guard::has_shape(old_cell, "old_cell", {sizes.batch, sizes.state}, "(B, S)");
 
     const typename Torch::DeviceGuard device_guard(input);
     const lltm_execution where = execution(input);
-    const Tensor gates = Torch::empty({sizes.batch, 3, sizes.state}, input);
+    const lltm_step_plan plan = plan_step(sizes, -1, where);
+    const bool drops_output_gate = lean && plan.family != 0 && is_leanable(sizes);
+    const Tensor gates = Torch::empty({sizes.batch, drops_output_gate ? 2 : 3, sizes.state}, input);
     const Tensor new_h = Torch::empty({sizes.batch, sizes.state}, input);
     const Tensor new_cell = Torch::empty({sizes.batch, sizes.state}, input);
-    const lltm_step_plan plan = plan_step(sizes, -1, where);
     if (plan.family != 0) {
       const std::optional<Tensor> workspace = make_workspace(plan.workspace_bytes, sizes, input);
       const lltm_step_forward_arguments step = {
@@ -49,6 +85,7 @@ class Cell : KernelCalls<Torch, device> {
           Torch::data(new_h),
           Torch::data(new_cell),
           data_or_null(workspace),
+          drops_output_gate,
       };
       check_kernel(kernels().step_forward(sizes.dtype, plan.family, &step, &where));
       return {new_h, new_cell, gates};
@@ -78,22 +115,33 @@ class Cell : KernelCalls<Torch, device> {
     return {new_h, new_cell, gates};
   }
 
-  // Gradients of forward; see schema.h for `needs`. A missing grad_* counts as zero; missing gates
-  // are made again.
-  static std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(
+  // `new_h` is backward_lean's, else NULL.
+  static std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> gradients(
       const std::optional<Tensor>& grad_h, const std::optional<Tensor>& grad_cell,
       const std::optional<Tensor>& grad_gates, const Tensor& input, const Tensor& weights,
       const Tensor& bias, const Tensor& old_h, const Tensor& new_cell,
-      const std::optional<Tensor>& given_gates, int64_t needs) {
+      const std::optional<Tensor>& given_gates, const Tensor* new_h, int64_t needs) {
     const Sizes sizes = check_operands(input, weights, bias, old_h);
     const int64_t batch = sizes.batch;
     const int64_t state = sizes.state;
     const int64_t features = sizes.features;
     check_tensor(new_cell, "new_cell", input);
     Guard::has_shape(new_cell, "new_cell", {batch, state}, "(B, S)");
+    bool drops_output_gate = false;
     if (given_gates) {
       check_tensor(*given_gates, "gates", input);
-      Guard::has_shape(*given_gates, "gates", {batch, 3, state}, "(B, 3, S)");
+      drops_output_gate = new_h != nullptr && Torch::dim(*given_gates) == 3 &&
+                          Torch::sizes(*given_gates)[1] == 2 && is_wide(sizes);
+      if (drops_output_gate) {
+        Guard::has_shape(*given_gates, "gates", {batch, 2, state}, "(B, 2, S)");
+      } else {
+        Guard::has_shape(*given_gates, "gates", {batch, 3, state}, "(B, 3, S)");
+      }
+    }
+    const bool has_new_h = drops_output_gate && !is_lost(*new_h);
+    if (has_new_h) {
+      check_tensor(*new_h, "new_h", input);
+      Guard::has_shape(*new_h, "new_h", {batch, state}, "(B, S)");
     }
     if (grad_h) {
       check_gradient(*grad_h, "grad_h", input);
@@ -130,6 +178,8 @@ class Cell : KernelCalls<Torch, device> {
     // are not wanted: any cell will do.
     const bool makes_gates = device == Device::kCUDA && plan.family != 0;
     std::optional<Tensor> gates = given_gates;
+    const bool takes_new_h = has_new_h && plan.family != 0;
+    if (drops_output_gate && !takes_new_h) gates.reset();
     if (!gates && !makes_gates) {
       gates = std::get<2>(forward(input, weights, bias, old_h, new_cell));
     }
@@ -159,6 +209,7 @@ class Cell : KernelCalls<Torch, device> {
           data_if(kNeedsOldCell, d_old_cell),
           data_or_null(workspace),
           gradient_strides(grad_h, grad_cell),
+          takes_new_h ? Torch::data(*new_h) : nullptr,
       };
       check_kernel(kernels().step_backward(sizes.dtype, plan.family, &step, &where));
       return {d_input, d_weights, d_bias, d_old_h, d_old_cell};
@@ -214,15 +265,32 @@ class Cell : KernelCalls<Torch, device> {
     return {d_input, d_weights, d_bias, d_old_h, d_old_cell};
   }
 
- private:
-  using Guard = Guards<Torch>;
-
   struct Sizes {
     int64_t batch;
     int64_t features;
     int64_t state;
     lltm_dtype dtype;
   };
+
+  // In 16 bits new_h is too coarse to tell a gate.
+  static bool is_wide(const Sizes& sizes) {
+    return sizes.dtype == LLTM_FLOAT32 || sizes.dtype == LLTM_FLOAT64;
+  }
+
+  // Where forward_lean drops the output gate; lltm_conda/_fake.py says the same. Larger steps may
+  // be torch's products on some machines, in either direction, which know three gates only.
+  static bool is_leanable(const Sizes& sizes) {
+    constexpr int64_t kMostProducts = 64'000'000;
+    constexpr int64_t kMostBatch = 32768;
+    const double products = 3.0 * static_cast<double>(sizes.batch) *
+                            static_cast<double>(sizes.state) *
+                            static_cast<double>(sizes.state + sizes.features);
+    return is_wide(sizes) && sizes.batch <= kMostBatch && products <= kMostProducts;
+  }
+
+  static bool is_lost(const Tensor& new_h) {
+    return Torch::dim(new_h) == 1 && Torch::sizes(new_h)[0] == 0;
+  }
 
   // CUDA kernels read the gradients of h and of the cell wherever they lie.
   static void check_gradient(const Tensor& tensor, const char* name, const Tensor& input) {

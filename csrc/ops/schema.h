@@ -12,6 +12,19 @@
   "Tensor bias, Tensor old_h, Tensor new_cell, Tensor? gates, int needs) -> (Tensor d_input, "     \
   "Tensor d_weights, Tensor d_bias, Tensor d_old_h, Tensor d_old_cell)"
 
+// The same two for who keeps as little as can be between them, on the CPU; beneath autograd, with
+// no derivatives of their own. What forward_lean makes of small steps of float32 and float64 (see
+// cell.h) are gates of (B, 2, S), without the output gate's: backward_lean takes that from new_h,
+// and makes all gates again where new_h was lost and came with no elements. Other gates are
+// (B, 3, S), and new_h is then not read.
+#define LLTM_FORWARD_LEAN_SCHEMA                                                               \
+  "forward_lean(Tensor input, Tensor weights, Tensor bias, Tensor old_h, Tensor old_cell) -> " \
+  "(Tensor new_h, Tensor new_cell, Tensor gates)"
+#define LLTM_BACKWARD_LEAN_SCHEMA                                                                \
+  "backward_lean(Tensor? grad_h, Tensor? grad_cell, Tensor input, Tensor weights, Tensor bias, " \
+  "Tensor old_h, Tensor new_cell, Tensor gates, Tensor new_h, int needs) -> (Tensor d_input, "   \
+  "Tensor d_weights, Tensor d_bias, Tensor d_old_h, Tensor d_old_cell)"
+
 // One direction of a layer over a whole sequence. Without `keep_cells`, `cells` comes back with no
 // elements.
 #define LLTM_LAYER_FORWARD_SCHEMA                                                            \

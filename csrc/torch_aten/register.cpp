@@ -17,6 +17,8 @@ using CudaLayer = lltm::Layer<lltm::AtenTorch, lltm::Device::kCUDA>;
 TORCH_LIBRARY(lltm, library) {
   library.def(LLTM_FORWARD_SCHEMA);
   library.def(LLTM_BACKWARD_SCHEMA);
+  library.def(LLTM_FORWARD_LEAN_SCHEMA);
+  library.def(LLTM_BACKWARD_LEAN_SCHEMA);
   library.def(LLTM_LAYER_FORWARD_SCHEMA);
   library.def(LLTM_LAYER_BACKWARD_SCHEMA);
 }
@@ -24,6 +26,8 @@ TORCH_LIBRARY(lltm, library) {
 TORCH_LIBRARY_IMPL(lltm, CPU, library) {
   library.impl("forward", &Cpu::forward);
   library.impl("backward", &Cpu::backward);
+  library.impl("forward_lean", &Cpu::forward_lean);
+  library.impl("backward_lean", &Cpu::backward_lean);
   library.impl("layer_forward", &CpuLayer::forward);
   library.impl("layer_backward", &CpuLayer::backward);
 }

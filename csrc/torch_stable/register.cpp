@@ -15,6 +15,8 @@ using CudaLayer = lltm::Layer<lltm::StableTorch, lltm::Device::kCUDA>;
 STABLE_TORCH_LIBRARY(lltm, library) {
   library.def(LLTM_FORWARD_SCHEMA);
   library.def(LLTM_BACKWARD_SCHEMA);
+  library.def(LLTM_FORWARD_LEAN_SCHEMA);
+  library.def(LLTM_BACKWARD_LEAN_SCHEMA);
   library.def(LLTM_LAYER_FORWARD_SCHEMA);
   library.def(LLTM_LAYER_BACKWARD_SCHEMA);
 }
@@ -22,6 +24,8 @@ STABLE_TORCH_LIBRARY(lltm, library) {
 STABLE_TORCH_LIBRARY_IMPL(lltm, CPU, library) {
   library.impl("forward", TORCH_BOX(&Cpu::forward));
   library.impl("backward", TORCH_BOX(&Cpu::backward));
+  library.impl("forward_lean", TORCH_BOX(&Cpu::forward_lean));
+  library.impl("backward_lean", TORCH_BOX(&Cpu::backward_lean));
   library.impl("layer_forward", TORCH_BOX(&CpuLayer::forward));
   library.impl("layer_backward", TORCH_BOX(&CpuLayer::backward));
 }

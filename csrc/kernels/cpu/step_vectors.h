@@ -17,7 +17,8 @@ struct Step {
   using M = Memory<T>;
   using C = compute_t<T>;
   using V = Vector<C>;
-  using Formulas = CellFormulas<VectorMath<C>>;
+  using Math = VectorMath<C>;
+  using Formulas = CellFormulas<Math>;
 
   static constexpr int kLanes = Lanes<C>::kCount;
   static constexpr int kBlock = kLanes > kTileRows ? kLanes : kTileRows;
@@ -79,7 +80,7 @@ struct Step {
     const int64_t batch, state, features, depth, stride, blocks;
     const T *input, *weights, *bias, *old_h, *old_cell;
     T *gates, *new_h, *new_cell;
-    const bool addend;
+    const bool addend, drops_output;
     C *packed, *sums, *converted;
 
     LLTM_INLINE Forward(const lltm_step_forward_arguments& a, C* scratch)
@@ -98,6 +99,7 @@ struct Step {
           new_h(static_cast<T*>(a.new_h)),
           new_cell(static_cast<T*>(a.new_cell)),
           addend(a.gates_hold_addend != 0),
+          drops_output(a.drops_output_gate != 0),
           packed(scratch) {
       const int64_t rows = ceiling(least(batch, kChunk), kLanes) * kLanes;
       sums = packed + rows * (ceiling(depth, kLanes) * kLanes);
@@ -110,8 +112,9 @@ struct Step {
 #pragma GCC unroll 3
       for (int gate = 0; gate < kGateCount; ++gate) {
         z[gate] += biases[gate];
-        if (gates == nullptr) continue;
-        T* const at = gates + (n * 3 + gate) * state + column;
+        if (gates == nullptr || (drops_output && gate == kOutputGate)) continue;
+        const int64_t plane = drops_output ? n * 2 + (gate == kCandidate) : n * kGateCount + gate;
+        T* const at = gates + plane * state + column;
         if (addend) z[gate] += load(at, count);
         store(at, z[gate], count);
         // What backward will read is what forward computes with.
@@ -379,9 +382,6 @@ struct Step {
   static void make_dz(const lltm_step_backward_arguments& a, int64_t column, C* dz,
                       int64_t between) {
     const int64_t state = a.sizes.state_size;
-    const auto at_or_null = [&](const void* data, int64_t offset) {
-      return data == nullptr ? nullptr : static_cast<const T*>(data) + offset;
-    };
     for (int64_t from = 0; from < kBlock; from += kLanes) {
       const int64_t first = column + from;
       C* const to = dz + from;
@@ -394,38 +394,124 @@ struct Step {
         continue;
       }
       const int64_t count = least(kLanes, state - first);
-      V sums[kGateCount] = {};
-      for (int64_t n = 0; n < a.sizes.batch_size; ++n) {
-        const int64_t at = n * state + first;
-        const int64_t gates_at = 3 * n * state + first;
-        const auto or_zero = [&](const T* from_row) {
-          return from_row == nullptr ? V{} : load(from_row, count);
-        };
-        V grad_h = or_zero(at_or_null(a.grad_h, at));
-        if (a.more_grad_h != nullptr) grad_h += load(at_or_null(a.more_grad_h, at), count);
-        V grad_cell = or_zero(at_or_null(a.grad_cell, at));
-        if (a.more_grad_cell != nullptr) grad_cell += load(at_or_null(a.more_grad_cell, at), count);
-        const T* const gates = static_cast<const T*>(a.gates) + gates_at;
-        auto d = Formulas::backward(grad_h, grad_cell, load(gates, count),
-                                    load(gates + state, count), load(gates + 2 * state, count),
-                                    load(static_cast<const T*>(a.new_cell) + at, count));
-#pragma GCC unroll 3
-        for (int gate = 0; gate < kGateCount; ++gate) {
-          if (a.grad_gates != nullptr) {
-            d.z[gate] += load(at_or_null(a.grad_gates, gates_at + gate * state), count);
-          }
-          store_sum(to + gate * between + n * kBlock, d.z[gate]);
-          sums[gate] += d.z[gate];
-          if (a.d_gates != nullptr) {
-            store(static_cast<T*>(a.d_gates) + gates_at + gate * state, d.z[gate], count);
-          }
+      if (a.new_h == nullptr) {
+        const T* const z_o = static_cast<const T*>(a.gates) + state + first;
+        make_dz(a, first, count, to, between, kGateCount, [&](int64_t n, V) {
+          return Math::sigmoid(load(z_o + kGateCount * n * state, count));
+        });
+      } else if constexpr (kPlain) {
+        if (!make_dz_from_h(a, first, count, to, between)) {
+          mend_dz_from_h(a, first, count, to, between);
         }
-        if (a.d_old_cell != nullptr) store(static_cast<T*>(a.d_old_cell) + at, d.old_cell, count);
       }
-      if (a.d_bias != nullptr) {
-        for (int gate = 0; gate < kGateCount; ++gate) {
-          store(static_cast<T*>(a.d_bias) + gate * state + first, sums[gate], count);
+    }
+  }
+
+  // Below it, too few digits of h' = tanh(c') o are left to tell o.
+  static constexpr C kSmallestTanh = static_cast<C>(sizeof(C) == 4 ? 0x1p-100 : 0x1p-900);
+
+  static LLTM_INLINE Mask<C> is_lost(V t) { return absolute<C>(t) < broadcast<C>(kSmallestTanh); }
+
+  static LLTM_INLINE Sigmoid<V> output_gate_of(const lltm_step_backward_arguments& a, int64_t at,
+                                               int64_t count, V t) {
+    const V new_h = load(static_cast<const T*>(a.new_h) + at, count);
+    const V o = new_h / (is_lost(t) ? broadcast<C>(C(1)) : t);
+    return {o, C(1) - o};
+  }
+
+  // With the output gate from new_h; false where that cannot tell it for every element. Two
+  // functions, since calls in one would cost the other its registers.
+  static __attribute__((noinline)) bool make_dz_from_h(const lltm_step_backward_arguments& a,
+                                                       int64_t first, int64_t count, C* to,
+                                                       int64_t between) {
+    Mask<C> lost = {};
+    make_dz(a, first, count, to, between, 2, [&](int64_t n, V t) {
+      lost |= is_lost(t);
+      return output_gate_of(a, n * a.sizes.state_size + first, count, t);
+    });
+    bool all = true;
+    for (int64_t lane = 0; lane < count; ++lane) all &= lost[lane] == 0;
+    return all;
+  }
+
+  // The same, with the output gate made again where new_h cannot tell it.
+  static __attribute__((noinline)) void mend_dz_from_h(const lltm_step_backward_arguments& a,
+                                                       int64_t first, int64_t count, C* to,
+                                                       int64_t between) {
+    make_dz(a, first, count, to, between, 2, [&](int64_t n, V t) {
+      const Mask<C> lost = is_lost(t);
+      alignas(sizeof(V)) C z[kLanes] = {};
+      for (int64_t lane = 0; lane < count; ++lane) {
+        if (lost[lane] != 0) z[lane] = output_pre_activation(a, n, first + lane);
+      }
+      const Sigmoid<V> known = output_gate_of(a, n * a.sizes.state_size + first, count, t);
+      const Sigmoid<V> again = Math::sigmoid(load_sum(z));
+      return Sigmoid<V>{lost ? again.value : known.value,
+                        lost ? again.complement : known.complement};
+    });
+  }
+
+  static C output_pre_activation(const lltm_step_backward_arguments& a, int64_t n, int64_t column) {
+    const int64_t state = a.sizes.state_size;
+    const int64_t features = a.sizes.input_size;
+    const T* const row =
+        static_cast<const T*>(a.weights) + (kOutputGate * state + column) * a.sizes.weight_stride;
+    V sum = {};
+    const auto add = [&](const T* left, const T* right, int64_t depth) {
+      for (int64_t k = 0; k < depth; k += kLanes) {
+        sum += load(left + k, depth - k) * load(right + k, depth - k);
+      }
+    };
+    add(row, static_cast<const T*>(a.old_h) + n * state, state);
+    add(row + state, static_cast<const T*>(a.input) + n * features, features);
+    C z = a.bias == nullptr ? C(0)
+                            : widen(static_cast<const T*>(a.bias)[kOutputGate * state + column]);
+    for (int lane = 0; lane < kLanes; ++lane) z += sum[lane];
+    return z;
+  }
+
+  // dz of up to kLanes columns, given that many planes of gates: that of z_i first, that of z_c
+  // last. `output_gate` answers for a batch entry and its tanh(c').
+  template <typename OutputGate>
+  static LLTM_INLINE void make_dz(const lltm_step_backward_arguments& a, int64_t first,
+                                  int64_t count, C* to, int64_t between, int64_t planes,
+                                  const OutputGate& output_gate) {
+    const int64_t state = a.sizes.state_size;
+    const auto at_or_null = [&](const void* data, int64_t offset) {
+      return data == nullptr ? nullptr : static_cast<const T*>(data) + offset;
+    };
+    V sums[kGateCount] = {};
+    for (int64_t n = 0; n < a.sizes.batch_size; ++n) {
+      const int64_t at = n * state + first;
+      const int64_t gates_at = kGateCount * n * state + first;
+      const auto or_zero = [&](const T* from_row) {
+        return from_row == nullptr ? V{} : load(from_row, count);
+      };
+      V grad_h = or_zero(at_or_null(a.grad_h, at));
+      if (a.more_grad_h != nullptr) grad_h += load(at_or_null(a.more_grad_h, at), count);
+      V grad_cell = or_zero(at_or_null(a.grad_cell, at));
+      if (a.more_grad_cell != nullptr) grad_cell += load(at_or_null(a.more_grad_cell, at), count);
+      const T* const gates = static_cast<const T*>(a.gates) + planes * n * state + first;
+      const V t = Math::tanh(load(static_cast<const T*>(a.new_cell) + at, count));
+      auto d = Formulas::gradients(grad_h, grad_cell, Math::sigmoid(load(gates, count)),
+                                   output_gate(n, t),
+                                   Math::elu(load(gates + (planes - 1) * state, count)), t);
+#pragma GCC unroll 3
+      for (int gate = 0; gate < kGateCount; ++gate) {
+        if (a.grad_gates != nullptr) {
+          d.z[gate] += load(at_or_null(a.grad_gates, gates_at + gate * state), count);
         }
+        store_sum(to + gate * between + n * kBlock, d.z[gate]);
+        sums[gate] += d.z[gate];
+        if (a.d_gates != nullptr) {
+          store(static_cast<T*>(a.d_gates) + gates_at + gate * state, d.z[gate], count);
+        }
+      }
+      if (a.d_old_cell != nullptr) store(static_cast<T*>(a.d_old_cell) + at, d.old_cell, count);
+    }
+    if (a.d_bias != nullptr) {
+      for (int gate = 0; gate < kGateCount; ++gate) {
+        store(static_cast<T*>(a.d_bias) + gate * state + first, sums[gate], count);
       }
     }
   }
