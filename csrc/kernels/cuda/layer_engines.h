@@ -146,14 +146,15 @@ class Pieces {
 };
 
 // Pieces on their way to shared memory, where each lane reads back what it asked for. `kRing` of
-// them at a time; what came too early to be there is asked for again.
-template <typename T, int kPieces_, int kTiles, int kRing>
+// them at a time; what came too early to be there is asked for again. `kGroup_` are waited for
+// together: words that are missing in another group are asked for again only after this one's.
+template <typename T, int kPieces_, int kTiles, int kRing, int kGroup_>
 class StagedPieces {
  public:
   static constexpr int kPieces = kPieces_;
   static constexpr int kElements = 16 / sizeof(T);
   static constexpr int kSpan = 4 * kElements;
-  static constexpr int kGroup = 2;  // pieces that are waited for together
+  static constexpr int kGroup = kGroup_;
   static constexpr int kGroups = kPieces / kGroup;
   static constexpr int kRingGroups = kRing / kGroup;
   static_assert(kPieces % kGroup == 0 && kRing % kGroup == 0 && kRing <= kPieces, "whole groups");
@@ -344,24 +345,30 @@ struct TensorWord<float16> : TensorWord16<float16> {
   }
 };
 
-template <typename T, bool backward, int kPieces>
+// `one_chunk`: for slices of one chunk of one tile, where no other chunk's finishing could be
+// hidden and handing it to other warps takes longer than it does. Then registers hold more weights,
+// and all pieces are on their way at once.
+template <typename T, bool backward, int kPieces, bool one_chunk>
 class TensorEngine {
  public:
-  static constexpr int kFinishWarps = 4;  // take what the multiplying ones begin
-  static constexpr int kTiles = 2;
+  static constexpr bool kOneChunk = one_chunk;
+  static constexpr int kFinishWarps = one_chunk ? 0 : 4;  // take what the multiplying ones begin
+  static constexpr int kFinishEach = one_chunk && sizeof(T) == 4 ? 1 : 2;  // a word at least
+  static constexpr int kTiles = one_chunk ? 1 : 2;
   static constexpr int kGates = backward ? 1 : 3;
 
  private:
   // Weights that the registers do not hold go to shared memory, and what it has room for else
   // decides how many pieces are on their way.
-  static constexpr int kMostPieces = backward ? 8 : 3;
+  static constexpr int kMostPieces = one_chunk ? (backward ? 12 : 4) : (backward ? 8 : 3);
   static constexpr int kRegisterPieces = kPieces <= kMostPieces ? kPieces : kMostPieces;
   static constexpr int kSharedPieces = kPieces - kRegisterPieces;
   static constexpr int kWeightFloats = kGates * kSharedPieces * 2 * 32 * 4;  // a warp
-  static constexpr int kMostRing = !backward ? 4 : kPieces <= 12 ? 12 : 8;
+  static constexpr int kMostRing = one_chunk ? kPieces : !backward ? 4 : kPieces <= 12 ? 12 : 8;
   static constexpr int kRing = kPieces < kMostRing ? kPieces : kMostRing;
   using Word = TensorWord<T>;
-  using Piece = StagedPieces<T, kPieces, kTiles, kRing>;
+  static constexpr int kTogether = !one_chunk ? 2 : kPieces < 12 ? kPieces : 12;
+  using Piece = StagedPieces<T, kPieces, kTiles, kRing, kTogether>;
 
  public:
   static constexpr int kStageFloats = kWeightFloats + Piece::kStageWords;  // a warp
@@ -371,32 +378,23 @@ class TensorEngine {
         shared_(reinterpret_cast<uint4*>(stage + threadIdx.x / 32 * kStageFloats) +
                 threadIdx.x % 32),
         pieces_(reinterpret_cast<uint4*>(stage + threadIdx.x / 32 * kStageFloats + kWeightFloats)) {
-    const int unit = static_cast<int>(threadIdx.x) % 32 / 4;
 #pragma unroll
-    for (int gate = 0; gate < kGates; ++gate) {
+    for (int piece = 0; piece < kRegisterPieces; ++piece) {
 #pragma unroll
-      for (int piece = 0; piece < kPieces; ++piece) {
+      for (int gate = 0; gate < kGates; ++gate) read(rows, gate, piece, weights_[gate][piece]);
+    }
+    // A few at a time, for all at once would be a large part of the kernel.
+    constexpr int kAtOnce = backward ? 4 : 1;
+#pragma unroll kAtOnce
+    for (int piece = kRegisterPieces; piece < kPieces; ++piece) {
+#pragma unroll
+      for (int gate = 0; gate < kGates; ++gate) {
         uint32_t words[2][4];
-#pragma unroll
-        for (int eighth = 0; eighth < 2; ++eighth) {
-          T values[Piece::kElements];
-          rows.load(gate, eighth * 8 + unit, Piece::first_k(piece), values);
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            words[i / 2][i % 2 * 2 + eighth] = Word::pack(values + i * Word::kElements);
-          }
-        }
+        read(rows, gate, piece, words);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          if (piece >= kRegisterPieces) {
-            shared_[place(gate, piece, half)] =
-                make_uint4(words[half][0], words[half][1], words[half][2], words[half][3]);
-            continue;
-          }
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            weights_[gate][piece % kRegisterPieces][half][i] = words[half][i];
-          }
+          shared_[place(gate, piece, half)] =
+              make_uint4(words[half][0], words[half][1], words[half][2], words[half][3]);
         }
       }
     }
@@ -438,6 +436,21 @@ class TensorEngine {
   }
 
  private:
+  // A piece of one gate's weights, as the first operands of two multiplications.
+  __device__ static __forceinline__ void read(const WeightRows<T, backward>& rows, int gate,
+                                              int piece, uint32_t (&words)[2][4]) {
+    const int unit = static_cast<int>(threadIdx.x) % 32 / 4;
+#pragma unroll
+    for (int eighth = 0; eighth < 2; ++eighth) {
+      T values[Piece::kElements];
+      rows.load(gate, eighth * 8 + unit, Piece::first_k(piece), values);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        words[i / 2][i % 2 * 2 + eighth] = Word::pack(values + i * Word::kElements);
+      }
+    }
+  }
+
   // Sums that grow independently: one multiplication waits some 30 cycles for another's sum.
   static constexpr int kChains = kGates == 1 ? 2 : kGates;
 
@@ -495,7 +508,9 @@ class TensorEngine {
 template <bool backward, int kPieces>
 class ExactEngine {
  public:
+  static constexpr bool kOneChunk = false;
   static constexpr int kFinishWarps = 0;  // weights take all registers
+  static constexpr int kFinishEach = 1;
   static constexpr int kTiles = 1;
   static constexpr int kGates = backward ? 1 : 3;
 

@@ -21,9 +21,9 @@ bool with_pieces(int64_t needed, const Use& use) {
   return false;
 }
 
-// Calls `use` with a null pointer to the engine that serves the problem.
+// Calls `use` with a null pointer to the engine that serves the problem in slices of so many rows.
 template <bool backward, typename Use>
-bool with_engine(lltm_dtype dtype, const lltm_layer_sizes& sizes, const Use& use) {
+bool with_engine(lltm_dtype dtype, const lltm_layer_sizes& sizes, int slice_rows, const Use& use) {
   constexpr int kTimes = backward ? 3 : 1;
   return dispatch_dtype(dtype, [&](auto zero) -> const char* {
            using T = decltype(zero);
@@ -39,7 +39,10 @@ bool with_engine(lltm_dtype dtype, const lltm_layer_sizes& sizes, const Use& use
                    return use(T{}, static_cast<ExactEngine<backward, kExact>*>(nullptr));
                  }
                }
-               return use(T{}, static_cast<TensorEngine<T, backward, kPieces>*>(nullptr));
+               if (slice_rows <= kTileRows) {
+                 return use(T{}, static_cast<TensorEngine<T, backward, kPieces, true>*>(nullptr));
+               }
+               return use(T{}, static_cast<TensorEngine<T, backward, kPieces, false>*>(nullptr));
              });
            }
            return done ? "" : nullptr;
@@ -106,7 +109,7 @@ const void* kernel_of() {
 template <bool backward>
 bool resident(lltm_dtype dtype, const lltm_layer_sizes& sizes, const Device& device,
               const GridShape& shape) {
-  return with_engine<backward>(dtype, sizes, [&](auto zero, auto* engine) {
+  return with_engine<backward>(dtype, sizes, shape.slice_rows, [&](auto zero, auto* engine) {
     using Engine = std::remove_pointer_t<decltype(engine)>;
     const void* const kernel = kernel_of<backward, decltype(zero), Engine>();
     const int64_t bytes = GridShared<Engine>::bytes(shape.slice_rows);
@@ -120,8 +123,14 @@ bool resident(lltm_dtype dtype, const lltm_layer_sizes& sizes, const Device& dev
     } last;
     if (last.kernel != kernel || last.bytes != bytes || last.device != device.index) {
       int blocks = 0;
-      cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                               static_cast<int>(bytes));
+      // Code made for older devices, which a newer one can be given, is empty.
+      cudaFuncAttributes attributes;
+      cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+      if (error == cudaSuccess && attributes.ptxVersion < 80) return false;
+      if (error == cudaSuccess) {
+        error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     static_cast<int>(bytes));
+      }
       if (error == cudaSuccess) {
         error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kGridThreads<Engine>,
                                                               static_cast<size_t>(bytes));
@@ -161,14 +170,15 @@ const char* shape_grid(lltm_dtype dtype, const lltm_layer_sizes& sizes, int32_t 
   Device device;
   if (const char* const error = ask(device_index, &device)) return error;
   if (device.major < 8 || device.cooperative == 0) return nullptr;
-  const int64_t tiles = divide_up(batch, kTileRows);
   const int64_t unit_blocks = divide_up(state, kUnits);
   const int64_t room = device.multiprocessors / unit_blocks;
   if (room == 0) return nullptr;
-  const int64_t slice_tiles = divide_up(tiles, room < tiles ? room : tiles);
-  if (slice_tiles > (1 << 16)) return nullptr;
+  // Rows of less than a tile save no products, but reading and finishing.
+  const int64_t share = divide_up(batch, room);
+  const int64_t slice_rows = share <= kTileRows ? share : divide_up(share, kTileRows) * kTileRows;
+  if (slice_rows > (1 << 19)) return nullptr;
   shape->unit_blocks = static_cast<int>(unit_blocks);
-  shape->slice_rows = static_cast<int>(slice_tiles * kTileRows);
+  shape->slice_rows = static_cast<int>(slice_rows);
   shape->slices = static_cast<int>(divide_up(batch, shape->slice_rows));
   return nullptr;
 }
@@ -208,7 +218,7 @@ const char* grid_forward(lltm_dtype dtype, const lltm_layer_forward_arguments& a
   }
   if (error != cudaSuccess) return error_text(kName, error);
   const char* failure = "lltm CUDA kernel layer_forward: no kernel for this size";
-  with_engine<false>(dtype, arguments.sizes, [&](auto zero, auto* engine) {
+  with_engine<false>(dtype, arguments.sizes, shape.slice_rows, [&](auto zero, auto* engine) {
     using Engine = std::remove_pointer_t<decltype(engine)>;
     failure = launch(kName, kernel_of<false, decltype(zero), Engine>(), kGridThreads<Engine>,
                      aligned, GridShared<Engine>::bytes(shape.slice_rows), shape, execution.stream);
@@ -227,7 +237,7 @@ const char* grid_backward(lltm_dtype dtype, const lltm_layer_backward_arguments&
       mark_unwritten(arguments.d_gates, 3 * arguments.sizes.steps * plane, dtype, execution.stream);
   if (error != cudaSuccess) return error_text(kName, error);
   const char* failure = "lltm CUDA kernel layer_backward: no kernel for this size";
-  with_engine<true>(dtype, arguments.sizes, [&](auto zero, auto* engine) {
+  with_engine<true>(dtype, arguments.sizes, shape.slice_rows, [&](auto zero, auto* engine) {
     using Engine = std::remove_pointer_t<decltype(engine)>;
     failure =
         launch(kName, kernel_of<true, decltype(zero), Engine>(), kGridThreads<Engine>, arguments,
