@@ -97,7 +97,9 @@ def parser() -> argparse.ArgumentParser:
     )
     layer = commands.add_parser("layer", parents=[measuring, stored], help="whole sequences")
     layer.add_argument("--sizes", nargs="+", type=size, metavar="B,I,S,T")
-    layer.add_argument("--protocol", choices=("split", "stream", "kernels"), default="split")
+    layer.add_argument(
+        "--protocol", choices=("split", "stream", "graph", "kernels"), default="split"
+    )
     grid = commands.add_parser("grid", parents=[measuring, stored], help="the fixed grid, judged")
     grid.add_argument("what", nargs="?", choices=("cell", "layer"), default="cell")
     grid.add_argument(

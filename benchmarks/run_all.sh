@@ -50,6 +50,8 @@ case $device in
       --contenders lstm ours ours-again --deadline 45
     part layer-cuda-stream layer --device cuda --protocol stream --tf32 on --dtype float32 bfloat16 \
       --seconds 0.3 --rounds 7 --contenders lstm ours ours-again --deadline 45
+    part layer-cuda-graph layer --device cuda --protocol graph --tf32 on --dtype float32 bfloat16 \
+      --seconds 0.3 --rounds 7 --contenders lstm ours ours-again --deadline 40
     part layer-cuda-kernels layer --device cuda --tf32 on --protocol kernels \
       --dtype float32 bfloat16 --contenders lstm ours --deadline 30
     part grid-layer-cuda grid layer --device cuda --tf32 on --dtype float32 bfloat16 \

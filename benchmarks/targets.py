@@ -77,6 +77,7 @@ def _layer() -> Iterator[Target]:
             common = ("layer", "cuda", protocol, size, dtype)
             yield Target(*common, "forward", "lstm", forward)
             yield Target(*common, "backward", "lstm", backward)
+        yield Target("layer", "cuda", "graph", size, dtype, "forward", "lstm", forward)
     for metric in ("forward", TRAINING):
         common = ("layer", "cpu", "split", Size(16, 32, 128, 100), "float32", metric)
         yield Target(*common, "lstm", 1.4)

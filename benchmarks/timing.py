@@ -29,6 +29,7 @@ Rounds = dict[str, list[list[float]]]
 """By metric, the samples of each round."""
 
 GRAPH_STEPS = 20
+GRAPH_SEQUENCES = 2
 SETTLE = 2
 """Iterations at the start of a block that are not counted: another contender has just left its
 data in the caches."""
@@ -193,7 +194,9 @@ def _events(count: int) -> list[torch.cuda.Event]:
 
 
 def graph(cell: Cell, inputs: Inputs) -> Run:
-    """Per-step time inside a CUDA graph of 20 steps: forward alone, and forward with backward.
+    """Per-step time inside a CUDA graph: forward alone, and forward with backward.
+
+    The graph holds 20 steps, or two sequences.
 
     Raises:
         NotMeasurable: on the CPU, or a contender that cannot be captured.
@@ -219,8 +222,10 @@ def graph(cell: Cell, inputs: Inputs) -> Run:
         torch.autograd.grad(outputs, leaves, cotangents)
         return tuple(o.detach() for o in outputs)
 
-    captured = {"forward": _capture(forward), "train": _capture(train)}
-    size = Size(inputs.x.shape[0], inputs.x.shape[1], inputs.state[0].shape[1])
+    steps = _steps(inputs)
+    calls = GRAPH_STEPS if steps == 1 else GRAPH_SEQUENCES
+    captured = {"forward": _capture(forward, calls), "train": _capture(train, calls)}
+    size = Size(*inputs.x.shape[-2:], inputs.state[0].shape[1], steps)
     expected = {f"output{i}": o for i, o in enumerate(expected_outputs(cell, inputs))}
     for replay, outputs in captured.values():
         for output in outputs:
@@ -240,16 +245,16 @@ def graph(cell: Cell, inputs: Inputs) -> Run:
                 replay.replay()
                 after.record()
                 torch.cuda.synchronize()
-                samples[metric].append(before.elapsed_time(after) * 1e3 / GRAPH_STEPS)
+                samples[metric].append(before.elapsed_time(after) * 1e3 / (calls * steps))
         return samples
 
     return run
 
 
 def _capture(
-    step: Callable[[], tuple[Tensor, ...]],
+    step: Callable[[], tuple[Tensor, ...]], calls: int
 ) -> tuple[torch.cuda.CUDAGraph, tuple[Tensor, ...]]:
-    """Record `GRAPH_STEPS` steps; the outputs of the last one stay readable."""
+    """Record this many calls; the outputs of the last one stay readable."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -258,7 +263,7 @@ def _capture(
     torch.cuda.current_stream().wait_stream(side)
     recorded = torch.cuda.CUDAGraph()
     with torch.cuda.graph(recorded):
-        for _ in range(GRAPH_STEPS):
+        for _ in range(calls):
             outputs = step()
     return recorded, outputs
 

@@ -385,10 +385,14 @@ class Layer : KernelCalls<Torch, device> {
       return sequence != nullptr ? static_cast<const char*>(sequence) + planes * plane_bytes
                                  : nullptr;
     };
-    // More parts would leave less for the end, but 16-bit sums are rounded once for each.
+    // Few parts, since 16-bit sums are rounded once for each; the first steps in two halves, since
+    // nothing hides the work on the last part.
     constexpr int64_t kParts = 4;
     constexpr int64_t kLeast = 32;
-    const int64_t part = std::max(kLeast, (sizes.steps + kParts - 1) / kParts);
+    const int64_t whole = (sizes.steps + kParts - 1) / kParts;
+    const auto part = [&](int64_t steps_left) {
+      return std::max(kLeast, steps_left > whole ? whole : (whole + 1) / 2);
+    };
     int64_t last = sizes.steps;
     const void* later_d_h = all.grad_final_h;
     const void* later_d_cell = all.grad_final_cell;
@@ -434,7 +438,7 @@ class Layer : KernelCalls<Torch, device> {
       }
       later_d_h = d_old_h;
       later_d_cell = d_cell;
-      if (step == 0 || (last - step == part && step >= kLeast)) {
+      if (step == 0 || (last - step == part(last) && step >= kLeast)) {
         products(step, last);
         last = step;
       }
