@@ -15,6 +15,9 @@ from ._fake import fake_backward, fake_backward_lean, fake_forward, fake_forward
 __all__ = ["batching_rule", "register"]
 
 
+# Keeps what `register` says of autograd.
+_beneath_autograd: list[torch.library.Library] = []
+
 Rule = Callable[..., tuple[tuple[Tensor, ...], tuple[int, ...]]]
 
 
@@ -77,6 +80,11 @@ def register() -> None:
     library.register_fake("lltm::backward", fake_backward)
     library.register_fake("lltm::forward_lean", fake_forward_lean)
     library.register_fake("lltm::backward_lean", fake_backward_lean)
+    # The lean pair is called by an autograd Function: nothing there is asked again.
+    beneath = library.Library("lltm", "IMPL")
+    _beneath_autograd.append(beneath)
+    for name in ("forward_lean", "backward_lean"):
+        beneath.impl(name, library.fallthrough_kernel, "Autograd")
     library.register_autograd(
         "lltm::forward", _derivatives.backward, setup_context=_derivatives.setup_context
     )

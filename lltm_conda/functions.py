@@ -111,8 +111,7 @@ class _CpuLLTMFunction(torch.autograd.Function):
     def forward(
         ctx: Any, input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
     ) -> tuple[Tensor, Tensor]:
-        with _below_autograd():
-            new_h, new_cell, gates = _forward_lean_call(input, weights, bias, old_h, old_cell)
+        new_h, new_cell, gates = _forward_lean_call(input, weights, bias, old_h, old_cell)
         ctx.save_for_backward(input, weights, bias, old_h, new_cell, gates, new_h)
         ctx.set_materialize_grads(False)
         return new_h, new_cell
@@ -131,7 +130,7 @@ class _CpuLLTMFunction(torch.autograd.Function):
             held = _derivatives.without_gates(saved, ctx.needs_input_grad)
             return _derivatives.differentiable_backward(held, grad_h, grad_cell, None)
         return _derivatives.backward_through(
-            _backward_lean_below_autograd, saved, ctx.needs_input_grad, grad_h, grad_cell, None
+            _backward_lean, saved, ctx.needs_input_grad, grad_h, grad_cell, None
         )
 
     jvp = FunctorchLLTMFunction.jvp
@@ -142,11 +141,10 @@ def _backward_below_autograd(*arguments: Any) -> tuple[Tensor, ...]:
         return _backward_call(*arguments)  # type: ignore[no-any-return]
 
 
-def _backward_lean_below_autograd(
+def _backward_lean(
     grad_h: Tensor | None, grad_cell: Tensor | None, _grad_gates: None, *saved: Any
 ) -> tuple[Tensor, ...]:
-    with _below_autograd():
-        return _backward_lean_call(grad_h, grad_cell, *saved)  # type: ignore[no-any-return]
+    return _backward_lean_call(grad_h, grad_cell, *saved)  # type: ignore[no-any-return]
 
 
 # Without functorch, Function.apply only looks for wrappers that functorch left behind, and that is
