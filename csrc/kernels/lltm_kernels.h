@@ -73,6 +73,12 @@ typedef struct {
   void* d_bias;                // (3S): sums of d_gates, written, or NULL when it is not wanted
   void* workspace;             // cell_backward_workspace's byte count, or NULL without d_bias
   lltm_gradient_strides strides;
+  // [old_h, input], an operand of the weights' gradient, put side by side on the way. CUDA kernels
+  // only.
+  int64_t input_size;  // I; the four are read only where `joined` is wanted
+  const void* old_h;   // (B, S)
+  const void* input;   // (B, I)
+  void* joined;        // (B, S + I), written, or NULL when it is not wanted
 } lltm_cell_backward_arguments;
 
 // sums[column] = sum over rows of matrix[row][column]: the gradient of a bias.

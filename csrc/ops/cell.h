@@ -222,6 +222,10 @@ class Cell : KernelCalls<Torch, device> {
       sums = make_workspace(kernels().cell_backward_workspace(sizes.dtype, batch, state, &where),
                             sizes, input);
     }
+    std::optional<Tensor> joined;
+    if (wanted(kNeedsWeights) && joins_operands(sizes)) {
+      joined = Torch::empty({batch, columns}, input);
+    }
     const lltm_cell_backward_arguments arguments = {
         batch,
         state,
@@ -237,6 +241,10 @@ class Cell : KernelCalls<Torch, device> {
         sums_bias ? Torch::data(d_bias) : nullptr,
         data_or_null(sums),
         gradient_strides(grad_h, grad_cell),
+        features,
+        Torch::data(old_h),
+        Torch::data(input),
+        data_or_null(joined),
     };
     check_kernel(kernels().cell_backward(sizes.dtype, &arguments, &where));
 
@@ -253,7 +261,9 @@ class Cell : KernelCalls<Torch, device> {
 
     if (wanted(kNeedsOldH)) Torch::mm_out(d_old_h, d_z, h_half(weights));
     if (wanted(kNeedsInput)) Torch::mm_out(d_input, d_z, input_half(weights));
-    if (wanted(kNeedsWeights)) {
+    if (joined) {
+      Torch::mm_out(d_weights, d_z_transposed, *joined);
+    } else if (wanted(kNeedsWeights)) {
       Torch::mm_out(h_half(d_weights), d_z_transposed, old_h);
       Torch::mm_out(input_half(d_weights), d_z_transposed, input);
     }
@@ -316,10 +326,26 @@ class Cell : KernelCalls<Torch, device> {
     return {sizes.batch, sizes.features, sizes.state, sizes.state + sizes.features, 0};
   }
 
+  // Whether d_weights is quicker as one product with [h, x], which the kernel then puts side by
+  // side on its way, than as two: a launch less, until the bytes and cuBLAS's choice of kernels
+  // weigh more (benchmarks/NOTES.md has the times). A GEMM is slow where rows do not begin as
+  // vectors do.
+  static bool joins_operands(const Sizes& sizes) {
+    if (device == Device::kCPU || sizes.features == 0) return false;
+    const int64_t columns = sizes.state + sizes.features;
+    const int64_t bytes = element_bytes(sizes.dtype);
+    const double work = 3.0 * sizes.batch * sizes.state * columns;  // multiplications
+    return columns * bytes % 16 == 0 && work <= (bytes == 2 ? 6e9 : 1.2e9);
+  }
+
+  static int64_t element_bytes(lltm_dtype dtype) {
+    return dtype == LLTM_FLOAT64 ? 8 : dtype == LLTM_FLOAT32 ? 4 : 2;
+  }
+
   static std::optional<Tensor> make_workspace(int64_t bytes, const Sizes& sizes,
                                               const Tensor& input) {
     if (bytes == 0) return std::nullopt;
-    const int64_t element = sizes.dtype == LLTM_FLOAT64 ? 8 : sizes.dtype == LLTM_FLOAT32 ? 4 : 2;
+    const int64_t element = element_bytes(sizes.dtype);
     return Torch::empty({(bytes + element - 1) / element}, input);
   }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -171,13 +172,60 @@ def test_small_step_is_one_launch_forward_and_two_backward(gpu, dtype, shape) ->
     assert len(of_parameters) == 1, of_parameters
 
 
-def test_nothing_is_filled_and_the_bias_gradient_rides_along(gpu, monkeypatch) -> None:
+@pytest.mark.parametrize("batch", [200, 2048, 4096], ids=["one part", "16 parts", "32 parts"])
+def test_nothing_is_filled_and_the_bias_gradient_rides_along(gpu, monkeypatch, batch) -> None:
     monkeypatch.setenv("LLTM_CUDA_CELL", "gemm")
-    inputs = make_inputs(200, 64, 512, dtype=torch.float32, device=gpu)
+    inputs = make_inputs(batch, 64, 512, dtype=torch.float32, device=gpu)
     results = torch.ops.lltm.forward(*inputs)
     incoming, saved = like(results), saved_for_backward(inputs, results)
     names = launches(lambda: torch.ops.lltm.backward(*incoming, *saved, 4 + 16))
     assert len(names) == 1 and "backward_strips" in names[0], names
+
+
+PRODUCT = re.compile(r"gemm|gemv|nvjet|cutlass|xmma", re.IGNORECASE)
+OF_A_PRODUCT = re.compile(r"splitk|reduce|memset", re.IGNORECASE)  # cuBLAS's own helpers
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape"),
+    [
+        (torch.float32, (64, 512, 1024)),
+        (torch.bfloat16, (64, 512, 1024)),
+        (torch.float16, (64, 512, 1024)),
+        (torch.bfloat16, (2048, 64, 512)),  # parts of rows, whose sums are added up on the way
+        (torch.float16, (2048, 64, 512)),
+    ],
+    ids=str,
+)
+def test_large_step_is_four_launches_backward(gpu, dtype, shape) -> None:
+    """Where cuBLAS itself takes one kernel a product, but for sums of a split one."""
+    inputs = make_inputs(*shape, dtype=dtype, device=gpu)
+    results = torch.ops.lltm.forward(*inputs)
+    incoming, saved = like(results), saved_for_backward(inputs, results)
+    names = launches(lambda: torch.ops.lltm.backward(*incoming, *saved, 31))
+    names = [n for n in names if not OF_A_PRODUCT.search(n)]
+    assert sum("backward_strips" in n for n in names) == 1, names
+    assert sum(bool(PRODUCT.search(n)) for n in names) == len(names) - 1 <= 3, names
+
+
+@every_dtype
+@pytest.mark.parametrize("shape", [(300, 16, 64), (1000, 24, 40), (300, 12, 52)], ids=str)
+def test_joined_operand_gives_the_weights_gradient(gpu, monkeypatch, dtype, shape) -> None:
+    monkeypatch.setenv("LLTM_CUDA_CELL", "gemm")
+    inputs = make_inputs(*shape, dtype=dtype, device=gpu)
+    x = inputs.input
+    odd = inputs._replace(input=torch.cat([x.flatten()[:1], x.flatten()])[1:].view(x.shape))
+    assert odd.input.data_ptr() % 16, "x must begin where no vector may"
+    exact = [t.double().requires_grad_() for t in inputs]
+    for given in (inputs, odd):
+        results = torch.ops.lltm.forward(*given)
+        incoming, saved = like(results), saved_for_backward(given, results)
+        for needs in (2, 2 + 4, 31):
+            got = torch.ops.lltm.backward(*incoming[:2], None, *saved, needs)[1]
+            want = torch.autograd.grad(
+                lltm_conda.reference(*exact), exact[1], [g.double() for g in incoming[:2]]
+            )
+            assert_agree([got], want, TOLERANCE[dtype], [f"weights, {needs}"])
 
 
 @pytest.mark.slow

@@ -4,6 +4,8 @@
 #include "../dispatch.h"
 #include "cell.h"
 #include "cell_element.h"
+#include "cell_join.h"
+#include "cell_strips.h"
 #include "launch_early.h"
 
 namespace lltm {
@@ -67,37 +69,20 @@ constexpr int kBackwardVector = kVectorSize<T> < 4 ? kVectorSize<T> : 4;
 template <typename T>
 constexpr bool kReadsAhead = !std::is_same_v<T, bfloat16>;
 
-// A block of backward owns a strip of columns and goes down its rows, so that it can sum them for
-// the bias; where strips alone are too few blocks, the rows are parted, too.
-struct StripGeometry {
-  dim3 block;
-  int64_t strips;
-  int64_t parts;
+// See ArrivalRow.
+__device__ unsigned arrivals[ArrivalRow::kRows][ArrivalRow::kStrips];
 
-  StripGeometry(int64_t rows, int64_t packs, int pack_bytes, bool sums) {
-    constexpr int kStripBytes = 128;   // of a row at a time, which memory delivers at full speed
-    constexpr int kSectorBytes = 32;   // the least that it delivers
-    constexpr int64_t kBlocks = 1024;  // fills any GPU several times over
-    constexpr int64_t kFewBlocks = 128;
-    constexpr int64_t kFewRows = 8;  // of one thread: no second launch to save them
-    int width = kStripBytes / pack_bytes;
-    const auto most_blocks = [&] {
-      return divide_up(packs, width) * divide_up(rows, kFewRows * (kThreads / width));
-    };
-    while (width > kSectorBytes / pack_bytes && most_blocks() < kFewBlocks) width /= 2;
-    block = dim3(width, kThreads / width);
-    strips = divide_up(packs, width);
-    const int64_t rounds = divide_up(rows, block.y);
-    parts = rounds;
-    if (sums) {
-      const int64_t wanted = divide_up(kBlocks, strips);
-      const int64_t most = rounds <= kFewRows ? 1 : divide_up(rounds, 4);
-      parts = wanted < most ? wanted : most;
-    }
-    constexpr int64_t kMaxGridY = 65535;
-    if (parts > kMaxGridY) parts = kMaxGridY;
-    if (parts < 1) parts = 1;
-  }
+constexpr int kPartsBits = 5;
+constexpr int kMostParts =
+    1 << kPartsBits;  // that one block adds up as quickly as a launch of many
+
+// How a launch of backward is laid out.
+struct Strips {
+  int64_t packs;  // of a row
+  int64_t count;  // of strips; the blocks behind them put [h, x] side by side
+  int64_t rows_per_part;
+  int arrival_row;  // or -1: a second launch adds up
+  int64_t join_strips;
 };
 
 template <typename T, int N>
@@ -117,19 +102,24 @@ struct BackwardLoads {
 
 template <typename T, int N, bool kSums>
 __global__ void __launch_bounds__(kThreads)
-    backward_strips(const lltm_cell_backward_arguments arguments, int64_t packs,
-                    int64_t rows_per_part) {
+    backward_strips(const lltm_cell_backward_arguments arguments, const Strips strips) {
   using C = compute_t<T>;
   constexpr bool kAhead = kSums && kReadsAhead<T>;
+  if (blockIdx.x >= strips.count) {
+    join_columns<T>(arguments, strips.join_strips, blockIdx.x - strips.count,
+                    gridDim.x - strips.count);
+    return;
+  }
   const int64_t state_size = arguments.state_size;
   const int64_t pack = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const int64_t column = pack * N;
-  const int64_t begin = blockIdx.y * rows_per_part;
-  const int64_t end =
-      begin + rows_per_part < arguments.batch_size ? begin + rows_per_part : arguments.batch_size;
+  const int64_t begin = blockIdx.y * strips.rows_per_part;
+  const int64_t end = begin + strips.rows_per_part < arguments.batch_size
+                          ? begin + strips.rows_per_part
+                          : arguments.batch_size;
   C sums[kGateCount][N] = {};
   int64_t row = begin + threadIdx.y;
-  if (pack < packs && row < end) {
+  if (pack < strips.packs && row < end) {
     BackwardLoads<T, N> next(arguments, row, column);
     while (true) {
       const BackwardLoads<T, N> loads = next;
@@ -201,6 +191,41 @@ __global__ void __launch_bounds__(kThreads)
       }
       __syncthreads();  // before the sums are written again
     }
+    if (gridDim.y == 1 || strips.arrival_row < 0) return;
+    __threadfence();  // between what this thread wrote and the block's arrival
+    __syncthreads();
+    __shared__ bool last;
+    if (thread == 0) {
+      const unsigned others = gridDim.y - 1;
+      last = atomicInc(&arrivals[strips.arrival_row][blockIdx.x], others) == others;
+    }
+    __syncthreads();
+    if (!last) return;
+    __threadfence();  // between the others' arrival and what they wrote
+    for (int k = thread; k < columns; k += kThreads) {
+      const int gate = k / (width * N);
+      const int64_t to = int64_t{blockIdx.x} * width * N + k % (width * N);
+      if (to >= state_size) continue;
+      const int64_t of_gate = gate * state_size + to;
+      // Volatile: what this multiprocessor may have in its own cache is older.
+      const volatile C* const from = static_cast<const C*>(arguments.workspace) + of_gate;
+      C part[kMostParts];
+#pragma unroll
+      for (int i = 0; i < kMostParts; ++i) {
+        const bool there = i < static_cast<int>(gridDim.y);
+        part[i] = there ? from[i * kGateCount * state_size] : C(0);
+      }
+      // In the order of sum_columns, so that either gives the same bits.
+#pragma unroll
+      for (int step = 1; step <= kPartsBits; ++step) {
+#pragma unroll
+        for (int i = 0; i < kMostParts / 2; ++i) {
+          const int half = kMostParts >> step;
+          if (i < half) part[i] += part[i + half];
+        }
+      }
+      static_cast<T*>(arguments.d_bias)[of_gate] = narrow<T>(part[0]);
+    }
   }
 }
 
@@ -269,13 +294,20 @@ const char* launch_backward(const lltm_cell_backward_arguments& arguments,
   const int64_t packs = arguments.state_size / N;
   const bool sums = arguments.d_bias != nullptr;
   const StripGeometry geometry(arguments.batch_size, packs, N * sizeof(T), sums);
-  const int64_t rows_per_part = divide_up(arguments.batch_size, geometry.parts);
-  const dim3 grid(static_cast<unsigned>(geometry.strips), static_cast<unsigned>(geometry.parts));
+  const bool parted = sums && geometry.parts > 1;
+  const bool few = geometry.parts <= kMostParts && geometry.strips <= ArrivalRow::kStrips;
+  const Strips strips = {packs, geometry.strips, divide_up(arguments.batch_size, geometry.parts),
+                         parted && few ? ArrivalRow::of(arguments.workspace) : -1,
+                         join_strips<T>(arguments)};
+  const int64_t joins =
+      strips.join_strips * divide_up(arguments.batch_size, geometry.parts * kJoinRows);
+  const dim3 grid(static_cast<unsigned>(geometry.strips + joins),
+                  static_cast<unsigned>(geometry.parts));
   const auto kernel = sums ? backward_strips<T, N, true> : backward_strips<T, N, false>;
-  kernel<<<grid, geometry.block, 0, static_cast<cudaStream_t>(execution.stream)>>>(arguments, packs,
-                                                                                   rows_per_part);
+  kernel<<<grid, geometry.block, 0, static_cast<cudaStream_t>(execution.stream)>>>(arguments,
+                                                                                   strips);
   const char* error = error_text("cell_backward", cudaGetLastError());
-  if (error != nullptr || !sums || geometry.parts == 1) return error;
+  if (error != nullptr || !parted || strips.arrival_row >= 0) return error;
   return launch_sum(static_cast<const compute_t<T>*>(arguments.workspace),
                     static_cast<T*>(arguments.d_bias), geometry.parts,
                     kGateCount * arguments.state_size, execution);

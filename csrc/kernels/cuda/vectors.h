@@ -28,7 +28,7 @@ constexpr int kVectorSize = kVectorBytes / static_cast<int>(sizeof(T));
 
 // Whether all of these begin where a vector may; NULL does. A view of a larger tensor need not.
 template <typename... Pointers>
-bool aligned_for_vectors(const Pointers*... pointers) {
+__host__ __device__ bool aligned_for_vectors(const Pointers*... pointers) {
   return ((reinterpret_cast<uintptr_t>(pointers) | ...) % kVectorBytes) == 0;
 }
 
