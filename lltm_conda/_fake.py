@@ -100,7 +100,7 @@ def fake_forward_lean(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Empty results of ``torch.ops.lltm.forward_lean``."""
     new_h, new_cell, gates = fake_forward(input, weights, bias, old_h, old_cell)
-    if _drops_output_gate(*new_h.shape, input):
+    if _drops_output_gate(new_h.shape[0], new_h.shape[1], input):
         gates = input.new_empty((new_h.shape[0], 2, new_h.shape[1]))
     return new_h, new_cell, gates
 
