@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -60,6 +60,16 @@ class Inputs:
         """Fresh leaves on the same memory."""
         x = self.x.detach().requires_grad_(requires_grad)
         return x, tuple(s.detach().requires_grad_(requires_grad) for s in self.state)
+
+    def shaped(self, stacked: bool) -> Inputs:
+        """The same with states (1, B, S) if `stacked`, else (B, S)."""
+        batch, width = self.state[0].shape[-2:]
+        shape = (1, batch, width) if stacked else (batch, width)
+
+        def view(states: State) -> State:
+            return tuple(s.view(shape) for s in states)
+
+        return replace(self, state=view(self.state), grad_state=view(self.grad_state))
 
 
 def generator(device: str, seed: int) -> torch.Generator:
@@ -205,6 +215,8 @@ class Cell:
     """False where it cannot run inside a CUDA graph capture."""
     new_step: Callable[[], None] = lambda: None
     """Called before every step; reduce-overhead needs it to reuse its graphs' outputs."""
+    stacked: bool = False
+    """Whether states are (1, B, S), as a module of one layer takes and returns them."""
     slack: float = 1.0
     """How many times the tolerance it may be off; above 1 only for a known flaw of a baseline."""
 
@@ -263,6 +275,7 @@ def compare(
 def expected_outputs(cell: Cell, inputs: Inputs) -> tuple[Tensor, ...]:
     """Forward alone in float64."""
     parameters = {short_name(n): p.detach().double() for n, p in cell.module.named_parameters()}
+    inputs = inputs.shaped(stacked=False)
     with torch.no_grad():
         return run_formula(
             cell.kind, parameters, inputs.x.double(), tuple(s.double() for s in inputs.state)
@@ -301,7 +314,8 @@ def check(cell: Cell, size: Size, inputs: Inputs, *, input_gradients: bool = Tru
     """
     dtype, device = inputs.x.dtype, inputs.x.device.type
     named = {short_name(n): p for n, p in cell.module.named_parameters()}
-    cotangents = (inputs.grad_output, *inputs.grad_state)
+    plain = inputs.shaped(stacked=False)
+    cotangents = (plain.grad_output, *plain.grad_state)
 
     def formula(width: torch.dtype, linear: Linear = F.linear) -> dict[str, Tensor]:
         def leaf(tensor: Tensor, wanted: bool) -> Tensor:
@@ -313,18 +327,20 @@ def check(cell: Cell, size: Size, inputs: Inputs, *, input_gradients: bool = Tru
             part = differentiate(
                 lambda x, state, p=parameters: run_formula(cell.kind, p, x, state, linear),  # type: ignore[misc]
                 parameters,
-                leaf(_rows(inputs.x, rows), input_gradients),
-                tuple(leaf(s[rows], input_gradients) for s in inputs.state),
+                leaf(_rows(plain.x, rows), input_gradients),
+                tuple(leaf(s[rows], input_gradients) for s in plain.state),
                 tuple(_rows(g, rows).to(width) for g in cotangents),
             )
             parts.append(part)
         return _joined(parts, of_parameters={f"d_{name}" for name in named})
 
     reference = formula(torch.float64)
+    inputs = inputs.shaped(cell.stacked)
     x, state = inputs.detached(requires_grad=input_gradients)
     poison(size, dtype, device)
     cell.new_step()
-    values = differentiate(cell.call, named, x, state, cotangents)
+    given = (inputs.grad_output, *inputs.grad_state)
+    values = differentiate(cell.call, named, x, state, given)
     allowed = dict.fromkeys(reference, tolerance(cell, size, dtype, device))
     long = size.steps > 1 and dtype is not torch.float64
     if long and any(

@@ -167,7 +167,8 @@ def _reported(name: str, skip: Skipper) -> Iterator[None]:
 
 def _inputs(cell: Cell, request: Request, seed: int) -> Inputs:
     states = STATES[cell.kind]
-    return make_inputs(request.size, request.dtype, request.device, seed, states=states)
+    inputs = make_inputs(request.size, request.dtype, request.device, seed, states=states)
+    return inputs.shaped(cell.stacked)
 
 
 def _times(

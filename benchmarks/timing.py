@@ -225,7 +225,7 @@ def graph(cell: Cell, inputs: Inputs) -> Run:
     steps = _steps(inputs)
     calls = GRAPH_STEPS if steps == 1 else GRAPH_SEQUENCES
     captured = {"forward": _capture(forward, calls), "train": _capture(train, calls)}
-    size = Size(*inputs.x.shape[-2:], inputs.state[0].shape[1], steps)
+    size = Size(*inputs.x.shape[-2:], inputs.state[0].shape[-1], steps)
     expected = {f"output{i}": o for i, o in enumerate(expected_outputs(cell, inputs))}
     for replay, outputs in captured.values():
         for output in outputs:

@@ -88,13 +88,16 @@ def steps_of_cells(
     initial_cell: Tensor | None,
     reverse: bool,
 ) -> Sequence:
-    """(output, final_h, final_cell, cells) step by step: slower, differentiable to any order."""
+    """(output, final_h, final_cell, cells) step by step: slower, differentiable to any order.
+
+    States are (B, S) or (1, B, S), and final ones have the form of the initial ones.
+    """
     state_size = weights.shape[0] // 3
     if bias is None:
         bias = weights.new_zeros(3 * state_size)
     zeros = input.new_zeros(input.shape[1], state_size)
-    h = zeros if initial_h is None else initial_h
-    cell = zeros if initial_cell is None else initial_cell
+    h = zeros if initial_h is None else _matrix(initial_h)
+    cell = zeros if initial_cell is None else _matrix(initial_cell)
     states, cells = [], []
     inputs = input.unbind(0)
     for x in reversed(inputs) if reverse else inputs:
@@ -104,7 +107,16 @@ def steps_of_cells(
     if reverse:
         states.reverse()
         cells.reverse()
-    return torch.stack(states), h, cell, torch.stack(cells)
+    final_h, final_cell = _in_form_of(initial_h, h), _in_form_of(initial_cell, cell)
+    return torch.stack(states), final_h, final_cell, torch.stack(cells)
+
+
+def _matrix(state: Tensor) -> Tensor:
+    return state.squeeze(0) if state.dim() == 3 else state
+
+
+def _in_form_of(model: Tensor | None, state: Tensor) -> Tensor:
+    return state.unsqueeze(0) if model is not None and model.dim() == 3 else state
 
 
 def _differentiable_gradients(

@@ -51,9 +51,19 @@ def _sizes(
         shape = (1, rows) if bias.dim() == 2 else (rows,)
         check_tensor(bias, "bias", input, shape, "(3S) or (1, 3S)", _ORIGIN)
     for state, name in ((initial_h, "initial_h"), (initial_cell, "initial_cell")):
-        if state is not None:
-            check_tensor(state, name, input, (batch_size, state_size), "(B, S)", _ORIGIN)
+        _check_state(state, name, input, (batch_size, state_size))
     return steps, batch_size, state_size
+
+
+def _check_state(state: Tensor | None, name: str, input: Tensor, matrix: tuple[int, int]) -> None:
+    """`matrix` is (B, S)."""
+    if state is not None:
+        shape = (1, *matrix) if state.dim() == 3 else matrix
+        check_tensor(state, name, input, shape, "(B, S) or (1, B, S)", _ORIGIN)
+
+
+def _state_like(model: Tensor | None, input: Tensor, matrix: tuple[int, int]) -> Tensor:
+    return input.new_empty((1, *matrix) if model is not None and model.dim() == 3 else matrix)
 
 
 def fake_layer_forward(
@@ -70,8 +80,8 @@ def fake_layer_forward(
     steps, batch_size, state_size = _sizes(input, weights, bias, initial_h, initial_cell)
     return (
         input.new_empty((steps, batch_size, state_size)),
-        input.new_empty((batch_size, state_size)),
-        input.new_empty((batch_size, state_size)),
+        _state_like(initial_h, input, (batch_size, state_size)),
+        _state_like(initial_cell, input, (batch_size, state_size)),
         input.new_empty((steps, batch_size, 3, state_size)),
         input.new_empty((steps, batch_size, state_size) if keep_cells else (0,)),
     )
@@ -96,18 +106,18 @@ def fake_layer_backward(
 ) -> tuple[Tensor, ...]:
     """Empty results of ``torch.ops.lltm.layer_backward``."""
     steps, batch_size, state_size = _sizes(input, weights, bias, initial_h, initial_cell)
-    plane, sequence = (batch_size, state_size), (steps, batch_size, state_size)
+    sequence = (steps, batch_size, state_size)
     for tensor, name, shape, meaning in (
         (output, "output", sequence, "(T, B, S)"),
         (gates, "gates", (steps, batch_size, 3, state_size), "(T, B, 3, S)"),
         (cells if cells.dim() == 3 else None, "cells", sequence, "(T, B, S)"),
         (grad_output, "grad_output", sequence, "(T, B, S)"),
         (grad_cells, "grad_cells", sequence, "(T, B, S)"),
-        (grad_final_h, "grad_final_h", plane, "(B, S)"),
-        (grad_final_cell, "grad_final_cell", plane, "(B, S)"),
     ):
         if tensor is not None:
             check_tensor(tensor, name, input, shape, meaning, _ORIGIN)
+    _check_state(grad_final_h, "grad_final_h", input, (batch_size, state_size))
+    _check_state(grad_final_cell, "grad_final_cell", input, (batch_size, state_size))
     likes = (input, weights, bias, initial_h, initial_cell)
     return tuple(
         input.new_empty(like.shape if like is not None and needs & bit else (0,))

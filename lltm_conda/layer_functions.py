@@ -59,7 +59,7 @@ class _EagerLayerFunction(torch.autograd.Function):
         # This Function is the autograd, of the views as well: nothing below it asks again.
         with _below_autograd():
             output, final_h, final_cell, gates, cells = _called(*arguments)
-        *tensors, ctx.reverse, keep_cells, ctx.allow_tf32, ctx.stacked = arguments
+        *tensors, ctx.reverse, keep_cells, ctx.allow_tf32, _stacked = arguments
         ctx.save_for_backward(*tensors, output, gates, cells)
         ctx.set_materialize_grads(False)
         if not keep_cells:
@@ -74,40 +74,24 @@ class _EagerLayerFunction(torch.autograd.Function):
         grad_final_cell: Tensor | None,
         grad_cells: Tensor | None,
     ) -> tuple[Tensor | None, ...]:
-        saved = ctx.saved_tensors
-        if ctx.stacked:
-            input, weights, bias, initial_h, initial_cell, *results = saved
-            saved = (input, weights, bias, _single(initial_h), _single(initial_cell), *results)
-            grad_final_h, grad_final_cell = _single(grad_final_h), _single(grad_final_cell)
-        d_input, d_weights, d_bias, d_h, d_cell = _layer_derivatives.gradients(
+        gradients = _layer_derivatives.gradients(
             _backward_below_autograd,
             ctx,
-            saved,
+            ctx.saved_tensors,
             (grad_output, grad_final_h, grad_final_cell, grad_cells),
         )
-        if ctx.stacked:
-            d_h, d_cell = _stack_of_one(d_h), _stack_of_one(d_cell)
-        return d_input, d_weights, d_bias, d_h, d_cell, None, None, None, None
+        return (*gradients, None, None, None, None)
 
     jvp = FunctorchLLTMFunction.jvp
 
 
-def _single(state: Tensor | None) -> Tensor | None:
-    return None if state is None else state.squeeze(0)
-
-
-def _stack_of_one(state: Tensor | None) -> Tensor | None:
-    return None if state is None else state.unsqueeze(0)
-
-
 def _called(*arguments: Any) -> tuple[Tensor, ...]:
-    """The raw op; the last argument says whether states are (1, B, S), before and behind it."""
+    """The raw op; `stacked`, the last argument, is for final states without initial ones."""
     *operands, stacked = arguments
-    if not stacked:
-        return _forward_call(*operands)  # type: ignore[no-any-return]
-    operands[3], operands[4] = _single(operands[3]), _single(operands[4])
     output, final_h, final_cell, gates, cells = _forward_call(*operands)
-    return output, final_h.unsqueeze(0), final_cell.unsqueeze(0), gates, cells
+    if stacked and operands[3] is None:
+        final_h, final_cell = final_h.unsqueeze(0), final_cell.unsqueeze(0)
+    return output, final_h, final_cell, gates, cells
 
 
 def _backward_below_autograd(*arguments: Any) -> tuple[Tensor, ...]:
@@ -149,17 +133,18 @@ def lltm_sequence(
             device. All other arguments have its dtype and device.
         weights: ``(3S, S + I)``; the columns of ``h`` come first, the rows in the order i, o, c.
         bias: ``(3S,)`` or ``(1, 3S)``; none when None.
-        initial_h: ``(B, S)``, the hidden state before the first step; zeros when None.
-        initial_cell: ``(B, S)``, the cell state before the first step; zeros when None.
+        initial_h: ``(B, S)`` or ``(1, B, S)``, the hidden state before the first step; zeros when
+            None.
+        initial_cell: likewise, the cell state before the first step.
         reverse: start at the last step and go back to the first.
         keep_cells: keep the cell state of every step for backward, rather than compute them again
             from what is kept anyway.
 
     Returns:
         ``(output, final_h, final_cell, cells)``: the hidden state of every step ``(T, B, S)``, both
-        states after the last step ``(B, S)``, and the cell state of every step ``(T, B, S)``, which
-        without `keep_cells` has no elements. Differentiable to any order in reverse mode; orders
-        beyond the first go step by step.
+        states after the last step, shaped like the initial ones or ``(B, S)``, and the cell state
+        of every step ``(T, B, S)``, which without `keep_cells` has no elements. Differentiable to
+        any order in reverse mode; orders beyond the first go step by step.
 
     Raises:
         RuntimeError: an argument has a wrong shape, dtype or device; the text names it.
@@ -180,7 +165,10 @@ def run_sequence(
     keep_cells: bool,
     stacked: bool,
 ) -> Sequence:
-    """`lltm_sequence`; if `stacked`, states are (1, B, S), as a module of one layer has them."""
+    """`lltm_sequence`; if `stacked`, states are (1, B, S), as a module of one layer has them.
+
+    Both initial states are there then, or neither.
+    """
     tensors: Arguments = (input, weights, bias, initial_h, initial_cell)
     if torch.compiler.is_compiling():
         return _in_operations(tensors, reverse, keep_cells, stacked)
@@ -211,15 +199,12 @@ def _without_graph(*arguments: Any) -> Sequence:
 
 def _in_operations(tensors: Arguments, reverse: bool, keep_cells: bool, stacked: bool) -> Sequence:
     """The same in operations that a tracer or functorch sees: the op, or the loop over the cell."""
-    if stacked:
-        input, weights, bias, initial_h, initial_cell = tensors
-        tensors = (input, weights, bias, _single(initial_h), _single(initial_cell))
     if torch.compiler.is_compiling():
         arguments = _arguments(_cast(tensors), reverse, keep_cells)
         output, final_h, final_cell, _gates, cells = _forward_op(*arguments)
     else:
         output, final_h, final_cell, cells = _layer_derivatives.steps_of_cells(*tensors, reverse)
-    if stacked:
+    if stacked and tensors[3] is None:
         final_h, final_cell = final_h.unsqueeze(0), final_cell.unsqueeze(0)
     return output, final_h, final_cell, cells
 

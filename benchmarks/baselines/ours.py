@@ -53,7 +53,7 @@ def layer(request: Request) -> Cell:
     randomise(module, request.size.state, request.seed)
 
     def call(x: Tensor, state: State) -> tuple[Tensor, ...]:
-        output, (h_n, c_n) = module(x, (state[0].unsqueeze(0), state[1].unsqueeze(0)))
-        return output, h_n.squeeze(0), c_n.squeeze(0)
+        output, final = module(x, state)
+        return output, *final
 
-    return Cell("lltm", module, call)
+    return Cell("lltm", module, call, stacked=True)

@@ -26,10 +26,10 @@ def lstm(request: Request) -> Cell:
     randomise(module, size.state, request.seed)
 
     def call(x: Tensor, state: State) -> tuple[Tensor, ...]:
-        output, (h_n, c_n) = module(x, (state[0].unsqueeze(0), state[1].unsqueeze(0)))
-        return output, h_n.squeeze(0), c_n.squeeze(0)
+        output, final = module(x, state)
+        return output, *final
 
-    return Cell("lstm", module, call)
+    return Cell("lstm", module, call, stacked=True)
 
 
 def gru(request: Request) -> Cell:
@@ -39,10 +39,9 @@ def gru(request: Request) -> Cell:
     randomise(module, size.state, request.seed)
 
     def call(x: Tensor, state: State) -> tuple[Tensor, ...]:
-        output, h_n = module(x, state[0].unsqueeze(0))
-        return output, h_n.squeeze(0)
+        return module(x, *state)  # type: ignore[no-any-return]
 
-    return Cell("gru", module, call)
+    return Cell("gru", module, call, stacked=True)
 
 
 def loop_over(builder: Builder) -> Builder:

@@ -26,8 +26,9 @@ class Layer : KernelCalls<Torch, device> {
   using OptionalTensor = std::optional<Tensor>;
 
   // input (T, B, I), weights (3S, S + I), bias (3S) or (1, 3S) or none, initial_h and initial_cell
-  // (B, S) or none, which means zeros
-  // -> output (T, B, S), final_h (B, S), final_cell (B, S), gates (T, B, 3, S), cells (T, B, S)
+  // (B, S) or (1, B, S) or none, which means zeros
+  // -> output (T, B, S), final_h and final_cell in the form of the initial ones, else (B, S), gates
+  // (T, B, 3, S), cells (T, B, S)
   static std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> forward(
       const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
       const OptionalTensor& initial_h, const OptionalTensor& initial_cell, bool reverse,
@@ -39,8 +40,8 @@ class Layer : KernelCalls<Torch, device> {
     const Tensor output = Torch::empty({sizes.steps, sizes.batch, sizes.state}, input);
     const Tensor cells = keep_cells ? Torch::empty({sizes.steps, sizes.batch, sizes.state}, input)
                                     : Torch::empty({0}, input);
-    const Tensor final_h = Torch::empty({sizes.batch, sizes.state}, input);
-    const Tensor final_cell = Torch::empty({sizes.batch, sizes.state}, input);
+    const Tensor final_h = state_like(initial_h, sizes, input);
+    const Tensor final_cell = state_like(initial_cell, sizes, input);
 
     // As for the cell: a CUDA GEMM adds the bias for nothing, and on a CPU the kernel does.
     const bool gemm_adds_bias = device == Device::kCUDA && bias.has_value();
@@ -109,9 +110,8 @@ class Layer : KernelCalls<Torch, device> {
     const lltm_execution where = execution(input);
     const auto unwanted = [&] { return Torch::empty({0}, input); };
     const auto wanted_state = [&](int bit, const OptionalTensor& state) {
-      return (needs & bit) != 0 && state
-                 ? OptionalTensor(Torch::empty({sizes.batch, sizes.state}, input))
-                 : std::nullopt;
+      return (needs & bit) != 0 && state ? OptionalTensor(state_like(state, sizes, input))
+                                         : std::nullopt;
     };
     const OptionalTensor d_initial_h = wanted_state(kNeedsOldH, initial_h);
     const OptionalTensor d_initial_cell = wanted_state(kNeedsOldCell, initial_cell);
@@ -255,7 +255,23 @@ class Layer : KernelCalls<Torch, device> {
   static void check_state(const Tensor& tensor, const char* name, const Tensor& input,
                           const Sizes& sizes) {
     check_tensor(tensor, name, input);
-    Guard::has_shape(tensor, name, {sizes.batch, sizes.state}, "(B, S)", kOrigin);
+    if (Torch::dim(tensor) == 3) {
+      Guard::has_shape(tensor, name, {1, sizes.batch, sizes.state}, "(B, S) or (1, B, S)", kOrigin);
+    } else {
+      Guard::has_shape(tensor, name, {sizes.batch, sizes.state}, "(B, S) or (1, B, S)", kOrigin);
+    }
+  }
+
+  // In the form of `model`: (B, S), or (1, B, S) as nn.LSTM has it, which spares its caller views.
+  static Tensor state_like(const OptionalTensor& model, const Sizes& sizes, const Tensor& input) {
+    return model && Torch::dim(*model) == 3 ? Torch::empty({1, sizes.batch, sizes.state}, input)
+                                            : Torch::empty({sizes.batch, sizes.state}, input);
+  }
+
+  // A state of either form as a matrix.
+  static OptionalTensor state_matrix(const OptionalTensor& state, const Sizes& sizes) {
+    if (!state || Torch::dim(*state) == 2) return state;
+    return Torch::strided(*state, {sizes.batch, sizes.state}, {sizes.state, 1}, 0);
   }
 
   static void check_sequence(const Tensor& tensor, const char* name, const Tensor& input,
@@ -323,7 +339,7 @@ class Layer : KernelCalls<Torch, device> {
     const lltm_step_sizes step_sizes = steps.step_sizes();
     const lltm_step_plan plan = plan_step(sizes.dtype, -1, step_sizes, where);
     const OptionalTensor workspace = make_workspace(plan.workspace_bytes, output);
-    OptionalTensor old_h = initial_h;
+    OptionalTensor old_h = state_matrix(initial_h, sizes);
     const Tensor first_cell = initial_cell ? *initial_cell : zeros(sizes, output);
     void* old_cell = Torch::data(first_cell);
     for (int64_t step = 0; step < sizes.steps; ++step) {
@@ -433,7 +449,7 @@ class Layer : KernelCalls<Torch, device> {
         if (step > 0) {
           Torch::mm_out(d_h[step % 2], d_z, weights_h);
         } else if (d_initial_h) {
-          Torch::mm_out(*d_initial_h, d_z, weights_h);
+          Torch::mm_out(*state_matrix(d_initial_h, sizes), d_z, weights_h);
         }
       }
       later_d_h = d_old_h;
@@ -493,7 +509,8 @@ class Layer : KernelCalls<Torch, device> {
         rows_of(output, (last - second) * sizes.batch, state,
                 steps.earliest(second - 1, last - 1) * sizes.batch));
     if (first == 0 && initial_h) {
-      Torch::addmm_out(d_weights_h, d_weights_h, d_z_transposed(0, 1), *initial_h);
+      Torch::addmm_out(d_weights_h, d_weights_h, d_z_transposed(0, 1),
+                       *state_matrix(initial_h, sizes));
     }
   }
 

@@ -26,7 +26,7 @@
   "Tensor d_weights, Tensor d_bias, Tensor d_old_h, Tensor d_old_cell)"
 
 // One direction of a layer over a whole sequence. Without `keep_cells`, `cells` comes back with no
-// elements.
+// elements. States are (B, S) or (1, B, S), and final ones have the form of the initial ones.
 #define LLTM_LAYER_FORWARD_SCHEMA                                                            \
   "layer_forward(Tensor input, Tensor weights, Tensor? bias, Tensor? initial_h, Tensor? "    \
   "initial_cell, bool reverse, bool keep_cells, bool allow_tf32) -> (Tensor output, Tensor " \

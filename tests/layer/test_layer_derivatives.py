@@ -42,12 +42,18 @@ def test_derivatives_of_packed_sequences(device, check) -> None:
     assert check(as_function(layer, lengths), leaves(layer, case.inputs(layer)))
 
 
+@pytest.mark.parametrize("stacked", [False, True], ids=["(B, S)", "(1, B, S)"])
 @pytest.mark.parametrize("reverse", [False, True])
-def test_derivatives_of_the_raw_op(device, reverse) -> None:
+def test_derivatives_of_the_raw_op(device, reverse, stacked) -> None:
     case = Case(3, 2, 2, 3)
     layer = case.layer(device=device, dtype=torch.float64)
     input, h_0, c_0 = (t.detach() for t in case.inputs(layer))
-    tensors = (input, layer.weights_l0, layer.bias_l0, h_0[0], c_0[0])
+    tensors = (
+        input,
+        layer.weights_l0,
+        layer.bias_l0,
+        *(t if stacked else t[0] for t in (h_0, c_0)),
+    )
     tensors = tuple(t.detach().clone().requires_grad_() for t in tensors)
 
     def op(*tensors):

@@ -54,11 +54,12 @@ def test_every_dtype_is_as_accurate_as_its_rounding(device, dtype, shape) -> Non
 
 @pytest.mark.parametrize("steps", [32, 63, 64, 130])
 @pytest.mark.parametrize("given_state", [False, True], ids=["zeros", "state"])
+@pytest.mark.parametrize("bidirectional", [False, True], ids=["one way", "both ways"])
 def test_gradients_added_up_over_parts_of_a_sequence(
-    monkeypatch, device, steps, given_state
+    monkeypatch, device, steps, given_state, bidirectional
 ) -> None:
     monkeypatch.setenv("LLTM_LAYER_KERNELS", "fallback")  # which takes long sequences in parts
-    case = Case(steps, 2, 3, 5, bidirectional=True, given_state=given_state)
+    case = Case(steps, 2, 3, 5, bidirectional=bidirectional, given_state=given_state)
     agrees_with_the_loop(case, case.layer(device=device, dtype=torch.float64))
 
 

@@ -208,6 +208,19 @@ def test_the_raw_op_refuses_by_name(name, kind) -> None:
         torch.ops.lltm.layer_forward(*arguments.values(), False, True, False)
 
 
+@pytest.mark.parametrize("first", [1, 2])
+def test_states_of_one_layer_alone_may_be_stacked(first) -> None:
+    arguments = raw_arguments()
+    for name in ("initial_h", "initial_cell"):
+        arguments[name] = arguments[name].expand(first, -1, -1).contiguous()
+    if first == 1:
+        _, h, c, _, _ = torch.ops.lltm.layer_forward(*arguments.values(), False, True, False)
+        assert h.shape == c.shape == arguments["initial_h"].shape
+    else:
+        with pytest.raises(RuntimeError, match=r"lltm: initial_h must have shape .*\(1, B, S\)"):
+            torch.ops.lltm.layer_forward(*arguments.values(), False, True, False)
+
+
 @pytest.mark.parametrize("name", FORWARD)
 def test_fake_tensors_are_refused_alike(name) -> None:
     arguments = {key: value.to("meta") for key, value in raw_arguments().items()}

@@ -120,8 +120,9 @@ def test_jacobians_in_reverse_mode(device) -> None:
 
 @pytest.mark.parametrize("keep_cells", [True, False])
 @pytest.mark.parametrize("missing", [(), (2,), (3, 4)], ids=str)
-def test_opcheck_of_forward(device, keep_cells, missing) -> None:
-    shapes = ((3, 2, 4), (15, 9), (15,), (2, 5), (2, 5))
+@pytest.mark.parametrize("state", [(2, 5), (1, 2, 5)], ids=str)
+def test_opcheck_of_forward(device, keep_cells, missing, state) -> None:
+    shapes = ((3, 2, 4), (15, 9), (15,), state, state)
     tensors = [
         None
         if k in missing
@@ -133,8 +134,9 @@ def test_opcheck_of_forward(device, keep_cells, missing) -> None:
 
 
 @pytest.mark.parametrize("needs", [31, 6, 0])
-def test_opcheck_of_backward(device, needs) -> None:
-    shapes = ((3, 2, 4), (15, 9), (15,), (2, 5), (2, 5))
+@pytest.mark.parametrize("state", [(2, 5), (1, 2, 5)], ids=str)
+def test_opcheck_of_backward(device, needs, state) -> None:
+    shapes = ((3, 2, 4), (15, 9), (15,), state, state)
     tensors = [torch.randn(shape, device=device, dtype=torch.float64) for shape in shapes]
     output, h, c, gates, cells = torch.ops.lltm.layer_forward(*tensors, False, True, False)
     grads = like((output, h, c, cells))
