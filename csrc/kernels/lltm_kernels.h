@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 // Raised whenever a struct below changes in any way but by new members at the end of the table.
-#define LLTM_KERNEL_ABI 3
+#define LLTM_KERNEL_ABI 4
 
 #define LLTM_EXPORT __attribute__((visibility("default")))
 
