@@ -113,8 +113,8 @@ const char* cuda_layer_plan(lltm_dtype dtype, int32_t backward, const lltm_layer
       default:
         return "lltm: LLTM_LAYER_KERNELS=grid cannot run this problem on this "
                "device: it needs "
-               "compute capability 8.0, float32, float16 or bfloat16, a state "
-               "that is a multiple "
+               "compute capability 8.0 and kernels built for it, float32, "
+               "float16 or bfloat16, a state that is a multiple "
                "of 8, and weights that fit the registers of all multiprocessors; "
                "unset it";
     }
