@@ -4,10 +4,10 @@
 
 needs an NVIDIA GPU, a CUDA build of torch, nvcc, pytest and hypothesis in the running Python; and
 compute-sanitizer, which comes with CUDA. It installs lltm into build/gpu-site, runs the tests
-marked `cuda`, calls layers 10,000 times on two streams at once, runs the subset meant for it under
-memcheck, racecheck, initcheck and synccheck, and writes `gpu_suite.json` (machine, versions,
-commit, command, outcome of each part) and the logs. With `--wheel FILE` it installs that wheel
-instead of compiling. The exit code is 0 only if every part passed.
+marked `cuda` and beside them the subset meant for it under memcheck, racecheck, initcheck and
+synccheck, then calls layers 10,000 times on two streams at once, and writes `gpu_suite.json`
+(machine, versions, commit, command, outcome of each part) and the logs. With `--wheel FILE` it
+installs that wheel instead of compiling. The exit code is 0 only if every part passed.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 
 ROOT = Path(__file__).resolve().parents[1]
 SITE = ROOT / "build" / "gpu-site"
@@ -152,12 +153,15 @@ def main() -> int:
         "modified": modified(),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "machine": machine(),
-        "parts": parts,
     }
+
+    storing = Lock()
 
     def store() -> None:
         """After every part: whoever is cut off keeps what was found."""
-        (out / "gpu_suite.json").write_text(json.dumps(result, indent=2) + "\n")
+        with storing:
+            result["parts"] = dict(parts)
+            (out / "gpu_suite.json").write_text(json.dumps(result, indent=2) + "\n")
 
     install = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-build-isolation"]
     source = str(arguments.wheel.resolve()) if arguments.wheel else "."
@@ -170,22 +174,24 @@ def main() -> int:
             "diagnosis", [sys.executable, "-m", "lltm_conda"], out, 120, cwd=out
         )
         once = ["--deselect", "tests/layer/test_layer_soak.py"]  # the part below
-        parts["tests"] = part("tests", [*pytest, *SUITES, *once, *arguments.tests], out, 420)
-        store()
-        soak = [sys.executable, "-P", "tests/layer/layer_soak.py", "--calls", str(SOAK_CALLS)]
-        parts["soak"] = part("soak", soak, out, 240)
-        parts["soak"]["found"] = found(out / "soak.log")
-        store()
         subset = "tests/cuda/test_cuda_sanitizer_subset.py"
         tools = () if arguments.no_sanitizer else SANITIZERS
 
-        def sanitized(tool: str) -> None:
-            sanitizer = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9"]
-            command = [*sanitizer, *pytest, subset]
-            parts[tool] = part(tool, command, out, 300, variables=NO_CACHING)
+        def tested(tool: str | None) -> None:
+            if tool is None:
+                command = [*pytest, *SUITES, *once, *arguments.tests]
+                parts["tests"] = part("tests", command, out, 420)
+            else:
+                sanitizer = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9"]
+                command = [*sanitizer, *pytest, subset]
+                parts[tool] = part(tool, command, out, 420, variables=NO_CACHING)
+            store()
 
-        with ThreadPoolExecutor(len(SANITIZERS)) as pool:  # each leaves the GPU idle mostly
-            list(pool.map(sanitized, tools))
+        with ThreadPoolExecutor(1 + len(SANITIZERS)) as pool:  # each leaves the GPU idle mostly
+            list(pool.map(tested, (None, *tools)))
+        soak = [sys.executable, "-P", "tests/layer/layer_soak.py", "--calls", str(SOAK_CALLS)]
+        parts["soak"] = part("soak", soak, out, 240)
+        parts["soak"]["found"] = found(out / "soak.log")
     store()
     passed = sum(entry["exit_code"] == 0 for entry in parts.values())
     print(f"{passed} passed, {len(parts) - passed} failed")
