@@ -64,6 +64,8 @@ SEQUENCES = [
     ("cluster", (3, 2, 130)),
     ("grid", (9, 3, 24)),
     ("grid", (17, 3, 64)),
+    ("grid", (16, 3, 512)),
+    ("grid", (600, 3, 64)),  # more rows a slice than one chunk
 ]
 
 
