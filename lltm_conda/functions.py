@@ -124,7 +124,8 @@ class _CpuLLTMFunction(torch.autograd.Function):
             saved = ctx.saved_tensors
         except RuntimeError:
             saved = _derivatives.saved_without_state(ctx)
-        if saved[6]._version:  # changed behind hooks, such as those of a checkpoint
+        # Changed behind hooks, such as those of a checkpoint; a compiler has looked itself.
+        if not torch.compiler.is_compiling() and saved[6]._version:
             saved = (*saved[:6], _derivatives.LOST)
         if torch.is_grad_enabled():  # somebody will differentiate this again
             held = _derivatives.without_gates(saved, ctx.needs_input_grad)

@@ -28,6 +28,7 @@ from op_cases import (
     saved_for_backward,
     seeds,
     shapes,
+    since,
     through_apply,
     through_function,
     through_module,
@@ -283,6 +284,18 @@ def test_new_h_changed_in_place_in_a_checkpoint(change) -> None:
     exact = in_float64(inputs)
     want = torch.autograd.grad(same(*exact), exact, in_float64(incoming))
     assert_agree(got, want, 1e-12, NAMES)
+
+
+@since("2.10", "compiled autograd over a Function in Python")
+def test_backward_under_compiled_autograd() -> None:
+    from torch._dynamo import compiled_autograd
+
+    inputs = make_inputs(requires_grad=True)
+    outputs = lltm_conda.lltm(*inputs)
+    incoming = like(outputs)
+    with compiled_autograd._enable(torch.compile(backend="eager")):
+        torch.autograd.backward(outputs, incoming)
+    assert_agree([t.grad for t in inputs], wanted(inputs, incoming), 1e-12, NAMES)
 
 
 @pytest.mark.parametrize("changed", ["weights", "old_h", "new_cell"])
