@@ -184,8 +184,8 @@ typedef struct {
   void* new_h;                // (B, S), written
   void* new_cell;             // (B, S), written
   void* workspace;
-  int32_t
-      drops_output_gate;  // 1: gates are (B, 2, S), z_i and z_c; CPU kernels of wide dtypes only
+  // 1: gates are (B, 2, S), z_i and z_c. CPU kernels of float32 and float64 only.
+  int32_t drops_output_gate;
 } lltm_step_forward_arguments;
 
 typedef struct {
