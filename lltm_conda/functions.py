@@ -211,8 +211,8 @@ def eager_step(
     input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
 ) -> tuple[Tensor, Tensor]:
     """`lltm` for who knows that nobody compiles."""
+    function = _elsewhere
     try:
-        function = _elsewhere
         if input.is_cuda:
             check_cuda(input.device)
             function = _on_cuda
@@ -230,10 +230,14 @@ def eager_step(
             return _prepared(function, input, weights, bias, old_h, old_cell)
         return function(input, weights, bias, old_h, old_cell)  # type: ignore[no-any-return]
     except (RuntimeError, AttributeError, TypeError) as error:
-        reason = refusal((input, weights, bias, old_h, old_cell))
-        if reason is None:
-            raise
-        raise NotImplementedError(reason) from error
+        tensors = (input, weights, bias, old_h, old_cell)
+        reason = refusal(tensors)
+        if reason is not None:
+            raise NotImplementedError(reason) from error
+        if function is _elsewhere and any(getattr(t, "is_cuda", False) for t in tensors):
+            # Among them, the lean operator has no kernel that would say which one is misplaced.
+            _forward_call(*tensors)
+        raise
 
 
 def _prepared(function: Any, *tensors: Tensor) -> tuple[Tensor, Tensor]:
