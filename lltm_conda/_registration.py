@@ -78,12 +78,12 @@ def register() -> None:
     library = torch.library
     library.register_fake("lltm::forward", fake_forward)
     library.register_fake("lltm::backward", fake_backward)
-    library.register_fake("lltm::forward_lean", fake_forward_lean)
-    library.register_fake("lltm::backward_lean", fake_backward_lean)
-    # The lean pair is called by an autograd Function: nothing there is asked again.
+    # The lean pair is called by an autograd Function: nothing there is asked again. Its fakes are
+    # for meta tensors: register_fake looks for its caller's source, which takes a millisecond.
     beneath = library.Library("lltm", "IMPL")
     _beneath_autograd.append(beneath)
-    for name in ("forward_lean", "backward_lean"):
+    for name, fake in (("forward_lean", fake_forward_lean), ("backward_lean", fake_backward_lean)):
+        beneath.impl(name, fake, "Meta")
         beneath.impl(name, library.fallthrough_kernel, "Autograd")
     library.register_autograd(
         "lltm::forward", _derivatives.backward, setup_context=_derivatives.setup_context

@@ -211,8 +211,8 @@ def eager_step(
     input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
 ) -> tuple[Tensor, Tensor]:
     """`lltm` for who knows that nobody compiles."""
-    function = _elsewhere
     try:
+        function = _elsewhere
         if input.is_cuda:
             check_cuda(input.device)
             function = _on_cuda
@@ -234,8 +234,8 @@ def eager_step(
         reason = refusal(tensors)
         if reason is not None:
             raise NotImplementedError(reason) from error
-        if function is _elsewhere and any(getattr(t, "is_cuda", False) for t in tensors):
-            # Among them, the lean operator has no kernel that would say which one is misplaced.
+        if not input.is_cuda and any(tensor.is_cuda for tensor in tensors):
+            # The lean operator has no kernel for CUDA that would say which one is misplaced.
             _forward_call(*tensors)
         raise
 
