@@ -167,6 +167,33 @@ def test_where_tf32_is_allowed_a_sequence_may_be_as_coarse_and_no_coarser(
         assert check(coarse(linear), LONG, inputs) > 1e-5
 
 
+@pytest.mark.parametrize("times", [1.0, 40.0])
+def test_a_sequence_may_be_as_far_off_as_a_rounding_error_of_its_operands_makes_it(
+    times: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = layer_contenders()["python-loop"](Request(LONG, torch.float32, "cpu"))
+    off = 1 + times * torch.finfo(torch.float32).eps / 2
+
+    def call(x: Tensor, state: State) -> State:
+        p = {problem.short_name(n): v.double() for n, v in cell.module.named_parameters()}
+        return problem.run_formula("lltm", p, x.double() * off, tuple(s.double() for s in state))
+
+    def exact(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:  # the formula has no error itself
+        return F.linear(x.double(), weight.double(), bias.double())
+
+    monkeypatch.setattr(problem, "tolerance", lambda *_: 0.0)
+    monkeypatch.setattr(problem, "tf32_allowed", lambda *_: True)
+    monkeypatch.setattr(problem, "TF32_EPS", torch.finfo(torch.float32).eps)
+    monkeypatch.setattr(problem, "tf32_linear", exact)
+    inputs = make_inputs(LONG, torch.float32, "cpu", 1)
+    altered_cell = Cell("lltm", cell.module, call)
+    if times > 2:
+        with pytest.raises(WrongResult, match="differs from float64"):
+            check(altered_cell, LONG, inputs, input_gradients=False)
+    else:
+        assert check(altered_cell, LONG, inputs, input_gradients=False) > 0
+
+
 @pytest.mark.parametrize("rows", [1, 2])
 def test_a_batch_checked_in_parts_is_checked_as_a_whole(
     rows: int, monkeypatch: pytest.MonkeyPatch
