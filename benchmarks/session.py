@@ -127,6 +127,7 @@ def _one_size(
         options.log(f"  {name} skipped: {reason}")
 
     compiled.forget()
+    gc.collect()
     gc.freeze()  # what is alive now stays so: a collection after each round need not look at it
     all_gradients = options.protocol != "tutorial"
     request = Request(size, DTYPES[dtype], options.device, options.seed)
@@ -147,6 +148,7 @@ def _one_size(
     else:
         _times(report, cells, errors, request, options, skip)
     del cells
+    gc.unfreeze()
     gc.collect()
     if options.device == "cuda":
         torch.cuda.empty_cache()

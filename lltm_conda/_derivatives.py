@@ -153,17 +153,20 @@ def without_gates(saved: tuple[Tensor, ...], wanted: tuple[bool, ...]) -> _Saved
     return _Saved((*saved[:5], None), wanted)
 
 
-# Stands for a new_h that was changed.
-LOST = torch.empty(0)
+# What a context of the CPU saves where two gates are kept: new_h comes last.
+SAVED_WITH_STATE = 7
 
 
 def saved_without_state(ctx: Any) -> tuple[Tensor, ...]:
-    """What a context saved, whose last tensor, new_h, the user has changed in place.
+    """What a context saved, whose last tensor, new_h, the user may have changed in place.
 
     Torch cannot be told that this is legal for one tensor, but it does not watch those with hooks.
+    A changed one comes back with no elements. Other changes are torch's error, as always.
     """
     with suppress(RuntimeError):  # the graph is gone, or hooked already and another one was changed
-        ctx._raw_saved_tensors[-1].register_hooks(lambda _: None, lambda _: LOST)
+        saved = ctx._raw_saved_tensors
+        if len(saved) == SAVED_WITH_STATE:
+            saved[-1].register_hooks(lambda _: None, lambda _: torch.empty(0, device="cpu"))
     return ctx.saved_tensors  # type: ignore[no-any-return]
 
 

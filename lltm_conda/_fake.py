@@ -153,8 +153,8 @@ def fake_backward_lean(
     whole: Tensor | None = gates
     if input.dtype in (torch.float32, torch.float64) and gates.dim() == 3 and gates.shape[1] == 2:
         check_tensor(gates, "gates", input, (plane[0], 2, plane[1]), "(B, 2, S)")
-        if new_h.shape != (0,):  # else it was lost
-            check_tensor(new_h, "new_h", input, plane, "(B, S)")
+        lost = new_h.shape == (0,)
+        check_tensor(new_h, "new_h", input, (0,) if lost else plane, "(B, S)")
         whole = None
     return fake_backward(
         grad_h, grad_cell, None, input, weights, bias, old_h, new_cell, whole, needs

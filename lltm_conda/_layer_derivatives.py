@@ -133,7 +133,10 @@ def _differentiable_gradients(
         inputs: list[Any] = [None if t is None else t.view_as(t) for t in saved]
         input, weights, bias, initial_h, initial_cell = inputs
         outputs = steps_of_cells(input, weights, bias, initial_h, initial_cell, reverse)
-        pairs = [(o, g) for o, g in zip(outputs, grads, strict=True) if g is not None]
+        # A module's final states are (1, B, S) without initial ones as well, those here (B, S).
+        pairs = [
+            (o, g.reshape(o.shape)) for o, g in zip(outputs, grads, strict=True) if g is not None
+        ]
         leaves = [k for k, needed in enumerate(wanted) if needed]
         found = torch.autograd.grad(
             [output for output, _ in pairs],

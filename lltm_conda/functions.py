@@ -112,7 +112,10 @@ class _CpuLLTMFunction(torch.autograd.Function):
         ctx: Any, input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
     ) -> tuple[Tensor, Tensor]:
         new_h, new_cell, gates = _forward_lean_call(input, weights, bias, old_h, old_cell)
-        ctx.save_for_backward(input, weights, bias, old_h, new_cell, gates, new_h)
+        if gates.size(1) == 2:
+            ctx.save_for_backward(input, weights, bias, old_h, new_cell, gates, new_h)
+        else:
+            ctx.save_for_backward(input, weights, bias, old_h, new_cell, gates)
         ctx.set_materialize_grads(False)
         return new_h, new_cell
 
@@ -124,12 +127,17 @@ class _CpuLLTMFunction(torch.autograd.Function):
             saved = ctx.saved_tensors
         except RuntimeError:
             saved = _derivatives.saved_without_state(ctx)
-        # Changed behind hooks, such as those of a checkpoint; a compiler has looked itself.
-        if not torch.compiler.is_compiling() and saved[6]._version:
-            saved = (*saved[:6], _derivatives.LOST)
         if torch.is_grad_enabled():  # somebody will differentiate this again
             held = _derivatives.without_gates(saved, ctx.needs_input_grad)
             return _derivatives.differentiable_backward(held, grad_h, grad_cell, None)
+        # The version tells of changes behind hooks, such as those of a checkpoint; a compiler has
+        # looked itself.
+        if (
+            len(saved) < _derivatives.SAVED_WITH_STATE
+            or saved[6].dim() == 1
+            or (not torch.compiler.is_compiling() and saved[6]._version)
+        ):
+            saved = (*saved[:6], saved[0].new_empty(0))
         return _derivatives.backward_through(
             _backward_lean, saved, ctx.needs_input_grad, grad_h, grad_cell, None
         )

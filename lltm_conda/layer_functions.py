@@ -90,7 +90,9 @@ def _called(*arguments: Any) -> tuple[Tensor, ...]:
     *operands, stacked = arguments
     output, final_h, final_cell, gates, cells = _forward_call(*operands)
     if stacked and operands[3] is None:
-        final_h, final_cell = final_h.unsqueeze(0), final_cell.unsqueeze(0)
+        # No views: whoever holds one made below autograd may not change it in place.
+        final_h.unsqueeze_(0)
+        final_cell.unsqueeze_(0)
     return output, final_h, final_cell, gates, cells
 
 

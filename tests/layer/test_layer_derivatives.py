@@ -64,6 +64,27 @@ def test_derivatives_of_the_raw_op(device, reverse, stacked) -> None:
     assert gradgradcheck(op, tensors)
 
 
+@pytest.mark.parametrize("options", [{}, {"keep_cells": False}, {"bias": False}], ids=str)
+def test_second_derivatives_through_final_states_without_initial_ones(device, options) -> None:
+    layer = lltm_conda.LLTMLayer(2, 3, device=device, dtype=torch.float64, **options)
+    input = torch.randn(3, 2, 2, device=device, dtype=torch.float64, requires_grad=True)
+    assert gradgradcheck(lambda x: layer(x)[1], input)
+
+
+@pytest.mark.parametrize("given_state", [False, True])
+def test_final_states_may_be_changed_in_place(device, given_state) -> None:
+    case = Case(3, 2, 2, 3, given_state=given_state)
+    layer = case.layer(device=device, dtype=torch.float64)
+    inputs = case.inputs(layer)
+
+    def slopes(double) -> tuple[torch.Tensor, ...]:
+        _, (h_n, c_n) = layer(inputs[0], inputs[1:] or None)
+        return torch.autograd.grad(double(h_n).sum() + double(c_n).sum(), inputs)
+
+    got, want = slopes(lambda state: state.mul_(2)), slopes(lambda state: state * 2)
+    torch.testing.assert_close(got, want)
+
+
 def test_gates_of_the_raw_op_have_no_derivative(device) -> None:
     weights = torch.randn(9, 5, device=device, requires_grad=True)
     *_, gates, _ = torch.ops.lltm.layer_forward(

