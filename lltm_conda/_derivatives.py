@@ -39,9 +39,17 @@ def backward(
     if torch.is_grad_enabled():  # somebody will differentiate this again
         return differentiable_backward(ctx, grad_h, grad_cell, grad_gates)
     op = torch.ops.lltm.backward.default
-    return backward_through(
-        op, ctx.saved_tensors, ctx.needs_input_grad, grad_h, grad_cell, grad_gates
-    )
+    saved = ctx.saved_tensors
+    # A sum's gradient is one number, expanded: CUDA kernels read it as it lies. Not `is_cuda`: the
+    # dynamo of torch 2.4 does not let a backward pass ask that.
+    if saved[0].device.type != "cuda":
+        grad_h, grad_cell = contiguous(grad_h), contiguous(grad_cell)
+    return backward_through(op, saved, ctx.needs_input_grad, grad_h, grad_cell, grad_gates)
+
+
+def contiguous(grad: Tensor | None) -> Tensor | None:
+    """A gradient as the CPU kernels read it."""
+    return None if grad is None else grad.contiguous()
 
 
 def backward_through(
@@ -53,11 +61,6 @@ def backward_through(
     grad_gates: Tensor | None,
 ) -> Gradients:
     """`backward`, by a raw op that takes the incoming gradients, what was saved, and `needs`."""
-    # A sum's gradient is one number, expanded: CUDA kernels read it as it lies.
-    if grad_h is not None and not grad_h.is_cuda:
-        grad_h = grad_h.contiguous()
-    if grad_cell is not None and not grad_cell.is_cuda:
-        grad_cell = grad_cell.contiguous()
     if grad_gates is not None:
         grad_gates = grad_gates.contiguous()
     elif grad_h is None and grad_cell is None:

@@ -138,6 +138,7 @@ class _CpuLLTMFunction(torch.autograd.Function):
             or (not torch.compiler.is_compiling() and saved[6]._version)
         ):
             saved = (*saved[:6], saved[0].new_empty(0))
+        grad_h, grad_cell = _derivatives.contiguous(grad_h), _derivatives.contiguous(grad_cell)
         return _derivatives.backward_through(
             _backward_lean, saved, ctx.needs_input_grad, grad_h, grad_cell, None
         )
