@@ -360,11 +360,9 @@ def check(cell: Cell, size: Size, inputs: Inputs, *, input_gradients: bool = Tru
     tf32 = tf32_allowed(size, dtype, device)
     half_a_bit = (TF32_EPS if tf32 else torch.finfo(dtype).eps) / 2
     own_dtype = partial(formula, dtype, tf32_linear if tf32 else F.linear)
+    errors = {n: relative_error(values[n].reshape(e.shape), e) for n, e in reference.items()}
     for another in (own_dtype, *[partial(formula, torch.float64, off=half_a_bit)] * WOBBLES):
-        if all(
-            relative_error(values[name].reshape(exact.shape), exact) <= allowed[name]
-            for name, exact in reference.items()
-        ):
+        if all(error <= allowed[name] for name, error in errors.items()):
             break
         for name, value in another().items():
             far = min(2 * relative_error(value, reference[name]), FARTHEST)

@@ -48,7 +48,7 @@ def backward(
 
 
 def contiguous(grad: Tensor | None) -> Tensor | None:
-    """A gradient as the CPU kernels read it."""
+    """A gradient as the kernels read it, if there is one."""
     return None if grad is None else grad.contiguous()
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ._derivatives import contiguous
 from .functions import lltm
 
 __all__ = [
@@ -59,18 +60,14 @@ def gradients(
     options.
     """
     # Not `grads == (None, ...)`: a tensor takes long to find that None is no number.
-    grad_output, grad_final_h, grad_final_cell, grad_cells = grads
-    if grad_output is grad_final_h is grad_final_cell is grad_cells is None:
+    if all(grad is None for grad in grads):
         return (None,) * 5
     wanted = ctx.needs_input_grad[:5]
     if torch.is_grad_enabled():  # somebody will differentiate this again
         return _differentiable_gradients(saved[:5], grads, wanted, ctx.reverse)
     of_input, of_weights, of_bias, of_h, of_cell = wanted
     d_input, d_weights, d_bias, d_h, d_cell = op(
-        None if grad_output is None else grad_output.contiguous(),
-        None if grad_final_h is None else grad_final_h.contiguous(),
-        None if grad_final_cell is None else grad_final_cell.contiguous(),
-        None if grad_cells is None else grad_cells.contiguous(),
+        *[contiguous(grad) for grad in grads],
         *saved,
         of_input + 2 * of_weights + 4 * of_bias + 8 * of_h + 16 * of_cell,
         ctx.reverse,
