@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -167,31 +168,78 @@ def test_where_tf32_is_allowed_a_sequence_may_be_as_coarse_and_no_coarser(
         assert check(coarse(linear), LONG, inputs) > 1e-5
 
 
-@pytest.mark.parametrize("times", [1.0, 40.0])
-def test_a_sequence_may_be_as_far_off_as_a_rounding_error_of_its_operands_makes_it(
-    times: float, monkeypatch: pytest.MonkeyPatch
+def formula_layer(size: Size, call: Callable[..., State]) -> Cell:
+    """The formula as a contender, `call(parameters, x, state)`."""
+    cell = layer_contenders()["python-loop"](Request(size, torch.float32, "cpu"))
+    p = {problem.short_name(n): v for n, v in cell.module.named_parameters()}
+    return Cell("lltm", cell.module, lambda x, state: call(p, x, state))
+
+
+def test_a_sequence_that_multiplies_errors_passes_however_long_it_is() -> None:
+    size = Size(16, 64, 64, 1000)
+
+    def call(p: dict[str, Tensor], x: Tensor, state: State) -> State:
+        return problem.run_formula("lltm", p, x, state)
+
+    cell = formula_layer(size, call)
+    inputs = make_inputs(size, torch.float32, "cpu", 1)
+    cotangents = (inputs.grad_output, *inputs.grad_state)
+
+    def d_input(x: Tensor) -> Tensor:
+        x = x.detach().requires_grad_()
+        return torch.autograd.grad(cell.call(x, inputs.state), x, cotangents)[0]
+
+    one_bit_more = inputs.x * (1 + torch.finfo(torch.float32).eps)
+    moved = problem.relative_error(d_input(one_bit_more), d_input(inputs.x).double())
+    assert moved > 1e-3 > 10 * check(cell, size, inputs)
+
+
+class _WrongStep(torch.autograd.Function):
+    """Scales one step of (T, B, S) forward or backward."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, step: int, by: float, in_backward: bool) -> Tensor:
+        ctx.step, ctx.by, ctx.in_backward = step, by, in_backward
+        return value.clone() if in_backward else _scaled(value, step, by)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        return (_scaled(grad, ctx.step, ctx.by) if ctx.in_backward else grad, None, None, None)
+
+
+def _scaled(value: Tensor, step: int, by: float) -> Tensor:
+    value = value.clone()
+    value[step] *= by
+    return value
+
+
+@pytest.mark.parametrize(
+    ("in_backward", "says"), [(False, "output0"), (True, "d_input")], ids=["output", "gradient"]
+)
+@pytest.mark.parametrize("step", [0, 100, 199])
+def test_one_wrong_step_of_a_long_sequence_is_caught(
+    step: int, in_backward: bool, says: str
 ) -> None:
-    cell = layer_contenders()["python-loop"](Request(LONG, torch.float32, "cpu"))
-    off = 1 + times * torch.finfo(torch.float32).eps / 2
+    def call(p: dict[str, Tensor], x: Tensor, state: State) -> State:
+        if in_backward:
+            x = _WrongStep.apply(x, step, 1.001, True)
+        output, *final = problem.run_formula("lltm", p, x, state)
+        return (output if in_backward else _WrongStep.apply(output, step, 1.001, False), *final)
 
-    def call(x: Tensor, state: State) -> State:
-        p = {problem.short_name(n): v.double() for n, v in cell.module.named_parameters()}
-        return problem.run_formula("lltm", p, x.double() * off, tuple(s.double() for s in state))
+    with pytest.raises(WrongResult, match=says):
+        check(formula_layer(LONG, call), LONG, make_inputs(LONG, torch.float32, "cpu", 1))
 
-    def exact(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:  # the formula has no error itself
-        return F.linear(x.double(), weight.double(), bias.double())
 
-    monkeypatch.setattr(problem, "tolerance", lambda *_: 0.0)
-    monkeypatch.setattr(problem, "tf32_allowed", lambda *_: True)
-    monkeypatch.setattr(problem, "TF32_EPS", torch.finfo(torch.float32).eps)
-    monkeypatch.setattr(problem, "tf32_linear", exact)
-    inputs = make_inputs(LONG, torch.float32, "cpu", 1)
-    altered_cell = Cell("lltm", cell.module, call)
-    if times > 2:
-        with pytest.raises(WrongResult, match="differs from float64"):
-            check(altered_cell, LONG, inputs, input_gradients=False)
-    else:
-        assert check(altered_cell, LONG, inputs, input_gradients=False) > 0
+def test_a_step_that_reads_another_h_than_it_returns_is_caught() -> None:
+    def call(p: dict[str, Tensor], x: Tensor, state: State) -> State:
+        outputs, late = [], state[0]
+        for x_t in x:
+            late, state = state[0], problem.lltm_step(p, x_t, (late, state[1]))
+            outputs.append(state[0])
+        return (torch.stack(outputs), *state)
+
+    with pytest.raises(WrongResult, match="output0"):
+        check(formula_layer(LONG, call), LONG, make_inputs(LONG, torch.float32, "cpu", 1))
 
 
 @pytest.mark.parametrize("rows", [1, 2])
