@@ -12,7 +12,8 @@ extern "C" {
 #endif
 
 // Raised whenever a struct below changes in any way but by new members at the end of the table.
-#define LLTM_KERNEL_ABI 4
+#define LLTM_KERNEL_ABI 5
+#define LLTM_MOST_SPLIT_K 4
 
 #define LLTM_EXPORT __attribute__((visibility("default")))
 
@@ -79,6 +80,9 @@ typedef struct {
   const void* old_h;   // (B, S)
   const void* input;   // (B, I)
   void* joined;        // (B, S + I), written, or NULL when it is not wanted
+  // P where more_grad_h is (P, B, S), planes to be added up, at most LLTM_MOST_SPLIT_K; 0 is one.
+  // CUDA kernels only, and only without d_bias.
+  int32_t more_grad_h_planes;
 } lltm_cell_backward_arguments;
 
 // sums[column] = sum over rows of matrix[row][column]: the gradient of a bias.
@@ -169,6 +173,9 @@ typedef struct {
 typedef struct {
   int32_t family;  // 0: none, so the caller takes its own GEMM; else the kernels' own number
   int64_t workspace_bytes;  // 16-byte aligned memory that it needs; what is in it does not matter
+  // Without a family: in how many parts of its depth 3S, which they divide, the caller best makes
+  // d_z W_h, as planes that cell_backward of the step before adds up; 0 is one.
+  int32_t split_k;
 } lltm_step_plan;
 
 // All tensors are contiguous and of one dtype, but for rows of `weights`.

@@ -386,15 +386,33 @@ class Layer : KernelCalls<Torch, device> {
                             const OptionalTensor& d_initial_h, const lltm_execution& where,
                             const Products& products) {
     const Sizes& sizes = steps.sizes;
-    const Tensor weights_h =
-        Torch::strided(weights, {3 * sizes.state, sizes.state}, {sizes.columns(), 1}, 0);
-    // Each is read while the next is written.
-    const auto plane = [&] { return Torch::empty({sizes.batch, sizes.state}, d_gates); };
-    const Tensor d_h[] = {plane(), plane()};
-    const Tensor d_cells[] = {plane(), plane()};
     const lltm_step_sizes step_sizes = steps.step_sizes();
     const lltm_step_plan plan =
         plan_step(sizes.dtype, kNeedsOldH | kNeedsOldCell, step_sizes, where);
+    // d_z W_h in one product, or in planes that the kernel of the step before adds up.
+    const int64_t splits = std::max<int64_t>(plan.split_k, 1);
+    const int64_t depth = 3 * sizes.state / splits;
+    const Tensor weights_h =
+        Torch::strided(weights, {3 * sizes.state, sizes.state}, {sizes.columns(), 1}, 0);
+    const Tensor weight_parts = Torch::strided(weights, {splits, depth, sizes.state},
+                                               {depth * sizes.columns(), sizes.columns(), 1}, 0);
+    const auto multiply = [&](const Tensor& d_old_h, int64_t t) {
+      Torch::mm_out(d_old_h, rows_of(d_gates, sizes.batch, 3 * sizes.state, t * sizes.batch),
+                    weights_h);
+    };
+    const auto multiply_in_parts = [&](const Tensor& planes, int64_t t) {
+      const Tensor d_z_parts = Torch::strided(d_gates, {splits, sizes.batch, depth},
+                                              {depth, 3 * sizes.state, 1}, t * 3 * sizes.plane());
+      Torch::bmm_out(planes, d_z_parts, weight_parts);
+    };
+    // Each is read while the next is written.
+    const auto d_h_planes = [&] {
+      return splits > 1 ? Torch::empty({splits, sizes.batch, sizes.state}, d_gates)
+                        : Torch::empty({sizes.batch, sizes.state}, d_gates);
+    };
+    const auto plane = [&] { return Torch::empty({sizes.batch, sizes.state}, d_gates); };
+    const Tensor d_h[] = {d_h_planes(), d_h_planes()};
+    const Tensor d_cells[] = {plane(), plane()};
     const OptionalTensor workspace = make_workspace(plan.workspace_bytes, d_gates);
     const int64_t plane_bytes = sizes.plane() * bytes_of(sizes.dtype);
     const auto at = [&](const void* sequence, int64_t planes) -> const void* {
@@ -414,8 +432,7 @@ class Layer : KernelCalls<Torch, device> {
     const void* later_d_cell = all.grad_final_cell;
     for (int64_t step = sizes.steps - 1; step >= 0; --step) {
       const int64_t t = steps.time(step);
-      const Tensor d_z = Torch::strided(d_gates, {sizes.batch, 3 * sizes.state},
-                                        {3 * sizes.state, 1}, t * 3 * sizes.plane());
+      void* const d_z = static_cast<char*>(all.d_gates) + 3 * t * plane_bytes;
       void* const d_cell = step > 0 ? Torch::data(d_cells[step % 2]) : all.d_initial_cell;
       void* const d_old_h = step > 0 ? Torch::data(d_h[step % 2]) : all.d_initial_h;
       if (plan.family != 0 && d_old_h != nullptr && d_cell != nullptr) {
@@ -428,7 +445,7 @@ class Layer : KernelCalls<Torch, device> {
         arguments.weights = Torch::data(weights);
         arguments.new_cell = at(all.cells, t);
         arguments.gates = at(all.gates, 3 * t);
-        arguments.d_gates = Torch::data(d_z);
+        arguments.d_gates = d_z;
         arguments.d_old_h = d_old_h;
         arguments.d_old_cell = d_cell;
         arguments.workspace = data_or_null(workspace);
@@ -441,15 +458,16 @@ class Layer : KernelCalls<Torch, device> {
         arguments.grad_cell = at(all.grad_cells, t);
         arguments.more_grad_h = later_d_h;
         arguments.more_grad_cell = later_d_cell;
+        arguments.more_grad_h_planes = step + 1 < sizes.steps ? plan.split_k : 1;
         arguments.gates = at(all.gates, 3 * t);
         arguments.new_cell = at(all.cells, t);
-        arguments.d_gates = Torch::data(d_z);
+        arguments.d_gates = d_z;
         arguments.d_old_cell = d_cell;
         check_kernel(kernels().cell_backward(sizes.dtype, &arguments, &where));
         if (step > 0) {
-          Torch::mm_out(d_h[step % 2], d_z, weights_h);
+          splits > 1 ? multiply_in_parts(d_h[step % 2], t) : multiply(d_h[step % 2], t);
         } else if (d_initial_h) {
-          Torch::mm_out(*state_matrix(d_initial_h, sizes), d_z, weights_h);
+          multiply(*state_matrix(d_initial_h, sizes), t);
         }
       }
       later_d_h = d_old_h;

@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/bmm.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
@@ -54,6 +55,11 @@ struct AtenTorch {
   // out = left right
   static void mm_out(Tensor out, const Tensor& left, const Tensor& right) {
     at::mm_out(out, left, right);
+  }
+
+  // out = left right, matrix by matrix of (P, ...)
+  static void bmm_out(Tensor out, const Tensor& left, const Tensor& right) {
+    at::bmm_out(out, left, right);
   }
 
   static void copy(Tensor to, const Tensor& from) { to.copy_(from); }

@@ -71,13 +71,15 @@ __device__ __forceinline__ void store_gate(void* gates, int64_t row, int64_t sta
 }
 
 // The gradients of the N pre-activations `z`, with the op's own incoming ones added; writes
-// d_old_cell where it is wanted and `writes` says so.
+// d_old_cell where it is wanted and `writes` says so. more_grad_h is the sum of `planes`, of
+// `plane_size` elements each.
 template <typename T, int N, typename Arguments>
 __device__ __forceinline__ void backward_elements(const Arguments& arguments,
                                                   const Incoming<T, N>& incoming, int64_t row,
                                                   int64_t state_size, int64_t column,
                                                   const compute_t<T> (&z)[kGateCount][N],
-                                                  bool writes, compute_t<T> (&d_z)[kGateCount][N]) {
+                                                  bool writes, compute_t<T> (&d_z)[kGateCount][N],
+                                                  int64_t planes = 1, int64_t plane_size = 0) {
   using C = compute_t<T>;
   const int64_t element = row * state_size + column;
   C grad_h[N];
@@ -93,7 +95,11 @@ __device__ __forceinline__ void backward_elements(const Arguments& arguments,
     for (int e = 0; e < N; ++e) to[e] += widen(more.element[e]);
   };
   if (arguments.more_grad_h != nullptr) {
-    add(grad_h, static_cast<const T*>(arguments.more_grad_h) + element);
+    const T* const more = static_cast<const T*>(arguments.more_grad_h) + element;
+#pragma unroll
+    for (int plane = 0; plane < LLTM_MOST_SPLIT_K; ++plane) {
+      if (plane < planes) add(grad_h, more + plane * plane_size);
+    }
   }
   if (arguments.more_grad_cell != nullptr) {
     add(grad_cell, static_cast<const T*>(arguments.more_grad_cell) + element);

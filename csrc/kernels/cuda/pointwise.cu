@@ -132,7 +132,9 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
         for (int e = 0; e < N; ++e) z[gate][e] = widen(loads.z[gate].element[e]);
       }
-      backward_elements<T, N>(arguments, loads.incoming, row, state_size, column, z, true, d_z);
+      backward_elements<T, N>(arguments, loads.incoming, row, state_size, column, z, true, d_z,
+                              kSums ? 1 : arguments.more_grad_h_planes,
+                              arguments.batch_size * state_size);
 #pragma unroll
       for (int gate = 0; gate < kGateCount; ++gate) {
         Pack<T, N> stored;
@@ -343,7 +345,8 @@ const char* cuda_cell_backward(lltm_dtype dtype, const lltm_cell_backward_argume
                                const lltm_execution* execution) {
   return dispatch_dtype(dtype, [&](auto zero) -> const char* {
     using T = decltype(zero);
-    const lltm_cell_backward_arguments a = with_strides(*arguments, arguments->state_size);
+    lltm_cell_backward_arguments a = with_strides(*arguments, arguments->state_size);
+    if (a.more_grad_h_planes == 0) a.more_grad_h_planes = 1;
     const DeviceScope device(execution->device_index);
     if (device.error() != cudaSuccess) return error_text("cell_backward", device.error());
     if (a.state_size == 0) return nullptr;

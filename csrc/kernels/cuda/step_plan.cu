@@ -64,6 +64,22 @@ int32_t preferred_family(lltm_dtype dtype, int32_t needs, const lltm_step_sizes&
                    : backward_family(dtype, needs, sizes, work);
 }
 
+// A product of few rows has few tiles, and great depth: cuBLAS splits it, and adds up with a launch
+// of its own. Planes that the next kernel adds up are as quick as one part, and spare the launch.
+int32_t split_k(lltm_dtype dtype, const lltm_step_sizes& sizes, int32_t device_index) {
+  constexpr int64_t kLeastState = 512;
+  constexpr int64_t kMostOutputs = 1 << 19;  // from where planes cost more than they spare
+  const int64_t rows = sizes.batch_size;
+  const int64_t state = sizes.state_size;
+  if (state < kLeastState || rows > kMostOutputs / state) return 1;
+  const bool sixteen_bits = dtype == LLTM_FLOAT16 || dtype == LLTM_BFLOAT16;
+  if (sixteen_bits) {
+    constexpr int64_t kAligned = 32;  // a quarter of 3S is then a multiple of 16 bytes
+    return rows >= 16 && state % kAligned == 0 ? 4 : 1;
+  }
+  return rows >= 64 && has_tf32_gemm(dtype, sizes, device_index) ? 3 : 1;
+}
+
 // The family that LLTM_CUDA_CELL names, or -1.
 int32_t named_family(const char* name) {
   static const char* const names[] = {"gemm", "row", "narrow", "wide", "tall"};
@@ -93,7 +109,9 @@ const char* cuda_step_plan(lltm_dtype dtype, int32_t needs, const lltm_step_size
       return text;
     }
   }
-  if (plan->family != kNoFamily && needs >= 0 && (needs & kNeedsProducts) != 0) {
+  if (plan->family == kNoFamily) {
+    plan->split_k = split_k(dtype, *sizes, execution->device_index);
+  } else if (needs >= 0 && (needs & kNeedsProducts) != 0) {
     const int64_t bytes = dtype == LLTM_FLOAT64 ? 8 : dtype == LLTM_FLOAT32 ? 4 : 2;
     plan->workspace_bytes = 3 * sizes->batch_size * sizes->state_size * bytes;  // d_gates
   }
