@@ -301,9 +301,9 @@ class LLTMLayer(nn.Module):
                 f"lltm: state must be a tuple (h_0, c_0), got {type(state).__name__}; pass both"
             )
         wanted = (self.num_layers * (2 if self.bidirectional else 1), *shape)
-        meaning = "(L·D, B, S)" if len(shape) == 2 else "(L·D, S)"
         for name, tensor in zip(("h_0", "c_0"), state, strict=True):
-            if tuple(tensor.shape) != wanted:
+            if tensor.shape != wanted:
+                meaning = "(L·D, B, S)" if len(shape) == 2 else "(L·D, S)"
                 raise RuntimeError(
                     f"lltm: {name} must have shape {meaning} = {wanted}, got "
                     f"{tuple(tensor.shape)}; L·D is num_layers, twice that if bidirectional"

@@ -55,12 +55,27 @@ class _EagerLayerFunction(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, *arguments: Any) -> Sequence:
+    def forward(  # each by its name: unpacking is felt in a short sequence
+        ctx: Any,
+        input: Tensor,
+        weights: Tensor,
+        bias: Tensor | None,
+        h: Tensor | None,
+        cell: Tensor | None,
+        reverse: bool,
+        keep_cells: bool,
+        allow_tf32: bool,
+        stacked: bool,
+    ) -> Sequence:
         # This Function is the autograd, of the views as well: nothing below it asks again.
         with _below_autograd():
-            output, final_h, final_cell, gates, cells = _called(*arguments)
-        *tensors, ctx.reverse, keep_cells, ctx.allow_tf32, _stacked = arguments
-        ctx.save_for_backward(*tensors, output, gates, cells)
+            output, final_h, final_cell, gates, cells = _forward_call(
+                input, weights, bias, h, cell, reverse, keep_cells, allow_tf32
+            )
+            if stacked and h is None:
+                _stack(final_h, final_cell)
+        ctx.reverse, ctx.allow_tf32 = reverse, allow_tf32
+        ctx.save_for_backward(input, weights, bias, h, cell, output, gates, cells)
         ctx.set_materialize_grads(False)
         if not keep_cells:
             ctx.mark_non_differentiable(cells)
@@ -85,15 +100,11 @@ class _EagerLayerFunction(torch.autograd.Function):
     jvp = FunctorchLLTMFunction.jvp
 
 
-def _called(*arguments: Any) -> tuple[Tensor, ...]:
-    """The raw op; `stacked`, the last argument, is for final states without initial ones."""
-    *operands, stacked = arguments
-    output, final_h, final_cell, gates, cells = _forward_call(*operands)
-    if stacked and operands[3] is None:
-        # No views: whoever holds one made below autograd may not change it in place.
-        final_h.unsqueeze_(0)
-        final_cell.unsqueeze_(0)
-    return output, final_h, final_cell, gates, cells
+def _stack(final_h: Tensor, final_cell: Tensor) -> None:
+    """Makes (1, B, S) of final states without initial ones."""
+    # No views: whoever holds one made below autograd may not change it in place.
+    final_h.unsqueeze_(0)
+    final_cell.unsqueeze_(0)
 
 
 def _backward_below_autograd(*arguments: Any) -> tuple[Tensor, ...]:
@@ -194,8 +205,11 @@ def run_sequence(
 
 def _without_graph(*arguments: Any) -> Sequence:
     """What `_eager` returns where nothing is recorded."""
+    *operands, stacked = arguments
     with _below_autograd():
-        output, final_h, final_cell, _gates, cells = _called(*arguments)
+        output, final_h, final_cell, _gates, cells = _forward_call(*operands)
+        if stacked and operands[3] is None:
+            _stack(final_h, final_cell)
     return output, final_h, final_cell, cells
 
 
