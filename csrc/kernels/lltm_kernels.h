@@ -57,6 +57,13 @@ typedef struct {
   int64_t grad_cell[2];
 } lltm_gradient_strides;
 
+// Which gradients of cells are float32 where the dtype has 16 bits: from step to step they are
+// added up, and what is small beside the sum would be lost. CUDA kernels only.
+typedef struct {
+  int32_t more_grad_cell;
+  int32_t d_old_cell;
+} lltm_wide_cells;
+
 typedef struct {
   int64_t batch_size;
   int64_t state_size;
@@ -80,9 +87,10 @@ typedef struct {
   const void* old_h;   // (B, S)
   const void* input;   // (B, I)
   void* joined;        // (B, S + I), written, or NULL when it is not wanted
-  // P where more_grad_h is (P, B, S), planes to be added up, at most LLTM_MOST_SPLIT_K; 0 is one.
-  // CUDA kernels only, and only without d_bias.
+  // Of a sequence's loop on CUDA, only without d_bias. P where more_grad_h is (P, B, S), planes to
+  // be added up, at most LLTM_MOST_SPLIT_K; 0 is one.
   int32_t more_grad_h_planes;
+  lltm_wide_cells wide;
 } lltm_cell_backward_arguments;
 
 // sums[column] = sum over rows of matrix[row][column]: the gradient of a bias.
@@ -217,6 +225,7 @@ typedef struct {
   void* workspace;
   lltm_gradient_strides strides;
   const void* new_h;  // (B, S) where forward dropped the output gate; else NULL
+  lltm_wide_cells wide;
 } lltm_step_backward_arguments;
 
 // Kernels return NULL, or a text that says what failed (valid until the thread's next call).

@@ -410,9 +410,13 @@ class Layer : KernelCalls<Torch, device> {
       return splits > 1 ? Torch::empty({splits, sizes.batch, sizes.state}, d_gates)
                         : Torch::empty({sizes.batch, sizes.state}, d_gates);
     };
-    const auto plane = [&] { return Torch::empty({sizes.batch, sizes.state}, d_gates); };
+    // Of float32 also for 16 bits, and then twice as many elements.
+    const bool wide = device == Device::kCUDA && bytes_of(sizes.dtype) == 2;
+    const auto d_cell_plane = [&] {
+      return Torch::empty({wide ? 2 * sizes.batch : sizes.batch, sizes.state}, d_gates);
+    };
     const Tensor d_h[] = {d_h_planes(), d_h_planes()};
-    const Tensor d_cells[] = {plane(), plane()};
+    const Tensor d_cells[] = {d_cell_plane(), d_cell_plane()};
     const OptionalTensor workspace = make_workspace(plan.workspace_bytes, d_gates);
     const int64_t plane_bytes = sizes.plane() * bytes_of(sizes.dtype);
     const auto at = [&](const void* sequence, int64_t planes) -> const void* {
@@ -435,6 +439,7 @@ class Layer : KernelCalls<Torch, device> {
       void* const d_z = static_cast<char*>(all.d_gates) + 3 * t * plane_bytes;
       void* const d_cell = step > 0 ? Torch::data(d_cells[step % 2]) : all.d_initial_cell;
       void* const d_old_h = step > 0 ? Torch::data(d_h[step % 2]) : all.d_initial_h;
+      const lltm_wide_cells wide_cells = {wide && step + 1 < sizes.steps, wide && step > 0};
       if (plan.family != 0 && d_old_h != nullptr && d_cell != nullptr) {
         lltm_step_backward_arguments arguments = {};
         arguments.sizes = step_sizes;
@@ -448,6 +453,7 @@ class Layer : KernelCalls<Torch, device> {
         arguments.d_gates = d_z;
         arguments.d_old_h = d_old_h;
         arguments.d_old_cell = d_cell;
+        arguments.wide = wide_cells;
         arguments.workspace = data_or_null(workspace);
         check_kernel(kernels().step_backward(sizes.dtype, plan.family, &arguments, &where));
       } else {
@@ -463,6 +469,7 @@ class Layer : KernelCalls<Torch, device> {
         arguments.new_cell = at(all.cells, t);
         arguments.d_gates = d_z;
         arguments.d_old_cell = d_cell;
+        arguments.wide = wide_cells;
         check_kernel(kernels().cell_backward(sizes.dtype, &arguments, &where));
         if (step > 0) {
           splits > 1 ? multiply_in_parts(d_h[step % 2], t) : multiply(d_h[step % 2], t);

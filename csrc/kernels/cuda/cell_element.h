@@ -37,6 +37,9 @@ struct Incoming {
   }
 };
 
+template <typename T>
+constexpr bool kSixteenBits = sizeof(T) == 2;
+
 // Sets the strides that were not given: the kernels read them always.
 template <typename Arguments>
 Arguments with_strides(Arguments arguments, int64_t state_size) {
@@ -70,16 +73,22 @@ __device__ __forceinline__ void store_gate(void* gates, int64_t row, int64_t sta
   store_pack(static_cast<T*>(gates) + (row * kGateCount + gate) * state_size + column, pack);
 }
 
+// How the gradients that a step's successor has left lie in memory.
+struct FromLater {
+  int64_t planes = 1;      // whose sum more_grad_h is
+  int64_t plane_size = 0;  // in elements
+  lltm_wide_cells wide = {0, 0};
+};
+
 // The gradients of the N pre-activations `z`, with the op's own incoming ones added; writes
-// d_old_cell where it is wanted and `writes` says so. more_grad_h is the sum of `planes`, of
-// `plane_size` elements each.
+// d_old_cell where it is wanted and `writes` says so.
 template <typename T, int N, typename Arguments>
 __device__ __forceinline__ void backward_elements(const Arguments& arguments,
                                                   const Incoming<T, N>& incoming, int64_t row,
                                                   int64_t state_size, int64_t column,
                                                   const compute_t<T> (&z)[kGateCount][N],
                                                   bool writes, compute_t<T> (&d_z)[kGateCount][N],
-                                                  int64_t planes = 1, int64_t plane_size = 0) {
+                                                  const FromLater& later) {
   using C = compute_t<T>;
   const int64_t element = row * state_size + column;
   C grad_h[N];
@@ -89,7 +98,7 @@ __device__ __forceinline__ void backward_elements(const Arguments& arguments,
     grad_h[e] = widen(incoming.grad_h.element[e]);
     grad_cell[e] = widen(incoming.grad_cell.element[e]);
   }
-  const auto add = [](C(&to)[N], const T* from) {
+  const auto add = [](C(&to)[N], const auto* from) {
     const auto more = load_pack<N>(from);
 #pragma unroll
     for (int e = 0; e < N; ++e) to[e] += widen(more.element[e]);
@@ -98,13 +107,17 @@ __device__ __forceinline__ void backward_elements(const Arguments& arguments,
     const T* const more = static_cast<const T*>(arguments.more_grad_h) + element;
 #pragma unroll
     for (int plane = 0; plane < LLTM_MOST_SPLIT_K; ++plane) {
-      if (plane < planes) add(grad_h, more + plane * plane_size);
+      if (plane < later.planes) add(grad_h, more + plane * later.plane_size);
     }
   }
   if (arguments.more_grad_cell != nullptr) {
-    add(grad_cell, static_cast<const T*>(arguments.more_grad_cell) + element);
+    if (kSixteenBits<T> && later.wide.more_grad_cell != 0) {
+      add(grad_cell, static_cast<const C*>(arguments.more_grad_cell) + element);
+    } else {
+      add(grad_cell, static_cast<const T*>(arguments.more_grad_cell) + element);
+    }
   }
-  Pack<T, N> d_old_cell;
+  Pack<C, N> d_old_cell;
 #pragma unroll
   for (int e = 0; e < N; ++e) {
     const auto d = CellFormulas<DeviceMath<T>>::backward(grad_h[e], grad_cell[e], z[kInputGate][e],
@@ -112,7 +125,7 @@ __device__ __forceinline__ void backward_elements(const Arguments& arguments,
                                                          widen(incoming.new_cell.element[e]));
 #pragma unroll
     for (int gate = 0; gate < kGateCount; ++gate) d_z[gate][e] = d.z[gate];
-    d_old_cell.element[e] = narrow<T>(d.old_cell);
+    d_old_cell.element[e] = d.old_cell;
   }
   if (arguments.grad_gates != nullptr) {
 #pragma unroll
@@ -122,7 +135,14 @@ __device__ __forceinline__ void backward_elements(const Arguments& arguments,
     }
   }
   if (writes && arguments.d_old_cell != nullptr) {
-    store_pack(static_cast<T*>(arguments.d_old_cell) + element, d_old_cell);
+    if (kSixteenBits<T> && later.wide.d_old_cell != 0) {
+      store_pack(static_cast<C*>(arguments.d_old_cell) + element, d_old_cell);
+    } else {
+      Pack<T, N> stored;
+#pragma unroll
+      for (int e = 0; e < N; ++e) stored.element[e] = narrow<T>(d_old_cell.element[e]);
+      store_pack(static_cast<T*>(arguments.d_old_cell) + element, stored);
+    }
   }
 }
 

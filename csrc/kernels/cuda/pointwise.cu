@@ -111,6 +111,10 @@ __global__ void __launch_bounds__(kThreads)
     return;
   }
   const int64_t state_size = arguments.state_size;
+  // A sequence has its bias gradient from elsewhere; where there is one, registers are short.
+  const FromLater later = kSums ? FromLater{}
+                                : FromLater{arguments.more_grad_h_planes,
+                                            arguments.batch_size * state_size, arguments.wide};
   const int64_t pack = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const int64_t column = pack * N;
   const int64_t begin = blockIdx.y * strips.rows_per_part;
@@ -133,8 +137,7 @@ __global__ void __launch_bounds__(kThreads)
         for (int e = 0; e < N; ++e) z[gate][e] = widen(loads.z[gate].element[e]);
       }
       backward_elements<T, N>(arguments, loads.incoming, row, state_size, column, z, true, d_z,
-                              kSums ? 1 : arguments.more_grad_h_planes,
-                              arguments.batch_size * state_size);
+                              later);
 #pragma unroll
       for (int gate = 0; gate < kGateCount; ++gate) {
         Pack<T, N> stored;
