@@ -7,6 +7,7 @@ of ``train(model, "single", 0, 1)``.
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
@@ -111,6 +112,8 @@ def main(rank: str, world_size: str, init_file: str, of: str, *kinds: str) -> No
         "gloo", init_method=f"file://{init_file}", rank=int(rank), world_size=int(world_size)
     )
     print(json.dumps({kind: train(of, kind, int(rank), int(world_size)) for kind in kinds}))
+    # What holds the group to the end of the process lets torch abort there, now and then.
+    gc.collect()
     dist.destroy_process_group()
 
 
