@@ -51,6 +51,7 @@ class Forward(ctypes.Structure):
         ("batch_size", ctypes.c_int64),
         ("state_size", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in ("gates", "bias", "old_cell", "new_h", "new_cell")),
+        *((name, ctypes.c_void_p) for name in ("running_old_cell", "running_new_cell")),
     ]
 
 

@@ -38,6 +38,20 @@ typedef struct {
 } lltm_execution;
 
 // One LLTM step behind the GEMM. All tensors are contiguous and of one dtype.
+// From step to step cells and their gradients are added up, and in 16 bits what is small beside the
+// sum would be lost. In a sequence's loop over steps they are therefore float32 as well, or
+// instead; elsewhere these structs are all zero.
+typedef struct {
+  const void* old_cell;  // (B, S), float32: read in the place of old_cell; or NULL
+  void* new_cell;        // (B, S), float32: written beside new_cell; or NULL
+} lltm_running_cell;
+
+// Which gradients of cells are float32.
+typedef struct {
+  int32_t more_grad_cell;
+  int32_t d_old_cell;
+} lltm_wide_cells;
+
 typedef struct {
   int64_t batch_size;    // B
   int64_t state_size;    // S
@@ -46,6 +60,7 @@ typedef struct {
   const void* old_cell;  // (B, S)
   void* new_h;           // (B, S), written
   void* new_cell;        // (B, S), written
+  lltm_running_cell running;
 } lltm_cell_forward_arguments;
 
 // Elements from row to row and from column to column of grad_h and grad_cell, which often come from
@@ -56,13 +71,6 @@ typedef struct {
   int64_t grad_h[2];
   int64_t grad_cell[2];
 } lltm_gradient_strides;
-
-// Which gradients of cells are float32 where the dtype has 16 bits: from step to step they are
-// added up, and what is small beside the sum would be lost. CUDA kernels only.
-typedef struct {
-  int32_t more_grad_cell;
-  int32_t d_old_cell;
-} lltm_wide_cells;
 
 typedef struct {
   int64_t batch_size;
@@ -87,8 +95,8 @@ typedef struct {
   const void* old_h;   // (B, S)
   const void* input;   // (B, I)
   void* joined;        // (B, S + I), written, or NULL when it is not wanted
-  // Of a sequence's loop on CUDA, only without d_bias. P where more_grad_h is (P, B, S), planes to
-  // be added up, at most LLTM_MOST_SPLIT_K; 0 is one.
+  // Of a sequence's loop over steps, only without d_bias. P where more_grad_h is (P, B, S), planes
+  // to be added up, at most LLTM_MOST_SPLIT_K, CUDA kernels only; 0 is one.
   int32_t more_grad_h_planes;
   lltm_wide_cells wide;
 } lltm_cell_backward_arguments;
@@ -201,6 +209,7 @@ typedef struct {
   void* workspace;
   // 1: gates are (B, 2, S), z_i and z_c. CPU kernels of float32 and float64 only.
   int32_t drops_output_gate;
+  lltm_running_cell running;
 } lltm_step_forward_arguments;
 
 typedef struct {

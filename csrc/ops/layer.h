@@ -318,6 +318,9 @@ class Layer : KernelCalls<Torch, device> {
     return dtype == LLTM_FLOAT64 ? 8 : dtype == LLTM_FLOAT32 ? 4 : 2;
   }
 
+  // Whether the loop adds up cells and their gradients in float32 rather than in the dtype.
+  static bool adds_in_float32(lltm_dtype dtype) { return bytes_of(dtype) == 2; }
+
   // Step by step: the kernels' own whole step, or a GEMM onto the gates and the cell's kernel.
   // Serves every size and dtype.
   static void forward_loop(const Steps& steps, const Tensor& weights, const void* bias,
@@ -341,6 +344,16 @@ class Layer : KernelCalls<Torch, device> {
     const OptionalTensor workspace = make_workspace(plan.workspace_bytes, output);
     OptionalTensor old_h = state_matrix(initial_h, sizes);
     const Tensor first_cell = initial_cell ? *initial_cell : zeros(sizes, output);
+    // Cells also in float32, in turn in two planes: those of 16 bits lose what is small beside
+    // them.
+    const bool wide = adds_in_float32(sizes.dtype);
+    const OptionalTensor running =
+        wide ? OptionalTensor(Torch::empty({2, 2 * sizes.batch, sizes.state}, output))
+             : std::nullopt;
+    const auto running_cell = [&](int64_t step) -> void* {
+      if (!wide || step < 0) return nullptr;
+      return static_cast<char*>(Torch::data(*running)) + step % 2 * 2 * plane_bytes;
+    };
     void* old_cell = Torch::data(first_cell);
     for (int64_t step = 0; step < sizes.steps; ++step) {
       const int64_t t = steps.time(step);
@@ -363,12 +376,18 @@ class Layer : KernelCalls<Torch, device> {
             Torch::data(new_h),
             new_cell,
             data_or_null(workspace),
+            0,
+            {running_cell(step - 1), running_cell(step)},
         };
         check_kernel(kernels().step_forward(sizes.dtype, plan.family, &arguments, &where));
       } else {
         if (old_h) Torch::addmm_out(z, z, *old_h, weights_h);
         const lltm_cell_forward_arguments arguments = {
-            sizes.batch, sizes.state, Torch::data(z), bias, old_cell, Torch::data(new_h), new_cell};
+            sizes.batch,    sizes.state,
+            Torch::data(z), bias,
+            old_cell,       Torch::data(new_h),
+            new_cell,       {running_cell(step - 1), running_cell(step)},
+        };
         check_kernel(kernels().cell_forward(sizes.dtype, &arguments, &where));
       }
       old_h = new_h;
@@ -411,7 +430,7 @@ class Layer : KernelCalls<Torch, device> {
                         : Torch::empty({sizes.batch, sizes.state}, d_gates);
     };
     // Of float32 also for 16 bits, and then twice as many elements.
-    const bool wide = device == Device::kCUDA && bytes_of(sizes.dtype) == 2;
+    const bool wide = adds_in_float32(sizes.dtype);
     const auto d_cell_plane = [&] {
       return Torch::empty({wide ? 2 * sizes.batch : sizes.batch, sizes.state}, d_gates);
     };

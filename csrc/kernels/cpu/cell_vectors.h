@@ -21,6 +21,7 @@ template <typename T>
 struct Row {
   using M = Memory<T>;
   using C = compute_t<T>;
+  using Cells = CellMemory<T>;
   using Formulas = CellFormulas<VectorMath<C>>;
 
   template <bool whole>
@@ -37,11 +38,14 @@ struct Row {
   static void forward(const lltm_cell_forward_arguments& arguments, int64_t n, int64_t begin,
                       int64_t end) {
     const int64_t state_size = arguments.state_size;
-    T* const gates = static_cast<T*>(arguments.gates) + n * 3 * state_size;
+    const int64_t row = n * state_size;
+    T* const gates = static_cast<T*>(arguments.gates) + 3 * row;
     const T* const bias = static_cast<const T*>(arguments.bias);
-    const T* const old_cell = static_cast<const T*>(arguments.old_cell) + n * state_size;
-    T* const new_h = static_cast<T*>(arguments.new_h) + n * state_size;
-    T* const new_cell = static_cast<T*>(arguments.new_cell) + n * state_size;
+    const lltm_running_cell& running = arguments.running;
+    const bool runs = running.old_cell != nullptr;
+    const void* const old_cell = runs ? running.old_cell : arguments.old_cell;
+    T* const new_h = static_cast<T*>(arguments.new_h) + row;
+    T* const new_cell = static_cast<T*>(arguments.new_cell) + row;
     for_each_register<C>(begin, end, [&](int64_t column, auto whole, int64_t count) {
       Vector<C> z[kGateCount];
 #pragma GCC unroll 3
@@ -56,8 +60,11 @@ struct Row {
         }
       }
       const auto state = Formulas::forward(z[kInputGate], z[kOutputGate], z[kCandidate],
-                                           load(old_cell + column, whole, count));
+                                           Cells::load(old_cell, runs, row + column, count));
       store(new_cell + column, state.cell, whole, count);
+      if (running.new_cell != nullptr) {
+        Cells::store(running.new_cell, true, row + column, state.cell, count);
+      }
       store(new_h + column, state.h, whole, count);
     });
   }
@@ -75,10 +82,7 @@ struct Row {
     const T* const grad_cell = or_null(arguments.grad_cell, row);
     const T* const grad_gates = or_null(arguments.grad_gates, 3 * row);
     const T* const more_grad_h = or_null(arguments.more_grad_h, row);
-    const T* const more_grad_cell = or_null(arguments.more_grad_cell, row);
     T* const d_gates = static_cast<T*>(arguments.d_gates) + 3 * row;
-    T* const d_old_cell =
-        arguments.d_old_cell == nullptr ? nullptr : static_cast<T*>(arguments.d_old_cell) + row;
     for_each_register<C>(begin, end, [&](int64_t column, auto whole, int64_t count) {
       const auto or_zero = [&](const T* from) {
         return from == nullptr ? Vector<C>{} : load(from + column, whole, count);
@@ -86,7 +90,10 @@ struct Row {
       Vector<C> upstream_h = or_zero(grad_h);
       Vector<C> upstream_cell = or_zero(grad_cell);
       if (more_grad_h != nullptr) upstream_h += load(more_grad_h + column, whole, count);
-      if (more_grad_cell != nullptr) upstream_cell += load(more_grad_cell + column, whole, count);
+      if (arguments.more_grad_cell != nullptr) {
+        upstream_cell += Cells::load(arguments.more_grad_cell, arguments.wide.more_grad_cell != 0,
+                                     row + column, count);
+      }
       auto d = Formulas::backward(upstream_h, upstream_cell, load(gates + column, whole, count),
                                   load(gates + state_size + column, whole, count),
                                   load(gates + 2 * state_size + column, whole, count),
@@ -98,7 +105,10 @@ struct Row {
         }
         store(d_gates + gate * state_size + column, d.z[gate], whole, count);
       }
-      if (d_old_cell != nullptr) store(d_old_cell + column, d.old_cell, whole, count);
+      if (arguments.d_old_cell != nullptr) {
+        Cells::store(arguments.d_old_cell, arguments.wide.d_old_cell != 0, row + column, d.old_cell,
+                     count);
+      }
     });
   }
 };

@@ -147,5 +147,36 @@ struct Memory<float> : PlainMemory<float> {};
 template <>
 struct Memory<double> : PlainMemory<double> {};
 
+// Cells or their gradients, of storage type T or, where that has 16 bits and `wide` says so,
+// float32.
+template <typename T>
+struct CellMemory {
+  using C = compute_t<T>;
+  static constexpr bool kMayBeWide = sizeof(T) < sizeof(C);
+
+  static LLTM_INLINE Vector<C> load(const void* cells, bool wide, int64_t at, int64_t count) {
+    if (kMayBeWide && wide) return load_some(static_cast<const C*>(cells) + at, count);
+    return load_some(static_cast<const T*>(cells) + at, count);
+  }
+  static LLTM_INLINE void store(void* cells, bool wide, int64_t at, Vector<C> value,
+                                int64_t count) {
+    if (kMayBeWide && wide) {
+      store_some(static_cast<C*>(cells) + at, value, count);
+    } else {
+      store_some(static_cast<T*>(cells) + at, value, count);
+    }
+  }
+
+ private:
+  template <typename S>
+  static LLTM_INLINE Vector<C> load_some(const S* from, int64_t count) {
+    return count >= Lanes<C>::kCount ? Memory<S>::load(from) : Memory<S>::load(from, count);
+  }
+  template <typename S>
+  static LLTM_INLINE void store_some(S* to, Vector<C> value, int64_t count) {
+    count >= Lanes<C>::kCount ? Memory<S>::store(to, value) : Memory<S>::store(to, value, count);
+  }
+};
+
 }  // namespace LLTM_LEVEL
 }  // namespace lltm

@@ -17,6 +17,7 @@ struct Step {
   using M = Memory<T>;
   using C = compute_t<T>;
   using V = Vector<C>;
+  using Cells = CellMemory<T>;
   using Math = VectorMath<C>;
   using Formulas = CellFormulas<Math>;
 
@@ -78,8 +79,10 @@ struct Step {
 
   struct Forward {
     const int64_t batch, state, features, depth, stride, blocks;
-    const T *input, *weights, *bias, *old_h, *old_cell;
+    const T *input, *weights, *bias, *old_h;
+    const void* old_cell;
     T *gates, *new_h, *new_cell;
+    const lltm_running_cell running;
     const bool addend, drops_output;
     C *packed, *sums, *converted;
 
@@ -94,10 +97,11 @@ struct Step {
           weights(static_cast<const T*>(a.weights)),
           bias(static_cast<const T*>(a.bias)),
           old_h(static_cast<const T*>(a.old_h)),
-          old_cell(static_cast<const T*>(a.old_cell)),
+          old_cell(a.running.old_cell != nullptr ? a.running.old_cell : a.old_cell),
           gates(static_cast<T*>(a.gates)),
           new_h(static_cast<T*>(a.new_h)),
           new_cell(static_cast<T*>(a.new_cell)),
+          running(a.running),
           addend(a.gates_hold_addend != 0),
           drops_output(a.drops_output_gate != 0),
           packed(scratch) {
@@ -121,9 +125,11 @@ struct Step {
         if (!kPlain) z[gate] = load(at, count);
       }
       const int64_t at = n * state + column;
-      const auto next = Formulas::forward(z[kInputGate], z[kOutputGate], z[kCandidate],
-                                          load(old_cell + at, count));
+      const auto next =
+          Formulas::forward(z[kInputGate], z[kOutputGate], z[kCandidate],
+                            Cells::load(old_cell, running.old_cell != nullptr, at, count));
       store(new_cell + at, next.cell, count);
+      if (running.new_cell != nullptr) Cells::store(running.new_cell, true, at, next.cell, count);
       store(new_h + at, next.h, count);
     }
 
@@ -490,7 +496,9 @@ struct Step {
       V grad_h = or_zero(at_or_null(a.grad_h, at));
       if (a.more_grad_h != nullptr) grad_h += load(at_or_null(a.more_grad_h, at), count);
       V grad_cell = or_zero(at_or_null(a.grad_cell, at));
-      if (a.more_grad_cell != nullptr) grad_cell += load(at_or_null(a.more_grad_cell, at), count);
+      if (a.more_grad_cell != nullptr) {
+        grad_cell += Cells::load(a.more_grad_cell, a.wide.more_grad_cell != 0, at, count);
+      }
       const T* const gates = static_cast<const T*>(a.gates) + planes * n * state + first;
       const V t = Math::tanh(load(static_cast<const T*>(a.new_cell) + at, count));
       auto d = Formulas::gradients(grad_h, grad_cell, Math::sigmoid(load(gates, count)),
@@ -507,7 +515,9 @@ struct Step {
           store(static_cast<T*>(a.d_gates) + gates_at + gate * state, d.z[gate], count);
         }
       }
-      if (a.d_old_cell != nullptr) store(static_cast<T*>(a.d_old_cell) + at, d.old_cell, count);
+      if (a.d_old_cell != nullptr) {
+        Cells::store(a.d_old_cell, a.wide.d_old_cell != 0, at, d.old_cell, count);
+      }
     }
     if (a.d_bias != nullptr) {
       for (int gate = 0; gate < kGateCount; ++gate) {

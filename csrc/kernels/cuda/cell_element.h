@@ -73,6 +73,38 @@ __device__ __forceinline__ void store_gate(void* gates, int64_t row, int64_t sta
   store_pack(static_cast<T*>(gates) + (row * kGateCount + gate) * state_size + column, pack);
 }
 
+template <typename T, int N>
+__device__ __forceinline__ Pack<T, N> narrow_pack(const Pack<compute_t<T>, N>& wide) {
+  Pack<T, N> pack;
+#pragma unroll
+  for (int e = 0; e < N; ++e) pack.element[e] = narrow<T>(wide.element[e]);
+  return pack;
+}
+
+// N cells before a forward step, and after it; `running` is NULL, or has them in float32.
+template <typename T, int N>
+__device__ __forceinline__ Pack<compute_t<T>, N> load_cell(const void* old_cell,
+                                                           const void* running, int64_t element) {
+  using C = compute_t<T>;
+  if (kSixteenBits<T> && running != nullptr) {
+    return load_pack<N>(static_cast<const C*>(running) + element);
+  }
+  const auto stored = load_pack<N>(static_cast<const T*>(old_cell) + element);
+  Pack<C, N> cell;
+#pragma unroll
+  for (int e = 0; e < N; ++e) cell.element[e] = widen(stored.element[e]);
+  return cell;
+}
+
+template <typename T, int N>
+__device__ __forceinline__ void store_cell(void* new_cell, void* running, int64_t element,
+                                           const Pack<compute_t<T>, N>& cell) {
+  store_pack(static_cast<T*>(new_cell) + element, narrow_pack<T>(cell));
+  if (kSixteenBits<T> && running != nullptr) {
+    store_pack(static_cast<compute_t<T>*>(running) + element, cell);
+  }
+}
+
 // How the gradients that a step's successor has left lie in memory.
 struct FromLater {
   int64_t planes = 1;      // whose sum more_grad_h is
@@ -138,10 +170,7 @@ __device__ __forceinline__ void backward_elements(const Arguments& arguments,
     if (kSixteenBits<T> && later.wide.d_old_cell != 0) {
       store_pack(static_cast<C*>(arguments.d_old_cell) + element, d_old_cell);
     } else {
-      Pack<T, N> stored;
-#pragma unroll
-      for (int e = 0; e < N; ++e) stored.element[e] = narrow<T>(d_old_cell.element[e]);
-      store_pack(static_cast<T*>(arguments.d_old_cell) + element, stored);
+      store_pack(static_cast<T*>(arguments.d_old_cell) + element, narrow_pack<T>(d_old_cell));
     }
   }
 }

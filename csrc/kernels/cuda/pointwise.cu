@@ -13,9 +13,11 @@ namespace {
 
 constexpr int kThreads = PlaneGeometry::kThreads;
 
-template <typename T, int N>
+// With cells in float32 beside the dtype's if `kRunning`, which takes registers.
+template <typename T, int N, bool kRunning>
 __global__ void __launch_bounds__(kThreads)
     forward_plane(const lltm_cell_forward_arguments arguments, int64_t packs) {
+  using Cell = std::conditional_t<kRunning, compute_t<T>, T>;
   wait_for_earlier();
   const int64_t state_size = arguments.state_size;
   const int64_t first_row = int64_t{blockIdx.y} * blockDim.y + threadIdx.y;
@@ -26,7 +28,12 @@ __global__ void __launch_bounds__(kThreads)
     for (int64_t pack = first_pack; pack < packs; pack += pack_stride) {
       const int64_t column = pack * N;
       const int64_t element = row * state_size + column;
-      const auto old_cell = load_pack<N>(static_cast<const T*>(arguments.old_cell) + element);
+      Pack<Cell, N> old_cell;
+      if constexpr (kRunning) {
+        old_cell = load_cell<T, N>(arguments.old_cell, arguments.running.old_cell, element);
+      } else {
+        old_cell = load_pack<N>(static_cast<const T*>(arguments.old_cell) + element);
+      }
       Pack<T, N> z[kGateCount];
 #pragma unroll
       for (int gate = 0; gate < kGateCount; ++gate) {
@@ -44,17 +51,21 @@ __global__ void __launch_bounds__(kThreads)
         }
       }
       Pack<T, N> new_h;
-      Pack<T, N> new_cell;
+      Pack<Cell, N> new_cell;
 #pragma unroll
       for (int e = 0; e < N; ++e) {
         const auto state = CellFormulas<DeviceMath<T>>::forward(
             widen(z[kInputGate].element[e]), widen(z[kOutputGate].element[e]),
             widen(z[kCandidate].element[e]), widen(old_cell.element[e]));
         new_h.element[e] = narrow<T>(state.h);
-        new_cell.element[e] = narrow<T>(state.cell);
+        new_cell.element[e] = narrow<Cell>(state.cell);
       }
       store_pack(static_cast<T*>(arguments.new_h) + element, new_h);
-      store_pack(static_cast<T*>(arguments.new_cell) + element, new_cell);
+      if constexpr (kRunning) {
+        store_cell<T>(arguments.new_cell, arguments.running.new_cell, element, new_cell);
+      } else {
+        store_pack(static_cast<T*>(arguments.new_cell) + element, new_cell);
+      }
     }
   }
 }
@@ -323,8 +334,12 @@ const char* launch_forward(const lltm_cell_forward_arguments& arguments,
                            const lltm_execution& execution) {
   const int64_t packs = arguments.state_size / N;
   const PlaneGeometry geometry(arguments.batch_size, packs);
-  return error_text("cell_forward", launch_early(forward_plane<T, N>, geometry.grid, geometry.block,
-                                                 execution, arguments, packs));
+  auto kernel = forward_plane<T, N, false>;
+  if constexpr (kSixteenBits<T>) {
+    if (arguments.running.new_cell != nullptr) kernel = forward_plane<T, N, true>;
+  }
+  return error_text("cell_forward", launch_early(kernel, geometry.grid, geometry.block, execution,
+                                                 arguments, packs));
 }
 
 }  // namespace
@@ -338,7 +353,8 @@ const char* cuda_cell_forward(lltm_dtype dtype, const lltm_cell_forward_argument
     if (device.error() != cudaSuccess) return error_text("cell_forward", device.error());
     if (a.batch_size == 0 || a.state_size == 0) return nullptr;  // CUDA refuses empty grids
     const bool vectors = a.state_size % kVectorSize<T> == 0 &&
-                         aligned_for_vectors(a.gates, a.bias, a.old_cell, a.new_h, a.new_cell);
+                         aligned_for_vectors(a.gates, a.bias, a.old_cell, a.new_h, a.new_cell,
+                                             a.running.old_cell, a.running.new_cell);
     return vectors ? launch_forward<T, kVectorSize<T>>(a, *execution)
                    : launch_forward<T, 1>(a, *execution);
   });

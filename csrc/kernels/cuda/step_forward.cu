@@ -20,7 +20,6 @@ __global__ void __launch_bounds__(Tile::kThreads)
   const int64_t first_row = int64_t{blockIdx.x} * Tile::kRows;
   const int64_t first_column = int64_t{blockIdx.y} * Tile::kColumns;
   const T* const bias = static_cast<const T*>(arguments.bias);
-  const T* const old_cells = static_cast<const T*>(arguments.old_cell);
   T* const gates = static_cast<T*>(arguments.gates);
 
   // What the activations need beside the products is on its way while these are made.
@@ -49,7 +48,9 @@ __global__ void __launch_bounds__(Tile::kThreads)
         addends[item][gate] += widen(gates[(row * Tile::kGates + gate) * state_size + column]);
       }
     }
-    cells[item] = widen(old_cells[row * state_size + column]);
+    const int64_t element = row * state_size + column;
+    cells[item] =
+        load_cell<T, 1>(arguments.old_cell, arguments.running.old_cell, element).element[0];
   });
   Tile::multiply(StepOperands<T>(arguments), first_row, first_column, shared);
   for_elements([&](int item, int tile_row, int tile_column) {
@@ -67,7 +68,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
     const auto state = CellFormulas<DeviceMath<T>>::forward(z[kInputGate], z[kOutputGate],
                                                             z[kCandidate], cells[item]);
     static_cast<T*>(arguments.new_h)[element] = narrow<T>(state.h);
-    static_cast<T*>(arguments.new_cell)[element] = narrow<T>(state.cell);
+    store_cell<T, 1>(arguments.new_cell, arguments.running.new_cell, element, {state.cell});
   });
 }
 
