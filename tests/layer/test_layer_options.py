@@ -38,7 +38,9 @@ def test_options_change_nothing(device, options, dtype, lengths) -> None:
 
 
 @every_dtype
-def test_cells_computed_again_are_the_same_bits_on_a_cpu(dtype) -> None:
+@pytest.mark.parametrize("kernels", ["fused", "fallback"])
+def test_cells_computed_again_are_the_same_bits_on_a_cpu(monkeypatch, kernels, dtype) -> None:
+    monkeypatch.setenv("LLTM_LAYER_KERNELS", kernels)
     case = Case(200, 5, 4, 37)
     layer = case.layer(dtype=dtype)
     want = results(case, layer)
