@@ -139,7 +139,8 @@ def lltm_sequence(
     """Runs the LLTM cell over a sequence: a loop over :func:`lltm_conda.lltm`, in one op.
 
     Non-contiguous arguments are copied. Under ``torch.autocast`` arguments are cast to its dtype.
-    Under ``torch.func`` and ``torch.vmap`` it is that loop; its results are the same.
+    Under ``torch.func`` and ``torch.vmap`` it is that loop; its results are the same to rounding,
+    and in 16 bits, in which it rounds the cell at every step, further from float64.
 
     Args:
         input: ``(T, B, I)``, T >= 1; float32, float64, float16 or bfloat16, on the CPU or a CUDA

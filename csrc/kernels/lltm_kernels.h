@@ -37,7 +37,6 @@ typedef struct {
   lltm_parallel_for parallel_for;  // CPU kernels only
 } lltm_execution;
 
-// One LLTM step behind the GEMM. All tensors are contiguous and of one dtype.
 // From step to step cells and their gradients are added up, and in 16 bits what is small beside the
 // sum would be lost. In a sequence's loop over steps they are therefore float32 as well, or
 // instead; elsewhere these structs are all zero.
@@ -51,6 +50,9 @@ typedef struct {
   int32_t more_grad_cell;
   int32_t d_old_cell;
 } lltm_wide_cells;
+
+// One LLTM step behind the GEMM. All tensors are contiguous and, but for `running` and `wide`, of
+// one dtype.
 
 typedef struct {
   int64_t batch_size;    // B
@@ -80,7 +82,7 @@ typedef struct {
   const void* grad_gates;  // (B, 3, S) or NULL
   // Added to grad_h and grad_cell: in a sequence a state has two readers, the output and the step
   // behind it.
-  const void* more_grad_h;     // (B, S) or NULL
+  const void* more_grad_h;     // (B, S) or more_grad_h_planes of them, or NULL
   const void* more_grad_cell;  // (B, S) or NULL
   const void* gates;           // (B, 3, S): pre-activations
   const void* new_cell;        // (B, S)
@@ -194,7 +196,7 @@ typedef struct {
   int32_t split_k;
 } lltm_step_plan;
 
-// All tensors are contiguous and of one dtype, but for rows of `weights`.
+// All tensors are contiguous and of one dtype, but for rows of `weights`, `running` and `wide`.
 typedef struct {
   lltm_step_sizes sizes;
   const void* input;          // (B, I)

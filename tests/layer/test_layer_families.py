@@ -124,8 +124,9 @@ def test_family_with_other_kernels_below(name, value, tmp_path) -> None:
     run = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
-            *("-k", "equals_the_fallback or every_option"),
+            *("-k", "equals_the_fallback or every_option or count_beside"),
             str(HERE / "test_layer_families.py"),
+            str(HERE / "test_layer_long_sums.py"),
         ],
         cwd=tmp_path,
         env=os.environ | {name: value},

@@ -74,10 +74,14 @@ int32_t split_k(lltm_dtype dtype, const lltm_step_sizes& sizes, int32_t device_i
   if (state < kLeastState || rows > kMostOutputs / state) return 1;
   const bool sixteen_bits = dtype == LLTM_FLOAT16 || dtype == LLTM_BFLOAT16;
   if (sixteen_bits) {
+    constexpr int32_t kParts = 4;
+    static_assert(kParts <= LLTM_MOST_SPLIT_K);
     constexpr int64_t kAligned = 32;  // a quarter of 3S is then a multiple of 16 bytes
-    return rows >= 16 && state % kAligned == 0 ? 4 : 1;
+    return rows >= 16 && state % kAligned == 0 ? kParts : 1;
   }
-  return rows >= 64 && has_tf32_gemm(dtype, sizes, device_index) ? 3 : 1;
+  constexpr int32_t kParts = 3;  // one a gate
+  static_assert(kParts <= LLTM_MOST_SPLIT_K);
+  return rows >= 64 && has_tf32_gemm(dtype, sizes, device_index) ? kParts : 1;
 }
 
 // The family that LLTM_CUDA_CELL names, or -1.
