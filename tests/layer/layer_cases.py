@@ -6,11 +6,13 @@ what the next one multiplies.
 
 from __future__ import annotations
 
+import copy
 from typing import NamedTuple
 
 import torch
 from hypothesis import settings
 from hypothesis import strategies as st
+from op_cases import SMALLEST_SCALE, assert_agree, gradients, like
 from op_cases import TOLERANCE as ONE_STEP
 from torch import Tensor
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
@@ -132,3 +134,20 @@ def names(layer: LLTMLayer, inputs: tuple[Tensor, ...]) -> tuple[str, ...]:
         *("input", "h_0", "c_0")[: len(inputs)],
         *(name for name, _ in layer.named_parameters()),
     )
+
+
+def agrees_with_the_loop(case, layer, seed=0, lengths=None, tolerance=1e-12) -> None:
+    """Values and gradients of `layer` are those of the loop in float64 on the CPU."""
+    inputs = case.inputs(layer, seed)
+    exact = copy.deepcopy(layer).to("cpu", torch.float64)
+    exact_inputs = tuple(t.detach().to("cpu", torch.float64).requires_grad_() for t in inputs)
+    outputs = run(layer, *inputs, lengths=lengths)
+    wanted = loop(exact, *exact_inputs, lengths=lengths)
+    assert_agree(outputs, wanted, tolerance, RESULTS, SMALLEST_SCALE)
+    incoming = like(outputs, seed + 1)
+    got = gradients(outputs, leaves(layer, inputs), incoming)
+    want = gradients(
+        wanted, leaves(exact, exact_inputs), [g.to("cpu", torch.float64) for g in incoming]
+    )
+    # Gradients of weights are sums over batch and time.
+    assert_agree(got, want, tolerance, names(layer, inputs), SMALLEST_SCALE)

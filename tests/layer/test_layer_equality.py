@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from layer_cases import RESULTS, TOLERANCE, Case, cases, leaves, loop, names, quick, run, seeds
-from op_cases import SMALLEST_SCALE, assert_agree, every_dtype, gradients, like
-
-
-def agrees_with_the_loop(case, layer, seed=0, lengths=None, tolerance=1e-12) -> None:
-    inputs = case.inputs(layer, seed)
-    exact = copy.deepcopy(layer).to("cpu", torch.float64)
-    exact_inputs = tuple(t.detach().to("cpu", torch.float64).requires_grad_() for t in inputs)
-    outputs = run(layer, *inputs, lengths=lengths)
-    wanted = loop(exact, *exact_inputs, lengths=lengths)
-    assert_agree(outputs, wanted, tolerance, RESULTS, SMALLEST_SCALE)
-    incoming = like(outputs, seed + 1)
-    got = gradients(outputs, leaves(layer, inputs), incoming)
-    want = gradients(
-        wanted, leaves(exact, exact_inputs), [g.to("cpu", torch.float64) for g in incoming]
-    )
-    # Gradients of weights are sums over batch and time.
-    assert_agree(got, want, tolerance, names(layer, inputs), SMALLEST_SCALE)
+from layer_cases import (
+    RESULTS,
+    TOLERANCE,
+    Case,
+    agrees_with_the_loop,
+    cases,
+    leaves,
+    loop,
+    names,
+    quick,
+    run,
+    seeds,
+)
+from op_cases import assert_agree, every_dtype, gradients, like
 
 
 @quick
