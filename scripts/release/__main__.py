@@ -14,11 +14,11 @@ from rich.console import Console
 from release import ReleaseError
 from release.generated import check_or_write
 from release.host import chosen, probe
-from release.leftovers import end_children
 from release.listing import github, json_list, list_cells
 from release.matrix import load
 from release.merge import merge
 from release.run import Release, Request
+from release.stopping import interrupt
 from release.tasks import is_disk_full, no_space
 from release.upload import upload
 from release.verify_full import Verify, verify_built
@@ -117,12 +117,6 @@ def main(
 def _fail(text: str) -> None:
     console.print(f"error: {text}", markup=False, style="red", soft_wrap=True)
     raise typer.Exit(2)
-
-
-def interrupt(*_: object) -> None:
-    """Steps that are running fail at once, since what they wait for is gone; none is begun."""
-    end_children()
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 from release import BUILD, ReleaseError
 from release.shell import Log
+from release.stopping import deferred
 from release.store import Stamp, Store, digest, key_of, relative
 
 
@@ -129,6 +130,9 @@ def run_tasks(
 
     A full disk is the exception: nothing new is started then, since all of it would fail. Tasks
     whose `holds` would together exceed `room` wait for each other, unless nothing else can go on.
+
+    Raises:
+        KeyboardInterrupt: a signal came, and what ran was ended.
     """
     jobs = max(1, jobs)
     run = _Run(tasks, store, logs, listener, jobs)
@@ -136,7 +140,7 @@ def run_tasks(
     outcomes: dict[str, Outcome] = {}
     running: dict[Future[Outcome], Task] = {}
     full = False
-    with ThreadPoolExecutor(max_workers=jobs) as pool:
+    with deferred() as stop, ThreadPoolExecutor(max_workers=jobs) as pool:
         while waiting or running:
             for task in run.startable(waiting, outcomes, jobs - len(running), room):
                 del waiting[task.name]
@@ -147,8 +151,7 @@ def run_tasks(
                 given = _given(task, outcomes)
                 running[pool.submit(run.one, task, given)] = task
             if running:
-                finished, _ = wait(running, return_when=FIRST_COMPLETED)
-                for future in finished:
+                for future in stop.next_of(running):
                     task = running.pop(future)
                     outcomes[task.name] = outcome = future.result()
                     full = full or outcome.disk_full

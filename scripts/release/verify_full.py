@@ -47,6 +47,7 @@ from release.paths import MANIFEST, fresh, tool
 from release.run import only_run
 from release.schema import Matrix
 from release.shell import Log, clean_env
+from release.stopping import deferred
 from release.store import digest, write_atomically
 
 WORK = BUILD / "verify-full"
@@ -206,15 +207,18 @@ def verify(
 def _group(missing: Sequence[Target], wheel: Wheel, jobs: int) -> dict[Target, Environment]:
     """The environments of one torch: the first alone, since it fetches what all of them share."""
     done = {target: _one(target, wheel) for target in missing[:1]}
-    with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
+    with deferred() as stop, ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
+        running = {pool.submit(_one, target, wheel): target for target in missing[1:]}
         try:
-            made = list(pool.map(lambda target: _one(target, wheel), missing[1:]))
+            while running:
+                for future in stop.next_of(running):
+                    done[running.pop(future)] = future.result()
         except BaseException:
             # Leaving the pool waits for what runs; let that be over soon.
             pool.shutdown(wait=False, cancel_futures=True)
             end_children()
             raise
-    return done | dict(zip(missing[1:], made, strict=True))
+    return done
 
 
 def _discard(folder: Path) -> subprocess.Popen[bytes] | None:

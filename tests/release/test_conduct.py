@@ -196,7 +196,7 @@ def test_what_was_just_being_started_is_ended_too(tmp_path, monkeypatch) -> None
 
 STOPPED = """
 import pathlib, signal, sys
-from release.__main__ import interrupt
+from release.stopping import interrupt
 from release.store import Store
 from release.tasks import Task, run_tasks
 
