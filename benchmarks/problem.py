@@ -149,7 +149,7 @@ def lltm_step(p: Mapping[str, Tensor], x: Tensor, state: State, linear: Linear =
     z = linear(torch.cat((h, x), dim=1), p["weights"], p["bias"].reshape(-1))
     z_i, z_o, z_c = z.chunk(3, dim=1)
     new_c = c + F.elu(z_c) * torch.sigmoid(z_i)
-    return (torch.tanh(new_c) * torch.sigmoid(z_o)).to(x.dtype), new_c
+    return torch.tanh(new_c) * torch.sigmoid(z_o), new_c
 
 
 def lstm_step(p: Mapping[str, Tensor], x: Tensor, state: State, linear: Linear = F.linear) -> State:
@@ -158,7 +158,7 @@ def lstm_step(p: Mapping[str, Tensor], x: Tensor, state: State, linear: Linear =
     z = linear(x, p["weight_ih"], p["bias_ih"]) + linear(h, p["weight_hh"], p["bias_hh"])
     i, f, g, o = z.chunk(4, dim=1)
     new_c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-    return (torch.sigmoid(o) * torch.tanh(new_c)).to(x.dtype), new_c
+    return torch.sigmoid(o) * torch.tanh(new_c), new_c
 
 
 def gru_step(p: Mapping[str, Tensor], x: Tensor, state: State, linear: Linear = F.linear) -> State:
@@ -218,7 +218,8 @@ def run_formula(
     for t, x_t in enumerate(x.unbind(0)):
         if followed is not None and t > 0:
             state = (_Instead.apply(state[0], followed[t - 1]), *state[1:])  # type: ignore[no-untyped-call]
-        state = step(p, x_t, state, linear)
+        h, *cells = step(p, x_t, state, linear)
+        state = (h.to(x.dtype), *cells)
         outputs.append(state[0])
     return (torch.stack(outputs), *(s.to(x.dtype) for s in state))
 
@@ -349,8 +350,8 @@ def check(cell: Cell, size: Size, inputs: Inputs, *, input_gradients: bool = Tru
     """
     dtype, device = inputs.x.dtype, inputs.x.device.type
     named = {short_name(n): p for n, p in cell.module.named_parameters()}
-    x, state = inputs.shaped(cell.stacked).detached(requires_grad=input_gradients)
     given = inputs.shaped(cell.stacked)
+    x, state = given.detached(requires_grad=input_gradients)
     poison(size, dtype, device)
     cell.new_step()
     values = differentiate(cell.call, named, x, state, (given.grad_output, *given.grad_state))

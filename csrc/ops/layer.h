@@ -346,13 +346,11 @@ class Layer : KernelCalls<Torch, device> {
     const Tensor first_cell = initial_cell ? *initial_cell : zeros(sizes, output);
     // Cells also in float32, in turn in two planes: those of 16 bits lose what is small beside
     // them.
-    const bool wide = adds_in_float32(sizes.dtype);
-    const OptionalTensor running =
-        wide ? OptionalTensor(Torch::empty({2, 2 * sizes.batch, sizes.state}, output))
-             : std::nullopt;
+    const int64_t running_bytes = adds_in_float32(sizes.dtype) ? 2 * plane_bytes : 0;
+    const OptionalTensor running = make_workspace(2 * running_bytes, output);
     const auto running_cell = [&](int64_t step) -> void* {
-      if (!wide || step < 0) return nullptr;
-      return static_cast<char*>(Torch::data(*running)) + step % 2 * 2 * plane_bytes;
+      if (!running || step < 0) return nullptr;
+      return static_cast<char*>(Torch::data(*running)) + step % 2 * running_bytes;
     };
     void* old_cell = Torch::data(first_cell);
     for (int64_t step = 0; step < sizes.steps; ++step) {

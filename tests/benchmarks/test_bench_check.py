@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -141,13 +140,18 @@ def test_a_tf32_product_rounds_its_operands_in_backward_as_well() -> None:
 LONG = Size(1, 16, 16, 200)
 
 
+def formula_layer(
+    size: Size, call: Callable[..., State], dtype: torch.dtype = torch.float32
+) -> Cell:
+    """The formula as a contender, `call(parameters, x, state)`."""
+    cell = layer_contenders()["python-loop"](Request(size, dtype, "cpu"))
+    p = {problem.short_name(n): v for n, v in cell.module.named_parameters()}
+    return Cell("lltm", cell.module, lambda x, state: call(p, x, state))
+
+
 def coarse(linear: problem.Linear) -> Cell:
     """A layer that multiplies by `linear`."""
-    cell = layer_contenders()["python-loop"](Request(LONG, torch.float32, "cpu"))
-    p = {problem.short_name(n): v for n, v in cell.module.named_parameters()}
-    return Cell(
-        "lltm", cell.module, lambda x, state: problem.run_formula("lltm", p, x, state, linear)
-    )
+    return formula_layer(LONG, lambda p, x, state: problem.run_formula("lltm", p, x, state, linear))
 
 
 @pytest.mark.parametrize("times", [1.0, 6.0])
@@ -168,20 +172,9 @@ def test_where_tf32_is_allowed_a_sequence_may_be_as_coarse_and_no_coarser(
         assert check(coarse(linear), LONG, inputs) > 1e-5
 
 
-def formula_layer(size: Size, call: Callable[..., State]) -> Cell:
-    """The formula as a contender, `call(parameters, x, state)`."""
-    cell = layer_contenders()["python-loop"](Request(size, torch.float32, "cpu"))
-    p = {problem.short_name(n): v for n, v in cell.module.named_parameters()}
-    return Cell("lltm", cell.module, lambda x, state: call(p, x, state))
-
-
 def test_a_sequence_that_multiplies_errors_passes_however_long_it_is() -> None:
     size = Size(16, 64, 64, 1000)
-
-    def call(p: dict[str, Tensor], x: Tensor, state: State) -> State:
-        return problem.run_formula("lltm", p, x, state)
-
-    cell = formula_layer(size, call)
+    cell = formula_layer(size, lambda p, x, state: problem.run_formula("lltm", p, x, state))
     inputs = make_inputs(size, torch.float32, "cpu", 1)
     cotangents = (inputs.grad_output, *inputs.grad_state)
 
@@ -192,19 +185,6 @@ def test_a_sequence_that_multiplies_errors_passes_however_long_it_is() -> None:
     one_bit_more = inputs.x * (1 + torch.finfo(torch.float32).eps)
     moved = problem.relative_error(d_input(one_bit_more), d_input(inputs.x).double())
     assert moved > 1e-3 > 10 * check(cell, size, inputs)
-
-
-class _WrongStep(torch.autograd.Function):
-    """Scales one step of (T, B, S) forward or backward."""
-
-    @staticmethod
-    def forward(ctx: Any, value: Tensor, step: int, by: float, in_backward: bool) -> Tensor:
-        ctx.step, ctx.by, ctx.in_backward = step, by, in_backward
-        return value.clone() if in_backward else _scaled(value, step, by)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-        return (_scaled(grad, ctx.step, ctx.by) if ctx.in_backward else grad, None, None, None)
 
 
 def _scaled(value: Tensor, step: int, by: float) -> Tensor:
@@ -222,11 +202,42 @@ def test_one_wrong_step_of_a_long_sequence_is_caught(
 ) -> None:
     def call(p: dict[str, Tensor], x: Tensor, state: State) -> State:
         if in_backward:
-            x = _WrongStep.apply(x, step, 1.001, True)
+            x = x.clone()
+            x.register_hook(lambda grad: _scaled(grad, step, 1.001))
         output, *final = problem.run_formula("lltm", p, x, state)
-        return (output if in_backward else _WrongStep.apply(output, step, 1.001, False), *final)
+        return (output if in_backward else _scaled(output, step, 1.001), *final)
 
     with pytest.raises(WrongResult, match=says):
+        check(formula_layer(LONG, call), LONG, make_inputs(LONG, torch.float32, "cpu", 1))
+
+
+def test_a_long_sequence_that_rounds_c_to_sixteen_bits_at_every_step_is_caught() -> None:
+    size = Size(4, 16, 16, 400)
+
+    def rounding(p: dict[str, Tensor], x: Tensor, state: State) -> State:
+        outputs = []
+        for x_t in x:
+            state = problem.lltm_step(p, x_t, state)
+            outputs.append(state[0])
+        return (torch.stack(outputs), *state)
+
+    cell = formula_layer(size, rounding, torch.bfloat16)
+    with pytest.raises(WrongResult, match="differs from float64"):
+        check(cell, size, make_inputs(size, torch.bfloat16, "cpu", 1))
+
+
+def test_a_quarter_is_the_most_that_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def far_off(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return 3 * F.linear(x, weight, bias)
+
+    def call(p: dict[str, Tensor], x: Tensor, state: State) -> State:
+        x = x.clone()
+        x.register_hook(lambda grad: 1.26 * grad)
+        return problem.run_formula("lltm", p, x, state)
+
+    monkeypatch.setattr(problem, "tf32_allowed", lambda *_: True)
+    monkeypatch.setattr(problem, "tf32_linear", far_off)
+    with pytest.raises(WrongResult, match=r"d_input differs .* allowed is 2\.50e-01"):
         check(formula_layer(LONG, call), LONG, make_inputs(LONG, torch.float32, "cpu", 1))
 
 

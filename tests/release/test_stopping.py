@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 from release import stopping
@@ -26,48 +26,42 @@ def step(commands: list[threading.Event], number: int = 1) -> str:
     return "over"
 
 
-def test_a_signal_raises_nothing_where_steps_run(commands) -> None:
-    with pytest.raises(KeyboardInterrupt), stopping.deferred() as stop:
-        stopping.interrupt()
-        assert stop.asked and not commands
-
-
-def test_who_waits_ends_what_runs_and_is_interrupted(commands) -> None:
+def stopped(commands: list[threading.Event], workers: int, *numbers: int) -> list[Future[str]]:
+    """Steps of so many commands each, stopped when as many as there are workers have begun."""
     with (
         pytest.raises(KeyboardInterrupt),
         stopping.deferred() as stop,
-        ThreadPoolExecutor(2) as pool,
+        ThreadPoolExecutor(workers) as pool,
     ):
-        running = [pool.submit(step, commands) for _ in range(2)]
-        stopping.interrupt()
-        stop.next_of(running)
-    assert [future.result(0) for future in running] == ["over", "over"]
-
-
-def test_a_command_that_a_step_starts_later_is_ended_too(commands) -> None:
-    with (
-        pytest.raises(KeyboardInterrupt),
-        stopping.deferred() as stop,
-        ThreadPoolExecutor(1) as pool,
-    ):
-        running = [pool.submit(step, commands, 3)]
-        stopping.interrupt()
-        stop.next_of(running)
-    assert len(commands) == 3 and running[0].result(0) == "over"
-
-
-def test_a_step_that_has_not_begun_does_not_begin(commands) -> None:
-    with (
-        pytest.raises(KeyboardInterrupt),
-        stopping.deferred() as stop,
-        ThreadPoolExecutor(1) as pool,
-    ):
-        running = [pool.submit(step, commands) for _ in range(3)]
-        while not commands:
+        running = [pool.submit(step, commands, number) for number in numbers]
+        while len(commands) < workers:
             pass
         stopping.interrupt()
         stop.next_of(running)
-    assert len(commands) == 1 and [future.cancelled() for future in running] == [False, True, True]
+    return running
+
+
+def test_a_signal_only_leaves_word_where_steps_run(commands) -> None:
+    commands.append(threading.Event())
+    only_word = False
+    with pytest.raises(KeyboardInterrupt), stopping.deferred() as stop:
+        stopping.interrupt()
+        only_word = stop.asked and not commands[0].is_set()
+    assert only_word
+
+
+def test_who_waits_ends_what_runs_and_is_interrupted(commands) -> None:
+    assert [future.result(0) for future in stopped(commands, 2, 1, 1)] == ["over", "over"]
+
+
+def test_a_command_that_a_step_starts_later_is_ended_too(commands) -> None:
+    (future,) = stopped(commands, 1, 3)
+    assert len(commands) == 3 and future.result(0) == "over"
+
+
+def test_a_step_that_has_not_begun_does_not_begin(commands) -> None:
+    futures = stopped(commands, 1, 1, 1, 1)
+    assert len(commands) == 1 and [future.cancelled() for future in futures] == [False, True, True]
 
 
 def test_a_second_signal_interrupts_at_once(commands) -> None:

@@ -97,12 +97,6 @@ struct Sequence {
   }
 
   // Registers of a row; `count` is less than kLanes at its end only.
-  static LLTM_INLINE Vector<C> load(const T* from, int64_t count) {
-    return count == kLanes ? M::load(from) : M::load(from, count);
-  }
-  static LLTM_INLINE void store(T* to, Vector<C> value, int64_t count) {
-    count == kLanes ? M::store(to, value) : M::store(to, value, count);
-  }
   static LLTM_INLINE Vector<C> load_or_zero(const T* from, int64_t offset, int64_t count) {
     return from != nullptr ? load(from + offset, count) : Vector<C>{};
   }

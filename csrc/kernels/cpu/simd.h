@@ -147,6 +147,18 @@ struct Memory<float> : PlainMemory<float> {};
 template <>
 struct Memory<double> : PlainMemory<double> {};
 
+// A whole register, or the first `count` elements of one.
+template <typename T>
+LLTM_INLINE Vector<compute_t<T>> load(const T* from, int64_t count) {
+  constexpr int64_t kCount = Lanes<compute_t<T>>::kCount;
+  return count >= kCount ? Memory<T>::load(from) : Memory<T>::load(from, count);
+}
+template <typename T>
+LLTM_INLINE void store(T* to, Vector<compute_t<T>> value, int64_t count) {
+  constexpr int64_t kCount = Lanes<compute_t<T>>::kCount;
+  count >= kCount ? Memory<T>::store(to, value) : Memory<T>::store(to, value, count);
+}
+
 // Cells or their gradients, of storage type T or, where that has 16 bits and `wide` says so,
 // float32.
 template <typename T>
@@ -155,26 +167,16 @@ struct CellMemory {
   static constexpr bool kMayBeWide = sizeof(T) < sizeof(C);
 
   static LLTM_INLINE Vector<C> load(const void* cells, bool wide, int64_t at, int64_t count) {
-    if (kMayBeWide && wide) return load_some(static_cast<const C*>(cells) + at, count);
-    return load_some(static_cast<const T*>(cells) + at, count);
+    if (kMayBeWide && wide) return LLTM_LEVEL::load(static_cast<const C*>(cells) + at, count);
+    return LLTM_LEVEL::load(static_cast<const T*>(cells) + at, count);
   }
   static LLTM_INLINE void store(void* cells, bool wide, int64_t at, Vector<C> value,
                                 int64_t count) {
     if (kMayBeWide && wide) {
-      store_some(static_cast<C*>(cells) + at, value, count);
+      LLTM_LEVEL::store(static_cast<C*>(cells) + at, value, count);
     } else {
-      store_some(static_cast<T*>(cells) + at, value, count);
+      LLTM_LEVEL::store(static_cast<T*>(cells) + at, value, count);
     }
-  }
-
- private:
-  template <typename S>
-  static LLTM_INLINE Vector<C> load_some(const S* from, int64_t count) {
-    return count >= Lanes<C>::kCount ? Memory<S>::load(from) : Memory<S>::load(from, count);
-  }
-  template <typename S>
-  static LLTM_INLINE void store_some(S* to, Vector<C> value, int64_t count) {
-    count >= Lanes<C>::kCount ? Memory<S>::store(to, value) : Memory<S>::store(to, value, count);
   }
 };
 

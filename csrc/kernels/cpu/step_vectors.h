@@ -38,12 +38,6 @@ struct Step {
   static LLTM_INLINE int64_t width_of(int64_t columns) {
     return least(kWide, ceiling(columns, kLanes) * kLanes);
   }
-  static LLTM_INLINE V load(const T* from, int64_t count) {
-    return count >= kLanes ? M::load(from) : M::load(from, count);
-  }
-  static LLTM_INLINE void store(T* to, V value, int64_t count) {
-    count >= kLanes ? M::store(to, value) : M::store(to, value, count);
-  }
   static LLTM_INLINE V load_sum(const C* from) { return Memory<C>::load(from); }
   static LLTM_INLINE void store_sum(C* to, V value) { Memory<C>::store(to, value); }
 
