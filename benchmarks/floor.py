@@ -1,17 +1,14 @@
-"""The modelled floor: the fewest operations and bytes a step needs, over what the machine reaches.
+"""The modelled floor: the fewest operations and bytes of a step, over what the machine reaches.
 
 Two ceilings are measured in the same run: the rate of a large matrix product, and the bandwidth of
-a copy (bytes read and bytes written). On the CPU the copy is as large as the step's own data, so
-that a step that lives in a cache is held against that cache. A GPU has a third term: so many
-launches at the pace of the smallest kernel.
+a copy (bytes read plus bytes written). On the CPU the copy is as large as the step's own data, so
+that it runs in the same cache. A GPU has a third term: the fewest launches, at the rate of the
+smallest kernel.
 
-No version runs much faster than the largest term; what runs slower by more than a little has
-something left to find.
+The floor is the largest term. A step that takes much longer has room for improvement.
 """
 
 from __future__ import annotations
-
-import math
 
 import torch
 from torch.utils.benchmark import Timer
@@ -21,16 +18,16 @@ from .schema import Ceilings, Floor, Size
 FORWARD_LAUNCHES = 2
 """GEMM and pointwise."""
 BACKWARD_LAUNCHES = {"tutorial": 2, "split": 4}
-"""Pointwise with db, and dW; dh and dx where the inputs want gradients."""
+"""Pointwise with db, and dW; also dh and dx where the inputs need gradients."""
 
 
 def forward_flops(size: Size) -> float:
-    """The gate products of all steps; the pointwise part is not counted."""
+    """Operations of the gate products of all steps; the pointwise part is not counted."""
     return 2.0 * size.steps * size.batch * (size.inputs + size.state) * 3 * size.state
 
 
 def forward_elements(size: Size) -> float:
-    """Elements that must be read and written once: inputs, parameters, outputs, saved gates."""
+    """Elements read or written once: inputs, parameters, outputs, saved gates."""
     b, i, s, t = size.batch, size.inputs, size.state, size.steps
     parameters = 3 * s * (s + i) + 3 * s
     saved = 3 * b * s
@@ -48,15 +45,14 @@ def backward_elements(size: Size, input_gradients: bool) -> float:
 
 
 def model(size: Size, dtype: torch.dtype, ceilings: Ceilings, protocol: str) -> dict[str, Floor]:
-    """Floors per step for forward, backward, inference and train (their sum)."""
-    width = dtype.itemsize
+    """Floors per step, by metric of the protocol; `train` is forward and backward together."""
     launch = ceilings.launch_us or 0.0
     all_gradients = protocol != "tutorial"
 
     def floor(flops: float, elements: float, launches: int) -> Floor:
         return Floor(
             flops / ceilings.gemm_flops * 1e6 / size.steps,
-            elements * width / ceilings.copy_bytes_per_second * 1e6 / size.steps,
+            elements * dtype.itemsize / ceilings.copy_bytes_per_second * 1e6 / size.steps,
             launches * launch / size.steps,
         )
 
@@ -80,12 +76,12 @@ def model(size: Size, dtype: torch.dtype, ceilings: Ceilings, protocol: str) -> 
 
 
 def working_set(size: Size, dtype: torch.dtype) -> int:
-    """Bytes of one step forward."""
+    """Bytes that forward reads and writes."""
     return int(forward_elements(size) * dtype.itemsize)
 
 
 def measure_gemm(dtype: torch.dtype, device: str) -> float:
-    """Operations per second of a large square product of random matrices."""
+    """Operations per second of a large product of square random matrices."""
     n = (8192 if dtype.itemsize <= 2 else 4096) if device == "cuda" else 1024
     a, b = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
     out = torch.empty_like(a)
@@ -95,7 +91,7 @@ def measure_gemm(dtype: torch.dtype, device: str) -> float:
 
 
 def measure_copy(bytes_moved: int, device: str) -> float:
-    """Bytes per second, read plus written, of a copy that moves about this many bytes."""
+    """Bytes per second, read plus written, of a copy that moves this many bytes."""
     n = max(1024, bytes_moved // 2 // 4)
     source = torch.randn(n, device=device)
     target = torch.empty_like(source)
@@ -105,7 +101,7 @@ def measure_copy(bytes_moved: int, device: str) -> float:
 
 
 def measure_launch() -> float:
-    """Microseconds from one smallest kernel to the next inside a CUDA graph."""
+    """Microseconds from one of the smallest kernels to the next inside a CUDA graph."""
     x = torch.randn(32, device="cuda")
     launches = 200
     for _ in range(3):
@@ -121,16 +117,12 @@ def measure_launch() -> float:
 
 
 def measure_ceilings(dtype: torch.dtype, device: str, bytes_moved: int) -> Ceilings:
-    """Measure what the floor needs; `bytes_moved` is the working set, used on the CPU alone."""
+    """Measure the ceilings; `bytes_moved`, the working set, counts on the CPU alone."""
     with torch.no_grad():
         if device == "cuda":
-            # Far beyond any L2, so that it is the memory that is measured.
-            return Ceilings(
-                measure_gemm(dtype, device), measure_copy(2 << 30, device), measure_launch()
-            )
-        return Ceilings(measure_gemm(dtype, device), measure_copy(bytes_moved, device))
-
-
-def fraction_of_floor(floor: Floor, median_us: float) -> float:
-    """1 is the floor itself; 0.5 takes twice as long."""
-    return floor.us / median_us if median_us > 0 else math.nan
+            bytes_moved = 2 << 30  # far beyond any L2 cache
+        return Ceilings(
+            gemm_flops=measure_gemm(dtype, device),
+            copy_bytes_per_second=measure_copy(bytes_moved, device),
+            launch_us=measure_launch() if device == "cuda" else None,
+        )

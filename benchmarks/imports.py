@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import random
+import statistics
 import subprocess
 import sys
 
 from .package_path import working_directory
-from .schema import Report, Result, Size
+from .schema import Report, Size
 from .session import Options, new_report
 from .stats import summarise
 
@@ -27,14 +28,13 @@ _AROUND = (
 
 
 def _child(program: str) -> tuple[float, float]:
-    """Milliseconds of the whole, and of what follows the first import, in a fresh process."""
-    environment = dict(os.environ)
-    environment.pop("LLTM_CONDA_LOAD", None)  # it would leave nothing to measure
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # triples the time of `import torch`
+    """Milliseconds of both imports, and of the second, in a fresh process."""
+    # The first leaves nothing to measure; the second triples the time of `import torch`.
+    unset = ("LLTM_CONDA_LOAD", "PYTHONDONTWRITEBYTECODE")
     done = subprocess.run(
         [sys.executable, "-c", _AROUND.format(program)],
         cwd=working_directory(),
-        env=environment,
+        env={name: value for name, value in os.environ.items() if name not in unset},
         capture_output=True,
         text=True,
         check=False,
@@ -52,26 +52,30 @@ def _child(program: str) -> tuple[float, float]:
 def measure(line: str, rounds: int) -> Report:
     """Import times in milliseconds.
 
-    `added by lltm_conda` is the time of its import statement after torch's, in one process; the
-    difference of the two medians says the same with more noise.
+    `added by lltm_conda` is the time of its import statement after torch's, in one process. The
+    difference of the other two medians is the same quantity with more noise.
     """
     report = new_report("import", line, Options(protocol="fresh process", rounds=rounds))
     samples: dict[str, list[float]] = {ALONE: [], BOTH: [], ADDED: []}
     for program in _PROGRAMS.values():
-        _child(program)  # warm: files in the page cache, byte code written
+        _child(program)  # warm-up: files in the page cache, byte code written
     rng = random.Random(0)
     for _ in range(rounds):
-        order = list(_PROGRAMS)
-        rng.shuffle(order)
-        for name in order:
+        for name in rng.sample(list(_PROGRAMS), len(_PROGRAMS)):
             whole, added = _child(_PROGRAMS[name])
             samples[name].append(whole)
             if name == BOTH:
                 samples[ADDED].append(added)
     for name, values in samples.items():
-        report.results.append(
-            Result.of(Size(1, 1, 1), "-", name, "time", "ms", summarise(values), rounds=values)
+        report.record(
+            summarise(values),
+            size=Size(1, 1, 1),
+            dtype="-",
+            contender=name,
+            metric="time",
+            unit="ms",
+            rounds=values,
         )
-    difference = summarise(samples[BOTH]).median - summarise(samples[ALONE]).median
+    difference = statistics.median(samples[BOTH]) - statistics.median(samples[ALONE])
     report.settings["difference of medians, ms"] = f"{difference:.2f}"
     return report

@@ -1,16 +1,17 @@
-"""What a step or a sequence launches on the GPU: how many kernels, which, when; how near the copy
-those of a step come."""
+"""From torch's profiler: which kernels a step or a sequence launches, and when they run."""
 
 from __future__ import annotations
 
 import re
+import statistics
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
-from .problem import Cell, Inputs
+from .contender import Cell
+from .problem import Inputs
 from .schema import Size
 from .stats import Summary, summarise
 
@@ -18,29 +19,57 @@ GEMM = re.compile(
     r"gemm|cutlass|nvjet|xmma|splitk|cublas|gemv|forward_step|backward_columns|backward_rows",
     re.IGNORECASE,
 )
-"""Names of matrix product kernels, the partial sums of a split product included, and our own that
-make a whole step, products and all."""
+"""Names of matrix product kernels, including the partial sums of a split product, and our kernels
+that compute a whole step with its products."""
 JOIN = re.compile(r"CatArray")
-"""The copy of h and x side by side, an operand of the product: no part of the pointwise model."""
+"""The copy of h and x side by side, an operand of the product: not in the pointwise model."""
 REPEATS = 10
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel, copy or fill of a step."""
+    """One kernel, copy or fill."""
 
     name: str
     us: float
     start: float
-    """Since the host began the call, in us."""
+    """In us after the host began the call."""
 
     @property
     def end(self) -> float:
-        """When it was done."""
+        """In us after the host began the call."""
         return self.start + self.us
 
 
-def launches(step: Callable[[int], object]) -> list[list[Launch]]:
+@dataclass(frozen=True)
+class Profile:
+    """What a result and the settings keep of one metric."""
+
+    summary: Summary
+    detail: dict[str, float]
+    names: list[str]
+
+
+def of_step(cell: Cell, size: Size, sets: list[Inputs], copy_rate: float) -> dict[str, Profile]:
+    """Per metric (forward, backward), the time of the kernels, and of the pointwise ones apart.
+
+    `sets` are used in turn, so that the data of a small problem is not in the cache already.
+    `copy_rate` is the measured copy bandwidth in bytes per second.
+    """
+    # What the pointwise part must move. Forward: (z, c) in, (h', c') out. Backward: (z, c', gh, gc)
+    # in, (dz, dc) out. Where ours also joins h and x in this kernel, its rate is underestimated.
+    row = size.batch * size.state * sets[0].x.dtype.itemsize
+    moved = {"forward": 6 * row, "backward": 10 * row}
+    found = _profiled(cell, sets)
+    return {metric: _step(calls, moved[metric], copy_rate) for metric, calls in found.items()}
+
+
+def of_layer(cell: Cell, inputs: Inputs) -> dict[str, Profile]:
+    """Per metric (forward, backward), when the device worked. The profiler slows the host down."""
+    return {metric: _layer(calls) for metric, calls in _profiled(cell, [inputs]).items()}
+
+
+def _launches(step: Callable[[int], object]) -> list[list[Launch]]:
     """The device activities of each of `REPEATS` calls of `step(i)`, in order."""
     from torch.autograd import DeviceType
     from torch.profiler import ProfilerActivity, profile
@@ -65,58 +94,6 @@ def launches(step: Callable[[int], object]) -> list[list[Launch]]:
     return found
 
 
-def pointwise_bytes(size: Size, dtype: torch.dtype) -> dict[str, int]:
-    """What the pointwise kernels must move: (z, c) in, (h', c') out; backward (z, c', gh, gc) in,
-    (dz, dc) out. Where ours puts h and x side by side on its way, its rate errs on the low side."""
-    row = size.batch * size.state * dtype.itemsize
-    return {"forward": 6 * row, "backward": 10 * row}
-
-
-@dataclass(frozen=True)
-class Activity:
-    """What the launches of a step add up to."""
-
-    count: float
-    total: Summary
-    joins: Summary
-    """Putting h and x side by side for the matrix product."""
-    pointwise: Summary
-    """Everything else that is not a matrix product."""
-    bytes_per_second: float
-    """The bytes a fused pointwise part must move, over the time of `pointwise`."""
-    names: list[str]
-
-
-@dataclass(frozen=True)
-class Trace:
-    """When the device worked on one call of a layer."""
-
-    count: float
-    before: Summary
-    """From the host's begin of the call to the first kernel's."""
-    span: Summary
-    """From the first kernel's begin to the last one's end."""
-    busy: Summary
-    """Of that, what kernels ran; the rest waited for the host."""
-    names: list[str]
-    """How often, how long, and what, in the order in which each came first."""
-
-
-def measure(cell: Cell, size: Size, sets: list[Inputs]) -> dict[str, Activity]:
-    """Per metric (forward, backward), what runs on the device.
-
-    `sets` are taken in turn, so that a small problem is not read from the cache that the call
-    before has filled.
-    """
-    model = pointwise_bytes(size, sets[0].x.dtype)
-    return {m: _summary(steps, model[m]) for m, steps in _profiled(cell, sets).items()}
-
-
-def trace(cell: Cell, inputs: Inputs) -> dict[str, Trace]:
-    """Per metric (forward, backward), when the device worked. The profiler slows the host down."""
-    return {metric: _traced(calls) for metric, calls in _profiled(cell, [inputs]).items()}
-
-
 def _profiled(cell: Cell, sets: list[Inputs]) -> dict[str, list[list[Launch]]]:
     leaves = [(inputs, *inputs.detached(requires_grad=True)) for inputs in sets]
     parameters = list(cell.module.parameters())
@@ -132,36 +109,44 @@ def _profiled(cell: Cell, sets: list[Inputs]) -> dict[str, list[list[Launch]]]:
         cotangents = (inputs.grad_output, *inputs.grad_state)
         torch.autograd.grad(kept.pop(0), [x, *state, *parameters], cotangents)
 
-    # Forward first and as often as backward runs (warm calls included), so that each backward has a
-    # graph of its own and nothing but backward is in its profile.
-    return {"forward": launches(forward), "backward": launches(backward)}
+    # All forward calls come first, one for each backward call, the warm-up included: so a profile
+    # of backward holds nothing else.
+    return {"forward": _launches(forward), "backward": _launches(backward)}
 
 
-def _traced(calls: list[list[Launch]]) -> Trace:
-    middle = sorted(calls, key=lambda call: call[-1].end - call[0].start)[len(calls) // 2]
-    often = Counter(launch.name for launch in middle)
-    means = {n: sum(launch.us for launch in middle if launch.name == n) / often[n] for n in often}
-    return Trace(
-        count=summarise([float(len(call)) for call in calls]).median,
-        before=summarise([call[0].start for call in calls]),
-        span=summarise([call[-1].end - call[0].start for call in calls]),
-        busy=summarise([sum(launch.us for launch in call) for call in calls]),
-        names=[f"{often[name]} x {mean:.1f} us {name[:120]}" for name, mean in means.items()],
-    )
-
-
-def _summary(steps: list[list[Launch]], bytes_moved: int) -> Activity:
+def _step(calls: list[list[Launch]], bytes_moved: int, copy_rate: float) -> Profile:
     def total(belongs: Callable[[str], object]) -> Summary:
         return summarise(
-            [sum(launch.us for launch in step if belongs(launch.name)) for step in steps]
+            [sum(launch.us for launch in call if belongs(launch.name)) for call in calls]
         )
 
-    pointwise = total(lambda name: not GEMM.search(name) and not JOIN.search(name))
-    return Activity(
-        count=summarise([float(len(step)) for step in steps]).median,
-        total=total(lambda name: True),
-        joins=total(JOIN.search),
-        pointwise=pointwise,
-        bytes_per_second=bytes_moved / pointwise.median * 1e6 if pointwise.median else 0.0,
-        names=[launch.name for launch in steps[-1]],
-    )
+    pointwise = total(lambda name: not GEMM.search(name) and not JOIN.search(name)).median
+    rate = bytes_moved / pointwise * 1e6 if pointwise else 0.0
+    detail = {
+        "launches": statistics.median(float(len(call)) for call in calls),
+        "join_us": total(JOIN.search).median,
+        "pointwise_us": pointwise,
+        "pointwise_bytes_per_second": rate,
+        "fraction_of_copy": rate / copy_rate,
+    }
+    return Profile(total(lambda name: True), detail, [launch.name for launch in calls[-1]])
+
+
+def _layer(calls: list[list[Launch]]) -> Profile:
+    spans = [call[-1].end - call[0].start for call in calls]
+    span = summarise(spans)
+    busy = statistics.median(sum(launch.us for launch in call) for call in calls)
+    detail = {
+        "launches": statistics.median(float(len(call)) for call in calls),
+        "before_us": statistics.median(call[0].start for call in calls),
+        "busy_us": busy,
+        "waits_us": span.median - busy,
+    }
+    # How often and how long, by name in order of the first launch, for the call of median length.
+    typical = sorted(zip(spans, calls, strict=True), key=lambda pair: pair[0])[len(calls) // 2][1]
+    count = Counter(launch.name for launch in typical)
+    total = dict.fromkeys(count, 0.0)
+    for launch in typical:
+        total[launch.name] += launch.us
+    names = [f"{n} x {total[name] / n:.1f} us {name[:120]}" for name, n in count.items()]
+    return Profile(span, detail, names)

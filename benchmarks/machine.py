@@ -1,4 +1,4 @@
-"""The machine, the versions, the commit: what a figure is worth nothing without."""
+"""The machine, the versions and the commit that a result file names."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import os
 import platform
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def describe_machine(device: str) -> Machine:
-    """The processor, its load as the run starts, and the GPU where it is the device."""
+    """The processor, its load at the start of the run, and the GPU if it is the device."""
     machine = Machine(
         cpu=_cpu_model(),
         cores=len(os.sched_getaffinity(0)),
@@ -39,29 +40,23 @@ def describe_machine(device: str) -> Machine:
 
 
 def describe_software() -> Software:
-    """Versions, the commit, and the binaries of ours that this process has loaded."""
-    lltm, binaries = None, loaded_binaries()
-    if binaries:
-        import lltm_conda
-
-        lltm = lltm_conda.__version__
+    """Versions, the commit, and our binaries that this process has loaded."""
+    binaries = loaded_binaries()
+    glue = [name[len("glue-") : -len(".so")] for name in binaries if name.startswith("glue-")]
     return Software(
         python=platform.python_version(),
         torch=torch.__version__,
         torch_cuda=torch.version.cuda,
         cudnn=torch.backends.cudnn.version() if torch.cuda.is_available() else None,
         commit=commit(),
-        lltm=lltm,
-        door=door(binaries),
+        lltm=sys.modules["lltm_conda"].__version__ if binaries else None,
+        door="+".join(glue) or None,
         binaries=binaries,
     )
 
 
 def loaded_binaries() -> dict[str, str]:
-    """File name to SHA-256 of the glue and kernels mapped into this process.
-
-    Read from the process's memory map: it shows what is there, whoever loaded it.
-    """
+    """File name to SHA-256 of the glue and kernels in this process's memory map."""
     try:
         lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -71,16 +66,10 @@ def loaded_binaries() -> dict[str, str]:
     return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(ours)}
 
 
-def door(binaries: dict[str, str]) -> str | None:
-    """The glue's name, `stable210` or `aten29-abi1`: the door that was measured."""
-    glue = [name.removeprefix("glue-").removesuffix(".so") for name in binaries if "glue" in name]
-    return "+".join(glue) or None
-
-
 def commit() -> str:
-    """The commit measured, `-dirty` where tracked files differ from it.
+    """The commit of the sources, with `-dirty` where tracked files differ from it.
 
-    A copy of the tree without git's folder names its commit in LLTM_BENCHMARK_COMMIT.
+    For a copy of the tree without git's folder, set LLTM_BENCHMARK_COMMIT.
     """
     head = _output("git", "-C", str(ROOT), "rev-parse", "HEAD")
     if head is None:

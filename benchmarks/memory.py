@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .problem import Cell, Inputs, State, make_inputs
-from .schema import Size
+from .contender import Cell, State
+from .problem import Inputs
 
 LOOP_STEPS = 256
 
 
 def training_loop(cell: Cell, x: Tensor, state: State) -> None:
-    """Unroll the cell over `x` (T, B, I) and run backward through all of it."""
+    """Run the cell over `x` (T, B, I), then backward through all steps."""
     for x_t in x.unbind(0):
         state = cell.call(x_t, state)
     torch.stack([s.sum() for s in state]).sum().backward()
 
 
-def peak_of_loop(cell: Cell, size: Size, dtype: torch.dtype, device: str, seed: int) -> int:
-    """Bytes allocated at the worst moment of the loop, beyond what was there before it.
+def peak_of_loop(cell: Cell, inputs: Inputs) -> int:
+    """Bytes allocated at the peak of the loop over `inputs.x` (T, B, I), beyond those before it.
 
-    On CUDA the caching allocator's own count; on the CPU the running sum of the allocations and
-    releases that the profiler reports.
+    On CUDA this is the caching allocator's own count; on the CPU the running sum of the allocations
+    and releases that the profiler reports.
     """
-    steps = size.steps if size.steps > 1 else LOOP_STEPS
-    inputs = make_inputs(replace(size, steps=steps), dtype, device, seed)
     x, state = inputs.detached(requires_grad=False)
     cell.module.zero_grad(set_to_none=True)
-    training_loop(cell, x[:2], state)  # warm: workspaces and library handles are not the loop's
+    training_loop(cell, x[:2], state)  # warm-up: allocates workspaces and library handles
     cell.module.zero_grad(set_to_none=True)
-    if device == "cuda":
+    if x.is_cuda:
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
@@ -70,10 +67,10 @@ def _peak_of_profile(profiler: Any) -> int:
 
 
 def saved_for_backward(cell: Cell, inputs: Inputs) -> int:
-    """Bytes one step keeps for backward beyond its inputs, parameters and outputs.
+    """Bytes that one step keeps for backward beyond its inputs, parameters and outputs.
 
-    Counted over distinct storages that autograd packs. What an op keeps elsewhere (attributes of
-    its context) does not pass here; the peak of the loop shows it.
+    Counts the distinct storages that autograd packs. What an op keeps elsewhere, such as attributes
+    of its context, shows only in the peak of the loop.
     """
     x, state = inputs.detached(requires_grad=True)
     packed: dict[int, Tensor] = {}

@@ -1,4 +1,4 @@
-"""Which `lltm_conda` is measured: the installed one, unless the source folder holds binaries."""
+"""Which `lltm_conda` is measured: the installed one, unless the source folder has binaries."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from .machine import ROOT
 
 
 def source_has_binaries(root: Path = ROOT) -> bool:
-    """Whether the package's folder in the repository can be loaded as it is."""
+    """Whether the repository's package can be loaded as it is."""
     return any((root / "lltm_conda" / "lib").glob("glue-*.so"))
 
 
 def prefer_installed(root: Path = ROOT) -> None:
-    """Keep sources without binaries from shadowing an installed package.
+    """Keep sources without binaries from hiding an installed package.
 
-    ``python -m benchmarks`` puts the repository first on the path; it goes last, so that where
-    nothing is installed the sources are still found, and say what to do.
+    ``python -m benchmarks`` puts the repository first on the path. This moves it to the end, so
+    that the sources are still found where nothing is installed, and say what to do.
     """
     if source_has_binaries(root):
         return
@@ -27,5 +27,5 @@ def prefer_installed(root: Path = ROOT) -> None:
 
 
 def working_directory(root: Path = ROOT) -> Path:
-    """Where a fresh process imports the same package: it looks in its own folder first."""
+    """The folder in which a fresh process, which looks there first, imports the same package."""
     return root if source_has_binaries(root) else Path(tempfile.gettempdir())

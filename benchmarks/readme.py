@@ -1,16 +1,16 @@
-"""README's table of speed: what stored results say of the project's targets."""
+"""README's table of speed: the project's targets in the stored results."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from . import schema
+from .machine import ROOT
 from .schema import Report
 from .targets import TARGETS, TRAINING, Target, reached
 
-REPO = Path(__file__).resolve().parents[1]
-README = REPO / "README.md"
-RESULTS = REPO / "benchmarks" / "results"
+README = ROOT / "README.md"
+RESULTS = ROOT / "benchmarks" / "results"
 FOLDERS = ("cpu", "h200")
 BEGIN, END = "<!-- speed-table:begin -->\n", "<!-- speed-table:end -->\n"
 
@@ -30,14 +30,14 @@ WHAT = {
 
 
 def stored() -> list[Report]:
-    """Every stored report that holds times of the cell or of the layer."""
+    """Every stored report of this command."""
     files = [path for folder in FOLDERS for path in sorted((RESULTS / folder).glob("*.json"))]
     return [schema.read(path) for path in files]
 
 
-def _cell(target: Target | None, reports: list[Report]) -> str:
-    value = None if target is None else reached(target, reports)
-    if target is None or value is None:
+def _ratio(target: Target, reports: list[Report]) -> str:
+    value = reached(target, reports)
+    if value is None:
         return ""
     missed = "" if value >= target.ratio else f" (aim: {target.ratio:g}x)"
     both = " with forward" if target.metric == TRAINING else ""
@@ -45,7 +45,7 @@ def _cell(target: Target | None, reports: list[Report]) -> str:
 
 
 def table(reports: list[Report]) -> str:
-    """The table in Markdown; a ratio below its target says so."""
+    """The table in Markdown; a ratio below its target is followed by the target."""
     rows: dict[tuple[str, ...], list[Target]] = {}
     for target in TARGETS:
         what = WHAT.get((target.command, target.protocol))
@@ -58,11 +58,10 @@ def table(reports: list[Report]) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for key, targets in rows.items():
-        backward = next((t for t in targets if t.metric in ("backward", TRAINING)), None)
-        forward = next(t for t in targets if t is not backward)
-        cells = (_cell(forward, reports), _cell(backward, reports))
-        if any(cells):
-            lines.append(f"| {' | '.join((*key, *cells))} |")
+        # Without a target for backward the second column stays empty.
+        forward, backward = (*(_ratio(target, reports) for target in targets), "")[:2]
+        if forward or backward:
+            lines.append(f"| {' | '.join((*key, forward, backward))} |")
     return "\n".join(lines) + "\n"
 
 
@@ -70,7 +69,7 @@ def filled(page: str, text: str) -> str:
     """The page with `text` between the markers.
 
     Raises:
-        ValueError: the markers are not there in order.
+        ValueError: the markers are missing or in the wrong order.
     """
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
@@ -80,7 +79,7 @@ def filled(page: str, text: str) -> str:
 
 
 def write() -> Path:
-    """Write the table of the stored results into README.md."""
+    """Write the table of the stored results into README.md; returns its path."""
     page = README.read_text(encoding="utf-8")
     README.write_text(filled(page, table(stored())), encoding="utf-8")
     return README

@@ -1,21 +1,19 @@
-"""Tables of a report: medians with spread, ratios, fraction of the floor, memory, kernels."""
+"""The tables of a report, and the comparison of ours with the baselines."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 from rich.console import Console
 from rich.table import Table
 
-from .baselines import OURS, OURS_AGAIN
+from .contender import OURS, OURS_AGAIN
 from .floor import (
     BACKWARD_LAUNCHES,
     FORWARD_LAUNCHES,
     backward_elements,
     forward_elements,
     forward_flops,
-    fraction_of_floor,
     model,
 )
 from .problem import DTYPES
@@ -24,18 +22,14 @@ from .stats import paired_ratio
 
 MARGIN = 0.05
 """Ours may be this much slower than a baseline before the grid's verdict says so."""
-NO_SIZES = ("import", "judge")
-"""Commands that measure no op."""
-NOT_BASELINES = (OURS_AGAIN,)
 
 
-def groups(report: Report) -> Iterator[tuple[Size, str, str, list[Result]]]:
-    """Results by size, dtype and metric, in the order they were measured."""
+def groups(report: Report) -> dict[tuple[Size, str, str], list[Result]]:
+    """Results by size, dtype and metric, in the order of measurement."""
     found: dict[tuple[Size, str, str], list[Result]] = {}
     for result in report.results:
         found.setdefault((result.size, result.dtype, result.metric), []).append(result)
-    for (size, dtype, metric), results in found.items():
-        yield size, dtype, metric, results
+    return found
 
 
 def of(results: list[Result], contender: str) -> Result | None:
@@ -44,16 +38,21 @@ def of(results: list[Result], contender: str) -> Result | None:
 
 
 def speedup(baseline: Result, ours: Result) -> float:
-    """How many times quicker ours is: the median of the rounds' ratios where there are rounds."""
-    if ours.median == 0:  # bytes that ours does not keep
+    """The baseline's time (or bytes) over ours: the median of the rounds' ratios, if any."""
+    if ours.median == 0:  # ours keeps no bytes
         return 1.0 if baseline.median == 0 else math.inf
     if baseline.rounds and len(baseline.rounds) == len(ours.rounds):
-        return paired_ratio(baseline.rounds, ours.rounds).median
+        return paired_ratio(baseline.rounds, ours.rounds)
     return baseline.median / ours.median
 
 
+def baselines(results: list[Result]) -> list[Result]:
+    """All but ours and its second copy."""
+    return [r for r in results if r.contender not in (OURS, OURS_AGAIN)]
+
+
 def slower_than(results: list[Result]) -> list[str]:
-    """The baselines that ours is slower than by more than the margin.
+    """The baselines than which ours is slower by more than the margin.
 
     Raises:
         ValueError: ours was not measured.
@@ -61,13 +60,7 @@ def slower_than(results: list[Result]) -> list[str]:
     ours = of(results, OURS)
     if ours is None:
         raise ValueError("ours was not measured here: there is no verdict without it")
-    return [
-        r.contender
-        for r in results
-        if r is not ours
-        and r.contender not in NOT_BASELINES
-        and speedup(r, ours) < 1 / (1 + MARGIN)
-    ]
+    return [r.contender for r in baselines(results) if speedup(r, ours) < 1 / (1 + MARGIN)]
 
 
 def quantity(value: float, unit: str) -> str:
@@ -89,7 +82,7 @@ def header(report: Report) -> list[str]:
         f"CPU {m.cpu} ({m.cores} cores, {m.cpu_capability}, load {m.load_average} at the start)",
         f"torch {s.torch}, Python {s.python}",
     ]
-    if report.command not in NO_SIZES:
+    if report.command != "import":
         lines[-1] += f", door {s.door or 'none: ours did not load'}"
     if m.gpu:
         lines.append(f"GPU {m.gpu} (sm {m.gpu_compute_capability}), driver {m.driver}")
@@ -102,32 +95,27 @@ def header(report: Report) -> list[str]:
     return lines
 
 
-def plain_table(metric: str, results: list[Result]) -> Table:
-    """What the commands without sizes measure."""
-    table = Table(title=f"{metric} ({results[0].unit})", title_justify="left")
-    table.add_column("what")
-    for name in ("median", "IQR", "fastest"):
+def new_table(title: str, left: tuple[str, ...], right: tuple[str, ...]) -> Table:
+    """An empty table with left- and then right-aligned columns."""
+    table = Table(title=title, title_justify="left")
+    for name in left:
+        table.add_column(name)
+    for name in right:
         table.add_column(name, justify="right")
-    for r in results:
-        numbers = (r.median, r.q3 - r.q1, r.minimum)
-        table.add_row(r.contender, *(quantity(number, r.unit) for number in numbers))
     return table
 
 
 def size_table(size: Size, dtype: str, metric: str, results: list[Result]) -> Table:
-    """One table: a row a contender."""
+    """One table with a row for each contender."""
     unit = results[0].unit
     ours = of(results, OURS)
-    per = " per step" if size.steps > 1 and unit == "us" else ""
-    table = Table(title=f"{size} {dtype} {metric} ({unit}{per})", title_justify="left")
-    table.add_column("contender")
-    for name in ("median", "IQR", "fastest", "x ours", "of floor", "error"):
-        table.add_column(name, justify="right")
     is_layer = size.steps > 1 and unit == "us"
-    if is_layer:
-        table.add_column("x ours, 3/4", justify="right")
-    for key in results[0].detail:
-        table.add_column(key, justify="right")
+    title = f"{metric} ({unit}{' per step' if is_layer else ''})"
+    if dtype != "-":  # an import has neither size nor dtype
+        title = f"{size} {dtype} {title}"
+    numbers = ["median", "IQR", "fastest", "x ours", "of floor", "error"]
+    numbers += ["x ours, 3/4"] if is_layer else []
+    table = new_table(title, ("contender",), (*numbers, *results[0].detail))
     for r in results:
         ratio = speedup(r, ours) if ours else None
         row = [
@@ -136,12 +124,12 @@ def size_table(size: Size, dtype: str, metric: str, results: list[Result]) -> Ta
             quantity(r.q3 - r.q1, unit),
             quantity(r.minimum, unit),
             f"{ratio:.2f}" if ratio is not None else "-",
-            f"{fraction_of_floor(r.floor, r.median):.0%}" if r.floor else "-",
+            f"{r.floor.us / r.median:.0%}" if r.floor else "-",
             f"{r.error:.1e}" if r.error is not None else "-",
         ]
         if is_layer:  # an LSTM has four gates to LLTM's three
-            scaled = ratio is not None and r.contender == "lstm"
-            row.append(f"{ratio * 0.75:.2f}" if scaled and ratio is not None else "-")
+            is_scaled = ratio is not None and r.contender == "lstm"
+            row.append(f"{ratio * 0.75:.2f}" if is_scaled and ratio is not None else "-")
         row += [_detail(key, value) for key, value in r.detail.items()]
         table.add_row(*row, style="bold" if r is ours else None)
     return table
@@ -156,19 +144,16 @@ def _detail(key: str, value: float) -> str:
 
 
 def grid_table(report: Report) -> tuple[Table, int, int]:
-    """The verdict table of a grid, how many cells were measured, and how many are slower."""
+    """The verdict table of a grid, its number of rows, and in how many ours is slower."""
     table = Table(title=f"grid: x ours over each baseline ({report.protocol})")
-    names: list[str] = []
-    for r in report.results:
-        if r.contender not in (OURS, *NOT_BASELINES) and r.contender not in names:
-            names.append(r.contender)
+    names = list(dict.fromkeys(r.contender for r in baselines(report.results)))
     for name in ("size", "dtype", "metric", "ours us"):
         table.add_column(name)
     for name in (*names, "noise"):
         table.add_column(name, justify="right")
     table.add_column(f"verdict (within {MARGIN:.0%})")
     measured = bad = 0
-    for size, dtype, metric, results in groups(report):
+    for (size, dtype, metric), results in groups(report).items():
         ours = of(results, OURS)
         row = [str(size), dtype, metric, quantity(ours.median, "us") if ours else "-"]
         for name in names:
@@ -189,13 +174,10 @@ def grid_table(report: Report) -> tuple[Table, int, int]:
 
 def floor_table(sizes: list[Size], dtype: str, ceilings: dict[str, Ceilings]) -> Table:
     """Operations, bytes and launches of forward and backward (all gradients); with the ceilings of
-    a stored run also the times they take at least."""
-    table = Table(title=f"the least a step needs, {dtype}", title_justify="left")
-    columns = ["size", "metric", "MFLOP", "MB", "launches", "FLOP/byte"]
-    times = ["compute us", "memory us", "launch us", "floor us"] if ceilings else []
-    for name in columns + times:
-        table.add_column(name, justify="left" if name in ("size", "metric") else "right")
-    width = DTYPES[dtype].itemsize
+    a stored run also the least times."""
+    times = ("compute us", "memory us", "launch us", "floor us") if ceilings else ()
+    numbers = ("MFLOP", "MB", "launches", "FLOP/byte", *times)
+    table = new_table(f"the least a step needs, {dtype}", ("size", "metric"), numbers)
     for size in sizes:
         flops = forward_flops(size)
         found = ceilings.get(dtype) or ceilings.get(f"{dtype} {size}")
@@ -204,7 +186,7 @@ def floor_table(sizes: list[Size], dtype: str, ceilings: dict[str, Ceilings]) ->
             ("forward", flops, forward_elements(size), FORWARD_LAUNCHES),
             ("backward", 2 * flops, backward_elements(size, True), BACKWARD_LAUNCHES["split"]),
         ):
-            moved = elements * width
+            moved = elements * DTYPES[dtype].itemsize
             row = [str(size), metric, f"{operations / 1e6:.4g}", f"{moved / 1e6:.4g}"]
             row += [str(launches), f"{operations / moved:.3g}"]
             known = floors.get(metric)
@@ -229,19 +211,14 @@ def show(report: Report, console: Console) -> None:
             f"{measured - bad} of {measured} measured (size, metric) cells"
         )
     else:
-        for size, dtype, metric, results in groups(report):
-            table = (
-                plain_table(metric, results)
-                if report.command in NO_SIZES
-                else size_table(size, dtype, metric, results)
-            )
-            console.print(table)
+        for (size, dtype, metric), results in groups(report).items():
+            console.print(size_table(size, dtype, metric, results))
     for reason, names in _skips(report).items():
         console.print(f"skipped {', '.join(names)}: {reason}", highlight=False)
 
 
 def _skips(report: Report) -> dict[str, list[str]]:
-    """Reasons, each once, with what they concern."""
+    """Each reason once, with the contenders or sizes that it concerns."""
     reasons: dict[str, list[str]] = {}
     for skip in report.skipped:
         names = reasons.setdefault(skip.reason, [])

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Measures the sensible set on a GPU machine in about a quarter of an hour and stores it as JSON.
+# Measures what the targets need, on a GPU machine in about a quarter of an hour, and stores JSON.
 #
 #   benchmarks/run_all.sh DIRECTORY [cuda|cpu] [PART...]
 #
-# What matters most comes first; naming parts runs only those. Each part goes on when another fails,
-# and the exit status is that of the worst. Parts have deadlines of their own, so that the whole keeps
-# to its time; what they cut off is named in the files. A file is whole at every moment: a run that is
-# killed keeps the sizes it has done. PYTHON names the interpreter.
+# The most important parts come first; name parts to run only those. A part that fails does not stop
+# the others; the exit status is the highest of all. Each part has its own deadline, and its file names
+# the sizes that the deadline cut off. Files are written after each size, so a killed run keeps what it
+# has measured. PYTHON names the interpreter.
 set -uo pipefail
 
 out=${1:?"usage: benchmarks/run_all.sh DIRECTORY [cuda|cpu] [PART...]: name the directory for results"}
@@ -75,7 +75,6 @@ case $device in
 esac
 part cell-cpu cell --seconds 0.5 --contenders python cpp compile lstmcell ours ours-again
 part import import --rounds 5
-part judge judge --rounds 10
 
 if ((ran == 0)); then
   echo "no part is named$only: see the names in benchmarks/run_all.sh" >&2

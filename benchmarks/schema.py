@@ -1,7 +1,7 @@
 """What a result file holds, and how it is written and read.
 
-A file is one :class:`Report`. Verdicts and ratios are not stored: they follow from the results and
-are computed where they are shown.
+A file is one :class:`Report`. Verdicts and ratios are not stored: the commands that show them
+compute them from the results.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Machine:
-    """The hardware, without anything that names the host."""
+    """The hardware, without the name of the host."""
 
     cpu: str
     cores: int
@@ -78,13 +78,14 @@ class Software:
     commit: str
     lltm: str | None = None
     door: str | None = None
+    """The loaded glue, such as `stable210` or `aten29-abi1`."""
     binaries: dict[str, str] = field(default_factory=dict)
     """File name to SHA-256 of every binary of ours in the process."""
 
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What this machine reaches, measured in the same run; the floor is modelled from it."""
+    """What this machine reaches, measured in the same run; the base of the floor."""
 
     gemm_flops: float
     copy_bytes_per_second: float
@@ -94,7 +95,7 @@ class Ceilings:
 
 @dataclass(frozen=True)
 class Floor:
-    """The least time a step can take, term by term, in microseconds; see ``floor.py``."""
+    """The least time of a step, term by term, in microseconds; see ``floor.py``."""
 
     compute_us: float
     memory_us: float
@@ -121,28 +122,11 @@ class Result:
     minimum: float
     count: int
     rounds: list[float] = field(default_factory=list)
-    """The median of each interleaved round, in order: what paired ratios are made of."""
+    """The median of each interleaved round, in order; paired ratios need them."""
     error: float | None = None
     """Largest relative error of the outputs and gradients against float64."""
     floor: Floor | None = None
     detail: dict[str, float] = field(default_factory=dict)
-
-    @classmethod
-    def of(
-        cls,
-        size: Size,
-        dtype: str,
-        contender: str,
-        metric: str,
-        unit: str,
-        summary: Summary,
-        **more: Any,
-    ) -> Result:
-        """A result from the summary of its samples; `more` are the remaining fields."""
-        s = summary
-        return cls(
-            size, dtype, contender, metric, unit, s.median, s.q1, s.q3, s.minimum, s.count, **more
-        )
 
 
 @dataclass(frozen=True)
@@ -169,19 +153,23 @@ class Report:
     software: Software
     settings: dict[str, str] = field(default_factory=dict)
     ceilings: dict[str, Ceilings] = field(default_factory=dict)
-    """By dtype."""
+    """By dtype; on the CPU by dtype and size."""
     results: list[Result] = field(default_factory=list)
     skipped: list[Skip] = field(default_factory=list)
     schema: int = SCHEMA_VERSION
 
+    def record(self, summary: Summary, **fields: Any) -> None:
+        """Append a result: its summary, and the other fields of :class:`Result` by name."""
+        self.results.append(Result(**fields, **vars(summary)))
+
 
 def to_json(report: Report) -> str:
-    """Render a report."""
+    """The report as JSON; :func:`from_json` is the inverse."""
     return json.dumps(dataclasses.asdict(report), indent=1) + "\n"
 
 
 def from_json(text: str) -> Report:
-    """Read a report back; the inverse of :func:`to_json`.
+    """Read a report.
 
     Raises:
         ValueError: another schema, a missing or an unknown field, or a value of another type.
@@ -197,7 +185,7 @@ def from_json(text: str) -> Report:
 
 
 def write(report: Report, path: Path) -> None:
-    """Write a report whole or not at all: a run that is killed leaves the last whole one."""
+    """Write a whole report or nothing: a run that is killed leaves the last complete file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     partial.write_text(to_json(report), encoding="utf-8")
@@ -205,7 +193,7 @@ def write(report: Report, path: Path) -> None:
 
 
 def read(path: Path) -> Report:
-    """Read a result file; errors name it."""
+    """Read a result file; an error names the file."""
     try:
         return from_json(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -213,7 +201,7 @@ def read(path: Path) -> Report:
 
 
 def _build(kind: Any, value: Any, where: str) -> Any:
-    """Turn parsed JSON into `kind`, a dataclass, a container of such, or a plain type."""
+    """Turn parsed JSON into `kind`: a dataclass, a list or dict of them, or a plain type."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         if value is None:

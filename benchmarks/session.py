@@ -1,4 +1,4 @@
-"""One run of `cell`, `layer` or `grid`: build, check, measure interleaved, record, write."""
+"""One run of `cell`, `layer` or `grid`: build, check, measure, record, write."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import torch
 
-from . import baselines, floor, kernels, machine, memory, schema
-from .baselines import Builder, Request, Unavailable, compiled
-from .problem import DTYPES, STATES, Cell, Inputs, WrongResult, check, make_inputs
-from .schema import Ceilings, Floor, Report, Result, Size, Skip
-from .stats import summarise
-from .timing import PROTOCOLS, NotMeasurable, Rounds, Run, interleave, round_medians
+from . import floor, kernels, machine, memory, schema
+from .baselines.plain import forget_compiled
+from .check import WrongResult, check
+from .contender import OURS_AGAIN, REDUCE_OVERHEAD, Builder, Cell, Request, Unavailable
+from .problem import DTYPES, Inputs, make_inputs
+from .schema import Ceilings, Report, Size, Skip
+from .stats import Summary, summarise, summarise_rounds
+from .timing import PROTOCOLS, NotMeasurable, Run, interleave
 
 SHORT = 8
-"""Steps of the sequence that every layer is checked on before it is timed."""
-Log = Callable[[str], None]
-Skipper = Callable[[str, str], None]
-"""Records the name of a contender and why it was not measured."""
+"""Steps of the sequence on which every layer is checked before it is timed."""
 WRONG = "WRONG RESULT"
 """Begins the reason of a contender that failed the check; the command's exit status is then 1."""
 
@@ -44,14 +44,14 @@ class Options:
     deadline: float | None = None
     """Seconds after which no further size is begun."""
     json: Path | None = None
-    log: Log = field(default=print)
+    log: Callable[[str], None] = field(default=print)
 
 
 def new_report(command: str, command_line: str, options: Options) -> Report:
-    """A report without results. Machine load is read now, before anything has run.
+    """A report without results. The machine's load is read now, before anything has run.
 
     Raises:
-        ValueError: CUDA is asked for and not there.
+        ValueError: the options name CUDA and torch sees no GPU.
     """
     if options.device == "cuda" and not torch.cuda.is_available():
         raise ValueError(
@@ -79,35 +79,27 @@ def new_report(command: str, command_line: str, options: Options) -> Report:
     )
 
 
-def allow_tf32(allowed: bool) -> None:
-    """Sets both of torch's flags, so that all contenders may round products of float32 or none."""
-    torch.backends.cuda.matmul.allow_tf32 = allowed
-    torch.backends.cudnn.allow_tf32 = allowed
-
-
 def run_sizes(
-    report: Report,
-    sizes: Iterable[Size],
-    builders: Mapping[str, Builder],
-    options: Options,
+    report: Report, sizes: Iterable[Size], builders: Mapping[str, Builder], options: Options
 ) -> Report:
-    """Measure every size and dtype, writing the file after each so that a kill loses one size."""
+    """Measure every size and dtype. The file is written after each, so a kill loses one size."""
     started = perf_counter()
-    if options.contenders:
-        unknown = sorted(set(options.contenders) - set(builders))
-        if unknown:
-            raise ValueError(f"no contender {unknown}; there are {sorted(builders)}")
-        builders = {name: builders[name] for name in builders if name in options.contenders}
+    if options.protocol == "kernels" and options.device != "cuda":
+        raise ValueError("--protocol kernels counts GPU kernels: use --device cuda")
+    unknown = sorted(set(options.contenders) - set(builders))
+    if unknown:
+        raise ValueError(f"no contender {unknown}; there are {sorted(builders)}")
+    wanted = options.contenders or tuple(builders)
+    builders = {name: build for name, build in builders.items() if name in wanted}
     for size in sizes:
         for dtype in options.dtypes:
-            late = options.deadline is not None and perf_counter() - started > options.deadline
-            if late:
+            begun = perf_counter()
+            if options.deadline is not None and begun - started > options.deadline:
                 reason = f"not begun: the deadline of {options.deadline:.0f} s had passed"
                 report.skipped.append(Skip("*", reason, size, dtype))
                 options.log(f"{size} {dtype}: {reason}")
             else:
-                begun = perf_counter()
-                _one_size(report, size, dtype, builders, options)
+                _OneSize(report, size, dtype, options).run(builders)
                 options.log(f"{size} {dtype}: {perf_counter() - begun:.1f} s")
             report.software = machine.describe_software()  # ours may have loaded just now
             if options.json is not None:
@@ -115,254 +107,147 @@ def run_sizes(
     return report
 
 
-def _one_size(
-    report: Report, size: Size, dtype: str, builders: Mapping[str, Builder], options: Options
-) -> None:
-    cells: dict[str, Cell] = {}
-    errors: dict[str, float] = {}
+class _OneSize:
+    """Builds, checks and measures every contender at one size in one dtype."""
 
-    def skip(name: str, reason: str) -> None:
+    def __init__(self, report: Report, size: Size, dtype: str, options: Options) -> None:
+        self.report, self.size, self.dtype, self.options = report, size, dtype, options
+        self.request = Request(size, DTYPES[dtype], options.device, options.seed)
+        self.all_gradients = options.protocol != "tutorial"
+        self.cells: dict[str, Cell] = {}
+        self.errors: dict[str, float] = {}
+
+    def run(self, builders: Mapping[str, Builder]) -> None:
+        forget_compiled()
+        for name, build in builders.items():
+            with self._reported(name):
+                self._build(name, build)
+        if self.options.protocol == "memory":
+            self._measure_memory()
+        elif self.options.protocol == "kernels":
+            self._measure_kernels()
+        else:
+            self._measure_times()
+        self.cells.clear()
+        gc.collect()
+        if self.options.device == "cuda":
+            torch.cuda.empty_cache()
+
+    @contextmanager
+    def _reported(self, name: str) -> Iterator[None]:
+        """A contender that fails (out of memory, no compiler) does not stop the others."""
+        try:
+            yield
+        except WrongResult as error:
+            self._skip(name, f"{WRONG}: {error}")
+        except (Unavailable, NotMeasurable) as error:
+            self._skip(name, str(error))
+        except RuntimeError as error:
+            self._skip(name, f"failed: {type(error).__name__}: {str(error)[:300]}")
+
+    def _skip(self, name: str, reason: str) -> None:
         reason = " ".join(reason.split())
-        report.skipped.append(Skip(name, reason, size, dtype))
-        options.log(f"  {name} skipped: {reason}")
+        self.report.skipped.append(Skip(name, reason, self.size, self.dtype))
+        self.options.log(f"  {name} skipped: {reason}")
 
-    compiled.forget()
-    gc.collect()
-    gc.freeze()  # what is alive now stays so: a collection after each round need not look at it
-    all_gradients = options.protocol != "tutorial"
-    request = Request(size, DTYPES[dtype], options.device, options.seed)
-    for name, build in builders.items():
-        with _reported(name, skip):
-            cell = build(request)
-            # A long sequence is checked whole after the timing, as every contender is. Short, the
-            # check bites more: rounding errors have not grown yet.
-            begun = replace(request, size=replace(size, steps=min(size.steps, SHORT)))
-            fresh = _inputs(cell, begun, seed=options.seed + 1)
-            errors[name] = check(cell, begun.size, fresh, input_gradients=all_gradients)
-            cells[name] = cell
-    if options.protocol == "memory":
-        _memory(report, cells, errors, request, skip)
-    elif options.protocol == "kernels":
-        measure = _kernels if size.steps == 1 else _traces
-        measure(report, cells, errors, request, skip)
-    else:
-        _times(report, cells, errors, request, options, skip)
-    del cells
-    gc.unfreeze()
-    gc.collect()
-    if options.device == "cuda":
-        torch.cuda.empty_cache()
+    def _inputs(self, cell: Cell, size: Size, seed: int) -> Inputs:
+        inputs = make_inputs(size, self.request.dtype, self.request.device, seed)
+        return inputs.shaped(cell.stacked)
 
-
-@contextmanager
-def _reported(name: str, skip: Skipper) -> Iterator[None]:
-    """One contender's trouble (out of memory, a compiler that fails) does not stop the others."""
-    try:
-        yield
-    except WrongResult as error:
-        skip(name, f"{WRONG}: {error}")
-    except (Unavailable, NotMeasurable) as error:
-        skip(name, str(error))
-    except RuntimeError as error:
-        skip(name, f"failed: {type(error).__name__}: {str(error)[:300]}")
-
-
-def _inputs(cell: Cell, request: Request, seed: int) -> Inputs:
-    states = STATES[cell.kind]
-    inputs = make_inputs(request.size, request.dtype, request.device, seed, states=states)
-    return inputs.shaped(cell.stacked)
-
-
-def _times(
-    report: Report,
-    cells: Mapping[str, Cell],
-    errors: dict[str, float],
-    request: Request,
-    options: Options,
-    skip: Skipper,
-) -> None:
-    size = request.size
-    all_gradients = options.protocol != "tutorial"
-    timed: dict[str, Inputs] = {}
-    runs: dict[str, Run] = {}
-    for name, cell in cells.items():
-        timed[name] = _inputs(cell, request, seed=options.seed + 2)
-        with _reported(name, skip):
-            runs[name] = PROTOCOLS[options.protocol](cell, timed[name])
-    if not runs:
-        return
-    ceilings = _ceilings(report, request)
-    measured = interleave(runs, seconds=options.seconds, rounds=options.rounds, seed=options.seed)
-    floors = floor.model(size, request.dtype, ceilings, options.protocol)
-    for name, rounds in measured.items():
-        # After the timing, on the very inputs that were timed: nothing has drifted or been skipped.
-        with _reported(name, skip):
-            again = check(cells[name], size, timed[name], input_gradients=all_gradients)
-            errors[name] = max(again, errors[name])
-            known = floors if cells[name].kind == "lltm" else {}
-            _record(report, request, name, rounds, errors[name], known)
-
-
-def _record(
-    report: Report,
-    request: Request,
-    name: str,
-    rounds: Rounds,
-    error: float,
-    floors: Mapping[str, Floor],
-) -> None:
-    for metric, samples in rounds.items():
-        report.results.append(
-            Result.of(
-                request.size,
-                dtype_name(request),
-                name,
-                metric,
-                "us",
-                summarise([sample for one in samples for sample in one]),
-                rounds=[round(median, 4) for median in round_medians(samples)],
-                error=error,
-                floor=floors.get(metric),
+    def _build(self, name: str, build: Builder) -> None:
+        if name == REDUCE_OVERHEAD and self.options.protocol in ("memory", "kernels"):
+            raise NotMeasurable(
+                "its CUDA graphs overwrite the outputs of the call before, which backward needs"
             )
+        cell = build(self.request)
+        # Here a long sequence is checked on its first steps alone, where rounding errors are small
+        # and the check is strictest. The whole sequence is checked after the timing.
+        short = replace(self.size, steps=min(self.size.steps, SHORT))
+        inputs = self._inputs(cell, short, self.options.seed + 1)
+        self.errors[name] = check(cell, short, inputs, input_gradients=self.all_gradients)
+        self.cells[name] = cell
+
+    def _record(self, name: str, metric: str, unit: str, summary: Summary, **more: Any) -> None:
+        self.report.record(
+            summary,
+            size=self.size,
+            dtype=self.dtype,
+            contender=name,
+            metric=metric,
+            unit=unit,
+            error=self.errors[name],
+            **more,
         )
 
+    def _measure_times(self) -> None:
+        options = self.options
+        timed: dict[str, Inputs] = {}
+        runs: dict[str, Run] = {}
+        for name, cell in self.cells.items():
+            timed[name] = self._inputs(cell, self.size, options.seed + 2)
+            with self._reported(name):
+                runs[name] = PROTOCOLS[options.protocol](cell, timed[name])
+        if not runs:
+            return
+        floors = floor.model(self.size, self.request.dtype, self._ceilings(), options.protocol)
+        measured = interleave(
+            runs, seconds=options.seconds, rounds=options.rounds, seed=options.seed
+        )
+        for name, metrics in measured.items():
+            cell = self.cells[name]
+            # Check again after the timing, on the inputs that were timed.
+            with self._reported(name):
+                again = check(cell, self.size, timed[name], input_gradients=self.all_gradients)
+                self.errors[name] = max(again, self.errors[name])
+                for metric, rounds in metrics.items():
+                    floor_of = floors.get(metric) if cell.kind == "lltm" else None
+                    summary, medians = summarise_rounds(rounds)
+                    self._record(name, metric, "us", summary, rounds=medians, floor=floor_of)
 
-def dtype_name(request: Request) -> str:
-    """`float32`, as the command line and the files spell it."""
-    return str(request.dtype).removeprefix("torch.")
+    def _ceilings(self) -> Ceilings:
+        """Measured once per dtype on a GPU; on the CPU per size, as the copy has its size."""
+        ceilings, device = self.report.ceilings, self.request.device
+        key = f"{self.dtype} {self.size}" if device == "cpu" else self.dtype
+        if key not in ceilings:
+            moved = floor.working_set(self.size, self.request.dtype)
+            ceilings[key] = floor.measure_ceilings(self.request.dtype, device, moved)
+        return ceilings[key]
 
+    def _measure_memory(self) -> None:
+        row = self.size.batch * self.size.state * self.request.dtype.itemsize
+        for name, cell in self.cells.items():
+            with self._reported(name):
+                loop = replace(self.size, steps=memory.LOOP_STEPS)
+                peak = memory.peak_of_loop(cell, self._inputs(cell, loop, 4))
+                saved = memory.saved_for_backward(cell, self._inputs(cell, self.size, 3))
+                for metric, value, detail in (
+                    ("peak of training loop", peak, {"steps": float(memory.LOOP_STEPS)}),
+                    ("saved per step", saved, {"rows of B*S": saved / row}),
+                ):
+                    self._record(name, metric, "bytes", summarise([float(value)]), detail=detail)
 
-def _ceilings(report: Report, request: Request) -> Ceilings:
-    """Measured once a dtype on a GPU; on the CPU once a size, with a copy as large as its data."""
-    key = dtype_name(request)
-    if request.device == "cpu":
-        key = f"{key} {request.size}"
-    if key not in report.ceilings:
-        moved = floor.working_set(request.size, request.dtype)
-        report.ceilings[key] = floor.measure_ceilings(request.dtype, request.device, moved)
-    return report.ceilings[key]
+    def _measure_kernels(self) -> None:
+        if self.size.steps > 1:
+            for name, cell in self.cells.items():
+                with self._reported(name):
+                    found = kernels.of_layer(cell, self._inputs(cell, self.size, 100))
+                    self._record_profiles(name, "us a call", found)  # not divided by the steps
+            return
+        copy_rate = self._ceilings().copy_bytes_per_second
+        # As many sets of inputs as fill the L2 cache four times.
+        l2 = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
+        one_set = 6 * self.size.batch * self.size.state * self.request.dtype.itemsize
+        count = max(1, min(32, -(-4 * l2 // one_set)))
+        for name, cell in self.cells.items():
+            if name == OURS_AGAIN:
+                continue
+            sets = [self._inputs(cell, self.size, 100 + i) for i in range(count)]
+            with self._reported(name):
+                found = kernels.of_step(cell, self.size, sets, copy_rate)
+                self._record_profiles(name, "us", found)
 
-
-def _memory(
-    report: Report,
-    cells: Mapping[str, Cell],
-    errors: dict[str, float],
-    request: Request,
-    skip: Skipper,
-) -> None:
-    size = request.size
-    row = size.batch * size.state * request.dtype.itemsize
-    for name, cell in cells.items():
-        with _reported(name, skip):
-            if name == "compile-reduce-overhead":
-                raise NotMeasurable(
-                    "its graphs overwrite the outputs of the step before: it cannot run such a loop"
-                )
-            inputs = make_inputs(size, request.dtype, request.device, 3)
-            peak = memory.peak_of_loop(cell, size, request.dtype, request.device, 4)
-            saved = memory.saved_for_backward(cell, inputs)
-            for metric, value, detail in (
-                ("peak of training loop", peak, {"steps": float(memory.LOOP_STEPS)}),
-                ("saved per step", saved, {"rows of B*S": saved / row}),
-            ):
-                one = summarise([float(value)])
-                report.results.append(
-                    Result.of(
-                        size,
-                        dtype_name(request),
-                        name,
-                        metric,
-                        "bytes",
-                        one,
-                        error=errors[name],
-                        detail=detail,
-                    )
-                )
-
-
-def _needs_gpu(request: Request) -> None:
-    if request.device != "cuda":
-        raise ValueError("--protocol kernels counts GPU kernels: use --device cuda")
-
-
-def _kernels(
-    report: Report,
-    cells: Mapping[str, Cell],
-    errors: dict[str, float],
-    request: Request,
-    skip: Skipper,
-) -> None:
-    _needs_gpu(request)
-    size = request.size
-    ceilings = _ceilings(report, request)
-    l2 = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
-    one_set = 6 * size.batch * size.state * request.dtype.itemsize
-    count = max(1, min(32, -(-4 * l2 // one_set)))
-    for name, cell in cells.items():
-        if name == baselines.OURS_AGAIN:
-            continue
-        sets = [
-            make_inputs(size, request.dtype, request.device, 100 + i, states=STATES[cell.kind])
-            for i in range(count)
-        ]
-        with _reported(name, skip):
-            if name == "compile-reduce-overhead":
-                raise NotMeasurable("its graphs overwrite the outputs that backward needs here")
-            for metric, found in kernels.measure(cell, size, sets).items():
-                rate = found.bytes_per_second
-                detail = {
-                    "launches": found.count,
-                    "join_us": found.joins.median,
-                    "pointwise_us": found.pointwise.median,
-                    "pointwise_bytes_per_second": rate,
-                    "fraction_of_copy": rate / ceilings.copy_bytes_per_second,
-                }
-                report.results.append(
-                    Result.of(
-                        size,
-                        dtype_name(request),
-                        name,
-                        metric,
-                        "us",
-                        found.total,
-                        error=errors[name],
-                        detail=detail,
-                    )
-                )
-                names = "; ".join(found.names)
-                report.settings[f"kernels {name} {metric} {size} {dtype_name(request)}"] = names
-
-
-def _traces(
-    report: Report,
-    cells: Mapping[str, Cell],
-    errors: dict[str, float],
-    request: Request,
-    skip: Skipper,
-) -> None:
-    _needs_gpu(request)
-    size, dtype = request.size, dtype_name(request)
-    for name, cell in cells.items():
-        inputs = _inputs(cell, request, seed=100)
-        with _reported(name, skip):
-            for metric, found in kernels.trace(cell, inputs).items():
-                detail = {
-                    "launches": found.count,
-                    "before_us": found.before.median,
-                    "busy_us": found.busy.median,
-                    "waits_us": found.span.median - found.busy.median,
-                }
-                # Of the whole call, not a step of it, as the unit says.
-                report.results.append(
-                    Result.of(
-                        size,
-                        dtype,
-                        name,
-                        metric,
-                        "us a call",
-                        found.span,
-                        error=errors[name],
-                        detail=detail,
-                    )
-                )
-                report.settings[f"kernels {name} {metric} {size} {dtype}"] = "; ".join(found.names)
+    def _record_profiles(self, name: str, unit: str, found: dict[str, kernels.Profile]) -> None:
+        for metric, profile in found.items():
+            self._record(name, metric, unit, profile.summary, detail=profile.detail)
+            key = f"kernels {name} {metric} {self.size} {self.dtype}"
+            self.report.settings[key] = "; ".join(profile.names)

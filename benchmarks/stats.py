@@ -9,18 +9,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Summary:
-    """What is kept of a set of samples: the median, the quartiles, the fastest, how many."""
+    """What is kept of a set of samples: median, quartiles, minimum, and the number of samples."""
 
     median: float
     q1: float
     q3: float
     minimum: float
     count: int
-
-    @property
-    def iqr(self) -> float:
-        """The interquartile range: the spread that the tables print."""
-        return self.q3 - self.q1
 
 
 def summarise(samples: Sequence[float]) -> Summary:
@@ -35,14 +30,20 @@ def summarise(samples: Sequence[float]) -> Summary:
         only = samples[0]
         return Summary(only, only, only, only, 1)
     q1, median, q3 = statistics.quantiles(samples, n=4, method="inclusive")
-    return Summary(median, q1, q3, min(samples), len(samples))
+    return Summary(median=median, q1=q1, q3=q3, minimum=min(samples), count=len(samples))
 
 
-def paired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Summary:
-    """The ratio of two contenders, round by round.
+def summarise_rounds(rounds: Sequence[Sequence[float]]) -> tuple[Summary, list[float]]:
+    """The summary of the samples of all rounds, and the median of each round."""
+    samples = [sample for one in rounds for sample in one]
+    return summarise(samples), [round(statistics.median(one), 4) for one in rounds]
 
-    Both were measured in each round one shortly after the other, so what slows the machine for a
-    while slows both: the ratio of a round is steadier than the ratio of two medians.
+
+def paired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> float:
+    """The median over the rounds of the ratio of two contenders.
+
+    In each round the two are measured shortly after each other, so what slows the machine for a
+    while slows both: the ratio of a round varies less than the ratio of two medians.
 
     Raises:
         ValueError: the two were not measured in the same rounds.
@@ -52,4 +53,4 @@ def paired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Su
             f"paired_ratio() got {len(numerator)} and {len(denominator)} rounds; it needs the same "
             "rounds of one run: compare only contenders of one file and one size"
         )
-    return summarise([a / b for a, b in zip(numerator, denominator, strict=True)])
+    return statistics.median(a / b for a, b in zip(numerator, denominator, strict=True))

@@ -1,8 +1,8 @@
-"""Interleaved measuring, and the protocols: what exactly lies between two readings of the clock.
+"""The protocols, which define what is timed, and the interleaving of contenders.
 
 A protocol turns a contender into a *run*: a function that does n iterations and returns the time of
 each, in microseconds, by metric. :func:`interleave` calls the runs of all contenders in turn, round
-after round, each round in another order.
+after round, in a new order each round.
 """
 
 from __future__ import annotations
@@ -19,45 +19,42 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .problem import Cell, Inputs, compare, expected_outputs, tolerance
+from .check import compare, expected_outputs, tolerance
+from .contender import Cell
+from .problem import Inputs
 from .schema import Size
-from .stats import summarise
 
 Samples = dict[str, list[float]]
+"""Times in microseconds, by metric."""
 Run = Callable[[int], Samples]
 Rounds = dict[str, list[list[float]]]
 """By metric, the samples of each round."""
 
+STREAM_CALLS = 4
+"""Forward calls in a row, before one backward pass through all of them."""
 GRAPH_STEPS = 20
 GRAPH_SEQUENCES = 2
 SETTLE = 2
-"""Iterations at the start of a block that are not counted: another contender has just left its
-data in the caches."""
+"""Iterations at the start of a turn that are not counted: the caches hold the data of another
+contender."""
 
 
 class NotMeasurable(RuntimeError):
     """This contender cannot be measured by this protocol; the message says why."""
 
 
-def synchronise(device: str) -> None:
-    """Wait for the device; nothing to wait for on the CPU."""
-    if device == "cuda":
-        torch.cuda.synchronize()
-
-
 # -- protocols -------------------------------------------------------------------------------------
 
 
 def tutorial(cell: Cell, inputs: Inputs) -> Run:
-    """The tutorial's own: around forward, then around backward of `new_h.sum() + new_c.sum()`.
+    """As the tutorial does: forward, then backward of `new_h.sum() + new_c.sum()`.
 
-    On CUDA each span ends with a synchronisation, as there. The inputs want no gradient; the
-    parameters do, and start each iteration without one.
+    On CUDA each span ends with a synchronisation, as there. Only the parameters need gradients, and
+    start each iteration without one.
     """
-    device = inputs.x.device.type
     x, state = inputs.detached(requires_grad=False)
     module, call, new_step = cell.module, cell.call, cell.new_step
-    cuda = device == "cuda"
+    cuda = inputs.x.device.type == "cuda"
 
     def run(n: int) -> Samples:
         forward, backward = [], []
@@ -84,7 +81,7 @@ def tutorial(cell: Cell, inputs: Inputs) -> Run:
 def split(cell: Cell, inputs: Inputs) -> Run:
     """Forward alone, backward alone (all gradients, random cotangents), forward without autograd.
 
-    On CUDA the spans lie between two events, so the wait for the device is not in them. Times of a
+    On CUDA the spans lie between two events, so they do not include the synchronisation. Times of a
     sequence are divided by its steps.
     """
     device = inputs.x.device.type
@@ -128,27 +125,23 @@ def split(cell: Cell, inputs: Inputs) -> Run:
     return run
 
 
-STREAM_CALLS = 4
-"""Forward calls in a row, with one backward pass through all of them behind."""
-
-
 def stream(cell: Cell, inputs: Inputs) -> Run:
-    """As a training loop runs calls: some in a row, one backward pass through all, nobody waits.
+    """As a training loop does: some calls in a row, then one backward pass, no synchronisation.
 
-    The spans lie between events on the stream, and are divided by the number of calls. What the
-    host needs for a call is hidden while the device has work left from those before, and is in the
-    span where it has not. Every call has inputs of its own; the parameters are the same, so their
-    gradients are added up. Times of a sequence are divided by its steps.
+    The spans lie between events on the stream, and are divided by the number of calls. The host's
+    time for a call counts only where the device has no work left from the calls before. Every call
+    has its own inputs; the parameters are shared, so their gradients add up. Times of a sequence
+    are divided by its steps.
 
     Raises:
         NotMeasurable: on the CPU, where a call ends when it returns.
     """
     if inputs.x.device.type != "cuda":
-        raise NotMeasurable("a CPU works on no stream: use --protocol split, or --device cuda")
+        raise NotMeasurable("a CPU has no stream: use --protocol split, or --device cuda")
     per_call = _steps(inputs) * STREAM_CALLS
     parameters = list(cell.module.parameters())
     leaves = [inputs.detached(requires_grad=True) for _ in range(STREAM_CALLS)]
-    wanted = [*(t for x, state in leaves for t in (x, *state)), *parameters]
+    sources = [*(t for x, state in leaves for t in (x, *state)), *parameters]
     cotangents = (inputs.grad_output, *inputs.grad_state) * STREAM_CALLS
     plain_x, plain_state = inputs.detached(requires_grad=False)
 
@@ -163,7 +156,7 @@ def stream(cell: Cell, inputs: Inputs) -> Run:
             cell.new_step()
             outputs = [output for x, state in leaves for output in cell.call(x, state)]
             marks[2 * i + 1].record()
-            gradients = torch.autograd.grad(outputs, wanted, cotangents)
+            gradients = torch.autograd.grad(outputs, sources, cotangents)
             marks[2 * i + 2].record()
             del outputs, gradients
         times = spans(marks)
@@ -185,7 +178,7 @@ def _steps(inputs: Inputs) -> int:
 
 
 def _events(count: int) -> list[torch.cuda.Event]:
-    """Events that the driver has made already: torch makes one when it is first recorded."""
+    """Recorded once, since torch creates an event at its first record."""
     events = [torch.cuda.Event(enable_timing=True) for _ in range(count)]
     for event in events:
         event.record()
@@ -194,7 +187,7 @@ def _events(count: int) -> list[torch.cuda.Event]:
 
 
 def graph(cell: Cell, inputs: Inputs) -> Run:
-    """Per-step time inside a CUDA graph: forward alone, and forward with backward.
+    """Time of a step inside a CUDA graph: forward alone, and forward with backward.
 
     The graph holds 20 steps, or two sequences.
 
@@ -206,7 +199,7 @@ def graph(cell: Cell, inputs: Inputs) -> Run:
         raise NotMeasurable("CUDA graphs need a GPU: use --device cuda")
     if not cell.capturable:
         raise NotMeasurable(
-            "cannot be captured: it launches on the legacy default stream, or brings its own graphs"
+            "cannot be captured: it launches on the legacy default stream, or has graphs of its own"
         )
     plain_x, plain_state = inputs.detached(requires_grad=False)
     x, state = inputs.detached(requires_grad=True)
@@ -232,9 +225,10 @@ def graph(cell: Cell, inputs: Inputs) -> Run:
             output.fill_(float("nan"))
         replay.replay()
         torch.cuda.synchronize()
-        found = {f"output{i}": o for i, o in enumerate(outputs)}
-        wanted = {f"output{i}": o for i, o in enumerate(expected_outputs(cell, inputs, outputs[0]))}
-        compare(found, wanted, dict.fromkeys(wanted, allowed))
+        found = _named(outputs)
+        compare(
+            found, _named(expected_outputs(cell, inputs, outputs[0])), dict.fromkeys(found, allowed)
+        )
 
     def run(n: int) -> Samples:
         samples: Samples = {metric: [] for metric in captured}
@@ -252,10 +246,14 @@ def graph(cell: Cell, inputs: Inputs) -> Run:
     return run
 
 
+def _named(outputs: tuple[Tensor, ...]) -> dict[str, Tensor]:
+    return {f"output{i}": output for i, output in enumerate(outputs)}
+
+
 def _capture(
     step: Callable[[], tuple[Tensor, ...]], calls: int
 ) -> tuple[torch.cuda.CUDAGraph, tuple[Tensor, ...]]:
-    """Record this many calls; the outputs of the last one stay readable."""
+    """Capture this many calls; the outputs of the last one stay readable."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -282,13 +280,18 @@ PROTOCOLS: dict[str, Callable[[Cell, Inputs], Run]] = {
 
 @contextmanager
 def quiet_collector() -> Iterator[None]:
-    """No garbage collection in the middle of a span."""
+    """No automatic garbage collection, and a quick one where it is asked for.
+
+    What is alive at the beginning is frozen, so that a collection skips it.
+    """
     was_enabled = gc.isenabled()
     gc.collect()
+    gc.freeze()
     gc.disable()
     try:
         yield
     finally:
+        gc.unfreeze()
         if was_enabled:
             gc.enable()
 
@@ -296,9 +299,9 @@ def quiet_collector() -> Iterator[None]:
 def calibrate(run: Run, seconds: float, rounds: int) -> int:
     """How many iterations of `run` fit into a round of `seconds / rounds`, at least one.
 
-    By the quickest of a few: one that the machine interrupts says nothing of how long they take.
+    The quickest of a few iterations decides, so that an interrupted one does not.
     """
-    run(SETTLE + 1)  # warm: allocator, autograd, libraries' own choices
+    run(SETTLE + 1)  # warm-up: allocator, autograd, libraries that choose an algorithm
     quickest, begun = float("inf"), perf_counter()
     for _ in range(7):
         start = perf_counter()
@@ -312,7 +315,7 @@ def calibrate(run: Run, seconds: float, rounds: int) -> int:
 def interleave(
     runs: Mapping[str, Run], *, seconds: float, rounds: int, seed: int = 0
 ) -> dict[str, Rounds]:
-    """Measure all runs in turn, `rounds` times over, about `seconds` for each in all."""
+    """Measure all runs in turn, `rounds` times, for about `seconds` each in total."""
     rng = random.Random(seed)
     counts = {name: calibrate(run, seconds, rounds) for name, run in runs.items()}
     measured: dict[str, Rounds] = {name: {} for name in runs}
@@ -326,8 +329,3 @@ def interleave(
                     measured[name].setdefault(metric, []).append(samples[settle:])
             gc.collect()
     return measured
-
-
-def round_medians(rounds: list[list[float]]) -> list[float]:
-    """One number a round."""
-    return [summarise(samples).median for samples in rounds]

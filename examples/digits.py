@@ -1,15 +1,15 @@
-"""Reads handwritten digits row by row with an LLTM cell, and learns to name them.
+"""Trains an LLTM cell to classify handwritten digits, read row by row.
 
-The data are the UCI handwritten digits that scikit-learn carries: 1,797 images of 8 x 8 pixels. An
-image is a sequence of eight rows; the cell reads one row per step, and a linear layer names the
-digit from the last hidden state.
+The data are the UCI handwritten digits of scikit-learn: 1,797 images of 8 x 8 pixels. An image is
+a sequence of eight rows; the cell reads one row per step, and a linear layer classifies the digit
+from the last hidden state.
 
     python examples/digits.py                  # CPU
     python examples/digits.py --device cuda
     python examples/digits.py --layer          # LLTMLayer: the whole sequence in one call
 
 Writes learning_curve.png, confusion_matrix.png and metrics.json. The exit code is 0 only if at
-least 95 % of the held-out images are named rightly.
+least 95 % of the held-out images are classified correctly.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Epoch:
-    """What one pass over the training images led to."""
+    """Loss and accuracy after one pass over the training images."""
 
     train_loss: float
     train_accuracy: float
@@ -88,7 +88,7 @@ class LayerReader(nn.Module):
 
 
 def load_splits(seed: int, device: torch.device) -> tuple[Split, Split]:
-    """Training and held-out images; both are normalised by the training images alone."""
+    """Training and held-out images, both normalised with the statistics of the training images."""
     digits = load_digits()
     images = torch.tensor(digits.images, dtype=torch.float32)
     labels = torch.tensor(digits.target, dtype=torch.int64)
@@ -115,7 +115,7 @@ def evaluate(model: nn.Module, split: Split) -> tuple[float, float, Tensor]:
 def train(
     model: nn.Module, train_split: Split, held_out: Split, epochs: int, console: Console
 ) -> list[Epoch]:
-    """Trains for a fixed number of epochs: nothing is chosen by looking at the held-out images."""
+    """Trains for a fixed number of epochs, so the held-out images influence no choice."""
     batches = -(-len(train_split.labels) // BATCH_SIZE)
     optimizer = torch.optim.Adam(model.parameters())
     schedule = torch.optim.lr_scheduler.OneCycleLR(
@@ -172,22 +172,22 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def positive(text: str) -> int:
-    """A command line's whole number from 1 up."""
+    """An argparse type: a positive integer."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 up")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive integer")
     return int(text)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Trains, saves what came of it, and returns the exit code."""
+    """Trains, saves the results, and returns the exit code."""
     options = parse_arguments(arguments)
     console = Console(soft_wrap=True)
     torch.manual_seed(options.seed)
-    torch.set_num_threads(1)  # 64 rows a step are too little work to share
+    torch.set_num_threads(1)  # 64 rows per step are too little work for several threads
     device = torch.device(options.device)
     train_split, held_out = load_splits(options.seed, device)
     console.print(
-        f"{len(train_split.labels)} images to learn from, {len(held_out.labels)} held out "
+        f"{len(train_split.labels)} training images, {len(held_out.labels)} held out "
         f"({HELD_OUT:.0%}, stratified, seed {options.seed}); lltm {__version__}, "
         f"torch {torch.__version__}, {device}",
         highlight=False,

@@ -21,7 +21,7 @@ HELD_OUT_COLOUR = "#d95f02"
 def learning_curve(history: Sequence[dict[str, float]], required: float, path: Path) -> None:
     """Loss and error rate by epoch, for training and held-out images.
 
-    Errors, not accuracy, on a logarithmic axis: what happens above 95 % stays visible.
+    The logarithmic axis of the error rate keeps differences above 95 % accuracy visible.
     """
     epochs = range(1, len(history) + 1)
     figure, (loss_axes, error_axes) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
@@ -52,12 +52,12 @@ def learning_curve(history: Sequence[dict[str, float]], required: float, path: P
         color="0.3",
     )
     last = 100 * (1 - history[-1]["held_out_accuracy"])
-    # Linear below 1 %, so that no error at all has a place.
+    # Linear below 1 %, so that an error rate of 0 can be drawn.
     error_axes.set_yscale("symlog", linthresh=1)
     error_axes.set_ylim(bottom=0)
     error_axes.set_yticks([0, 1, 2, 5, 10, 20, 50, 100])
     error_axes.yaxis.set_major_formatter(PercentFormatter(decimals=0))
-    error_axes.set(xlabel="epoch", ylabel="images named wrongly")
+    error_axes.set(xlabel="epoch", ylabel="images classified wrongly")
     error_axes.set_title(f"Error rate; held out, at the end: {last:.1f} %")
     error_axes.legend(frameon=False)
     for axes in (loss_axes, error_axes):
@@ -70,7 +70,7 @@ def learning_curve(history: Sequence[dict[str, float]], required: float, path: P
 
 
 def confusion_matrix(labels: Sequence[int], predicted: Sequence[int], path: Path) -> None:
-    """How many images of each digit were named what; mistakes in colour, hits in grey."""
+    """Counts of predicted labels for each digit; mistakes in colour, correct ones in grey."""
     counts = count_pairs(labels, predicted, labels=range(10))
     mistakes = np.ma.masked_equal(counts * (1 - np.eye(10, dtype=int)), 0)
     figure, axes = plt.subplots(figsize=(6.5, 6), layout="constrained")
@@ -97,7 +97,7 @@ def confusion_matrix(labels: Sequence[int], predicted: Sequence[int], path: Path
     axes.set_yticks([edge - 0.5 for edge in range(1, 10)], minor=True)
     axes.grid(which="minor", color="0.85", linewidth=0.6)
     axes.tick_params(which="both", length=0)
-    axes.set(xlabel="named", ylabel="true digit (share named rightly)")
+    axes.set(xlabel="predicted", ylabel="true digit (recall)")
     total, wrong = int(counts.sum()), int(counts.sum() - counts.trace())
     axes.set_title(f"Held-out images: {total - wrong} of {total} right, {wrong} wrong")
     figure.savefig(path, dpi=150)

@@ -1,16 +1,15 @@
-"""Reads a handwritten digit, waits, and then names it: what a cell that never forgets is good for.
+"""Reads a handwritten digit, waits, then classifies it: the use of a cell that never forgets.
 
-The digits are those of digits.py, read row by row; then come blank rows, none to 40 of them in
-training, and only behind the last the digit is named. An LSTM multiplies its cell state by a forget
-gate at every blank row, and the gradient on its way back as well; the LLTM has no such gate and
-carries both through the pause unchanged. The test asks after pauses far longer than those that were
-trained.
+The digits are those of digits.py, read row by row. Blank rows follow, 0 to 40 of them in training,
+and the digit is classified after the last. At every blank row an LSTM multiplies its cell state by
+a forget gate, and so the gradient in backward. The LLTM has no such gate and carries both through
+the pause unchanged. The test uses pauses far longer than those in training.
 
     python examples/pause.py                  # CPU, about a minute
     python examples/pause.py --device cuda
 
-Writes pause.png and pause.json: the share of held-out digits named rightly, by length of the pause,
-for the LLTM and for torch's LSTM (as it comes, and told to remember) and GRU, all trained alike.
+Writes pause.png and pause.json: the accuracy on held-out digits by length of the pause, for the
+LLTM and for torch's LSTM (with its default start, and told to remember) and GRU, trained alike.
 """
 
 from __future__ import annotations
@@ -76,12 +75,12 @@ class PatientReader(nn.Module):
 
 
 def with_pause(images: Tensor, pause: int) -> Tensor:
-    """`(N, 8, 8)` images with `pause` blank rows behind them: `(N, 8 + pause, 8)`."""
+    """`(N, 8, 8)` images followed by `pause` blank rows: `(N, 8 + pause, 8)`."""
     return F.pad(images, (0, 0, 0, pause))
 
 
 def train(kind: str, split: Split, epochs: int, seed: int) -> PatientReader:
-    """Every kind sees the same batches with the same pauses."""
+    """Trains one kind; every kind gets the same batches with the same pauses."""
     torch.manual_seed(seed)
     model = PatientReader(kind).to(split.images.device)
     batches = -(-len(split.labels) // BATCH_SIZE)
@@ -105,7 +104,7 @@ def train(kind: str, split: Split, epochs: int, seed: int) -> PatientReader:
 
 @torch.no_grad()
 def accuracies(model: PatientReader, split: Split) -> list[float]:
-    """The share named rightly, for each of `PAUSES`."""
+    """The accuracy for each of `PAUSES`."""
     return [
         (model(with_pause(split.images, pause)).argmax(1) == split.labels).double().mean().item()
         for pause in PAUSES
@@ -113,7 +112,7 @@ def accuracies(model: PatientReader, split: Split) -> list[float]:
 
 
 def draw(found: dict[str, list[float]], path: Path) -> None:
-    """Accuracy by length of the pause; the pauses that were trained are shaded."""
+    """Draws the accuracy by length of the pause; the lengths used in training are shaded."""
     figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
     axes.axvspan(0, LONGEST_TRAINED, color="#eeeeee")
     axes.text(6, 0.03, "trained", color="#666666")
@@ -122,7 +121,7 @@ def draw(found: dict[str, list[float]], path: Path) -> None:
     axes.set_xscale("symlog", linthresh=10)
     axes.set_xticks(PAUSES, [str(pause) for pause in PAUSES])
     axes.minorticks_off()
-    axes.set(xlabel="blank rows between reading and naming", ylabel="held-out digits named rightly")
+    axes.set(xlabel="blank rows between reading and naming", ylabel="accuracy on held-out digits")
     axes.set_ylim(0, 1.02)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.legend(loc="lower left", bbox_to_anchor=(0.0, 0.12), frameon=False)
@@ -131,7 +130,7 @@ def draw(found: dict[str, list[float]], path: Path) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Trains all kinds, saves what came of it."""
+    """Trains all kinds and saves the results."""
     parser = argparse.ArgumentParser(
         description=(__doc__ or "").splitlines()[0],
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
@@ -145,7 +144,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("--device cuda needs a GPU; see: python -m lltm_conda")
-    torch.set_num_threads(1)  # 64 rows a step are too little work to share
+    torch.set_num_threads(1)  # 64 rows per step are too little work for several threads
     train_split, held_out = load_splits(options.seed, torch.device(options.device))
     found = {}
     for kind in KINDS:
@@ -154,7 +153,7 @@ def main(arguments: list[str] | None = None) -> int:
         seconds = time.perf_counter() - start
         found[kind] = accuracies(model, held_out)
         shown = ", ".join(f"{p}: {a:.1%}" for p, a in zip(PAUSES, found[kind], strict=True))
-        print(f"{kind} ({seconds:.0f} s) named rightly, by pause: {shown}", flush=True)
+        print(f"{kind} ({seconds:.0f} s) accuracy by pause: {shown}", flush=True)
     options.out.mkdir(parents=True, exist_ok=True)
     draw(found, options.out / "pause.png")
     facts = {

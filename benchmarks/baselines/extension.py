@@ -1,8 +1,8 @@
-"""The tutorial-style extensions, built just in time out of `csrc/` beside this file.
+"""The tutorial-style extensions, compiled just in time from `csrc/` beside this file.
 
-`cpp` is one ATen call after another; `cuda` adds one kernel a direction. The autograd function
-round them is the one such extensions have: the outputs that backward wants are saved, and gradients
-come back for all five inputs whether wanted or not.
+`cpp` is one ATen call after another; `cuda` adds one kernel a direction. Their autograd function is
+the usual one for such extensions: it saves every output that backward reads, and returns gradients
+for all five inputs, needed or not.
 """
 
 from __future__ import annotations
@@ -11,17 +11,15 @@ import fcntl
 import functools
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
 
-from ..problem import Cell, randomise
-from . import Request, Unavailable
+from ..contender import Cell, Request, Unavailable, prepared
 from .plain import PlainLLTM
 
 CSRC = Path(__file__).parent / "csrc"
@@ -46,21 +44,30 @@ def load_cuda() -> ModuleType:
     return _load("lltm_baseline_cuda", sources, with_cuda=True)
 
 
-def _load(name: str, sources: list[Path], **options: Any) -> ModuleType:
+def _load(name: str, sources: list[Path], *, with_cuda: bool = False) -> ModuleType:
     from torch.utils import cpp_extension
 
     tag = f"torch{torch.__version__}-cp{sys.version_info.major}{sys.version_info.minor}"
     directory = BUILD / tag / name
     directory.mkdir(parents=True, exist_ok=True)
+    # pip installs ninja beside the interpreter, which need not be on the PATH.
+    path = os.pathsep.join((os.environ.get("PATH", ""), str(Path(sys.executable).parent)))
     try:
-        with _only_builder(directory), _ninja_on_path():
+        # A killed build leaves torch's lock file, and the next build would wait for it for ever.
+        # Under a lock of our own, which the kernel releases, such a file can be removed.
+        with (
+            (directory / "builder.flock").open("w") as lock,
+            mock.patch.dict(os.environ, PATH=path),
+        ):
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            (directory / "lock").unlink(missing_ok=True)
             return cpp_extension.load(
                 name,
                 [str(source) for source in sources],
                 build_directory=str(directory),
                 extra_cflags=["-O3"],
-                extra_cuda_cflags=["-O3"] if options.get("with_cuda") else None,
-                **options,
+                extra_cuda_cflags=["-O3"] if with_cuda else None,
+                with_cuda=with_cuda or None,
             )
     except (OSError, RuntimeError, ImportError) as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
@@ -68,29 +75,6 @@ def _load(name: str, sources: list[Path], **options: Any) -> ModuleType:
             f"could not build {name}: {reason[0]} (build folder {directory.name}; "
             "it needs ninja and a compiler that fits this torch)"
         ) from error
-
-
-@contextmanager
-def _only_builder(directory: Path) -> Iterator[None]:
-    """Hold the folder, and clear the lock file that a build killed halfway has left there.
-
-    torch's own lock is a file that such a build never deletes, and the next one waits for ever.
-    """
-    with (directory / "builder.flock").open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        (directory / "lock").unlink(missing_ok=True)
-        yield
-
-
-@contextmanager
-def _ninja_on_path() -> Iterator[None]:
-    """pip puts ninja beside the interpreter, which need not be on the PATH."""
-    before = os.environ.get("PATH", "")
-    os.environ["PATH"] = os.pathsep.join((before, str(Path(sys.executable).parent)))
-    try:
-        yield
-    finally:
-        os.environ["PATH"] = before
 
 
 def _autograd_function(extension: ModuleType) -> type[torch.autograd.Function]:
@@ -115,7 +99,7 @@ def _autograd_function(extension: ModuleType) -> type[torch.autograd.Function]:
 
 
 class ExtensionLLTM(PlainLLTM):
-    """The module round such an extension; `bias` is (1, 3S) there, as `d_bias` is."""
+    """The module of such an extension; `bias` is (1, 3S) there, as `d_bias` is."""
 
     def __init__(self, extension: ModuleType, input_features: int, state_size: int) -> None:
         super().__init__(input_features, state_size)
@@ -128,12 +112,10 @@ class ExtensionLLTM(PlainLLTM):
 
 def _cell(extension: ModuleType, request: Request, *, capturable: bool) -> Cell:
     module = ExtensionLLTM(extension, request.size.inputs, request.size.state)
-    module.to(device=request.device, dtype=request.dtype)
-    randomise(module, request.size.state, request.seed)
-    # The textbook mask gives elu the slope 0 where exp(z) rounds to 1: in 16 bits often, in float32
-    # at one of some million elements, whose gradient is then missing.
+    # The textbook mask gives elu slope 0 where exp(z) rounds to 1: often in 16 bits, and for one of
+    # some million elements in float32. The gradient of that element is then missing.
     slack = {2: 4.0, 4: 8.0}.get(request.dtype.itemsize, 1.0)
-    return Cell("lltm", module, module, capturable, slack=slack)
+    return Cell("lltm", prepared(module, request), module, capturable, slack=slack)
 
 
 def cpp_cell(request: Request) -> Cell:
@@ -142,7 +124,7 @@ def cpp_cell(request: Request) -> Cell:
 
 
 def cuda_cell(request: Request) -> Cell:
-    """The contender `cuda`. It launches on the legacy default stream, so no graph can hold it."""
+    """The contender `cuda`. It launches on the legacy default stream: no graph can capture it."""
     if request.device != "cuda":
         raise Unavailable("the CUDA baseline runs on CUDA tensors only: use --device cuda")
     if request.dtype not in (torch.float32, torch.float64):

@@ -1,59 +1,38 @@
-"""The package under test, through the door that its loader took in this process.
+"""The package under test, through the glue that its loader chose in this process.
 
-Set ``LLTM_CONDA_VARIANT`` to measure another door; the report records which binaries were loaded.
+Set ``LLTM_CONDA_VARIANT`` to measure another variant; the report records the loaded binaries.
 """
 
 from __future__ import annotations
 
 import importlib
-from types import ModuleType
 
-from torch import Tensor
+from torch import nn
 
+from ..contender import Cell, Request, Unavailable, prepared
 from ..package_path import prefer_installed
-from ..problem import Cell, State, randomise
-from . import Request, Unavailable
+from .recurrent import layer_of
 
 
-def package() -> ModuleType:
-    """Import `lltm_conda`, or say why it cannot be."""
+def _module(name: str, request: Request) -> nn.Module:
+    """An `lltm_conda` module of this name with the request's parameters."""
     prefer_installed()
     try:
-        return importlib.import_module("lltm_conda")
-    except (ImportError, OSError, RuntimeError) as error:
+        kind = getattr(importlib.import_module("lltm_conda"), name)
+    except (ImportError, OSError, RuntimeError, AttributeError) as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise Unavailable(
             f"lltm_conda does not load: {reason[0]} (python -m lltm_conda says more)"
         ) from error
-
-
-def _name(name: str) -> type:
-    found = getattr(package(), name, None)
-    if found is None:
-        raise Unavailable(f"this lltm_conda has no {name}: build a version that has it")
-    return found
+    return prepared(kind(request.size.inputs, request.size.state), request)
 
 
 def cell(request: Request) -> Cell:
     """The contender `ours`: `lltm_conda.LLTM`."""
-    kind = _name("LLTM")
-    module = kind(
-        request.size.inputs, request.size.state, device=request.device, dtype=request.dtype
-    )
-    randomise(module, request.size.state, request.seed)
+    module = _module("LLTM", request)
     return Cell("lltm", module, module)
 
 
 def layer(request: Request) -> Cell:
     """The contender `ours` of the layer benchmark: `lltm_conda.LLTMLayer`."""
-    kind = _name("LLTMLayer")
-    module = kind(
-        request.size.inputs, request.size.state, device=request.device, dtype=request.dtype
-    )
-    randomise(module, request.size.state, request.seed)
-
-    def call(x: Tensor, state: State) -> tuple[Tensor, ...]:
-        output, final = module(x, state)
-        return output, *final
-
-    return Cell("lltm", module, call, stacked=True)
+    return layer_of("lltm", _module("LLTMLayer", request))

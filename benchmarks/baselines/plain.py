@@ -1,13 +1,15 @@
-"""The cell in plain Python: a module of the calls that one would write first."""
+"""The cell in plain PyTorch calls, also under `torch.compile`."""
 
 from __future__ import annotations
+
+import shutil
+import sys
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..problem import Cell, randomise
-from . import Request
+from ..contender import Cell, Request, Unavailable, prepared
 
 
 class PlainLLTM(nn.Module):
@@ -30,15 +32,42 @@ class PlainLLTM(nn.Module):
         return new_h, new_cell
 
 
-def plain_module(request: Request) -> PlainLLTM:
-    """A module with the request's random parameters."""
-    module = PlainLLTM(request.size.inputs, request.size.state)
-    module.to(device=request.device, dtype=request.dtype)
-    randomise(module, request.size.state, request.seed)
-    return module
+def _module(request: Request) -> PlainLLTM:
+    return prepared(PlainLLTM(request.size.inputs, request.size.state), request)
 
 
 def plain_cell(request: Request) -> Cell:
     """The contender `python`."""
-    module = plain_module(request)
+    module = _module(request)
     return Cell("lltm", module, module)
+
+
+def compiled_cell(request: Request) -> Cell:
+    """The contender `compile`: the default mode."""
+    if request.device == "cpu" and not any(map(shutil.which, ("g++", "clang++", "c++"))):
+        raise Unavailable("torch.compile needs a C++ compiler on the PATH: install g++")
+    module = _module(request)
+    return Cell("lltm", module, torch.compile(module, fullgraph=True, dynamic=False))
+
+
+def reduce_overhead_cell(request: Request) -> Cell:
+    """The contender `compile-reduce-overhead`: the generated kernels in CUDA graphs."""
+    if request.device == "cpu":
+        raise Unavailable(
+            "reduce-overhead means CUDA graphs; on the CPU it is the default mode: use compile"
+        )
+    module = _module(request)
+    call = torch.compile(module, mode="reduce-overhead", fullgraph=True, dynamic=False)
+    return Cell(
+        "lltm",
+        module,
+        call,
+        capturable=False,  # one CUDA graph cannot capture another
+        new_step=torch.compiler.cudagraph_mark_step_begin,
+    )
+
+
+def forget_compiled() -> None:
+    """Drop earlier compilations: else a few sizes reach torch's recompile limit."""
+    if "torch._dynamo" in sys.modules:  # the import alone takes seconds
+        torch._dynamo.reset()

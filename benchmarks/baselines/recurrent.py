@@ -7,41 +7,28 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from ..problem import Cell, State, randomise
-from . import Builder, Request
+from ..contender import Builder, Cell, Request, State, prepared
 
 
 def lstm_cell(request: Request) -> Cell:
-    """The contender `lstmcell`: `nn.LSTMCell`, four gates to LLTM's three."""
-    size = request.size
-    module = nn.LSTMCell(size.inputs, size.state, device=request.device, dtype=request.dtype)
-    randomise(module, size.state, request.seed)
+    """The contender `lstmcell`: `nn.LSTMCell`, which has four gates to LLTM's three."""
+    module = prepared(nn.LSTMCell(request.size.inputs, request.size.state), request)
     return Cell("lstm", module, module)
 
 
-def lstm(request: Request) -> Cell:
-    """The contender `lstm`: `nn.LSTM` (cuDNN, or oneDNN on the CPU)."""
-    size = request.size
-    module = nn.LSTM(size.inputs, size.state, device=request.device, dtype=request.dtype)
-    randomise(module, size.state, request.seed)
+def layer_of(kind: str, module: nn.Module) -> Cell:
+    """A contender of a module that is called as `nn.LSTM` is."""
 
     def call(x: Tensor, state: State) -> tuple[Tensor, ...]:
         output, final = module(x, state)
         return output, *final
 
-    return Cell("lstm", module, call, stacked=True)
+    return Cell(kind, module, call, stacked=True)
 
 
-def gru(request: Request) -> Cell:
-    """The contender `gru`: `nn.GRU`, whose state is h alone."""
-    size = request.size
-    module = nn.GRU(size.inputs, size.state, device=request.device, dtype=request.dtype)
-    randomise(module, size.state, request.seed)
-
-    def call(x: Tensor, state: State) -> tuple[Tensor, ...]:
-        return module(x, *state)  # type: ignore[no-any-return]
-
-    return Cell("gru", module, call, stacked=True)
+def lstm(request: Request) -> Cell:
+    """The contender `lstm`: `nn.LSTM` (cuDNN, or oneDNN on the CPU)."""
+    return layer_of("lstm", prepared(nn.LSTM(request.size.inputs, request.size.state), request))
 
 
 def loop_over(builder: Builder) -> Builder:

@@ -9,10 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from benchmarks import check as checking
 from benchmarks import problem
-from benchmarks.baselines import Request, Unavailable, cell_contenders, layer_contenders
+from benchmarks.baselines import cell_contenders, layer_contenders
 from benchmarks.baselines.plain import plain_cell
-from benchmarks.problem import Cell, State, WrongResult, check, make_inputs
+from benchmarks.check import WrongResult, check
+from benchmarks.contender import Cell, Request, State, Unavailable
+from benchmarks.problem import make_inputs
 from benchmarks.schema import Size
 
 STEP = Size(5, 3, 7)
@@ -49,10 +52,7 @@ def test_every_cell_equals_float64_in_values_and_gradients(
 @pytest.mark.parametrize("name", names(layer_contenders()))
 def test_every_layer_equals_float64_in_values_and_gradients(name: str, device: str) -> None:
     cell = built(layer_contenders()[name], Request(SEQUENCE, torch.float64, device))
-    states = problem.STATES[cell.kind]
-    assert check(cell, SEQUENCE, make_inputs(SEQUENCE, torch.float64, device, 1, states=states)) < (
-        1e-11
-    )
+    assert check(cell, SEQUENCE, make_inputs(SEQUENCE, torch.float64, device, 1)) < 1e-11
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
@@ -145,7 +145,7 @@ def formula_layer(
 ) -> Cell:
     """The formula as a contender, `call(parameters, x, state)`."""
     cell = layer_contenders()["python-loop"](Request(size, dtype, "cpu"))
-    p = {problem.short_name(n): v for n, v in cell.module.named_parameters()}
+    p = {checking.short_name(n): v for n, v in cell.module.named_parameters()}
     return Cell("lltm", cell.module, lambda x, state: call(p, x, state))
 
 
@@ -162,8 +162,8 @@ def test_where_tf32_is_allowed_a_sequence_may_be_as_coarse_and_no_coarser(
         exact = F.linear(x, weight, bias)
         return exact + times * (problem.tf32_linear(x, weight, bias) - exact)
 
-    monkeypatch.setattr(problem, "tf32_allowed", lambda *_: True)
-    monkeypatch.setattr(problem, "TF32_TOLERANCE", 0.0)  # what the rounding explains, and no more
+    monkeypatch.setattr(checking, "tf32_allowed", lambda *_: True)
+    monkeypatch.setattr(checking, "TF32_TOLERANCE", 0.0)  # what the rounding explains, and no more
     inputs = make_inputs(LONG, torch.float32, "cpu", 1)
     if times > 2:
         with pytest.raises(WrongResult, match="differs from float64"):
@@ -183,7 +183,7 @@ def test_a_sequence_that_multiplies_errors_passes_however_long_it_is() -> None:
         return torch.autograd.grad(cell.call(x, inputs.state), x, cotangents)[0]
 
     one_bit_more = inputs.x * (1 + torch.finfo(torch.float32).eps)
-    moved = problem.relative_error(d_input(one_bit_more), d_input(inputs.x).double())
+    moved = checking.relative_error(d_input(one_bit_more), d_input(inputs.x).double())
     assert moved > 1e-3 > 10 * check(cell, size, inputs)
 
 
@@ -235,8 +235,8 @@ def test_a_quarter_is_the_most_that_is_allowed(monkeypatch: pytest.MonkeyPatch) 
         x.register_hook(lambda grad: 1.26 * grad)
         return problem.run_formula("lltm", p, x, state)
 
-    monkeypatch.setattr(problem, "tf32_allowed", lambda *_: True)
-    monkeypatch.setattr(problem, "tf32_linear", far_off)
+    monkeypatch.setattr(checking, "tf32_allowed", lambda *_: True)
+    monkeypatch.setattr(checking, "tf32_linear", far_off)
     with pytest.raises(WrongResult, match=r"d_input differs .* allowed is 2\.50e-01"):
         check(formula_layer(LONG, call), LONG, make_inputs(LONG, torch.float32, "cpu", 1))
 
@@ -260,7 +260,7 @@ def test_a_batch_checked_in_parts_is_checked_as_a_whole(
     inputs = make_inputs(SEQUENCE, torch.float64, "cpu", 1)
     cell = layer_contenders()["python-loop"](Request(SEQUENCE, torch.float64, "cpu"))
     whole = check(cell, SEQUENCE, inputs)
-    monkeypatch.setattr(problem, "LARGEST_PART", rows * SEQUENCE.steps * SEQUENCE.state)
+    monkeypatch.setattr(checking, "LARGEST_PART", rows * SEQUENCE.steps * SEQUENCE.state)
     assert abs(check(cell, SEQUENCE, inputs) - whole) < 1e-13
 
 

@@ -9,10 +9,9 @@ import pytest
 import torch
 
 from benchmarks import __main__ as command
-from benchmarks import session
-from benchmarks.baselines import Request
+from benchmarks import session, sizes
 from benchmarks.baselines.plain import plain_cell
-from benchmarks.problem import Cell
+from benchmarks.contender import Cell, Request
 from benchmarks.schema import Size, read
 
 QUICK = ("--seconds", "0.01", "--rounds", "2")
@@ -34,15 +33,6 @@ def test_a_cell_is_measured_stored_and_shown(
     assert "lstmcell" in capsys.readouterr().out
 
 
-def test_what_the_protocol_itself_costs(tmp_path: Path, device: str) -> None:
-    path = tmp_path / "overhead.json"
-    arguments = ["overhead", "--device", device, *QUICK, "--json", str(path)]
-    assert command.main(arguments) == 0
-    median = {(r.contender, r.metric): r.median for r in read(path).results}
-    assert {name for name, _ in median} == {"sums", "empty", "least", "ours"}
-    assert median["sums", "forward"] < median["ours", "forward"]
-
-
 @pytest.mark.parametrize("protocol", ["split", "memory"])
 def test_the_other_protocols_run(protocol: str, tmp_path: Path) -> None:
     path = tmp_path / "p.json"
@@ -53,13 +43,13 @@ def test_the_other_protocols_run(protocol: str, tmp_path: Path) -> None:
 
 def test_a_layer_is_measured_a_step(tmp_path: Path) -> None:
     path = tmp_path / "layer.json"
-    arguments = ["layer", "--sizes", "2,3,4,5", "--contenders", "lstm", "gru", "python-loop"]
+    arguments = ["layer", "--sizes", "2,3,4,5", "--contenders", "lstm", "python-loop"]
     assert command.main([*arguments, *QUICK, "--json", str(path)]) == 0
-    assert {r.contender for r in read(path).results} == {"lstm", "gru", "python-loop"}
+    assert {r.contender for r in read(path).results} == {"lstm", "python-loop"}
 
 
 def test_the_grid_is_the_one_that_was_promised() -> None:
-    assert set(command.grid_sizes()) == {
+    assert set(sizes.cell_grid()) == {
         Size(b, s // 4, s) for b in (1, 16, 64, 256, 1024) for s in (16, 128, 512, 2048)
     }
 
@@ -125,23 +115,7 @@ def test_a_mistake_is_named(
     assert re.search(says, capsys.readouterr().err)
 
 
-def test_the_tutorials_script_prints_its_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["tutorial", "python", "-b", "2", "-f", "3", "-s", "4", "-r", "3"]) == 0
-    line = capsys.readouterr().out
-    assert re.fullmatch(r"Forward: \d+\.\d{3} us \| Backward: \d+\.\d{3} us\n", line)
-
-
-@pytest.mark.parametrize("implementation", ["cpp", pytest.param("cuda", marks=pytest.mark.cuda)])
-def test_the_tutorials_script_runs_ours(
-    implementation: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("lltm_conda", exc_type=ImportError)
-    assert command.main(["tutorial", implementation, "-r", "2"]) == 0
-    assert capsys.readouterr().out.startswith("Forward: ")
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_cuda_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["tutorial", "cuda"]) == 2
     assert command.main(["cell", "--device", "cuda"]) == 2
     assert "GPU" in capsys.readouterr().err

@@ -5,9 +5,9 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks import memory
-from benchmarks.baselines import Request
 from benchmarks.baselines.plain import plain_cell
-from benchmarks.problem import Cell, State, make_inputs
+from benchmarks.contender import Cell, Request, State
+from benchmarks.problem import make_inputs
 from benchmarks.schema import Size
 
 SIZE = Size(8, 4, 64)
@@ -46,8 +46,8 @@ def test_what_a_step_keeps_is_counted(rows: int) -> None:
 def test_the_peak_of_a_loop_is_what_its_steps_keep() -> None:
     steps = 64
     size = Size(SIZE.batch, SIZE.inputs, SIZE.state, steps)
-    peak = memory.peak_of_loop(keeper(10), size, torch.float32, "cpu", 0)
-    kept = steps * 11 * ROW  # ten rows and h; c is let go once the next one has been made of it
+    peak = memory.peak_of_loop(keeper(10), make_inputs(size, torch.float32, "cpu", 0))
+    kept = steps * 11 * ROW  # ten rows and h; c is freed once the next one exists
     assert kept <= peak <= kept * 1.05
 
 
@@ -55,5 +55,8 @@ def test_more_kept_means_a_higher_peak(device: str) -> None:
     size = Size(SIZE.batch, SIZE.inputs, SIZE.state, 32)
     cell = plain_cell(Request(size, torch.float32, device))
     double = Size(size.batch, size.inputs, size.state, 64)
-    short = memory.peak_of_loop(cell, size, torch.float32, device, 0)
-    assert memory.peak_of_loop(cell, double, torch.float32, device, 0) > 1.7 * short
+    short, long = (
+        memory.peak_of_loop(cell, make_inputs(each, torch.float32, device, 0))
+        for each in (size, double)
+    )
+    assert long > 1.7 * short

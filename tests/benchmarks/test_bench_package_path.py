@@ -15,7 +15,7 @@ def tree(root: Path, binary: bool) -> Path:
     return root.resolve()
 
 
-def test_sources_without_binaries_go_behind_what_is_installed(
+def test_sources_without_binaries_come_after_what_is_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tree(tmp_path, binary=False)

@@ -12,7 +12,7 @@ times = st.floats(min_value=1e-3, max_value=1e6)
 def test_quartiles_of_a_known_sample() -> None:
     summary = summarise([4.0, 1.0, 3.0, 2.0, 5.0])
     assert (summary.q1, summary.median, summary.q3) == (2.0, 3.0, 4.0)
-    assert (summary.minimum, summary.count, summary.iqr) == (1.0, 5, 2.0)
+    assert (summary.minimum, summary.count) == (1.0, 5)
 
 
 @given(st.lists(times, min_size=1))
@@ -31,7 +31,7 @@ def test_paired_ratio_does_not_see_what_slows_a_whole_round(
     ours: list[float], factor: float
 ) -> None:
     baseline = [factor * time for time in ours]
-    assert paired_ratio(baseline, ours).median == pytest.approx(factor)
+    assert paired_ratio(baseline, ours) == pytest.approx(factor)
 
 
 def test_paired_ratio_refuses_rounds_of_different_runs() -> None:

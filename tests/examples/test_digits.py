@@ -110,8 +110,8 @@ def test_too_little_training_fails(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--epochs", "0"], "'0' is no whole number from 1 up"),
-        (["--epochs", "many"], "'many' is no whole number from 1 up"),
+        (["--epochs", "0"], "'0' is not a positive integer"),
+        (["--epochs", "many"], "'many' is not a positive integer"),
         (["--device", "tpu"], "invalid choice: 'tpu'"),
     ],
 )

@@ -1,0 +1,222 @@
+"""Compares every output and gradient of a contender with float64.
+
+A sequence is checked step by step: the float64 formula takes the h of every step before from the
+contender's own output, and so does its derivative. Without that, the LLTM, which never forgets,
+amplifies rounding errors until, after some hundred steps, two correct results have nothing in
+common.
+
+The gradients of a sequence still add up the errors of all steps. Where these exceed the tolerance
+of a few steps, the limit is twice the error of the formula in the contender's dtype, computed in
+the same way, with products rounded to tf32 where torch's flags allow that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .contender import Cell, State
+from .problem import Inputs, Linear, run_formula, tf32_linear
+from .schema import Size
+
+TOLERANCE = {
+    torch.float64: 1e-11,
+    torch.float32: 5e-5,
+    torch.float16: 5e-3,
+    torch.bfloat16: 3e-2,
+}
+"""For one step, on ||out - ref|| / ||ref|| of every output and gradient."""
+TF32_TOLERANCE = 3e-3
+"""The same for float32 with tf32 products; the report's settings say whether they were allowed."""
+FARTHEST = 0.25
+"""The largest relative error that is ever allowed. (An output of zeros has 1.)"""
+LARGEST_PART = 2**28
+"""Elements of a sequence of states that the formula computes at once: autograd keeps about ten."""
+
+
+class WrongResult(RuntimeError):
+    """A contender's output or gradient differs from float64; its times mean nothing."""
+
+
+def short_name(name: str) -> str:
+    """`weights` for `cell.weights` and for `weights_l0`: the name in the formulas."""
+    return name.rsplit(".", 1)[-1].removesuffix("_l0")
+
+
+def tolerance(cell: Cell, size: Size, dtype: torch.dtype, device: str) -> float:
+    """The largest relative error allowed for a step or a short sequence."""
+    allowed = TF32_TOLERANCE if tf32_allowed(size, dtype, device) else TOLERANCE[dtype]
+    return allowed * cell.slack * (2.0 if size.steps > 1 else 1.0)
+
+
+def tf32_allowed(size: Size, dtype: torch.dtype, device: str) -> bool:
+    """Whether torch's flags let a contender round products to tf32."""
+    if dtype is not torch.float32 or device != "cuda":
+        return False
+    # cuDNN's recurrences follow their own flag, which is on by default.
+    sequence = size.steps > 1 and torch.backends.cudnn.allow_tf32
+    return torch.backends.cuda.matmul.allow_tf32 or sequence
+
+
+def relative_error(value: Tensor, reference: Tensor) -> float:
+    """||value - reference|| / ||reference|| in float64; NaN counts as infinite.
+
+    For a sequence (T, B, ...) it is the error of the worst step.
+    """
+    # Steps differ in size by orders of magnitude: one norm over all would see the largest alone.
+    dims = (1, 2) if reference.dim() == 3 else None
+    difference = torch.linalg.vector_norm(value.detach().double() - reference, dim=dims)
+    scale = torch.linalg.vector_norm(reference, dim=dims)
+    error = torch.where(scale > 0, difference / scale, difference).max().item()
+    return error if math.isfinite(error) else math.inf
+
+
+def poison(size: Size, dtype: torch.dtype, device: str) -> None:
+    """Leave NaN in memory that the allocator reuses next, so that an unwritten output shows."""
+    rows = size.batch * size.steps
+    blocks = [
+        torch.full((rows, gates * size.state), math.nan, dtype=dtype, device=device)
+        for gates in (1, 1, 1, 3, 3)
+    ]
+    del blocks
+
+
+def compare(
+    values: Mapping[str, Tensor], reference: Mapping[str, Tensor], allowed: Mapping[str, float]
+) -> float:
+    """The largest error; raises :class:`WrongResult` with the name of the first wrong value."""
+    if values.keys() != reference.keys():
+        raise WrongResult(f"got {sorted(values)}, need {sorted(reference)}")
+    worst = 0.0
+    for name, expected in reference.items():
+        error = relative_error(values[name].reshape(expected.shape), expected)
+        if not error <= allowed[name]:
+            raise WrongResult(
+                f"{name} differs from float64 by {error:.2e} (relative), "
+                f"allowed is {allowed[name]:.2e}"
+            )
+        worst = max(worst, error)
+    return worst
+
+
+def expected_outputs(cell: Cell, inputs: Inputs, followed: Tensor) -> tuple[Tensor, ...]:
+    """Forward in float64; a sequence takes every h from the outputs `followed`."""
+    parameters = {short_name(n): p.detach().double() for n, p in cell.module.named_parameters()}
+    inputs = inputs.shaped(stacked=False)
+    state = tuple(s.double() for s in inputs.state)
+    with torch.no_grad():
+        return run_formula(
+            cell.kind, parameters, inputs.x.double(), state, followed=followed.double()
+        )
+
+
+def differentiate(
+    call: Callable[[Tensor, State], tuple[Tensor, ...]],
+    parameters: Mapping[str, Tensor],
+    x: Tensor,
+    state: State,
+    cotangents: State,
+) -> dict[str, Tensor]:
+    """By name: the outputs, and the gradients of the parameters and of inputs that require one."""
+    outputs = call(x, state)
+    values = {f"output{i}": o.detach().clone() for i, o in enumerate(outputs)}
+    leaves = {"d_input": x, **{f"d_state{i}": s for i, s in enumerate(state)}}
+    leaves = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
+    leaves |= {f"d_{name}": parameter for name, parameter in parameters.items()}
+    gradients = torch.autograd.grad(outputs, list(leaves.values()), cotangents)
+    return values | dict(zip(leaves, (g.clone() for g in gradients), strict=True))
+
+
+def check(cell: Cell, size: Size, inputs: Inputs, *, input_gradients: bool = True) -> float:
+    """Run forward and backward once, compare with float64, return the largest relative error.
+
+    With `input_gradients` false only the parameters need gradients, as in the tutorial's protocol.
+
+    Raises:
+        WrongResult: an output or a gradient is off, is not a number, or was not written.
+    """
+    dtype, device = inputs.x.dtype, inputs.x.device.type
+    named = {short_name(n): p for n, p in cell.module.named_parameters()}
+    given = inputs.shaped(cell.stacked)
+    x, state = given.detached(requires_grad=input_gradients)
+    poison(size, dtype, device)
+    cell.new_step()
+    values = differentiate(cell.call, named, x, state, (given.grad_output, *given.grad_state))
+    followed = values["output0"] if size.steps > 1 else None
+
+    def formula(in_dtype: torch.dtype, linear: Linear = F.linear) -> dict[str, Tensor]:
+        parts = [
+            _formula_part(
+                cell.kind, named, inputs, followed, rows, in_dtype, linear, x.requires_grad
+            )
+            for rows in _parts(size)
+        ]
+        return _joined(parts, of_parameters={f"d_{name}" for name in named})
+
+    reference = formula(torch.float64)
+    allowed = dict.fromkeys(reference, tolerance(cell, size, dtype, device))
+    try:
+        return compare(values, reference, allowed)
+    except WrongResult:
+        if size.steps == 1 or dtype is torch.float64:
+            raise
+    linear = tf32_linear if tf32_allowed(size, dtype, device) else F.linear
+    for name, value in formula(dtype, linear).items():
+        own_error = relative_error(value, reference[name])
+        allowed[name] = max(allowed[name], min(2 * own_error, FARTHEST))
+    return compare(values, reference, allowed)
+
+
+def _formula_part(
+    kind: str,
+    named: Mapping[str, Tensor],
+    inputs: Inputs,
+    followed: Tensor | None,
+    rows: slice,
+    dtype: torch.dtype,
+    linear: Linear,
+    input_gradients: bool,
+) -> dict[str, Tensor]:
+    """Outputs and gradients of the formula in this dtype, for these rows of the batch."""
+
+    def leaf(tensor: Tensor, requires_grad: bool) -> Tensor:
+        return tensor.detach().to(dtype, copy=True).requires_grad_(requires_grad)
+
+    plain = inputs.shaped(stacked=False)
+    cotangents = (plain.grad_output, *plain.grad_state)
+    parameters = {name: leaf(parameter, True) for name, parameter in named.items()}
+    outputs = None if followed is None else _rows(followed, rows).to(dtype)
+    return differentiate(
+        lambda x, state: run_formula(kind, parameters, x, state, linear, outputs),
+        parameters,
+        leaf(_rows(plain.x, rows), input_gradients),
+        tuple(leaf(s[rows], input_gradients) for s in plain.state),
+        tuple(_rows(g, rows).to(dtype) for g in cotangents),
+    )
+
+
+def _parts(size: Size) -> list[slice]:
+    """The batch in parts: its rows share nothing but the parameters' gradients."""
+    rows = max(1, LARGEST_PART // (size.steps * size.state))
+    return [slice(first, first + rows) for first in range(0, size.batch, rows)]
+
+
+def _rows(tensor: Tensor, rows: slice) -> Tensor:
+    """These rows of the batch, of a tensor (B, ...) or (T, B, ...)."""
+    return tensor[:, rows] if tensor.dim() == 3 else tensor[rows]
+
+
+def _joined(parts: list[dict[str, Tensor]], of_parameters: set[str]) -> dict[str, Tensor]:
+    """The result for the whole batch: parameters' gradients summed, the rest concatenated."""
+    if len(parts) == 1:
+        return parts[0]
+    return {
+        name: torch.stack([part[name] for part in parts]).sum(0)
+        if name in of_parameters
+        else torch.cat([part[name] for part in parts], dim=parts[0][name].dim() - 2)
+        for name in parts[0]
+    }

@@ -1,0 +1,75 @@
+"""A contender: how one is requested, and what is called and timed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from .schema import Size
+
+State = tuple[Tensor, ...]
+"""(h, c), each (B, S)."""
+
+OURS = "ours"
+OURS_AGAIN = "ours-again"
+"""A second copy of ours: the difference between the two is the noise of the run."""
+REDUCE_OVERHEAD = "compile-reduce-overhead"
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+class Unavailable(RuntimeError):
+    """This contender cannot run here; the message says why and what would change that."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a contender is built for."""
+
+    size: Size
+    dtype: torch.dtype
+    device: str
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A contender at one size: what is called, and the module that owns the parameters.
+
+    `call(x, state)` returns the output and then the rest of the final state, as
+    :func:`problem.run_formula` does.
+    """
+
+    kind: str
+    """Which formulas it computes: a key of :data:`problem.STEPS`."""
+    module: nn.Module
+    call: Callable[[Tensor, State], tuple[Tensor, ...]]
+    capturable: bool = True
+    """Whether it can run inside a CUDA graph capture."""
+    new_step: Callable[[], None] = lambda: None
+    """Called before every step; reduce-overhead needs it to reuse its graphs' outputs."""
+    stacked: bool = False
+    """Whether states are (1, B, S), as a module with one layer takes and returns them."""
+    slack: float = 1.0
+    """Factor on the tolerance; above 1 only for a known flaw of a baseline."""
+
+
+Builder = Callable[[Request], Cell]
+"""Raises :class:`Unavailable` if the contender cannot run here."""
+
+
+def prepared(module: Module, request: Request) -> Module:
+    """Move the module, and draw its parameters uniformly from +-1/sqrt(S), as nn.LSTM does."""
+    module.to(device=request.device, dtype=request.dtype)
+    bound = 1.0 / math.sqrt(request.size.state)
+    with torch.no_grad():
+        for index, parameter in enumerate(module.parameters()):
+            rng = torch.Generator(request.device).manual_seed(request.seed + index)
+            value = torch.rand(parameter.shape, generator=rng, device=parameter.device)
+            parameter.copy_((2 * value - 1) * bound)
+    return module

@@ -1,0 +1,55 @@
+"""The sizes that are measured by default, and the fixed grids."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from .floor import forward_flops
+from .schema import Size
+
+CELL = {
+    "cpu": (Size(16, 32, 128), Size(256, 512, 1024)),
+    "cuda": (Size(16, 32, 128), Size(64, 512, 1024), Size(256, 1024, 2048)),
+}
+KERNELS = (Size(16, 32, 128), Size(4096, 1024, 4096))
+LAYER = {
+    "cpu": (Size(16, 32, 128, 100),),
+    "cuda": (
+        Size(16, 128, 128, 256),
+        Size(16, 512, 512, 256),
+        Size(64, 1024, 1024, 256),
+        Size(128, 2048, 2048, 256),
+    ),
+}
+GRID_BATCHES = (1, 16, 64, 256, 1024)
+GRID_STATES = (16, 128, 512, 2048)
+LAYER_GRID_BATCHES = (1, 16, 64, 256)
+LAYER_GRID_STATES = (64, 128, 256, 512, 1024, 2048)
+LAYER_GRID_STEPS = (16, 256, 2048)
+
+
+def defaults(is_layer: bool, device: str, protocol: str) -> tuple[Size, ...]:
+    """What `cell` and `layer` measure when no size is given."""
+    if is_layer:
+        return LAYER[device]
+    return KERNELS if protocol == "kernels" else CELL[device]
+
+
+def cell_grid() -> list[Size]:
+    """The grid of single steps; the smallest come first, so that a deadline cuts the largest."""
+    sizes = [Size(b, s // 4, s) for s, b in product(GRID_STATES, GRID_BATCHES)]
+    return sorted(sizes, key=forward_flops)
+
+
+def layer_grid() -> list[Size]:
+    """The grid of sequences: short ones come first, and among these the corners of the grid."""
+
+    def is_corner(size: Size) -> bool:
+        ends = (LAYER_GRID_BATCHES, size.batch), (LAYER_GRID_STATES, size.state)
+        return all(value in (among[0], among[-1]) for among, value in ends)
+
+    sizes = [
+        Size(b, s, s, t)
+        for t, s, b in product(LAYER_GRID_STEPS, LAYER_GRID_STATES, LAYER_GRID_BATCHES)
+    ]
+    return sorted(sizes, key=lambda size: (size.steps, not is_corner(size), forward_flops(size)))
