@@ -40,7 +40,6 @@ case $device in
       --contenders python cpp cuda lstmcell ours
     part cell-cuda-memory cell --device cuda --protocol memory --sizes 16,32,128 64,512,1024 \
       --contenders python cpp cuda lstmcell ours
-    part overhead-cuda overhead --device cuda
     part grid-cuda grid --device cuda --seconds 0.15 --rounds 7 --deadline 60 \
       --contenders python cpp cuda lstmcell ours ours-again
     part cell-cuda-dtypes cell --device cuda --protocol split --seconds 0.2 --deadline 30 \
