@@ -8,8 +8,11 @@ The sources are parsed, not imported: neither torch nor a built package is neede
 
 from __future__ import annotations
 
+import argparse
 import re
+import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import griffe
@@ -30,38 +33,22 @@ def markdown(text: str) -> str:
     text = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text)
     text = text.replace("``", "`")
     block = re.compile(r"::\n\n((?:(?: {4}.*)?\n)*(?: {4}.*))")
-    return block.sub(lambda found: ":\n\n```python\n" + _dedent(found[1]) + "\n```", text)
+    return block.sub(lambda found: f":\n\n```python\n{textwrap.dedent(found[1])}\n```", text)
 
 
-def _dedent(block: str) -> str:
-    return "\n".join(line[4:] for line in block.split("\n"))
-
-
-def signature(function: griffe.Function, name: str, skip_self: bool) -> str:
-    """`name(a, *, b=1) -> type`."""
-    words: list[str] = []
-    starred = False
-    for parameter in list(function.parameters)[1 if skip_self else 0 :]:
-        kind = parameter.kind
-        if kind is griffe.ParameterKind.keyword_only and not starred:
-            words.append("*")
-            starred = True
-        prefix = {
-            griffe.ParameterKind.var_positional: "*",
-            griffe.ParameterKind.var_keyword: "**",
-        }.get(kind, "")
-        starred = starred or prefix == "*"
-        word = prefix + parameter.name
-        if parameter.annotation is not None:
-            word += f": {parameter.annotation}"
-        if parameter.default is not None and not prefix:
-            word += f" = {parameter.default}" if ":" in word else f"={parameter.default}"
-        words.append(word)
-    returns = "" if function.returns is None or name[:1].isupper() else f" -> {function.returns}"
-    line = f"{name}({', '.join(words)}){returns}"
-    if len(line) <= 88:
-        return line
-    return f"{name}(\n    " + ",\n    ".join(words) + f",\n){returns}"
+def signature(function: griffe.Function, name: str) -> str:
+    """`name(a, *, b=1) -> type`, one parameter a line where it is long."""
+    returns = (
+        "" if function.name == "__init__" or not function.returns else f" -> {function.returns}"
+    )
+    line = function.signature(return_type=False, name=name)
+    if len(line + returns) <= 88:
+        return line + returns
+    # ruff breaks what ends with a comma.
+    ruff = [sys.executable, "-m", "ruff", "format", "--line-length", "88", "-"]
+    code = f"def {line[:-1]},){returns}: ..."
+    run = subprocess.run(ruff, input=code, capture_output=True, text=True, check=True)
+    return run.stdout.strip().removeprefix("def ").removesuffix(": ...")
 
 
 def docstring(found: griffe.Object) -> list[str]:
@@ -88,23 +75,19 @@ def describe(found: griffe.Object, level: int) -> list[str]:
     """One public object: heading, signature, docstring, and a class's methods."""
     blocks = [f"{'#' * level} `{found.name}`"]
     if isinstance(found, griffe.Function):
-        blocks.append(f"```python\n{signature(found, found.name, skip_self=level > 3)}\n```")
+        blocks.append(f"```python\n{signature(found, found.name)}\n```")
     elif isinstance(found, griffe.Class):
         constructor = found.members.get("__init__")
         takes_arguments = not any("Error" in str(base) for base in found.bases)
         if isinstance(constructor, griffe.Function) and takes_arguments:
-            blocks.append(f"```python\n{signature(constructor, found.name, skip_self=True)}\n```")
+            blocks.append(f"```python\n{signature(constructor, found.name)}\n```")
     blocks += docstring(found)
-    if isinstance(found, griffe.Class) and "Module" in map(_last_name, found.bases):
+    if isinstance(found, griffe.Class) and any(str(b).endswith("Module") for b in found.bases):
         for name in METHODS:
             method = found.members.get(name)
             if method is not None:
                 blocks += describe(method.final_target if method.is_alias else method, level + 1)
     return blocks
-
-
-def _last_name(base: object) -> str:
-    return str(base).split(".")[-1]
 
 
 def render() -> str:
@@ -125,17 +108,14 @@ def render() -> str:
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="compare, and write nothing")
     page = render()
-    if sys.argv[1:] == ["--check"]:
-        if PAGE.is_file() and PAGE.read_text() == page:
-            return 0
+    if not parser.parse_args().check:
+        PAGE.write_text(page)
+    elif PAGE.read_text() != page:
         print(f"{PAGE} does not say what the docstrings say; run: python scripts/api_page.py")
         return 1
-    if sys.argv[1:]:
-        print(f"usage: python scripts/api_page.py [--check], got {' '.join(sys.argv[1:])}")
-        return 2
-    PAGE.parent.mkdir(exist_ok=True)
-    PAGE.write_text(page)
     return 0
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from ..compat.records import GlueName, TorchInstall
 from .cuda_toolkit import CudaToolkit, default_architectures, find_cuda_toolkit
 from .errors import BuildError
-from .plan import BuildRequest
+from .request import BuildRequest, flag
 
 __all__ = ["FIRST_STABLE", "OLDEST", "fitting_request", "flag", "glue_for"]
 
@@ -37,12 +37,6 @@ def glue_for(torch: TorchInstall) -> str:
             "reinstall torch: pip install --force-reinstall torch"
         )
     return str(GlueName("aten", torch.version_tuple, torch.cxx11_abi))
-
-
-def flag(env: Mapping[str, str], name: str) -> bool | None:
-    """The environment variable as a yes or no; None when it is not set, or empty."""
-    value = env.get(name, "").strip().lower()
-    return None if value == "" else value not in ("0", "off", "no", "false")
 
 
 def fitting_request(
