@@ -58,7 +58,9 @@ def difference(batch: int, dtype: torch.dtype) -> float:
     if any(ours.shape != theirs.shape for ours, theirs in pairs):
         raise AssertionError(f"shapes: {[tuple(ours.shape) for ours, _ in pairs]}")
     # What must be zero (the weights' gradient of an empty batch) is compared absolutely.
-    return max(float((a.double() - b).norm() / (b.norm() if b.any() else 1)) for a, b in pairs)
+    return max(
+        float((a.detach().double() - b).norm() / (b.norm() if b.any() else 1)) for a, b in pairs
+    )
 
 
 def main() -> tuple[str, str]:
