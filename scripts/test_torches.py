@@ -1,6 +1,6 @@
 """Run the suite of the op against several versions of torch, one after the other.
 
-    python scripts/test_torches.py [TORCH[@PYTHON] ...] [--keep] [--jobs N]
+    python scripts/test_torches.py [TORCH[@PYTHON] ...] [--jobs N]
 
 Without arguments: the versions of DEFAULTS. TORCH is a minor of build_matrix.yaml (its release is
 taken) or a full version; PYTHON is a minor that this torch has a wheel for, by default the oldest
@@ -38,7 +38,6 @@ WORK = ROOT / "build" / "torches"
 # Both ends of the ATen door and three torches of the stable one, on several Pythons.
 DEFAULTS = ("2.4@3.11", "2.9@3.12", "2.10@3.10", "2.13@3.11", "2.15@3.13")
 MARKERS = "not cuda and not network"
-DISK_NEEDED = 8 << 30
 
 
 class CannotTest(Exception):
@@ -92,7 +91,7 @@ def target(text: str) -> Target:
     )
 
 
-def run_suite(wanted: Target, keep: bool, jobs: int) -> dict[str, Any]:
+def run_suite(wanted: Target, jobs: int) -> dict[str, Any]:
     """Checks out, installs, tests, removes; returns what is stored.
 
     Raises:
@@ -100,21 +99,11 @@ def run_suite(wanted: Target, keep: bool, jobs: int) -> dict[str, Any]:
     """
     folder = WORK / wanted.torch
     shutil.rmtree(folder, ignore_errors=True)
-    WORK.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(WORK).free
-    if free < DISK_NEEDED:
-        raise CannotTest(
-            f"{free >> 30} GB are free below {WORK}, torch {wanted.torch} with its CUDA libraries "
-            f"needs {DISK_NEEDED >> 30}; make room"
-        )
     try:
-        folder.mkdir()
+        folder.mkdir(parents=True)
         return _run_suite(wanted, folder, jobs)
     finally:
-        if keep:
-            print(f"kept: {folder}", flush=True)
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _run_suite(wanted: Target, folder: Path, jobs: int) -> dict[str, Any]:
@@ -240,7 +229,6 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("versions", nargs="*", metavar="TORCH[@PYTHON]", default=DEFAULTS)
-    parser.add_argument("--keep", action="store_true", help="leave build/torches/TORCH as it is")
     parser.add_argument("--jobs", type=int, default=2, help="pytest processes (2)")
     options = parser.parse_args()
 
@@ -255,7 +243,7 @@ def main() -> int:
         try:
             wanted = target(text)
             print(f"torch {wanted.torch} on Python {wanted.python} ...", flush=True)
-            result = run_suite(wanted, options.keep, options.jobs)
+            result = run_suite(wanted, options.jobs)
         except CannotTest as error:
             print(f"{text}: {error}", file=sys.stderr, flush=True)
             failed = True

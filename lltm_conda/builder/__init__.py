@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from .clang_cuda import ClangToolkit
-from .cuda_toolkit import CudaToolkit, architecture_flags, find_cuda_toolkit, find_cuda_toolkits
+from .cuda_toolkit import CudaToolkit, find_cuda_toolkit, find_cuda_toolkits
 from .errors import BuildError
 from .execute import execute
 from .fit import fitting_request, glue_for
@@ -25,7 +25,6 @@ __all__ = [
     "CudaToolkit",
     "HostCompiler",
     "Step",
-    "architecture_flags",
     "cxx_standard",
     "execute",
     "find_cuda_toolkit",

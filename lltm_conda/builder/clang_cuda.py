@@ -16,8 +16,6 @@ from pathlib import Path
 from .cuda_toolkit import Toolkit, output_of
 from .errors import BuildError
 
-__all__ = ["ClangToolkit"]
-
 
 @dataclass(frozen=True)
 class ClangToolkit(Toolkit):

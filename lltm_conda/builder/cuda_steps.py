@@ -22,8 +22,6 @@ from .request import BuildRequest
 from .sources import source_root
 from .targets import Step, Target, debug_wanted, host_flags, link_flags
 
-__all__ = ["cuda_kernels"]
-
 
 def cuda_kernels(request: BuildRequest, compiler: HostCompiler, name: str) -> list[Step]:
     """The steps of `kernels-<name>.so`.

@@ -15,17 +15,6 @@ from pathlib import Path
 
 from .errors import BuildError
 
-__all__ = [
-    "CudaToolkit",
-    "Toolkit",
-    "architecture_flags",
-    "default_architectures",
-    "find_cuda_toolkit",
-    "find_cuda_toolkits",
-    "output_of",
-    "parse_architectures",
-]
-
 # The GPU generations that the kernels are compiled for, by CUDA major. Each is named by its oldest
 # architecture, whose code the later ones of the generation run. The first releases of a CUDA major
 # know fewer.

@@ -14,8 +14,6 @@ from pathlib import Path
 from .errors import BuildError
 from .targets import Step
 
-__all__ = ["advice", "execute", "find_ninja"]
-
 _HINTS = (
     ("unsupported GNU version", "this nvcc refuses this g++: set CXX to an older one"),
     ("No space left on device", "free some disk space and run the same command again"),

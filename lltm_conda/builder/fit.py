@@ -13,7 +13,7 @@ from .request import BuildRequest, flag
 
 __all__ = ["FIRST_STABLE", "OLDEST", "fitting_request", "flag", "glue_for"]
 
-# The stable ABI carries everything the op needs from this torch on; one object serves all later.
+# From this torch on, the stable ABI has all that the op needs: one object serves every later torch.
 FIRST_STABLE = (2, 10)
 OLDEST = (2, 4)
 
@@ -48,12 +48,12 @@ def fitting_request(
     """The request for the one variant that fits `torch` and this machine's compilers.
 
     CUDA kernels are built when torch is a CUDA build and an nvcc of its major is found;
-    FORCE_CUDA=1 asks for them regardless, FORCE_CUDA=0 forbids them. A GPU is never asked for:
-    build machines have none.
+    FORCE_CUDA=1 asks for them regardless, FORCE_CUDA=0 forbids them. No GPU is needed: build
+    machines have none.
 
     Raises:
-        BuildError: FORCE_CUDA=1 and no nvcc, or one for whose GPUs nobody can say what to compile;
-            no glue for this torch.
+        BuildError: no glue fits this torch; or FORCE_CUDA=1, and there is no nvcc or one of a CUDA
+            major whose GPUs are unknown here.
     """
     env = dict(os.environ) if env is None else env
     glue = glue_for(torch)

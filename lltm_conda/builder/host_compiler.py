@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from .errors import BuildError
 
-__all__ = ["HostCompiler", "find_host_compiler"]
-
 
 @dataclass(frozen=True)
 class HostCompiler:

@@ -11,9 +11,7 @@ from .errors import BuildError
 from .host_compiler import HostCompiler, find_host_compiler
 from .request import BuildRequest
 from .sources import source_root
-from .targets import Step, Target, debug_wanted, host_flags, link_flags
-
-__all__ = ["cxx_standard", "debug_wanted", "door_flags", "plan"]
+from .targets import Step, Target, host_flags, link_flags
 
 
 def plan(request: BuildRequest) -> list[Step]:
@@ -47,7 +45,7 @@ def _cpu_kernels(request: BuildRequest, compiler: HostCompiler) -> list[Step]:
     return target.link([*compiler.command, *link_flags(request.env)], [])
 
 
-def door_flags(glue: GlueName) -> list[str]:
+def _door_flags(glue: GlueName) -> list[str]:
     """What the sources of a door are compiled with, beside torch's headers."""
     if glue.lane == "stable":
         # The newest interface the object may use, as the headers encode a version.
@@ -98,7 +96,7 @@ def _glue(request: BuildRequest, compiler: HostCompiler, name: str) -> list[Step
         *(f"-ffile-prefix-map={site}{os.sep}=" for site in sites),
         *("-isystem", str(torch.include_dir)),
         *("-isystem", str(torch.include_dir / "torch" / "csrc" / "api" / "include")),
-        *door_flags(glue),
+        *_door_flags(glue),
     ]
     for folder in ("ops", f"torch_{glue.lane}"):
         for source in sorted((source_root() / folder).glob("*.cpp")):

@@ -10,8 +10,6 @@ from pathlib import Path
 from ..compat.records import TorchInstall
 from .cuda_toolkit import Toolkit
 
-__all__ = ["BuildRequest", "flag"]
-
 
 @dataclass(frozen=True)
 class BuildRequest:

@@ -13,8 +13,6 @@ from .record import make_record, record_source
 from .request import BuildRequest, flag
 from .sources import source_root
 
-__all__ = ["Step", "Target", "debug_wanted", "host_flags", "link_flags"]
-
 _LINK = ("-shared", "-Wl,-z,defs", "-Wl,-z,relro", "-Wl,-z,now", "-Wl,--build-id=sha1")
 
 
