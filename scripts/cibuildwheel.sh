@@ -12,7 +12,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 case ${1:-} in
   before-all)
-    # The container's user is not the one that the checkout belongs to.
+    # git refuses a checkout that belongs to another user than the container's.
     git config --global --get-all safe.directory | grep -qxF "$root" ||
       git config --global --add safe.directory "$root"
     "$root/scripts/build_all.sh" --list # makes the tool's environment

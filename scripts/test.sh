@@ -43,19 +43,10 @@ if ! $quick; then
 fi
 
 step "pip install . --no-build-isolation"
-sources=$(
-  {
-    find csrc lltm_conda setup.py pyproject.toml -type f -not -name '*.py[co]' \
-      -not -path 'lltm_conda/lib/*' -print0 | sort -z | xargs -0 sha256sum
-    env | grep -E '^(CXX|CXXFLAGS|LDFLAGS|CUDA_HOME|TORCH_CUDA_ARCH_LIST|FORCE_CUDA|DEBUG)=' || true
-  } | sha256sum
-)
-if [[ $(cat "$env/.installed" 2>/dev/null) != "$sources" ]]; then
-  # A module that left the tree must not come back out of the last build.
-  rm -rf build/lib build/lib.* "$env/.installed"
-  python -m pip install --quiet --no-build-isolation --no-deps --force-reinstall .
-  echo "$sources" >"$env/.installed"
-fi
+# A module that left the tree must not come back out of the last build. Objects that are up to date
+# are not compiled again.
+rm -rf build/lib build/lib.*
+python -m pip install --quiet --no-build-isolation --no-deps --force-reinstall .
 (cd "$env" && python -m lltm_conda)
 
 if ! $quick; then

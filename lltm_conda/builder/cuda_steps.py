@@ -9,6 +9,7 @@ from pathlib import Path
 from ..compat.records import KernelsName, file_name
 from .clang_cuda import ClangToolkit
 from .cuda_toolkit import (
+    NO_NVCC,
     CudaToolkit,
     Toolkit,
     architecture_flags,
@@ -33,9 +34,7 @@ def cuda_kernels(request: BuildRequest, compiler: HostCompiler, name: str) -> li
     toolkit = request.cuda or find_cuda_toolkit(request.env, major=kernels.cuda_major)
     if toolkit is None:
         raise BuildError(
-            f"the {name} kernels need nvcc, and there is none: looked for CUDA_HOME, nvcc on PATH, "
-            "/usr/local/cuda and PyPI's cuda-toolkit. Install one (pip install "
-            '"cuda-toolkit[nvcc,cudart,cccl]==13.0.*"), set CUDA_HOME, or build without FORCE_CUDA'
+            f"the {name} kernels need nvcc, but there is none: {NO_NVCC}, or unset FORCE_CUDA"
         )
     if toolkit.version[0] != kernels.cuda_major:
         raise BuildError(

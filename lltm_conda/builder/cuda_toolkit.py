@@ -15,6 +15,12 @@ from pathlib import Path
 
 from .errors import BuildError
 
+# What to do where no nvcc is found.
+NO_NVCC = (
+    "looked for CUDA_HOME, nvcc on PATH, /usr/local/cuda and PyPI's cuda-toolkit. Install one "
+    '(pip install "cuda-toolkit[nvcc,cudart,cccl]==13.0.*"), set CUDA_HOME'
+)
+
 # The GPU generations that the kernels are compiled for, by CUDA major. Each is named by its oldest
 # architecture, whose code the later ones of the generation run. The first releases of a CUDA major
 # know fewer.
@@ -125,21 +131,18 @@ def find_cuda_toolkit(
     Raises:
         BuildError: CUDA_HOME names a folder without nvcc, or nvcc does not run.
     """
-    first: CudaToolkit | None = None
-    for nvcc in _named(env) or _installed(env, site_packages):
-        found = _identify(nvcc)
-        if major is None or found.version[0] == major:
-            return found
-        first = first or found
-    return first
+    toolkits = map(_identify, _named(env) or _installed(env, site_packages))
+    first = next(toolkits, None)
+    if first is None or major in (None, first.version[0]):
+        return first
+    return next((toolkit for toolkit in toolkits if toolkit.version[0] == major), first)
 
 
 def find_cuda_toolkits(env: Mapping[str, str]) -> list[CudaToolkit]:
     """Every toolkit there is, in the order in which :func:`find_cuda_toolkit` looks for one."""
     homes = [Path(env[name]) for name in ("CUDA_HOME", "CUDA_PATH") if env.get(name)]
-    named = [home / "bin" / "nvcc" for home in homes if (home / "bin" / "nvcc").is_file()]
     found: dict[Path, Path] = {}
-    for path in (*named, *_installed(env, None)):
+    for path in (*_nvccs(homes), *_installed(env, None)):
         found.setdefault(path.resolve(), path)
     return [_identify(path) for path in found.values()]
 
@@ -147,19 +150,21 @@ def find_cuda_toolkits(env: Mapping[str, str]) -> list[CudaToolkit]:
 def _named(env: Mapping[str, str]) -> list[Path]:
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         if env.get(variable):
-            nvcc = Path(env[variable]) / "bin" / "nvcc"
-            if not nvcc.is_file():
-                raise BuildError(
-                    f"{variable}={env[variable]} holds no bin/nvcc; set it to a CUDA toolkit, or "
-                    "unset it to build for the CPU only"
-                )
-            return [nvcc]
+            if found := _nvccs([Path(env[variable])]):
+                return found
+            raise BuildError(
+                f"{variable}={env[variable]} holds no bin/nvcc; set it to a CUDA toolkit, or "
+                "unset it to build for the CPU only"
+            )
     return []
 
 
+def _nvccs(homes: Iterable[Path]) -> list[Path]:
+    return [home / "bin" / "nvcc" for home in homes if (home / "bin" / "nvcc").is_file()]
+
+
 def _installed(env: Mapping[str, str], site_packages: Iterable[Path] | None) -> Iterator[Path]:
-    on_path = shutil.which("nvcc", path=env.get("PATH"))
-    if on_path:
+    if on_path := shutil.which("nvcc", path=env.get("PATH")):
         yield Path(on_path)
     homes = [*SYSTEM_HOMES]
     for home in SYSTEM_HOMES:
@@ -170,9 +175,7 @@ def _installed(env: Mapping[str, str], site_packages: Iterable[Path] | None) -> 
         site_packages = [Path(sysconfig.get_path("purelib")), *map(Path, sys.path)]
     for folder in site_packages:
         homes += sorted(folder.glob("nvidia/cu*"), reverse=True)
-    for home in homes:
-        if (home / "bin" / "nvcc").is_file():
-            yield home / "bin" / "nvcc"
+    yield from _nvccs(homes)
 
 
 def _identify(nvcc: Path) -> CudaToolkit:

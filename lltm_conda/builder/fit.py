@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ..compat.records import GlueName, TorchInstall
-from .cuda_toolkit import CudaToolkit, default_architectures, find_cuda_toolkit
+from .cuda_toolkit import NO_NVCC, CudaToolkit, default_architectures, find_cuda_toolkit
 from .errors import BuildError
 from .request import BuildRequest, flag
 
@@ -77,9 +77,8 @@ def _toolkit(
     if toolkit is None:
         if forced:
             raise BuildError(
-                "FORCE_CUDA=1 asks for CUDA kernels, but there is no nvcc: looked for CUDA_HOME, "
-                "nvcc on PATH, /usr/local/cuda and PyPI's cuda-toolkit. Install one (pip install "
-                '"cuda-toolkit[nvcc,cudart,cccl]==13.0.*") or set CUDA_HOME'
+                "FORCE_CUDA=1 asks for CUDA kernels, but there is no nvcc: "
+                f"{NO_NVCC}, or unset FORCE_CUDA"
             )
         log(
             f"torch {torch.version} is a CUDA build, but no nvcc was found: building for the CPU "
