@@ -1,6 +1,6 @@
 """Run the suite of the op against several versions of torch, one after the other.
 
-    python scripts/test_torches.py [TORCH[@PYTHON] ...] [--jobs N]
+    python scripts/test_torches.py [TORCH[@PYTHON] ...]
 
 Without arguments: the versions of DEFAULTS. TORCH is a minor of build_matrix.yaml (its release is
 taken) or a full version; PYTHON is a minor that this torch has a wheel for, by default the oldest
@@ -91,22 +91,12 @@ def target(text: str) -> Target:
     )
 
 
-def run_suite(wanted: Target, jobs: int) -> dict[str, Any]:
-    """Checks out, installs, tests, removes; returns what is stored.
+def run_suite(wanted: Target, folder: Path) -> dict[str, Any]:
+    """Checks out, installs and tests, all in `folder`; returns what is stored.
 
     Raises:
         CannotTest: the tests did not run to their end; the text ends with the log's last lines.
     """
-    folder = WORK / wanted.torch
-    shutil.rmtree(folder, ignore_errors=True)
-    try:
-        folder.mkdir(parents=True)
-        return _run_suite(wanted, folder, jobs)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _run_suite(wanted: Target, folder: Path, jobs: int) -> dict[str, Any]:
     # A checkout of its own: nothing built before counts, and the results belong to a commit.
     checkout, report, log = folder / "checkout", folder / "report.xml", WORK / f"{wanted.torch}.log"
     subprocess.run(["git", "clone", "-q", "--shared", str(ROOT), str(checkout)], check=True)
@@ -114,15 +104,10 @@ def _run_suite(wanted: Target, folder: Path, jobs: int) -> dict[str, Any]:
     force_cuda = os.environ.get("FORCE_CUDA", "0")
     cache = os.environ.get("UV_CACHE_DIR", str(folder / "cache"))
     env = {**os.environ, "FORCE_CUDA": force_cuda, "UV_CACHE_DIR": cache}
-    command = ["scripts/test.sh", "--torch", wanted.torch, "tests/op", "-m", MARKERS]
-    command += ["-n", str(jobs)]
+    command = ["scripts/test.sh", "--torch", wanted.torch, "tests/op", "-m", MARKERS, "-n", "2"]
     started = datetime.datetime.now(datetime.timezone.utc)
-    status = _logged(
-        [*command, "-q", f"--junitxml={report}"],
-        checkout,
-        {**env, "PYTHON": wanted.interpreter},
-        log,
-    )
+    env["PYTHON"] = wanted.interpreter
+    status = _logged([*command, "-q", f"--junitxml={report}"], checkout, env, log)
     seconds = (datetime.datetime.now(datetime.timezone.utc) - started).total_seconds()
     if status not in (0, 1) or not report.exists():
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-25:])
@@ -229,7 +214,6 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("versions", nargs="*", metavar="TORCH[@PYTHON]", default=DEFAULTS)
-    parser.add_argument("--jobs", type=int, default=2, help="pytest processes (2)")
     options = parser.parse_args()
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was made is removed
@@ -243,7 +227,13 @@ def main() -> int:
         try:
             wanted = target(text)
             print(f"torch {wanted.torch} on Python {wanted.python} ...", flush=True)
-            result = run_suite(wanted, options.jobs)
+            folder = WORK / wanted.torch
+            shutil.rmtree(folder, ignore_errors=True)
+            try:
+                folder.mkdir(parents=True)
+                result = run_suite(wanted, folder)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
         except CannotTest as error:
             print(f"{text}: {error}", file=sys.stderr, flush=True)
             failed = True

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from .cuda_toolkit import Toolkit, output_of
+from .cuda_toolkit import REPAIR, Toolkit
 from .errors import BuildError
+from .programs import output_of
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class ClangToolkit(Toolkit):
     @cached_property
     def name(self) -> str:
         """For records: `clang++ 19.1.7`."""
-        found = re.search(r"version (\d+(?:\.\d+)+)", output_of([self.clang, "--version"]))
+        found = re.search(r"version (\d+(?:\.\d+)+)", output_of([self.clang, "--version"], REPAIR))
         return f"clang++ {found[1] if found else 'unknown'}"
 
     @cached_property
@@ -96,4 +97,4 @@ class ClangToolkit(Toolkit):
 
 def _numbers(command: list[str]) -> frozenset[str]:
     """The `NN` of every `sm_NN` that a program prints."""
-    return frozenset(re.findall(r"\bsm_(\d+)\b", output_of(command)))
+    return frozenset(re.findall(r"\bsm_(\d+)\b", output_of(command, REPAIR)))

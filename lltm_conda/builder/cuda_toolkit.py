@@ -14,12 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .errors import BuildError
+from .programs import output_of
 
 # What to do where no nvcc is found.
 NO_NVCC = (
     "looked for CUDA_HOME, nvcc on PATH, /usr/local/cuda and PyPI's cuda-toolkit. Install one "
     '(pip install "cuda-toolkit[nvcc,cudart,cccl]==13.0.*"), set CUDA_HOME'
 )
+
+# What to do where a program of a toolkit does not run.
+REPAIR = "repair it, or set CUDA_HOME to a CUDA toolkit"
 
 # The GPU generations that the kernels are compiled for, by CUDA major. Each is named by its oldest
 # architecture, whose code the later ones of the generation run. The first releases of a CUDA major
@@ -98,23 +102,8 @@ class CudaToolkit(Toolkit):
         return Path(top[1]).resolve() if top else Path(self.nvcc).resolve().parents[1]
 
     def architectures(self) -> frozenset[str]:
-        listed = output_of([self.nvcc, "--list-gpu-arch"])
+        listed = output_of([self.nvcc, "--list-gpu-arch"], REPAIR)
         return frozenset(re.findall(r"compute_(\d+)", listed))
-
-
-def output_of(command: list[str]) -> str:
-    """What a program of a toolkit prints, both streams.
-
-    Raises:
-        BuildError: it does not run.
-    """
-    try:
-        run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise BuildError(
-            f"{command[0]} does not run: {error}; repair it, or set CUDA_HOME to a CUDA toolkit"
-        ) from error
-    return run.stdout + run.stderr
 
 
 def find_cuda_toolkit(
@@ -179,7 +168,7 @@ def _installed(env: Mapping[str, str], site_packages: Iterable[Path] | None) -> 
 
 
 def _identify(nvcc: Path) -> CudaToolkit:
-    text = output_of([str(nvcc), "--version"])
+    text = output_of([str(nvcc), "--version"], REPAIR)
     release = re.search(r"release (\d+)\.(\d+)", text)
     if release is None:
         raise BuildError(f"{nvcc} --version names no release: {text.strip()[-200:]!r}")

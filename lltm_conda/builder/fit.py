@@ -68,12 +68,9 @@ def _toolkit(
     torch: TorchInstall, env: Mapping[str, str], log: Callable[[str], None]
 ) -> CudaToolkit | None:
     forced = flag(env, "FORCE_CUDA")
-    if forced is False:
-        return None
-    if forced is None and torch.cuda is None:
-        return None  # a CPU build of torch has no CUDA tensors to compute on
-    site_packages = None if torch.root.parent is None else [torch.root.parent]
-    toolkit = find_cuda_toolkit(env, site_packages, major=torch.cuda_major)
+    if forced is False or (forced is None and torch.cuda is None):
+        return None  # forbidden, or a CPU build of torch: that has no CUDA tensors
+    toolkit = find_cuda_toolkit(env, [torch.root.parent], major=torch.cuda_major)
     if toolkit is None:
         if forced:
             raise BuildError(
@@ -88,8 +85,8 @@ def _toolkit(
     if torch.cuda_major is not None and toolkit.version[0] > torch.cuda_major:
         text = (
             f"nvcc {toolkit.version_text} is newer than the CUDA {torch.cuda} of torch "
-            f"{torch.version}: its kernels need a driver for CUDA {toolkit.version[0]}, which that "
-            f"torch does not imply"
+            f"{torch.version}: its kernels need a driver for CUDA {toolkit.version[0]}, which may "
+            "be missing where that torch runs"
         )
         if not forced:
             log(
