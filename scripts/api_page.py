@@ -1,14 +1,12 @@
 """Writes docs/api.md from the docstrings of the public package.
 
-    python scripts/api_page.py            # write it
-    python scripts/api_page.py --check    # exit code 1 if it is not what would be written
+    python scripts/api_page.py
 
 The sources are parsed, not imported: neither torch nor a built package is needed.
 """
 
 from __future__ import annotations
 
-import argparse
 import re
 import subprocess
 import sys
@@ -38,10 +36,8 @@ def markdown(text: str) -> str:
 
 def signature(function: griffe.Function, name: str) -> str:
     """`name(a, *, b=1) -> type`, one parameter a line where it is long."""
-    returns = (
-        "" if function.name == "__init__" or not function.returns else f" -> {function.returns}"
-    )
     line = function.signature(return_type=False, name=name)
+    returns = f" -> {function.returns}" if function.name != "__init__" and function.returns else ""
     if len(line + returns) <= 88:
         return line + returns
     # ruff breaks what ends with a comma.
@@ -95,7 +91,7 @@ def render() -> str:
     package = griffe.load(MODULES[0], search_paths=[REPO], resolve_aliases=True)
     blocks = [HEADER.rstrip()]
     for name in MODULES:
-        module = package if name == MODULES[0] else package[name.removeprefix(MODULES[0] + ".")]
+        module = package.modules_collection[name]
         blocks += [f"## {name}", *docstring(module)]
         for public in module.exports or []:
             if str(public).startswith("__"):
@@ -107,17 +103,5 @@ def render() -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--check", action="store_true", help="compare, and write nothing")
-    page = render()
-    if not parser.parse_args().check:
-        PAGE.write_text(page)
-    elif PAGE.read_text() != page:
-        print(f"{PAGE} does not say what the docstrings say; run: python scripts/api_page.py")
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    PAGE.write_text(render())

@@ -153,7 +153,6 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--out", type=Path, required=True, help="folder for the results")
-    parser.add_argument("--no-sanitizer", action="store_true", help="leave compute-sanitizer out")
     parser.add_argument("--wheel", type=Path, help="install this wheel instead of compiling")
     parser.add_argument("tests", nargs="*", help="further arguments for pytest")
     arguments = parser.parse_args()
@@ -172,7 +171,7 @@ def main() -> int:
         once = ["--deselect", "tests/layer/test_layer_soak.py"]  # the last part
         tests = [*pytest, *SUITES, *once, *arguments.tests]
         jobs = [partial(suite.run, "tests", tests, 420)]
-        for tool in () if arguments.no_sanitizer else SANITIZERS:
+        for tool in SANITIZERS:
             sanitizer = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9"]
             command = [*sanitizer, *pytest, "tests/cuda/test_cuda_sanitizer_subset.py"]
             jobs.append(partial(suite.run, tool, command, 420, **NO_CACHING))

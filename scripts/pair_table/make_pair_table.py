@@ -126,12 +126,6 @@ class Workshop:
         return {"outcome": outcome, "detail": re.sub(r"\S*/(?=[^/\s]+)", "", detail)[:240]}
 
 
-def commit_of(glue: Path) -> str:
-    """The commit of the sources, from the build record."""
-    record = read_binary(glue).record
-    return "unknown" if record is None else str(json.loads(record.text).get("git_commit"))
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--work", type=Path, required=True, help="folder for environments")
@@ -165,11 +159,13 @@ def main() -> int:
         works = sum(cell["outcome"] == "works" for cell in cells if cell["torch"] == minor)
         say(f"torch {minor}: {works} of {len(glues)} glues work")
         shutil.rmtree(shop.env(minor))
+    record = read_binary(glues[0]).record
+    assert record is not None, "the builder puts a record into every binary"
     table = {
         "schema": 1,
         "command": "python scripts/pair_table/make_pair_table.py",
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-        "commit": commit_of(glues[0]),
+        "commit": json.loads(record.text)["git_commit"],
         "seconds": round(time.monotonic() - start),
         "minors": minors,
         "cells": cells,
