@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 import sysconfig
 from abc import ABC, abstractmethod
@@ -91,14 +90,8 @@ class CudaToolkit(Toolkit):
 
     def home(self) -> Path:
         """Its folder, as nvcc prints it: the nvcc on PATH may be a script elsewhere."""
-        run = subprocess.run(
-            [self.nvcc, "--dryrun", "-x", "cu", os.devnull, "-o", os.devnull],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        top = re.search(r"^#\$ TOP=(.+)$", run.stderr, re.MULTILINE)
+        dry_run = [self.nvcc, "--dryrun", "-x", "cu", os.devnull, "-o", os.devnull]
+        top = re.search(r"^#\$ TOP=(.+)$", output_of(dry_run, REPAIR), re.MULTILINE)
         return Path(top[1]).resolve() if top else Path(self.nvcc).resolve().parents[1]
 
     def architectures(self) -> frozenset[str]:

@@ -79,12 +79,9 @@ def find_ninja() -> str | None:
 
 
 def _write_if_changed(path: Path, text: str) -> None:
-    if path.is_file() and path.read_text() == text:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    part.write_text(text)
-    part.replace(path)
+    if not path.is_file() or path.read_text() != text:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
 
 
 def _ninja_file(steps: Sequence[Step]) -> str:
