@@ -22,7 +22,7 @@ HEADER = (
     "# API\n\n"
     "Written by `python scripts/api_page.py` from the docstrings; change those, not this page.\n"
 )
-# Of a class, the methods that somebody calls or overrides.
+# The methods of a class that users call or override.
 METHODS = ("forward", "reset_parameters", "cell", "load_cell", "from_cells")
 
 
@@ -35,12 +35,12 @@ def markdown(text: str) -> str:
 
 
 def signature(function: griffe.Function, name: str) -> str:
-    """`name(a, *, b=1) -> type`, one parameter a line where it is long."""
+    """`name(a, *, b=1) -> type`; a long one with one parameter per line."""
     line = function.signature(return_type=False, name=name)
     returns = f" -> {function.returns}" if function.name != "__init__" and function.returns else ""
     if len(line + returns) <= 88:
         return line + returns
-    # ruff breaks what ends with a comma.
+    # A comma after the last parameter makes ruff break the line.
     ruff = [sys.executable, "-m", "ruff", "format", "--line-length", "88", "-"]
     code = f"def {line[:-1]},){returns}: ..."
     run = subprocess.run(ruff, input=code, capture_output=True, text=True, check=True)

@@ -216,11 +216,8 @@ def main() -> int:
     parser.add_argument("versions", nargs="*", metavar="TORCH[@PYTHON]", default=DEFAULTS)
     options = parser.parse_args()
 
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was made is removed
-    changed = subprocess.run(
-        ["git", "-C", str(ROOT), "status", "--porcelain"], capture_output=True, text=True
-    ).stdout.splitlines()
-    if changed:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the folder is removed then too
+    if changed := _output(["git", "status", "--porcelain"], ROOT).splitlines():
         print(f"note: {len(changed)} changed files are not committed, and so not tested")
     failed = False
     for text in options.versions:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
 from .errors import BuildError
+from .programs import output_of
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -46,16 +46,10 @@ def _git(*arguments: str) -> str | None:
     if not (_PACKAGE.parent / ".git").exists():
         return None
     try:
-        run = subprocess.run(
-            ["git", "-C", str(_PACKAGE.parent), *arguments],
-            capture_output=True,
-            text=True,
-            timeout=20,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
+        said = output_of(["git", "-C", str(_PACKAGE.parent), *arguments], "install git")
+    except BuildError:
         return None
-    return run.stdout.strip() or None
+    return said.partition("\n")[0] or None
 
 
 def git_commit(env: Mapping[str, str]) -> str:
