@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
 
@@ -20,5 +19,5 @@ def output_of(command: Sequence[str], repair: str, env: Mapping[str, str] | None
             command, capture_output=True, text=True, timeout=60, env=env, check=True
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise BuildError(f"{shlex.join(command)} does not run: {error}; {repair}") from error
+        raise BuildError(f"{command[0]} does not run: {error}; {repair}") from error
     return run.stdout + run.stderr
