@@ -1,5 +1,5 @@
-"""Builds lltm ahead of time. Metadata stands in pyproject.toml; how to compile, in
-lltm_conda/builder, which needs no torch to be imported."""
+"""Builds lltm ahead of time. The metadata is in pyproject.toml; lltm_conda/builder says how to
+compile, and is imported without torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import SetupError
 
 ROOT = Path(__file__).resolve().parent
-os.environ["LLTM_CONDA_LOAD"] = "0"  # only the builder is wanted, and there is nothing to load yet
+os.environ["LLTM_CONDA_LOAD"] = "0"  # nothing is built yet that could be loaded
 sys.path.insert(0, str(ROOT))
 
 from lltm_conda.builder import BuildError, execute, fitting_request, plan  # noqa: E402
@@ -35,8 +35,21 @@ class BuildBinaries(build_ext):
         lib_dir = package / "lltm_conda" / "lib"
         prebuilt = os.environ.get("LLTM_CONDA_PREBUILT")
         if prebuilt:
-            self._copy(Path(prebuilt), lib_dir)
-            return
+            binaries = sorted(Path(prebuilt).glob("*.so"))
+            if not binaries:
+                raise SetupError(
+                    f"LLTM_CONDA_PREBUILT={prebuilt} holds no glue-*.so or kernels-*.so; point it "
+                    "to the folder of binaries that the release tool made, or unset it to compile"
+                )
+        else:
+            binaries = self._compile()
+        # Nothing stale may be packed: a wheel holds what this build made.
+        shutil.rmtree(lib_dir, ignore_errors=True)
+        lib_dir.mkdir(parents=True)
+        for path in binaries:
+            shutil.copy2(path, lib_dir / path.name)
+
+    def _compile(self) -> list[Path]:
         try:
             torch = find_torch()
         except TorchNotFoundError as error:
@@ -48,24 +61,10 @@ class BuildBinaries(build_ext):
             execute(steps, work_dir, self.parallel or None, self.announce_line)
         except BuildError as error:
             raise SetupError(f"lltm was not built: {error}") from None
-        made = {step.output.name for step in steps if step.output.parent == request.out_dir}
-        self._copy(request.out_dir, lib_dir, only=made)
+        return [step.output for step in steps if step.output.suffix == ".so"]
 
     def announce_line(self, line: str) -> None:
         self.announce(line, level=2)
-
-    def _copy(self, source: Path, target: Path, only: set[str] | None = None) -> None:
-        binaries = sorted(p for p in source.glob("*.so") if only is None or p.name in only)
-        if not binaries:
-            raise SetupError(
-                f"LLTM_CONDA_PREBUILT={source} holds no glue-*.so or kernels-*.so; point it to "
-                "the folder of binaries that the release tool made, or unset it to compile"
-            )
-        # Nothing stale may be packed: a wheel holds what this build made.
-        shutil.rmtree(target, ignore_errors=True)
-        target.mkdir(parents=True)
-        for path in binaries:
-            shutil.copy2(path, target / path.name)
 
     def get_outputs(self) -> list[str]:
         lib_dir = Path(self.build_lib) / "lltm_conda" / "lib"
@@ -98,7 +97,7 @@ setup(
     ],
     package_dir={"lltm_conda.csrc": "csrc"},
     package_data={"lltm_conda": ["py.typed", "compat/*.json"], "": ["*.h", "*.cpp", "*.cu"]},
-    # A name for setuptools, which would else make a pure wheel; BuildBinaries does the work.
+    # Without an extension, setuptools would make a pure wheel; BuildBinaries does the work.
     ext_modules=[Extension("lltm_conda.lib.binaries", sources=[])],
     cmdclass={"build_ext": BuildBinaries, "bdist_wheel": PlatformWheel},
 )

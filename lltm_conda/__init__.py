@@ -13,7 +13,9 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from . import loader
 from ._version import __version__
+from .loader import LLTMImportError
 
 __all__ = [
     "LLTM",
@@ -26,17 +28,34 @@ __all__ = [
 ]
 
 
-def _runs_as_program() -> bool:
-    # runpy sets argv[0] to "-m" while it imports the package of the module that it will run.
-    return sys.argv[:1] == ["-m"] and __name__ in sys.orig_argv
+def _is_the_program() -> bool:
+    """Whether Python was started as `python -m lltm_conda`."""
+    # While runpy imports the package, argv is "-m" and what follows the name of the module.
+    if sys.argv[:1] != ["-m"]:
+        return False
+    module = sys.orig_argv[-len(sys.argv)]  # "lltm_conda", or joined to options: "-mlltm_conda"
+    return module == __name__ or (module.startswith("-") and module.endswith(f"m{__name__}"))
 
 
-if TYPE_CHECKING or not (_runs_as_program() or os.environ.get("LLTM_CONDA_LOAD") == "0"):
-    from .loader import LLTMImportError, load
-
-    load()
+if (
+    TYPE_CHECKING
+    or loader.loaded() is not None
+    or not (_is_the_program() or os.environ.get("LLTM_CONDA_LOAD") == "0")
+):
+    loader.load()
 
     from .functions import LLTMFunction, lltm
     from .layer import LLTMLayer
     from .modules import LLTM
     from .reference import reference
+else:
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise ImportError(
+            f"{__name__}.{name} is not there, because LLTM_CONDA_LOAD=0 lets the package be "
+            "imported without its binaries; unset LLTM_CONDA_LOAD and start Python again, or call "
+            "lltm_conda.jit.load()",
+            name=__name__,
+        )

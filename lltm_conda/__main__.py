@@ -7,6 +7,7 @@ survives whatever happens there. Works where `import lltm_conda` fails.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import subprocess
@@ -30,6 +31,9 @@ _SMOKE_SECONDS = 600
 def main(arguments: list[str] | None = None) -> int:
     """The command line; returns the exit code: 0 when the op works here, else 1 (2: bad usage)."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a path may hold any byte
     if arguments[:1] == ["build"]:
         from .local_build import main as build
 

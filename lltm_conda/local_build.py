@@ -1,4 +1,7 @@
-"""`python -m lltm_conda build`: compile the variant that fits here into the cache of the user."""
+"""Compile the variant that fits here into the user's cache: `python -m lltm_conda build`.
+
+`build` is the same for `lltm_conda.jit.load()`, which loads the result into its own process.
+"""
 
 from __future__ import annotations
 
@@ -8,36 +11,52 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from . import loader
 from ._version import __version__
+from .builder import BuildError, execute, fitting_request, plan
 from .compat import cache, driver_probe, find_torch, judge_file, probe_runtime, render, select
 from .compat.package_files import source_hash
 from .compat.records import TorchInstall
 from .compat.torch_probe import TorchNotFoundError
 
+#: What decides the contents of a build beside torch and the sources.
+_SETTINGS = (
+    "CXX",
+    "CXXFLAGS",
+    "LDFLAGS",
+    "DEBUG",
+    "CUDA_HOME",
+    "TORCH_CUDA_ARCH_LIST",
+    "FORCE_CUDA",
+)
+
 
 def main(arguments: list[str]) -> int:
     """The `build` command; returns the exit code."""
     options = _parser().parse_args(arguments)
+    before = os.umask(0o077)  # a umask that shuts out the user would break the compilers
     try:
         if options.list:
             return _list()
         if options.remove is not None:
             return _remove(options.remove)
         return _build(options)
-    except (cache.CacheError, TorchNotFoundError) as error:
+    except (BuildError, cache.CacheError, cache.NoCacheFolderError, TorchNotFoundError) as error:
         print(render.shorten(str(error)), file=sys.stderr)
         return 1
+    finally:
+        os.umask(before)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m lltm_conda build",
-        description="Compile lltm for the torch of this environment, into a cache of your own "
-        f"({render.shorten(str(cache.root()))}) that import lltm_conda looks into. CXX, CUDA_HOME, "
-        "TORCH_CUDA_ARCH_LIST, FORCE_CUDA and MAX_JOBS are honoured.",
+        description="Compile lltm for the torch of this environment, into a cache of your own that "
+        "import lltm_conda looks into: $LLTM_CONDA_CACHE, else $XDG_CACHE_HOME/lltm_conda, else "
+        f"~/.cache/lltm_conda. {', '.join(_SETTINGS)} and MAX_JOBS are honoured.",
     )
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--list", action="store_true", help="what the cache holds")
@@ -47,97 +66,170 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _list() -> int:
+    try:
+        print(f"build cache: {render.shorten(str(cache.root()))}\n")
+    except cache.NoCacheFolderError as error:
+        print(f"build cache: none\n\n{error}")
+        return 0
     rows = [
         (entry.key, entry.variant, f"{entry.size / 1e6:.1f} MB", f"torch {entry.torch}")
         for entry in cache.entries()
     ]
-    print(f"build cache: {render.shorten(str(cache.root()))}\n")
+    rows += [
+        (folder.name, "-", f"{size / 1e6:.1f} MB", "unfinished, or left by an older version")
+        for folder, size in cache.leftovers()
+    ]
     print(render.table(("key", "variant", "size", "built for"), rows) if rows else "empty")
     return 0
 
 
 def _remove(key: str) -> int:
-    chosen = [entry for entry in cache.entries() if key in ("all", entry.key)]
-    if not chosen and key != "all":
-        known = ", ".join(entry.key for entry in cache.entries()) or "nothing"
-        print(f"no build {key!r} in the cache; it holds: {known}", file=sys.stderr)
+    everything = key == "all"
+    chosen = [entry for entry in cache.entries() if everything or key == entry.key]
+    rest = [path for path, _ in cache.leftovers() if everything or key == path.name]
+    if not chosen and not rest:
+        if everything:
+            return 0
+        names = [*(entry.key for entry in cache.entries())]
+        names += [path.name for path, _ in cache.leftovers()]
+        print(f"no build {key!r} in the cache; it holds: {', '.join(names) or 'nothing'}",
+              file=sys.stderr)  # fmt: skip
         return 1
-    for entry in chosen:
-        shutil.rmtree(entry.path)
-        if not any(entry.path.parent.iterdir()):
-            entry.path.parent.rmdir()
-        print(f"removed {entry.key}")
+    cache.make(cache.root())
+    with cache.locked(wait=False) as held:
+        if held is False:
+            print("another process builds here; nothing was removed: try again after it ends",
+                  file=sys.stderr)  # fmt: skip
+            return 1
+        for entry in chosen:
+            shutil.rmtree(entry.path)
+            if not any(entry.path.parent.iterdir()):
+                entry.path.parent.rmdir()
+            print(f"removed {entry.key}")
+        for path in rest:
+            shutil.rmtree(path)
+            print(f"removed {path.name}")
     return 0
 
 
 def _build(options: argparse.Namespace) -> int:
-    from .builder import BuildError
-
     torch = find_torch()
+    folder = build(torch, force=options.force)
+    runtime = probe_runtime(torch, package_version=__version__)
+    # As the import will judge it.
+    selection = select(cache.trusted_files(folder), runtime, judge_file)
+    if selection.complete:
+        print(f"import lltm_conda will find {selection.variant}")
+        return 0
+    print(render.cause_text(selection.cause), file=sys.stderr)
+    return 1
+
+
+def build(
+    torch: TorchInstall,
+    env: Mapping[str, str] | None = None,
+    *,
+    base: Path | None = None,
+    force: bool = False,
+    remark: Callable[[str], None] = print,
+    log: Callable[[str], None] = print,
+) -> Path:
+    """Compile the variant that fits `torch`, unless the cache holds it; one process at a time.
+
+    Args:
+        torch: what to compile against.
+        env: steers the build (CXX, FORCE_CUDA and the like); by default that of the process.
+        base: the cache folder; by default the user's (`compat.cache.root`).
+        force: compile what is there already.
+        remark: gets what the user should know, such as why CUDA kernels are left out.
+        log: gets everything else, line by line.
+
+    Returns:
+        The folder of the binaries.
+
+    Raises:
+        BuildError: there are no sources or no compiler, a compiler failed, or the disk is full.
+        CacheError, NoCacheFolderError: the cache folder cannot be trusted or made.
+    """
+    env = dict(os.environ if env is None else env)
+    base = cache.root() if base is None else base
     sources = source_hash(loader.PACKAGE)
     if sources is None:
-        print(
+        raise BuildError(
             "this installation of lltm carries no C++ sources (no csrc folder), so nothing can be "
             "built; install from the source distribution: "
-            "python -m pip install --no-binary lltm --no-build-isolation lltm",
-            file=sys.stderr,
+            "python -m pip install --no-binary lltm --no-build-isolation lltm"
         )
-        return 1
-    folder = cache.entry_folder(torch, __version__, sources)
-    if folder.is_dir() and not options.force:
-        cache.trusted_files(folder)
-        print(f"built already: {render.shorten(str(folder))}   (again: --force)")
-        return _judge(folder, torch)
-    cache.make(folder.parent)
-    # What is compiled here will be executed: nobody else may write it, not even for a moment.
-    before = os.umask(0o077)
-    try:
-        with tempfile.TemporaryDirectory(dir=cache.root(), prefix="building-") as work:
-            made = _compile(torch, Path(work))
-            variant = _variant(made)
-            manifest = {"variant": variant, "torch": torch.version, "version": __version__}
-            finished = Path(work) / "finished"
-            finished.mkdir()
-            for path in made:
-                shutil.move(path, finished / path.name)
-                (finished / path.name).chmod(0o700)
-            (finished / cache.MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
-            if folder.exists():
-                shutil.rmtree(folder)
-            try:
-                finished.rename(folder)
-            except OSError:
-                if not folder.is_dir():  # else: somebody finished the same build before us
-                    raise
-    except BuildError as error:
-        print(f"lltm was not built: {error}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(
-            f"lltm was not built: {error.filename or cache.root()}: {error.strerror}. Free some "
-            "space or name another folder in LLTM_CONDA_CACHE, and run the same command again",
-            file=sys.stderr,
-        )
-        return 1
-    finally:
-        os.umask(before)
-    print(f"built {variant} for torch {torch.version}: {render.shorten(str(folder))}")
-    return _judge(folder, torch)
+    folder = cache.entry_folder(torch, __version__, sources, base)
+    cache.make(base, base)
+    with cache.locked(base) as held:
+        if held:  # nobody else builds, so these builds were killed
+            for leftover, _ in cache.leftovers(base):
+                shutil.rmtree(leftover, ignore_errors=True)
+        if folder.is_dir():
+            cache.trusted_files(folder, base)
+            changed = _changed_settings(folder, env)
+            if not force and not changed:
+                log(f"built already: {render.shorten(str(folder))}   (again: --force)")
+                return folder
+            if changed:
+                log(f"building again, for another {' and '.join(changed)}")
+        try:
+            variant = _compile_into(folder, base, torch, env, remark, log)
+        except OSError as error:
+            raise BuildError(
+                f"lltm was not built: {error.filename or base}: {error.strerror}. Free some space "
+                "or name another folder in LLTM_CONDA_CACHE, and run the same command again"
+            ) from error
+        except BuildError as error:
+            raise BuildError(f"lltm was not built: {error}") from error
+    log(f"built {variant} for torch {torch.version}: {render.shorten(str(folder))}")
+    return folder
 
 
-def _compile(torch: TorchInstall, work: Path) -> list[Path]:
-    from .builder import execute, fitting_request, plan
+def _changed_settings(folder: Path, env: Mapping[str, str]) -> list[str]:
+    """The settings that ask for another build than this one; what is not set asks for nothing."""
+    made_with = cache.manifest(folder).get("settings")
+    if not isinstance(made_with, dict):
+        made_with = {}
+    return [name for name in _SETTINGS if env.get(name, made_with.get(name)) != made_with.get(name)]
 
-    env = dict(os.environ)
+
+def _compile_into(
+    folder: Path,
+    base: Path,
+    torch: TorchInstall,
+    env: dict[str, str],
+    remark: Callable[[str], None],
+    log: Callable[[str], None],
+) -> str:
+    """Compile in a folder of its own, and put the result in its place at once."""
+    settings = {name: env[name] for name in _SETTINGS if name in env}
     if not env.get("TORCH_CUDA_ARCH_LIST"):
         found = {device.capability for device in driver_probe.probe_devices()}
         if found:
             archs = [f"{major}.{minor}" for major, minor in sorted(found)]
             env["TORCH_CUDA_ARCH_LIST"] = ";".join(archs) + "+PTX"
-    request = fitting_request(torch, work / "lib", env=env)
-    steps = plan(request)
-    execute(steps, work / "work")
-    return [step.output for step in steps if step.output.suffix == ".so"]
+    with tempfile.TemporaryDirectory(dir=base, prefix=cache.UNFINISHED) as place:
+        work = Path(place)
+        steps = plan(fitting_request(torch, work / "lib", env, remark))
+        execute(steps, work / "work", log=log)
+        made = [step.output for step in steps if step.output.suffix == ".so"]
+        variant = _variant(made)
+        finished = work / "finished"
+        finished.mkdir(mode=0o700)
+        for path in made:
+            shutil.move(path, finished / path.name)
+            (finished / path.name).chmod(0o700)
+        manifest = {"variant": variant, "torch": torch.version, "version": __version__}
+        text = json.dumps({**manifest, "settings": settings}, indent=2)
+        (finished / cache.MANIFEST).write_text(f"{text}\n")
+        (finished / cache.MANIFEST).chmod(0o600)
+        cache.make(folder.parent, base)
+        if folder.exists():
+            folder.rename(work / "replaced")
+        finished.rename(folder)
+    return variant
 
 
 def _variant(made: list[Path]) -> str:
@@ -145,14 +237,3 @@ def _variant(made: list[Path]) -> str:
     kernels = [path.stem.removeprefix("kernels-") for path in made if "kernels-" in path.name]
     cuda = [name.replace("cuda", "cu") for name in kernels if name != "cpu"]
     return f"{glue}-{cuda[0] if cuda else 'cpu'}"
-
-
-def _judge(folder: Path, torch: TorchInstall) -> int:
-    """Hold what was built against this machine, as the import will do it."""
-    runtime = probe_runtime(torch, package_version=__version__)
-    selection = select(cache.trusted_files(folder), runtime, judge_file)
-    if selection.complete:
-        print(f"import lltm_conda will find {selection.variant}")
-        return 0
-    print(render.cause_text(selection.cause), file=sys.stderr)
-    return 1

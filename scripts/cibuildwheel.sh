@@ -2,17 +2,17 @@
 # What pyproject.toml's [tool.cibuildwheel] runs in the container, step by step:
 #
 #   scripts/cibuildwheel.sh before-all [SELECTOR ...]   compile and audit, into $LLTM_CONDA_PREBUILT
-#   scripts/cibuildwheel.sh before-build                forget earlier builds
-#   scripts/cibuildwheel.sh repair WHEEL DEST_DIR       the true tag, the true name
-#   scripts/cibuildwheel.sh test                        the installed wheel, in this environment
+#   scripts/cibuildwheel.sh before-build                delete what earlier builds left
+#   scripts/cibuildwheel.sh repair WHEEL DEST_DIR       give the wheel its platform tag and final name
+#   scripts/cibuildwheel.sh test                        run the installed wheel in this environment
 #
-# It works outside a container too: the platform tag is then that of this machine.
+# It works outside a container too, with this machine's platform tag.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 case ${1:-} in
   before-all)
-    # The container's user is not the one that the checkout belongs to.
+    # git refuses a checkout that belongs to another user than the container's.
     git config --global --get-all safe.directory | grep -qxF "$root" ||
       git config --global --add safe.directory "$root"
     "$root/scripts/build_all.sh" --list # makes the tool's environment

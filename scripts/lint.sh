@@ -1,20 +1,15 @@
 #!/usr/bin/env bash
-# Checks format, style and types of everything; with --fix, mends what can be mended.
+# Checks format, style and types of everything; with --fix, fixes what the tools can fix.
 #
 #   scripts/lint.sh [--fix]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 unset PYTHONDONTWRITEBYTECODE
 
-fix=false
-case "$*" in
-  "") ;;
-  --fix) fix=true ;;
-  *)
-    echo "usage: scripts/lint.sh [--fix], got: $*" >&2
-    exit 2
-    ;;
-esac
+if [[ $* != "" && $* != --fix ]]; then
+  echo "usage: scripts/lint.sh [--fix], got: $*" >&2
+  exit 2
+fi
 
 bin=$(scripts/test_env.sh)/bin
 mapfile -t native < <(
@@ -31,8 +26,8 @@ check() {
   "$@" || failed+=("$name")
 }
 
-if $fix; then
-  "$bin/ruff" check --fix --quiet . || true # what it cannot mend, the check below reports
+if [[ $* == --fix ]]; then
+  "$bin/ruff" check --fix --quiet . || true # the check below reports what is left
   "$bin/ruff" format --quiet .
   "$bin/clang-format" -i "${native[@]}"
 fi
@@ -49,7 +44,7 @@ done
 
 if ((${#failed[@]})); then
   printf 'lint: %s failed\n' "${failed[@]}" >&2
-  echo "lint: scripts/lint.sh --fix mends formats and some of the rest" >&2
+  echo "lint: scripts/lint.sh --fix fixes formats and some of the rest" >&2
   exit 1
 fi
 echo "lint: clean"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes a test environment, checks the sources, builds everything that fits this machine, and runs
-# the tests. Run it again at will: what is up to date is not made again.
+# the tests. It can be run again at any time: what is up to date is not made again.
 #
 #   scripts/test.sh [--quick] [--torch VERSION] [PYTEST ARGUMENT ...]
 #
@@ -8,7 +8,7 @@
 #   --torch VERSION   only the tests, with another torch, in an environment of its own
 #
 # Everything else goes to pytest: scripts/test.sh --quick -k guards; scripts/test.sh -m cuda. Without
-# any, files of tests are spread over the processors.
+# such arguments, the test files are spread over up to four processes.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 unset PYTHONDONTWRITEBYTECODE PYTHONPATH PYTHONHOME LLTM_CONDA_LOAD LLTM_CONDA_PREBUILT
@@ -43,19 +43,9 @@ if ! $quick; then
 fi
 
 step "pip install . --no-build-isolation"
-sources=$(
-  {
-    find csrc lltm_conda setup.py pyproject.toml -type f -not -name '*.py[co]' \
-      -not -path 'lltm_conda/lib/*' -print0 | sort -z | xargs -0 sha256sum
-    env | grep -E '^(CXX|CXXFLAGS|LDFLAGS|CUDA_HOME|TORCH_CUDA_ARCH_LIST|FORCE_CUDA|DEBUG)=' || true
-  } | sha256sum
-)
-if [[ $(cat "$env/.installed" 2>/dev/null) != "$sources" ]]; then
-  # A module that left the tree must not come back out of the last build.
-  rm -rf build/lib build/lib.* "$env/.installed"
-  python -m pip install --quiet --no-build-isolation --no-deps --force-reinstall .
-  echo "$sources" >"$env/.installed"
-fi
+# A deleted module must not be packed from an earlier build. ninja compiles only what changed.
+rm -rf build/lib build/lib.*
+python -m pip install --quiet --no-build-isolation --no-deps --force-reinstall .
 (cd "$env" && python -m lltm_conda)
 
 if ! $quick; then

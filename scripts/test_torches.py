@@ -1,15 +1,14 @@
 """Run the suite of the op against several versions of torch, one after the other.
 
-    python scripts/test_torches.py [TORCH[@PYTHON] ...] [--keep] [--jobs N]
-    python scripts/test_torches.py --table
+    python scripts/test_torches.py [TORCH[@PYTHON] ...]
 
 Without arguments: the versions of DEFAULTS. TORCH is a minor of build_matrix.yaml (its release is
-taken) or a full version; PYTHON is a minor that this torch has a wheel for, the oldest at hand
-unless it is named. For each, the committed state is checked out below build/torches/,
+taken) or a full version; PYTHON is a minor that this torch has a wheel for, by default the oldest
+that this machine has. For each, the committed state is checked out below build/torches/,
 `scripts/test.sh --torch` makes an environment there, installs torch and the package and runs
-`tests/op` (what needs no GPU; the slow tests too), and everything is removed again, also after a
-failure and an interrupt. What came out is stored as benchmarks/results/torches/TORCH.json, and
-docs/torch-versions.md shows it; `--table` prints the same without running anything.
+`tests/op` (what needs no GPU; the slow tests too). Everything is removed again, also after a
+failure or an interrupt. The result is stored as benchmarks/results/torches/TORCH.json, and
+docs/torch-versions.md shows it.
 
 Needs git, a C++ compiler, 8 GB of disk for a while, and the packages pydantic and ruamel.yaml,
 which the environment of scripts/test_env.sh has. Exit status 1 when anything failed.
@@ -22,6 +21,7 @@ import contextlib
 import datetime
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -35,10 +35,9 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "torches"
 PAGE = ROOT / "docs" / "torch-versions.md"
 WORK = ROOT / "build" / "torches"
-# Both ends of the ATen door, and three of the stable one; every Python we have at hand once.
+# Both ends of the ATen door and three torches of the stable one, on several Pythons.
 DEFAULTS = ("2.4@3.11", "2.9@3.12", "2.10@3.10", "2.13@3.11", "2.15@3.13")
 MARKERS = "not cuda and not network"
-DISK_NEEDED = 8 << 30
 
 
 class CannotTest(Exception):
@@ -59,7 +58,15 @@ def target(text: str) -> Target:
     Raises:
         CannotTest: build_matrix.yaml does not know it, or this machine has no fitting Python.
     """
-    matrix = _matrix()
+    try:
+        from release.interpreters import interpreters
+        from release.matrix import load
+    except ModuleNotFoundError as error:
+        raise CannotTest(
+            f"{error}; run this with the Python of the test environment: "
+            '"$(scripts/test_env.sh | tail -n 1)/bin/python" scripts/test_torches.py'
+        ) from error
+    matrix = load()
     version, _, python = text.partition("@")
     minor = ".".join(version.split(".")[:2])
     if minor not in matrix.torch:
@@ -70,10 +77,9 @@ def target(text: str) -> Target:
     entry = matrix.torch[minor]
     if python and python not in entry.pythons:
         raise CannotTest(
-            f"torch {minor} has wheels for Python {', '.join(entry.pythons)}, not for {python}"
+            f"torch {minor} has wheels for Python {', '.join(entry.pythons)}, not for {python}; "
+            "name one of these"
         )
-    from release.interpreters import interpreters
-
     # The oldest: torch.compile of an older torch refuses the newest Python it has a wheel for.
     wanted = [python] if python else entry.pythons
     for name in wanted:
@@ -85,84 +91,35 @@ def target(text: str) -> Target:
     )
 
 
-def _matrix() -> Any:
-    try:
-        from release.matrix import load
-    except ModuleNotFoundError as error:
-        raise CannotTest(
-            f"{error}; run this with the Python of the test environment: "
-            '"$(scripts/test_env.sh | tail -n 1)/bin/python" scripts/test_torches.py'
-        ) from error
-    return load()
-
-
-def run_suite(wanted: Target, keep: bool, jobs: int) -> dict[str, Any]:
-    """Checks out, installs, tests, removes; returns what is stored.
+def run_suite(wanted: Target, folder: Path) -> dict[str, Any]:
+    """Checks out, installs and tests, all in `folder`; returns what is stored.
 
     Raises:
-        CannotTest: it came to no results; the text ends with the log's last lines.
+        CannotTest: the tests did not run to their end; the text ends with the log's last lines.
     """
-    folder = WORK / wanted.torch
-    shutil.rmtree(folder, ignore_errors=True)
-    WORK.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(WORK).free
-    if free < DISK_NEEDED:
-        raise CannotTest(
-            f"{free >> 30} GB are free below {WORK}, torch {wanted.torch} with its CUDA libraries "
-            f"needs {DISK_NEEDED >> 30}; make room"
-        )
-    folder.mkdir()
-    try:
-        return _run_suite(wanted, folder, jobs)
-    finally:
-        if keep:
-            print(f"kept: {folder}", flush=True)
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _run_suite(wanted: Target, folder: Path, jobs: int) -> dict[str, Any]:
-    checkout, report = folder / "checkout", folder / "report.xml"
-    log = WORK / f"{wanted.torch}.log"
-    # A checkout of its own: nobody else's build folder, and a commit that the results belong to.
+    # A checkout of its own: nothing built before counts, and the results belong to a commit.
+    checkout, report, log = folder / "checkout", folder / "report.xml", WORK / f"{wanted.torch}.log"
     subprocess.run(["git", "clone", "-q", "--shared", str(ROOT), str(checkout)], check=True)
-    commit = subprocess.run(
-        ["git", "-C", str(checkout), "rev-parse", "HEAD"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.strip()
-    # No CUDA kernels: what needs a GPU is not run here. A cache of uv's own: gone with the rest.
-    settings = {"FORCE_CUDA": "0", "UV_CACHE_DIR": str(folder / "cache")}
-    given = {name: os.environ.get(name, value) for name, value in settings.items()}
-    command = ["scripts/test.sh", "--torch", wanted.torch, "tests/op", "-m", MARKERS]
-    command += ["-n", str(jobs)]
+    # No CUDA kernels: what needs a GPU is not run here. uv's cache is removed with the rest.
+    force_cuda = os.environ.get("FORCE_CUDA", "0")
+    cache = os.environ.get("UV_CACHE_DIR", str(folder / "cache"))
+    env = {**os.environ, "FORCE_CUDA": force_cuda, "UV_CACHE_DIR": cache}
+    command = ["scripts/test.sh", "--torch", wanted.torch, "tests/op", "-m", MARKERS, "-n", "2"]
     started = datetime.datetime.now(datetime.timezone.utc)
-    status = _logged(
-        [*command, "-q", f"--junitxml={report}"],
-        checkout,
-        {**os.environ, **given, "PYTHON": wanted.interpreter},
-        log,
-    )
+    env["PYTHON"] = wanted.interpreter
+    status = _logged([*command, "-q", f"--junitxml={report}"], checkout, env, log)
     seconds = (datetime.datetime.now(datetime.timezone.utc) - started).total_seconds()
     if status not in (0, 1) or not report.exists():
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-25:])
         raise CannotTest(f"scripts/test.sh ended with {status} (log: {log}):\n{tail}")
     python = checkout / "build" / f"test-env-{wanted.torch}" / "bin" / "python"
-    facts = subprocess.run(
-        [str(python), "-W", "ignore", "-c", FACTS],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
     return {
         "schema": 1,
-        **json.loads(facts.stdout),
-        "commit": commit,
+        **json.loads(_output([python, "-W", "ignore", "-c", FACTS], folder)),
+        "commit": _output(["git", "rev-parse", "HEAD"], checkout),
         "date": f"{started:%Y-%m-%dT%H:%M:%SZ}",
         "seconds": round(seconds),
-        "command": " ".join([f"FORCE_CUDA={given['FORCE_CUDA']}", *map(_quoted, command)]),
+        "command": shlex.join([f"FORCE_CUDA={force_cuda}", *command]),
         **outcome(report),
     }
 
@@ -175,12 +132,13 @@ print(json.dumps(dict(torch=torch.__version__, cuda=torch.version.cuda,
 """
 
 
-def _quoted(word: str) -> str:
-    return f"'{word}'" if " " in word else word
+def _output(command: list[str | Path], cwd: Path) -> str:
+    run = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=True)
+    return run.stdout.strip()
 
 
 def _logged(command: list[str], cwd: Path, env: dict[str, str], log: Path) -> int:
-    """Runs with output in a log, and leaves no process behind when interrupted."""
+    """Runs with its output in a log. An interrupt ends the command and all that it started."""
     with log.open("w") as file:
         process = subprocess.Popen(
             command,
@@ -202,27 +160,20 @@ def _logged(command: list[str], cwd: Path, env: dict[str, str], log: Path) -> in
 
 def outcome(report: Path) -> dict[str, Any]:
     """What a JUnit file of pytest says: counts, reasons of skips, and failures with their text."""
-    counts: Counter[str] = Counter()
+    counts = {"passed": 0, "failed": 0, "skipped": 0}
     reasons: Counter[str] = Counter()
     failures = []
     for case in ET.parse(report).getroot().iter("testcase"):
-        bad = [part for part in case if part.tag in ("failure", "error")]
+        bad = next((part for part in case if part.tag in ("failure", "error")), None)
         skipped = case.find("skipped")
-        if bad:
-            counts["failed"] += 1
+        counts["failed" if bad is not None else "passed" if skipped is None else "skipped"] += 1
+        if bad is not None:
             name = f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}"
-            text = bad[0].get("message") or bad[0].text or ""
+            text = bad.get("message") or bad.text or ""
             failures.append({"test": name, "message": text[:600]})
         elif skipped is not None:
-            counts["skipped"] += 1
             reasons[skipped.get("message") or "no reason given"] += 1
-        else:
-            counts["passed"] += 1
-    return {
-        **{kind: counts[kind] for kind in ("passed", "failed", "skipped")},
-        "skip_reasons": dict(sorted(reasons.items())),
-        "failures": failures,
-    }
+    return {**counts, "skip_reasons": dict(sorted(reasons.items())), "failures": failures}
 
 
 def stored() -> list[dict[str, Any]]:
@@ -263,26 +214,23 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("versions", nargs="*", metavar="TORCH[@PYTHON]", default=DEFAULTS)
-    parser.add_argument("--keep", action="store_true", help="leave build/torches/TORCH as it is")
-    parser.add_argument("--jobs", type=int, default=2, help="pytest processes (2)")
-    parser.add_argument("--table", action="store_true", help="print the stored results and stop")
     options = parser.parse_args()
-    if options.table:
-        print(table(stored()))
-        return 0
 
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was made is removed
-    changed = subprocess.run(
-        ["git", "-C", str(ROOT), "status", "--porcelain"], capture_output=True, text=True
-    ).stdout.splitlines()
-    if changed:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the folder is removed then too
+    if changed := _output(["git", "status", "--porcelain"], ROOT).splitlines():
         print(f"note: {len(changed)} changed files are not committed, and so not tested")
     failed = False
     for text in options.versions:
         try:
             wanted = target(text)
             print(f"torch {wanted.torch} on Python {wanted.python} ...", flush=True)
-            result = run_suite(wanted, options.keep, options.jobs)
+            folder = WORK / wanted.torch
+            shutil.rmtree(folder, ignore_errors=True)
+            try:
+                folder.mkdir(parents=True)
+                result = run_suite(wanted, folder)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
         except CannotTest as error:
             print(f"{text}: {error}", file=sys.stderr, flush=True)
             failed = True

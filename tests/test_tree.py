@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import os
 import re
 import subprocess
@@ -27,23 +28,61 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(REPO))
 
 
+def module_of(path: Path) -> str:
+    """The dotted name under which a file is imported; `scripts` is on the path of its programs."""
+    parts = path.relative_to(REPO).with_suffix("").parts
+    return ".".join(part for part in parts if part not in ("__init__", "scripts"))
+
+
 def imports(path: Path) -> Iterator[tuple[str, int]]:
-    """Every imported module, inside functions too, as an absolute dotted name with its line."""
-    package = path.relative_to(REPO).with_suffix("").parts[:-1]
+    """Everything imported, under TYPE_CHECKING and inside functions too: the absolute dotted name
+    (of a `from` import: with the name that it takes) and the line."""
+    package = [*module_of(path).split("."), *(["__init__"] * (path.name == "__init__.py"))][:-1]
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield alias.name, node.lineno
+            yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            if node.level == 0:
-                yield str(node.module), node.lineno
-                continue
-            base = package[: len(package) - node.level + 1]
-            if node.module:
-                yield ".".join((*base, node.module)), node.lineno
-            else:
-                for alias in node.names:
-                    yield ".".join((*base, alias.name)), node.lineno
+            base = package[: len(package) - node.level + 1] if node.level else []
+            start = [*base, *([node.module] if node.module else [])]
+            yield from ((".".join([*start, alias.name]), node.lineno) for alias in node.names)
+
+
+def imported_modules(paths: list[Path]) -> dict[str, list[str]]:
+    """For each of these files, by module name, which of the others it imports."""
+    files = {module_of(path): path for path in paths}
+    graph: dict[str, list[str]] = {}
+    for module, path in files.items():
+        found = set()
+        for name, _ in imports(path):
+            while name not in files and "." in name:
+                name = name.rpartition(".")[0]
+            found |= {name} & files.keys() - {module}
+        graph[module] = sorted(found)
+    return graph
+
+
+def circles(graph: dict[str, list[str]]) -> list[str]:
+    """The circles of imports, as many as must be cut until none is left."""
+    found = []
+    while True:
+        try:
+            graphlib.TopologicalSorter(graph).prepare()
+            return found
+        except graphlib.CycleError as error:
+            circle = error.args[1][::-1]  # each module imports the next
+            found.append(" -> ".join(circle))
+            graph = {**graph, circle[0]: [name for name in graph[circle[0]] if name != circle[1]]}
+
+
+def test_no_imports_run_in_a_circle() -> None:
+    graph = imported_modules(python_files("lltm_conda", "scripts/release", "benchmarks"))
+    found = circles(graph)
+    assert not found, "circles of imports:\n" + "\n".join(found)
+
+
+def test_a_circle_of_imports_is_shown_with_its_path() -> None:
+    graph = {"a": ["b"], "b": ["c"], "c": ["a", "d"], "d": ["e"], "e": ["d"], "f": []}
+    assert sorted(circles(graph)) == ["a -> b -> c -> a", "d -> e -> d"]
 
 
 def strangers(path: Path, allowed: tuple[str, ...]) -> list[str]:
@@ -81,8 +120,8 @@ def test_loader_knows_neither_the_op_nor_the_builder(path: Path) -> None:
     "path", [REPO / "setup.py", *python_files("lltm_conda", "benchmarks", "examples")], ids=name_of
 )
 def test_nothing_imports_the_scripts(path: Path) -> None:
-    modules = {module.split(".")[0] for module, _ in imports(path)}
-    assert modules.isdisjoint({"release", "scripts"})
+    scripts = {path.stem for path in (REPO / "scripts").glob("*.py")} | {"release", "scripts"}
+    assert {name.split(".")[0] for name, _ in imports(path)}.isdisjoint(scripts)
 
 
 def test_compat_and_builder_import_without_torch() -> None:

@@ -1,18 +1,20 @@
 """Compiles the binaries of lltm, with nothing but the standard library and a compiler.
 
-One plan serves every way of building: `pip install .`, ``python -m lltm_conda build`` and the
-release tool. :func:`plan` is pure, :func:`execute` runs it.
+`pip install .`, ``python -m lltm_conda build`` and the release tool build the same way: a
+:class:`BuildRequest` says what is wanted, :func:`plan` lists the steps and compiles nothing,
+:func:`execute` runs them.
 """
 
 from __future__ import annotations
 
 from .clang_cuda import ClangToolkit
-from .cuda_toolkit import CudaToolkit, architecture_flags, find_cuda_toolkit, find_cuda_toolkits
+from .cuda_toolkit import CudaToolkit, find_cuda_toolkit, find_cuda_toolkits
 from .errors import BuildError
 from .execute import execute
 from .fit import fitting_request, glue_for
 from .host_compiler import HostCompiler, find_host_compiler
-from .plan import BuildRequest, cxx_standard, plan
+from .plan import cxx_standard, plan
+from .request import BuildRequest
 from .sources import linked_sources, source_root
 from .targets import Step
 
@@ -23,7 +25,6 @@ __all__ = [
     "CudaToolkit",
     "HostCompiler",
     "Step",
-    "architecture_flags",
     "cxx_standard",
     "execute",
     "find_cuda_toolkit",

@@ -1,8 +1,8 @@
 """CUDA by clang: for a CUDA major of which there are headers, ptxas and libdevice, but no nvcc.
 
-The folder that clang is pointed to (`--cuda-path`) holds, beside those, a `bin/fatbinary` that
-understands ``--assemble=sm_NN``: clang knows fewer architectures than ptxas, so the PTX of the
-newest one that it knows is assembled for the later ones too.
+clang knows fewer architectures than ptxas. For the later ones, the PTX of the newest architecture
+that clang knows is assembled: `bin/fatbinary` of the toolkit's folder understands
+``--assemble=sm_NN`` for that, and ``--drop=`` for what was only needed on the way.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from .cuda_toolkit import said_by
+from .cuda_toolkit import REPAIR, Toolkit
 from .errors import BuildError
-
-__all__ = ["ClangToolkit"]
+from .programs import output_of
 
 
 @dataclass(frozen=True)
-class ClangToolkit:
+class ClangToolkit(Toolkit):
     """A clang and the folder with the rest of CUDA.
 
     Attributes:
@@ -34,63 +33,26 @@ class ClangToolkit:
     version: tuple[int, int]
 
     @property
-    def version_text(self) -> str:
-        return f"{self.version[0]}.{self.version[1]}"
+    def place(self) -> str:
+        return str(self.folder)
 
     @cached_property
     def name(self) -> str:
         """For records: `clang++ 19.1.7`."""
-        found = re.search(r"version (\d+(?:\.\d+)+)", said_by([self.clang, "--version"]))
+        found = re.search(r"version (\d+(?:\.\d+)+)", output_of([self.clang, "--version"], REPAIR))
         return f"clang++ {found[1] if found else 'unknown'}"
 
     @cached_property
     def native(self) -> frozenset[str]:
         """The architectures that clang itself makes PTX for and this ptxas knows, as `75`."""
         command = [self.clang, "--target=nvptx64-nvidia-cuda", "--print-supported-cpus"]
-        known = frozenset(re.findall(r"\bsm_(\d+)\b", said_by(command)))
-        return known & self._assembled
+        return _numbers(command) & self._assembled
 
     @cached_property
     def _assembled(self) -> frozenset[str]:
-        text = said_by([str(self.folder / "bin" / "ptxas"), "--help"])
-        return frozenset(re.findall(r"\bsm_(\d+)\b", text))
+        return _numbers([str(self.folder / "bin" / "ptxas"), "--help"])
 
-    def architectures(self) -> frozenset[str]:
-        """What can be compiled for: clang's own, and what ptxas assembles beyond them."""
-        newest = self._newest()
-        later = {number for number in self._assembled if int(number) > int(newest)}
-        return self.native | later
-
-    def actual(self, architectures: Iterable[str]) -> list[str]:
-        """What comes out when those are asked for: PTX is of the newest that clang knows."""
-        newest = f"compute_{self._newest()}"
-        made = [
-            newest
-            if name.startswith("compute_") and name.split("_")[1] not in self.native
-            else name
-            for name in architectures
-        ]
-        return list(dict.fromkeys(made))
-
-    def flags(self, architectures: Sequence[str]) -> list[str]:
-        """The options that make clang compile CUDA for `sm_XY` and keep the PTX `compute_XY`."""
-        newest = self._newest()
-        flags = ["-x", "cuda", f"--cuda-path={self.folder}", "-Wno-unknown-cuda-version"]
-        code = [name.split("_")[1] for name in architectures if name.startswith("sm_")]
-        ptx = [name.split("_")[1] for name in self.actual(architectures) if "compute" in name]
-        later = [number for number in code if number not in self.native]
-        needed = {*code, *ptx, *([newest] if later else [])} & self.native
-        flags += [f"--cuda-gpu-arch=sm_{number}" for number in sorted(needed, key=int)]
-        flags += ["--no-cuda-include-ptx=all"]
-        kept = {*ptx, *([newest] if later else [])}
-        flags += [f"--cuda-include-ptx=sm_{number}" for number in sorted(kept, key=int)]
-        options = [f"--assemble=sm_{number}" for number in later]
-        options += [f"--drop=sm_{number}" for number in sorted(needed - {*code})]
-        options += [f"--drop=compute_{number}" for number in sorted(kept - {*ptx})]
-        for option in options:
-            flags += ["-Xcuda-fatbinary", option]
-        return flags
-
+    @property
     def _newest(self) -> str:
         if not self.native:
             raise BuildError(
@@ -98,3 +60,41 @@ class ClangToolkit:
                 "CUDA_HOME to a CUDA toolkit with nvcc, or install a newer clang"
             )
         return max(self.native, key=int)
+
+    def architectures(self) -> frozenset[str]:
+        """What can be compiled for: clang's own, and the later ones that ptxas assembles."""
+        newest = int(self._newest)
+        return self.native | {number for number in self._assembled if int(number) > newest}
+
+    def actual(self, architectures: Iterable[str]) -> list[str]:
+        """What comes out when those are asked for: PTX is of the newest that clang knows."""
+        made = []
+        for name in architectures:
+            kind, _, number = name.partition("_")
+            late = kind == "compute" and number not in self.native
+            made.append(f"compute_{self._newest}" if late else name)
+        return list(dict.fromkeys(made))
+
+    def flags(self, architectures: Sequence[str]) -> list[str]:
+        """The options that make clang compile CUDA for `sm_XY` and keep the PTX `compute_XY`."""
+        code = [name.split("_")[1] for name in architectures if name.startswith("sm_")]
+        ptx = [name.split("_")[1] for name in self.actual(architectures) if "compute" in name]
+        later = [number for number in code if number not in self.native]
+        assembled_from = [self._newest] if later else []
+        kept = {*ptx, *assembled_from}
+        compiled = {*code, *kept} & self.native
+        fatbinary = [f"--assemble=sm_{number}" for number in later]
+        fatbinary += [f"--drop=sm_{number}" for number in sorted(compiled - {*code})]
+        fatbinary += [f"--drop=compute_{number}" for number in sorted(kept - {*ptx})]
+        return [
+            *("-x", "cuda", f"--cuda-path={self.folder}", "-Wno-unknown-cuda-version"),
+            *(f"--cuda-gpu-arch=sm_{number}" for number in sorted(compiled, key=int)),
+            "--no-cuda-include-ptx=all",
+            *(f"--cuda-include-ptx=sm_{number}" for number in sorted(kept, key=int)),
+            *(word for option in fatbinary for word in ("-Xcuda-fatbinary", option)),
+        ]
+
+
+def _numbers(command: list[str]) -> frozenset[str]:
+    """The `NN` of every `sm_NN` that a program prints."""
+    return frozenset(re.findall(r"\bsm_(\d+)\b", output_of(command, REPAIR)))

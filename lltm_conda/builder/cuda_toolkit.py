@@ -5,31 +5,28 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 import sysconfig
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from .errors import BuildError
+from .programs import output_of
 
-if TYPE_CHECKING:
-    from .clang_cuda import ClangToolkit
+# What to do where no nvcc is found.
+NO_NVCC = (
+    "looked for CUDA_HOME, nvcc on PATH, /usr/local/cuda and PyPI's cuda-toolkit. Install one "
+    '(pip install "cuda-toolkit[nvcc,cudart,cccl]==13.0.*"), set CUDA_HOME'
+)
 
-__all__ = [
-    "CudaToolkit",
-    "architecture_flags",
-    "default_architectures",
-    "find_cuda_toolkit",
-    "find_cuda_toolkits",
-    "parse_architectures",
-    "said_by",
-]
+# What to do where a program of a toolkit does not run.
+REPAIR = "repair it, or set CUDA_HOME to a CUDA toolkit"
 
-# The generations of GPUs that the kernels are compiled for, each by its oldest architecture, whose
-# code the later ones run. The first releases of a CUDA major know fewer.
+# The GPU generations that the kernels are compiled for, by CUDA major. Each is named by its oldest
+# architecture, whose code the later ones of the generation run. The first releases of a CUDA major
+# know fewer.
 _OLDEST_OF_GENERATION: dict[int, tuple[str, ...]] = {
     12: ("7.0", "8.0", "9.0", "10.0", "12.0"),
     13: ("7.5", "8.0", "9.0", "10.0", "11.0", "12.0"),
@@ -51,49 +48,55 @@ _GENERATIONS = {
 }
 
 
+class Toolkit(ABC):
+    """What compiles CUDA code.
+
+    Attributes:
+        version: its CUDA release, as (major, minor).
+    """
+
+    version: tuple[int, int]
+
+    @property
+    def version_text(self) -> str:
+        return f"{self.version[0]}.{self.version[1]}"
+
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """Where it lies, for messages."""
+
+    @abstractmethod
+    def architectures(self) -> frozenset[str]:
+        """Every architecture it compiles for, as `75`, `90`, ..."""
+
+
 @dataclass(frozen=True)
-class CudaToolkit:
-    """A CUDA toolkit: its nvcc, and its version as (major, minor)."""
+class CudaToolkit(Toolkit):
+    """A CUDA toolkit of NVIDIA's.
+
+    Attributes:
+        nvcc: the path of its compiler.
+        library_dirs: the folders that hold libcudart_static.a.
+    """
 
     nvcc: str
     version: tuple[int, int]
     library_dirs: tuple[str, ...] = ()
 
     @property
-    def version_text(self) -> str:
-        return f"{self.version[0]}.{self.version[1]}"
+    def place(self) -> str:
+        return self.nvcc
 
     def home(self) -> Path:
-        """Its folder. nvcc is asked, since the one on PATH may be a script somewhere else."""
-        run = subprocess.run(
-            [self.nvcc, "--dryrun", "-x", "cu", os.devnull, "-o", os.devnull],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        top = re.search(r"^#\$ TOP=(.+)$", run.stderr, re.MULTILINE)
+        """Its folder, as nvcc prints it: the nvcc on PATH may be a script elsewhere."""
+        dry_run = [self.nvcc, "--dryrun", "-x", "cu", os.devnull, "-o", os.devnull]
+        top = re.search(r"^#\$ TOP=(.+)$", output_of(dry_run, REPAIR), re.MULTILINE)
         return Path(top[1]).resolve() if top else Path(self.nvcc).resolve().parents[1]
 
     def architectures(self) -> frozenset[str]:
-        """Every architecture this nvcc compiles for, as `75`, `90`, ..."""
-        said = said_by([self.nvcc, "--list-gpu-arch"])
-        return frozenset(re.findall(r"compute_(\d+)", said))
-
-
-def said_by(command: list[str]) -> str:
-    """What a program of a toolkit says of itself.
-
-    Raises:
-        BuildError: it does not run.
-    """
-    try:
-        run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise BuildError(
-            f"{command[0]} does not run: {error}; repair it, or set CUDA_HOME to a CUDA toolkit"
-        ) from error
-    return run.stdout + run.stderr
+        listed = output_of([self.nvcc, "--list-gpu-arch"], REPAIR)
+        return frozenset(re.findall(r"compute_(\d+)", listed))
 
 
 def find_cuda_toolkit(
@@ -110,21 +113,18 @@ def find_cuda_toolkit(
     Raises:
         BuildError: CUDA_HOME names a folder without nvcc, or nvcc does not run.
     """
-    first: CudaToolkit | None = None
-    for nvcc in _named(env) or _installed(env, site_packages):
-        found = _identify(nvcc)
-        if major is None or found.version[0] == major:
-            return found
-        first = first or found
-    return first
+    toolkits = map(_identify, _named(env) or _installed(env, site_packages))
+    first = next(toolkits, None)
+    if first is None or major in (None, first.version[0]):
+        return first
+    return next((toolkit for toolkit in toolkits if toolkit.version[0] == major), first)
 
 
 def find_cuda_toolkits(env: Mapping[str, str]) -> list[CudaToolkit]:
     """Every toolkit there is, in the order in which :func:`find_cuda_toolkit` looks for one."""
     homes = [Path(env[name]) for name in ("CUDA_HOME", "CUDA_PATH") if env.get(name)]
-    named = [home / "bin" / "nvcc" for home in homes if (home / "bin" / "nvcc").is_file()]
     found: dict[Path, Path] = {}
-    for path in (*named, *_installed(env, None)):
+    for path in (*_nvccs(homes), *_installed(env, None)):
         found.setdefault(path.resolve(), path)
     return [_identify(path) for path in found.values()]
 
@@ -132,19 +132,21 @@ def find_cuda_toolkits(env: Mapping[str, str]) -> list[CudaToolkit]:
 def _named(env: Mapping[str, str]) -> list[Path]:
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         if env.get(variable):
-            nvcc = Path(env[variable]) / "bin" / "nvcc"
-            if not nvcc.is_file():
-                raise BuildError(
-                    f"{variable}={env[variable]} holds no bin/nvcc; set it to a CUDA toolkit, or "
-                    f"unset it to build for the CPU only"
-                )
-            return [nvcc]
+            if found := _nvccs([Path(env[variable])]):
+                return found
+            raise BuildError(
+                f"{variable}={env[variable]} holds no bin/nvcc; set it to a CUDA toolkit, or "
+                "unset it to build for the CPU only"
+            )
     return []
 
 
+def _nvccs(homes: Iterable[Path]) -> list[Path]:
+    return [home / "bin" / "nvcc" for home in homes if (home / "bin" / "nvcc").is_file()]
+
+
 def _installed(env: Mapping[str, str], site_packages: Iterable[Path] | None) -> Iterator[Path]:
-    on_path = shutil.which("nvcc", path=env.get("PATH"))
-    if on_path:
+    if on_path := shutil.which("nvcc", path=env.get("PATH")):
         yield Path(on_path)
     homes = [*SYSTEM_HOMES]
     for home in SYSTEM_HOMES:
@@ -155,13 +157,11 @@ def _installed(env: Mapping[str, str], site_packages: Iterable[Path] | None) -> 
         site_packages = [Path(sysconfig.get_path("purelib")), *map(Path, sys.path)]
     for folder in site_packages:
         homes += sorted(folder.glob("nvidia/cu*"), reverse=True)
-    for home in homes:
-        if (home / "bin" / "nvcc").is_file():
-            yield home / "bin" / "nvcc"
+    yield from _nvccs(homes)
 
 
 def _identify(nvcc: Path) -> CudaToolkit:
-    text = said_by([str(nvcc), "--version"])
+    text = output_of([str(nvcc), "--version"], REPAIR)
     release = re.search(r"release (\d+)\.(\d+)", text)
     if release is None:
         raise BuildError(f"{nvcc} --version names no release: {text.strip()[-200:]!r}")
@@ -175,13 +175,13 @@ def _identify(nvcc: Path) -> CudaToolkit:
     return CudaToolkit(str(nvcc), (int(release[1]), int(release[2])), library_dirs)
 
 
-def default_architectures(toolkit: CudaToolkit | ClangToolkit) -> str:
-    """What a build is for when nobody says otherwise, in TORCH_CUDA_ARCH_LIST's syntax.
+def default_architectures(toolkit: Toolkit) -> str:
+    """What a build without TORCH_CUDA_ARCH_LIST is for, in that variable's syntax.
 
-    Every generation that this toolkit compiles for, and PTX of the newest for those to come.
+    That is every generation that this toolkit compiles for, and PTX of the newest for later ones.
 
     Raises:
-        BuildError: nothing is known of the toolkit's CUDA major, or it compiles for none of these.
+        BuildError: the toolkit's CUDA major is unknown here, or it compiles for none of its GPUs.
     """
     generations = _OLDEST_OF_GENERATION.get(toolkit.version[0], ())
     compiled = toolkit.architectures() if generations else frozenset()
@@ -208,9 +208,9 @@ def parse_architectures(text: str, compilable: Iterable[str] | None = None) -> l
         for item in expanded.split(";"):
             match = re.fullmatch(r"(\d+)\.(\d)([af]?)(\+PTX)?", item, re.IGNORECASE)
             number = f"{match[1]}{match[2]}" if match else ""
-            # nvcc lists 90 and takes 90a, the code for that one architecture, with it.
+            # nvcc lists 90 and accepts 90a too, code for that one architecture.
             if match is None or (compilable is not None and number not in set(compilable)):
-                known = ", ".join(sorted(set(compilable), key=_order)) if compilable else "any"
+                known = ", ".join(sorted(set(compilable), key=int)) if compilable else "any"
                 raise BuildError(
                     f"TORCH_CUDA_ARCH_LIST: {entry!r} is no CUDA architecture that this nvcc "
                     f"compiles (it compiles {known}); write for example 8.0;9.0+PTX"
@@ -219,10 +219,6 @@ def parse_architectures(text: str, compilable: Iterable[str] | None = None) -> l
             wanted = [f"sm_{number}"] + ([f"compute_{number}"] if match[4] else [])
             result += [name for name in wanted if name not in result]
     return result
-
-
-def _order(number: str) -> tuple[int, str]:
-    return int(number), number
 
 
 def architecture_flags(architectures: Iterable[str]) -> list[str]:

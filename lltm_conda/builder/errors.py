@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["BuildError"]
-
 
 class BuildError(RuntimeError):
     """A build cannot be planned, or failed; the text names the cause and ends with what to do."""

@@ -7,13 +7,12 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from .errors import BuildError
 from .targets import Step
-
-__all__ = ["advice", "execute", "find_ninja", "ninja_file"]
 
 _HINTS = (
     ("unsupported GNU version", "this nvcc refuses this g++: set CXX to an older one"),
@@ -32,13 +31,13 @@ def execute(
     jobs: int | None = None,
     log: Callable[[str], None] = print,
 ) -> None:
-    """Run `steps`; what is up to date is not built again when ninja is there.
+    """Run `steps`. With ninja, what is up to date is not built again.
 
     Args:
         steps: from :func:`plan`.
         work_dir: for `build.ninja` and its log.
         jobs: commands at a time; MAX_JOBS in the environment, else the number of processors.
-        log: gets one line per thing that happens.
+        log: gets the progress, line by line.
 
     Raises:
         BuildError: a command failed; holds the end of its output. Finished objects stay.
@@ -55,9 +54,8 @@ def execute(
             _run(step.command, step.name)
         return
     work_dir = work_dir.resolve()  # ninja changes into it
-    work_dir.mkdir(parents=True, exist_ok=True)
     file = work_dir / "build.ninja"
-    _write_if_changed(file, ninja_file(steps))
+    _write_if_changed(file, _ninja_file(steps))
     for step in steps:
         log(f"planned: {step.name}")
     _run((ninja, "-f", str(file), "-C", str(work_dir), "-j", str(jobs)), "ninja", log)
@@ -81,15 +79,12 @@ def find_ninja() -> str | None:
 
 
 def _write_if_changed(path: Path, text: str) -> None:
-    if path.is_file() and path.read_text() == text:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    part.write_text(text)
-    part.replace(path)
+    if not path.is_file() or path.read_text() != text:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
 
 
-def ninja_file(steps: Sequence[Step]) -> str:
+def _ninja_file(steps: Sequence[Step]) -> str:
     """The steps as a build.ninja."""
     lines = ["ninja_required_version = 1.5", ""]
     for number, step in enumerate(steps):
@@ -113,11 +108,11 @@ def advice(output: str) -> str:
     """What to do about a compiler that failed with this output."""
     return next(
         (text for mark, text in _HINTS if mark in output),
-        "read the compiler's message above, mend its cause, and run the same command again",
+        "read the compiler's message above, fix its cause, and run the same command again",
     )
 
 
-def _run(command: Sequence[str], name: str, log: Callable[[str], None] | None = None) -> None:
+def _run(command: Sequence[str], name: str, log: Callable[[str], None] = lambda _: None) -> None:
     try:
         process = subprocess.Popen(
             command,
@@ -125,17 +120,19 @@ def _run(command: Sequence[str], name: str, log: Callable[[str], None] | None = 
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            close_fds=False,  # Python's own close themselves, at the moment of the exec
+            # A child holds the release tool's lock until its exec, which closes Python's files:
+            # scripts/release/leftovers.py relies on that.
+            close_fds=False,
         )
     except OSError as error:
         raise BuildError(f"{name}: {command[0]} does not start: {error}; install it") from error
-    tail: list[str] = []
+    tail: deque[str] = deque(maxlen=60)
     assert process.stdout is not None
     for line in process.stdout:
-        tail = [*tail[-59:], line.rstrip()]
-        if log is not None:
-            log(line.rstrip())
-    if process.wait() == 0:
-        return
-    text = "\n".join(tail)
-    raise BuildError(f"{name} failed with exit code {process.returncode}:\n{text}\n{advice(text)}")
+        tail.append(line.rstrip())
+        log(tail[-1])
+    if process.wait() != 0:
+        text = "\n".join(tail)
+        raise BuildError(
+            f"{name} failed with exit code {process.returncode}:\n{text}\n{advice(text)}"
+        )

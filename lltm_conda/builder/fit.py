@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ..compat.records import GlueName, TorchInstall
-from .cuda_toolkit import CudaToolkit, default_architectures, find_cuda_toolkit
+from .cuda_toolkit import NO_NVCC, CudaToolkit, default_architectures, find_cuda_toolkit
 from .errors import BuildError
-from .plan import BuildRequest
+from .request import BuildRequest, flag
 
 __all__ = ["FIRST_STABLE", "OLDEST", "fitting_request", "flag", "glue_for"]
 
-# The stable ABI carries everything the op needs from this torch on; one object serves all later.
+# From this torch on, the stable ABI has all that the op needs: one object serves every later torch.
 FIRST_STABLE = (2, 10)
 OLDEST = (2, 4)
 
@@ -39,12 +39,6 @@ def glue_for(torch: TorchInstall) -> str:
     return str(GlueName("aten", torch.version_tuple, torch.cxx11_abi))
 
 
-def flag(env: Mapping[str, str], name: str) -> bool | None:
-    """The environment variable as a yes or no; None when it is not set, or empty."""
-    value = env.get(name, "").strip().lower()
-    return None if value == "" else value not in ("0", "off", "no", "false")
-
-
 def fitting_request(
     torch: TorchInstall,
     out_dir: Path,
@@ -54,12 +48,12 @@ def fitting_request(
     """The request for the one variant that fits `torch` and this machine's compilers.
 
     CUDA kernels are built when torch is a CUDA build and an nvcc of its major is found;
-    FORCE_CUDA=1 asks for them regardless, FORCE_CUDA=0 forbids them. A GPU is never asked for:
-    build machines have none.
+    FORCE_CUDA=1 asks for them regardless, FORCE_CUDA=0 forbids them. No GPU is needed: build
+    machines have none.
 
     Raises:
-        BuildError: FORCE_CUDA=1 and no nvcc, or one for whose GPUs nobody can say what to compile;
-            no glue for this torch.
+        BuildError: no glue fits this torch; or FORCE_CUDA=1, and there is no nvcc or one of a CUDA
+            major whose GPUs are unknown here.
     """
     env = dict(os.environ) if env is None else env
     glue = glue_for(torch)
@@ -74,18 +68,14 @@ def _toolkit(
     torch: TorchInstall, env: Mapping[str, str], log: Callable[[str], None]
 ) -> CudaToolkit | None:
     forced = flag(env, "FORCE_CUDA")
-    if forced is False:
-        return None
-    if forced is None and torch.cuda is None:
-        return None  # a CPU build of torch has no CUDA tensors to compute on
-    site_packages = None if torch.root.parent is None else [torch.root.parent]
-    toolkit = find_cuda_toolkit(env, site_packages, major=torch.cuda_major)
+    if forced is False or (forced is None and torch.cuda is None):
+        return None  # forbidden, or a CPU build of torch: that has no CUDA tensors
+    toolkit = find_cuda_toolkit(env, [torch.root.parent], major=torch.cuda_major)
     if toolkit is None:
         if forced:
             raise BuildError(
-                "FORCE_CUDA=1 asks for CUDA kernels, but there is no nvcc: looked for CUDA_HOME, "
-                "nvcc on PATH, /usr/local/cuda and PyPI's cuda-toolkit. Install one (pip install "
-                '"cuda-toolkit[nvcc,cudart,cccl]==13.0.*") or set CUDA_HOME'
+                "FORCE_CUDA=1 asks for CUDA kernels, but there is no nvcc: "
+                f"{NO_NVCC}, or unset FORCE_CUDA"
             )
         log(
             f"torch {torch.version} is a CUDA build, but no nvcc was found: building for the CPU "
@@ -95,8 +85,8 @@ def _toolkit(
     if torch.cuda_major is not None and toolkit.version[0] > torch.cuda_major:
         text = (
             f"nvcc {toolkit.version_text} is newer than the CUDA {torch.cuda} of torch "
-            f"{torch.version}: its kernels need a driver for CUDA {toolkit.version[0]}, which that "
-            f"torch does not imply"
+            f"{torch.version}: its kernels need a driver for CUDA {toolkit.version[0]}, which may "
+            "be missing where that torch runs"
         )
         if not forced:
             log(

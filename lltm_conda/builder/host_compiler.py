@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .errors import BuildError
-
-__all__ = ["HostCompiler", "find_host_compiler"]
+from .programs import output_of
 
 
 @dataclass(frozen=True)
@@ -46,20 +44,8 @@ def find_host_compiler(env: Mapping[str, str]) -> HostCompiler:
 
 
 def _identify(command: tuple[str, ...], env: Mapping[str, str]) -> HostCompiler:
-    try:
-        run = subprocess.run(
-            [*command, "--version"],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env=dict(env),
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise BuildError(
-            f"the C++ compiler {shlex.join(command)} does not run: {error}; repair it or set CXX"
-        ) from error
-    first = run.stdout.splitlines()[0] if run.stdout else ""
+    text = output_of([*command, "--version"], "repair it, or set CXX to another compiler", env)
+    first = text.partition("\n")[0]
     version = re.search(r"\b(\d+\.\d+(?:\.\d+)?)\b(?!.*\b\d+\.\d+\.\d+\b)", first)
     name = "clang++" if "clang" in first else "g++"
     return HostCompiler(command, name, version.group(1) if version else "unknown")

@@ -1,48 +1,17 @@
-"""What to compile and link for a request. Pure but for reading versions; runs no compiler."""
+"""What to compile and link for a request. Compiles nothing; runs tools only for their versions."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 
 from ..compat.records import GlueName, KernelsName, TorchInstall, file_name
-from .clang_cuda import ClangToolkit
 from .cuda_steps import cuda_kernels
-from .cuda_toolkit import CudaToolkit
 from .errors import BuildError
 from .host_compiler import HostCompiler, find_host_compiler
+from .request import BuildRequest
 from .sources import source_root
-from .targets import LINK, Step, Target, debug_wanted, host_flags, linker_flags
-
-__all__ = ["BuildRequest", "Step", "cxx_standard", "debug_wanted", "door_flags", "plan"]
-
-
-@dataclass(frozen=True)
-class BuildRequest:
-    """What is wanted.
-
-    Attributes:
-        out_dir: where the binaries go (`glue-*.so`, `kernels-*.so`).
-        glue: `stable210`, `aten29-abi1`, ..., or None for kernels alone.
-        torch: the torch whose headers and libraries the glue is compiled against.
-        kernels: `cpu`, `cuda12`, `cuda13`.
-        env: the environment: CXX, CXXFLAGS, LDFLAGS, CUDA_HOME, TORCH_CUDA_ARCH_LIST, DEBUG,
-            SOURCE_DATE_EPOCH are honoured.
-        cuda: the toolkit for CUDA kernels; found from `env` when None.
-        architectures: as in TORCH_CUDA_ARCH_LIST, which overrides it.
-        launcher: the command of a compiler cache, put before every compiler.
-    """
-
-    out_dir: Path
-    glue: str | None = None
-    torch: TorchInstall | None = None
-    kernels: tuple[str, ...] = ("cpu",)
-    env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    cuda: CudaToolkit | ClangToolkit | None = None
-    architectures: str | None = None
-    launcher: tuple[str, ...] = ()
+from .targets import Step, Target, host_flags, link_flags
 
 
 def plan(request: BuildRequest) -> list[Step]:
@@ -65,22 +34,18 @@ def plan(request: BuildRequest) -> list[Step]:
     return steps
 
 
-def _target(request: BuildRequest, file: str, compiler: HostCompiler) -> Target:
-    return Target(request.out_dir, file, request.env, compiler, request.launcher)
-
-
 def _cpu_kernels(request: BuildRequest, compiler: HostCompiler) -> list[Step]:
-    target = _target(request, file_name(KernelsName()), compiler)
+    target = Target(request, file_name(KernelsName()), compiler)
     base = [*compiler.command, "-std=c++17", *host_flags(request.env, "-O3")]
     for source in sorted((source_root() / "kernels" / "cpu").glob("*.cpp")):
         target.compile(source, base)
     target.record(
         base, device="cpu", cuda=None, cuda_archs=[], compiler=str(compiler), cxx_standard=17
     )
-    return target.link([*compiler.command, *LINK, *linker_flags(request.env)], [])
+    return target.link([*compiler.command, *link_flags(request.env)], [])
 
 
-def door_flags(glue: GlueName) -> list[str]:
+def _door_flags(glue: GlueName) -> list[str]:
     """What the sources of a door are compiled with, beside torch's headers."""
     if glue.lane == "stable":
         # The newest interface the object may use, as the headers encode a version.
@@ -95,66 +60,63 @@ def cxx_standard(torch: tuple[int, int]) -> int:
     return 20 if torch >= (2, 14) else 17
 
 
-def _anywhere(torch: TorchInstall) -> list[str]:
-    """Keeps out of the binary where torch lies: its headers name their files in messages."""
-    sites = dict.fromkeys((torch.root.parent, torch.root.resolve().parent))
-    return [f"-ffile-prefix-map={site}{os.sep}=" for site in sites]
+def _require_fitting(torch: TorchInstall, glue: GlueName) -> None:
+    wanted = f"{glue.torch[0]}.{glue.torch[1]}"
+    if glue.lane == "stable":
+        if torch.version_tuple < glue.torch:
+            raise BuildError(
+                f"the glue {glue} needs the headers of torch {wanted} or newer, got torch "
+                f"{torch.version} in {torch.root}; build the ATen glue instead"
+            )
+    elif torch.version_tuple != glue.torch or torch.cxx11_abi != glue.cxx11_abi:
+        raise BuildError(
+            f"the glue {glue} must be compiled against torch {wanted} with C++ ABI "
+            f"{glue.cxx11_abi}, got torch {torch.version} with C++ ABI {torch.cxx11_abi} in "
+            f"{torch.root}; point to a matching torch"
+        )
 
 
 def _glue(request: BuildRequest, compiler: HostCompiler, name: str) -> list[Step]:
-    torch = request.torch
+    torch, glue = request.torch, GlueName.parse(name)
     if torch is None:
         raise BuildError(
             f"the glue {name} needs a torch to compile against, got none; install torch, or pass "
             "the one to build for"
         )
-    parsed = GlueName.parse(name)
-    target = _target(request, file_name(parsed), compiler)
-    root = source_root()
+    _require_fitting(torch, glue)
+    target = Target(request, file_name(glue), compiler)
     standard = cxx_standard(torch.version_tuple)
-    door = root / ("torch_stable" if parsed.lane == "stable" else "torch_aten")
+    # torch's headers name their files in messages: the folder of torch stays out of the binary.
+    sites = dict.fromkeys((torch.root.parent, torch.root.resolve().parent))
     base = [
         *compiler.command,
         f"-std=c++{standard}",
         *host_flags(request.env, "-O2"),
         f"-D_GLIBCXX_USE_CXX11_ABI={1 if torch.cxx11_abi is None else torch.cxx11_abi}",
-        *_anywhere(torch),
-        "-isystem",
-        str(torch.include_dir),
-        "-isystem",
-        str(torch.include_dir / "torch" / "csrc" / "api" / "include"),
+        *(f"-ffile-prefix-map={site}{os.sep}=" for site in sites),
+        *("-isystem", str(torch.include_dir)),
+        *("-isystem", str(torch.include_dir / "torch" / "csrc" / "api" / "include")),
+        *_door_flags(glue),
     ]
-    # libtorch itself must stay needed: it is what brings libtorch_cuda into scope, where there is
-    # one, for the weak references to CUDA functions.
-    libraries = ["-Wl,--push-state,--no-as-needed", "-ltorch", "-ltorch_cpu", "-Wl,--pop-state"]
-    if parsed.lane == "stable":
-        if torch.version_tuple < parsed.torch:
-            raise BuildError(
-                f"the glue {name} needs the headers of torch {parsed.torch[0]}.{parsed.torch[1]} "
-                f"or newer, got torch {torch.version} in {torch.root}; build the ATen glue instead"
-            )
-        libraries += ["-ldl"]  # for dlopen, before glibc 2.34
-    else:
-        if torch.version_tuple != parsed.torch or torch.cxx11_abi != parsed.cxx11_abi:
-            raise BuildError(
-                f"the glue {name} must be compiled against torch {parsed.torch[0]}."
-                f"{parsed.torch[1]} with C++ ABI {parsed.cxx11_abi}, got torch {torch.version} "
-                f"with C++ ABI {torch.cxx11_abi} in {torch.root}; point to a matching torch"
-            )
-        libraries += ["-lc10", "-fopenmp"]
-    base += door_flags(parsed)
-    for folder in (root / "ops", door):
-        for source in sorted(folder.glob("*.cpp")):
+    for folder in ("ops", f"torch_{glue.lane}"):
+        for source in sorted((source_root() / folder).glob("*.cpp")):
             target.compile(source, base)
     target.record(
         base,
-        lane=parsed.lane,
-        torch_target=f"{parsed.torch[0]}.{parsed.torch[1]}",
+        lane=glue.lane,
+        torch_target=f"{glue.torch[0]}.{glue.torch[1]}",
         torch_built=torch.version,
         cxx11_abi=torch.cxx11_abi,
         compiler=str(compiler),
         cxx_standard=standard,
     )
-    link = [*compiler.command, *LINK, *linker_flags(request.env)]
-    paths = [f"-L{torch.lib_dir}", f"-Wl,-rpath-link,{torch.lib_dir}"]
-    return target.link(link, [*paths, *libraries])
+    libraries = [
+        f"-L{torch.lib_dir}",
+        f"-Wl,-rpath-link,{torch.lib_dir}",
+        # libtorch must stay needed although no symbol of it is used: where there is a libtorch_cuda
+        # it brings that into scope, for the weak references to CUDA functions.
+        *("-Wl,--push-state,--no-as-needed", "-ltorch", "-ltorch_cpu", "-Wl,--pop-state"),
+        # dlopen is in libdl before glibc 2.34.
+        *(["-ldl"] if glue.lane == "stable" else ["-lc10", "-fopenmp"]),
+    ]
+    return target.link([*compiler.command, *link_flags(request.env)], libraries)

@@ -11,9 +11,7 @@ from typing import Any
 from .._version import __version__
 from .sources import git_commit, source_date
 
-__all__ = ["KERNEL_ABI", "make_record", "record_source"]
-
-# Must equal LLTM_KERNEL_ABI in csrc/kernels/lltm_kernels.h (a test compares them).
+# Equals LLTM_KERNEL_ABI in csrc/kernels/lltm_kernels.h (a test compares them).
 KERNEL_ABI = 5
 
 

@@ -1,20 +1,16 @@
-"""Where the C++ and CUDA sources lie, and what identifies them."""
+"""Where the C++ and CUDA sources are, and which commit they come from."""
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from ..compat.cache import source_hash as hash_of_files
 from .errors import BuildError
-
-__all__ = ["git_commit", "linked_sources", "source_date", "source_hash", "source_root"]
+from .programs import output_of
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-_SUFFIXES = frozenset({".h", ".cpp", ".cu"})
 
 
 def source_root() -> Path:
@@ -31,8 +27,9 @@ def source_root() -> Path:
 def linked_sources(lane: str, *, cuda: bool) -> list[Path]:
     """The sources of one object that holds the glue of `lane` and its kernels.
 
-    Builds for one torch on one machine (just in time, CMake) need no kernel table: they leave out
-    `table.cpp` and define `LLTM_LINKED_CPU_KERNELS` and, with `cuda`, `LLTM_LINKED_CUDA_KERNELS`.
+    A build for one torch on one machine, with CMake or torch.utils.cpp_extension, needs no kernel
+    table: it leaves out `table.cpp` and defines `LLTM_LINKED_CPU_KERNELS` and, with `cuda`,
+    `LLTM_LINKED_CUDA_KERNELS`.
     """
     root = source_root()
     folders = ["kernels/cpu", "ops", f"torch_{lane}"] + (["kernels/cuda"] if cuda else [])
@@ -44,28 +41,15 @@ def linked_sources(lane: str, *, cuda: bool) -> list[Path]:
     )
 
 
-def source_hash() -> str:
-    """A hash over names and contents of all sources: changes whenever a binary might."""
-    root = source_root()
-    sources = (path for path in root.rglob("*") if path.suffix in _SUFFIXES)
-    return hash_of_files((path.relative_to(root).as_posix(), path) for path in sources)
-
-
 @cache
 def _git(*arguments: str) -> str | None:
     if not (_PACKAGE.parent / ".git").exists():
         return None
     try:
-        run = subprocess.run(
-            ["git", "-C", str(_PACKAGE.parent), *arguments],
-            capture_output=True,
-            text=True,
-            timeout=20,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
+        said = output_of(["git", "-C", str(_PACKAGE.parent), *arguments], "install git")
+    except BuildError:
         return None
-    return run.stdout.strip() or None
+    return said.partition("\n")[0] or None
 
 
 def git_commit(env: Mapping[str, str]) -> str:

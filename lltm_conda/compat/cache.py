@@ -1,23 +1,29 @@
 """The user's cache of binaries built on this machine.
 
-It holds code that will be executed, so it belongs to the user alone: every folder is 0700, and a
-folder or file that is a symlink, belongs to somebody else or is writable for others is refused.
-An entry is keyed by the torch build, the version of the package and a hash of its sources.
+It holds code that will be executed, so it belongs to the effective user alone: every folder is
+0700, and a folder or file that is a symlink, belongs to another user or is writable for others is
+refused. An entry is keyed by the torch build, the version of the package and a hash of its sources.
+Every function that takes `base` works on that cache folder instead of `root()`.
 """
 
-import hashlib
+import errno
 import json
 import os
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from .records import TorchInstall
 
 MANIFEST = "build.json"
+#: Where a build works until it is finished; one that was killed leaves its folder here.
+UNFINISHED = "building-"
+_LOCK = "lock"
+_ANOTHER = "set LLTM_CONDA_CACHE to a folder of your own"
 
 
 class CacheError(RuntimeError):
@@ -36,8 +42,12 @@ class CacheError(RuntimeError):
         self.fix = fix
 
 
+class NoCacheFolderError(RuntimeError):
+    """There is no place for the cache: no setting names one and the user has no home folder."""
+
+
 class Entry(NamedTuple):
-    """One build: its folder, its key and what `build.json` says."""
+    """One build: its folder, its key and what `build.json` says ("?" where it says nothing)."""
 
     path: Path
     key: str
@@ -48,22 +58,49 @@ class Entry(NamedTuple):
 
 
 def root() -> Path:
-    """`$LLTM_CONDA_CACHE`, else `$XDG_CACHE_HOME/lltm_conda`, else `~/.cache/lltm_conda`."""
+    """`$LLTM_CONDA_CACHE`, else `$XDG_CACHE_HOME/lltm_conda`, else `~/.cache/lltm_conda`.
+
+    Raises:
+        NoCacheFolderError: none of them names a folder.
+    """
     own = os.environ.get("LLTM_CONDA_CACHE")
     if own:
-        return Path(own)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache") / (
-        "lltm_conda"
-    )
+        try:
+            return Path(own).expanduser().absolute()
+        except RuntimeError:
+            raise NoCacheFolderError(
+                f"LLTM_CONDA_CACHE={own} names no folder, because that home folder is unknown; "
+                "write the whole path"
+            ) from None
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if base.is_absolute():
+        return base / "lltm_conda"
+    folder = home()
+    if folder is None:
+        raise NoCacheFolderError(
+            "there is no folder for the build cache: HOME is not set, and the password file has no "
+            f"home folder for user {os.geteuid()}; {_ANOTHER}"
+        )
+    return folder / ".cache" / "lltm_conda"
+
+
+def home() -> Path | None:
+    """The user's home folder; None where there is none."""
+    try:
+        folder = Path.home()
+    except RuntimeError:
+        return None
+    return folder if folder.is_absolute() else None
 
 
 def source_hash(files: Iterable[tuple[str, Path]]) -> str:
     """A hash over (name, file) pairs: names and contents, in the order of the names."""
+    import hashlib
+
     digest = hashlib.sha256()
     for name, path in sorted(files, key=lambda pair: pair[0]):
         data = path.read_bytes()
-        digest.update(f"{name}\0{len(data)}\0".encode())
+        digest.update(os.fsencode(name) + b"\0%d\0" % len(data))
         digest.update(data)
     return digest.hexdigest()[:16]
 
@@ -74,10 +111,12 @@ def torch_key(version: str, cuda: str | None, cxx11_abi: int | None) -> str:
     return re.sub(r"[^A-Za-z0-9.+-]", "_", text)
 
 
-def entry_folder(torch: "TorchInstall", version: str, sources: str) -> Path:
+def entry_folder(
+    torch: "TorchInstall", version: str, sources: str, base: Path | None = None
+) -> Path:
     """Where the build of these sources for this torch lies (whether or not it exists)."""
     key = torch_key(torch.version, torch.cuda, torch.cxx11_abi)
-    return root() / key / f"{version}-{sources}"
+    return (base or root()) / key / f"{version}-{sources}"
 
 
 def distrust(path: Path) -> str | None:
@@ -88,8 +127,8 @@ def distrust(path: Path) -> str | None:
         return error.strerror or str(error)
     if stat.S_ISLNK(status.st_mode):
         return "is a symlink"
-    if hasattr(os, "getuid") and status.st_uid != os.getuid():
-        return f"belongs to user {status.st_uid}, not to {os.getuid()}"
+    if hasattr(os, "geteuid") and status.st_uid != os.geteuid():
+        return f"belongs to user {status.st_uid}, not to {os.geteuid()}"
     if stat.S_ISDIR(status.st_mode) and status.st_mode & 0o077:
         return f"has mode {stat.S_IMODE(status.st_mode):04o}, not 0700"
     if stat.S_ISREG(status.st_mode) and status.st_mode & 0o022:
@@ -99,67 +138,129 @@ def distrust(path: Path) -> str | None:
     return None
 
 
-def trusted_files(folder: Path) -> tuple[Path, ...]:
+def trusted_files(folder: Path, base: Path | None = None) -> tuple[Path, ...]:
     """The shared objects of an entry, after checking every folder down from the root.
 
     Raises:
         CacheError: naming the path that cannot be trusted.
     """
-    base = root()
-    chain = [base]
-    for part in folder.relative_to(base).parts:
-        chain.append(chain[-1] / part)
-    for path in chain:
-        _insist(path)
+    base = base or root()
+    for path in _chain(folder, base):
+        _insist(path, base)
     files = tuple(sorted(folder.glob("*.so")))
     for path in files:
-        _insist(path)
+        _insist(path, base)
     return files
 
 
-def _insist(path: Path) -> None:
-    reason = distrust(path)
-    if reason is not None:
-        raise CacheError(path, reason, f"chmod -R go= {root()}   (or remove it: rm -r {root()})")
-
-
-def make(folder: Path) -> None:
-    """Create the folders down to `folder`, each 0700, refusing what is not the user's own."""
-    base = root()
-    base.parent.mkdir(parents=True, exist_ok=True)
+def _chain(folder: Path, base: Path) -> list[Path]:
+    """`base`, then every folder below it down to `folder`."""
     chain = [base]
     for part in folder.relative_to(base).parts:
         chain.append(chain[-1] / part)
-    for path in chain:
+    return chain
+
+
+def _insist(path: Path, base: Path) -> None:
+    reason = distrust(path)
+    if reason is None:
+        return
+    if "belongs to user" in reason:
+        raise CacheError(path, reason, _ANOTHER)
+    raise CacheError(path, reason, f"chmod -R go= {base}   (or remove it: rm -r {base})")
+
+
+def make(folder: Path, base: Path | None = None) -> None:
+    """Create the folders down to `folder`, each 0700, refusing what is not the user's own.
+
+    Nothing is made inside a folder of another user, unless that is root (as for `/tmp`): root with
+    a user's HOME would leave folders there that the user cannot write to.
+
+    Raises:
+        CacheError: a folder belongs to another user, cannot be trusted or cannot be made.
+    """
+    base = base or root()
+    missing = [path for path in (base, *base.parents) if not os.path.lexists(path)]
+    if missing:
+        _insist_on_owner(missing[-1].parent)
+    for path in (*reversed(missing[1:]), *_chain(folder, base)):
         try:
             path.mkdir(mode=0o700)
+            path.chmod(0o700)  # whatever the umask is
         except FileExistsError:
             pass
         except OSError as error:
-            raise CacheError(
-                path,
-                f"cannot be made ({error.strerror})",
-                "name another folder in LLTM_CONDA_CACHE",
-            ) from error
-        _insist(path)
+            raise CacheError(path, f"cannot be made ({error.strerror})", _ANOTHER) from error
+    for path in _chain(folder, base):
+        _insist(path, base)
+        if not path.is_dir():
+            raise CacheError(path, "is no folder", f"remove it: rm {path}")
 
 
-def entries() -> tuple[Entry, ...]:
+def _insist_on_owner(folder: Path) -> None:
+    try:
+        owner = folder.stat().st_uid
+    except OSError as error:
+        raise CacheError(folder, f"cannot be used ({error.strerror})", _ANOTHER) from error
+    if owner not in (os.geteuid(), 0):
+        reason = f"belongs to user {owner}, not to {os.geteuid()}"
+        raise CacheError(folder, reason, _ANOTHER)
+
+
+@contextmanager
+def locked(base: Path | None = None, *, wait: bool = True) -> Iterator[bool | None]:
+    """Hold the lock of a cache that `make` has made; it is released when its process ends.
+
+    Args:
+        base: the cache folder.
+        wait: whether to wait while another process or thread holds the lock.
+
+    Yields:
+        True while the lock is held; False where another holds it; None where the file system has
+        no locks.
+
+    Raises:
+        CacheError: the lock file cannot be trusted or opened.
+    """
+    import fcntl
+
+    base = base or root()
+    path = base / _LOCK
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o600)
+    except OSError as error:
+        reason = distrust(path) or f"cannot be opened ({error.strerror})"
+        raise CacheError(path, reason, f"remove it: rm {path}") from error
+    try:
+        held: bool | None = True
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            held = False
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
+            held = None
+        yield held
+    finally:
+        os.close(descriptor)
+
+
+def manifest(folder: Path) -> dict[str, Any]:
+    """What the `build.json` of an entry says; empty when it cannot be read."""
+    try:
+        data = json.loads((folder / MANIFEST).read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def entries(base: Path | None = None) -> tuple[Entry, ...]:
     """Every build of the cache, by path."""
     found = []
-    try:
-        manifests = sorted(root().glob(f"*/*/{MANIFEST}"))
-    except OSError:
-        return ()
-    for manifest in manifests:
-        folder = manifest.parent
-        try:
-            data = json.loads(manifest.read_text("utf-8"))
-            size = sum(path.stat().st_size for path in folder.glob("*.so"))
-        except (OSError, ValueError):
-            data, size = {}, 0
-        if not isinstance(data, dict):
-            data = {}
+    for folder in _folders(base, "torch*/*"):
+        data = manifest(folder)
         found.append(
             Entry(
                 path=folder,
@@ -167,7 +268,33 @@ def entries() -> tuple[Entry, ...]:
                 variant=str(data.get("variant", "?")),
                 torch=str(data.get("torch", "?")),
                 version=str(data.get("version", "?")),
-                size=size,
+                size=_size(folder),
             )
         )
     return tuple(found)
+
+
+def leftovers(base: Path | None = None) -> tuple[tuple[Path, int], ...]:
+    """(folder, bytes) of what nobody uses: builds that did not finish, verdicts of old versions.
+
+    A build that is running has such a folder too: see `locked`.
+    """
+    folders = (*_folders(base, f"{UNFINISHED}*"), *_folders(base, "verdicts"))
+    return tuple((folder, _size(folder)) for folder in folders)
+
+
+def _folders(base: Path | None, pattern: str) -> list[Path]:
+    try:
+        found = sorted((base or root()).glob(pattern))
+        return [path for path in found if path.is_dir() and not path.is_symlink()]
+    except (OSError, NoCacheFolderError):
+        return []
+
+
+def _size(folder: Path) -> int:
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):  # a build that is running removes its files
+                total += (Path(place) / name).lstat().st_size
+    return total

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from . import faults, fixes
+from .package_files import source_root
 from .records import REJECTED, BinaryRecord, Finding, Runtime
 from .selection import Selection
 
@@ -99,15 +100,6 @@ def installed_copies(package: Path) -> list[Path]:
         except (OSError, RuntimeError):
             continue
     return found
-
-
-def source_root(package: Path) -> Path | None:
-    """What holds `csrc/`: the installed package itself, or the checkout round it; None if nothing
-    does."""
-    for folder in (package, package.parent):
-        if (folder / "csrc" / "kernels").is_dir():
-            return folder
-    return None
 
 
 def load_failure(binary: BinaryRecord, runtime: Runtime, error: OSError) -> Finding:

@@ -6,7 +6,6 @@ import contextlib
 from pathlib import Path
 
 from . import cache
-from .explain import source_root
 from .records import REJECTED, Finding, TorchInstall
 
 
@@ -60,3 +59,12 @@ def source_hash(package: Path) -> str | None:
         return None
     files = (path for path in (root / "csrc").rglob("*") if path.is_file())
     return cache.source_hash((str(path.relative_to(root)), path) for path in files)
+
+
+def source_root(package: Path) -> Path | None:
+    """What holds `csrc/`: the installed package itself, or the checkout round it; None if nothing
+    does."""
+    for folder in (package, package.parent):
+        if (folder / "csrc" / "kernels").is_dir():
+            return folder
+    return None

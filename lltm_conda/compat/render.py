@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from . import cache
 from .judge_cuda import driver_cuda
 from .records import NOTE, OK, REJECTED, UNKNOWN, Finding, Runtime, Verdict, dotted
 from .selection import Selection
@@ -18,7 +19,7 @@ _WIDTH = 100
 
 def shorten(text: str) -> str:
     """Paths without what is private: the home folder as `~`, the environment as `$PREFIX`."""
-    for folder, name in ((sys.prefix, "$PREFIX"), (str(Path.home()), "~")):
+    for folder, name in ((sys.prefix, "$PREFIX"), (str(cache.home() or ""), "~")):
         if len(folder) > 1:
             text = text.replace(folder + os.sep, name + os.sep)
     return text

@@ -1,12 +1,11 @@
 """Draw pair_table.json as a grid in docs/compat.md, between its two markers.
 
-python scripts/pair_table/render_pair_table.py [--check]
+python scripts/pair_table/render_pair_table.py
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -39,10 +38,10 @@ def grid(table: dict[str, Any]) -> str:
     wrong = [c for c in table["cells"] if c["accepted"] and c["outcome"] != "works"]
     right = sum(cell["accepted"] == (cell["outcome"] == "works") for cell in stable)
     lines = [
-        "Every glue was loaded into every torch minor, really installed: "
-        f"{len(table['cells'])} ordered pairs, each in a process of its own, computed forward and "
-        "backward in three dtypes and three batch sizes. The verdict was reached beforehand, from "
-        "the files alone. Rows are what a glue was built for, columns what it was run in.",
+        f"Every glue was loaded into every torch minor, {len(table['cells'])} ordered pairs. Each "
+        "torch was installed; each pair ran in a process of its own and computed forward and "
+        "backward in three dtypes and three batch sizes. The verdict came first, from the files "
+        "alone. Rows are what a glue was built for, columns what it was run in.",
         "",
         "| built for | " + " | ".join(minors) + " |",
         "|---" * (len(minors) + 1) + "|",
@@ -58,16 +57,16 @@ def grid(table: dict[str, Any]) -> str:
     lines += [
         "",
         "W works, i import error, c error at the first call, X the process died, ! wrong result; "
-        "**bold**: the judge had accepted it.",
+        "**bold**: the judge accepted it.",
         "",
-        f"- ATen lane: {len(aten)} pairs; "
+        f"- ATen glue: {len(aten)} pairs; "
         + ", ".join(f"{number} {name}" for name, number in outcomes.most_common())
         + ".",
         f"- Accepted although it does not work: **{len(wrong)}**.",
         f"- Refused although it works: {len(refused)} of {len(works)} working ATen pairs"
         + (":" if refused else "."),
         *(f"  - `{c['glue']}` in torch {c['torch']}: {c['reason']}" for c in refused),
-        f"- Stable lane: {right} of {len(stable)} predicted.",
+        f"- Stable glue: {right} of {len(stable)} predicted.",
         "",
         f"Measured by `{table['command']}` in {table['seconds']} s ({table['machine']}), commit "
         f"`{table['commit'][:12]}`; the data, with every message, is in "
@@ -77,7 +76,7 @@ def grid(table: dict[str, Any]) -> str:
 
 
 def page_with(text: str, drawn: str) -> str:
-    """The page with what lies between the markers replaced."""
+    """The page with the text between the markers replaced."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -85,16 +84,9 @@ def page_with(text: str, drawn: str) -> str:
     return f"{before}{BEGIN}\n\n{drawn}\n\n{END}{after}"
 
 
-def main() -> int:
-    text = PAGE.read_text()
-    new = page_with(text, grid(json.loads(DATA.read_text())))
-    if "--check" in sys.argv[1:]:
-        if new != text:
-            print(f"{PAGE} is not what {DATA.name} says: run {Path(__file__).name}")
-        return int(new != text)
-    PAGE.write_text(new)
-    return 0
+def main() -> None:
+    PAGE.write_text(page_with(PAGE.read_text(), grid(json.loads(DATA.read_text()))))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

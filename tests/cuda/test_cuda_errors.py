@@ -71,7 +71,7 @@ class KernelTable(ctypes.Structure):
 
 def cuda_kernel_table() -> KernelTable:
     record = loader.load().cuda
-    library = ctypes.CDLL(str(loader.LIB_DIR / f"kernels-{record.name}.so"))
+    library = ctypes.CDLL(str(loader.PACKAGE / "lib" / f"kernels-{record.name}.so"))
     library.lltm_kernel_table.restype = ctypes.c_void_p
     return KernelTable.from_address(library.lltm_kernel_table())
 
