@@ -86,6 +86,42 @@ __device__ __forceinline__ void send(uint32_t address, float value, uint32_t bar
       : "memory");
 }
 
+// The barriers of two buffers that are filled in turn. The first to fill is the second.
+class BufferBarriers {
+ public:
+  uint32_t flip = static_cast<uint32_t>(-8);  // from the next buffer's barrier to the other's
+
+  // One thread `arms` them, for `bytes` a turn. cluster_sync must follow.
+  __device__ __forceinline__ BufferBarriers(const uint64_t (&barriers)[2], int bytes, bool arms)
+      : second_(shared_address(barriers) + 8), next_(second_), bytes_(bytes), arms_(arms) {
+    if (!arms) return;
+    make_barrier(second_ - 8);
+    make_barrier(second_);
+    expect(second_ - 8, bytes);
+    expect(second_, bytes);
+    show_barriers();
+  }
+  __device__ __forceinline__ uint32_t second() const { return second_; }
+
+  // Waits for the next buffer.
+  __device__ __forceinline__ void wait() {
+    await(next_, parity_);
+    if (arms_) expect(next_, bytes_);
+  }
+  __device__ __forceinline__ void turn() {
+    next_ += flip;
+    flip = 0u - flip;
+    parity_ ^= flip >> 31;  // after the first buffer's turn
+  }
+
+ private:
+  uint32_t second_;
+  uint32_t next_;
+  uint32_t parity_ = 0;
+  int bytes_;
+  bool arms_;
+};
+
 #endif
 
 }  // namespace lltm

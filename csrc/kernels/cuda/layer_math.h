@@ -92,6 +92,16 @@ struct StepSlopes {
     return {o.value * (1.0f - t * t), g * i.value * i.complement, t * o.value * o.complement,
             i.value * SwiftMath::elu_slope(g)};
   }
+
+  // Writes dz, rounded, and returns dc.
+  template <typename T>
+  __device__ __forceinline__ float gradients(float dh, float carry, T (&d_z)[kGateCount]) const {
+    const float dc = fmaf(dh, d_cell, carry);
+    d_z[kInputGate] = narrow<T>(dc * input_gate);
+    d_z[kOutputGate] = narrow<T>(dh * output_gate);
+    d_z[kCandidate] = narrow<T>(dc * candidate);
+    return dc;
+  }
 };
 
 }  // namespace lltm
