@@ -21,6 +21,9 @@ struct Walk {
   }
 };
 
+__device__ __forceinline__ int lane_index() { return static_cast<int>(threadIdx.x) % 32; }
+__device__ __forceinline__ int warp_index() { return static_cast<int>(threadIdx.x) / 32; }
+
 template <typename T>
 __device__ __forceinline__ float load_or_zero(const T* data, int64_t index, bool valid) {
   return valid && data != nullptr ? widen(data[index]) : 0.0f;

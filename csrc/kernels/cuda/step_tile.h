@@ -8,36 +8,10 @@
 
 #include <type_traits>
 
+#include "async_copy.h"
 #include "launch.h"
-#include "vectors.h"
 
 namespace lltm {
-
-// Copies that the processor does not wait for, from compute capability 8.0 on.
-__device__ __forceinline__ void copy_vector(void* to_shared, const void* from, bool valid) {
-#if __CUDA_ARCH__ >= 800
-  const auto address = static_cast<unsigned>(__cvta_generic_to_shared(to_shared));
-  const int bytes = valid ? kVectorBytes : 0;  // the rest is filled with zeros
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from),
-               "r"(bytes));
-#else
-  *static_cast<int4*>(to_shared) = valid ? *static_cast<const int4*>(from) : make_int4(0, 0, 0, 0);
-#endif
-}
-
-__device__ __forceinline__ void end_copies() {
-#if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.commit_group;");
-#endif
-}
-
-// Waits for all but the `kPending` youngest groups of this thread.
-template <int kPending>
-__device__ __forceinline__ void wait_copies() {
-#if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending));
-#endif
-}
 
 // The operands of a step's products.
 template <typename T>
