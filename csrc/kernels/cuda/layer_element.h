@@ -1,8 +1,8 @@
 // What the families have in common between their products: one element of the state, step by step.
 #pragma once
 
+#include "device_math.h"
 #include "layer_device.h"
-#include "layer_math.h"
 
 namespace lltm {
 
@@ -14,6 +14,35 @@ __device__ __forceinline__ T forward_element(T z_i, T z_o, T z_c, float& cell) {
   cell = next.cell;
   return narrow<T>(next.h);
 }
+
+// Backward of one element, given dh, the gradient of h. These numbers do not depend on it.
+//   dc = carry + dh * d_cell;  dz_i = dc * input_gate;  dz_o = dh * output_gate;
+//   dz_c = dc * candidate
+struct StepSlopes {
+  float d_cell;
+  float input_gate;
+  float output_gate;
+  float candidate;
+
+  __device__ static __forceinline__ StepSlopes of(float z_i, float z_o, float z_c, float cell) {
+    const Sigmoid<float> i = SwiftMath::gate(z_i);
+    const Sigmoid<float> o = SwiftMath::gate(z_o);
+    const float g = SwiftMath::elu(z_c);
+    const float t = SwiftMath::tanh(cell);
+    return {o.value * (1.0f - t * t), g * i.value * i.complement, t * o.value * o.complement,
+            i.value * SwiftMath::elu_slope(g)};
+  }
+
+  // Writes dz, rounded, and returns dc.
+  template <typename T>
+  __device__ __forceinline__ float gradients(float dh, float carry, T (&d_z)[kGateCount]) const {
+    const float dc = fmaf(dh, d_cell, carry);
+    d_z[kInputGate] = narrow<T>(dc * input_gate);
+    d_z[kOutputGate] = narrow<T>(dh * output_gate);
+    d_z[kCandidate] = narrow<T>(dc * candidate);
+    return dc;
+  }
+};
 
 // Neighbouring elements. They are read from any address, and written where their words are aligned.
 template <typename T, int n>
