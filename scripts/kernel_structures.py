@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,7 @@ class KernelInterface:
         return library.lltm_kernel_table().contents
 
 
+@cache
 def read_header() -> KernelInterface:
     """The interface as this checkout has it."""
     return KernelInterface(HEADER.read_text(encoding="utf-8"))

@@ -6,7 +6,7 @@
 namespace lltm {
 
 // Copies 16 bytes, or writes zeros in their place.
-__device__ __forceinline__ void copy_to_shared(uint32_t address, const void* from, bool valid) {
+LLTM_DEVICE void copy_to_shared(uint32_t address, const void* from, bool valid) {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from),
                "r"(valid ? kVectorBytes : 0)
@@ -15,7 +15,7 @@ __device__ __forceinline__ void copy_to_shared(uint32_t address, const void* fro
 }
 
 // The same, on older devices without the copy's being asynchronous.
-__device__ __forceinline__ void copy_vector(void* to_shared, const void* from, bool valid) {
+LLTM_DEVICE void copy_vector(void* to_shared, const void* from, bool valid) {
 #if __CUDA_ARCH__ >= 800
   copy_to_shared(static_cast<uint32_t>(__cvta_generic_to_shared(to_shared)), from, valid);
 #else
@@ -24,7 +24,7 @@ __device__ __forceinline__ void copy_vector(void* to_shared, const void* from, b
 }
 
 // Makes a group of this thread's copies since the last one.
-__device__ __forceinline__ void end_copies() {
+LLTM_DEVICE void end_copies() {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
@@ -32,7 +32,7 @@ __device__ __forceinline__ void end_copies() {
 
 // Waits for all but the `kPending` youngest groups of this thread.
 template <int kPending>
-__device__ __forceinline__ void wait_copies() {
+LLTM_DEVICE void wait_copies() {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 #endif

@@ -11,31 +11,31 @@ struct FloatMath {
   using Scalar = float;
   using Value = float;
 
-  static __device__ __forceinline__ float elu_slope(float g) { return g > 0.0f ? 1.0f : g + 1.0f; }
+  LLTM_DEVICE static float elu_slope(float g) { return g > 0.0f ? 1.0f : g + 1.0f; }
 
  protected:
-  static __device__ __forceinline__ float exp2(float x) {
+  LLTM_DEVICE static float exp2(float x) {
     float result;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
     return result;
   }
 
   // 1/x to one ulp, for x >= 1: a division costs more than all the rest of a sigmoid.
-  static __device__ __forceinline__ float reciprocal(float x) {
+  LLTM_DEVICE static float reciprocal(float x) {
     float result;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
     return result;
   }
 
   // From decay = exp(-|z|), which never overflows.
-  static __device__ __forceinline__ Sigmoid<float> sigmoid_of(float z, float decay) {
+  LLTM_DEVICE static Sigmoid<float> sigmoid_of(float z, float decay) {
     const float larger = reciprocal(1.0f + decay);
     const float smaller = decay * larger;
     return z < 0.0f ? Sigmoid<float>{smaller, larger} : Sigmoid<float>{larger, smaller};
   }
 
   // |tanh(x)| from decay = exp(-2 |x|), with the sign of x. Loses digits near zero.
-  static __device__ __forceinline__ float tanh_of(float x, float decay) {
+  LLTM_DEVICE static float tanh_of(float x, float decay) {
     return copysignf((1.0f - decay) * reciprocal(1.0f + decay), x);
   }
 
@@ -45,13 +45,13 @@ struct FloatMath {
     float n;
     float power;  // 2^n
 
-    static __device__ __forceinline__ Split of(float x) {
+    LLTM_DEVICE static Split of(float x) {
       constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: leaves the integer in the low bits
       const float shifted = fmaf(x, 1.44269504f, kRound);
       return {shifted - kRound, __int_as_float((__float_as_int(shifted) << 23) + 0x3f800000)};
     }
     // From p = expm1(r).
-    __device__ __forceinline__ float expm1(float p) const { return fmaf(p, power, power - 1.0f); }
+    LLTM_DEVICE float expm1(float p) const { return fmaf(p, power, power - 1.0f); }
   };
 };
 
@@ -61,17 +61,15 @@ struct DeviceMath : ScalarMath<compute_t<T>> {};
 
 template <>
 struct DeviceMath<float> : FloatMath {
-  static __device__ __forceinline__ Sigmoid<float> sigmoid(float z) {
-    return sigmoid_of(z, expf(-fabsf(z)));
-  }
+  LLTM_DEVICE static Sigmoid<float> sigmoid(float z) { return sigmoid_of(z, expf(-fabsf(z))); }
 
-  static __device__ __forceinline__ float elu(float z) { return z > 0.0f ? z : expm1_below(z); }
+  LLTM_DEVICE static float elu(float z) { return z > 0.0f ? z : expm1_below(z); }
 
-  static __device__ __forceinline__ float tanh(float x) { return ::tanhf(x); }
+  LLTM_DEVICE static float tanh(float x) { return ::tanhf(x); }
 
  private:
   // exp(z) - 1 for z <= 0.
-  static __device__ __forceinline__ float expm1_below(float z) {
+  LLTM_DEVICE static float expm1_below(float z) {
     const float near = z < -25.0f ? -25.0f : z;  // -1 from there on; keeps a NaN
     const Split split = Split::of(near);
     float r = fmaf(split.n, -0.693145752f, near);
@@ -89,18 +87,18 @@ struct DeviceMath<float> : FloatMath {
 
 // For results of 11 bits or fewer: relative errors below 1e-5, in half the instructions.
 struct SixteenBitMath : FloatMath {
-  static __device__ __forceinline__ Sigmoid<float> sigmoid(float z) {
+  LLTM_DEVICE static Sigmoid<float> sigmoid(float z) {
     return sigmoid_of(z, exp2(-fabsf(z) * kLog2OfE));
   }
 
-  static __device__ __forceinline__ float elu(float z) {
+  LLTM_DEVICE static float elu(float z) {
     // Near zero, where exp(z) - 1 loses digits, four terms of its series.
     const float series = fmaf(fmaf(fmaf(z, 1.0f / 24, 1.0f / 6), z, 0.5f) * z, z, z);
     const float below = z > -0.125f ? series : exp2(z * kLog2OfE) - 1.0f;
     return z > 0.0f ? z : below;
   }
 
-  static __device__ __forceinline__ float tanh(float x) {
+  LLTM_DEVICE static float tanh(float x) {
     const float far = tanh_of(x, exp2(-2.0f * fabsf(x) * kLog2OfE));
     const float square = x * x;
     const float near = fmaf(fmaf(square, 2.0f / 15, -1.0f / 3) * square, x, x);
@@ -121,21 +119,21 @@ struct DeviceMath<bfloat16> : SixteenBitMath {};
 // of a polynomial do not wait for each other.
 struct SwiftMath : FloatMath {
   // For callers that need the value alone. It waits for no choice; see `gate`.
-  static __device__ __forceinline__ Sigmoid<float> sigmoid(float z) {
+  LLTM_DEVICE static Sigmoid<float> sigmoid(float z) {
     return {reciprocal(1.0f + exp2(z * -1.44269504f)), reciprocal(1.0f + exp2(z * 1.44269504f))};
   }
 
   // The same numbers for callers that need both: one exponential and one reciprocal serve them.
-  static __device__ __forceinline__ Sigmoid<float> gate(float z) {
+  LLTM_DEVICE static Sigmoid<float> gate(float z) {
     return sigmoid_of(z, exp2(-fabsf(z) * 1.44269504f));
   }
 
   // A sum with one term that is zero, where a choice would become a branch.
-  static __device__ __forceinline__ float elu(float z) {
+  LLTM_DEVICE static float elu(float z) {
     return expm1_below(z > 0.0f ? 0.0f : z) + (z > 0.0f ? z : 0.0f);
   }
 
-  static __device__ __forceinline__ float tanh(float x) {
+  LLTM_DEVICE static float tanh(float x) {
     const float far = tanh_of(x, exp2(fabsf(x) * -2.88539008f));
     // Fitted on [-0.6, 0.6], where 1 - decay loses digits.
     const float s = x * x;
@@ -149,7 +147,7 @@ struct SwiftMath : FloatMath {
 
  private:
   // exp(x) - 1 for x <= 0.
-  static __device__ __forceinline__ float expm1_below(float x) {
+  LLTM_DEVICE static float expm1_below(float x) {
     x = x < -87.0f ? -87.0f : x;  // -1 from there on, where 2^n would not be a normal number
     const Split split = Split::of(x);
     const float r = fmaf(split.n, -0.693147182f, x);  // 2^n makes the error small beside 1

@@ -1,13 +1,13 @@
 // The kernels of the family `cluster`. The blocks of a cluster share out the units of the state,
 // kClusterUnits each, for up to kRows rows of the batch, and keep their weights in registers for
-// the whole sequence. Clusters know nothing of one another.
+// the whole sequence. Clusters are independent of one another.
 //
-// Who has received all of a step knows that every block has read all of the step before: a block's
-// numbers come out of sums over everything that it received. So two buffers, each with a barrier of
-// its own, are enough, and nobody asks whether a buffer is free.
+// A block that has received all of a step knows that every block has read all of the step before: a
+// block's numbers are sums over all that it received. So two buffers, each with its own barrier,
+// are enough, and no block must ask whether a buffer is free.
 //
-// A step waits for the one before, so what does not depend on it stands behind the sending: what
-// the next step needs of addresses is ready before its numbers arrive.
+// A step waits for the one before. What does not depend on that follows the sending, so that the
+// next step's addresses are ready before its numbers arrive.
 #pragma once
 
 #include "../lltm_kernels.h"
@@ -18,7 +18,7 @@
 namespace lltm {
 
 constexpr int kClusterUnits = 32;  // of the state, a block
-constexpr int kClusterAhead = 8;   // steps that memory is asked ahead
+constexpr int kClusterAhead = 8;   // steps from a prefetch to its use
 
 #if __CUDA_ARCH__ >= 900
 
@@ -28,15 +28,13 @@ struct ClusterPlace {
   int64_t first_row;
   int rows;
 
-  __device__ __forceinline__ ClusterPlace(const lltm_layer_sizes& sizes, int rows_each)
+  LLTM_DEVICE ClusterPlace(const lltm_layer_sizes& sizes, int rows_each)
       : first_unit(cluster_rank() * kClusterUnits),
         first_row(int64_t{blockIdx.x} / cluster_blocks() * rows_each),
         rows(static_cast<int>(min(int64_t{rows_each}, sizes.batch_size - first_row))) {}
 
   // What a step receives: a float32 of each row and unit.
-  __device__ __forceinline__ int step_bytes() const {
-    return rows * cluster_blocks() * kClusterUnits * 4;
-  }
+  LLTM_DEVICE int step_bytes() const { return rows * cluster_blocks() * kClusterUnits * 4; }
 };
 
 #endif
@@ -63,8 +61,8 @@ struct ForwardTargets {
   bool sends[kSends];
 
   // The lanes with the same element, `copies` of them, share the blocks. `offset` in bytes.
-  __device__ __forceinline__ ForwardTargets(uint32_t h_address, uint32_t barrier_address,
-                                            int offset, int copy, int copies) {
+  LLTM_DEVICE ForwardTargets(uint32_t h_address, uint32_t barrier_address, int offset, int copy,
+                             int copies) {
     const int blocks = cluster_blocks();
 #pragma unroll
     for (int i = 0; i < kSends; ++i) {
@@ -75,13 +73,13 @@ struct ForwardTargets {
       barrier[i] = address_in(barrier_address, receiver);
     }
   }
-  __device__ __forceinline__ void send_all(int offset, float value) const {
+  LLTM_DEVICE void send_all(int offset, float value) const {
 #pragma unroll
     for (int i = 0; i < kSends; ++i) {
       if (sends[i]) send(h[i] + offset, value, barrier[i]);
     }
   }
-  __device__ __forceinline__ void move(uint32_t h_bytes, uint32_t barrier_bytes) {
+  LLTM_DEVICE void move(uint32_t h_bytes, uint32_t barrier_bytes) {
 #pragma unroll
     for (int i = 0; i < kSends; ++i) {
       h[i] += h_bytes;
@@ -171,11 +169,11 @@ __global__ void __launch_bounds__(L::kThreads, 1)
 #endif
 }
 
-// Backward: a block has the rows of W_h of its own units' three gates, so that its own dz is all
-// that it multiplies, and sends every block the part of dh that it makes for that one's units.
-// Eight lanes share out the block's dz; a group of them makes 8 * kWidth units of dh.
-// kFinishers warps of their own turn dh into dz, so that what they prepare and store holds up no
-// product; without, which saves registers, the first warps do both.
+// Backward: a block has the rows of W_h of its own units' three gates, so it multiplies only its
+// own dz, and sends each block the part of dh for that block's units. Eight lanes share the block's
+// dz; a group of them makes 8 * kWidth units of dh. kFinishers additional warps turn dh into dz, so
+// that their preparations and stores delay no product. With kFinishers = 0, which saves registers,
+// the first warps do both.
 template <int kMaxBlocks_, int kWidth_, int kFinishers_>
 struct ClusterBackward {
   static constexpr int kMaxBlocks = kMaxBlocks_;
@@ -192,7 +190,7 @@ struct ClusterBackward {
 // A block's weights: the rows of its units' gates, kUnits times kWidth columns a thread, from
 // `first_column` on.
 template <typename T, typename L>
-__device__ __forceinline__ void load_cluster_weights(
+LLTM_DEVICE void load_cluster_weights(
     const lltm_layer_backward_arguments& a, int first_unit, int first_column, int lane,
     bool multiplies, float (&weights)[L::kUnits][L::kWidth][L::kInner / L::kLanes]) {
   const WeightReader<T> reader(a.weights, a.sizes);
@@ -216,8 +214,8 @@ __device__ __forceinline__ void load_cluster_weights(
 template <typename T>
 class ClusterBackwardPrefetch {
  public:
-  __device__ __forceinline__ ClusterBackwardPrefetch(const lltm_layer_backward_arguments& a,
-                                                     const ClusterPlace& place, int line) {
+  LLTM_DEVICE ClusterBackwardPrefetch(const lltm_layer_backward_arguments& a,
+                                      const ClusterPlace& place, int line) {
     const int64_t state = a.sizes.state_size;
     const int64_t plane = a.sizes.batch_size * state;
     const Walk walk = Walk::backward(a.sizes);
@@ -235,7 +233,7 @@ class ClusterBackwardPrefetch {
             place.first_unit;
     }
   }
-  __device__ __forceinline__ void step(int left) {
+  LLTM_DEVICE void step(int left) {
     if (at_ == nullptr || left <= kClusterAhead) return;
     prefetch_to_l2(at_);
     at_ += stride_;

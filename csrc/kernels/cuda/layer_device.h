@@ -13,19 +13,19 @@ struct Walk {
   int64_t first;   // index of the first step's plane
   int64_t stride;  // planes from one step to the next: 1 or -1
 
-  __device__ __forceinline__ static Walk forward(const lltm_layer_sizes& sizes) {
+  LLTM_DEVICE static Walk forward(const lltm_layer_sizes& sizes) {
     return sizes.reverse != 0 ? Walk{sizes.steps - 1, -1} : Walk{0, 1};
   }
-  __device__ __forceinline__ static Walk backward(const lltm_layer_sizes& sizes) {
+  LLTM_DEVICE static Walk backward(const lltm_layer_sizes& sizes) {
     return sizes.reverse != 0 ? Walk{0, 1} : Walk{sizes.steps - 1, -1};
   }
 };
 
-__device__ __forceinline__ int lane_index() { return static_cast<int>(threadIdx.x) % 32; }
-__device__ __forceinline__ int warp_index() { return static_cast<int>(threadIdx.x) / 32; }
+LLTM_DEVICE int lane_index() { return static_cast<int>(threadIdx.x) % 32; }
+LLTM_DEVICE int warp_index() { return static_cast<int>(threadIdx.x) / 32; }
 
 template <typename T>
-__device__ __forceinline__ float load_or_zero(const T* data, int64_t index, bool valid) {
+LLTM_DEVICE float load_or_zero(const T* data, int64_t index, bool valid) {
   return valid && data != nullptr ? widen(data[index]) : 0.0f;
 }
 
@@ -34,14 +34,14 @@ __device__ __forceinline__ float load_or_zero(const T* data, int64_t index, bool
 template <typename T>
 class WeightReader {
  public:
-  __device__ __forceinline__ WeightReader(const void* weights, const lltm_layer_sizes& sizes)
+  LLTM_DEVICE WeightReader(const void* weights, const lltm_layer_sizes& sizes)
       : weights_(static_cast<const T*>(weights)),
         stride_(sizes.weight_stride),
         state_(static_cast<int>(sizes.state_size)),
         aligned_(reinterpret_cast<uintptr_t>(weights) % (4 * sizeof(T)) == 0 && stride_ % 4 == 0) {}
 
   // `column` is a multiple of four. Zeros beyond the state.
-  __device__ __forceinline__ void read(int gate, int unit, int column, float (&values)[4]) const {
+  LLTM_DEVICE void read(int gate, int unit, int column, float (&values)[4]) const {
     const int64_t first = (int64_t{gate} * state_ + unit) * stride_ + column;
     if (aligned_ && unit < state_ && column + 4 <= state_) {
       const auto pack = load_pack<4>(weights_ + first);
@@ -65,9 +65,9 @@ class WeightReader {
 // The weights of forward: L::kUnits units' three gates, of which a lane has four of every
 // 4 * L::kLanes columns.
 template <typename T, typename L>
-__device__ __forceinline__ void load_forward_weights(
-    const lltm_layer_forward_arguments& a, int first_unit, int lane,
-    float (&weights)[L::kUnits][kGateCount][4 * L::kVectors]) {
+LLTM_DEVICE void load_forward_weights(const lltm_layer_forward_arguments& a, int first_unit,
+                                      int lane,
+                                      float (&weights)[L::kUnits][kGateCount][4 * L::kVectors]) {
   const int state = static_cast<int>(a.sizes.state_size);
 #pragma unroll
   for (int u = 0; u < L::kUnits; ++u) {
@@ -89,9 +89,8 @@ __device__ __forceinline__ void load_forward_weights(
 // Fills the first of two buffers of rows of L::kInner elements with the initial h of `rows` rows of
 // the batch, and all else with zeros. All threads of the block take part.
 template <typename T, typename L, int kBuffer>
-__device__ __forceinline__ void load_initial_h(const lltm_layer_forward_arguments& a,
-                                               int64_t first_row, int rows,
-                                               float (&h)[2][kBuffer]) {
+LLTM_DEVICE void load_initial_h(const lltm_layer_forward_arguments& a, int64_t first_row, int rows,
+                                float (&h)[2][kBuffer]) {
   const int state = static_cast<int>(a.sizes.state_size);
   for (int i = threadIdx.x; i < kBuffer; i += L::kThreads) {
     const int unit = i % L::kInner;
@@ -104,9 +103,8 @@ __device__ __forceinline__ void load_initial_h(const lltm_layer_forward_argument
 
 // Adds to each sum four products: of its weights from `first` on with x.
 template <int kUnits, int kColumns, int kInner>
-__device__ __forceinline__ void add_products(const float (&weights)[kUnits][kColumns][kInner],
-                                             int first, const float4& x,
-                                             float (&sums)[kUnits][kColumns]) {
+LLTM_DEVICE void add_products(const float (&weights)[kUnits][kColumns][kInner], int first,
+                              const float4& x, float (&sums)[kUnits][kColumns]) {
 #pragma unroll
   for (int unit = 0; unit < kUnits; ++unit) {
 #pragma unroll
@@ -121,11 +119,11 @@ __device__ __forceinline__ void add_products(const float (&weights)[kUnits][kCol
   }
 }
 
-__device__ __forceinline__ void prefetch_to_l2(const void* address) {
+LLTM_DEVICE void prefetch_to_l2(const void* address) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }
 
-__device__ __forceinline__ float shuffle_xor(float value, int mask) {
+LLTM_DEVICE float shuffle_xor(float value, int mask) {
   return __shfl_xor_sync(0xffffffffu, value, mask);
 }
 

@@ -9,7 +9,7 @@ namespace lltm {
 // A step forward of one element, from pre-activations rounded as backward will read them. Updates
 // the cell state and returns h.
 template <typename T>
-__device__ __forceinline__ T forward_element(T z_i, T z_o, T z_c, float& cell) {
+LLTM_DEVICE T forward_element(T z_i, T z_o, T z_c, float& cell) {
   const auto next = CellFormulas<SwiftMath>::forward(widen(z_i), widen(z_o), widen(z_c), cell);
   cell = next.cell;
   return narrow<T>(next.h);
@@ -24,7 +24,7 @@ struct StepSlopes {
   float output_gate;
   float candidate;
 
-  __device__ static __forceinline__ StepSlopes of(float z_i, float z_o, float z_c, float cell) {
+  LLTM_DEVICE static StepSlopes of(float z_i, float z_o, float z_c, float cell) {
     const Sigmoid<float> i = SwiftMath::gate(z_i);
     const Sigmoid<float> o = SwiftMath::gate(z_o);
     const float g = SwiftMath::elu(z_c);
@@ -35,7 +35,7 @@ struct StepSlopes {
 
   // Writes dz, rounded, and returns dc.
   template <typename T>
-  __device__ __forceinline__ float gradients(float dh, float carry, T (&d_z)[kGateCount]) const {
+  LLTM_DEVICE float gradients(float dh, float carry, T (&d_z)[kGateCount]) const {
     const float dc = fmaf(dh, d_cell, carry);
     d_z[kInputGate] = narrow<T>(dc * input_gate);
     d_z[kOutputGate] = narrow<T>(dh * output_gate);
@@ -49,15 +49,15 @@ template <typename T, int n>
 struct Elements {
   T at[n];
 
-  __device__ __forceinline__ void load(const T* address) {
+  LLTM_DEVICE void load(const T* address) {
 #pragma unroll
     for (int i = 0; i < n; ++i) at[i] = address[i];
   }
-  __device__ __forceinline__ void set(const float (&values)[n]) {
+  LLTM_DEVICE void set(const float (&values)[n]) {
 #pragma unroll
     for (int i = 0; i < n; ++i) at[i] = narrow<T>(values[i]);
   }
-  __device__ __forceinline__ void store(T* address) const {
+  LLTM_DEVICE void store(T* address) const {
     if constexpr (sizeof(T) < 4) {
       *reinterpret_cast<uint32_t*>(address) = word();
     } else {
@@ -66,7 +66,7 @@ struct Elements {
     }
   }
   // A 32-bit word of two 16-bit elements.
-  __device__ __forceinline__ uint32_t word() const {
+  LLTM_DEVICE uint32_t word() const {
     static_assert(n == 2 && sizeof(T) == 2, "a word is two 16-bit elements");
     return at[0].bits | static_cast<uint32_t>(at[1].bits) << 16;
   }
@@ -80,7 +80,7 @@ struct BackwardInputs {
   Elements<T, n> grad_output;
   Elements<T, n> grad_cell;
 
-  __device__ __forceinline__ StepSlopes slopes(int i) const {
+  LLTM_DEVICE StepSlopes slopes(int i) const {
     return StepSlopes::of(widen(z[kInputGate].at[i]), widen(z[kOutputGate].at[i]),
                           widen(z[kCandidate].at[i]), widen(cell.at[i]));
   }
@@ -97,8 +97,8 @@ struct BackwardSource {
   bool has_cells;
 
   // `element` counts in tensors (T, B, S), `gate_element` in tensors (T, B, 3, S).
-  __device__ __forceinline__ BackwardSource(const lltm_layer_backward_arguments& a, int64_t element,
-                                            int64_t gate_element)
+  LLTM_DEVICE BackwardSource(const lltm_layer_backward_arguments& a, int64_t element,
+                             int64_t gate_element)
       : gates(static_cast<const T*>(a.gates) + gate_element),
         cells(static_cast<const T*>(a.cells) + element),
         grad_output(static_cast<const T*>(a.grad_output) + element),
@@ -108,7 +108,7 @@ struct BackwardSource {
 
   // Reads the elements `rows` rows of the batch further on. What has no tensor stays as it is.
   template <int n>
-  __device__ __forceinline__ void load(int state, int rows, BackwardInputs<T, n>& to) const {
+  LLTM_DEVICE void load(int state, int rows, BackwardInputs<T, n>& to) const {
 #pragma unroll
     for (int gate = 0; gate < kGateCount; ++gate) {
       to.z[gate].load(gates + (kGateCount * rows + gate) * state);
@@ -118,7 +118,7 @@ struct BackwardSource {
     if (has_cells) to.grad_cell.load(grad_cells + rows * state);
   }
 
-  __device__ __forceinline__ void advance(int64_t stride, int64_t gate_stride) {
+  LLTM_DEVICE void advance(int64_t stride, int64_t gate_stride) {
     gates += gate_stride;
     cells += stride;
     grad_output += stride;
@@ -132,8 +132,8 @@ class ForwardUnit {
  public:
   // From `row` on; `rows` of the kRows exist, which may be none. Several threads may have the same
   // unit; one of them `writes`.
-  __device__ __forceinline__ ForwardUnit(const lltm_layer_forward_arguments& a, int64_t row,
-                                         int rows, int unit, bool writes)
+  LLTM_DEVICE ForwardUnit(const lltm_layer_forward_arguments& a, int64_t row, int rows, int unit,
+                          bool writes)
       : state_(static_cast<int>(a.sizes.state_size)),
         element_(row * state_ + unit),
         keeps_cells_(a.cells != nullptr) {
@@ -158,11 +158,11 @@ class ForwardUnit {
     }
   }
 
-  __device__ __forceinline__ bool writes(int r) const { return writes_[r]; }
-  __device__ __forceinline__ float h(int r) const { return widen(h_[r]); }
+  LLTM_DEVICE bool writes(int r) const { return writes_[r]; }
+  LLTM_DEVICE float h(int r) const { return widen(h_[r]); }
 
   // One step, from the products of the old h; `more` if another one follows.
-  __device__ __forceinline__ void step(const float (&products)[kRows][kGateCount], bool more) {
+  LLTM_DEVICE void step(const float (&products)[kRows][kGateCount], bool more) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
 #pragma unroll
@@ -176,7 +176,7 @@ class ForwardUnit {
   }
 
   // Writes the step's results.
-  __device__ __forceinline__ void store() {
+  LLTM_DEVICE void store() {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       if (!writes_[r]) continue;
@@ -189,14 +189,14 @@ class ForwardUnit {
     }
   }
 
-  __device__ __forceinline__ void advance() {
+  LLTM_DEVICE void advance() {
     gates_ += kGateCount * stride_;
     next_gates_ += kGateCount * stride_;
     output_ += stride_;
     cells_ += stride_;
   }
 
-  __device__ __forceinline__ void store_final(const lltm_layer_forward_arguments& a) {
+  LLTM_DEVICE void store_final(const lltm_layer_forward_arguments& a) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       if (!writes_[r]) continue;
@@ -227,8 +227,8 @@ template <typename T, int kRows>
 class BackwardUnit {
  public:
   // As ForwardUnit. Prepares the first step.
-  __device__ __forceinline__ BackwardUnit(const lltm_layer_backward_arguments& a, int64_t row,
-                                          int rows, int unit, bool writes)
+  LLTM_DEVICE BackwardUnit(const lltm_layer_backward_arguments& a, int64_t row, int rows, int unit,
+                           bool writes)
       : state_(static_cast<int>(a.sizes.state_size)),
         element_(row * state_ + unit),
         from_(a, first_element(a) + element_,
@@ -252,12 +252,12 @@ class BackwardUnit {
     }
   }
 
-  __device__ __forceinline__ bool valid(int r) const { return valid_[r]; }
-  __device__ __forceinline__ bool writes(int r) const { return writes_[r]; }
-  __device__ __forceinline__ float d_z(int r, int gate) const { return widen(d_z_[r][gate]); }
+  LLTM_DEVICE bool valid(int r) const { return valid_[r]; }
+  LLTM_DEVICE bool writes(int r) const { return writes_[r]; }
+  LLTM_DEVICE float d_z(int r, int gate) const { return widen(d_z_[r][gate]); }
 
   // Starts to read what the next step needs.
-  __device__ __forceinline__ void fetch() {
+  LLTM_DEVICE void fetch() {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       if (valid_[r]) from_.load(state_, r, ahead_[r]);
@@ -266,7 +266,7 @@ class BackwardUnit {
   }
 
   // Computes from that what does not depend on the products.
-  __device__ __forceinline__ void prepare() {
+  LLTM_DEVICE void prepare() {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       slopes_[r] = ahead_[r].slopes(0);
@@ -276,12 +276,12 @@ class BackwardUnit {
   }
 
   // One step, from the product of the next step's dz.
-  __device__ __forceinline__ void step(int r, float product) {
+  LLTM_DEVICE void step(int r, float product) {
     carry_[r] = slopes_[r].gradients(product + grad_h_[r], grad_cell_[r], d_z_[r]);
   }
 
   // Writes the step's results and moves to the next.
-  __device__ __forceinline__ void store() {
+  LLTM_DEVICE void store() {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
 #pragma unroll
@@ -292,12 +292,11 @@ class BackwardUnit {
     d_gates_ += kGateCount * stride_;
   }
 
-  __device__ __forceinline__ void store_d_initial_h(const lltm_layer_backward_arguments& a, int r,
-                                                    float product) {
+  LLTM_DEVICE void store_d_initial_h(const lltm_layer_backward_arguments& a, int r, float product) {
     static_cast<T*>(a.d_initial_h)[element_ + r * state_] = narrow<T>(product);
   }
 
-  __device__ __forceinline__ void store_d_initial_cell(const lltm_layer_backward_arguments& a) {
+  LLTM_DEVICE void store_d_initial_cell(const lltm_layer_backward_arguments& a) {
     if (a.d_initial_cell == nullptr) return;
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
@@ -307,7 +306,7 @@ class BackwardUnit {
   }
 
  private:
-  __device__ __forceinline__ static int64_t first_element(const lltm_layer_backward_arguments& a) {
+  LLTM_DEVICE static int64_t first_element(const lltm_layer_backward_arguments& a) {
     return Walk::backward(a.sizes).first * a.sizes.batch_size * a.sizes.state_size;
   }
 

@@ -29,7 +29,7 @@ class ExactEngine {
  public:
   static constexpr int kStageFloats = kTileRows * kStagePitch;  // a warp
 
-  __device__ __forceinline__ ExactEngine(const WeightRows<float, backward>& rows, float* stage)
+  LLTM_DEVICE ExactEngine(const WeightRows<float, backward>& rows, float* stage)
       : inner_(rows.inner()), stage_(stage + warp_index() * kStageFloats) {
     const int lane = lane_index();
     const int warp = warp_index();
@@ -50,13 +50,11 @@ class ExactEngine {
     }
   }
 
-  __device__ __forceinline__ void issue(const Source<float>& source) {
-    pieces_.template issue<0>(source, inner_);
-  }
+  LLTM_DEVICE void issue(const Source<float>& source) { pieces_.template issue<0>(source, inner_); }
 
   template <typename Free>
-  __device__ __forceinline__ void multiply(const Source<float>& source, const Source<float>& next,
-                                           bool has_next, float* partial, const Free& free) {
+  LLTM_DEVICE void multiply(const Source<float>& source, const Source<float>& next, bool has_next,
+                            float* partial, const Free& free) {
     __syncwarp();  // the stage has been read
     stage<0>(source);
     if (has_next) issue(next);
@@ -89,7 +87,7 @@ class ExactEngine {
 
  private:
   template <int group>
-  __device__ __forceinline__ void stage(const Source<float>& source) {
+  LLTM_DEVICE void stage(const Source<float>& source) {
     if constexpr (group < Piece::kGroups) {
       if constexpr (group + 1 < Piece::kGroups) {
         pieces_.template issue<group + 1>(source, inner_);

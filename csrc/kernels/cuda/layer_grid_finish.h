@@ -11,7 +11,7 @@ constexpr int kPrefetchSteps = 4;
 
 // For other blocks, which wait for these elements.
 template <typename T, int n>
-__device__ __forceinline__ void publish(const Elements<T, n>& elements, T* address) {
+LLTM_DEVICE void publish(const Elements<T, n>& elements, T* address) {
   if constexpr (sizeof(T) < 4) {
     store_shared_word(address, shared_word(elements.word()));
   } else {
@@ -28,7 +28,7 @@ class Finisher {
   static constexpr int kEach = Engine::kFinishEach;
 
   // `initial` is what the first step carries, (B, S), or NULL for zeros.
-  __device__ __forceinline__ Finisher(const Place& place, float* carried, const void* initial)
+  LLTM_DEVICE Finisher(const Place& place, float* carried, const void* initial)
       : place_(place), at_(place.start(0)) {
     const int thread = static_cast<int>(threadIdx.x) - (Engine::kFinishWarps > 0 ? 32 * kWarps : 0);
     active_ = thread < kThreads;
@@ -49,42 +49,39 @@ class Finisher {
   }
 
   // Where the thread's elements of the first chunk begin in tensors (T, B, S), or (T, B, 3, S).
-  __device__ __forceinline__ int64_t first_element(int vectors) const {
+  LLTM_DEVICE int64_t first_element(int vectors) const {
     return vectors * (place_.walk.first * place_.plane +
                       (place_.first_row + row_) * int64_t{place_.state}) +
            place_.first_unit + unit_;
   }
   // Where those of the present chunk begin in tensors (B, S).
-  __device__ __forceinline__ int64_t element() const {
+  LLTM_DEVICE int64_t element() const {
     return (place_.first_row + at_.chunk * Place::kRows + row_) * place_.state + place_.first_unit +
            unit_;
   }
   // What the present chunk carries from step to step.
-  __device__ __forceinline__ float* carried() const {
+  LLTM_DEVICE float* carried() const {
     return carried_ + (at_.chunk * Place::kRows + row_) * kUnits;
   }
 
-  __device__ __forceinline__ bool valid() const {
-    return owns_ && at_.chunk * Place::kRows + row_ < place_.rows;
-  }
-  __device__ __forceinline__ bool next_valid() const {
+  LLTM_DEVICE bool valid() const { return owns_ && at_.chunk * Place::kRows + row_ < place_.rows; }
+  LLTM_DEVICE bool next_valid() const {
     GridPosition next = at_;
     next.advance();
     return owns_ && next.step < place_.steps && next.chunk * Place::kRows + row_ < place_.rows;
   }
   // One thread a row asks for what is read kPrefetchSteps later.
-  __device__ __forceinline__ bool prefetches() const {
+  LLTM_DEVICE bool prefetches() const {
     return valid() && unit_ == 0 && at_.step + kPrefetchSteps < place_.steps;
   }
-  __device__ __forceinline__ int64_t prefetch_offset() const {
+  LLTM_DEVICE int64_t prefetch_offset() const {
     return kPrefetchSteps * place_.walk.stride * place_.plane;
   }
-  __device__ __forceinline__ int64_t stride() const { return place_.state_stride.from(at_); }
-  __device__ __forceinline__ int64_t gate_stride() const { return place_.gate_stride.from(at_); }
+  LLTM_DEVICE int64_t stride() const { return place_.state_stride.from(at_); }
+  LLTM_DEVICE int64_t gate_stride() const { return place_.gate_stride.from(at_); }
 
   // Adds the products to `sums`. Reads all of them before it waits for any.
-  __device__ __forceinline__ void add(const float* partials,
-                                      float (&sums)[Engine::kGates][kEach]) const {
+  LLTM_DEVICE void add(const float* partials, float (&sums)[Engine::kGates][kEach]) const {
     constexpr int kGate = Engine::kTiles * kTileRows * kUnitPitch;
     const float* const at = partials + row_ * kUnitPitch + unit_;
     float parts[kWarps][Engine::kGates][kEach];
@@ -138,7 +135,7 @@ class ForwardFinisher : Finisher<T, Engine, false> {
   using Place = typename Base::Place;
   using Arguments = lltm_layer_forward_arguments;
 
-  __device__ __forceinline__ ForwardFinisher(const Arguments& a, const Place& place, float* carried)
+  LLTM_DEVICE ForwardFinisher(const Arguments& a, const Place& place, float* carried)
       : Base(place, carried, a.initial_cell),
         final_h_(static_cast<T*>(a.final_h)),
         final_cell_(static_cast<T*>(a.final_cell)),
@@ -150,7 +147,7 @@ class ForwardFinisher : Finisher<T, Engine, false> {
   }
 
   // Computes what does not wait for the products.
-  __device__ __forceinline__ void prepare() {
+  LLTM_DEVICE void prepare() {
     if (!this->active_) return;
 #pragma unroll
     for (int gate = 0; gate < kGateCount; ++gate) {
@@ -170,7 +167,7 @@ class ForwardFinisher : Finisher<T, Engine, false> {
   }
 
   // One chunk, from partial products where it has any.
-  __device__ __forceinline__ void finish(const float* partials, bool has_product) {
+  LLTM_DEVICE void finish(const float* partials, bool has_product) {
     if (!this->active_) return;
     if (has_product) this->add(partials, z_);
     if (this->valid()) {
@@ -207,8 +204,8 @@ class ForwardFinisher : Finisher<T, Engine, false> {
  private:
   static constexpr int kEach = Base::kEach;
 
-  __device__ __forceinline__ int64_t state() const { return this->place_.state; }
-  __device__ __forceinline__ void fetch(bool valid) {
+  LLTM_DEVICE int64_t state() const { return this->place_.state; }
+  LLTM_DEVICE void fetch(bool valid) {
     if (!valid) return;
 #pragma unroll
     for (int gate = 0; gate < kGateCount; ++gate) ahead_[gate].load(gates_ + gate * state());
@@ -233,8 +230,7 @@ class BackwardFinisher : Finisher<T, Engine, true> {
   using Place = typename Base::Place;
   using Arguments = lltm_layer_backward_arguments;
 
-  __device__ __forceinline__ BackwardFinisher(const Arguments& a, const Place& place,
-                                              float* carried)
+  LLTM_DEVICE BackwardFinisher(const Arguments& a, const Place& place, float* carried)
       : Base(place, carried, a.grad_final_cell),
         grad_final_h_(static_cast<const T*>(a.grad_final_h)),
         d_initial_h_(static_cast<T*>(a.d_initial_h)),
@@ -245,7 +241,7 @@ class BackwardFinisher : Finisher<T, Engine, true> {
   }
 
   // Computes what does not wait for the products.
-  __device__ __forceinline__ void prepare() {
+  LLTM_DEVICE void prepare() {
     if (!this->active_ || this->at_.step >= this->place_.steps) return;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
@@ -272,7 +268,7 @@ class BackwardFinisher : Finisher<T, Engine, true> {
   }
 
   // One chunk. After the last step only the gradient of the initial h is left.
-  __device__ __forceinline__ void finish(const float* partials, bool has_product) {
+  LLTM_DEVICE void finish(const float* partials, bool has_product) {
     if (!this->active_) return;
     float products[1][kEach] = {};
     if (has_product) this->add(partials, products);
@@ -310,7 +306,7 @@ class BackwardFinisher : Finisher<T, Engine, true> {
  private:
   static constexpr int kEach = Base::kEach;
 
-  __device__ __forceinline__ int64_t state() const { return this->place_.state; }
+  LLTM_DEVICE int64_t state() const { return this->place_.state; }
 
   const T* const grad_final_h_;
   T* const d_initial_h_;

@@ -24,11 +24,11 @@ constexpr int kGridThreads = 32 * (kWarps + Engine::kFinishWarps);
 
 // Named barriers of some warps; number 0 is __syncthreads. arrive_at does not wait.
 template <int threads>
-__device__ __forceinline__ void arrive_at(int barrier) {
+LLTM_DEVICE void arrive_at(int barrier) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "n"(threads) : "memory");
 }
 template <int threads>
-__device__ __forceinline__ void wait_at(int barrier) {
+LLTM_DEVICE void wait_at(int barrier) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(threads) : "memory");
 }
 
@@ -39,12 +39,12 @@ constexpr int kPatience = 600;        // after the block's own sums
 constexpr int kRowPatience = 12;      // and for each row
 constexpr int kHandedPatience = 400;  // after other warps have finished the chunk
 
-__device__ __forceinline__ uint32_t cycles() {
+LLTM_DEVICE uint32_t cycles() {
   uint32_t now;
   asm volatile("mov.u32 %0, %%clock;" : "=r"(now)::"memory");
   return now;
 }
-__device__ __forceinline__ void wait_since(uint32_t start, int patience) {
+LLTM_DEVICE void wait_since(uint32_t start, int patience) {
   while (cycles() - start < static_cast<uint32_t>(patience)) {
   }
 }
@@ -58,9 +58,9 @@ class Multiplier {
 
   // Products of steps `first` to `end`: of `initial` in step 0, then of what the step before has
   // written, planes of rows of K elements.
-  __device__ __forceinline__ Multiplier(const Place& place, const WeightRows<T, backward>& weights,
-                                        const Shared& shared, const T* initial, const T* written,
-                                        int first, int end)
+  LLTM_DEVICE Multiplier(const Place& place, const WeightRows<T, backward>& weights,
+                         const Shared& shared, const T* initial, const T* written, int first,
+                         int end)
       : engine_(weights, shared.stage),
         place_(place),
         written_(written),
@@ -71,16 +71,16 @@ class Multiplier {
                first > 0};
   }
 
-  __device__ __forceinline__ bool done() const { return next_.step >= end_; }
-  __device__ __forceinline__ int step() const { return next_.step; }
+  LLTM_DEVICE bool done() const { return next_.step >= end_; }
+  LLTM_DEVICE int step() const { return next_.step; }
 
   // Starts to read what the next product needs.
-  __device__ __forceinline__ void issue() { engine_.issue(source_); }
+  LLTM_DEVICE void issue() { engine_.issue(source_); }
 
   // One chunk's products, for which `issue` was called; see the engines for `free`. With `ahead`,
   // issues what comes next.
   template <typename Free>
-  __device__ __forceinline__ void multiply(float* partials, bool ahead, const Free& free) {
+  LLTM_DEVICE void multiply(float* partials, bool ahead, const Free& free) {
     Source<T> next_source = source_;
     GridPosition next = next_;
     next.advance();
@@ -116,16 +116,14 @@ struct GridProducts {
   int end;
 
   template <typename Place>
-  __device__ __forceinline__ static GridProducts of(const lltm_layer_forward_arguments& a,
-                                                    const Place& place) {
+  LLTM_DEVICE static GridProducts of(const lltm_layer_forward_arguments& a, const Place& place) {
     return {static_cast<const T*>(a.initial_h) + place.first_row * place.state,
             static_cast<const T*>(a.output) + place.walk.first * place.plane +
                 place.first_row * place.state,
             a.initial_h != nullptr ? 0 : 1, place.steps};
   }
   template <typename Place>
-  __device__ __forceinline__ static GridProducts of(const lltm_layer_backward_arguments& a,
-                                                    const Place& place) {
+  LLTM_DEVICE static GridProducts of(const lltm_layer_backward_arguments& a, const Place& place) {
     return {nullptr,
             static_cast<const T*>(a.d_gates) +
                 kGateCount * (place.walk.first * place.plane + place.first_row * place.state),
@@ -167,8 +165,8 @@ __global__ void __launch_bounds__(kGridThreads<Engine>, 1)
           if (many && made >= 2) wait_at<kThreads>(kEmpty + turn);
         });
         arrive_at<kThreads>(kFull + turn);
-        // With one chunk, what comes next is what is being made here: to look for it earlier
-        // would be in the way of those who make it.
+        // With one chunk, the next product needs what the finishing warps are making: to look for
+        // it earlier would slow them down.
         if (!many && !multiplier.done()) {
           wait_at<kThreads>(kEmpty + turn);
           wait_since(cycles(), kHandedPatience);

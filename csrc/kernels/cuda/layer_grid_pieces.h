@@ -32,10 +32,10 @@ struct WeightRows {
 
   static constexpr int kGates = backward ? 1 : kGateCount;
 
-  __device__ __forceinline__ int inner() const { return backward ? kGateCount * state : state; }
+  LLTM_DEVICE int inner() const { return backward ? kGateCount * state : state; }
   // Loads `count` elements from k on. All of them lie inside of K, or none.
   template <int count>
-  __device__ __forceinline__ void load(int gate, int unit, int k, T (&values)[count]) const {
+  LLTM_DEVICE void load(int gate, int unit, int k, T (&values)[count]) const {
     unit += first_unit;
     const bool valid = unit < state && k < inner();
     const T* const at = backward ? weights + k * stride + unit
@@ -55,9 +55,7 @@ struct Source {
   bool wait;       // other blocks write it: wait for every word
 
   // The first one always is. The same for the whole block.
-  __device__ __forceinline__ bool has_tile(int tile) const {
-    return tile == 0 || rows > tile * kTileRows;
-  }
+  LLTM_DEVICE bool has_tile(int tile) const { return tile == 0 || rows > tile * kTileRows; }
 };
 
 // A lane's part of pieces of a warp.
@@ -67,21 +65,18 @@ struct LanePiece {
   static constexpr int kSpan = 4 * kElements;  // elements of K, a piece
 
   // The element of K where the lane's part begins.
-  __device__ static __forceinline__ int first_k(int piece) {
+  LLTM_DEVICE static int first_k(int piece) {
     return (piece * kWarps + warp_index()) * kSpan + lane_index() % 4 * kElements;
   }
-  __device__ static __forceinline__ bool exists(const Source<T>& source, int inner, int tile,
-                                                int piece) {
+  LLTM_DEVICE static bool exists(const Source<T>& source, int inner, int tile, int piece) {
     return row(tile) < source.rows && first_k(piece) < inner;
   }
-  __device__ static __forceinline__ const T* address(const Source<T>& source, int tile, int piece) {
+  LLTM_DEVICE static const T* address(const Source<T>& source, int tile, int piece) {
     return source.data + row(tile) * source.stride + first_k(piece);
   }
 
  private:
-  __device__ static __forceinline__ int row(int tile) {
-    return tile * kTileRows + lane_index() / 4;
-  }
+  LLTM_DEVICE static int row(int tile) { return tile * kTileRows + lane_index() / 4; }
 };
 
 // Pieces of one tile on their way to registers, at most `kInFlight` at a time.
@@ -94,13 +89,13 @@ class Pieces {
 
   // Starts to read a group of pieces.
   template <int group>
-  __device__ __forceinline__ void issue(const Source<T>& source, int inner) {
+  LLTM_DEVICE void issue(const Source<T>& source, int inner) {
     for_pieces<group>([&](int piece, uint4& words) { load(source, inner, piece, words); });
   }
 
   // Waits until all words of the group have arrived.
   template <int group>
-  __device__ __forceinline__ void settle(const Source<T>& source, int inner) {
+  LLTM_DEVICE void settle(const Source<T>& source, int inner) {
     if (!source.wait) {
       for_pieces<group>([](int, uint4& words) { words = plain<T>(words); });
       return;
@@ -118,7 +113,7 @@ class Pieces {
 
   // Calls `use(piece, words)` for each piece of the group.
   template <int group, typename Use>
-  __device__ __forceinline__ void for_pieces(const Use& use) {
+  LLTM_DEVICE void for_pieces(const Use& use) {
 #pragma unroll
     for (int i = 0; i < kGroup; ++i) {
       const int piece = group * kGroup + i;
@@ -130,8 +125,7 @@ class Pieces {
  private:
   static constexpr int kBuffers = kGroups > 1 ? 2 : 1;
 
-  __device__ static __forceinline__ void load(const Source<T>& source, int inner, int piece,
-                                              uint4& words) {
+  LLTM_DEVICE static void load(const Source<T>& source, int inner, int piece, uint4& words) {
     if (Lane::exists(source, inner, 0, piece)) {
       words = load_shared_words(Lane::address(source, 0, piece));
     } else {
@@ -160,13 +154,13 @@ class StagedPieces {
   static constexpr int kLag = kRingGroups == kGroups ? kGroups / 2 : kGroups;
   static constexpr int kStageWords = kRing * kTiles * 32 * 4;  // a warp
 
-  __device__ __forceinline__ explicit StagedPieces(uint4* stage)
+  LLTM_DEVICE explicit StagedPieces(uint4* stage)
       : lane_(stage + lane_index()),
         shared_address_(static_cast<uint32_t>(__cvta_generic_to_shared(lane_))) {}
 
   // Asks for the first groups of a chunk from `begin` on.
   template <int begin>
-  __device__ __forceinline__ void start(const Source<T>& source, int inner) {
+  LLTM_DEVICE void start(const Source<T>& source, int inner) {
 #pragma unroll
     for (int group = begin; group < kRingGroups; ++group) {
       ask(source, inner, group);
@@ -176,7 +170,7 @@ class StagedPieces {
 
   // Waits until all words of the group have arrived.
   template <int group>
-  __device__ __forceinline__ void settle(const Source<T>& source, int inner) {
+  LLTM_DEVICE void settle(const Source<T>& source, int inner) {
     constexpr int kLater =
         kRingGroups - 1 < kGroups - 1 - group ? kRingGroups - 1 : kGroups - 1 - group;
     constexpr int kNext = group > kLag ? group - kLag : 0;
@@ -206,8 +200,8 @@ class StagedPieces {
 
   // After the group has been multiplied: asks for what may take its place.
   template <int group>
-  __device__ __forceinline__ void refill(const Source<T>& source, const Source<T>& next,
-                                         bool has_next, int inner) {
+  LLTM_DEVICE void refill(const Source<T>& source, const Source<T>& next, bool has_next,
+                          int inner) {
     if constexpr (group + kRingGroups < kGroups) {
       ask(source, inner, group + kRingGroups);
       end_copies();
@@ -217,11 +211,11 @@ class StagedPieces {
     }
   }
   // After a chunk's last group.
-  __device__ __forceinline__ void start_rest(const Source<T>& next, int inner) {
+  LLTM_DEVICE void start_rest(const Source<T>& next, int inner) {
     start<(kLag < kGroups ? kGroups - kLag : 0)>(next, inner);
   }
 
-  __device__ __forceinline__ const uint4& get(int tile, int i) const { return words_[tile][i]; }
+  LLTM_DEVICE const uint4& get(int tile, int i) const { return words_[tile][i]; }
 
  private:
   __device__ static constexpr int slot(int group, int i, int tile) {
@@ -229,14 +223,14 @@ class StagedPieces {
   }
   // Calls `use(i, tile)` for each of the lane's words of a group.
   template <typename Use>
-  __device__ static __forceinline__ void for_words(const Use& use) {
+  LLTM_DEVICE static void for_words(const Use& use) {
 #pragma unroll
     for (int i = 0; i < kGroup; ++i) {
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) use(i, tile);
     }
   }
-  __device__ __forceinline__ void ask(const Source<T>& source, int inner, int group) {
+  LLTM_DEVICE void ask(const Source<T>& source, int inner, int group) {
     for_words([&](int i, int tile) {
       if (!source.has_tile(tile)) return;
       const int piece = group * kGroup + i;

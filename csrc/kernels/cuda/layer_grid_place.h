@@ -16,7 +16,7 @@ struct GridShared {
   __host__ __device__ static int64_t bytes(int64_t slice) {
     return (2 * kWarps * kPartial + slice * kUnits + kWarps * Engine::kStageFloats) * 4;
   }
-  __device__ __forceinline__ GridShared(float* memory, int slice)
+  LLTM_DEVICE GridShared(float* memory, int slice)
       : partials(memory),
         stage(memory + 2 * kWarps * kPartial),
         carried(stage + kWarps * Engine::kStageFloats) {}
@@ -28,8 +28,8 @@ struct GridPosition {
   int chunk = 0;
   int chunks;
 
-  __device__ __forceinline__ bool wraps() const { return chunk + 1 == chunks; }
-  __device__ __forceinline__ void advance() {
+  LLTM_DEVICE bool wraps() const { return chunk + 1 == chunks; }
+  LLTM_DEVICE void advance() {
     step += wraps() ? 1 : 0;
     chunk = wraps() ? 0 : chunk + 1;
   }
@@ -40,11 +40,9 @@ struct GridStride {
   int64_t chunk;
   int64_t wrap;  // from a step's last chunk to the next step's first
 
-  __device__ __forceinline__ GridStride(int64_t step_stride, int64_t chunk_stride, int chunks)
+  LLTM_DEVICE GridStride(int64_t step_stride, int64_t chunk_stride, int chunks)
       : chunk(chunk_stride), wrap(step_stride - (chunks - 1) * chunk_stride) {}
-  __device__ __forceinline__ int64_t from(const GridPosition& at) const {
-    return at.wraps() ? wrap : chunk;
-  }
+  LLTM_DEVICE int64_t from(const GridPosition& at) const { return at.wraps() ? wrap : chunk; }
 };
 
 // What both roles of both directions need to know.
@@ -62,7 +60,7 @@ struct GridPlace {
   GridStride state_stride;  // of tensors (T, B, S)
   GridStride gate_stride;   // of tensors (T, B, 3, S)
 
-  __device__ __forceinline__ GridPlace(const lltm_layer_sizes& sizes, int slice)
+  LLTM_DEVICE GridPlace(const lltm_layer_sizes& sizes, int slice)
       : state(static_cast<int>(sizes.state_size)),
         first_unit(static_cast<int>(blockIdx.x) * kUnits),
         first_row(int64_t{blockIdx.y} * slice),
@@ -75,7 +73,7 @@ struct GridPlace {
         gate_stride(kGateCount * walk.stride * plane, int64_t{kRows} * kGateCount * state, chunks) {
   }
 
-  __device__ __forceinline__ GridPosition start(int step) const {
+  LLTM_DEVICE GridPosition start(int step) const {
     GridPosition at;
     at.step = step;
     at.chunks = chunks;

@@ -25,13 +25,11 @@ struct TensorWord;
 template <>
 struct TensorWord<float> {
   static constexpr int kElements = 1;
-  __device__ static __forceinline__ uint32_t pack(const float* values) {
-    return round(shared_word(values[0]));
-  }
+  LLTM_DEVICE static uint32_t pack(const float* values) { return round(shared_word(values[0])); }
   // To the nearest: tensor cores cut off the low 13 bits. In a NaN of shared_word they are zero.
-  __device__ static __forceinline__ uint32_t round(uint32_t value) { return value + 0x1000u; }
-  __device__ static __forceinline__ void multiply(float (&sum)[4], const uint32_t (&a)[4],
-                                                  uint32_t b0, uint32_t b1) {
+  LLTM_DEVICE static uint32_t round(uint32_t value) { return value + 0x1000u; }
+  LLTM_DEVICE static void multiply(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0,
+                                   uint32_t b1) {
     LLTM_MULTIPLY_TILES("m16n8k8", "tf32");
   }
 };
@@ -39,24 +37,24 @@ struct TensorWord<float> {
 template <typename T>
 struct TensorWord16 {
   static constexpr int kElements = 2;
-  __device__ static __forceinline__ uint32_t pack(const T* values) {
+  LLTM_DEVICE static uint32_t pack(const T* values) {
     return values[0].bits | static_cast<uint32_t>(values[1].bits) << 16;
   }
-  __device__ static __forceinline__ uint32_t round(uint32_t value) { return value; }
+  LLTM_DEVICE static uint32_t round(uint32_t value) { return value; }
 };
 
 template <>
 struct TensorWord<bfloat16> : TensorWord16<bfloat16> {
-  __device__ static __forceinline__ void multiply(float (&sum)[4], const uint32_t (&a)[4],
-                                                  uint32_t b0, uint32_t b1) {
+  LLTM_DEVICE static void multiply(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0,
+                                   uint32_t b1) {
     LLTM_MULTIPLY_TILES("m16n8k16", "bf16");
   }
 };
 
 template <>
 struct TensorWord<float16> : TensorWord16<float16> {
-  __device__ static __forceinline__ void multiply(float (&sum)[4], const uint32_t (&a)[4],
-                                                  uint32_t b0, uint32_t b1) {
+  LLTM_DEVICE static void multiply(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0,
+                                   uint32_t b1) {
     LLTM_MULTIPLY_TILES("m16n8k16", "f16");
   }
 };
@@ -91,7 +89,7 @@ class TensorEngine {
  public:
   static constexpr int kStageFloats = kWeightFloats + Piece::kStageWords;  // a warp
 
-  __device__ __forceinline__ TensorEngine(const WeightRows<T, backward>& rows, float* stage)
+  LLTM_DEVICE TensorEngine(const WeightRows<T, backward>& rows, float* stage)
       : inner_(rows.inner()),
         shared_(reinterpret_cast<uint4*>(stage + warp_index() * kStageFloats) + lane_index()),
         pieces_(reinterpret_cast<uint4*>(stage + warp_index() * kStageFloats + kWeightFloats)) {
@@ -117,15 +115,13 @@ class TensorEngine {
     }
   }
 
-  __device__ __forceinline__ void issue(const Source<T>& source) {
-    pieces_.template start<0>(source, inner_);
-  }
+  LLTM_DEVICE void issue(const Source<T>& source) { pieces_.template start<0>(source, inner_); }
 
   // Follows `issue` of the same source. Writes the warp's partial products [gate][row][unit] after
   // `free` has returned. With `has_next`, issues `next` as early as is useful.
   template <typename Free>
-  __device__ __forceinline__ void multiply(const Source<T>& source, const Source<T>& next,
-                                           bool has_next, float* partial, const Free& free) {
+  LLTM_DEVICE void multiply(const Source<T>& source, const Source<T>& next, bool has_next,
+                            float* partial, const Free& free) {
     float sum[kTiles][kChains][4] = {};
     step<0>(source, next, has_next, sum);
     if (has_next) pieces_.start_rest(next, inner_);
@@ -154,8 +150,8 @@ class TensorEngine {
 
  private:
   // A piece of one gate's weights, as the first operands of two multiplications.
-  __device__ static __forceinline__ void read(const WeightRows<T, backward>& rows, int gate,
-                                              int piece, uint32_t (&words)[2][4]) {
+  LLTM_DEVICE static void read(const WeightRows<T, backward>& rows, int gate, int piece,
+                               uint32_t (&words)[2][4]) {
     const int unit = lane_index() / 4;
 #pragma unroll
     for (int eighth = 0; eighth < 2; ++eighth) {
@@ -172,8 +168,8 @@ class TensorEngine {
   static constexpr int kChains = kGates == 1 ? 2 : kGates;
 
   template <int group>
-  __device__ __forceinline__ void step(const Source<T>& source, const Source<T>& next,
-                                       bool has_next, float (&sum)[kTiles][kChains][4]) {
+  LLTM_DEVICE void step(const Source<T>& source, const Source<T>& next, bool has_next,
+                        float (&sum)[kTiles][kChains][4]) {
     if constexpr (group < Piece::kGroups) {
       pieces_.template settle<group>(source, inner_);
 #pragma unroll

@@ -16,7 +16,7 @@
 namespace lltm {
 namespace {
 
-constexpr int kPrefetch = 8;  // steps that memory is asked ahead
+constexpr int kPrefetch = 8;  // steps from a prefetch to its use
 
 // kUnits units a thread, over kVectors times four of every 4 * kLanes inner elements.
 template <int kThreads_, int kUnits_, int kLanes_, int kVectors_>
@@ -29,18 +29,17 @@ struct Layout {
   static constexpr int kPaddedState = kThreads / kLanes * kUnits;
 };
 
-// Asks memory for what a row of the batch will read kPrefetch steps later, a line a thread.
+// Prefetches what a row of the batch will read kPrefetch steps later, a line a thread.
 template <typename T>
 class Prefetch {
  public:
   // `data` points to the first step's first row of this block; all threads of the block take part.
-  __device__ __forceinline__ Prefetch(const T* data, int64_t step_stride, int64_t elements,
-                                      int64_t steps)
+  LLTM_DEVICE Prefetch(const T* data, int64_t step_stride, int64_t elements, int64_t steps)
       : step_stride_(step_stride),
         at_(data + kPrefetch * step_stride + int64_t{threadIdx.x} * kLine),
         left_(data != nullptr && threadIdx.x * kLine < elements ? steps - kPrefetch : 0) {}
 
-  __device__ __forceinline__ void step() {
+  LLTM_DEVICE void step() {
     if (left_-- > 0) prefetch_to_l2(at_);
     at_ += step_stride_;
   }
@@ -52,17 +51,16 @@ class Prefetch {
   int left_;
 };
 
-// Asks for all that backward reads.
+// Prefetches all that backward reads.
 template <typename T>
 class BackwardPrefetch {
  public:
-  __device__ __forceinline__ BackwardPrefetch(const lltm_layer_backward_arguments& a,
-                                              int64_t first_row, int rows)
+  LLTM_DEVICE BackwardPrefetch(const lltm_layer_backward_arguments& a, int64_t first_row, int rows)
       : gates_(of(a, a.gates, first_row, rows, kGateCount)),
         cells_(of(a, a.cells, first_row, rows, 1)),
         grad_output_(of(a, a.grad_output, first_row, rows, 1)) {}
 
-  __device__ __forceinline__ void step() {
+  LLTM_DEVICE void step() {
     gates_.step();
     cells_.step();
     grad_output_.step();
@@ -70,9 +68,8 @@ class BackwardPrefetch {
 
  private:
   // Of a tensor (T, B, vectors, S) or NULL.
-  __device__ __forceinline__ static Prefetch<T> of(const lltm_layer_backward_arguments& a,
-                                                   const void* tensor, int64_t first_row, int rows,
-                                                   int vectors) {
+  LLTM_DEVICE static Prefetch<T> of(const lltm_layer_backward_arguments& a, const void* tensor,
+                                    int64_t first_row, int rows, int vectors) {
     const Walk walk = Walk::backward(a.sizes);
     const int64_t row = vectors * a.sizes.state_size;
     const int64_t plane = a.sizes.batch_size * row;
@@ -143,9 +140,8 @@ __global__ void __launch_bounds__(L::kThreads, 1)
 // Backward's weights: L::kUnits columns of W_h, of whose rows a lane has four of every
 // 4 * L::kLanes.
 template <typename T, typename L>
-__device__ __forceinline__ void load_backward_weights(
-    const lltm_layer_backward_arguments& a, int first_unit, int lane,
-    float (&weights)[L::kUnits][1][4 * L::kVectors]) {
+LLTM_DEVICE void load_backward_weights(const lltm_layer_backward_arguments& a, int first_unit,
+                                       int lane, float (&weights)[L::kUnits][1][4 * L::kVectors]) {
   static_assert(L::kUnits % 4 == 0, "whole vectors of units");
   const WeightReader<T> reader(a.weights, a.sizes);
 #pragma unroll
