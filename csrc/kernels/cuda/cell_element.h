@@ -74,10 +74,10 @@ LLTM_DEVICE void store_gate(void* gates, int64_t row, int64_t state_size, int ga
 }
 
 template <typename T, int N>
-LLTM_DEVICE Pack<T, N> narrow_pack(const Pack<compute_t<T>, N>& wide) {
+LLTM_DEVICE Pack<T, N> narrow_pack(const Pack<compute_t<T>, N>& values) {
   Pack<T, N> pack;
 #pragma unroll
-  for (int e = 0; e < N; ++e) pack.element[e] = narrow<T>(wide.element[e]);
+  for (int e = 0; e < N; ++e) pack.element[e] = narrow<T>(values.element[e]);
   return pack;
 }
 
