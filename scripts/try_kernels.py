@@ -26,53 +26,17 @@ from typing import Any
 
 import numpy as np
 from gpu_suite import ROOT, commit, machine
+from kernel_structures import read_header
 
 SMOKE = ROOT / "scripts" / "release" / "smoke.py"
-ABI = 5  # the LLTM_KERNEL_ABI of the structures below
+TENSORS = ("gates", "bias", "old_cell", "new_h", "new_cell")
 SHAPES = [(1, 1), (16, 128), (257, 384)]
 DTYPES = {0: (np.float32, 1e-5), 1: (np.float64, 1e-12), 2: (np.float16, 5e-3)}
 TO_DEVICE, TO_HOST = 1, 2
 
 
-class Execution(ctypes.Structure):
-    """lltm_execution: device 0, the default stream."""
-
-    _fields_ = [
-        ("device_index", ctypes.c_int32),
-        ("stream", ctypes.c_void_p),
-        ("parallel_for", ctypes.c_void_p),
-    ]
-
-
-class Forward(ctypes.Structure):
-    """lltm_cell_forward_arguments."""
-
-    _fields_ = [
-        ("batch_size", ctypes.c_int64),
-        ("state_size", ctypes.c_int64),
-        *((name, ctypes.c_void_p) for name in ("gates", "bias", "old_cell", "new_h", "new_cell")),
-        *((name, ctypes.c_void_p) for name in ("running_old_cell", "running_new_cell")),
-    ]
-
-
-RUN = ctypes.CFUNCTYPE(
-    ctypes.c_char_p, ctypes.c_int, ctypes.POINTER(Forward), ctypes.POINTER(Execution)
-)
-
-
-class Table(ctypes.Structure):
-    """The beginning of lltm_kernel_functions."""
-
-    _fields_ = [
-        ("abi", ctypes.c_uint32),
-        ("byte_size", ctypes.c_uint32),
-        ("device", ctypes.c_char_p),
-        ("cell_forward", RUN),
-    ]
-
-
 def definition(gates: Any, bias: Any, old_cell: Any) -> tuple[Any, Any]:
-    """The cell behind its product, in float64: new_h and new_cell."""
+    """The cell after its product, in float64: new_h and new_cell."""
     z = gates.astype(np.float64) + bias.astype(np.float64).reshape(3, -1)
     i, o, c = z[:, 0], z[:, 1], z[:, 2]
     sigma_i, sigma_o = 1 / (1 + np.exp(-i)), 1 / (1 + np.exp(-o))
@@ -119,10 +83,14 @@ def alone(kernels: Path, cudart: str) -> dict[str, Any]:
     """The forward kernel through the C table; returns what was compared."""
     gpu = Gpu(cudart)
     library = ctypes.CDLL(str(kernels))
-    library.lltm_kernel_table.restype = ctypes.POINTER(Table)
-    table = library.lltm_kernel_table().contents
-    if table.abi != ABI or table.device != b"cuda":
-        raise SystemExit(f"{kernels}: ABI {table.abi} for {table.device!r}, needs {ABI} for cuda")
+    interface = read_header()
+    table, abi = interface.table(library), interface.constants["LLTM_KERNEL_ABI"]
+    if table.abi != abi or table.device != b"cuda":
+        raise SystemExit(
+            f"{kernels}: kernels of ABI {table.abi} for {table.device!r}, needs ABI {abi} for "
+            "b'cuda'; build them from this checkout"
+        )
+    execution = interface.types["lltm_execution"](device_index=0)
     random, compared, failed = np.random.default_rng(0), [], 0
     for number, (dtype, tolerance) in DTYPES.items():
         for batch, state in SHAPES:
@@ -130,8 +98,12 @@ def alone(kernels: Path, cudart: str) -> dict[str, Any]:
             given = [random.standard_normal(shape).astype(dtype) for shape in shapes]
             new_h, new_cell = (np.zeros((batch, state), dtype) for _ in range(2))
             places = [gpu.put(array) for array in (*given, new_h, new_cell)]
-            execution = Execution(0, None, None)
-            text = table.cell_forward(number, Forward(batch, state, *places), execution)
+            arguments = interface.types["lltm_cell_forward_arguments"](
+                batch_size=batch,
+                state_size=state,
+                **dict(zip(TENSORS, places, strict=True)),
+            )
+            text = table.cell_forward(number, arguments, execution)
             if text:
                 raise SystemExit(text.decode())
             wanted = definition(*given)

@@ -2,9 +2,9 @@
 //
 //   i = sigmoid(z_i), o = sigmoid(z_o), g = elu(z_c);  c' = c + g i;  h' = tanh(c') o
 //
-// The gates' pre-activations z are what is kept for backward, for every dtype: they are the GEMM's
-// own output (nothing is written twice), and a 16-bit sigmoid would lose its derivative beyond
-// |z| of 7 to 9. In float32 and float64, z_o may be left out: o = h' / tanh(c').
+// Backward uses the gates' pre-activations z, for every dtype: they are the GEMM's own output
+// (nothing is written twice), and a 16-bit sigmoid would lose its derivative for |z| above 7 to 9.
+// In float32 and float64, z_o may be left out: o = h' / tanh(c').
 #pragma once
 
 #include <cmath>

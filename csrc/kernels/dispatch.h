@@ -6,7 +6,7 @@
 
 namespace lltm {
 
-// Calls `function(T{})` with the storage type of `dtype`; returns its text, or one of its own.
+// Calls `function(T{})` with the storage type of `dtype`; returns its text, or another error.
 template <typename Function>
 const char* dispatch_dtype(lltm_dtype dtype, const Function& function) {
   switch (dtype) {

@@ -8,6 +8,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #define LLTM_HOST_DEVICE __host__ __device__ __forceinline__
+#define LLTM_DEVICE __device__ __forceinline__
 #else
 // Always inlined: the CPU kernels are compiled once per instruction set, and the linker must not
 // merge a copy made for one with a copy made for another.
@@ -16,8 +17,8 @@
 
 namespace lltm {
 
-// Bit patterns only: arithmetic happens in float. Own types, since CUDA's are not there on a host
-// without CUDA, and torch's would tie the kernels to torch.
+// Bit patterns only: arithmetic is in float. A host without CUDA lacks CUDA's types, and torch's
+// would tie the kernels to torch.
 struct float16 {
   uint16_t bits;
 };

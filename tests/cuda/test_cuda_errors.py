@@ -6,6 +6,8 @@ import ctypes
 import re
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +15,10 @@ from op_cases import NAMES, like, make_inputs, saved_for_backward
 
 import lltm_conda
 from lltm_conda import loader
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+
+from kernel_structures import read_header
 
 pytestmark = pytest.mark.cuda
 
@@ -40,53 +46,20 @@ def test_mixed_devices_are_refused_by_the_backward_op(gpu) -> None:
         torch.ops.lltm.backward(grad_h, None, None, *saved_for_backward(inputs, results), 31)
 
 
-class Execution(ctypes.Structure):
-    """lltm_execution of csrc/kernels/lltm_kernels.h."""
-
-    _fields_ = (
-        ("device_index", ctypes.c_int32),
-        ("stream", ctypes.c_void_p),
-        ("parallel_for", ctypes.c_void_p),
-    )
-
-
-class KernelTable(ctypes.Structure):
-    """The head of lltm_kernel_functions."""
-
-    _fields_ = (
-        ("abi", ctypes.c_uint32),
-        ("byte_size", ctypes.c_uint32),
-        ("device", ctypes.c_char_p),
-        (
-            "cell_forward",
-            ctypes.CFUNCTYPE(
-                ctypes.c_char_p,
-                ctypes.c_int,
-                ctypes.c_void_p,
-                ctypes.POINTER(Execution),
-            ),
-        ),
-    )
-
-
-def cuda_kernel_table() -> KernelTable:
+def cuda_kernel_table() -> Any:
     record = loader.load().cuda
-    library = ctypes.CDLL(str(loader.PACKAGE / "lib" / f"kernels-{record.name}.so"))
-    library.lltm_kernel_table.restype = ctypes.c_void_p
-    return KernelTable.from_address(library.lltm_kernel_table())
+    return read_header().table(ctypes.CDLL(str(loader.PACKAGE / "lib" / f"kernels-{record.name}.so")))
 
 
 def test_a_launch_that_fails_says_which_kernel_and_why(gpu) -> None:
     inputs = make_inputs(4, 3, 5, device=gpu, dtype=torch.float32)
     new_h = torch.ops.lltm.forward(*inputs)[0]
-    # lltm_cell_forward_arguments: the two sizes, then pointers that are not followed, since the
-    # device is asked for first.
-    arguments = (ctypes.c_int64 * 16)(4, 5)
-    nowhere = Execution(device_index=torch.cuda.device_count() + 7)
+    types = read_header().types
+    # No pointer is followed: the device is asked for first.
+    arguments = types["lltm_cell_forward_arguments"](batch_size=4, state_size=5)
+    nowhere = types["lltm_execution"](device_index=torch.cuda.device_count() + 7)
     float32 = 0
-    error = cuda_kernel_table().cell_forward(
-        float32, ctypes.byref(arguments), ctypes.byref(nowhere)
-    )
+    error = cuda_kernel_table().cell_forward(float32, arguments, nowhere)
     assert error is not None, "a launch on a device that does not exist was reported as a success"
     assert b"cell_forward" in error and b"invalid device ordinal" in error
     torch.cuda.synchronize()

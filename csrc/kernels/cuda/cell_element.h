@@ -7,7 +7,7 @@
 namespace lltm {
 
 // What N elements' gradients come from beside the pre-activations. `Arguments` are those of the
-// pointwise kernel or of a whole step: both name these tensors alike.
+// pointwise kernel or of a whole step: both have the same names for these tensors.
 template <typename T, int N>
 struct Incoming {
   Pack<T, N> new_cell;
@@ -17,8 +17,8 @@ struct Incoming {
   // Of the elements from `column` on in one row of (B, S). Single elements are read wherever they
   // lie, several only where the gradients are contiguous. The caller has set all strides.
   template <typename Arguments>
-  static __device__ __forceinline__ Incoming load(const Arguments& arguments, int64_t row,
-                                                  int64_t state_size, int64_t column) {
+  LLTM_DEVICE static Incoming load(const Arguments& arguments, int64_t row, int64_t state_size,
+                                   int64_t column) {
     const int64_t element = row * state_size + column;
     const auto at = [&](const int64_t (&strides)[2]) {
       return N == 1 ? row * strides[0] + column * strides[1] : element;
@@ -61,30 +61,30 @@ bool has_contiguous_gradients(const Arguments& arguments, int64_t batch_size, in
 
 // A gate's N pre-activations or gradients at [gate][element] of one row (3, S).
 template <typename T, int N>
-__device__ __forceinline__ Pack<T, N> load_gate(const void* gates, int64_t row, int64_t state_size,
-                                                int gate, int64_t column) {
+LLTM_DEVICE Pack<T, N> load_gate(const void* gates, int64_t row, int64_t state_size, int gate,
+                                 int64_t column) {
   return load_pack<N>(static_cast<const T*>(gates) + (row * kGateCount + gate) * state_size +
                       column);
 }
 
 template <typename T, int N>
-__device__ __forceinline__ void store_gate(void* gates, int64_t row, int64_t state_size, int gate,
-                                           int64_t column, const Pack<T, N>& pack) {
+LLTM_DEVICE void store_gate(void* gates, int64_t row, int64_t state_size, int gate, int64_t column,
+                            const Pack<T, N>& pack) {
   store_pack(static_cast<T*>(gates) + (row * kGateCount + gate) * state_size + column, pack);
 }
 
 template <typename T, int N>
-__device__ __forceinline__ Pack<T, N> narrow_pack(const Pack<compute_t<T>, N>& wide) {
+LLTM_DEVICE Pack<T, N> narrow_pack(const Pack<compute_t<T>, N>& values) {
   Pack<T, N> pack;
 #pragma unroll
-  for (int e = 0; e < N; ++e) pack.element[e] = narrow<T>(wide.element[e]);
+  for (int e = 0; e < N; ++e) pack.element[e] = narrow<T>(values.element[e]);
   return pack;
 }
 
 // N cells before a forward step, and after it; `running` is NULL, or has them in float32.
 template <typename T, int N>
-__device__ __forceinline__ Pack<compute_t<T>, N> load_cell(const void* old_cell,
-                                                           const void* running, int64_t element) {
+LLTM_DEVICE Pack<compute_t<T>, N> load_cell(const void* old_cell, const void* running,
+                                            int64_t element) {
   using C = compute_t<T>;
   if (kSixteenBits<T> && running != nullptr) {
     return load_pack<N>(static_cast<const C*>(running) + element);
@@ -97,8 +97,8 @@ __device__ __forceinline__ Pack<compute_t<T>, N> load_cell(const void* old_cell,
 }
 
 template <typename T, int N>
-__device__ __forceinline__ void store_cell(void* new_cell, void* running, int64_t element,
-                                           const Pack<compute_t<T>, N>& cell) {
+LLTM_DEVICE void store_cell(void* new_cell, void* running, int64_t element,
+                            const Pack<compute_t<T>, N>& cell) {
   store_pack(static_cast<T*>(new_cell) + element, narrow_pack<T>(cell));
   if (kSixteenBits<T> && running != nullptr) {
     store_pack(static_cast<compute_t<T>*>(running) + element, cell);
@@ -115,12 +115,10 @@ struct FromLater {
 // The gradients of the N pre-activations `z`, with the op's own incoming ones added; writes
 // d_old_cell where it is wanted and `writes` says so.
 template <typename T, int N, typename Arguments>
-__device__ __forceinline__ void backward_elements(const Arguments& arguments,
-                                                  const Incoming<T, N>& incoming, int64_t row,
-                                                  int64_t state_size, int64_t column,
-                                                  const compute_t<T> (&z)[kGateCount][N],
-                                                  bool writes, compute_t<T> (&d_z)[kGateCount][N],
-                                                  const FromLater& later) {
+LLTM_DEVICE void backward_elements(const Arguments& arguments, const Incoming<T, N>& incoming,
+                                   int64_t row, int64_t state_size, int64_t column,
+                                   const compute_t<T> (&z)[kGateCount][N], bool writes,
+                                   compute_t<T> (&d_z)[kGateCount][N], const FromLater& later) {
   using C = compute_t<T>;
   const int64_t element = row * state_size + column;
   C grad_h[N];

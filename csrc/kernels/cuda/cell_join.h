@@ -1,4 +1,4 @@
-// [old_h, input] side by side, made by blocks of the backward launch that own no strip of gates.
+// Joins [old_h, input], by blocks of the backward launch that own no strip of gates.
 #pragma once
 
 #include "launch.h"
@@ -23,8 +23,8 @@ int64_t join_strips(const lltm_cell_backward_arguments& a) {
 }
 
 template <typename T, int N>
-__device__ __forceinline__ void join_packs(const lltm_cell_backward_arguments& a, int64_t strip,
-                                           int64_t begin, int64_t end) {
+LLTM_DEVICE void join_packs(const lltm_cell_backward_arguments& a, int64_t strip, int64_t begin,
+                            int64_t end) {
   constexpr int kAtOnce = 4;  // rows of a thread, read before any of them is written
   constexpr int kRows = PlaneGeometry::kThreads / kJoinPacks;
   const int thread = threadIdx.y * blockDim.x + threadIdx.x;
@@ -57,8 +57,8 @@ __device__ __forceinline__ void join_packs(const lltm_cell_backward_arguments& a
 
 // What block `index` of `blocks` in a row of the grid does.
 template <typename T>
-__device__ __forceinline__ void join_columns(const lltm_cell_backward_arguments& a, int64_t strips,
-                                             int64_t index, int64_t blocks) {
+LLTM_DEVICE void join_columns(const lltm_cell_backward_arguments& a, int64_t strips, int64_t index,
+                              int64_t blocks) {
   const int64_t parts = blocks / strips * gridDim.y;
   const int64_t rows = divide_up(a.batch_size, parts);
   const int64_t begin = (index / strips * gridDim.y + blockIdx.y) * rows;

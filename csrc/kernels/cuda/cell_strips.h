@@ -9,8 +9,8 @@
 namespace lltm {
 
 // A block of backward owns a strip of columns and goes down its rows, so that it can sum them for
-// the bias; where strips alone are too few blocks, the rows are parted, too, and the parts'
-// sums added up.
+// the bias. Where strips alone are too few blocks, the rows are divided into parts as well, and the
+// parts' sums are added up.
 struct StripGeometry {
   dim3 block;
   int64_t strips;
@@ -43,13 +43,13 @@ struct StripGeometry {
   }
 };
 
-// Which counters of arrivals a launch takes. The blocks of a strip leave their sums in the
-// workspace, and the last to arrive adds them up. So a counter must be zero before a launch, and no
-// other launch may run on it at the same time. Both without a fill: the counters are the module's
-// own, zero from the start and again after each launch, since the last arrival wraps to zero (only
-// a launch that takes its CUDA context with it leaves some behind). And each row of them belongs to
-// one address of workspaces: launches that share that memory cannot run at the same time, whatever
-// streams and graphs they are of.
+// Which counters of arrivals a launch uses. The blocks of a strip write their sums to the
+// workspace, and the last block to arrive adds them up. So a counter must be zero before a launch,
+// and no other launch may use it at the same time. No fill is needed for that. The counters are
+// variables of the module: they are zero when it is loaded and again after each launch, since the
+// last arrival wraps to zero (unless the launch destroys its CUDA context). Each row of counters
+// belongs to one address of workspaces, and launches that share a workspace cannot run at the same
+// time, whatever their streams and graphs.
 class ArrivalRow {
  public:
   static constexpr int kRows = 512;

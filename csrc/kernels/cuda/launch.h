@@ -1,4 +1,4 @@
-// What every launch needs: the right device, a grid that fits any size, and a check behind it.
+// What every launch needs: the right device, a grid for any size, and a check afterwards.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,7 +10,7 @@
 namespace lltm {
 
 // Makes `device_index` current for the scope. The glue has done so for torch's CUDA runtime; this
-// object's own (statically linked) runtime is asked again, since it may remember another device.
+// object has its own runtime, statically linked, which may have another current device.
 class DeviceScope {
  public:
   explicit DeviceScope(int32_t device_index) {
@@ -37,7 +37,7 @@ class DeviceScope {
 // NULL for success, else a text that names the kernel and CUDA's error.
 inline const char* error_text(const char* kernel, cudaError_t error) {
   if (error == cudaSuccess) return nullptr;
-  cudaGetLastError();  // or the next launch, though sound, would find this error again
+  cudaGetLastError();  // otherwise the next launch, which may succeed, would find this error again
   thread_local char text[256];
   std::snprintf(text, sizeof(text), "lltm CUDA kernel %s: %s (%s)", kernel,
                 cudaGetErrorString(error), cudaGetErrorName(error));
@@ -50,7 +50,7 @@ constexpr __host__ __device__ int64_t divide_up(int64_t numerator, int64_t denom
 
 // Blocks of `kThreads` threads over a (rows, columns) plane: x runs along the columns, so that
 // neighbouring threads touch neighbouring elements; y along the rows. Both dimensions of the grid
-// are bounded, and kernels stride over what lies beyond.
+// are bounded, and kernels stride over larger planes.
 struct PlaneGeometry {
   static constexpr int kThreads = 256;
   dim3 grid;

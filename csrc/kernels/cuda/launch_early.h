@@ -1,21 +1,22 @@
 // A launch that overlaps the end of the kernel before it in the stream (compute capability 9.0): a
-// short kernel behind a GEMM then starts more than a microsecond earlier.
+// short kernel after a GEMM then starts more than a microsecond earlier.
 #pragma once
 
+#include "../types.h"
 #include "launch.h"
 
 namespace lltm {
 
-// Holds a kernel until those before it in the stream have ended and what they wrote can be read.
-// The first thing that a kernel does which launch_early starts.
-__device__ __forceinline__ void wait_for_earlier() {
+// Waits until earlier kernels in the stream have ended and their results can be read. A kernel that
+// launch_early starts calls this first.
+LLTM_DEVICE void wait_for_earlier() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-// Whether the code of `kernel` that this device runs has that wait. A graph that is being captured
-// keeps its launches apart in any case, and older runtimes refuse to capture such launches.
+// Whether the code of `kernel` that this device runs contains that wait. False during the capture
+// of a graph: its launches never overlap, and older runtimes refuse to capture such launches.
 inline bool may_start_early(const void* kernel, const lltm_execution& execution) {
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   const auto stream = static_cast<cudaStream_t>(execution.stream);

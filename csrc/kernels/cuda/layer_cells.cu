@@ -1,4 +1,4 @@
-// The cells of a sequence from its gates, on a CUDA device.
+// The cell states of a sequence from its gates, on a CUDA device.
 #include "../cell_math.h"
 #include "../dispatch.h"
 #include "launch.h"
@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kThreads = 128;
 
-// One thread an element of the state: a sum along time, whose terms do not depend on one another.
+// One thread for each element of the state: a sum over time of independent terms.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     sum_cells(const lltm_layer_cells_arguments arguments, int64_t plane) {

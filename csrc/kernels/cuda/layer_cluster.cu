@@ -7,7 +7,7 @@
 namespace lltm {
 namespace {
 
-constexpr int kPortableBlocks = 8;  // that every device with clusters runs; more must be asked for
+constexpr int kPortableBlocks = 8;  // every device with clusters runs these; more must be allowed
 
 struct ClusterKernel {
   const void* function = nullptr;
@@ -22,16 +22,16 @@ ClusterKernel forward_with() {
 
 template <typename T, typename L, int kRows>
 ClusterKernel backward_with(int64_t blocks) {
-  // Whole warps, which make the parts of dh of all units, and beside or among them those that
-  // finish the block's own.
+  // Whole warps, which make the parts of dh of all units. Those that finish the block's own units
+  // are among them or additional.
   const int64_t products = divide_up(blocks, L::kWidth);
   const int64_t warps = L::kFinishers == 0 && products < kRows ? kRows : products + L::kFinishers;
   return {reinterpret_cast<const void*>(cluster_backward_kernel<T, L, kRows>),
           static_cast<int>(warps * 32), kRows};
 }
 
-// The shapes are those that were quickest: few lanes a unit, since each doubling costs a shuffle,
-// and two rows a cluster where the registers have room for their sums.
+// The quickest shapes: few lanes a unit, since each doubling costs a shuffle, and two rows a
+// cluster where the registers have room for their sums.
 template <typename T>
 ClusterKernel kernel_for(bool backward, int64_t blocks) {
   if (backward) {
@@ -80,7 +80,7 @@ cudaError_t allow(const ClusterKernel& kernel, int blocks) {
   return cudaFuncSetAttribute(kernel.function, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
 }
 
-// How many clusters run at once, and how many with multiprocessors for themselves.
+// How many clusters run at once, and how many of them do not share a multiprocessor.
 struct Clusters {
   int active = 0;
   int apart = 0;
@@ -95,7 +95,7 @@ cudaError_t count_clusters(const ClusterKernel& kernel, int blocks, int device, 
     error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
   }
   if (error != cudaSuccess || can_launch == 0) return error;
-  // Code made for older devices, which a newer one can be given, has no clusters.
+  // Code for older devices, which newer ones can run, has no clusters.
   cudaFuncAttributes attributes;
   error = cudaFuncGetAttributes(&attributes, kernel.function);
   if (error != cudaSuccess || attributes.ptxVersion < 90) return error;
@@ -106,10 +106,10 @@ cudaError_t count_clusters(const ClusterKernel& kernel, int blocks, int device, 
     error = cudaOccupancyMaxActiveClusters(&active, kernel.function, &launch.configuration);
   }
   if (error != cudaSuccess) {
-    cudaGetLastError();  // clusters of this size are beyond this device
+    cudaGetLastError();  // this device has no clusters of this size
     return cudaSuccess;
   }
-  // Of a small part of a device, one may fit whose blocks share multiprocessors.
+  // On a small part of a device a cluster may fit whose blocks share multiprocessors.
   const int most = multiprocessors > blocks ? multiprocessors / blocks : 1;
   *count = {active, active < most ? active : most};
   return cudaSuccess;
@@ -163,8 +163,8 @@ const char* shape_cluster(lltm_dtype dtype, bool backward, const lltm_layer_size
     last.clusters = clusters;
   }
   if (last.clusters.active == 0) return nullptr;
-  // A step takes longer with every row, and a second wave of clusters twice as long. Two forward
-  // blocks share a multiprocessor well; in 16 bits, `registers` does better than two of anything.
+  // Each row makes a step longer, and a second wave of clusters doubles the time. Two forward
+  // blocks share a multiprocessor well; in 16 bits, `registers` is quicker than two of anything.
   const int64_t wanted = divide_up(sizes.batch_size, last.clusters.apart);
   const int64_t rows = wanted < kernel.max_rows ? wanted : kernel.max_rows;
   const int64_t clusters = divide_up(sizes.batch_size, rows);

@@ -9,7 +9,7 @@ namespace lltm {
 struct ClusterShape {
   int blocks = 0;      // of a cluster, each with its units of the state
   int rows = 0;        // of the batch, a cluster
-  bool quick = false;  // all clusters run at once, and blocks hardly get in one another's way
+  bool quick = false;  // all clusters run at once, and blocks rarely compete for a multiprocessor
 };
 
 const char* shape_cluster(lltm_dtype dtype, bool backward, const lltm_layer_sizes& sizes,

@@ -1,47 +1,48 @@
-// How the blocks of a cluster hand numbers to one another: each writes straight into the others'
-// shared memory, and every number that arrives counts towards what the receiver's barrier awaits.
-// In PTX, so that a compiler without CUDA's headers for clusters builds it.
+// How the blocks of a cluster exchange numbers: each writes into the others' shared memory, and
+// every number that arrives counts towards the bytes that the receiver's barrier expects. In PTX,
+// so that a compiler without CUDA's headers for clusters builds it.
 #pragma once
 
 #include <cstdint>
+
+#include "../types.h"
 
 namespace lltm {
 
 #if __CUDA_ARCH__ >= 900
 
 // Addresses of shared memory as PTX has them: 32 bits, this block's own.
-__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
+LLTM_DEVICE uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// threadIdx.x, kept in a register: the compiler would ask for it again wherever it is used, and an
-// answer takes long.
-__device__ __forceinline__ int thread_index() {
+// threadIdx.x, kept in a register: the compiler would read it again at each use, which is slow.
+LLTM_DEVICE int thread_index() {
   int index;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
   return index;
 }
 
-__device__ __forceinline__ int cluster_rank() {
+LLTM_DEVICE int cluster_rank() {
   uint32_t rank;
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return static_cast<int>(rank);
 }
 
-__device__ __forceinline__ int cluster_blocks() {
+LLTM_DEVICE int cluster_blocks() {
   uint32_t blocks;
   asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
   return static_cast<int>(blocks);
 }
 
 // Where block `rank` of the cluster has what this block has at `address`.
-__device__ __forceinline__ uint32_t address_in(uint32_t address, int rank) {
+LLTM_DEVICE uint32_t address_in(uint32_t address, int rank) {
   uint32_t remote;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(rank));
   return remote;
 }
 
-__device__ __forceinline__ void cluster_sync() {
+LLTM_DEVICE void cluster_sync() {
   asm volatile(
       "barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster."
       "wait.acquire.aligned;" ::
@@ -49,22 +50,22 @@ __device__ __forceinline__ void cluster_sync() {
 }
 
 // A barrier of one arrival, which is `expect`'s, and of as many bytes as that says.
-__device__ __forceinline__ void make_barrier(uint32_t barrier) {
+LLTM_DEVICE void make_barrier(uint32_t barrier) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
 }
 
 // Before cluster_sync: lets the other blocks see what make_barrier made.
-__device__ __forceinline__ void show_barriers() {
+LLTM_DEVICE void show_barriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-__device__ __forceinline__ void expect(uint32_t barrier, int bytes) {
+LLTM_DEVICE void expect(uint32_t barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 }
 
 // Waits until the barrier's phase of this parity has ended.
-__device__ __forceinline__ void await(uint32_t barrier, uint32_t parity) {
+LLTM_DEVICE void await(uint32_t barrier, uint32_t parity) {
   uint32_t done = 0;
   while (done == 0) {
     asm volatile(
@@ -78,13 +79,49 @@ __device__ __forceinline__ void await(uint32_t barrier, uint32_t parity) {
 }
 
 // Both addresses are the receiver's, of address_in.
-__device__ __forceinline__ void send(uint32_t address, float value, uint32_t barrier) {
+LLTM_DEVICE void send(uint32_t address, float value, uint32_t barrier) {
   asm volatile(
       "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 "
       "[%0], %1, [%2];" ::"r"(address),
       "r"(__float_as_uint(value)), "r"(barrier)
       : "memory");
 }
+
+// The barriers of two buffers that are filled in turn. The first to fill is the second.
+class BufferBarriers {
+ public:
+  uint32_t flip = static_cast<uint32_t>(-8);  // from the next buffer's barrier to the other's
+
+  // One thread `arms` them, for `bytes` a turn. cluster_sync must follow.
+  LLTM_DEVICE BufferBarriers(const uint64_t (&barriers)[2], int bytes, bool arms)
+      : second_(shared_address(barriers) + 8), next_(second_), bytes_(bytes), arms_(arms) {
+    if (!arms) return;
+    make_barrier(second_ - 8);
+    make_barrier(second_);
+    expect(second_ - 8, bytes);
+    expect(second_, bytes);
+    show_barriers();
+  }
+  LLTM_DEVICE uint32_t second() const { return second_; }
+
+  // Waits for the next buffer.
+  LLTM_DEVICE void wait() {
+    await(next_, parity_);
+    if (arms_) expect(next_, bytes_);
+  }
+  LLTM_DEVICE void turn() {
+    next_ += flip;
+    flip = 0u - flip;
+    parity_ ^= flip >> 31;  // after the first buffer's turn
+  }
+
+ private:
+  uint32_t second_;
+  uint32_t next_;
+  uint32_t parity_ = 0;
+  int bytes_;
+  bool arms_;
+};
 
 #endif
 

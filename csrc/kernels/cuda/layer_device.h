@@ -1,45 +1,47 @@
-// Small device functions that the layer's kernels share.
+// How the layer's kernels read their operands and multiply them.
 #pragma once
 
+#include "../cell_math.h"
 #include "../lltm_kernels.h"
-#include "../types.h"
-#include "layer_math.h"
 #include "vectors.h"
 
 namespace lltm {
 
-// Steps of a sequence as strides: an address that moves along costs two additions, one made anew
-// from indices a dozen multiplications and more, in a loop where every instruction counts.
+// The steps of a sequence as strides. To move an address costs two additions; to compute it from
+// indices costs a dozen multiplications, in a loop where every instruction counts.
 struct Walk {
   int64_t first;   // index of the first step's plane
   int64_t stride;  // planes from one step to the next: 1 or -1
 
-  __device__ __forceinline__ static Walk forward(const lltm_layer_sizes& sizes) {
+  LLTM_DEVICE static Walk forward(const lltm_layer_sizes& sizes) {
     return sizes.reverse != 0 ? Walk{sizes.steps - 1, -1} : Walk{0, 1};
   }
-  __device__ __forceinline__ static Walk backward(const lltm_layer_sizes& sizes) {
+  LLTM_DEVICE static Walk backward(const lltm_layer_sizes& sizes) {
     return sizes.reverse != 0 ? Walk{0, 1} : Walk{sizes.steps - 1, -1};
   }
 };
 
+LLTM_DEVICE int lane_index() { return static_cast<int>(threadIdx.x) % 32; }
+LLTM_DEVICE int warp_index() { return static_cast<int>(threadIdx.x) / 32; }
+
 template <typename T>
-__device__ __forceinline__ float load_or_zero(const T* data, int64_t index, bool valid) {
+LLTM_DEVICE float load_or_zero(const T* data, int64_t index, bool valid) {
   return valid && data != nullptr ? widen(data[index]) : 0.0f;
 }
 
-// The recurrent weights, four neighbouring columns at a time, by one instruction where addresses
-// allow it: kernels begin with reading them all, and short sequences wait for that.
+// Reads four neighbouring columns of the recurrent weights, by one instruction where addresses
+// allow it: kernels read all weights first, and short sequences wait for that.
 template <typename T>
 class WeightReader {
  public:
-  __device__ __forceinline__ WeightReader(const void* weights, const lltm_layer_sizes& sizes)
+  LLTM_DEVICE WeightReader(const void* weights, const lltm_layer_sizes& sizes)
       : weights_(static_cast<const T*>(weights)),
         stride_(sizes.weight_stride),
         state_(static_cast<int>(sizes.state_size)),
         aligned_(reinterpret_cast<uintptr_t>(weights) % (4 * sizeof(T)) == 0 && stride_ % 4 == 0) {}
 
-  // From `column`, a multiple of four, on; zeros beyond the state.
-  __device__ __forceinline__ void read(int gate, int unit, int column, float (&values)[4]) const {
+  // `column` is a multiple of four. Zeros beyond the state.
+  LLTM_DEVICE void read(int gate, int unit, int column, float (&values)[4]) const {
     const int64_t first = (int64_t{gate} * state_ + unit) * stride_ + column;
     if (aligned_ && unit < state_ && column + 4 <= state_) {
       const auto pack = load_pack<4>(weights_ + first);
@@ -60,11 +62,68 @@ class WeightReader {
   bool aligned_;
 };
 
-__device__ __forceinline__ void prefetch_to_l2(const void* address) {
+// The weights of forward: L::kUnits units' three gates, of which a lane has four of every
+// 4 * L::kLanes columns.
+template <typename T, typename L>
+LLTM_DEVICE void load_forward_weights(const lltm_layer_forward_arguments& a, int first_unit,
+                                      int lane,
+                                      float (&weights)[L::kUnits][kGateCount][4 * L::kVectors]) {
+  const int state = static_cast<int>(a.sizes.state_size);
+#pragma unroll
+  for (int u = 0; u < L::kUnits; ++u) {
+#pragma unroll
+    for (int gate = 0; gate < kGateCount; ++gate) {
+#pragma unroll
+      for (int i = 0; i < 4 * L::kVectors; ++i) {
+        const int column = (i / 4 * L::kLanes + lane) * 4 + i % 4;
+        const int unit = first_unit + u;
+        weights[u][gate][i] =
+            load_or_zero(static_cast<const T*>(a.weights),
+                         (int64_t{gate} * state + unit) * a.sizes.weight_stride + column,
+                         unit < state && column < state);
+      }
+    }
+  }
+}
+
+// Fills the first of two buffers of rows of L::kInner elements with the initial h of `rows` rows of
+// the batch, and all else with zeros. All threads of the block take part.
+template <typename T, typename L, int kBuffer>
+LLTM_DEVICE void load_initial_h(const lltm_layer_forward_arguments& a, int64_t first_row, int rows,
+                                float (&h)[2][kBuffer]) {
+  const int state = static_cast<int>(a.sizes.state_size);
+  for (int i = threadIdx.x; i < kBuffer; i += L::kThreads) {
+    const int unit = i % L::kInner;
+    const int row = i / L::kInner;
+    h[0][i] = load_or_zero(static_cast<const T*>(a.initial_h), (first_row + row) * state + unit,
+                           row < rows && unit < state);
+    h[1][i] = 0.0f;
+  }
+}
+
+// Adds to each sum four products: of its weights from `first` on with x.
+template <int kUnits, int kColumns, int kInner>
+LLTM_DEVICE void add_products(const float (&weights)[kUnits][kColumns][kInner], int first,
+                              const float4& x, float (&sums)[kUnits][kColumns]) {
+#pragma unroll
+  for (int unit = 0; unit < kUnits; ++unit) {
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column) {
+      const float* const w = weights[unit][column] + first;
+      float& sum = sums[unit][column];
+      sum = fmaf(w[0], x.x, sum);
+      sum = fmaf(w[1], x.y, sum);
+      sum = fmaf(w[2], x.z, sum);
+      sum = fmaf(w[3], x.w, sum);
+    }
+  }
+}
+
+LLTM_DEVICE void prefetch_to_l2(const void* address) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }
 
-__device__ __forceinline__ float shuffle_xor(float value, int mask) {
+LLTM_DEVICE float shuffle_xor(float value, int mask) {
   return __shfl_xor_sync(0xffffffffu, value, mask);
 }
 

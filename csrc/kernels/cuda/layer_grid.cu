@@ -3,6 +3,7 @@
 
 #include "../dispatch.h"
 #include "launch.h"
+#include "layer_direction.h"
 #include "layer_grid.h"
 #include "layer_grid_kernels.h"
 
@@ -24,7 +25,7 @@ bool with_pieces(int64_t needed, const Use& use) {
 // Calls `use` with a null pointer to the engine that serves the problem in slices of so many rows.
 template <bool backward, typename Use>
 bool with_engine(lltm_dtype dtype, const lltm_layer_sizes& sizes, int slice_rows, const Use& use) {
-  constexpr int kTimes = backward ? 3 : 1;
+  constexpr int kTimes = backward ? kGateCount : 1;
   return dispatch_dtype(dtype, [&](auto zero) -> const char* {
            using T = decltype(zero);
            bool done = false;
@@ -57,7 +58,7 @@ struct Device {
   int cooperative = 0;
 };
 
-// Asks once a thread and device: a plan is wanted at every call.
+// Asks once for each thread and device: every call needs a plan.
 const char* ask(int index, Device* device) {
   thread_local int known_index = -1;
   thread_local Device known;
@@ -84,21 +85,6 @@ const char* ask(int index, Device* device) {
   return nullptr;
 }
 
-template <typename Arguments>
-const char* launch(const char* name, const void* kernel, int threads, Arguments arguments,
-                   int64_t shared_bytes, const GridShape& shape, void* stream) {
-  cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                           static_cast<int>(shared_bytes));
-  if (error != cudaSuccess) return error_text(name, error);
-  int slice = shape.slice_rows;
-  void* parameters[] = {&arguments, &slice};
-  const dim3 blocks(static_cast<unsigned>(shape.unit_blocks), static_cast<unsigned>(shape.slices));
-  error = cudaLaunchCooperativeKernel(kernel, blocks, dim3(static_cast<unsigned>(threads)),
-                                      parameters, static_cast<size_t>(shared_bytes),
-                                      static_cast<cudaStream_t>(stream));
-  return error_text(name, error != cudaSuccess ? error : cudaGetLastError());
-}
-
 template <bool backward, typename T, typename Engine>
 const void* kernel_of() {
   using Finish =
@@ -123,7 +109,7 @@ bool resident(lltm_dtype dtype, const lltm_layer_sizes& sizes, const Device& dev
     } last;
     if (last.kernel != kernel || last.bytes != bytes || last.device != device.index) {
       int blocks = 0;
-      // Code made for older devices, which a newer one can be given, is empty.
+      // Code for older devices, which newer ones can run, is empty.
       cudaFuncAttributes attributes;
       cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
       if (error == cudaSuccess && attributes.ptxVersion < 80) return false;
@@ -149,11 +135,39 @@ bool resident(lltm_dtype dtype, const lltm_layer_sizes& sizes, const Device& dev
   });
 }
 
-// Fills the tensor that blocks exchange states through with words that say "not yet".
-cudaError_t mark_unwritten(void* tensor, int64_t elements, lltm_dtype dtype, void* stream) {
-  const int64_t bytes = elements * (dtype == LLTM_FLOAT32 ? 4 : 2);
-  return cudaMemsetAsync(tensor, 0xff, static_cast<size_t>(bytes),
-                         static_cast<cudaStream_t>(stream));
+int64_t bytes_of(lltm_dtype dtype, int64_t elements) {
+  return elements * (dtype == LLTM_FLOAT32 ? 4 : 2);
+}
+
+// Launches the kernel. Before that, fills the tensor through which blocks exchange states, of so
+// many elements, with kUnwritten.
+template <typename Direction>
+const char* launch(lltm_dtype dtype, typename Direction::Arguments arguments, void* exchanged,
+                   int64_t elements, const GridShape& shape, void* stream) {
+  const auto on = static_cast<cudaStream_t>(stream);
+  const auto bytes = static_cast<size_t>(bytes_of(dtype, elements));
+  cudaError_t error = cudaMemsetAsync(exchanged, 0xff, bytes, on);
+  if (error != cudaSuccess) return error_text(Direction::kName, error);
+  int slice = shape.slice_rows;
+  const auto run = [&](auto zero, auto* engine) {
+    using Engine = std::remove_pointer_t<decltype(engine)>;
+    const void* const kernel = kernel_of<Direction::kBackward, decltype(zero), Engine>();
+    const int64_t shared_bytes = GridShared<Engine>::bytes(slice);
+    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 static_cast<int>(shared_bytes));
+    if (error != cudaSuccess) return true;
+    void* parameters[] = {&arguments, &slice};
+    const dim3 blocks(static_cast<unsigned>(shape.unit_blocks),
+                      static_cast<unsigned>(shape.slices));
+    error = cudaLaunchCooperativeKernel(kernel, blocks, dim3(kGridThreads<Engine>), parameters,
+                                        static_cast<size_t>(shared_bytes), on);
+    if (error == cudaSuccess) error = cudaGetLastError();
+    return true;
+  };
+  if (!with_engine<Direction::kBackward>(dtype, arguments.sizes, slice, run)) {
+    return "lltm CUDA kernels of the family grid: no kernel for this size";
+  }
+  return error_text(Direction::kName, error);
 }
 
 }  // namespace
@@ -173,7 +187,7 @@ const char* shape_grid(lltm_dtype dtype, const lltm_layer_sizes& sizes, int32_t 
   const int64_t unit_blocks = divide_up(state, kUnits);
   const int64_t room = device.multiprocessors / unit_blocks;
   if (room == 0) return nullptr;
-  // Rows of less than a tile save no products, but reading and finishing.
+  // Less than a tile of rows saves reading and finishing, but no products.
   const int64_t share = divide_up(batch, room);
   const int64_t slice_rows = share <= kTileRows ? share : divide_up(share, kTileRows) * kTileRows;
   if (slice_rows > (1 << 19)) return nullptr;
@@ -198,53 +212,33 @@ const char* check_grid(lltm_dtype dtype, bool backward, const lltm_layer_sizes& 
 
 int64_t grid_workspace(lltm_dtype dtype, bool backward, const lltm_layer_sizes& sizes) {
   // For an initial state at an address that is no multiple of 16.
-  return backward ? 0 : sizes.batch_size * sizes.state_size * (dtype == LLTM_FLOAT32 ? 4 : 2);
+  return backward ? 0 : bytes_of(dtype, sizes.batch_size * sizes.state_size);
 }
 
 const char* grid_forward(lltm_dtype dtype, const lltm_layer_forward_arguments& arguments,
                          const lltm_execution& execution, const GridShape& shape) {
-  constexpr const char* kName = "layer_forward";
   const DeviceScope scope(execution.device_index);
-  if (scope.error() != cudaSuccess) return error_text(kName, scope.error());
+  if (scope.error() != cudaSuccess) return error_text(LayerForward::kName, scope.error());
   const int64_t plane = arguments.sizes.batch_size * arguments.sizes.state_size;
-  cudaError_t error =
-      mark_unwritten(arguments.output, arguments.sizes.steps * plane, dtype, execution.stream);
   lltm_layer_forward_arguments aligned = arguments;
-  if (error == cudaSuccess && reinterpret_cast<uintptr_t>(arguments.initial_h) % 16 != 0) {
-    error = cudaMemcpyAsync(arguments.workspace, arguments.initial_h,
-                            static_cast<size_t>(plane) * (dtype == LLTM_FLOAT32 ? 4 : 2),
-                            cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(execution.stream));
+  if (reinterpret_cast<uintptr_t>(arguments.initial_h) % 16 != 0) {
+    const cudaError_t error = cudaMemcpyAsync(
+        arguments.workspace, arguments.initial_h, static_cast<size_t>(bytes_of(dtype, plane)),
+        cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(execution.stream));
+    if (error != cudaSuccess) return error_text(LayerForward::kName, error);
     aligned.initial_h = arguments.workspace;
   }
-  if (error != cudaSuccess) return error_text(kName, error);
-  const char* failure = "lltm CUDA kernel layer_forward: no kernel for this size";
-  with_engine<false>(dtype, arguments.sizes, shape.slice_rows, [&](auto zero, auto* engine) {
-    using Engine = std::remove_pointer_t<decltype(engine)>;
-    failure = launch(kName, kernel_of<false, decltype(zero), Engine>(), kGridThreads<Engine>,
-                     aligned, GridShared<Engine>::bytes(shape.slice_rows), shape, execution.stream);
-    return true;
-  });
-  return failure;
+  return launch<LayerForward>(dtype, aligned, arguments.output, arguments.sizes.steps * plane,
+                              shape, execution.stream);
 }
 
 const char* grid_backward(lltm_dtype dtype, const lltm_layer_backward_arguments& arguments,
                           const lltm_execution& execution, const GridShape& shape) {
-  constexpr const char* kName = "layer_backward";
   const DeviceScope scope(execution.device_index);
-  if (scope.error() != cudaSuccess) return error_text(kName, scope.error());
+  if (scope.error() != cudaSuccess) return error_text(LayerBackward::kName, scope.error());
   const int64_t plane = arguments.sizes.batch_size * arguments.sizes.state_size;
-  const cudaError_t error =
-      mark_unwritten(arguments.d_gates, 3 * arguments.sizes.steps * plane, dtype, execution.stream);
-  if (error != cudaSuccess) return error_text(kName, error);
-  const char* failure = "lltm CUDA kernel layer_backward: no kernel for this size";
-  with_engine<true>(dtype, arguments.sizes, shape.slice_rows, [&](auto zero, auto* engine) {
-    using Engine = std::remove_pointer_t<decltype(engine)>;
-    failure =
-        launch(kName, kernel_of<true, decltype(zero), Engine>(), kGridThreads<Engine>, arguments,
-               GridShared<Engine>::bytes(shape.slice_rows), shape, execution.stream);
-    return true;
-  });
-  return failure;
+  return launch<LayerBackward>(dtype, arguments, arguments.d_gates,
+                               kGateCount * arguments.sizes.steps * plane, shape, execution.stream);
 }
 
 }  // namespace lltm

@@ -5,8 +5,8 @@
 
 namespace lltm {
 
-// Adds values[rows][units][width] of `kLanes` neighbouring lanes. Each halving hands half of the
-// units, then of the rows, to the partner; with nothing left to hand over, both keep the sum.
+// Adds values[rows][units][width] of `kLanes` neighbouring lanes. In each halving a lane gives half
+// of its units, then of its rows, to its partner; with one of each left, both keep the sum.
 template <int kLanes, int kRows, int kUnits, int kWidth>
 struct LaneSum {
   static constexpr int kMask = kLanes / 2;
@@ -18,8 +18,8 @@ struct LaneSum {
   static constexpr int kOwnRows = Next::kOwnRows;
 
   // Leaves in `own` the sums of one unit for kOwnRows rows.
-  __device__ static __forceinline__ void add(const float (&values)[kRows][kUnits][kWidth], int lane,
-                                             float (&own)[kOwnRows][kWidth]) {
+  LLTM_DEVICE static void add(const float (&values)[kRows][kUnits][kWidth], int lane,
+                              float (&own)[kOwnRows][kWidth]) {
     const bool upper = (lane & kMask) != 0;
     float half[kNextRows][kNextUnits][kWidth];
 #pragma unroll
@@ -40,14 +40,14 @@ struct LaneSum {
     Next::add(half, lane, own);
   }
 
-  __device__ static __forceinline__ int unit(int lane) {
+  LLTM_DEVICE static int unit(int lane) {
     return (kSplitUnits && (lane & kMask) != 0 ? kNextUnits : 0) + Next::unit(lane);
   }
-  __device__ static __forceinline__ int row(int lane) {
+  LLTM_DEVICE static int row(int lane) {
     return (kSplitRows && (lane & kMask) != 0 ? kNextRows : 0) + Next::row(lane);
   }
   // One of the lanes that hold the same sums.
-  __device__ static __forceinline__ bool first(int lane) {
+  LLTM_DEVICE static bool first(int lane) {
     return (kSplitUnits || kSplitRows || (lane & kMask) == 0) && Next::first(lane);
   }
 };
@@ -56,17 +56,17 @@ template <int kRows, int kUnits, int kWidth>
 struct LaneSum<1, kRows, kUnits, kWidth> {
   static_assert(kUnits == 1, "as many lanes as units at least");
   static constexpr int kOwnRows = kRows;
-  __device__ static __forceinline__ void add(const float (&values)[kRows][1][kWidth], int,
-                                             float (&own)[kRows][kWidth]) {
+  LLTM_DEVICE static void add(const float (&values)[kRows][1][kWidth], int,
+                              float (&own)[kRows][kWidth]) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
 #pragma unroll
       for (int x = 0; x < kWidth; ++x) own[r][x] = values[r][0][x];
     }
   }
-  __device__ static __forceinline__ int unit(int) { return 0; }
-  __device__ static __forceinline__ int row(int) { return 0; }
-  __device__ static __forceinline__ bool first(int) { return true; }
+  LLTM_DEVICE static int unit(int) { return 0; }
+  LLTM_DEVICE static int row(int) { return 0; }
+  LLTM_DEVICE static bool first(int) { return true; }
 };
 
 }  // namespace lltm

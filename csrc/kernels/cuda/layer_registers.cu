@@ -1,21 +1,22 @@
-// Small states: the recurrent weights live in the registers of one block, which runs a few rows of
-// the batch through the whole sequence. Blocks know nothing of one another.
+// Small states: the recurrent weights stay in the registers of one block, which runs a few rows of
+// the batch through the whole sequence. Blocks are independent of one another.
 //
 // A thread holds the weights of a few units over a slice of the product's inner dimension; the
-// lanes that share a unit's slices add up by shuffles. So one barrier a step is enough, behind the
-// write of the new state to shared memory. A word read from shared memory costs a register write,
-// and a multiprocessor does 32 of these a cycle beside 128 multiplications: each word must serve at
-// least four products, hence several units a thread.
+// lanes that share a unit's slices add up by shuffles. So a step needs one barrier, after the new
+// state is written to shared memory. A multiprocessor reads 32 words of shared memory a cycle and
+// does 128 multiplications: each word must serve at least four products, hence several units a
+// thread.
 #include "../dispatch.h"
 #include "launch.h"
-#include "layer_device.h"
+#include "layer_direction.h"
+#include "layer_element.h"
 #include "layer_lane_sum.h"
 #include "layer_registers.h"
 
 namespace lltm {
 namespace {
 
-constexpr int kPrefetch = 8;  // steps that memory is asked ahead
+constexpr int kPrefetch = 8;  // steps from a prefetch to its use
 
 // kUnits units a thread, over kVectors times four of every 4 * kLanes inner elements.
 template <int kThreads_, int kUnits_, int kLanes_, int kVectors_>
@@ -28,18 +29,17 @@ struct Layout {
   static constexpr int kPaddedState = kThreads / kLanes * kUnits;
 };
 
-// Asks memory for what a row of the batch will read kPrefetch steps later, a line a thread.
+// Prefetches what a row of the batch will read kPrefetch steps later, a line a thread.
 template <typename T>
 class Prefetch {
  public:
   // `data` points to the first step's first row of this block; all threads of the block take part.
-  __device__ __forceinline__ Prefetch(const T* data, int64_t step_stride, int64_t elements,
-                                      int64_t steps)
+  LLTM_DEVICE Prefetch(const T* data, int64_t step_stride, int64_t elements, int64_t steps)
       : step_stride_(step_stride),
         at_(data + kPrefetch * step_stride + int64_t{threadIdx.x} * kLine),
         left_(data != nullptr && threadIdx.x * kLine < elements ? steps - kPrefetch : 0) {}
 
-  __device__ __forceinline__ void step() {
+  LLTM_DEVICE void step() {
     if (left_-- > 0) prefetch_to_l2(at_);
     at_ += step_stride_;
   }
@@ -51,167 +51,98 @@ class Prefetch {
   int left_;
 };
 
+// Prefetches all that backward reads.
+template <typename T>
+class BackwardPrefetch {
+ public:
+  LLTM_DEVICE BackwardPrefetch(const lltm_layer_backward_arguments& a, int64_t first_row, int rows)
+      : gates_(of(a, a.gates, first_row, rows, kGateCount)),
+        cells_(of(a, a.cells, first_row, rows, 1)),
+        grad_output_(of(a, a.grad_output, first_row, rows, 1)) {}
+
+  LLTM_DEVICE void step() {
+    gates_.step();
+    cells_.step();
+    grad_output_.step();
+  }
+
+ private:
+  // Of a tensor (T, B, vectors, S) or NULL.
+  LLTM_DEVICE static Prefetch<T> of(const lltm_layer_backward_arguments& a, const void* tensor,
+                                    int64_t first_row, int rows, int vectors) {
+    const Walk walk = Walk::backward(a.sizes);
+    const int64_t row = vectors * a.sizes.state_size;
+    const int64_t plane = a.sizes.batch_size * row;
+    const T* const first =
+        tensor == nullptr ? nullptr
+                          : static_cast<const T*>(tensor) + walk.first * plane + first_row * row;
+    return Prefetch<T>(first, walk.stride * plane, rows * row, a.sizes.steps);
+  }
+
+  Prefetch<T> gates_;
+  Prefetch<T> cells_;
+  Prefetch<T> grad_output_;
+};
+
 template <typename T, typename L, int kRows>
 __global__ void __launch_bounds__(L::kThreads, 1)
     forward_kernel(const lltm_layer_forward_arguments a) {
-  using Sum = LaneSum<L::kLanes, kRows, L::kUnits, 3>;
-  constexpr int kOwn = Sum::kOwnRows;
-  __shared__ __align__(16) float h[2][kRows][L::kInner];
+  using Sum = LaneSum<L::kLanes, kRows, L::kUnits, kGateCount>;
+  __shared__ __align__(16) float h[2][kRows * L::kInner];
 
   const int lane = threadIdx.x % L::kLanes;
   const int first_unit = threadIdx.x / L::kLanes * L::kUnits;
-  const int state = static_cast<int>(a.sizes.state_size);
   const int64_t first_row = int64_t{blockIdx.x} * kRows;
-  const int64_t plane = a.sizes.batch_size * state;
-  const Walk walk = Walk::forward(a.sizes);
-
-  float weights[L::kUnits][3][4 * L::kVectors];
-#pragma unroll
-  for (int u = 0; u < L::kUnits; ++u) {
-#pragma unroll
-    for (int gate = 0; gate < 3; ++gate) {
-#pragma unroll
-      for (int i = 0; i < 4 * L::kVectors; ++i) {
-        const int column = (i / 4 * L::kLanes + lane) * 4 + i % 4;
-        const int unit = first_unit + u;
-        weights[u][gate][i] =
-            load_or_zero(static_cast<const T*>(a.weights),
-                         (int64_t{gate} * state + unit) * a.sizes.weight_stride + column,
-                         unit < state && column < state);
-      }
-    }
-  }
-  for (int i = threadIdx.x; i < kRows * L::kInner; i += L::kThreads) {
-    const int64_t row = first_row + i / L::kInner;
-    const int unit = i % L::kInner;
-    h[0][i / L::kInner][unit] = load_or_zero(static_cast<const T*>(a.initial_h), row * state + unit,
-                                             row < a.sizes.batch_size && unit < state);
-    h[1][i / L::kInner][unit] = 0.0f;
-  }
+  const int rows = static_cast<int>(min(int64_t{kRows}, a.sizes.batch_size - first_row));
+  float weights[L::kUnits][kGateCount][4 * L::kVectors];
+  load_forward_weights<T, L>(a, first_unit, lane, weights);
+  load_initial_h<T, L>(a, first_row, rows, h);
 
   const int unit = first_unit + Sum::unit(lane);
   const int own_row = Sum::row(lane);
-  const int64_t gate_stride = walk.stride * 3 * plane;
-  const int64_t state_stride = walk.stride * plane;
-  bool valid[kOwn];
-  bool writes[kOwn];
-  float cell[kOwn];
-  T ahead[kOwn][3] = {};  // the next step's gates
-  T* gates[kOwn][3];
-  T* output[kOwn];
-  T* cells[kOwn];
-#pragma unroll
-  for (int r = 0; r < kOwn; ++r) {
-    const int64_t row = first_row + own_row + r;
-    valid[r] = unit < state && row < a.sizes.batch_size;
-    writes[r] = valid[r] && Sum::first(lane);
-    const int64_t element = row * state + unit;
-    cell[r] = load_or_zero(static_cast<const T*>(a.initial_cell), element, valid[r]);
-    output[r] = static_cast<T*>(a.output) + walk.first * plane + element;
-    cells[r] = static_cast<T*>(a.cells) + walk.first * plane + element;
-#pragma unroll
-    for (int gate = 0; gate < 3; ++gate) {
-      gates[r][gate] = static_cast<T*>(a.gates) + (walk.first * plane + row * state) * 3 +
-                       int64_t{gate} * state + unit;
-      if (valid[r]) ahead[r][gate] = *gates[r][gate];
-    }
-  }
-  Prefetch<T> prefetch(
-      static_cast<const T*>(a.gates) + (walk.first * plane + first_row * state) * 3, gate_stride,
-      min(int64_t{kRows}, a.sizes.batch_size - first_row) * 3 * state, a.sizes.steps);
-  const bool keeps_cells = a.cells != nullptr;
-  T new_h[kOwn] = {};
+  ForwardUnit<T, Sum::kOwnRows> own(a, first_row + own_row, rows - own_row, unit, Sum::first(lane));
+  const Walk walk = Walk::forward(a.sizes);
+  const int64_t plane = a.sizes.batch_size * a.sizes.state_size;
+  const int64_t row_elements = kGateCount * a.sizes.state_size;
+  Prefetch<T> next_gates(
+      static_cast<const T*>(a.gates) + kGateCount * walk.first * plane + first_row * row_elements,
+      kGateCount * walk.stride * plane, rows * row_elements, a.sizes.steps);
   int half = 0;
   __syncthreads();
 
   for (int left = static_cast<int>(a.sizes.steps); left > 0; --left) {
-    const bool more = left > 1;
-    const float (&old_h)[kRows][L::kInner] = h[half];
+    const float* const old_h = h[half] + lane * 4;
     half ^= 1;
-    float sum[kRows][L::kUnits][3] = {};
+    float sums[kRows][L::kUnits][kGateCount] = {};
 #pragma unroll
     for (int v = 0; v < L::kVectors; ++v) {
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
-        const float4 x = reinterpret_cast<const float4*>(old_h[r])[v * L::kLanes + lane];
-#pragma unroll
-        for (int u = 0; u < L::kUnits; ++u) {
-#pragma unroll
-          for (int gate = 0; gate < 3; ++gate) {
-            float& s = sum[r][u][gate];
-            s = fmaf(weights[u][gate][4 * v], x.x, s);
-            s = fmaf(weights[u][gate][4 * v + 1], x.y, s);
-            s = fmaf(weights[u][gate][4 * v + 2], x.z, s);
-            s = fmaf(weights[u][gate][4 * v + 3], x.w, s);
-          }
-        }
+        const float* const from = old_h + r * L::kInner + v * L::kLanes * 4;
+        add_products(weights, 4 * v, *reinterpret_cast<const float4*>(from), sums[r]);
       }
     }
-    float z[kOwn][3];
-    Sum::add(sum, lane, z);
-    T rounded[kOwn][3];
+    float products[Sum::kOwnRows][kGateCount];
+    Sum::add(sums, lane, products);
+    own.step(products, left > 1);
 #pragma unroll
-    for (int r = 0; r < kOwn; ++r) {
-#pragma unroll
-      for (int gate = 0; gate < 3; ++gate) {
-        rounded[r][gate] = narrow<T>(z[r][gate] + widen(ahead[r][gate]));
-        // At once, for the next step: it takes about a step to come.
-        if (valid[r] && more) ahead[r][gate] = gates[r][gate][gate_stride];
-      }
-      // What backward will read is what forward computes with.
-      const auto next = CellFormulas<SwiftMath>::forward(widen(rounded[r][kInputGate]),
-                                                         widen(rounded[r][kOutputGate]),
-                                                         widen(rounded[r][kCandidate]), cell[r]);
-      cell[r] = next.cell;
-      new_h[r] = narrow<T>(next.h);
-      if (writes[r]) h[half][own_row + r][unit] = widen(new_h[r]);
+    for (int r = 0; r < Sum::kOwnRows; ++r) {
+      if (own.writes(r)) h[half][(own_row + r) * L::kInner + unit] = own.h(r);
     }
     __syncthreads();
-#pragma unroll
-    for (int r = 0; r < kOwn; ++r) {
-#pragma unroll
-      for (int gate = 0; gate < 3; ++gate) {
-        if (writes[r]) *gates[r][gate] = rounded[r][gate];
-        gates[r][gate] += gate_stride;
-      }
-      if (writes[r]) {
-        *output[r] = new_h[r];
-        if (keeps_cells) *cells[r] = narrow<T>(cell[r]);
-      }
-      output[r] += state_stride;
-      cells[r] += state_stride;
-    }
-    prefetch.step();
+    own.store();
+    own.advance();
+    next_gates.step();
   }
-#pragma unroll
-  for (int r = 0; r < kOwn; ++r) {
-    const int64_t element = (first_row + own_row + r) * state + unit;
-    if (!writes[r]) continue;
-    static_cast<T*>(a.final_h)[element] = new_h[r];
-    static_cast<T*>(a.final_cell)[element] = narrow<T>(cell[r]);
-  }
+  own.store_final(a);
 }
 
-// dh of a step is dz of the step behind it times W_h: the inner dimension is that of dz, the gates
-// one after another, each padded to the layout's state.
-template <typename T, typename L, int kRows>
-__global__ void __launch_bounds__(L::kThreads, 1)
-    backward_kernel(const lltm_layer_backward_arguments a) {
-  using Sum = LaneSum<L::kLanes, kRows, L::kUnits, 1>;
-  constexpr int kOwn = Sum::kOwnRows;
-  constexpr int kPadded = L::kPaddedState;
-  static_assert(L::kInner == 3 * kPadded, "the inner dimension is that of dz");
-  __shared__ __align__(16) float dz[2][kRows][L::kInner];
-
-  const int lane = threadIdx.x % L::kLanes;
-  const int first_unit = threadIdx.x / L::kLanes * L::kUnits;
-  const int state = static_cast<int>(a.sizes.state_size);
-  const int64_t first_row = int64_t{blockIdx.x} * kRows;
-  const int64_t plane = a.sizes.batch_size * state;
-  const Walk walk = Walk::backward(a.sizes);
-
+// Backward's weights: L::kUnits columns of W_h, of whose rows a lane has four of every
+// 4 * L::kLanes.
+template <typename T, typename L>
+LLTM_DEVICE void load_backward_weights(const lltm_layer_backward_arguments& a, int first_unit,
+                                       int lane, float (&weights)[L::kUnits][1][4 * L::kVectors]) {
   static_assert(L::kUnits % 4 == 0, "whole vectors of units");
-  float weights[L::kUnits][4 * L::kVectors];
   const WeightReader<T> reader(a.weights, a.sizes);
 #pragma unroll
   for (int i = 0; i < 4 * L::kVectors; ++i) {
@@ -219,174 +150,77 @@ __global__ void __launch_bounds__(L::kThreads, 1)
 #pragma unroll
     for (int u = 0; u < L::kUnits; u += 4) {
       float four[4];
-      reader.read(inner / kPadded, inner % kPadded, first_unit + u, four);
+      reader.read(inner / L::kPaddedState, inner % L::kPaddedState, first_unit + u, four);
 #pragma unroll
-      for (int x = 0; x < 4; ++x) weights[u + x][i] = four[x];
+      for (int x = 0; x < 4; ++x) weights[u + x][0][i] = four[x];
     }
   }
+}
+
+// dh of a step is the product of the later step's dz and W_h. The inner dimension is that of dz:
+// the gates one after another, each padded to the layout's state.
+template <typename T, typename L, int kRows>
+__global__ void __launch_bounds__(L::kThreads, 1)
+    backward_kernel(const lltm_layer_backward_arguments a) {
+  using Sum = LaneSum<L::kLanes, kRows, L::kUnits, 1>;
+  constexpr int kOwn = Sum::kOwnRows;
+  static_assert(L::kInner == kGateCount * L::kPaddedState, "the inner dimension is that of dz");
+  __shared__ __align__(16) float dz[2][kRows][L::kInner];
+
+  const int lane = threadIdx.x % L::kLanes;
+  const int first_unit = threadIdx.x / L::kLanes * L::kUnits;
+  const int64_t first_row = int64_t{blockIdx.x} * kRows;
+  const int rows = static_cast<int>(min(int64_t{kRows}, a.sizes.batch_size - first_row));
+  float weights[L::kUnits][1][4 * L::kVectors];
+  load_backward_weights<T, L>(a, first_unit, lane, weights);
   for (int i = threadIdx.x; i < 2 * kRows * L::kInner; i += L::kThreads) (&dz[0][0][0])[i] = 0.0f;
 
   const int unit = first_unit + Sum::unit(lane);
   const int own_row = Sum::row(lane);
-  const int64_t gate_stride = walk.stride * 3 * plane;
-  const int64_t state_stride = walk.stride * plane;
-  bool valid[kOwn];
-  bool writes[kOwn];
-  float carry[kOwn];   // dc of the step behind
-  float grad_h[kOwn];  // of the step, but for the product
-  float grad_cell[kOwn];
-  StepSlopes slopes[kOwn];
-  const T* gates[kOwn];
-  const T* cells[kOwn];
-  const T* grad_output[kOwn];
-  const T* grad_cells[kOwn];
-  T* d_gates[kOwn][3];
-  const bool has_output = a.grad_output != nullptr;
-  const bool has_cells = a.grad_cells != nullptr;
-  struct Ahead {
-    T z[3];
-    T cell;
-    T grad_output;
-    T grad_cell;
-  } ahead[kOwn] = {};
-  const auto fetch = [&] {
-#pragma unroll
-    for (int r = 0; r < kOwn; ++r) {
-      if (!valid[r]) continue;
-      ahead[r].z[0] = gates[r][0];
-      ahead[r].z[1] = gates[r][state];
-      ahead[r].z[2] = gates[r][2 * state];
-      ahead[r].cell = *cells[r];
-      if (has_output) ahead[r].grad_output = *grad_output[r];
-      if (has_cells) ahead[r].grad_cell = *grad_cells[r];
-    }
-  };
-  // Nothing here waits for the product.
-  const auto prepare = [&] {
-#pragma unroll
-    for (int r = 0; r < kOwn; ++r) {
-      const Ahead& now = ahead[r];
-      slopes[r] = StepSlopes::of(widen(now.z[kInputGate]), widen(now.z[kOutputGate]),
-                                 widen(now.z[kCandidate]), widen(now.cell));
-      grad_h[r] = widen(now.grad_output);
-      grad_cell[r] = widen(now.grad_cell) + carry[r];
-    }
-  };
-  const auto product = [&](const float (&old_dz)[kRows][L::kInner], float (&dh)[kOwn][1]) {
-    float sum[kRows][L::kUnits][1] = {};
+  BackwardUnit<T, kOwn> own(a, first_row + own_row, rows - own_row, unit, Sum::first(lane));
+  BackwardPrefetch<T> prefetch(a, first_row, rows);
+  const auto product = [&](const float (&from)[kRows][L::kInner], float (&dh)[kOwn][1]) {
+    float sums[kRows][L::kUnits][1] = {};
 #pragma unroll
     for (int v = 0; v < L::kVectors; ++v) {
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
-        const float4 x = reinterpret_cast<const float4*>(old_dz[r])[v * L::kLanes + lane];
-#pragma unroll
-        for (int u = 0; u < L::kUnits; ++u) {
-          float& s = sum[r][u][0];
-          s = fmaf(weights[u][4 * v], x.x, s);
-          s = fmaf(weights[u][4 * v + 1], x.y, s);
-          s = fmaf(weights[u][4 * v + 2], x.z, s);
-          s = fmaf(weights[u][4 * v + 3], x.w, s);
-        }
+        const float4 x = reinterpret_cast<const float4*>(from[r])[v * L::kLanes + lane];
+        add_products(weights, 4 * v, x, sums[r]);
       }
     }
-    Sum::add(sum, lane, dh);
+    Sum::add(sums, lane, dh);
   };
-#pragma unroll
-  for (int r = 0; r < kOwn; ++r) {
-    const int64_t row = first_row + own_row + r;
-    valid[r] = unit < state && row < a.sizes.batch_size;
-    writes[r] = valid[r] && Sum::first(lane);
-    const int64_t element = row * state + unit;
-    const int64_t first = walk.first * plane;
-    gates[r] = static_cast<const T*>(a.gates) + (first + row * state) * 3 + unit;
-    cells[r] = static_cast<const T*>(a.cells) + first + element;
-    grad_output[r] = static_cast<const T*>(a.grad_output) + first + element;
-    grad_cells[r] = static_cast<const T*>(a.grad_cells) + first + element;
-#pragma unroll
-    for (int gate = 0; gate < 3; ++gate) {
-      d_gates[r][gate] =
-          static_cast<T*>(a.d_gates) + (first + row * state) * 3 + int64_t{gate} * state + unit;
-    }
-    carry[r] = load_or_zero(static_cast<const T*>(a.grad_final_cell), element, valid[r]);
-  }
-  fetch();
-  prepare();
-#pragma unroll
-  for (int r = 0; r < kOwn; ++r) {
-    grad_h[r] += load_or_zero(static_cast<const T*>(a.grad_final_h),
-                              (first_row + own_row + r) * state + unit, valid[r]);
-  }
-  const int64_t rows = min(int64_t{kRows}, a.sizes.batch_size - first_row);
-  const int64_t block = walk.first * plane + first_row * state;
-  Prefetch<T> next_gates(static_cast<const T*>(a.gates) + block * 3, gate_stride, rows * 3 * state,
-                         a.sizes.steps);
-  Prefetch<T> next_cells(static_cast<const T*>(a.cells) + block, state_stride, rows * state,
-                         a.sizes.steps);
-  Prefetch<T> next_output(has_output ? static_cast<const T*>(a.grad_output) + block : nullptr,
-                          state_stride, rows * state, a.sizes.steps);
   int half = 0;
   __syncthreads();
 
+  float dh[kOwn][1];
   for (int left = static_cast<int>(a.sizes.steps); left > 0; --left) {
-    if (left > 1) {
-#pragma unroll
-      for (int r = 0; r < kOwn; ++r) {
-        gates[r] += gate_stride;
-        cells[r] += state_stride;
-        grad_output[r] += state_stride;
-        grad_cells[r] += state_stride;
-      }
-      fetch();
-    }
-    float dh[kOwn][1];
+    if (left > 1) own.fetch();
     product(dz[half], dh);  // dz is zero at the first
     half ^= 1;
-    T rounded[kOwn][3];
 #pragma unroll
     for (int r = 0; r < kOwn; ++r) {
-      const float all_dh = dh[r][0] + grad_h[r];
-      carry[r] = fmaf(all_dh, slopes[r].d_cell, grad_cell[r]);
-      rounded[r][kInputGate] = narrow<T>(carry[r] * slopes[r].input_gate);
-      rounded[r][kOutputGate] = narrow<T>(all_dh * slopes[r].output_gate);
-      rounded[r][kCandidate] = narrow<T>(carry[r] * slopes[r].candidate);
-      if (!writes[r]) continue;
+      own.step(r, dh[r][0]);
+      if (!own.writes(r)) continue;
 #pragma unroll
-      for (int gate = 0; gate < 3; ++gate) {
-        dz[half][own_row + r][gate * kPadded + unit] = widen(rounded[r][gate]);
+      for (int gate = 0; gate < kGateCount; ++gate) {
+        dz[half][own_row + r][gate * L::kPaddedState + unit] = own.d_z(r, gate);
       }
     }
     __syncthreads();
-#pragma unroll
-    for (int r = 0; r < kOwn; ++r) {
-#pragma unroll
-      for (int gate = 0; gate < 3; ++gate) {
-        if (writes[r]) *d_gates[r][gate] = rounded[r][gate];
-        d_gates[r][gate] += gate_stride;
-      }
-    }
-    next_gates.step();
-    next_cells.step();
-    next_output.step();
-    prepare();
+    own.store();
+    prefetch.step();
+    own.prepare();
   }
   if (a.d_initial_h != nullptr) {
-    float dh[kOwn][1];
     product(dz[half], dh);
 #pragma unroll
     for (int r = 0; r < kOwn; ++r) {
-      if (!writes[r]) continue;
-      static_cast<T*>(a.d_initial_h)[(first_row + own_row + r) * state + unit] =
-          narrow<T>(dh[r][0]);
+      if (own.writes(r)) own.store_d_initial_h(a, r, dh[r][0]);
     }
   }
-  if (a.d_initial_cell != nullptr) {
-#pragma unroll
-    for (int r = 0; r < kOwn; ++r) {
-      if (!writes[r]) continue;
-      static_cast<T*>(a.d_initial_cell)[(first_row + own_row + r) * state + unit] =
-          narrow<T>(carry[r]);
-    }
-  }
+  own.store_d_initial_cell(a);
 }
 
 using Forward128 = Layout<256, 2, 4, 8>;
@@ -403,20 +237,15 @@ int multiprocessors(int device) {
   return count > 0 ? count : 1;
 }
 
-// The two directions, as their launch sees them.
-struct Forward {
-  using Arguments = lltm_layer_forward_arguments;
+struct Forward : LayerForward {
   using Small = Forward64;
   using Large = Forward128;
-  static constexpr const char* kName = "layer_forward";
   template <typename T, typename L, int kRows>
   static constexpr auto kKernel = forward_kernel<T, L, kRows>;
 };
-struct Backward {
-  using Arguments = lltm_layer_backward_arguments;
+struct Backward : LayerBackward {
   using Small = Backward64;
   using Large = Backward128;
-  static constexpr const char* kName = "layer_backward";
   template <typename T, typename L, int kRows>
   static constexpr auto kKernel = backward_kernel<T, L, kRows>;
 };

@@ -1,4 +1,5 @@
-// What follows the GEMM in one LLTM step: bound by memory, so each thread moves 16 bytes at a time.
+// What follows the GEMM in one LLTM step. Memory bounds it, so each thread moves 16 bytes at a
+// time.
 #include <type_traits>
 
 #include "../dispatch.h"
@@ -13,7 +14,7 @@ namespace {
 
 constexpr int kThreads = PlaneGeometry::kThreads;
 
-// With cells in float32 beside the dtype's if `kRunning`, which takes registers.
+// kRunning: with float32 cell states in addition to those of T, which takes registers.
 template <typename T, int N, bool kRunning>
 __global__ void __launch_bounds__(kThreads)
     forward_plane(const lltm_cell_forward_arguments arguments, int64_t packs) {
@@ -70,8 +71,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Backward keeps more numbers of an element at hand: with eight elements a thread, registers run
-// out.
+// Backward keeps more numbers of an element: with eight elements a thread, registers run out.
 template <typename T>
 constexpr int kBackwardVector = kVectorSize<T> < 4 ? kVectorSize<T> : 4;
 
@@ -90,7 +90,7 @@ constexpr int kMostParts =
 // How a launch of backward is laid out.
 struct Strips {
   int64_t packs;  // of a row
-  int64_t count;  // of strips; the blocks behind them put [h, x] side by side
+  int64_t count;  // of strips; the blocks after them join h and x
   int64_t rows_per_part;
   int arrival_row;  // or -1: a second launch adds up
   int64_t join_strips;
@@ -101,8 +101,8 @@ struct BackwardLoads {
   Pack<T, N> z[kGateCount];
   Incoming<T, N> incoming;
 
-  __device__ __forceinline__ BackwardLoads(const lltm_cell_backward_arguments& arguments,
-                                           int64_t row, int64_t column) {
+  LLTM_DEVICE BackwardLoads(const lltm_cell_backward_arguments& arguments, int64_t row,
+                            int64_t column) {
 #pragma unroll
     for (int gate = 0; gate < kGateCount; ++gate) {
       z[gate] = load_gate<T, N>(arguments.gates, row, arguments.state_size, gate, column);
@@ -110,6 +110,101 @@ struct BackwardLoads {
     incoming = Incoming<T, N>::load(arguments, row, arguments.state_size, column);
   }
 };
+
+// Writes the block's sums of its strip, from every thread's: to the bias gradient if the strip is
+// one part, else to the workspace.
+template <typename T, int N>
+LLTM_DEVICE void sum_block(const lltm_cell_backward_arguments& arguments,
+                           const compute_t<T> (&sums)[kGateCount][N], int thread, int width,
+                           int columns) {
+  using C = compute_t<T>;
+  const int64_t state_size = arguments.state_size;
+  __shared__ C partial[kGateCount * N][kThreads];
+#pragma unroll
+  for (int gate = 0; gate < kGateCount; ++gate) {
+#pragma unroll
+    for (int e = 0; e < N; ++e) partial[gate * N + e][thread] = sums[gate][e];
+  }
+  __syncthreads();
+  // Neighbouring threads take neighbouring columns. Each adds up some rows in order, and a few
+  // threads add up these sums.
+  const int segments = kThreads / columns > 1 ? kThreads / columns : 1;
+  const int rows = (static_cast<int>(blockDim.y) + segments - 1) / segments;
+  __shared__ C segment_sums[kThreads];
+  for (int first = 0; first < columns; first += kThreads) {
+    const int k = first + thread % (columns < kThreads ? columns : kThreads);
+    const int segment = columns < kThreads ? thread / columns : 0;
+    const int gate = k / (width * N);
+    const int inner = k % (width * N);
+    C sum = C(0);
+    if (k < columns && segment < segments) {
+      const int y_end = min((segment + 1) * rows, static_cast<int>(blockDim.y));
+      for (int y = segment * rows; y < y_end; ++y) {
+        sum += partial[gate * N + inner % N][y * width + inner / N];
+      }
+    }
+    segment_sums[thread] = sum;
+    __syncthreads();
+    const int64_t to = int64_t{blockIdx.x} * width * N + inner;
+    if (segment == 0 && k < columns && to < state_size) {
+      for (int s = 1; s < segments; ++s) sum += segment_sums[s * columns + k];
+      if (gridDim.y == 1) {
+        static_cast<T*>(arguments.d_bias)[gate * state_size + to] = narrow<T>(sum);
+      } else {
+        static_cast<C*>(
+            arguments.workspace)[(int64_t{blockIdx.y} * kGateCount + gate) * state_size + to] = sum;
+      }
+    }
+    __syncthreads();  // before the sums are written again
+  }
+}
+
+// Whether this block is the last of its strip to arrive. It may then read what the others wrote.
+LLTM_DEVICE bool arrives_last(int arrival_row) {
+  __threadfence();  // between what this thread wrote and the block's arrival
+  __syncthreads();
+  __shared__ bool last;
+  if (threadIdx.x == 0 && threadIdx.y == 0) {
+    const unsigned others = gridDim.y - 1;
+    last = atomicInc(&arrivals[arrival_row][blockIdx.x], others) == others;
+  }
+  __syncthreads();
+  if (!last) return false;
+  __threadfence();  // between the others' arrival and what they wrote
+  return true;
+}
+
+// Adds up the parts' sums of a strip.
+template <typename T, int N>
+LLTM_DEVICE void sum_parts(const lltm_cell_backward_arguments& arguments, int thread, int width,
+                           int columns) {
+  using C = compute_t<T>;
+  const int64_t state_size = arguments.state_size;
+  for (int k = thread; k < columns; k += kThreads) {
+    const int gate = k / (width * N);
+    const int64_t to = int64_t{blockIdx.x} * width * N + k % (width * N);
+    if (to >= state_size) continue;
+    const int64_t of_gate = gate * state_size + to;
+    // Volatile: what this multiprocessor may have in its own cache is older.
+    const volatile C* const from = static_cast<const C*>(arguments.workspace) + of_gate;
+    C part[kMostParts];
+#pragma unroll
+    for (int i = 0; i < kMostParts; ++i) {
+      const bool there = i < static_cast<int>(gridDim.y);
+      part[i] = there ? from[i * kGateCount * state_size] : C(0);
+    }
+    // In the order of sum_columns, so that either gives the same bits.
+#pragma unroll
+    for (int step = 1; step <= kPartsBits; ++step) {
+#pragma unroll
+      for (int i = 0; i < kMostParts / 2; ++i) {
+        const int half = kMostParts >> step;
+        if (i < half) part[i] += part[i + half];
+      }
+    }
+    static_cast<T*>(arguments.d_bias)[of_gate] = narrow<T>(part[0]);
+  }
+}
 
 template <typename T, int N, bool kSums>
 __global__ void __launch_bounds__(kThreads)
@@ -122,7 +217,7 @@ __global__ void __launch_bounds__(kThreads)
     return;
   }
   const int64_t state_size = arguments.state_size;
-  // A sequence has its bias gradient from elsewhere; where there is one, registers are short.
+  // In a sequence another kernel makes the bias gradient. With it, registers would run out.
   const FromLater later = kSums ? FromLater{}
                                 : FromLater{arguments.more_grad_h_planes,
                                             arguments.batch_size * state_size, arguments.wide};
@@ -165,83 +260,12 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   if constexpr (kSums) {
-    __shared__ C partial[kGateCount * N][kThreads];
     const int thread = threadIdx.y * blockDim.x + threadIdx.x;
-#pragma unroll
-    for (int gate = 0; gate < kGateCount; ++gate) {
-#pragma unroll
-      for (int e = 0; e < N; ++e) partial[gate * N + e][thread] = sums[gate][e];
-    }
-    __syncthreads();
-    // Neighbouring threads take neighbouring columns. Each adds up some rows in order, and a few
-    // threads add up these sums.
     const int width = static_cast<int>(blockDim.x);
     const int columns = width * N * kGateCount;
-    const int segments = kThreads / columns > 1 ? kThreads / columns : 1;
-    const int rows = (static_cast<int>(blockDim.y) + segments - 1) / segments;
-    __shared__ C segment_sums[kThreads];
-    for (int first = 0; first < columns; first += kThreads) {
-      const int k = first + thread % (columns < kThreads ? columns : kThreads);
-      const int segment = columns < kThreads ? thread / columns : 0;
-      const int gate = k / (width * N);
-      const int inner = k % (width * N);
-      C sum = C(0);
-      if (k < columns && segment < segments) {
-        const int y_end = min((segment + 1) * rows, static_cast<int>(blockDim.y));
-        for (int y = segment * rows; y < y_end; ++y) {
-          sum += partial[gate * N + inner % N][y * width + inner / N];
-        }
-      }
-      segment_sums[thread] = sum;
-      __syncthreads();
-      const int64_t to = int64_t{blockIdx.x} * width * N + inner;
-      if (segment == 0 && k < columns && to < state_size) {
-        for (int s = 1; s < segments; ++s) sum += segment_sums[s * columns + k];
-        if (gridDim.y == 1) {
-          static_cast<T*>(arguments.d_bias)[gate * state_size + to] = narrow<T>(sum);
-        } else {
-          static_cast<C*>(
-              arguments.workspace)[(int64_t{blockIdx.y} * kGateCount + gate) * state_size + to] =
-              sum;
-        }
-      }
-      __syncthreads();  // before the sums are written again
-    }
+    sum_block<T, N>(arguments, sums, thread, width, columns);
     if (gridDim.y == 1 || strips.arrival_row < 0) return;
-    __threadfence();  // between what this thread wrote and the block's arrival
-    __syncthreads();
-    __shared__ bool last;
-    if (thread == 0) {
-      const unsigned others = gridDim.y - 1;
-      last = atomicInc(&arrivals[strips.arrival_row][blockIdx.x], others) == others;
-    }
-    __syncthreads();
-    if (!last) return;
-    __threadfence();  // between the others' arrival and what they wrote
-    for (int k = thread; k < columns; k += kThreads) {
-      const int gate = k / (width * N);
-      const int64_t to = int64_t{blockIdx.x} * width * N + k % (width * N);
-      if (to >= state_size) continue;
-      const int64_t of_gate = gate * state_size + to;
-      // Volatile: what this multiprocessor may have in its own cache is older.
-      const volatile C* const from = static_cast<const C*>(arguments.workspace) + of_gate;
-      C part[kMostParts];
-#pragma unroll
-      for (int i = 0; i < kMostParts; ++i) {
-        const bool there = i < static_cast<int>(gridDim.y);
-        part[i] = there ? from[i * kGateCount * state_size] : C(0);
-      }
-      // In the order of sum_columns, so that either gives the same bits.
-#pragma unroll
-      for (int step = 1; step <= kPartsBits; ++step) {
-#pragma unroll
-        for (int i = 0; i < kMostParts / 2; ++i) {
-          const int half = kMostParts >> step;
-          if (i < half) part[i] += part[i + half];
-        }
-      }
-      static_cast<T*>(arguments.d_bias)[of_gate] = narrow<T>(part[0]);
-    }
+    if (arrives_last(strips.arrival_row)) sum_parts<T, N>(arguments, thread, width, columns);
   }
 }
 

@@ -14,7 +14,7 @@
 namespace lltm {
 namespace {
 
-// kAgain: the pre-activations are not at hand and are made again.
+// kAgain: the pre-activations were not saved and are made again.
 template <typename Tile, bool kAgain>
 __global__ void __launch_bounds__(Tile::kThreads)
     backward_columns(const lltm_step_backward_arguments arguments, void* d_gates) {

@@ -1,43 +1,17 @@
 // The products of one LLTM step for a tile of the batch and a few columns of the state, in one
 // block.
 //
-// The operands [h, x] and W are read where they lie, slice by slice of their common dimension, into
-// shared memory, and several groups of threads share each slice: a cell is small, and what it waits
-// for is memory. Sums are in the compute type and in a fixed order.
+// The operands [h, x] and W are read in place, slice by slice of their common dimension, into
+// shared memory, and several groups of threads share each slice: a small step waits for memory.
+// Sums are in the compute type and in a fixed order.
 #pragma once
 
 #include <type_traits>
 
+#include "async_copy.h"
 #include "launch.h"
-#include "vectors.h"
 
 namespace lltm {
-
-// Copies that the processor does not wait for, from compute capability 8.0 on.
-__device__ __forceinline__ void copy_vector(void* to_shared, const void* from, bool valid) {
-#if __CUDA_ARCH__ >= 800
-  const auto address = static_cast<unsigned>(__cvta_generic_to_shared(to_shared));
-  const int bytes = valid ? kVectorBytes : 0;  // the rest is filled with zeros
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from),
-               "r"(bytes));
-#else
-  *static_cast<int4*>(to_shared) = valid ? *static_cast<const int4*>(from) : make_int4(0, 0, 0, 0);
-#endif
-}
-
-__device__ __forceinline__ void end_copies() {
-#if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.commit_group;");
-#endif
-}
-
-// Waits for all but the `kPending` youngest groups of this thread.
-template <int kPending>
-__device__ __forceinline__ void wait_copies() {
-#if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending));
-#endif
-}
 
 // The operands of a step's products.
 template <typename T>
@@ -68,7 +42,7 @@ struct StepOperands {
   }
 
   // Where [h, x] of a row continues at k.
-  __device__ __forceinline__ const T* joined(int64_t row, int64_t k) const {
+  LLTM_DEVICE const T* joined(int64_t row, int64_t k) const {
     return k < state_size ? old_h + row * state_size + k
                           : input + row * input_size + (k - state_size);
   }
@@ -99,8 +73,8 @@ struct StepTile {
 
   // Leaves the sums in shared memory; every thread of the block calls it, and may read the sums at
   // once.
-  static __device__ __forceinline__ void multiply(const StepOperands<T>& from, int64_t first_row,
-                                                  int64_t first_column, Shared& shared) {
+  LLTM_DEVICE static void multiply(const StepOperands<T>& from, int64_t first_row,
+                                   int64_t first_column, Shared& shared) {
     const int thread = threadIdx.x;
     const int column = thread % kColumns;
     const int rows = thread / kColumns % kThreadGroups;
@@ -156,7 +130,7 @@ struct StepTile {
     __syncthreads();
   }
 
-  static __device__ __forceinline__ C total(const Shared& shared, int gate, int row, int column) {
+  LLTM_DEVICE static C total(const Shared& shared, int gate, int row, int column) {
     C sum = shared.sums[0][gate][row][column];
 #pragma unroll
     for (int group = 1; group < kGroups; ++group) sum += shared.sums[group][gate][row][column];
@@ -164,7 +138,7 @@ struct StepTile {
   }
 
  private:
-  static __device__ __forceinline__ void widen_vector(const T* from, C (&to)[kVector]) {
+  LLTM_DEVICE static void widen_vector(const T* from, C (&to)[kVector]) {
     const auto pack = load_pack<kVector>(from);
 #pragma unroll
     for (int e = 0; e < kVector; ++e) to[e] = widen(pack.element[e]);
@@ -174,8 +148,7 @@ struct StepTile {
   // has the same vector of every kStep-th line, and keeps where its lines begin.
   class VectorLoader {
    public:
-    __device__ __forceinline__ VectorLoader(const StepOperands<T>& from, int64_t first_row,
-                                            int64_t first_column)
+    LLTM_DEVICE VectorLoader(const StepOperands<T>& from, int64_t first_row, int64_t first_column)
         : from_(from),
           first_line_(static_cast<int>(threadIdx.x) / kPerLine),
           inner_(static_cast<int>(threadIdx.x) % kPerLine * kVector),
@@ -190,7 +163,7 @@ struct StepTile {
       }
     }
 
-    __device__ __forceinline__ void load(int64_t first_k, T (&lines)[kLines][kPitch]) const {
+    LLTM_DEVICE void load(int64_t first_k, T (&lines)[kLines][kPitch]) const {
       const int64_t k = first_k + inner_;
       const bool within = k < from_.state_size + from_.input_size;
       const bool of_h = k < from_.state_size;
@@ -230,11 +203,10 @@ struct StepTile {
   // The same for operands whose rows begin anywhere.
   class ElementLoader {
    public:
-    __device__ __forceinline__ ElementLoader(const StepOperands<T>& from, int64_t first_row,
-                                             int64_t first_column)
+    LLTM_DEVICE ElementLoader(const StepOperands<T>& from, int64_t first_row, int64_t first_column)
         : from_(from), first_row_(first_row), first_column_(first_column) {}
 
-    __device__ __forceinline__ void load(int64_t first_k, T (&lines)[kLines][kPitch]) const {
+    LLTM_DEVICE void load(int64_t first_k, T (&lines)[kLines][kPitch]) const {
       for (int index = threadIdx.x; index < kLines * kDepth; index += kThreads) {
         const int line = index / kDepth;
         const int inner = index % kDepth;
@@ -261,7 +233,7 @@ struct StepTile {
   };
 };
 
-// One row, or a few: what it waits for is the weights, and many groups read them.
+// A few rows: such a step waits for the weights, and many groups read them.
 template <typename T>
 using RowTile = StepTile<T, true, 4, 4, 4, 32, 1, 4>;
 template <typename T, bool kVectors>

@@ -13,12 +13,12 @@ struct alignas(sizeof(T) * N) Pack {
 };
 
 template <int N, typename T>
-__device__ __forceinline__ Pack<T, N> load_pack(const T* from) {
+LLTM_DEVICE Pack<T, N> load_pack(const T* from) {
   return *reinterpret_cast<const Pack<T, N>*>(from);
 }
 
 template <int N, typename T>
-__device__ __forceinline__ void store_pack(T* to, const Pack<T, N>& pack) {
+LLTM_DEVICE void store_pack(T* to, const Pack<T, N>& pack) {
   *reinterpret_cast<Pack<T, N>*>(to) = pack;
 }
 

@@ -1,0 +1,41 @@
+// Copies into shared memory that threads need not wait for, from compute capability 8.0 on.
+#pragma once
+
+#include "vectors.h"
+
+namespace lltm {
+
+// Copies 16 bytes, or writes zeros in their place.
+LLTM_DEVICE void copy_to_shared(uint32_t address, const void* from, bool valid) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from),
+               "r"(valid ? kVectorBytes : 0)
+               : "memory");
+#endif
+}
+
+// The same, on older devices without the copy's being asynchronous.
+LLTM_DEVICE void copy_vector(void* to_shared, const void* from, bool valid) {
+#if __CUDA_ARCH__ >= 800
+  copy_to_shared(static_cast<uint32_t>(__cvta_generic_to_shared(to_shared)), from, valid);
+#else
+  *static_cast<int4*>(to_shared) = valid ? *static_cast<const int4*>(from) : make_int4(0, 0, 0, 0);
+#endif
+}
+
+// Makes a group of this thread's copies since the last one.
+LLTM_DEVICE void end_copies() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+// Waits for all but the `kPending` youngest groups of this thread.
+template <int kPending>
+LLTM_DEVICE void wait_copies() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+#endif
+}
+
+}  // namespace lltm

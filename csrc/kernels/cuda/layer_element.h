@@ -1,0 +1,328 @@
+// What the families have in common between their products: one element of the state, step by step.
+#pragma once
+
+#include "device_math.h"
+#include "layer_device.h"
+
+namespace lltm {
+
+// A step forward of one element, from pre-activations rounded as backward will read them. Updates
+// the cell state and returns h.
+template <typename T>
+LLTM_DEVICE T forward_element(T z_i, T z_o, T z_c, float& cell) {
+  const auto next = CellFormulas<SwiftMath>::forward(widen(z_i), widen(z_o), widen(z_c), cell);
+  cell = next.cell;
+  return narrow<T>(next.h);
+}
+
+// Backward of one element, given dh, the gradient of h. These numbers do not depend on it.
+//   dc = carry + dh * d_cell;  dz_i = dc * input_gate;  dz_o = dh * output_gate;
+//   dz_c = dc * candidate
+struct StepSlopes {
+  float d_cell;
+  float input_gate;
+  float output_gate;
+  float candidate;
+
+  LLTM_DEVICE static StepSlopes of(float z_i, float z_o, float z_c, float cell) {
+    const Sigmoid<float> i = SwiftMath::gate(z_i);
+    const Sigmoid<float> o = SwiftMath::gate(z_o);
+    const float g = SwiftMath::elu(z_c);
+    const float t = SwiftMath::tanh(cell);
+    return {o.value * (1.0f - t * t), g * i.value * i.complement, t * o.value * o.complement,
+            i.value * SwiftMath::elu_slope(g)};
+  }
+
+  // Writes dz, rounded, and returns dc.
+  template <typename T>
+  LLTM_DEVICE float gradients(float dh, float carry, T (&d_z)[kGateCount]) const {
+    const float dc = fmaf(dh, d_cell, carry);
+    d_z[kInputGate] = narrow<T>(dc * input_gate);
+    d_z[kOutputGate] = narrow<T>(dh * output_gate);
+    d_z[kCandidate] = narrow<T>(dc * candidate);
+    return dc;
+  }
+};
+
+// Neighbouring elements. They are read from any address, and written where their words are aligned.
+template <typename T, int n>
+struct Elements {
+  T at[n];
+
+  LLTM_DEVICE void load(const T* address) {
+#pragma unroll
+    for (int i = 0; i < n; ++i) at[i] = address[i];
+  }
+  LLTM_DEVICE void set(const float (&values)[n]) {
+#pragma unroll
+    for (int i = 0; i < n; ++i) at[i] = narrow<T>(values[i]);
+  }
+  LLTM_DEVICE void store(T* address) const {
+    if constexpr (sizeof(T) < 4) {
+      *reinterpret_cast<uint32_t*>(address) = word();
+    } else {
+#pragma unroll
+      for (int i = 0; i < n; ++i) address[i] = at[i];
+    }
+  }
+  // A 32-bit word of two 16-bit elements.
+  LLTM_DEVICE uint32_t word() const {
+    static_assert(n == 2 && sizeof(T) == 2, "a word is two 16-bit elements");
+    return at[0].bits | static_cast<uint32_t>(at[1].bits) << 16;
+  }
+};
+
+// What backward reads of one step for n neighbouring elements.
+template <typename T, int n>
+struct BackwardInputs {
+  Elements<T, n> z[kGateCount];
+  Elements<T, n> cell;
+  Elements<T, n> grad_output;
+  Elements<T, n> grad_cell;
+
+  LLTM_DEVICE StepSlopes slopes(int i) const {
+    return StepSlopes::of(widen(z[kInputGate].at[i]), widen(z[kOutputGate].at[i]),
+                          widen(z[kCandidate].at[i]), widen(cell.at[i]));
+  }
+};
+
+// Where backward reads them. The pointers move from step to step.
+template <typename T>
+struct BackwardSource {
+  const T* gates;
+  const T* cells;
+  const T* grad_output;
+  const T* grad_cells;
+  bool has_output;
+  bool has_cells;
+
+  // `element` counts in tensors (T, B, S), `gate_element` in tensors (T, B, 3, S).
+  LLTM_DEVICE BackwardSource(const lltm_layer_backward_arguments& a, int64_t element,
+                             int64_t gate_element)
+      : gates(static_cast<const T*>(a.gates) + gate_element),
+        cells(static_cast<const T*>(a.cells) + element),
+        grad_output(static_cast<const T*>(a.grad_output) + element),
+        grad_cells(static_cast<const T*>(a.grad_cells) + element),
+        has_output(a.grad_output != nullptr),
+        has_cells(a.grad_cells != nullptr) {}
+
+  // Reads the elements `rows` rows of the batch further on. What has no tensor stays as it is.
+  template <int n>
+  LLTM_DEVICE void load(int state, int rows, BackwardInputs<T, n>& to) const {
+#pragma unroll
+    for (int gate = 0; gate < kGateCount; ++gate) {
+      to.z[gate].load(gates + (kGateCount * rows + gate) * state);
+    }
+    to.cell.load(cells + rows * state);
+    if (has_output) to.grad_output.load(grad_output + rows * state);
+    if (has_cells) to.grad_cell.load(grad_cells + rows * state);
+  }
+
+  LLTM_DEVICE void advance(int64_t stride, int64_t gate_stride) {
+    gates += gate_stride;
+    cells += stride;
+    grad_output += stride;
+    grad_cells += stride;
+  }
+};
+
+// Forward of one unit of the state in kRows rows of the batch, by one thread.
+template <typename T, int kRows>
+class ForwardUnit {
+ public:
+  // From `row` on; `rows` of the kRows exist, which may be none. Several threads may have the same
+  // unit; one of them `writes`.
+  LLTM_DEVICE ForwardUnit(const lltm_layer_forward_arguments& a, int64_t row, int rows, int unit,
+                          bool writes)
+      : state_(static_cast<int>(a.sizes.state_size)),
+        element_(row * state_ + unit),
+        keeps_cells_(a.cells != nullptr) {
+    const Walk walk = Walk::forward(a.sizes);
+    const int64_t plane = a.sizes.batch_size * state_;
+    const int64_t first = walk.first * plane;
+    stride_ = walk.stride * plane;
+    gates_ = static_cast<T*>(a.gates) + (first + row * state_) * kGateCount + unit;
+    next_gates_ = gates_ + kGateCount * stride_;
+    output_ = static_cast<T*>(a.output) + first + element_;
+    cells_ = static_cast<T*>(a.cells) + first + element_;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      valid_[r] = unit < state_ && r < rows;
+      writes_[r] = valid_[r] && writes;
+      cell_[r] =
+          load_or_zero(static_cast<const T*>(a.initial_cell), element_ + r * state_, valid_[r]);
+#pragma unroll
+      for (int gate = 0; gate < kGateCount; ++gate) {
+        if (valid_[r]) ahead_[r][gate] = gates_[(kGateCount * r + gate) * state_];
+      }
+    }
+  }
+
+  LLTM_DEVICE bool writes(int r) const { return writes_[r]; }
+  LLTM_DEVICE float h(int r) const { return widen(h_[r]); }
+
+  // One step, from the products of the old h; `more` if another one follows.
+  LLTM_DEVICE void step(const float (&products)[kRows][kGateCount], bool more) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+      for (int gate = 0; gate < kGateCount; ++gate) {
+        z_[r][gate] = narrow<T>(products[r][gate] + widen(ahead_[r][gate]));
+        // Read early for the next step: this takes about a step.
+        if (valid_[r] && more) ahead_[r][gate] = next_gates_[(kGateCount * r + gate) * state_];
+      }
+      h_[r] = forward_element(z_[r][kInputGate], z_[r][kOutputGate], z_[r][kCandidate], cell_[r]);
+    }
+  }
+
+  // Writes the step's results.
+  LLTM_DEVICE void store() {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if (!writes_[r]) continue;
+#pragma unroll
+      for (int gate = 0; gate < kGateCount; ++gate) {
+        gates_[(kGateCount * r + gate) * state_] = z_[r][gate];
+      }
+      output_[r * state_] = h_[r];
+      if (keeps_cells_) cells_[r * state_] = narrow<T>(cell_[r]);
+    }
+  }
+
+  LLTM_DEVICE void advance() {
+    gates_ += kGateCount * stride_;
+    next_gates_ += kGateCount * stride_;
+    output_ += stride_;
+    cells_ += stride_;
+  }
+
+  LLTM_DEVICE void store_final(const lltm_layer_forward_arguments& a) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if (!writes_[r]) continue;
+      static_cast<T*>(a.final_h)[element_ + r * state_] = h_[r];
+      static_cast<T*>(a.final_cell)[element_ + r * state_] = narrow<T>(cell_[r]);
+    }
+  }
+
+ private:
+  int state_;
+  int64_t element_;  // of tensors (B, S)
+  int64_t stride_;   // from step to step, of tensors (T, B, S)
+  bool keeps_cells_;
+  T* gates_;
+  const T* next_gates_;
+  T* output_;
+  T* cells_;
+  bool valid_[kRows];
+  bool writes_[kRows];
+  float cell_[kRows];
+  T ahead_[kRows][kGateCount] = {};  // the next step's gates
+  T z_[kRows][kGateCount] = {};
+  T h_[kRows] = {};
+};
+
+// Backward of one unit of the state in kRows rows of the batch, by one thread.
+template <typename T, int kRows>
+class BackwardUnit {
+ public:
+  // As ForwardUnit. Prepares the first step.
+  LLTM_DEVICE BackwardUnit(const lltm_layer_backward_arguments& a, int64_t row, int rows, int unit,
+                           bool writes)
+      : state_(static_cast<int>(a.sizes.state_size)),
+        element_(row * state_ + unit),
+        from_(a, first_element(a) + element_,
+              kGateCount * (first_element(a) + row * state_) + unit),
+        d_gates_(static_cast<T*>(a.d_gates) + kGateCount * (first_element(a) + row * state_) +
+                 unit) {
+    stride_ = Walk::backward(a.sizes).stride * a.sizes.batch_size * state_;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      valid_[r] = unit < state_ && r < rows;
+      writes_[r] = valid_[r] && writes;
+      carry_[r] =
+          load_or_zero(static_cast<const T*>(a.grad_final_cell), element_ + r * state_, valid_[r]);
+    }
+    fetch();
+    prepare();
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      grad_h_[r] +=
+          load_or_zero(static_cast<const T*>(a.grad_final_h), element_ + r * state_, valid_[r]);
+    }
+  }
+
+  LLTM_DEVICE bool valid(int r) const { return valid_[r]; }
+  LLTM_DEVICE bool writes(int r) const { return writes_[r]; }
+  LLTM_DEVICE float d_z(int r, int gate) const { return widen(d_z_[r][gate]); }
+
+  // Starts to read what the next step needs.
+  LLTM_DEVICE void fetch() {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if (valid_[r]) from_.load(state_, r, ahead_[r]);
+    }
+    from_.advance(stride_, kGateCount * stride_);
+  }
+
+  // Computes from that what does not depend on the products.
+  LLTM_DEVICE void prepare() {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      slopes_[r] = ahead_[r].slopes(0);
+      grad_h_[r] = widen(ahead_[r].grad_output.at[0]);
+      grad_cell_[r] = widen(ahead_[r].grad_cell.at[0]) + carry_[r];
+    }
+  }
+
+  // One step, from the product of the next step's dz.
+  LLTM_DEVICE void step(int r, float product) {
+    carry_[r] = slopes_[r].gradients(product + grad_h_[r], grad_cell_[r], d_z_[r]);
+  }
+
+  // Writes the step's results and moves to the next.
+  LLTM_DEVICE void store() {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+      for (int gate = 0; gate < kGateCount; ++gate) {
+        if (writes_[r]) d_gates_[(kGateCount * r + gate) * state_] = d_z_[r][gate];
+      }
+    }
+    d_gates_ += kGateCount * stride_;
+  }
+
+  LLTM_DEVICE void store_d_initial_h(const lltm_layer_backward_arguments& a, int r, float product) {
+    static_cast<T*>(a.d_initial_h)[element_ + r * state_] = narrow<T>(product);
+  }
+
+  LLTM_DEVICE void store_d_initial_cell(const lltm_layer_backward_arguments& a) {
+    if (a.d_initial_cell == nullptr) return;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if (!writes_[r]) continue;
+      static_cast<T*>(a.d_initial_cell)[element_ + r * state_] = narrow<T>(carry_[r]);
+    }
+  }
+
+ private:
+  LLTM_DEVICE static int64_t first_element(const lltm_layer_backward_arguments& a) {
+    return Walk::backward(a.sizes).first * a.sizes.batch_size * a.sizes.state_size;
+  }
+
+  int state_;
+  int64_t element_;  // of tensors (B, S)
+  int64_t stride_;   // from step to step, of tensors (T, B, S)
+  BackwardSource<T> from_;
+  T* d_gates_;
+  bool valid_[kRows];
+  bool writes_[kRows];
+  BackwardInputs<T, 1> ahead_[kRows] = {};
+  StepSlopes slopes_[kRows];
+  float grad_h_[kRows];  // all but the product
+  float grad_cell_[kRows];
+  float carry_[kRows];  // dc of the later step
+  T d_z_[kRows][kGateCount] = {};
+};
+
+}  // namespace lltm

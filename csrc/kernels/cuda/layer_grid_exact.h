@@ -1,0 +1,111 @@
+// Products of the family `grid` in float32, without rounding to tf32.
+#pragma once
+
+#include "layer_grid_pieces.h"
+#include "layer_lane_sum.h"
+
+namespace lltm {
+
+// A warp's slice of the state goes through its own part of shared memory, since all its lanes need
+// all of it: groups of kSlices lanes share the rows of the weights, and the lanes of a group share
+// the slice of K.
+template <bool backward, int kPieces>
+class ExactEngine {
+ public:
+  static constexpr bool kOneChunk = false;
+  static constexpr int kFinishWarps = 0;  // weights take all registers
+  static constexpr int kFinishEach = 1;
+  static constexpr int kTiles = 1;
+  static constexpr int kGates = WeightRows<float, backward>::kGates;
+
+ private:
+  static constexpr int kSlices = backward ? 8 : 4;
+  static constexpr int kUnitsEach = kUnits * kSlices / 32;
+  static constexpr int kVectors = kPieces * 16 / (4 * kSlices);  // float4 a lane
+  static_assert(kVectors * 4 * kSlices == kPieces * 16, "pieces fill the lanes' vectors");
+  static constexpr int kStagePitch = kPieces * 16 + (kPieces % 2 == 0 ? 16 : 0);
+  using Piece = Pieces<float, kPieces, (kUnitsEach * kGates * 4 * kVectors > 128 ? 4 : 8)>;
+
+ public:
+  static constexpr int kStageFloats = kTileRows * kStagePitch;  // a warp
+
+  LLTM_DEVICE ExactEngine(const WeightRows<float, backward>& rows, float* stage)
+      : inner_(rows.inner()), stage_(stage + warp_index() * kStageFloats) {
+    const int lane = lane_index();
+    const int warp = warp_index();
+#pragma unroll
+    for (int unit = 0; unit < kUnitsEach; ++unit) {
+#pragma unroll
+      for (int gate = 0; gate < kGates; ++gate) {
+#pragma unroll
+        for (int v = 0; v < kVectors; ++v) {
+          const int staged = (v * kSlices + lane % kSlices) * 4;
+          const int k = (staged / 16 * kWarps + warp) * 16 + staged % 16;
+          float values[4];
+          rows.load(gate, lane / kSlices * kUnitsEach + unit, k, values);
+#pragma unroll
+          for (int i = 0; i < 4; ++i) weights_[unit][gate][4 * v + i] = values[i];
+        }
+      }
+    }
+  }
+
+  LLTM_DEVICE void issue(const Source<float>& source) { pieces_.template issue<0>(source, inner_); }
+
+  template <typename Free>
+  LLTM_DEVICE void multiply(const Source<float>& source, const Source<float>& next, bool has_next,
+                            float* partial, const Free& free) {
+    __syncwarp();  // the stage has been read
+    stage<0>(source);
+    if (has_next) issue(next);
+    __syncwarp();
+    free();
+    const int lane = lane_index();
+#pragma unroll 1
+    for (int row = 0; row < kTileRows; row += 2) {
+      if (row >= source.rows) break;
+      float sum[2][kUnitsEach][kGates] = {};
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          const float4 x = *reinterpret_cast<const float4*>(stage_ + (row + r) * kStagePitch +
+                                                            (v * kSlices + lane % kSlices) * 4);
+          add_products(weights_, 4 * v, x, sum[r]);
+        }
+      }
+      using Sum = LaneSum<kSlices, 2, kUnitsEach, kGates>;
+      float own[Sum::kOwnRows][kGates];
+      static_assert(Sum::kOwnRows == 1, "a lane is left with one element");
+      Sum::add(sum, lane, own);
+      float* const at = partial + (row + Sum::row(lane)) * kUnitPitch +
+                        lane / kSlices * kUnitsEach + Sum::unit(lane);
+#pragma unroll
+      for (int gate = 0; gate < kGates; ++gate) at[gate * kTileRows * kUnitPitch] = own[0][gate];
+    }
+  }
+
+ private:
+  template <int group>
+  LLTM_DEVICE void stage(const Source<float>& source) {
+    if constexpr (group < Piece::kGroups) {
+      if constexpr (group + 1 < Piece::kGroups) {
+        pieces_.template issue<group + 1>(source, inner_);
+      }
+      pieces_.template settle<group>(source, inner_);
+      const int lane = lane_index();
+      pieces_.template for_pieces<group>([&](int piece, const uint4& words) {
+        *reinterpret_cast<uint4*>(stage_ + lane / 4 * kStagePitch + piece * 16 + lane % 4 * 4) =
+            words;
+      });
+      stage<group + 1>(source);
+    }
+  }
+
+  int inner_;
+  float* stage_;
+  float weights_[kUnitsEach][kGates][4 * kVectors];
+  Piece pieces_;
+};
+
+}  // namespace lltm

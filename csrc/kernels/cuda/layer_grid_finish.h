@@ -1,0 +1,322 @@
+// The finishing half of the family `grid`: adds up the products of a chunk, computes the formulas
+// and publishes the results.
+#pragma once
+
+#include "layer_element.h"
+#include "layer_grid_place.h"
+
+namespace lltm {
+
+constexpr int kPrefetchSteps = 4;
+
+// For other blocks, which wait for these elements.
+template <typename T, int n>
+LLTM_DEVICE void publish(const Elements<T, n>& elements, T* address) {
+  if constexpr (sizeof(T) < 4) {
+    store_shared_word(address, shared_word(elements.word()));
+  } else {
+#pragma unroll
+    for (int i = 0; i < n; ++i) store_shared_word(address + i, shared_word(elements.at[i]));
+  }
+}
+
+// A thread finishes kEach neighbouring units in one row of every chunk.
+template <typename T, typename Engine, bool backward>
+class Finisher {
+ protected:
+  using Place = GridPlace<Engine, backward>;
+  static constexpr int kEach = Engine::kFinishEach;
+
+  // `initial` is what the first step carries, (B, S), or NULL for zeros.
+  LLTM_DEVICE Finisher(const Place& place, float* carried, const void* initial)
+      : place_(place), at_(place.start(0)) {
+    const int thread = static_cast<int>(threadIdx.x) - (Engine::kFinishWarps > 0 ? 32 * kWarps : 0);
+    active_ = thread < kThreads;
+    // Threads that read partial products together take rows four apart, which lie in other banks.
+    const int index = thread / kRowThreads;
+    row_ = index % 2 * 4 + index / 2 % 4 + index / 8 * 8;
+    unit_ = thread % kRowThreads * kEach;
+    owns_ = active_ && place.first_unit + unit_ < place.state;
+    carried_ = carried + unit_;
+    for (int r = row_; owns_ && r < place.rows; r += Place::kRows) {
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+        carried_[r * kUnits + i] =
+            load_or_zero(static_cast<const T*>(initial),
+                         (place.first_row + r) * place.state + place.first_unit + unit_ + i, true);
+      }
+    }
+  }
+
+  // Where the thread's elements of the first chunk begin in tensors (T, B, S), or (T, B, 3, S).
+  LLTM_DEVICE int64_t first_element(int vectors) const {
+    return vectors * (place_.walk.first * place_.plane +
+                      (place_.first_row + row_) * int64_t{place_.state}) +
+           place_.first_unit + unit_;
+  }
+  // Where those of the present chunk begin in tensors (B, S).
+  LLTM_DEVICE int64_t element() const {
+    return (place_.first_row + at_.chunk * Place::kRows + row_) * place_.state + place_.first_unit +
+           unit_;
+  }
+  // What the present chunk carries from step to step.
+  LLTM_DEVICE float* carried() const {
+    return carried_ + (at_.chunk * Place::kRows + row_) * kUnits;
+  }
+
+  LLTM_DEVICE bool valid() const { return owns_ && at_.chunk * Place::kRows + row_ < place_.rows; }
+  LLTM_DEVICE bool next_valid() const {
+    GridPosition next = at_;
+    next.advance();
+    return owns_ && next.step < place_.steps && next.chunk * Place::kRows + row_ < place_.rows;
+  }
+  // One thread a row asks for what is read kPrefetchSteps later.
+  LLTM_DEVICE bool prefetches() const {
+    return valid() && unit_ == 0 && at_.step + kPrefetchSteps < place_.steps;
+  }
+  LLTM_DEVICE int64_t prefetch_offset() const {
+    return kPrefetchSteps * place_.walk.stride * place_.plane;
+  }
+  LLTM_DEVICE int64_t stride() const { return place_.state_stride.from(at_); }
+  LLTM_DEVICE int64_t gate_stride() const { return place_.gate_stride.from(at_); }
+
+  // Adds the products to `sums`. Reads all of them before it waits for any.
+  LLTM_DEVICE void add(const float* partials, float (&sums)[Engine::kGates][kEach]) const {
+    constexpr int kGate = Engine::kTiles * kTileRows * kUnitPitch;
+    const float* const at = partials + row_ * kUnitPitch + unit_;
+    float parts[kWarps][Engine::kGates][kEach];
+#pragma unroll
+    for (int gate = 0; gate < Engine::kGates; ++gate) {
+#pragma unroll
+      for (int warp = 0; warp < kWarps; ++warp) {
+        const auto part = load_pack<kEach>(at + (warp * Engine::kGates + gate) * kGate);
+#pragma unroll
+        for (int i = 0; i < kEach; ++i) parts[warp][gate][i] = part.element[i];
+      }
+    }
+#pragma unroll
+    for (int half = kWarps / 2; half > 0; half /= 2) {
+#pragma unroll
+      for (int warp = 0; warp < half; ++warp) {
+#pragma unroll
+        for (int gate = 0; gate < Engine::kGates; ++gate) {
+#pragma unroll
+          for (int i = 0; i < kEach; ++i) parts[warp][gate][i] += parts[warp + half][gate][i];
+        }
+      }
+    }
+#pragma unroll
+    for (int gate = 0; gate < Engine::kGates; ++gate) {
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) sums[gate][i] += parts[0][gate][i];
+    }
+  }
+
+  const Place& place_;
+  GridPosition at_;
+  bool active_;  // the same for whole warps
+  bool owns_;    // elements of the state
+
+ private:
+  static constexpr int kRowThreads = kUnits / kEach;
+  static constexpr int kThreads = Engine::kTiles * kTileRows * kRowThreads;
+  static_assert(Engine::kFinishWarps == 0 || Engine::kFinishWarps * 32 == kThreads,
+                "finishing warps take a chunk at once");
+  int unit_;
+  int row_;
+  float* carried_;
+};
+
+template <typename T, typename Engine>
+class ForwardFinisher : Finisher<T, Engine, false> {
+  using Base = Finisher<T, Engine, false>;
+
+ public:
+  using Place = typename Base::Place;
+  using Arguments = lltm_layer_forward_arguments;
+
+  LLTM_DEVICE ForwardFinisher(const Arguments& a, const Place& place, float* carried)
+      : Base(place, carried, a.initial_cell),
+        final_h_(static_cast<T*>(a.final_h)),
+        final_cell_(static_cast<T*>(a.final_cell)),
+        keeps_cells_(a.cells != nullptr),
+        gates_(static_cast<T*>(a.gates) + this->first_element(kGateCount)),
+        output_(static_cast<T*>(a.output) + this->first_element(1)),
+        cells_(static_cast<T*>(a.cells) + this->first_element(1)) {
+    fetch(this->valid());
+  }
+
+  // Computes what does not wait for the products.
+  LLTM_DEVICE void prepare() {
+    if (!this->active_) return;
+#pragma unroll
+    for (int gate = 0; gate < kGateCount; ++gate) {
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) z_[gate][i] = widen(ahead_[gate].at[i]);
+    }
+    if (this->prefetches()) {
+      const int64_t later = this->prefetch_offset();
+#pragma unroll
+      for (int gate = 0; gate < kGateCount; ++gate) {
+        prefetch_to_l2(gates_ + kGateCount * later + gate * state());
+      }
+      prefetch_to_l2(output_ + later);
+    }
+    gates_ += this->gate_stride();
+    fetch(this->next_valid());
+  }
+
+  // One chunk, from partial products where it has any.
+  LLTM_DEVICE void finish(const float* partials, bool has_product) {
+    if (!this->active_) return;
+    if (has_product) this->add(partials, z_);
+    if (this->valid()) {
+      // What backward will read is what forward computes with.
+      Elements<T, kEach> z[kGateCount];
+#pragma unroll
+      for (int gate = 0; gate < kGateCount; ++gate) z[gate].set(z_[gate]);
+      float* const carried = this->carried();
+      Elements<T, kEach> new_h;
+      Elements<T, kEach> new_cell;
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+        float cell = carried[i];
+        new_h.at[i] =
+            forward_element(z[kInputGate].at[i], z[kOutputGate].at[i], z[kCandidate].at[i], cell);
+        new_cell.at[i] = narrow<T>(cell);
+        carried[i] = cell;
+      }
+      publish(new_h, output_);
+      T* const gates = gates_ - this->gate_stride();
+#pragma unroll
+      for (int gate = 0; gate < kGateCount; ++gate) z[gate].store(gates + gate * state());
+      if (keeps_cells_) new_cell.store(cells_);
+      if (this->at_.step + 1 == this->place_.steps) {
+        new_h.store(final_h_ + this->element());
+        new_cell.store(final_cell_ + this->element());
+      }
+    }
+    output_ += this->stride();
+    cells_ += this->stride();
+    this->at_.advance();
+  }
+
+ private:
+  static constexpr int kEach = Base::kEach;
+
+  LLTM_DEVICE int64_t state() const { return this->place_.state; }
+  LLTM_DEVICE void fetch(bool valid) {
+    if (!valid) return;
+#pragma unroll
+    for (int gate = 0; gate < kGateCount; ++gate) ahead_[gate].load(gates_ + gate * state());
+  }
+
+  // Not the arguments by reference: compilers may then copy them to memory.
+  T* const final_h_;
+  T* const final_cell_;
+  const bool keeps_cells_;
+  T* gates_;
+  T* output_;
+  T* cells_;
+  Elements<T, kEach> ahead_[kGateCount] = {};
+  float z_[kGateCount][kEach];
+};
+
+template <typename T, typename Engine>
+class BackwardFinisher : Finisher<T, Engine, true> {
+  using Base = Finisher<T, Engine, true>;
+
+ public:
+  using Place = typename Base::Place;
+  using Arguments = lltm_layer_backward_arguments;
+
+  LLTM_DEVICE BackwardFinisher(const Arguments& a, const Place& place, float* carried)
+      : Base(place, carried, a.grad_final_cell),
+        grad_final_h_(static_cast<const T*>(a.grad_final_h)),
+        d_initial_h_(static_cast<T*>(a.d_initial_h)),
+        d_initial_cell_(static_cast<T*>(a.d_initial_cell)),
+        from_(a, this->first_element(1), this->first_element(kGateCount)),
+        d_gates_(static_cast<T*>(a.d_gates) + this->first_element(kGateCount)) {
+    if (this->valid()) from_.load(place.state, 0, ahead_);
+  }
+
+  // Computes what does not wait for the products.
+  LLTM_DEVICE void prepare() {
+    if (!this->active_ || this->at_.step >= this->place_.steps) return;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      slopes_[i] = ahead_.slopes(i);
+      grad_h_[i] = widen(ahead_.grad_output.at[i]);
+      if (this->at_.step == 0) {
+        grad_h_[i] += load_or_zero(grad_final_h_, this->element() + i, this->valid());
+      }
+      grad_cell_[i] = widen(ahead_.grad_cell.at[i]);
+    }
+    if (this->prefetches()) {
+      const int64_t later = this->prefetch_offset();
+#pragma unroll
+      for (int gate = 0; gate < kGateCount; ++gate) {
+        prefetch_to_l2(from_.gates + kGateCount * later + gate * state());
+        prefetch_to_l2(d_gates_ + kGateCount * later + gate * state());
+      }
+      prefetch_to_l2(from_.cells + later);
+      if (from_.has_output) prefetch_to_l2(from_.grad_output + later);
+      if (from_.has_cells) prefetch_to_l2(from_.grad_cells + later);
+    }
+    from_.advance(this->stride(), this->gate_stride());
+    if (this->next_valid()) from_.load(this->place_.state, 0, ahead_);
+  }
+
+  // One chunk. After the last step only the gradient of the initial h is left.
+  LLTM_DEVICE void finish(const float* partials, bool has_product) {
+    if (!this->active_) return;
+    float products[1][kEach] = {};
+    if (has_product) this->add(partials, products);
+    const float (&product)[kEach] = products[0];
+    if (this->valid() && this->at_.step == this->place_.steps) {
+      Elements<T, kEach> d_initial_h;
+      d_initial_h.set(product);
+      d_initial_h.store(d_initial_h_ + this->element());
+    } else if (this->valid()) {
+      float* const carried = this->carried();
+      Elements<T, kEach> d_z[kGateCount];
+      Elements<T, kEach> d_old_cell;
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+        T rounded[kGateCount];
+        const float d_cell =
+            slopes_[i].gradients(product[i] + grad_h_[i], grad_cell_[i] + carried[i], rounded);
+#pragma unroll
+        for (int gate = 0; gate < kGateCount; ++gate) d_z[gate].at[i] = rounded[gate];
+        d_old_cell.at[i] = narrow<T>(d_cell);
+        carried[i] = d_cell;
+      }
+#pragma unroll
+      for (int gate = 0; gate < kGateCount; ++gate) {
+        publish(d_z[gate], d_gates_ + gate * state());
+      }
+      if (this->at_.step + 1 == this->place_.steps && d_initial_cell_ != nullptr) {
+        d_old_cell.store(d_initial_cell_ + this->element());
+      }
+    }
+    d_gates_ += this->gate_stride();
+    this->at_.advance();
+  }
+
+ private:
+  static constexpr int kEach = Base::kEach;
+
+  LLTM_DEVICE int64_t state() const { return this->place_.state; }
+
+  const T* const grad_final_h_;
+  T* const d_initial_h_;
+  T* const d_initial_cell_;
+  BackwardSource<T> from_;
+  T* d_gates_;
+  BackwardInputs<T, kEach> ahead_ = {};
+  StepSlopes slopes_[kEach] = {};
+  float grad_h_[kEach] = {};
+  float grad_cell_[kEach] = {};
+};
+
+}  // namespace lltm

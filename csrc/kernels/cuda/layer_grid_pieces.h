@@ -1,0 +1,248 @@
+// The product of one step inside a block of the family `grid`: (rows of weights) x (rows of the
+// batch). Each warp holds the block's weights over its own slice of the inner dimension K for the
+// whole sequence, and reads its own slice of the state from L2. The caller adds up the warps'
+// partial products in shared memory.
+//
+// A piece is what a warp reads by one instruction: of each of 8 rows of the batch 64 bytes, 16 a
+// lane. Pieces are dealt to the warps in turn. Which element of K a register holds is free as long
+// as weights and states agree, so a lane's 16 bytes serve as its operands of two multiplications by
+// the tensor cores just as they were read.
+#pragma once
+
+#include "../types.h"
+#include "async_copy.h"
+#include "layer_device.h"
+#include "layer_exchange.h"
+
+namespace lltm {
+
+constexpr int kWarps = 8;       // that multiply
+constexpr int kUnits = 16;      // of the state, a block
+constexpr int kTileRows = 8;    // of the batch
+constexpr int kUnitPitch = 20;  // floats between rows of partial products: writes without conflicts
+
+// A block's rows of weights. Forward: three gates of the block's units, K = S. Backward: W_h
+// transposed, the block's units, K = 3S.
+template <typename T, bool backward>
+struct WeightRows {
+  const T* weights;
+  int64_t stride;
+  int state;
+  int first_unit;
+
+  static constexpr int kGates = backward ? 1 : kGateCount;
+
+  LLTM_DEVICE int inner() const { return backward ? kGateCount * state : state; }
+  // Loads `count` elements from k on. All of them lie inside of K, or none.
+  template <int count>
+  LLTM_DEVICE void load(int gate, int unit, int k, T (&values)[count]) const {
+    unit += first_unit;
+    const bool valid = unit < state && k < inner();
+    const T* const at = backward ? weights + k * stride + unit
+                                 : weights + (int64_t{gate} * state + unit) * stride + k;
+    const int64_t step = backward ? stride : 1;
+#pragma unroll
+    for (int i = 0; i < count; ++i) values[i] = valid ? at[i * step] : narrow<T>(0.0f);
+  }
+};
+
+// Where a step's states come from: rows of K elements, `row_stride` apart.
+template <typename T>
+struct Source {
+  const T* data;   // of the chunk's first row
+  int64_t stride;  // elements between rows
+  int rows;        // valid ones; the others count as zero
+  bool wait;       // other blocks write it: wait for every word
+
+  // The first one always is. The same for the whole block.
+  LLTM_DEVICE bool has_tile(int tile) const { return tile == 0 || rows > tile * kTileRows; }
+};
+
+// A lane's part of pieces of a warp.
+template <typename T>
+struct LanePiece {
+  static constexpr int kElements = 16 / sizeof(T);
+  static constexpr int kSpan = 4 * kElements;  // elements of K, a piece
+
+  // The element of K where the lane's part begins.
+  LLTM_DEVICE static int first_k(int piece) {
+    return (piece * kWarps + warp_index()) * kSpan + lane_index() % 4 * kElements;
+  }
+  LLTM_DEVICE static bool exists(const Source<T>& source, int inner, int tile, int piece) {
+    return row(tile) < source.rows && first_k(piece) < inner;
+  }
+  LLTM_DEVICE static const T* address(const Source<T>& source, int tile, int piece) {
+    return source.data + row(tile) * source.stride + first_k(piece);
+  }
+
+ private:
+  LLTM_DEVICE static int row(int tile) { return tile * kTileRows + lane_index() / 4; }
+};
+
+// Pieces of one tile on their way to registers, at most `kInFlight` at a time.
+template <typename T, int kPieces, int kInFlight>
+class Pieces {
+ public:
+  using Lane = LanePiece<T>;
+  static constexpr int kGroup = kPieces <= kInFlight ? kPieces : kInFlight;
+  static constexpr int kGroups = (kPieces + kGroup - 1) / kGroup;
+
+  // Starts to read a group of pieces.
+  template <int group>
+  LLTM_DEVICE void issue(const Source<T>& source, int inner) {
+    for_pieces<group>([&](int piece, uint4& words) { load(source, inner, piece, words); });
+  }
+
+  // Waits until all words of the group have arrived.
+  template <int group>
+  LLTM_DEVICE void settle(const Source<T>& source, int inner) {
+    if (!source.wait) {
+      for_pieces<group>([](int, uint4& words) { words = plain<T>(words); });
+      return;
+    }
+    for (;;) {
+      bool complete = true;
+      for_pieces<group>([&](int piece, uint4& words) {
+        if (!unwritten(words)) return;
+        complete = false;
+        load(source, inner, piece, words);
+      });
+      if (__all_sync(0xffffffffu, complete)) return;
+    }
+  }
+
+  // Calls `use(piece, words)` for each piece of the group.
+  template <int group, typename Use>
+  LLTM_DEVICE void for_pieces(const Use& use) {
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) {
+      const int piece = group * kGroup + i;
+      if (piece >= kPieces) break;
+      use(piece, buffer_[group % kBuffers][i]);
+    }
+  }
+
+ private:
+  static constexpr int kBuffers = kGroups > 1 ? 2 : 1;
+
+  LLTM_DEVICE static void load(const Source<T>& source, int inner, int piece, uint4& words) {
+    if (Lane::exists(source, inner, 0, piece)) {
+      words = load_shared_words(Lane::address(source, 0, piece));
+    } else {
+      words = make_uint4(0, 0, 0, 0);
+    }
+  }
+
+  uint4 buffer_[kBuffers][kGroup];
+};
+
+// Pieces on their way to shared memory, where each lane reads back what it asked for. `kRing` of
+// them at a time; what had not arrived by then is asked for again. The pieces of a group, `kGroup_`
+// of them, are waited for together: missing words of another group are asked for again only after
+// this group's.
+template <typename T, int kPieces_, int kTiles, int kRing, int kGroup_>
+class StagedPieces {
+ public:
+  using Lane = LanePiece<T>;
+  static constexpr int kPieces = kPieces_;
+  static constexpr int kGroup = kGroup_;
+  static constexpr int kGroups = kPieces / kGroup;
+  static constexpr int kRingGroups = kRing / kGroup;
+  static_assert(kPieces % kGroup == 0 && kRing % kGroup == 0 && kRing <= kPieces, "whole groups");
+  // With room for a whole chunk, the next one's first groups are asked for while the present one's
+  // last are multiplied. Earlier, the blocks that make them would not be done.
+  static constexpr int kLag = kRingGroups == kGroups ? kGroups / 2 : kGroups;
+  static constexpr int kStageWords = kRing * kTiles * 32 * 4;  // a warp
+
+  LLTM_DEVICE explicit StagedPieces(uint4* stage)
+      : lane_(stage + lane_index()),
+        shared_address_(static_cast<uint32_t>(__cvta_generic_to_shared(lane_))) {}
+
+  // Asks for the first groups of a chunk from `begin` on.
+  template <int begin>
+  LLTM_DEVICE void start(const Source<T>& source, int inner) {
+#pragma unroll
+    for (int group = begin; group < kRingGroups; ++group) {
+      ask(source, inner, group);
+      end_copies();
+    }
+  }
+
+  // Waits until all words of the group have arrived.
+  template <int group>
+  LLTM_DEVICE void settle(const Source<T>& source, int inner) {
+    constexpr int kLater =
+        kRingGroups - 1 < kGroups - 1 - group ? kRingGroups - 1 : kGroups - 1 - group;
+    constexpr int kNext = group > kLag ? group - kLag : 0;
+    wait_copies<kLater + kNext>();
+    bool complete = true;
+    for_words([&](int i, int tile) {
+      if (!source.has_tile(tile)) return;
+      words_[tile][i] = lane_[slot(group, i, tile)];
+      complete &= !unwritten(words_[tile][i]);
+    });
+    if (!source.wait) {
+      for_words([&](int i, int tile) { words_[tile][i] = plain<T>(words_[tile][i]); });
+      return;
+    }
+    while (!__all_sync(0xffffffffu, complete)) {
+      for_words([&](int i, int tile) {
+        if (source.has_tile(tile) && unwritten(words_[tile][i])) {
+          words_[tile][i] = load_shared_words(Lane::address(source, tile, group * kGroup + i));
+        }
+      });
+      complete = true;
+      for_words([&](int i, int tile) {
+        complete &= !source.has_tile(tile) || !unwritten(words_[tile][i]);
+      });
+    }
+  }
+
+  // After the group has been multiplied: asks for what may take its place.
+  template <int group>
+  LLTM_DEVICE void refill(const Source<T>& source, const Source<T>& next, bool has_next,
+                          int inner) {
+    if constexpr (group + kRingGroups < kGroups) {
+      ask(source, inner, group + kRingGroups);
+      end_copies();
+    } else if constexpr (group >= kLag) {
+      if (has_next) ask(next, inner, group - kLag);
+      end_copies();
+    }
+  }
+  // After a chunk's last group.
+  LLTM_DEVICE void start_rest(const Source<T>& next, int inner) {
+    start<(kLag < kGroups ? kGroups - kLag : 0)>(next, inner);
+  }
+
+  LLTM_DEVICE const uint4& get(int tile, int i) const { return words_[tile][i]; }
+
+ private:
+  __device__ static constexpr int slot(int group, int i, int tile) {
+    return ((group % kRingGroups * kGroup + i) * kTiles + tile) * 32;
+  }
+  // Calls `use(i, tile)` for each of the lane's words of a group.
+  template <typename Use>
+  LLTM_DEVICE static void for_words(const Use& use) {
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) {
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) use(i, tile);
+    }
+  }
+  LLTM_DEVICE void ask(const Source<T>& source, int inner, int group) {
+    for_words([&](int i, int tile) {
+      if (!source.has_tile(tile)) return;
+      const int piece = group * kGroup + i;
+      const bool exists = Lane::exists(source, inner, tile, piece);
+      const T* const from = exists ? Lane::address(source, tile, piece) : source.data;
+      copy_to_shared(shared_address_ + slot(group, i, tile) * 16, from, exists);
+    });
+  }
+
+  uint4* lane_;
+  uint32_t shared_address_;
+  uint4 words_[kTiles][kGroup];
+};
+
+}  // namespace lltm

@@ -1,0 +1,216 @@
+// Products of the family `grid` by tensor cores: float32 rounded to tf32, or a 16-bit type.
+#pragma once
+
+#include "layer_grid_pieces.h"
+
+namespace lltm {
+
+// A word is a tf32 or two 16-bit elements. A lane's part of a piece, 4 words, is the second operand
+// of two multiplications.
+template <typename T>
+struct TensorWord;
+
+// sum += a b by the instruction of that shape, for elements of that type.
+#if __CUDA_ARCH__ >= 800
+#define LLTM_MULTIPLY_TILES(shape, type)                       \
+  asm("mma.sync.aligned." shape ".row.col.f32." type "." type  \
+      ".f32 {%0, %1, %2, %3}, "                                \
+      "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"          \
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]) \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
+#else
+#define LLTM_MULTIPLY_TILES(shape, type)
+#endif
+
+template <>
+struct TensorWord<float> {
+  static constexpr int kElements = 1;
+  LLTM_DEVICE static uint32_t pack(const float* values) { return round(shared_word(values[0])); }
+  // To the nearest: tensor cores cut off the low 13 bits. In a NaN of shared_word they are zero.
+  LLTM_DEVICE static uint32_t round(uint32_t value) { return value + 0x1000u; }
+  LLTM_DEVICE static void multiply(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0,
+                                   uint32_t b1) {
+    LLTM_MULTIPLY_TILES("m16n8k8", "tf32");
+  }
+};
+
+template <typename T>
+struct TensorWord16 {
+  static constexpr int kElements = 2;
+  LLTM_DEVICE static uint32_t pack(const T* values) {
+    return values[0].bits | static_cast<uint32_t>(values[1].bits) << 16;
+  }
+  LLTM_DEVICE static uint32_t round(uint32_t value) { return value; }
+};
+
+template <>
+struct TensorWord<bfloat16> : TensorWord16<bfloat16> {
+  LLTM_DEVICE static void multiply(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0,
+                                   uint32_t b1) {
+    LLTM_MULTIPLY_TILES("m16n8k16", "bf16");
+  }
+};
+
+template <>
+struct TensorWord<float16> : TensorWord16<float16> {
+  LLTM_DEVICE static void multiply(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0,
+                                   uint32_t b1) {
+    LLTM_MULTIPLY_TILES("m16n8k16", "f16");
+  }
+};
+
+#undef LLTM_MULTIPLY_TILES
+
+// `one_chunk`: for slices of one chunk of one tile. There is no other chunk whose products could
+// hide its finishing, and to hand it to other warps takes longer than the finishing itself. So
+// registers hold more weights, and all pieces are on their way at once.
+template <typename T, bool backward, int kPieces, bool one_chunk>
+class TensorEngine {
+ public:
+  static constexpr bool kOneChunk = one_chunk;
+  static constexpr int kFinishWarps = one_chunk ? 0 : 4;  // in addition to those that multiply
+  static constexpr int kFinishEach = one_chunk && sizeof(T) == 4 ? 1 : 2;  // a word at least
+  static constexpr int kTiles = one_chunk ? 1 : 2;
+  static constexpr int kGates = WeightRows<T, backward>::kGates;
+
+ private:
+  // Weights that the registers do not hold go to shared memory. The rest of that decides how many
+  // pieces are on their way.
+  static constexpr int kMostPieces = one_chunk ? (backward ? 12 : 4) : (backward ? 8 : 3);
+  static constexpr int kRegisterPieces = kPieces <= kMostPieces ? kPieces : kMostPieces;
+  static constexpr int kSharedPieces = kPieces - kRegisterPieces;
+  static constexpr int kWeightFloats = kGates * kSharedPieces * 2 * 32 * 4;  // a warp
+  static constexpr int kMostRing = one_chunk ? kPieces : !backward ? 4 : kPieces <= 12 ? 12 : 8;
+  static constexpr int kRing = kPieces < kMostRing ? kPieces : kMostRing;
+  using Word = TensorWord<T>;
+  static constexpr int kTogether = !one_chunk ? 2 : kPieces < 12 ? kPieces : 12;
+  using Piece = StagedPieces<T, kPieces, kTiles, kRing, kTogether>;
+
+ public:
+  static constexpr int kStageFloats = kWeightFloats + Piece::kStageWords;  // a warp
+
+  LLTM_DEVICE TensorEngine(const WeightRows<T, backward>& rows, float* stage)
+      : inner_(rows.inner()),
+        shared_(reinterpret_cast<uint4*>(stage + warp_index() * kStageFloats) + lane_index()),
+        pieces_(reinterpret_cast<uint4*>(stage + warp_index() * kStageFloats + kWeightFloats)) {
+#pragma unroll
+    for (int piece = 0; piece < kRegisterPieces; ++piece) {
+#pragma unroll
+      for (int gate = 0; gate < kGates; ++gate) read(rows, gate, piece, weights_[gate][piece]);
+    }
+    // A few at a time: all at once would be a large part of the kernel's code.
+    constexpr int kAtOnce = backward ? 4 : 1;
+#pragma unroll kAtOnce
+    for (int piece = kRegisterPieces; piece < kPieces; ++piece) {
+#pragma unroll
+      for (int gate = 0; gate < kGates; ++gate) {
+        uint32_t words[2][4];
+        read(rows, gate, piece, words);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          shared_[place(gate, piece, half)] =
+              make_uint4(words[half][0], words[half][1], words[half][2], words[half][3]);
+        }
+      }
+    }
+  }
+
+  LLTM_DEVICE void issue(const Source<T>& source) { pieces_.template start<0>(source, inner_); }
+
+  // Follows `issue` of the same source. Writes the warp's partial products [gate][row][unit] after
+  // `free` has returned. With `has_next`, issues `next` as early as is useful.
+  template <typename Free>
+  LLTM_DEVICE void multiply(const Source<T>& source, const Source<T>& next, bool has_next,
+                            float* partial, const Free& free) {
+    float sum[kTiles][kChains][4] = {};
+    step<0>(source, next, has_next, sum);
+    if (has_next) pieces_.start_rest(next, inner_);
+    free();
+    const int lane = lane_index();
+#pragma unroll
+    for (int gate = 0; gate < kGates; ++gate) {
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+        if (!source.has_tile(tile)) continue;
+        float* const at =
+            partial + ((gate * kTiles + tile) * kTileRows + lane % 4 * 2) * kUnitPitch + lane / 4;
+        float total[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          total[i] = sum[tile][gate][i];
+          if (kChains > kGates) total[i] += sum[tile][kChains - 1][i];
+        }
+        at[0] = total[0];
+        at[kUnitPitch] = total[1];
+        at[8] = total[2];
+        at[kUnitPitch + 8] = total[3];
+      }
+    }
+  }
+
+ private:
+  // A piece of one gate's weights, as the first operands of two multiplications.
+  LLTM_DEVICE static void read(const WeightRows<T, backward>& rows, int gate, int piece,
+                               uint32_t (&words)[2][4]) {
+    const int unit = lane_index() / 4;
+#pragma unroll
+    for (int eighth = 0; eighth < 2; ++eighth) {
+      T values[Piece::Lane::kElements];
+      rows.load(gate, eighth * 8 + unit, Piece::Lane::first_k(piece), values);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        words[i / 2][i % 2 * 2 + eighth] = Word::pack(values + i * Word::kElements);
+      }
+    }
+  }
+
+  // Independent sums: a multiplication waits some 30 cycles for the sum of the one before.
+  static constexpr int kChains = kGates == 1 ? 2 : kGates;
+
+  template <int group>
+  LLTM_DEVICE void step(const Source<T>& source, const Source<T>& next, bool has_next,
+                        float (&sum)[kTiles][kChains][4]) {
+    if constexpr (group < Piece::kGroups) {
+      pieces_.template settle<group>(source, inner_);
+#pragma unroll
+      for (int i = 0; i < Piece::kGroup; ++i) {
+        const int piece = group * Piece::kGroup + i;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+#pragma unroll
+          for (int gate = 0; gate < kGates; ++gate) {
+            uint32_t a[4];
+            if (piece >= kRegisterPieces) {
+              const uint4 words = shared_[place(gate, piece, half)];
+              a[0] = words.x, a[1] = words.y, a[2] = words.z, a[3] = words.w;
+            } else {
+#pragma unroll
+              for (int j = 0; j < 4; ++j) a[j] = weights_[gate][piece % kRegisterPieces][half][j];
+            }
+#pragma unroll
+            for (int tile = 0; tile < kTiles; ++tile) {
+              if (!source.has_tile(tile)) continue;
+              const uint4 b = pieces_.get(tile, i);
+              Word::multiply(sum[tile][kGates == 1 ? half : gate], a,
+                             Word::round(half == 0 ? b.x : b.z),
+                             Word::round(half == 0 ? b.y : b.w));
+            }
+          }
+        }
+      }
+      pieces_.template refill<group>(source, next, has_next, inner_);
+      step<group + 1>(source, next, has_next, sum);
+    }
+  }
+
+  __device__ static constexpr int place(int gate, int piece, int half) {
+    return ((gate * kSharedPieces + piece - kRegisterPieces) * 2 + half) * 32;
+  }
+
+  int inner_;
+  uint4* shared_;  // this lane's
+  uint32_t weights_[kGates][kRegisterPieces][2][4];
+  Piece pieces_;
+};
+
+}  // namespace lltm

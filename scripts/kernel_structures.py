@@ -1,0 +1,93 @@
+"""The C interface of the kernels for ctypes, out of csrc/kernels/lltm_kernels.h itself."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+HEADER = Path(__file__).resolve().parents[1] / "csrc" / "kernels" / "lltm_kernels.h"
+
+# What types are declared with: an enum, a structure, or a pointer to a function.
+_DECLARATION = re.compile(
+    r"typedef (?:(?P<kind>enum|struct) \{(?P<body>[^}]*)\} (?P<name>\w+)"
+    r"|(?P<result>[\w ]+\*?) ?\(\*(?P<function>\w+)\)\((?P<parameters>[^)]*)\));"
+)
+_FUNCTION = re.compile(r"(?P<result>.*?)\(\*(?P<name>\w+)\)\((?P<parameters>.*)\)")
+_MEMBER = re.compile(r"(?P<type>.*?)(?P<name>\w+)(?:\[(?P<count>\w+)\])?")
+
+
+class KernelInterface:
+    """The types and constants of the header.
+
+    Attributes:
+        constants: the numbers that it defines, such as LLTM_KERNEL_ABI.
+        types: the C types by name; structures are classes whose fields have the header's names.
+
+    Raises:
+        ValueError: the header declares a type in a way that this class does not know.
+    """
+
+    def __init__(self, header: str) -> None:
+        text = " ".join(re.sub(r"//[^\n]*", "", header).split())
+        self.constants = {
+            name: int(value) for name, value in re.findall(r"#define (LLTM_\w+) (\d+)\b", text)
+        }
+        self.types: dict[str, Any] = {
+            "int32_t": ctypes.c_int32,
+            "int64_t": ctypes.c_int64,
+            "uint32_t": ctypes.c_uint32,
+        }
+        for found in _DECLARATION.finditer(text):
+            if found["kind"] == "enum":
+                self.types[found["name"]] = ctypes.c_int
+            elif found["kind"] == "struct":
+                members = [part.strip() for part in found["body"].split(";")]
+                fields = [self._field(member) for member in members if member]
+                self.types[found["name"]] = type(
+                    found["name"], (ctypes.Structure,), {"_fields_": fields}
+                )
+            else:
+                function = self._function(found["result"], found["parameters"])
+                self.types[found["function"]] = function
+
+    def _field(self, member: str) -> tuple[str, Any]:
+        if found := _FUNCTION.fullmatch(member):
+            return found["name"], self._function(found["result"], found["parameters"])
+        found = _MEMBER.fullmatch(member)
+        if found is None:
+            raise ValueError(
+                f"the header declares `{member}`; teach kernel_structures.py to read it"
+            )
+        c_type, count = self._type(found["type"]), found["count"]
+        if count is None:
+            return found["name"], c_type
+        return found["name"], c_type * (self.constants[count] if count[0] == "L" else int(count))
+
+    def _function(self, result: str, parameters: str) -> Any:
+        return ctypes.CFUNCTYPE(*map(self._type, [result, *parameters.split(",")]))
+
+    def _type(self, declaration: str) -> Any:
+        """The type at the beginning of a declaration, with or without a name after it."""
+        base, *_ = declaration.replace("const ", "").replace("*", " ").split()
+        if "*" not in declaration:
+            if base == "void":
+                return None
+            if base not in self.types:
+                raise ValueError(f"the header names the type `{base}` before it declares it")
+            return self.types[base]
+        special = {"void": ctypes.c_void_p, "char": ctypes.c_char_p}
+        return special.get(base) or ctypes.POINTER(self.types[base])
+
+    def table(self, library: ctypes.CDLL) -> Any:
+        """The table of functions of a kernel object."""
+        library.lltm_kernel_table.restype = ctypes.POINTER(self.types["lltm_kernel_functions"])
+        return library.lltm_kernel_table().contents
+
+
+@cache
+def read_header() -> KernelInterface:
+    """The interface as this checkout has it."""
+    return KernelInterface(HEADER.read_text(encoding="utf-8"))
