@@ -28,7 +28,7 @@ import numpy as np
 from gpu_suite import ROOT, commit, machine
 
 SMOKE = ROOT / "scripts" / "release" / "smoke.py"
-ABI = 5  # the LLTM_KERNEL_ABI of the structures below
+ABI = 6  # the LLTM_KERNEL_ABI of the structures below
 SHAPES = [(1, 1), (16, 128), (257, 384)]
 DTYPES = {0: (np.float32, 1e-5), 1: (np.float64, 1e-12), 2: (np.float16, 5e-3)}
 TO_DEVICE, TO_HOST = 1, 2

@@ -14,7 +14,7 @@ from .sources import git_commit, source_date
 __all__ = ["KERNEL_ABI", "make_record", "record_source"]
 
 # Must equal LLTM_KERNEL_ABI in csrc/kernels/lltm_kernels.h (a test compares them).
-KERNEL_ABI = 5
+KERNEL_ABI = 6
 
 
 def make_record(kind: str, name: str, env: Mapping[str, str], **facts: Any) -> dict[str, Any]:

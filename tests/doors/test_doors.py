@@ -53,11 +53,16 @@ class Execution(ctypes.Structure):
 Kernel = ctypes.CFUNCTYPE(
     ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(Execution))
 
+Plan = ctypes.CFUNCTYPE(
+    ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p,
+    ctypes.c_void_p)
+
 class Table(ctypes.Structure):
     _fields_ = [("abi", ctypes.c_uint32), ("byte_size", ctypes.c_uint32),
                 ("device", ctypes.c_char_p), ("cell_forward", Kernel),
                 ("cell_backward", Kernel), ("column_sum", Kernel),
-                ("others", ctypes.c_void_p * 8)]
+                ("layer", ctypes.c_void_p * 4), ("step_plan", Plan),
+                ("step_forward", ctypes.c_void_p), ("step_backward", ctypes.c_void_p)]
 
 threads, ranges = set(), []
 
@@ -70,7 +75,12 @@ def note(begin, end, context):
 def kernel(dtype, arguments, execution):
     execution.contents.parallel_for(0, 64, 1, note, None)
 
+@Plan
+def plan(dtype, direction, needs, sizes, execution, plan):
+    pass  # the plan stays zero, which is gemm
+
 table = Table(KERNEL_ABI, ctypes.sizeof(Table), b"cpu", kernel, kernel, kernel)
+table.step_plan = plan
 attach = ctypes.CDLL(str(loader.load().paths[0])).lltm_attach_kernels
 attach.argtypes, attach.restype = [ctypes.c_void_p], ctypes.c_char_p
 assert attach(ctypes.addressof(table)) is None

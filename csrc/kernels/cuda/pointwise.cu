@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(kThreads)
   // A sequence has its bias gradient from elsewhere; where there is one, registers are short.
   const FromLater later = kSums ? FromLater{}
                                 : FromLater{arguments.more_grad_h_planes,
-                                            arguments.batch_size * state_size, arguments.wide};
+                                            arguments.batch_size * state_size, arguments.float32};
   const int64_t pack = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const int64_t column = pack * N;
   const int64_t begin = blockIdx.y * strips.rows_per_part;
