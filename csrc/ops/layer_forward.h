@@ -128,7 +128,7 @@ class LayerForward {
     const bool runs = lltm_dtype_bytes(sizes.dtype) == 2;
     const OptionalTensor running = Calls::workspace(runs ? 4 * plane_bytes : 0, output);
     const auto running_cell = [&](int64_t step) {
-      return runs && step >= 0 ? at(Torch::data(*running), step % 2 * 2) : nullptr;
+      return running && step >= 0 ? at(Torch::data(*running), step % 2 * 2) : nullptr;
     };
     const Tensor first_cell = initial_cell ? *initial_cell : zeros(sizes, output);
     const void* old_cell = Torch::data(first_cell);
