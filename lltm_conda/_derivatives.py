@@ -9,7 +9,6 @@ such derivatives make them again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import torch
@@ -154,23 +153,6 @@ class _Saved:
 def without_gates(saved: tuple[Tensor, ...], wanted: tuple[bool, ...]) -> _Saved:
     """What the composite reads from a context whose gates are no part of the graph."""
     return _Saved((*saved[:5], None), wanted)
-
-
-# What a context of the CPU saves where two gates are kept: new_h comes last.
-SAVED_WITH_STATE = 7
-
-
-def saved_without_state(ctx: Any) -> tuple[Tensor, ...]:
-    """What a context saved, whose last tensor, new_h, the user may have changed in place.
-
-    Torch cannot be told that this is legal for one tensor, but it does not watch those with hooks.
-    A changed one comes back with no elements. Other changes are torch's error, as always.
-    """
-    with suppress(RuntimeError):  # the graph is gone, or hooked already and another one was changed
-        saved = ctx._raw_saved_tensors
-        if len(saved) == SAVED_WITH_STATE:
-            saved[-1].register_hooks(lambda _: None, lambda _: torch.empty(0, device="cpu"))
-    return ctx.saved_tensors  # type: ignore[no-any-return]
 
 
 def setup_context_of_backward(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import torch
 from torch import Tensor
 
@@ -12,9 +10,7 @@ from ._derivatives import NEEDS
 __all__ = [
     "check_tensor",
     "fake_backward",
-    "fake_backward_lean",
     "fake_forward",
-    "fake_forward_lean",
 ]
 
 _ORIGIN = "B, I and S are read from input (B, I) and old_h (B, S)"
@@ -84,27 +80,6 @@ def fake_forward(
     )
 
 
-def _drops_output_gate(batch_size: int, state_size: int, input: Tensor) -> bool:
-    """As csrc/ops/cell.h decides: small steps of wide dtypes, unless torch makes the products."""
-    products = 3 * batch_size * state_size * (state_size + input.shape[1])
-    return (
-        input.dtype in (torch.float32, torch.float64)
-        and 0 < batch_size <= 32768
-        and 0 < products <= 64_000_000
-        and os.environ.get("LLTM_CPU_PRODUCTS") != "torch"
-    )
-
-
-def fake_forward_lean(
-    input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Empty results of ``torch.ops.lltm.forward_lean``."""
-    new_h, new_cell, gates = fake_forward(input, weights, bias, old_h, old_cell)
-    if _drops_output_gate(new_h.shape[0], new_h.shape[1], input):
-        gates = input.new_empty((new_h.shape[0], 2, new_h.shape[1]))
-    return new_h, new_cell, gates
-
-
 def fake_backward(
     grad_h: Tensor | None,
     grad_cell: Tensor | None,
@@ -133,29 +108,4 @@ def fake_backward(
     return tuple(
         input.new_empty(like.shape if needs & bit else (0,))
         for like, bit in zip(likes, NEEDS, strict=True)
-    )
-
-
-def fake_backward_lean(
-    grad_h: Tensor | None,
-    grad_cell: Tensor | None,
-    input: Tensor,
-    weights: Tensor,
-    bias: Tensor,
-    old_h: Tensor,
-    new_cell: Tensor,
-    gates: Tensor,
-    new_h: Tensor,
-    needs: int,
-) -> tuple[Tensor, ...]:
-    """Empty results of ``torch.ops.lltm.backward_lean``."""
-    plane = (old_h.shape[0], old_h.shape[1])
-    whole: Tensor | None = gates
-    if input.dtype in (torch.float32, torch.float64) and gates.dim() == 3 and gates.shape[1] == 2:
-        check_tensor(gates, "gates", input, (plane[0], 2, plane[1]), "(B, 2, S)")
-        lost = new_h.shape == (0,)
-        check_tensor(new_h, "new_h", input, (0,) if lost else plane, "(B, S)")
-        whole = None
-    return fake_backward(
-        grad_h, grad_cell, None, input, weights, bias, old_h, new_cell, whole, needs
     )

@@ -10,13 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import _derivatives
-from ._fake import fake_backward, fake_backward_lean, fake_forward, fake_forward_lean
+from ._fake import fake_backward, fake_forward
 
 __all__ = ["batching_rule", "register"]
 
-
-# Keeps what `register` says of autograd.
-_beneath_autograd: list[torch.library.Library] = []
 
 Rule = Callable[..., tuple[tuple[Tensor, ...], tuple[int, ...]]]
 
@@ -78,13 +75,6 @@ def register() -> None:
     library = torch.library
     library.register_fake("lltm::forward", fake_forward)
     library.register_fake("lltm::backward", fake_backward)
-    # The lean pair is called by an autograd Function: nothing there is asked again. Its fakes are
-    # for meta tensors: register_fake looks for its caller's source, which takes a millisecond.
-    beneath = library.Library("lltm", "IMPL")
-    _beneath_autograd.append(beneath)
-    for name, fake in (("forward_lean", fake_forward_lean), ("backward_lean", fake_backward_lean)):
-        beneath.impl(name, fake, "Meta")
-        beneath.impl(name, library.fallthrough_kernel, "Autograd")
     library.register_autograd(
         "lltm::forward", _derivatives.backward, setup_context=_derivatives.setup_context
     )

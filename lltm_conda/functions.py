@@ -21,8 +21,6 @@ _forward_op = torch.ops.lltm.forward.default
 # Looked up once: a step of a small cell takes about as long as a few such look-ups.
 _forward_call = _forward_op._op
 _backward_call = torch.ops.lltm.backward.default._op
-_forward_lean_call = torch.ops.lltm.forward_lean.default._op
-_backward_lean_call = torch.ops.lltm.backward_lean.default._op
 _functorch_active = torch._C._are_functorch_transforms_active
 _below_autograd = torch._C._AutoDispatchBelowAutograd
 _any_autocast = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
@@ -61,8 +59,8 @@ class FunctorchLLTMFunction(torch.autograd.Function):
 _MADE_AGAIN = 2_000_000
 
 
-class _CudaLLTMFunction(torch.autograd.Function):
-    """The cell for eager mode on a GPU: returns ``(new_h, new_cell)``.
+class _EagerLLTMFunction(torch.autograd.Function):
+    """The cell for eager mode: returns ``(new_h, new_cell)``.
 
     The gates are kept, but are no output: torch would wrap them like one at every step. So who
     differentiates the backward pass makes them again, as part of that graph.
@@ -74,7 +72,7 @@ class _CudaLLTMFunction(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         with _below_autograd():  # this Function is the autograd; the op's own is not asked again
             new_h, new_cell, gates = _forward_call(input, weights, bias, old_h, old_cell)
-        if gates.numel() * weights.size(1) <= _MADE_AGAIN:
+        if input.is_cuda and gates.numel() * weights.size(1) <= _MADE_AGAIN:
             gates = None
         # As in _derivatives.setup_context, without its calls.
         ctx.save_for_backward(input, weights, bias, old_h, new_cell, gates)
@@ -88,59 +86,11 @@ class _CudaLLTMFunction(torch.autograd.Function):
         if torch.is_grad_enabled():  # somebody will differentiate this again
             saved = _derivatives.without_gates(ctx.saved_tensors, ctx.needs_input_grad)
             return _derivatives.differentiable_backward(saved, grad_h, grad_cell, None)
+        saved = ctx.saved_tensors
+        if not saved[0].is_cuda:  # a CPU kernel reads contiguous gradients only
+            grad_h, grad_cell = _derivatives.contiguous(grad_h), _derivatives.contiguous(grad_cell)
         return _derivatives.backward_through(
-            _backward_below_autograd,
-            ctx.saved_tensors,
-            ctx.needs_input_grad,
-            grad_h,
-            grad_cell,
-            None,
-        )
-
-    jvp = FunctorchLLTMFunction.jvp
-
-
-class _CpuLLTMFunction(torch.autograd.Function):
-    """The cell for eager mode elsewhere: returns ``(new_h, new_cell)``.
-
-    Small steps keep two gates of three. The output gate is new_h / tanh(new_cell), unless somebody
-    changed ``new_h`` in place, as is his right: then all gates are made again.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        new_h, new_cell, gates = _forward_lean_call(input, weights, bias, old_h, old_cell)
-        if gates.size(1) == 2:
-            ctx.save_for_backward(input, weights, bias, old_h, new_cell, gates, new_h)
-        else:
-            ctx.save_for_backward(input, weights, bias, old_h, new_cell, gates)
-        ctx.set_materialize_grads(False)
-        return new_h, new_cell
-
-    @staticmethod
-    def backward(
-        ctx: Any, grad_h: Tensor | None, grad_cell: Tensor | None
-    ) -> _derivatives.Gradients:
-        try:
-            saved = ctx.saved_tensors
-        except RuntimeError:
-            saved = _derivatives.saved_without_state(ctx)
-        if torch.is_grad_enabled():  # somebody will differentiate this again
-            held = _derivatives.without_gates(saved, ctx.needs_input_grad)
-            return _derivatives.differentiable_backward(held, grad_h, grad_cell, None)
-        # The version tells of changes behind hooks, such as those of a checkpoint; a compiler has
-        # looked itself.
-        if (
-            len(saved) < _derivatives.SAVED_WITH_STATE
-            or saved[6].dim() == 1
-            or (not torch.compiler.is_compiling() and saved[6]._version)
-        ):
-            saved = (*saved[:6], saved[0].new_empty(0))
-        grad_h, grad_cell = _derivatives.contiguous(grad_h), _derivatives.contiguous(grad_cell)
-        return _derivatives.backward_through(
-            _backward_lean, saved, ctx.needs_input_grad, grad_h, grad_cell, None
+            _backward_below_autograd, saved, ctx.needs_input_grad, grad_h, grad_cell, None
         )
 
     jvp = FunctorchLLTMFunction.jvp
@@ -151,16 +101,9 @@ def _backward_below_autograd(*arguments: Any) -> tuple[Tensor, ...]:
         return _backward_call(*arguments)  # type: ignore[no-any-return]
 
 
-def _backward_lean(
-    grad_h: Tensor | None, grad_cell: Tensor | None, _grad_gates: None, *saved: Any
-) -> tuple[Tensor, ...]:
-    return _backward_lean_call(grad_h, grad_cell, *saved)  # type: ignore[no-any-return]
-
-
 # Without functorch, Function.apply only looks for wrappers that functorch left behind, and that is
 # left to the op's dispatch here.
-_on_cuda: Any = super(torch.autograd.Function, _CudaLLTMFunction).apply
-_elsewhere: Any = super(torch.autograd.Function, _CpuLLTMFunction).apply
+_eager: Any = super(torch.autograd.Function, _EagerLLTMFunction).apply
 
 
 def _is_forward_over_reverse() -> bool:
@@ -221,10 +164,8 @@ def eager_step(
 ) -> tuple[Tensor, Tensor]:
     """`lltm` for who knows that nobody compiles."""
     try:
-        function = _elsewhere
         if input.is_cuda:
             check_cuda(input.device)
-            function = _on_cuda
         if (
             _functorch_active()
             or _any_autocast()
@@ -236,21 +177,19 @@ def eager_step(
                 and old_cell.is_contiguous()
             )
         ):
-            return _prepared(function, input, weights, bias, old_h, old_cell)
-        return function(input, weights, bias, old_h, old_cell)  # type: ignore[no-any-return]
+            return _prepared(input, weights, bias, old_h, old_cell)
+        return _eager(input, weights, bias, old_h, old_cell)  # type: ignore[no-any-return]
     except (RuntimeError, AttributeError, TypeError) as error:
         tensors = (input, weights, bias, old_h, old_cell)
         reason = refusal(tensors)
         if reason is not None:
             raise NotImplementedError(reason) from error
-        if not input.is_cuda and any(tensor.is_cuda for tensor in tensors):
-            # The lean operator has no kernel for CUDA that would say which one is misplaced.
-            _forward_call(*tensors)
         raise
 
 
-def _prepared(function: Any, *tensors: Tensor) -> tuple[Tensor, Tensor]:
+def _prepared(*tensors: Tensor) -> tuple[Tensor, Tensor]:
     """The step where something must be done to the tensors first, or by functorch."""
+    function = _eager
     if _functorch_active():
         if _is_forward_over_reverse():
             return reference(*tensors)

@@ -12,8 +12,9 @@ extern "C" {
 #endif
 
 // Raised whenever a struct below changes in any way but by new members at the end of the table.
-#define LLTM_KERNEL_ABI 5
+#define LLTM_KERNEL_ABI 6
 #define LLTM_MOST_SPLIT_K 4
+#define LLTM_MOST_PARTS 5
 
 #define LLTM_EXPORT __attribute__((visibility("default")))
 
@@ -23,6 +24,22 @@ typedef enum {
   LLTM_FLOAT16 = 2,
   LLTM_BFLOAT16 = 3,
 } lltm_dtype;
+
+static inline int64_t lltm_dtype_bytes(lltm_dtype dtype) {
+  return dtype == LLTM_FLOAT64 ? 8 : dtype == LLTM_FLOAT32 ? 4 : 2;
+}
+
+typedef enum { LLTM_FORWARD = 0, LLTM_BACKWARD = 1 } lltm_pass;
+
+// Bits of a mask of the gradients that backward has to compute.
+enum {
+  LLTM_NEEDS_INPUT = 1,
+  LLTM_NEEDS_WEIGHTS = 2,
+  LLTM_NEEDS_BIAS = 4,
+  LLTM_NEEDS_OLD_H = 8,
+  LLTM_NEEDS_OLD_CELL = 16,
+  LLTM_NEEDS_ALL = 31,
+};
 
 typedef void (*lltm_range_function)(int64_t begin, int64_t end, void* context);
 
@@ -37,37 +54,37 @@ typedef struct {
   lltm_parallel_for parallel_for;  // CPU kernels only
 } lltm_execution;
 
-// From step to step cells and their gradients are added up, and in 16 bits what is small beside the
-// sum would be lost. In a sequence's loop over steps they are therefore float32 as well, or
-// instead; elsewhere these structs are all zero.
+// Over a sequence, cell states and their gradients are running sums. In 16 bits such a sum loses
+// its small addends, so the loop over steps keeps a float32 copy. Outside of that loop, and for 32
+// and 64 bits, these structs are all zero.
 typedef struct {
-  const void* old_cell;  // (B, S), float32: read in the place of old_cell; or NULL
-  void* new_cell;        // (B, S), float32: written beside new_cell; or NULL
+  const void* old_cell;  // (B, S), float32: read instead of old_cell; or NULL
+  void* new_cell;        // (B, S), float32: written in addition to new_cell; or NULL
 } lltm_running_cell;
 
-// Which gradients of cells are float32.
+// 1: this gradient of a cell state is float32, whatever the dtype of the other tensors.
 typedef struct {
   int32_t more_grad_cell;
   int32_t d_old_cell;
-} lltm_wide_cells;
+} lltm_float32_gradients;
 
-// One LLTM step behind the GEMM. All tensors are contiguous and, but for `running` and `wide`, of
-// one dtype.
+// One LLTM step after the GEMM. All tensors are contiguous and, except those of `running` and
+// `float32`, of one dtype.
 
 typedef struct {
   int64_t batch_size;    // B
   int64_t state_size;    // S
   void* gates;           // (B, 3, S): pre-activations z_i, z_o, z_c
-  const void* bias;      // (3S): is added to gates in place; or NULL when gates have it already
+  const void* bias;      // (3S): is added to gates in place; or NULL when gates contain it already
   const void* old_cell;  // (B, S)
   void* new_h;           // (B, S), written
   void* new_cell;        // (B, S), written
   lltm_running_cell running;
 } lltm_cell_forward_arguments;
 
-// Elements from row to row and from column to column of grad_h and grad_cell, which often come from
-// a sum and are one number, expanded. CUDA kernels only, and only where `given` is 1: else both are
-// contiguous.
+// Strides, in elements, of the rows and columns of grad_h and grad_cell: often these come from a
+// sum and are one number, expanded. Read by CUDA kernels only, and only if `given` is 1; otherwise
+// both tensors are contiguous.
 typedef struct {
   int32_t given;
   int64_t grad_h[2];
@@ -80,27 +97,25 @@ typedef struct {
   const void* grad_h;      // (B, S) or NULL, which means zero; likewise the next two
   const void* grad_cell;   // (B, S) or NULL
   const void* grad_gates;  // (B, 3, S) or NULL
-  // Added to grad_h and grad_cell: in a sequence a state has two readers, the output and the step
-  // behind it.
-  const void* more_grad_h;     // (B, S) or more_grad_h_planes of them, or NULL
+  // Added to grad_h and grad_cell: in a sequence two read a state, the output and the next step.
+  const void* more_grad_h;     // (B, S) or (more_grad_h_planes, B, S), or NULL
   const void* more_grad_cell;  // (B, S) or NULL
   const void* gates;           // (B, 3, S): pre-activations
   const void* new_cell;        // (B, S)
   void* d_gates;               // (B, 3, S), written
   void* d_old_cell;            // (B, S), written, or NULL when it is not wanted
-  void* d_bias;                // (3S): sums of d_gates, written, or NULL when it is not wanted
-  void* workspace;             // cell_backward_workspace's byte count, or NULL without d_bias
+  void* d_bias;  // (3S): sums of d_gates, written; or NULL, always where the plan does not sum it
+  void* workspace;  // of the plan, or NULL without d_bias
   lltm_gradient_strides strides;
-  // [old_h, input], an operand of the weights' gradient, put side by side on the way. CUDA kernels
-  // only.
-  int64_t input_size;  // I; the four are read only where `joined` is wanted
+  // [old_h, input], which the product for d_weights reads. Only where the plan joins operands.
+  int64_t input_size;  // I; the four are read only if `joined` is given
   const void* old_h;   // (B, S)
   const void* input;   // (B, I)
   void* joined;        // (B, S + I), written, or NULL when it is not wanted
-  // Of a sequence's loop over steps, only without d_bias. P where more_grad_h is (P, B, S), planes
-  // to be added up, at most LLTM_MOST_SPLIT_K, CUDA kernels only; 0 is one.
+  // For a sequence's loop over steps, without d_bias: the number of planes of more_grad_h that are
+  // added up, at most the plan's split_k. 0 means 1.
   int32_t more_grad_h_planes;
-  lltm_wide_cells wide;
+  lltm_float32_gradients float32;
 } lltm_cell_backward_arguments;
 
 // sums[column] = sum over rows of matrix[row][column]: the gradient of a bias.
@@ -111,8 +126,9 @@ typedef struct {
   void* sums;          // (columns), written
 } lltm_column_sum_arguments;
 
-// A whole sequence of steps, one layer in one direction, between the GEMMs that batch over time:
-// the caller has made x W_x^T for all steps, and takes d_x, d_W and d_b from d_gates of all steps.
+// A whole sequence of steps, one layer in one direction. The products that batch over time are the
+// caller's, unless the plan says otherwise: x W_x^T before forward; d_input, d_weights and d_bias,
+// from d_gates of all steps, after backward.
 
 typedef struct {
   int64_t steps;          // T >= 1
@@ -123,29 +139,34 @@ typedef struct {
   int32_t allow_tf32;     // 1: products of float32 may be rounded to tf32
 } lltm_layer_sizes;
 
-// Which of the kernels' own families would run a problem.
+// How a sequence is run quickest: by a family of the kernels' own, or, family 0 ("gemm"), by the
+// caller's loop over steps. What does not apply is 0.
 typedef struct {
-  int32_t family;           // 0: none, so the caller loops over steps; else the kernels' own number
-  int64_t workspace_bytes;  // 16-byte aligned memory that it needs; what is in it does not matter
-  // 1: it makes the products that batch over time as well, which are else the caller's: forward's
-  // x W_x^T, and backward's d_input and d_weights.
+  int32_t family;           // 0: gemm; otherwise a number that only these kernels know
+  int64_t workspace_bytes;  // 16-byte aligned memory that the family needs, with any contents
+  // 1: the family also makes the products that batch over time.
   int32_t makes_all_products;
+  // Forward, 1: the product x W_x^T adds the bias; 0: the kernels add it.
+  int32_t product_adds_bias;
+  // Backward by gemm: the caller makes the products that batch over time as soon as it has computed
+  // step part_starts[0], then part_starts[1], and so on down to step 0, in the order of the loop.
+  int64_t part_starts[LLTM_MOST_PARTS];
 } lltm_layer_plan;
 
-// Contiguous tensors of one dtype, but for `weights`.
+// Contiguous tensors of one dtype; only rows of `weights` have gaps.
 typedef struct {
   lltm_layer_sizes sizes;
   const void* weights;       // (3S, S) with rows `weight_stride` apart: the columns of h
-  const void* bias;          // (3S): is added to gates; or NULL when gates have it (always on CUDA)
+  const void* bias;          // (3S): is added to gates; or NULL when gates contain it
   const void* initial_h;     // (B, S), or NULL for zeros
   const void* initial_cell;  // (B, S), or NULL for zeros
   void* gates;               // (T, B, 3, S): in x W_x^T, out the pre-activations
   void* output;              // (T, B, S): h_t, written
-  void* cells;               // (T, B, S): c_t, written; or NULL when nobody will read them
+  void* cells;               // (T, B, S): c_t, written; or NULL when nothing will read them
   void* final_h;             // (B, S): h after the last step, written
   void* final_cell;          // (B, S): c after the last step, written
   void* workspace;
-  const void* input;  // (T, B, I): read by what makes all products, where gates are only written
+  const void* input;  // (T, B, I): read by a family that makes all products; it only writes gates
 } lltm_layer_forward_arguments;
 
 typedef struct {
@@ -161,7 +182,7 @@ typedef struct {
   void* d_initial_h;            // (B, S), written, or NULL when it is not wanted
   void* d_initial_cell;         // (B, S), written, or NULL when it is not wanted
   void* workspace;
-  // For what makes all products:
+  // For a family that makes all products:
   const void* input;      // (T, B, I)
   const void* initial_h;  // (B, S), or NULL for zeros
   const void* output;     // (T, B, S)
@@ -169,7 +190,7 @@ typedef struct {
   void* d_weights;        // (3S, S + I), written, or NULL when it is not wanted
 } lltm_layer_backward_arguments;
 
-// The cells of a sequence from its gates: c_t = c_{t-1} + g_t i_t, forward's own additions.
+// The cell states of a sequence from its gates: c_t = c_{t-1} + g_t i_t, added as in forward.
 typedef struct {
   lltm_layer_sizes sizes;
   const void* initial_cell;  // (B, S), or NULL for zeros
@@ -177,7 +198,7 @@ typedef struct {
   void* cells;               // (T, B, S), written
 } lltm_layer_cells_arguments;
 
-// One whole step, its products included, for kernels that have their own.
+// One whole step with its products.
 
 typedef struct {
   int64_t batch_size;     // B
@@ -187,16 +208,28 @@ typedef struct {
   int32_t allow_tf32;     // 1: the caller's GEMM may round float32 operands to tf32
 } lltm_step_sizes;
 
-// Which of the kernels' own families would run a step.
+// How a step is run quickest: by a family of the kernels' own, or, family 0 ("gemm"), by the
+// caller's GEMM with cell_forward or cell_backward. What does not apply is 0.
 typedef struct {
-  int32_t family;  // 0: none, so the caller takes its own GEMM; else the kernels' own number
-  int64_t workspace_bytes;  // 16-byte aligned memory that it needs; what is in it does not matter
-  // Without a family: in how many parts of its depth 3S, which they divide, the caller best makes
-  // d_z W_h, as planes that cell_backward of the step before adds up; 0 is one.
+  int32_t family;           // 0: gemm; otherwise a number that only these kernels know
+  int64_t workspace_bytes;  // 16-byte aligned memory with any contents; for gemm, cell_backward's
+  // Forward by gemm, 1: the GEMM adds the bias; 0: cell_forward adds it.
+  int32_t gemm_adds_bias;
+  // Backward by a family, 1: where gates are NULL it makes them again itself.
+  int32_t makes_gates;
+  // Backward by gemm, 1: cell_backward makes d_bias; 0: column_sum does.
+  int32_t cell_sums_bias;
+  // Backward by gemm, 1: cell_backward writes [old_h, input] to `joined`, and one GEMM makes
+  // d_weights; 0: two GEMMs make the halves of d_weights.
+  int32_t joins_operands;
+  // Backward by gemm in a sequence: the number of parts of the depth 3S, which they divide, in
+  // which the caller makes d_z W_h. Each is a plane, and cell_backward of the step before adds them
+  // up.
   int32_t split_k;
 } lltm_step_plan;
 
-// All tensors are contiguous and of one dtype, but for rows of `weights`, `running` and `wide`.
+// All tensors are contiguous and, except those of `running` and `float32`, of one dtype; rows of
+// `weights` may have gaps.
 typedef struct {
   lltm_step_sizes sizes;
   const void* input;          // (B, I)
@@ -204,13 +237,11 @@ typedef struct {
   const void* bias;           // (3S), or NULL for none
   const void* old_h;          // (B, S)
   const void* old_cell;       // (B, S)
-  int32_t gates_hold_addend;  // 1: what gates hold is added to the products
-  void* gates;                // (B, 3, S): pre-activations, written; or NULL when nobody reads them
+  int32_t gates_hold_addend;  // 1: the contents of gates are added to the products
+  void* gates;                // (B, 3, S): pre-activations, written; or NULL when not wanted
   void* new_h;                // (B, S), written
   void* new_cell;             // (B, S), written
   void* workspace;
-  // 1: gates are (B, 2, S), z_i and z_c. CPU kernels of float32 and float64 only.
-  int32_t drops_output_gate;
   lltm_running_cell running;
 } lltm_step_forward_arguments;
 
@@ -221,13 +252,13 @@ typedef struct {
   const void* grad_gates;      // (B, 3, S) or NULL
   const void* more_grad_h;     // (B, S) or NULL: added to grad_h
   const void* more_grad_cell;  // (B, S) or NULL: added to grad_cell
-  const void* input;           // these as in forward
+  const void* input;           // input, weights and bias as in forward
   const void* weights;
-  const void* bias;      // read only where gates are made again
+  const void* bias;      // read only if gates are made again
   const void* old_h;     // (B, S)
   const void* new_cell;  // (B, S)
-  const void* gates;     // (B, 3, S): pre-activations; or NULL: they are made again
-  void* d_gates;         // (B, 3, S), written, or NULL when nobody reads it
+  const void* gates;     // (B, 3, S): pre-activations; or NULL where the plan says makes_gates
+  void* d_gates;         // (B, 3, S), written, or NULL when it is not wanted
   void* d_input;         // (B, I), written, or NULL when it is not wanted; likewise the next four
   void* d_weights;       // (3S, S + I), rows without gaps
   void* d_bias;          // (3S)
@@ -235,11 +266,15 @@ typedef struct {
   void* d_old_cell;      // (B, S)
   void* workspace;
   lltm_gradient_strides strides;
-  const void* new_h;  // (B, S) where forward dropped the output gate; else NULL
-  lltm_wide_cells wide;
+  lltm_float32_gradients float32;
 } lltm_step_backward_arguments;
 
-// Kernels return NULL, or a text that says what failed (valid until the thread's next call).
+// Kernels return NULL, or a text that says what failed; it is valid until the thread's next call.
+//
+// A plan tells how to run a problem; only the kernels know what is quicker on their device. `needs`
+// is the mask of wanted gradients, 0 for forward. The environment variables LLTM_CPU_PRODUCTS,
+// LLTM_CUDA_CELL and LLTM_LAYER_KERNELS force a family by its name, for tests; a name that is not
+// known, or whose family cannot run the problem, is an error.
 typedef struct {
   uint32_t abi;        // LLTM_KERNEL_ABI of the kernels
   uint32_t byte_size;  // sizeof(lltm_kernel_functions) of the kernels
@@ -249,26 +284,17 @@ typedef struct {
   const char* (*cell_backward)(lltm_dtype, const lltm_cell_backward_arguments*,
                                const lltm_execution*);
   const char* (*column_sum)(lltm_dtype, const lltm_column_sum_arguments*, const lltm_execution*);
-  // Fills in the plan for forward (backward = 0) or backward (1). The environment variable
-  // LLTM_LAYER_KERNELS, read at every call, forces a family by its name, for tests: "fallback" is
-  // family 0; a name that is not known, or whose family cannot run the problem, is an error.
-  const char* (*layer_plan)(lltm_dtype, int32_t backward, const lltm_layer_sizes*,
-                            const lltm_execution*, lltm_layer_plan*);
-  // With the family and the workspace of a plan for the same sizes, never family 0.
+  const char* (*layer_plan)(lltm_dtype, lltm_pass, const lltm_layer_sizes*, const lltm_execution*,
+                            lltm_layer_plan*);
+  // With the family and the workspace of a plan for the same sizes, never gemm.
   const char* (*layer_forward)(lltm_dtype, int32_t family, const lltm_layer_forward_arguments*,
                                const lltm_execution*);
   const char* (*layer_backward)(lltm_dtype, int32_t family, const lltm_layer_backward_arguments*,
                                 const lltm_execution*);
   const char* (*layer_cells)(lltm_dtype, const lltm_layer_cells_arguments*, const lltm_execution*);
-  // What cell_backward needs where d_bias is wanted. NULL in a table whose cell_backward makes no
-  // d_bias: the caller takes column_sum.
-  int64_t (*cell_backward_workspace)(lltm_dtype, int64_t batch_size, int64_t state_size,
-                                     const lltm_execution*);
-  // Fills in the plan for forward (`needs` < 0), or for backward with these gradients wanted, as in
-  // the mask of the operator. NULL where there are no kernels for whole steps.
-  const char* (*step_plan)(lltm_dtype, int32_t needs, const lltm_step_sizes*, const lltm_execution*,
-                           lltm_step_plan*);
-  // With the family and the workspace of a plan for the same sizes, never family 0.
+  const char* (*step_plan)(lltm_dtype, lltm_pass, int32_t needs, const lltm_step_sizes*,
+                           const lltm_execution*, lltm_step_plan*);
+  // With the family and the workspace of a plan for the same sizes, never gemm.
   const char* (*step_forward)(lltm_dtype, int32_t family, const lltm_step_forward_arguments*,
                               const lltm_execution*);
   const char* (*step_backward)(lltm_dtype, int32_t family, const lltm_step_backward_arguments*,

@@ -21,7 +21,7 @@
 
 namespace lltm {
 
-// torch's scalar type codes, which are part of its serialisation format and do not change.
+// torch's scalar type codes. They are part of its serialisation format and do not change.
 inline std::optional<lltm_dtype> kernel_dtype(int32_t scalar_type) {
   switch (scalar_type) {
     case 5:
@@ -49,8 +49,8 @@ inline std::string dtype_name(int32_t scalar_type) {
   return "scalar type " + std::to_string(scalar_type);
 }
 
-// Texts are put together from strings: a stream would bring locales in, and with them a crash where
-// a compiler links the C++ library statically beside torch's.
+// Texts are joined from strings: a stream would bring locales in, and with them a crash if a
+// compiler links the C++ library statically into a process that has torch's.
 inline std::string text_of(const char* part) { return part; }
 inline std::string text_of(const std::string& part) { return part; }
 inline std::string text_of(int64_t part) { return std::to_string(part); }
@@ -107,7 +107,7 @@ struct Guards {
     return *dtype;
   }
 
-  // Same dtype and same device as `model`, which is called `model_name`.
+  // The dtype and the device of `model`, whose name is `model_name`.
   static void like(const Tensor& tensor, const char* name, const Tensor& model,
                    const char* model_name) {
     if (Torch::scalar_type(tensor) != Torch::scalar_type(model)) {
@@ -129,12 +129,10 @@ struct Guards {
     }
   }
 
-  // `origin` says where the letters of `meaning` have their values from.
+  // `origin` says where the values of the letters in `meaning` come from.
   static void has_shape(const Tensor& tensor, const char* name,
                         std::initializer_list<int64_t> wanted, const char* meaning,
-                        const char* origin =
-                            "B, I and S are read from input (B, I) and old_h "
-                            "(B, S)") {
+                        const char* origin) {
     bool same = Torch::dim(tensor) == static_cast<int64_t>(wanted.size());
     for (size_t k = 0; same && k < wanted.size(); ++k) {
       same = Torch::sizes(tensor)[k] == wanted.begin()[k];

@@ -36,7 +36,7 @@ struct AtenTorch {
     return at::empty(at::IntArrayRef(sizes), like.options());
   }
 
-  // A view that starts `offset` elements behind the start of `tensor`.
+  // A view that starts `offset` elements after the start of `tensor`.
   static Tensor strided(const Tensor& tensor, std::initializer_list<int64_t> sizes,
                         std::initializer_list<int64_t> strides, int64_t offset) {
     return tensor.as_strided(at::IntArrayRef(sizes), at::IntArrayRef(strides),
@@ -71,7 +71,7 @@ struct AtenTorch {
                      [&](int64_t first, int64_t last) { function(first, last, context); });
   }
 
-  // Makes the tensor's device current, and keeps the op's inner calls from autograd and autocast,
+  // Makes the tensor's device current, and hides the op's inner calls from autograd and autocast,
   // which have seen the op as a whole.
   class DeviceGuard {
    public:

@@ -1,38 +1,26 @@
-// Registers torch.ops.lltm through the stable ABI.
-#include "../ops/cell.h"
-#include "../ops/layer.h"
+// Registers the operators of ops/operators.h through the stable ABI.
+#include "../ops/operators.h"
 #include "torch.h"
 
 namespace {
 
-using Cpu = lltm::Cell<lltm::StableTorch, lltm::Device::kCPU>;
-using Cuda = lltm::Cell<lltm::StableTorch, lltm::Device::kCUDA>;
-using CpuLayer = lltm::Layer<lltm::StableTorch, lltm::Device::kCPU>;
-using CudaLayer = lltm::Layer<lltm::StableTorch, lltm::Device::kCUDA>;
+using namespace lltm;
+
+template <template <typename, Device> class Operator>
+using OnCPU = Operator<StableTorch, Device::kCPU>;
+template <template <typename, Device> class Operator>
+using OnCUDA = Operator<StableTorch, Device::kCUDA>;
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY(lltm, library) {
-  library.def(LLTM_FORWARD_SCHEMA);
-  library.def(LLTM_BACKWARD_SCHEMA);
-  library.def(LLTM_FORWARD_LEAN_SCHEMA);
-  library.def(LLTM_BACKWARD_LEAN_SCHEMA);
-  library.def(LLTM_LAYER_FORWARD_SCHEMA);
-  library.def(LLTM_LAYER_BACKWARD_SCHEMA);
-}
+#define DEFINE(name, Operator, devices) library.def(OnCPU<Operator>::kSchema);
+#define IMPLEMENT_ON_CPU(name, Operator, devices) \
+  if ((devices) & kOnCPU) library.impl(#name, TORCH_BOX(&OnCPU<Operator>::run));
+#define IMPLEMENT_ON_CUDA(name, Operator, devices) \
+  if ((devices) & kOnCUDA) library.impl(#name, TORCH_BOX(&OnCUDA<Operator>::run));
 
-STABLE_TORCH_LIBRARY_IMPL(lltm, CPU, library) {
-  library.impl("forward", TORCH_BOX(&Cpu::forward));
-  library.impl("backward", TORCH_BOX(&Cpu::backward));
-  library.impl("forward_lean", TORCH_BOX(&Cpu::forward_lean));
-  library.impl("backward_lean", TORCH_BOX(&Cpu::backward_lean));
-  library.impl("layer_forward", TORCH_BOX(&CpuLayer::forward));
-  library.impl("layer_backward", TORCH_BOX(&CpuLayer::backward));
-}
-
-STABLE_TORCH_LIBRARY_IMPL(lltm, CUDA, library) {
-  library.impl("forward", TORCH_BOX(&Cuda::forward));
-  library.impl("backward", TORCH_BOX(&Cuda::backward));
-  library.impl("layer_forward", TORCH_BOX(&CudaLayer::forward));
-  library.impl("layer_backward", TORCH_BOX(&CudaLayer::backward));
+STABLE_TORCH_LIBRARY(lltm, library){LLTM_OPERATORS(DEFINE)} STABLE_TORCH_LIBRARY_IMPL(lltm, CPU,
+                                                                                      library){
+    LLTM_OPERATORS(IMPLEMENT_ON_CPU)} STABLE_TORCH_LIBRARY_IMPL(lltm, CUDA, library) {
+  LLTM_OPERATORS(IMPLEMENT_ON_CUDA)
 }

@@ -12,13 +12,14 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "../kernels/lltm_kernels.h"
 
-// Not torch/csrc/inductor/aoti_torch/generated/c_shim_cuda.h: these few are declared here, the CUDA
-// ones weakly, since a CPU build of torch lacks them. They are part of the C interface that
-// AOTInductor's packages link against, whose functions torch keeps; they reach ATen's GEMM without
-// the dispatcher, so neither autograd nor autocast sees the op's inner calls.
+// Declared here rather than included from torch/csrc/inductor/aoti_torch/generated/c_shim_cuda.h,
+// the CUDA ones weakly, since a CPU build of torch lacks them. They are part of the C interface
+// that AOTInductor's packages link against, whose functions torch keeps. They reach ATen's GEMM
+// without the dispatcher, so neither autograd nor autocast sees the op's inner calls.
 extern "C" {
 AOTITorchError aoti_torch_cpu_cat(const AtenTensorHandle*, int64_t, int64_t, AtenTensorHandle*);
 AOTITorchError aoti_torch_cpu_addmm_out(AtenTensorHandle, AtenTensorHandle, AtenTensorHandle,
@@ -57,7 +58,10 @@ struct StableTorch {
   }
 
   static Tensor empty(std::initializer_list<int64_t> sizes, const Tensor& like) {
-    std::array<int64_t, 4> strides;
+    // Memory from the heap only for a rank that is rare.
+    std::array<int64_t, 6> few;
+    std::vector<int64_t> many(sizes.size() > few.size() ? sizes.size() : 0);
+    int64_t* const strides = many.empty() ? few.data() : many.data();
     int64_t stride = 1;
     for (size_t dim = sizes.size(); dim-- > 0;) {
       strides[dim] = stride;
@@ -66,14 +70,13 @@ struct StableTorch {
     int32_t device_type = 0;
     check(aoti_torch_get_device_type(like.get(), &device_type), "device query");
     AtenTensorHandle handle = nullptr;
-    check(
-        aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.begin(), strides.data(),
-                                 scalar_type(like), device_type, device_index(like), &handle),
-        "allocation");
+    check(aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.begin(), strides,
+                                   scalar_type(like), device_type, device_index(like), &handle),
+          "allocation");
     return Tensor(handle);
   }
 
-  // A view that starts `offset` elements behind the start of `tensor`.
+  // A view that starts `offset` elements after the start of `tensor`.
   static Tensor strided(const Tensor& tensor, std::initializer_list<int64_t> sizes,
                         std::initializer_list<int64_t> strides, int64_t offset) {
     AtenTensorHandle handle = nullptr;
@@ -138,7 +141,7 @@ struct StableTorch {
     throw std::runtime_error(std::string("lltm: torch's ") + what + " failed: " + cause());
   }
 
-  // Torch tells the text of its last exception from 2.13 on. It is looked up by name, only here, so
+  // From 2.13 on, torch gives the text of its last exception. The function is looked up by name, so
   // that the object needs no torch newer than its target.
   static std::string cause() {
     if (void* torch = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD)) {

@@ -99,6 +99,20 @@ void compare(at::Device device, at::ScalarType dtype, double bound) {
   report(where + ", second derivatives", relative_error(got.second, wanted.second), 4 * bound);
 }
 
+// Where z = 0, elu has two slopes on its sides in the second derivative: the op takes at::elu's.
+void check_elu_at_zero(at::Device device) {
+  const int64_t batch = 3, features = 4, state = 5;
+  const auto options = at::TensorOptions().device(device).dtype(at::kDouble);
+  const Tensors operands = {at::randn({batch, features}, options),
+                            at::zeros({3 * state, state + features}, options),
+                            at::zeros({3 * state}, options), at::randn({batch, state}, options),
+                            at::randn({batch, state}, options)};
+  const Results got = differentiate(our_op, operands);
+  const Results wanted = differentiate(plain_aten, operands);
+  report("z = 0, first derivatives", relative_error(got.first, wanted.first), 1e-12);
+  report("z = 0, second derivatives", relative_error(got.second, wanted.second), 1e-12);
+}
+
 // What is not asked for is not computed, and a wrong argument is refused by name.
 void check_refusals(at::Device device) {
   const auto options = at::TensorOptions().device(device);
@@ -129,6 +143,7 @@ int main(int argc, char** argv) {
   compare(device, at::kFloat, 1e-5);
   compare(device, at::kHalf, 5e-3);
   compare(device, at::kBFloat16, 3e-2);
+  check_elu_at_zero(device);
   check_refusals(device);
   std::printf(failures == 0 ? "all checks passed\n" : "%d checks failed\n", failures);
   return failures == 0 ? 0 : 1;

@@ -3,8 +3,8 @@
 //   #include <lltm/lltm.h>
 //   auto [new_h, new_cell] = lltm::cell(input, weights, bias, old_h, old_cell);
 //
-// Link lltm::lltm (CMake: find_package(lltm)). Compiled by your program, against its own torch; in
-// two thirds of the time with AT_PER_OPERATOR_HEADERS defined and no <ATen/ATen.h> in sight.
+// Link lltm::lltm (CMake: find_package(lltm)). Your program compiles this header against its own
+// torch; with AT_PER_OPERATOR_HEADERS defined and without <ATen/ATen.h>, in two thirds of the time.
 #pragma once
 
 #include <ATen/TensorOperators.h>
@@ -49,9 +49,9 @@ inline std::tuple<at::Tensor, at::Tensor, at::Tensor> forward(const at::Tensor& 
   return op.call(input, weights, bias, old_h, old_cell);
 }
 
-// torch.ops.lltm.backward: the gradients of (input, weights, bias, old_h, old_cell). `needs` is a
-// mask of those that are wanted, 1 << their position; the others come back without elements. Gates
-// that are missing are made again.
+// torch.ops.lltm.backward: the gradients of (input, weights, bias, old_h, old_cell). `needs` is the
+// mask of the wanted ones, 1 << their position; the others come back without elements. Missing
+// gates are made again.
 inline std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward(
     const std::optional<at::Tensor>& grad_h, const std::optional<at::Tensor>& grad_cell,
     const std::optional<at::Tensor>& grad_gates, const at::Tensor& input, const at::Tensor& weights,
@@ -94,7 +94,7 @@ class CellFunction : public torch::autograd::Function<CellFunction> {
       wanted[k] = context->needs_input_grad(k);
       if (wanted[k]) needs |= int64_t{1} << k;
     }
-    // With create_graph somebody will differentiate this again.
+    // With create_graph the caller will differentiate this again.
     if (at::GradMode::is_enabled()) return differentiable_backward(grads, saved, wanted);
 
     const auto optional = [](const at::Tensor& grad) {
@@ -123,7 +123,7 @@ class CellFunction : public torch::autograd::Function<CellFunction> {
     const at::Tensor i = at::sigmoid(z[0]), o = at::sigmoid(z[1]), g = at::elu(z[2]);
     // 1 - sigmoid(z) loses all digits for large z; sigmoid(-z) does not.
     const at::Tensor i_rest = at::sigmoid(-z[0]), o_rest = at::sigmoid(-z[1]);
-    const at::Tensor slope = at::where(g > 0, at::ones_like(g), g + 1);
+    const at::Tensor slope = at::where(g >= 0, at::ones_like(g), g + 1);  // at 0 as at::elu
     const at::Tensor t = at::tanh(saved[4].to(compute));
     const at::Tensor zero = at::zeros_like(t);
     const at::Tensor grad_h = grads[0].defined() ? grads[0].to(compute) : zero;

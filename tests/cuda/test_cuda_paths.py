@@ -26,7 +26,7 @@ import lltm_conda
 pytestmark = pytest.mark.cuda
 
 OP_TESTS = Path(__file__).resolve().parents[1] / "op"
-PATHS = ("gemm", "row", "narrow", "wide", "tall")
+PATHS = ("gemm", "rows4", "rows16", "rows32", "rows64")
 # (batch, features, state): either side of a tile's rows and columns, with vectors and without.
 SHAPES = [
     (1, 8, 16),
@@ -152,7 +152,7 @@ def test_path_gives_the_same_bits_every_time(gpu, path, dtype) -> None:
 
 def test_unknown_path_is_refused_by_name(gpu, monkeypatch) -> None:
     monkeypatch.setenv("LLTM_CUDA_CELL", "cutlass")
-    with pytest.raises(RuntimeError, match=r"LLTM_CUDA_CELL.*'cutlass'.*narrow"):
+    with pytest.raises(RuntimeError, match=r"LLTM_CUDA_CELL.*'cutlass'.*rows16"):
         through_function(*make_inputs(device=gpu))
 
 
@@ -229,7 +229,7 @@ def test_joined_operand_gives_the_weights_gradient(gpu, monkeypatch, dtype, shap
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("forced", ["gemm", "narrow"])
+@pytest.mark.parametrize("forced", ["gemm", "rows16"])
 def test_path_is_accurate(forced, tmp_path) -> None:
     """The bounds in ulps, through the pointwise kernels and through the whole-step ones."""
     files = [str(OP_TESTS / name) for name in ("test_op_accuracy.py", "test_op_numerics.py")]

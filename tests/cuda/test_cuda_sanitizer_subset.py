@@ -33,7 +33,7 @@ STATE_VECTORS = (67, 3, 24)
 CASES = [
     *(("", shape) for shape in (*SHAPES, VECTORS)),
     *(("gemm", shape) for shape in (*SHAPES[2:], STATE_VECTORS)),
-    *((path, VECTORS) for path in ("row", "narrow", "wide", "tall")),
+    *((path, VECTORS) for path in ("rows4", "rows16", "rows32", "rows64")),
 ]
 
 
@@ -82,7 +82,7 @@ def test_sanitizer_sequence(gpu, monkeypatch, dtype, family, shape) -> None:
         total = output.sum() + h_n.sum() + c_n.sum()
         return [output, h_n, c_n, *torch.autograd.grad(total, leaves)]
 
-    monkeypatch.setenv("LLTM_LAYER_KERNELS", "fallback")
+    monkeypatch.setenv("LLTM_LAYER_KERNELS", "gemm")
     want = results()
     if dtype != torch.float64:  # has no family of its own
         monkeypatch.setenv("LLTM_LAYER_KERNELS", family)

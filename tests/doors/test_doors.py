@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
+
+from lltm_conda.builder import source_root
+from lltm_conda.builder.fit import FIRST_STABLE
+from lltm_conda.compat.torch_probe import find_torch
 
 COMPUTE = """
 import sys, torch, lltm_conda
@@ -53,11 +61,16 @@ class Execution(ctypes.Structure):
 Kernel = ctypes.CFUNCTYPE(
     ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(Execution))
 
+Plan = ctypes.CFUNCTYPE(
+    ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p,
+    ctypes.c_void_p)
+
 class Table(ctypes.Structure):
     _fields_ = [("abi", ctypes.c_uint32), ("byte_size", ctypes.c_uint32),
                 ("device", ctypes.c_char_p), ("cell_forward", Kernel),
                 ("cell_backward", Kernel), ("column_sum", Kernel),
-                ("others", ctypes.c_void_p * 8)]
+                ("layer", ctypes.c_void_p * 4), ("step_plan", Plan),
+                ("step_forward", ctypes.c_void_p), ("step_backward", ctypes.c_void_p)]
 
 threads, ranges = set(), []
 
@@ -70,7 +83,12 @@ def note(begin, end, context):
 def kernel(dtype, arguments, execution):
     execution.contents.parallel_for(0, 64, 1, note, None)
 
+@Plan
+def plan(dtype, direction, needs, sizes, execution, plan):
+    pass  # the plan stays zero, which is gemm
+
 table = Table(KERNEL_ABI, ctypes.sizeof(Table), b"cpu", kernel, kernel, kernel)
+table.step_plan = plan
 attach = ctypes.CDLL(str(loader.load().paths[0])).lltm_attach_kernels
 attach.argtypes, attach.restype = [ctypes.c_void_p], ctypes.c_char_p
 assert attach(ctypes.addressof(table)) is None
@@ -116,3 +134,46 @@ def test_two_threads_agree_with_one(doors, door, tmp_path) -> None:
         for index, (left, right) in enumerate(zip(one[key], two[key], strict=True)):
             # The GEMMs are torch's, which promise no bits across thread counts.
             torch.testing.assert_close(left, right, msg=f"result {index} of {key}")
+
+
+RANKS = """
+#include "torch_stable/torch.h"
+
+using Tensor = torch::stable::Tensor;
+namespace {
+Tensor of_rank_4(Tensor like) { return lltm::StableTorch::empty({2, 3, 4, 5}, like); }
+Tensor of_rank_6(Tensor like) { return lltm::StableTorch::empty({2, 3, 4, 5, 6, 7}, like); }
+Tensor of_rank_8(Tensor like) { return lltm::StableTorch::empty({2, 3, 4, 5, 6, 7, 8, 9}, like); }
+}  // namespace
+STABLE_TORCH_LIBRARY(lltm_ranks, library) {
+  library.def("rank_4(Tensor like) -> Tensor");
+  library.def("rank_6(Tensor like) -> Tensor");
+  library.def("rank_8(Tensor like) -> Tensor");
+}
+STABLE_TORCH_LIBRARY_IMPL(lltm_ranks, CPU, library) {
+  library.impl("rank_4", TORCH_BOX(&of_rank_4));
+  library.impl("rank_6", TORCH_BOX(&of_rank_6));
+  library.impl("rank_8", TORCH_BOX(&of_rank_8));
+}
+"""
+
+
+def test_the_stable_door_allocates_tensors_of_any_rank(tmp_path) -> None:
+    torch_root = Path(torch.__file__).parent
+    if find_torch(torch_root).version_tuple < FIRST_STABLE:
+        pytest.skip("torch 2.10 is the first with a stable door")
+    source, library = tmp_path / "ranks.cpp", tmp_path / "ranks.so"
+    source.write_text(RANKS)
+    standard = "-std=c++17" if find_torch(torch_root).version_tuple < (2, 14) else "-std=c++20"
+    compiler = os.environ.get("CXX", "c++").split()
+    flags = [standard, "-O0", "-shared", "-fPIC", "-DTORCH_TARGET_VERSION=0x020a000000000000"]
+    flags += ["-D_GLIBCXX_ASSERTIONS", f"-I{source_root()}", f"-I{torch_root / 'include'}"]
+    links = [f"-L{torch_root / 'lib'}", "-ltorch_cpu", "-ldl"]
+    subprocess.run([*compiler, *flags, str(source), "-o", str(library), *links], check=True)
+    code = (
+        "import torch, sys; torch.ops.load_library(sys.argv[1])\n"
+        "for rank in (4, 6, 8):\n"
+        "    made = getattr(torch.ops.lltm_ranks, f'rank_{rank}')(torch.ones(1))\n"
+        "    assert made.shape == tuple(range(2, 2 + rank)) and made.is_contiguous(), made.shape\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(library)], check=True)

@@ -42,12 +42,12 @@ STATES = {
     "registers": (1, 7, 32, 64, 100, 128),
     "cluster": (32, 64, 96, 128, 200, 256, 384, 512),
     "grid": (8, 64, 128, 256, 512, 1024, 2048),
-    "fallback": (1, 33, 128, 520),
+    "gemm": (1, 33, 128, 520),
 }
 BATCHES = (1, 2, 5, 16, 33, 64, 130)
 FEATURES = (1, 8, 33, 128)
 SHORT, LONG = (1, 2, 3, 7, 16), (100, 257)
-LONG_SHARE = {"fallback": 0.0}  # its host time would be most of the soak
+LONG_SHARE = {"gemm": 0.0}  # its host time would be most of the soak
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 LARGEST = 2_000_000  # elements of an output
 STREAMS = 2
@@ -123,7 +123,7 @@ def check_first(problem: Problem, first: tuple[Tensor, ...]) -> None:
     dtype = problem.inputs[0].dtype
     # Products in tf32 have the mantissa of float16.
     dtype = torch.float16 if problem.tf32 else dtype
-    with forced("fallback", False):
+    with forced("gemm", False):
         arguments = (case, layer, problem.inputs, problem.incoming)
         exact = results(case, *converted(*arguments, torch.float64))
         yardstick = errors(results(case, *converted(*arguments, dtype)), exact)
@@ -146,7 +146,7 @@ def drawn(source: random.Random, family: str, device: torch.device) -> Problem |
         bias=source.random() < 0.8,
         given_state=source.random() < 0.5,
     )
-    dtype = source.choice((*DTYPES, torch.float64) if family == "fallback" else DTYPES)
+    dtype = source.choice((*DTYPES, torch.float64) if family == "gemm" else DTYPES)
     tf32 = dtype == torch.float32 and source.random() < 0.5
     seed = source.randrange(2**31)
     if case.steps * case.batch * case.state > LARGEST:

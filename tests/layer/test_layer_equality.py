@@ -52,7 +52,7 @@ def test_every_dtype_is_as_accurate_as_its_rounding(device, dtype, shape) -> Non
 def test_gradients_added_up_over_parts_of_a_sequence(
     monkeypatch, device, steps, given_state, bidirectional
 ) -> None:
-    monkeypatch.setenv("LLTM_LAYER_KERNELS", "fallback")  # which takes long sequences in parts
+    monkeypatch.setenv("LLTM_LAYER_KERNELS", "gemm")  # which takes long sequences in parts
     case = Case(steps, 2, 3, 5, bidirectional=bidirectional, given_state=given_state)
     agrees_with_the_loop(case, case.layer(device=device, dtype=torch.float64))
 

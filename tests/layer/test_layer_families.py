@@ -61,11 +61,11 @@ def serves(family: str, case: Case, dtype: torch.dtype) -> bool:
     )
 
 
-def agrees_with_the_fallback(monkeypatch, case, place, family, dtype) -> None:
+def agrees_with_gemm(monkeypatch, case, place, family, dtype) -> None:
     if place != "cpu" and not torch.cuda.is_available():
         pytest.skip("torch sees no GPU")
     layer = case.layer(device=place, dtype=dtype)
-    monkeypatch.setenv("LLTM_LAYER_KERNELS", "fallback")
+    monkeypatch.setenv("LLTM_LAYER_KERNELS", "gemm")
     want = results(case, layer)
     monkeypatch.setenv("LLTM_LAYER_KERNELS", family)
     try:
@@ -81,9 +81,9 @@ def agrees_with_the_fallback(monkeypatch, case, place, family, dtype) -> None:
 @families
 @every_dtype
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
-def test_family_equals_the_fallback(monkeypatch, place, family, dtype, sizes) -> None:
+def test_family_equals_gemm(monkeypatch, place, family, dtype, sizes) -> None:
     case = Case(*sizes, bidirectional=True)
-    agrees_with_the_fallback(monkeypatch, case, place, family, dtype)
+    agrees_with_gemm(monkeypatch, case, place, family, dtype)
 
 
 @families
@@ -91,7 +91,7 @@ def test_family_equals_the_fallback(monkeypatch, place, family, dtype, sizes) ->
 @pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
 def test_family_with_every_option(monkeypatch, place, family, given, bias) -> None:
     case = Case(5, 9, 16, 64, bidirectional=True, bias=bias, given_state=given)
-    agrees_with_the_fallback(monkeypatch, case, place, family, torch.float32)
+    agrees_with_gemm(monkeypatch, case, place, family, torch.float32)
 
 
 @pytest.mark.cuda
@@ -117,14 +117,14 @@ def test_an_unknown_family_is_refused_by_name(monkeypatch, device) -> None:
     [
         ("LLTM_CPU_CAPABILITY", "default"),
         ("LLTM_CPU_CAPABILITY", "avx2"),
-        ("LLTM_CPU_PRODUCTS", "torch"),
+        ("LLTM_CPU_PRODUCTS", "gemm"),
     ],
 )
 def test_family_with_other_kernels_below(name, value, tmp_path) -> None:
     run = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
-            *("-k", "equals_the_fallback or every_option or count_beside"),
+            *("-k", "equals_gemm or every_option or count_beside"),
             str(HERE / "test_layer_families.py"),
             str(HERE / "test_layer_long_sums.py"),
         ],

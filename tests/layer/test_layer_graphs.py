@@ -1,4 +1,4 @@
-"""CUDA graphs of whole sequences, with every family of kernels and with the fallback."""
+"""CUDA graphs of whole sequences, with every family of kernels and with gemm."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def gpu() -> torch.device:
     return torch.device("cuda", 0)
 
 
-@pytest.mark.parametrize("kernels", ["fallback", *CUDA_FAMILIES])
+@pytest.mark.parametrize("kernels", ["gemm", *CUDA_FAMILIES])
 @every_dtype
 def test_a_captured_training_step_follows_its_inputs(gpu, monkeypatch, kernels, dtype) -> None:
-    if dtype == torch.float64 and kernels != "fallback":
+    if dtype == torch.float64 and kernels != "gemm":
         pytest.skip("float64 has no family of its own")
     monkeypatch.setenv("LLTM_LAYER_KERNELS", kernels)
     case = Case(6, 16, 32, 128)

@@ -16,11 +16,11 @@ everywhere = pytest.mark.parametrize(
     ("place", "family", "state"),
     [
         ("cpu", "fused", 64),
-        ("cpu", "fallback", 67),
+        ("cpu", "gemm", 67),
         *(pytest.param("cuda", family, 64, marks=pytest.mark.cuda) for family in CUDA_FAMILIES),
-        pytest.param("cuda", "fallback", 64, marks=pytest.mark.cuda),
+        pytest.param("cuda", "gemm", 64, marks=pytest.mark.cuda),
         # Beyond the sizes that one kernel takes whole: a product, and the pointwise kernel.
-        pytest.param("cuda", "fallback", 1152, marks=pytest.mark.cuda),
+        pytest.param("cuda", "gemm", 1152, marks=pytest.mark.cuda),
     ],
 )
 

@@ -38,7 +38,7 @@ def test_options_change_nothing(device, options, dtype, lengths) -> None:
 
 
 @every_dtype
-@pytest.mark.parametrize("kernels", ["fused", "fallback"])
+@pytest.mark.parametrize("kernels", ["fused", "gemm"])
 def test_cells_computed_again_are_the_same_bits_on_a_cpu(monkeypatch, kernels, dtype) -> None:
     monkeypatch.setenv("LLTM_LAYER_KERNELS", kernels)
     case = Case(200, 5, 4, 37)

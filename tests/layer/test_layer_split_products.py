@@ -19,7 +19,7 @@ TF32_TOLERANCE = TOLERANCE[torch.float16]
 def loop_on_a_gpu(monkeypatch) -> Iterator[None]:
     if not torch.cuda.is_available():
         pytest.skip("torch sees no GPU")
-    monkeypatch.setenv("LLTM_LAYER_KERNELS", "fallback")
+    monkeypatch.setenv("LLTM_LAYER_KERNELS", "gemm")
     monkeypatch.setenv("LLTM_CUDA_CELL", "gemm")  # not the kernels that multiply for themselves
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = True

@@ -14,7 +14,7 @@ import pytest
 
 HERE = Path(__file__).parent
 LEVELS = ("default", "avx2", "avx512")
-"""A level that the processor lacks falls back to the next one: a repetition, no failure."""
+"""A level that the processor lacks is replaced by the next one: a repetition, no failure."""
 
 # Batches round a register's width, a tile's and a chunk's (128), states round a block's, and one
 # depth beyond what is multiplied in one go (512).
@@ -98,8 +98,8 @@ def test_own_products_agree_with_float64(in_process, level) -> None:
     assert run.returncode == 0, run.stderr
 
 
-def test_products_of_torch_agree_with_float64(in_process) -> None:
-    run = in_process(AGREES, LLTM_CPU_PRODUCTS="torch")
+def test_gemm_agrees_with_float64(in_process) -> None:
+    run = in_process(AGREES, LLTM_CPU_PRODUCTS="gemm")
     assert run.returncode == 0, run.stderr
 
 
@@ -113,4 +113,4 @@ def test_unknown_products_are_refused_by_name(in_process) -> None:
     step = "import torch, lltm_conda; lltm_conda.LLTM(3, 5)(torch.ones(2, 3))"
     run = in_process(step, LLTM_CPU_PRODUCTS="theirs")
     last = run.stderr.strip().splitlines()[-1]
-    assert run.returncode != 0 and "LLTM_CPU_PRODUCTS must be own or torch" in last, run.stderr
+    assert run.returncode != 0 and "LLTM_CPU_PRODUCTS must be own or gemm" in last, run.stderr

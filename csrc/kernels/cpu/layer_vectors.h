@@ -14,7 +14,7 @@ struct Sequence {
   using M = Memory<T>;
   using Formulas = CellFormulas<VectorMath<C>>;
   static constexpr int64_t kLanes = Lanes<C>::kCount;
-  static constexpr int64_t kWide = kTileVectors * kLanes;
+  static constexpr int64_t kTileColumns = kTileVectors * kLanes;
   static constexpr bool kNarrows = sizeof(T) != sizeof(C);
 
   // Narrow types would have to be widened first, and torch has GEMMs for them.
@@ -69,19 +69,19 @@ struct Sequence {
     }
   };
 
-  // Backward: a panel holds kWide columns, for every row of the weights.
+  // Backward: a panel holds kTileColumns columns, for every row of the weights.
   struct Backward {
     int64_t stride;
-    C* panels;   // (blocks, 3S, kWide): columns of h, then columns of x
+    C* panels;   // (blocks, 3S, kTileColumns): columns of h, then columns of x
     C* d_h;      // (B, stride)
     C* d_cell;   // (B, stride)
     C* d_gates;  // (B, 3S), where those that are stored are too narrow to multiply with
     int64_t bytes;
 
     Backward(const lltm_layer_sizes& sizes, void* workspace)
-        : stride(round_up(sizes.state_size, kWide)) {
+        : stride(round_up(sizes.state_size, kTileColumns)) {
       Parts parts(workspace);
-      panels = parts.take(backward_panels(sizes) * kWide * sizes.state_size * kGateCount);
+      panels = parts.take(backward_panels(sizes) * kTileColumns * sizes.state_size * kGateCount);
       d_h = parts.take(sizes.batch_size * stride);
       d_cell = parts.take(sizes.batch_size * stride);
       d_gates = parts.take(kNarrows ? sizes.batch_size * kGateCount * sizes.state_size : 0);
@@ -144,21 +144,21 @@ struct Sequence {
     const int64_t rows = kGateCount * state_size;
     const T* const weights = static_cast<const T*>(arguments.weights);
     C* const panels = Backward(sizes, arguments.workspace).panels;
-    const int64_t panels_of_h = wide_panels(state_size);
+    const int64_t panels_of_h = tile_panels(state_size);
     for (int64_t block = begin; block < end; ++block) {
       const bool is_h = block < panels_of_h;
       const T* const part = weights + (is_h ? 0 : state_size);
       const int64_t columns = is_h ? state_size : input_size(sizes);
-      const int64_t column = (is_h ? block : block - panels_of_h) * kWide;
-      C* to = panels + block * rows * kWide;
-      for (int64_t row = 0; row < rows; ++row, to += kWide) {
-        load_wide(part + row * sizes.weight_stride + column, columns - column, to);
+      const int64_t column = (is_h ? block : block - panels_of_h) * kTileColumns;
+      C* to = panels + block * rows * kTileColumns;
+      for (int64_t row = 0; row < rows; ++row, to += kTileColumns) {
+        load_tile_row(part + row * sizes.weight_stride + column, columns - column, to);
       }
     }
   }
 
-  // kWide elements of a row that has `rest` more; zeros behind its end.
-  static LLTM_INLINE void load_wide(const T* from, int64_t rest, C* to) {
+  // kTileColumns elements of a row that has `rest` more; zeros behind its end.
+  static LLTM_INLINE void load_tile_row(const T* from, int64_t rest, C* to) {
 #pragma GCC unroll 4
     for (int v = 0; v < kTileVectors; ++v, rest -= kLanes) {
       const T* const part = from + v * kLanes;
@@ -168,13 +168,15 @@ struct Sequence {
     }
   }
 
-  static int64_t wide_panels(int64_t columns) { return (columns + kWide - 1) / kWide; }
+  static int64_t tile_panels(int64_t columns) {
+    return (columns + kTileColumns - 1) / kTileColumns;
+  }
 
   static int64_t forward_panels(const lltm_layer_sizes& sizes) {
     return round_up(sizes.state_size, kLanes) / kLanes;
   }
   static int64_t backward_panels(const lltm_layer_sizes& sizes) {
-    return wide_panels(sizes.state_size) + (kMakesAllProducts ? wide_panels(input_size(sizes)) : 0);
+    return tile_panels(sizes.state_size) + (kMakesAllProducts ? tile_panels(input_size(sizes)) : 0);
   }
 
   // All steps for the batch's rows [begin, end).
@@ -281,7 +283,7 @@ struct Sequence {
         multiply_rows(d_gates, rows_of_weights, work.panels, state_size, begin, end,
                       [&](int64_t n, int64_t column, const C* product) {
                         std::memcpy(work.d_h + n * work.stride + column, product,
-                                    kWide * sizeof(C));
+                                    kTileColumns * sizeof(C));
                       });
       }
       if constexpr (kMakesAllProducts) {
@@ -289,9 +291,9 @@ struct Sequence {
         const int64_t columns = input_size(sizes);
         T* const d_input = static_cast<T*>(arguments.d_input) + t * sizes.batch_size * columns;
         multiply_rows(d_gates, rows_of_weights,
-                      work.panels + wide_panels(state_size) * rows_of_weights * kWide, columns,
-                      begin, end, [&](int64_t n, int64_t column, const C* product) {
-                        store_wide(d_input + n * columns + column, columns - column, product);
+                      work.panels + tile_panels(state_size) * rows_of_weights * kTileColumns,
+                      columns, begin, end, [&](int64_t n, int64_t column, const C* product) {
+                        store_tile_row(d_input + n * columns + column, columns - column, product);
                       });
       }
     }
@@ -300,20 +302,21 @@ struct Sequence {
            end);
   }
 
-  // Calls `put(n, column, product)` with kWide elements of each row of d_gates times the panels.
+  // Calls `put(n, column, product)` with kTileColumns elements of each row of d_gates times the
+  // panels.
   template <typename Put>
   static LLTM_INLINE void multiply_rows(const C* d_gates, int64_t depth, const C* panels,
                                         int64_t columns, int64_t begin, int64_t end,
                                         const Put& put) {
-    for (int64_t column = 0; column < columns; column += kWide) {
+    for (int64_t column = 0; column < columns; column += kTileColumns) {
       const C* const panel = panels + column * depth;
       for (int64_t n = begin; n < end; n += kTileRows) {
         const int64_t rows = end - n < kTileRows ? end - n : kTileRows;
-        alignas(64) C products[kTileRows][kWide];
+        alignas(64) C products[kTileRows][kTileColumns];
         with_constant<kTileRows>(rows, [&](auto constant) {
           Tile<C, constant, kTileVectors> sum = {};
-          multiply<C, constant, kTileVectors>(depth, d_gates + n * depth, depth, 1, panel, kWide,
-                                              sum);
+          multiply<C, constant, kTileVectors>(depth, d_gates + n * depth, depth, 1, panel,
+                                              kTileColumns, sum);
           std::memcpy(products, sum, sizeof(sum));
         });
         for (int64_t m = 0; m < rows; ++m) put(n + m, column, products[m]);
@@ -321,7 +324,7 @@ struct Sequence {
     }
   }
 
-  static LLTM_INLINE void store_wide(T* to, int64_t rest, const C* from) {
+  static LLTM_INLINE void store_tile_row(T* to, int64_t rest, const C* from) {
 #pragma GCC unroll 4
     for (int v = 0; v < kTileVectors; ++v, rest -= kLanes) {
       const Vector<C> value = Memory<C>::load(from + v * kLanes);
@@ -369,20 +372,20 @@ struct Sequence {
     int64_t from = 0;
     do {
       const int64_t chunk = depth - from < kDepth ? depth - from : kDepth;
-      for (int64_t column = 0; column < columns; column += kWide) {
+      for (int64_t column = 0; column < columns; column += kTileColumns) {
         const C* operand = right + from * columns + column;
         int64_t operand_stride = columns;
-        alignas(64) C padded[kDepth][kWide];
-        if (columns - column < kWide) {
+        alignas(64) C padded[kDepth][kTileColumns];
+        if (columns - column < kTileColumns) {
           for (int64_t k = 0; k < chunk; ++k) {
-            load_wide(operand + k * columns, columns - column, padded[k]);
+            load_tile_row(operand + k * columns, columns - column, padded[k]);
           }
           operand = padded[0];
-          operand_stride = kWide;
+          operand_stride = kTileColumns;
         }
         for (int64_t row = begin * kTileRows; row < last; row += kTileRows) {
           const int64_t count = last - row < kTileRows ? last - row : kTileRows;
-          alignas(64) C products[kTileRows][kWide];
+          alignas(64) C products[kTileRows][kTileColumns];
           C* const to = d + row * sizes.weight_stride + column;
           const bool adds = from > 0 || !starts;
           with_constant<kTileRows>(count, [&](auto constant) {
@@ -394,11 +397,11 @@ struct Sequence {
           for (int64_t m = 0; m < count; ++m) {
             C* const at = to + m * sizes.weight_stride;
             if (adds) {
-              alignas(64) C sum[kWide];
-              load_wide(at, columns - column, sum);
-              for (int64_t k = 0; k < kWide; ++k) products[m][k] += sum[k];
+              alignas(64) C sum[kTileColumns];
+              load_tile_row(at, columns - column, sum);
+              for (int64_t k = 0; k < kTileColumns; ++k) products[m][k] += sum[k];
             }
-            store_wide(at, columns - column, products[m]);
+            store_tile_row(at, columns - column, products[m]);
           }
         }
       }

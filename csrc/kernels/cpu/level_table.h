@@ -22,10 +22,8 @@ namespace lltm {
 
 const Level LLTM_LEVEL_TABLE = {
     LLTM_LEVEL_NAME,
-    {LLTM_LEVEL::Row<float>::forward, LLTM_LEVEL::Row<float>::backward},
-    {LLTM_LEVEL::Row<double>::forward, LLTM_LEVEL::Row<double>::backward},
-    {LLTM_LEVEL::Row<float16>::forward, LLTM_LEVEL::Row<float16>::backward},
-    {LLTM_LEVEL::Row<bfloat16>::forward, LLTM_LEVEL::Row<bfloat16>::backward},
+    {LLTM_LEVEL::Row<float>::kernels(), LLTM_LEVEL::Row<double>::kernels(),
+     LLTM_LEVEL::Row<float16>::kernels(), LLTM_LEVEL::Row<bfloat16>::kernels()},
     {LLTM_LEVEL::Sequence<float>::kernels(), LLTM_LEVEL::Sequence<double>::kernels(),
      LLTM_LEVEL::Sequence<float16>::kernels(), LLTM_LEVEL::Sequence<bfloat16>::kernels()},
     {LLTM_LEVEL::Step<float>::kernels(), LLTM_LEVEL::Step<double>::kernels(),

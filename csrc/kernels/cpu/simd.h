@@ -8,6 +8,7 @@ namespace lltm {
 namespace LLTM_LEVEL {
 
 #define LLTM_INLINE __attribute__((always_inline)) inline
+#define LLTM_INLINE_LAMBDA __attribute__((always_inline))
 
 // Lanes of type C that fit a register, and integers and halves of as many lanes.
 template <typename C>
@@ -73,7 +74,7 @@ LLTM_INLINE Vector<float> widen_halves(Halves halves, bfloat16) {
 LLTM_INLINE Vector<float> widen_halves(Halves halves, float16) {
   const Bits32 bits = __builtin_convertvector(halves, Bits32);
   const Bits32 magnitude = (bits & 0x7fffu) << 13;
-  // The exponent's bias is mended by a multiplication, which also normalises subnormals.
+  // A multiplication corrects the exponent's bias; it also normalises subnormals.
   Vector<float> value = reinterpret<Vector<float>>(magnitude) * 0x1p112f;
   const Bits32 special = reinterpret<Bits32>(magnitude >= (0x7c00u << 13));
   value = reinterpret<Vector<float>>(reinterpret<Bits32>(value) | (special & 0x7f800000u));
@@ -159,20 +160,20 @@ LLTM_INLINE void store(T* to, Vector<compute_t<T>> value, int64_t count) {
   count >= kCount ? Memory<T>::store(to, value) : Memory<T>::store(to, value, count);
 }
 
-// Cells or their gradients, of storage type T or, where that has 16 bits and `wide` says so,
+// Cell states or their gradients: of storage type T; or, if T has 16 bits and `is_float32`,
 // float32.
 template <typename T>
 struct CellMemory {
   using C = compute_t<T>;
-  static constexpr bool kMayBeWide = sizeof(T) < sizeof(C);
+  static constexpr bool kHas16Bits = sizeof(T) < sizeof(C);
 
-  static LLTM_INLINE Vector<C> load(const void* cells, bool wide, int64_t at, int64_t count) {
-    if (kMayBeWide && wide) return LLTM_LEVEL::load(static_cast<const C*>(cells) + at, count);
+  static LLTM_INLINE Vector<C> load(const void* cells, bool is_float32, int64_t at, int64_t count) {
+    if (kHas16Bits && is_float32) return LLTM_LEVEL::load(static_cast<const C*>(cells) + at, count);
     return LLTM_LEVEL::load(static_cast<const T*>(cells) + at, count);
   }
-  static LLTM_INLINE void store(void* cells, bool wide, int64_t at, Vector<C> value,
+  static LLTM_INLINE void store(void* cells, bool is_float32, int64_t at, Vector<C> value,
                                 int64_t count) {
-    if (kMayBeWide && wide) {
+    if (kHas16Bits && is_float32) {
       LLTM_LEVEL::store(static_cast<C*>(cells) + at, value, count);
     } else {
       LLTM_LEVEL::store(static_cast<T*>(cells) + at, value, count);

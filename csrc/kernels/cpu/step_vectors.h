@@ -18,13 +18,12 @@ struct Step {
   using C = compute_t<T>;
   using V = Vector<C>;
   using Cells = CellMemory<T>;
-  using Math = VectorMath<C>;
-  using Formulas = CellFormulas<Math>;
+  using Formulas = CellFormulas<VectorMath<C>>;
 
   static constexpr int kLanes = Lanes<C>::kCount;
   static constexpr int kBlock = kLanes > kTileRows ? kLanes : kTileRows;
-  static constexpr int kWide = kTileVectors * kLanes;  // columns of a tile
-  static constexpr int64_t kChunk = 128 / kWide * kWide;
+  static constexpr int kTileColumns = kTileVectors * kLanes;  // columns of a tile
+  static constexpr int64_t kChunk = 128 / kTileColumns * kTileColumns;
   static constexpr int64_t kDepth = 512;  // of a product, so that its operands stay in cache
   static constexpr int64_t kGroup = 8;    // tiles' widths whose sums are kept side by side
   static constexpr bool kPlain = sizeof(T) == sizeof(C);  // nothing to convert
@@ -36,7 +35,7 @@ struct Step {
   }
   // Columns of a tile over `columns`, in whole registers.
   static LLTM_INLINE int64_t width_of(int64_t columns) {
-    return least(kWide, ceiling(columns, kLanes) * kLanes);
+    return least(kTileColumns, ceiling(columns, kLanes) * kLanes);
   }
   static LLTM_INLINE V load_sum(const C* from) { return Memory<C>::load(from); }
   static LLTM_INLINE void store_sum(C* to, V value) { Memory<C>::store(to, value); }
@@ -77,7 +76,7 @@ struct Step {
     const void* old_cell;
     T *gates, *new_h, *new_cell;
     const lltm_running_cell running;
-    const bool addend, drops_output;
+    const bool addend;
     C *packed, *sums, *converted;
 
     LLTM_INLINE Forward(const lltm_step_forward_arguments& a, C* scratch)
@@ -97,7 +96,6 @@ struct Step {
           new_cell(static_cast<T*>(a.new_cell)),
           running(a.running),
           addend(a.gates_hold_addend != 0),
-          drops_output(a.drops_output_gate != 0),
           packed(scratch) {
       const int64_t rows = ceiling(least(batch, kChunk), kLanes) * kLanes;
       sums = packed + rows * (ceiling(depth, kLanes) * kLanes);
@@ -110,9 +108,8 @@ struct Step {
 #pragma GCC unroll 3
       for (int gate = 0; gate < kGateCount; ++gate) {
         z[gate] += biases[gate];
-        if (gates == nullptr || (drops_output && gate == kOutputGate)) continue;
-        const int64_t plane = drops_output ? n * 2 + (gate == kCandidate) : n * kGateCount + gate;
-        T* const at = gates + plane * state + column;
+        if (gates == nullptr) continue;
+        T* const at = gates + (n * kGateCount + gate) * state + column;
         if (addend) z[gate] += load(at, count);
         store(at, z[gate], count);
         // What backward will read is what forward computes with.
@@ -195,7 +192,7 @@ struct Step {
     // packed[tile of batch entries][k][entry]
     void pack_transposed(int64_t first, int64_t rows) const {
       C* to = packed;
-      for (int64_t n = 0; n < rows; n += kWide) {
+      for (int64_t n = 0; n < rows; n += kTileColumns) {
         const int64_t width = width_of(rows - n);
         for (int64_t lane = 0; lane < width; lane += kLanes) {
           const int64_t entry = first + n + lane;
@@ -243,7 +240,7 @@ struct Step {
           }
         }
         const C* right = packed;
-        for (int64_t n = 0; n < rows; n += kWide) {
+        for (int64_t n = 0; n < rows; n += kTileColumns) {
           const int64_t width = width_of(rows - n);
           C* const z = sums + 3 * kBlock * n;
           with_constant<kTileVectors>(width / kLanes, [&](auto vectors) {
@@ -336,18 +333,18 @@ struct Step {
     return bytes(3 * kBlock * sizes.batch_size);
   }
   static int64_t right_units(const lltm_step_sizes& sizes) {
-    return ceiling(sizes.state_size, kWide) + ceiling(sizes.input_size, kWide);
+    return ceiling(sizes.state_size, kTileColumns) + ceiling(sizes.input_size, kTileColumns);
   }
 
   // Packs tiles [begin, end) of [h, x].
   static void pack_right(const lltm_step_backward_arguments& a, void* right, int64_t begin,
                          int64_t end) {
-    const int64_t of_h = ceiling(a.sizes.state_size, kWide);
+    const int64_t of_h = ceiling(a.sizes.state_size, kTileColumns);
     for (int64_t unit = begin; unit < end; ++unit) {
       const bool is_h = unit < of_h;
       const T* const from = static_cast<const T*>(is_h ? a.old_h : a.input);
       const int64_t columns = is_h ? a.sizes.state_size : a.sizes.input_size;
-      const int64_t column = (is_h ? unit : unit - of_h) * kWide;
+      const int64_t column = (is_h ? unit : unit - of_h) * kTileColumns;
       const int64_t width = width_of(columns - column);
       C* to = static_cast<C*>(right) + right_offset(a.sizes, is_h, column);
       for (int64_t n = 0; n < a.sizes.batch_size; ++n) {
@@ -393,89 +390,13 @@ struct Step {
         }
         continue;
       }
-      const int64_t count = least(kLanes, state - first);
-      if (a.new_h == nullptr) {
-        const T* const z_o = static_cast<const T*>(a.gates) + state + first;
-        make_dz(a, first, count, to, between, kGateCount, [&](int64_t n, V) {
-          return Math::sigmoid(load(z_o + kGateCount * n * state, count));
-        });
-      } else if constexpr (kPlain) {
-        if (!make_dz_from_h(a, first, count, to, between)) {
-          mend_dz_from_h(a, first, count, to, between);
-        }
-      }
+      make_dz_register(a, first, least(kLanes, state - first), to, between);
     }
   }
 
-  // Below it, too few digits of h' = tanh(c') o are left to tell o.
-  static constexpr C kSmallestTanh = static_cast<C>(sizeof(C) == 4 ? 0x1p-100 : 0x1p-900);
-
-  static LLTM_INLINE Mask<C> is_lost(V t) { return absolute<C>(t) < broadcast<C>(kSmallestTanh); }
-
-  static LLTM_INLINE Sigmoid<V> output_gate_of(const lltm_step_backward_arguments& a, int64_t at,
-                                               int64_t count, V t) {
-    const V new_h = load(static_cast<const T*>(a.new_h) + at, count);
-    const V o = new_h / (is_lost(t) ? broadcast<C>(C(1)) : t);
-    return {o, C(1) - o};
-  }
-
-  // With the output gate from new_h; false where that cannot tell it for every element. Two
-  // functions, since calls in one would cost the other its registers.
-  static __attribute__((noinline)) bool make_dz_from_h(const lltm_step_backward_arguments& a,
-                                                       int64_t first, int64_t count, C* to,
-                                                       int64_t between) {
-    Mask<C> lost = {};
-    make_dz(a, first, count, to, between, 2, [&](int64_t n, V t) {
-      lost |= is_lost(t);
-      return output_gate_of(a, n * a.sizes.state_size + first, count, t);
-    });
-    bool all = true;
-    for (int64_t lane = 0; lane < count; ++lane) all &= lost[lane] == 0;
-    return all;
-  }
-
-  // The same, with the output gate made again where new_h cannot tell it.
-  static __attribute__((noinline)) void mend_dz_from_h(const lltm_step_backward_arguments& a,
-                                                       int64_t first, int64_t count, C* to,
-                                                       int64_t between) {
-    make_dz(a, first, count, to, between, 2, [&](int64_t n, V t) {
-      const Mask<C> lost = is_lost(t);
-      alignas(sizeof(V)) C z[kLanes] = {};
-      for (int64_t lane = 0; lane < count; ++lane) {
-        if (lost[lane] != 0) z[lane] = output_pre_activation(a, n, first + lane);
-      }
-      const Sigmoid<V> known = output_gate_of(a, n * a.sizes.state_size + first, count, t);
-      const Sigmoid<V> again = Math::sigmoid(load_sum(z));
-      return Sigmoid<V>{lost ? again.value : known.value,
-                        lost ? again.complement : known.complement};
-    });
-  }
-
-  static C output_pre_activation(const lltm_step_backward_arguments& a, int64_t n, int64_t column) {
-    const int64_t state = a.sizes.state_size;
-    const int64_t features = a.sizes.input_size;
-    const T* const row =
-        static_cast<const T*>(a.weights) + (kOutputGate * state + column) * a.sizes.weight_stride;
-    V sum = {};
-    const auto add = [&](const T* left, const T* right, int64_t depth) {
-      for (int64_t k = 0; k < depth; k += kLanes) {
-        sum += load(left + k, depth - k) * load(right + k, depth - k);
-      }
-    };
-    add(row, static_cast<const T*>(a.old_h) + n * state, state);
-    add(row + state, static_cast<const T*>(a.input) + n * features, features);
-    C z = a.bias == nullptr ? C(0)
-                            : widen(static_cast<const T*>(a.bias)[kOutputGate * state + column]);
-    for (int lane = 0; lane < kLanes; ++lane) z += sum[lane];
-    return z;
-  }
-
-  // dz of up to kLanes columns, given that many planes of gates: that of z_i first, that of z_c
-  // last. `output_gate` answers for a batch entry and its tanh(c').
-  template <typename OutputGate>
-  static LLTM_INLINE void make_dz(const lltm_step_backward_arguments& a, int64_t first,
-                                  int64_t count, C* to, int64_t between, int64_t planes,
-                                  const OutputGate& output_gate) {
+  // dz of up to kLanes columns, for the whole batch.
+  static LLTM_INLINE void make_dz_register(const lltm_step_backward_arguments& a, int64_t first,
+                                           int64_t count, C* to, int64_t between) {
     const int64_t state = a.sizes.state_size;
     const auto at_or_null = [&](const void* data, int64_t offset) {
       return data == nullptr ? nullptr : static_cast<const T*>(data) + offset;
@@ -491,13 +412,12 @@ struct Step {
       if (a.more_grad_h != nullptr) grad_h += load(at_or_null(a.more_grad_h, at), count);
       V grad_cell = or_zero(at_or_null(a.grad_cell, at));
       if (a.more_grad_cell != nullptr) {
-        grad_cell += Cells::load(a.more_grad_cell, a.wide.more_grad_cell != 0, at, count);
+        grad_cell += Cells::load(a.more_grad_cell, a.float32.more_grad_cell != 0, at, count);
       }
-      const T* const gates = static_cast<const T*>(a.gates) + planes * n * state + first;
-      const V t = Math::tanh(load(static_cast<const T*>(a.new_cell) + at, count));
-      auto d = Formulas::gradients(grad_h, grad_cell, Math::sigmoid(load(gates, count)),
-                                   output_gate(n, t),
-                                   Math::elu(load(gates + (planes - 1) * state, count)), t);
+      const T* const gates = static_cast<const T*>(a.gates) + gates_at;
+      auto d = Formulas::backward(grad_h, grad_cell, load(gates, count), load(gates + state, count),
+                                  load(gates + 2 * state, count),
+                                  load(static_cast<const T*>(a.new_cell) + at, count));
 #pragma GCC unroll 3
       for (int gate = 0; gate < kGateCount; ++gate) {
         if (a.grad_gates != nullptr) {
@@ -510,7 +430,7 @@ struct Step {
         }
       }
       if (a.d_old_cell != nullptr) {
-        Cells::store(a.d_old_cell, a.wide.d_old_cell != 0, at, d.old_cell, count);
+        Cells::store(a.d_old_cell, a.float32.d_old_cell != 0, at, d.old_cell, count);
       }
     }
     if (a.d_bias != nullptr) {
@@ -534,14 +454,14 @@ struct Step {
       const C* const right =
           static_cast<const C*>(shared.right) + right_offset(a.sizes, half == 0, 0);
       T* const to = static_cast<T*>(a.d_weights) + column * stride + (half == 0 ? 0 : state);
-      const int64_t run = along ? columns : kWide;  // columns of the inner loop
+      const int64_t run = along ? columns : kTileColumns;  // columns of the inner loop
       for (int64_t first = 0; first < columns; first += run) {
         for (int gate = 0; gate < kGateCount; ++gate) {
           for (int64_t m = 0; m < rows; m += kTileRows) {
             const C* const left = dz + gate * between + m;
             T* const row = to + (gate * state + m) * stride;
             int64_t from = first;
-            for (; from + kWide <= least(first + run, columns); from += kWide) {
+            for (; from + kTileColumns <= least(first + run, columns); from += kTileColumns) {
               d_weights_tile<kTileVectors>(a, left, right, from, row, stride, rows - m, columns);
             }
             if (from < least(first + run, columns)) {
@@ -601,10 +521,10 @@ struct Step {
   // d_old_h and d_input: dz times `weights`, in units of kChunk batch entries by one tile of
   // columns. A thread takes neighbouring units together: it then reads long runs of `weights`.
   static int64_t tiles_of_h(const lltm_step_backward_arguments& a) {
-    return a.d_old_h == nullptr ? 0 : ceiling(a.sizes.state_size, kWide);
+    return a.d_old_h == nullptr ? 0 : ceiling(a.sizes.state_size, kTileColumns);
   }
   static int64_t tiles_of_input(const lltm_step_backward_arguments& a) {
-    return a.d_input == nullptr ? 0 : ceiling(a.sizes.input_size, kWide);
+    return a.d_input == nullptr ? 0 : ceiling(a.sizes.input_size, kTileColumns);
   }
   static int64_t left_units(const lltm_step_backward_arguments& a) {
     return ceiling(a.sizes.batch_size, kChunk) * (tiles_of_h(a) + tiles_of_input(a));
@@ -613,9 +533,9 @@ struct Step {
   static int64_t tiles_together(int64_t rows) { return kGroup * (kChunk / rows); }
   static int64_t left_scratch(const lltm_step_sizes& sizes) {
     const int64_t rows = least(kChunk, sizes.batch_size);
-    const int64_t tiles = least(
-        tiles_together(rows), ceiling(sizes.state_size, kWide) + ceiling(sizes.input_size, kWide));
-    return bytes(kWide * (tiles * rows + kDepth));
+    const int64_t tiles = least(tiles_together(rows), ceiling(sizes.state_size, kTileColumns) +
+                                                          ceiling(sizes.input_size, kTileColumns));
+    return bytes(kTileColumns * (tiles * rows + kDepth));
   }
 
   static void backward_left(const lltm_step_backward_arguments& a, const void* dz, void* scratch,
@@ -630,7 +550,7 @@ struct Step {
       const int64_t same = (is_h ? of_h : tiles) - tile;  // of this half and these batch entries
       const int64_t together = least(least(end - unit, same), tiles_together(rows));
       left_unit(a, static_cast<const C*>(dz), static_cast<C*>(scratch), first, rows, is_h,
-                (is_h ? tile : tile - of_h) * kWide, together * kWide);
+                (is_h ? tile : tile - of_h) * kTileColumns, together * kTileColumns);
       unit += together;
     }
   }
@@ -646,14 +566,14 @@ struct Step {
     T* const to = static_cast<T*>(is_h ? a.d_old_h : a.d_input);
     const T* const weights = static_cast<const T*>(a.weights) + (is_h ? 0 : state);
     C* const packed = scratch;
-    C* const kept = scratch + kWide * kDepth;
+    C* const kept = scratch + kTileColumns * kDepth;
     // Few batch entries are not worth a copy of `weights`; its rows are then read in step, a few at
     // a time, so that what comes from memory comes in long runs.
     const bool pack = rows > 4 * kTileRows;
     const int64_t part = (pack ? kDepth : 32) / kBlock;  // blocks of dz, that is of rows of weights
     for (int64_t begin = 0; begin < 3 * blocks; begin += part) {
       const int64_t end = least(begin + part, 3 * blocks);
-      for (int64_t from = column; from < last; from += kWide) {
+      for (int64_t from = column; from < last; from += kTileColumns) {
         const int64_t width = width_of(last - from);
         const bool direct = kPlain && !pack && last - from >= width;
         if (!direct) {

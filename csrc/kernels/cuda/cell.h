@@ -1,4 +1,4 @@
-// The cell's entries of the kernel table, whose texts and meanings are in ../lltm_kernels.h.
+// The cell's entries of the kernel table. ../lltm_kernels.h describes them.
 #pragma once
 
 #include "../lltm_kernels.h"
@@ -10,13 +10,14 @@ const char* cuda_cell_forward(lltm_dtype, const lltm_cell_forward_arguments*,
                               const lltm_execution*);
 const char* cuda_cell_backward(lltm_dtype, const lltm_cell_backward_arguments*,
                                const lltm_execution*);
+// Bytes that cuda_cell_backward needs to sum d_bias.
 int64_t cuda_cell_backward_workspace(lltm_dtype, int64_t batch_size, int64_t state_size,
                                      const lltm_execution*);
 const char* cuda_column_sum(lltm_dtype, const lltm_column_sum_arguments*, const lltm_execution*);
 
 // step_plan.cu, step_forward.cu, step_backward.cu: whole steps.
-const char* cuda_step_plan(lltm_dtype, int32_t needs, const lltm_step_sizes*, const lltm_execution*,
-                           lltm_step_plan*);
+const char* cuda_step_plan(lltm_dtype, lltm_pass, int32_t needs, const lltm_step_sizes*,
+                           const lltm_execution*, lltm_step_plan*);
 const char* cuda_step_forward(lltm_dtype, int32_t family, const lltm_step_forward_arguments*,
                               const lltm_execution*);
 const char* cuda_step_backward(lltm_dtype, int32_t family, const lltm_step_backward_arguments*,

@@ -109,7 +109,7 @@ LLTM_DEVICE void store_cell(void* new_cell, void* running, int64_t element,
 struct FromLater {
   int64_t planes = 1;      // whose sum more_grad_h is
   int64_t plane_size = 0;  // in elements
-  lltm_wide_cells wide = {0, 0};
+  lltm_float32_gradients float32 = {0, 0};
 };
 
 // The gradients of the N pre-activations `z`, with the op's own incoming ones added; writes
@@ -141,7 +141,7 @@ LLTM_DEVICE void backward_elements(const Arguments& arguments, const Incoming<T,
     }
   }
   if (arguments.more_grad_cell != nullptr) {
-    if (kSixteenBits<T> && later.wide.more_grad_cell != 0) {
+    if (kSixteenBits<T> && later.float32.more_grad_cell != 0) {
       add(grad_cell, static_cast<const C*>(arguments.more_grad_cell) + element);
     } else {
       add(grad_cell, static_cast<const T*>(arguments.more_grad_cell) + element);
@@ -165,7 +165,7 @@ LLTM_DEVICE void backward_elements(const Arguments& arguments, const Incoming<T,
     }
   }
   if (writes && arguments.d_old_cell != nullptr) {
-    if (kSixteenBits<T> && later.wide.d_old_cell != 0) {
+    if (kSixteenBits<T> && later.float32.d_old_cell != 0) {
       store_pack(static_cast<C*>(arguments.d_old_cell) + element, d_old_cell);
     } else {
       store_pack(static_cast<T*>(arguments.d_old_cell) + element, narrow_pack<T>(d_old_cell));

@@ -1,13 +1,29 @@
 #include "cell.h"
 #include "layer.h"
 
+namespace {
+
+lltm_kernel_functions make_table() {
+  lltm_kernel_functions table = {};
+  table.abi = LLTM_KERNEL_ABI;
+  table.byte_size = sizeof(table);
+  table.device = "cuda";
+  table.cell_forward = lltm::cuda_cell_forward;
+  table.cell_backward = lltm::cuda_cell_backward;
+  table.column_sum = lltm::cuda_column_sum;
+  table.layer_plan = lltm::cuda_layer_plan;
+  table.layer_forward = lltm::cuda_layer_forward;
+  table.layer_backward = lltm::cuda_layer_backward;
+  table.layer_cells = lltm::cuda_layer_cells;
+  table.step_plan = lltm::cuda_step_plan;
+  table.step_forward = lltm::cuda_step_forward;
+  table.step_backward = lltm::cuda_step_backward;
+  return table;
+}
+
+}  // namespace
+
 extern "C" const lltm_kernel_functions* lltm_cuda_kernels(void) {
-  static const lltm_kernel_functions functions = {
-      LLTM_KERNEL_ABI,         sizeof(lltm_kernel_functions),      "cuda",
-      lltm::cuda_cell_forward, lltm::cuda_cell_backward,           lltm::cuda_column_sum,
-      lltm::cuda_layer_plan,   lltm::cuda_layer_forward,           lltm::cuda_layer_backward,
-      lltm::cuda_layer_cells,  lltm::cuda_cell_backward_workspace, lltm::cuda_step_plan,
-      lltm::cuda_step_forward, lltm::cuda_step_backward,
-  };
-  return &functions;
+  static const lltm_kernel_functions table = make_table();
+  return &table;
 }

@@ -1,7 +1,8 @@
-// Whole sequences on a CUDA device: which persistent kernels serve a problem.
+// Whole sequences on a CUDA device: which family runs a problem quickest.
 #include <cstdlib>
 #include <cstring>
 
+#include "../layer_parts.h"
 #include "layer.h"
 #include "layer_cluster.h"
 #include "layer_grid.h"
@@ -10,45 +11,45 @@
 namespace lltm {
 namespace {
 
-enum Family : int32_t { kFallback = 0, kRegisters = 1, kGrid = 2, kCluster = 3 };
+enum Family : int32_t { kGemm = 0, kRegisters = 1, kGrid = 2, kCluster = 3 };
 
-void plan_for(Family family, int64_t workspace_bytes, lltm_layer_plan* plan) {
-  *plan = lltm_layer_plan{};
-  plan->family = family;
-  plan->workspace_bytes = workspace_bytes;
-}
+struct Problem {
+  lltm_dtype dtype;
+  bool backward;
+  const lltm_layer_sizes& sizes;
+  int32_t device_index;
+};
 
-const char* plan_of(Family family, lltm_dtype dtype, bool backward, const lltm_layer_sizes& sizes,
-                    int32_t device_index, lltm_layer_plan* plan) {
-  plan_for(kFallback, 0, plan);
-  if (family == kRegisters && registers_fit(dtype, sizes)) plan_for(kRegisters, 0, plan);
+// Puts the family into the plan if it can run the problem.
+const char* try_family(Family family, const Problem& problem, lltm_layer_plan* plan) {
+  const auto& [dtype, backward, sizes, device_index] = problem;
+  bool fits = false;
+  const char* error = nullptr;
+  if (family == kRegisters) fits = registers_fit(dtype, sizes);
   if (family == kCluster) {
     ClusterShape shape;
-    const char* const error = shape_cluster(dtype, backward, sizes, device_index, &shape);
-    if (error != nullptr) return error;
-    if (shape.blocks != 0) plan_for(kCluster, 0, plan);
+    error = shape_cluster(dtype, backward, sizes, device_index, &shape);
+    fits = shape.blocks != 0;
   }
   if (family == kGrid) {
     GridShape shape;
-    bool fits = false;
-    const char* error = shape_grid(dtype, sizes, device_index, &shape);
-    if (error == nullptr) {
-      error = check_grid(dtype, backward, sizes, device_index, shape, &fits);
-    }
-    if (error != nullptr) return error;
-    if (fits) plan_for(kGrid, grid_workspace(dtype, backward, sizes), plan);
+    error = shape_grid(dtype, sizes, device_index, &shape);
+    if (error == nullptr) error = check_grid(dtype, backward, sizes, device_index, shape, &fits);
   }
+  if (error != nullptr || !fits) return error;
+  plan->family = family;
+  if (family == kGrid) plan->workspace_bytes = grid_workspace(dtype, backward, sizes);
   return nullptr;
 }
 
 // The quickest by measurement, on an H200; benchmarks/NOTES.md has the numbers. A cluster's step
-// waits the least, but every row of the batch costs each of its blocks all of a step's work again,
-// and small states need no exchange at all. A step of the grid takes the longer, the more a block
-// has to do for it: its rows of the batch times the state that it reads for each. The loop's steps
-// cost the same over a wide range: a GEMM and a pointwise kernel, bound by their launches or, for
+// waits the least, but each row of the batch makes every block of the cluster repeat all of a
+// step's work; small states need no exchange at all. A step of the grid takes longer, the more work
+// a block has: its rows of the batch times the state that it reads for each. A step of gemm costs
+// about the same over many sizes: a GEMM and a pointwise kernel, bound by their launches or, for
 // large states, by reading the weights again.
-const char* choose(lltm_dtype dtype, bool backward, const lltm_layer_sizes& sizes,
-                   int32_t device_index, Family* quickest) {
+const char* choose(const Problem& problem, Family* quickest) {
+  const auto& [dtype, backward, sizes, device_index] = problem;
   constexpr int64_t kAlone = 64;  // states up to here are quicker on one multiprocessor
   if (sizes.state_size > kAlone) {
     ClusterShape shape;
@@ -67,97 +68,104 @@ const char* choose(lltm_dtype dtype, bool backward, const lltm_layer_sizes& size
                        : backward ? 65536
                        : half     ? 131072
                                   : 98304;
-  *quickest = shape.slice_rows * sizes.state_size <= most ? kGrid : kFallback;
+  *quickest = shape.slice_rows * sizes.state_size <= most ? kGrid : kGemm;
   return nullptr;
+}
+
+struct NamedFamily {
+  const char* name;
+  Family family;
+  const char* refusal;
+};
+
+constexpr NamedFamily kFamilies[] = {
+    {"gemm", kGemm, nullptr},
+    {"registers", kRegisters,
+     "lltm: LLTM_LAYER_KERNELS=registers cannot run this problem: it needs float32, float16 or "
+     "bfloat16 and a state of at most 128; unset it"},
+    {"grid", kGrid,
+     "lltm: LLTM_LAYER_KERNELS=grid cannot run this problem on this device: it needs compute "
+     "capability 8.0 and kernels built for it, float32, float16 or bfloat16, a state that is a "
+     "multiple of 8, and weights that fit the registers of all multiprocessors; unset it"},
+    {"cluster", kCluster,
+     "lltm: LLTM_LAYER_KERNELS=cluster cannot run this problem on this device: it needs compute "
+     "capability 9.0 and kernels built for it, float32, float16 or bfloat16, and a state of at "
+     "most 512, or less where the device has no clusters of 16 blocks; unset it"},
+};
+
+const char* plan_forced(const char* name, bool empty, const Problem& problem,
+                        lltm_layer_plan* plan) {
+  for (const NamedFamily& known : kFamilies) {
+    if (std::strcmp(name, known.name) != 0) continue;
+    if (known.family == kGemm || empty) return nullptr;
+    const char* const error = try_family(known.family, problem, plan);
+    return error != nullptr || plan->family == known.family ? error : known.refusal;
+  }
+  return "lltm: LLTM_LAYER_KERNELS names no family of CUDA kernels; set it to gemm, registers, "
+         "grid or cluster, or unset it";
+}
+
+// The same entry of every family, for forward or for backward.
+template <typename Arguments>
+struct Entries {
+  const char* (*registers)(lltm_dtype, const Arguments&, const lltm_execution&);
+  const char* (*cluster)(lltm_dtype, const Arguments&, const lltm_execution&, const ClusterShape&);
+  const char* (*grid)(lltm_dtype, const Arguments&, const lltm_execution&, const GridShape&);
+};
+
+template <typename Arguments>
+const char* run(int32_t family, const Problem& problem, const Arguments& arguments,
+                const lltm_execution& execution, const Entries<Arguments>& entries) {
+  const auto& [dtype, backward, sizes, device_index] = problem;
+  if (family == kRegisters) return entries.registers(dtype, arguments, execution);
+  if (family == kCluster) {
+    ClusterShape shape;
+    const char* const error = shape_cluster(dtype, backward, sizes, device_index, &shape);
+    return error != nullptr ? error : entries.cluster(dtype, arguments, execution, shape);
+  }
+  if (family == kGrid) {
+    GridShape shape;
+    const char* const error = shape_grid(dtype, sizes, device_index, &shape);
+    return error != nullptr ? error : entries.grid(dtype, arguments, execution, shape);
+  }
+  return "lltm CUDA kernels: no such family of layer kernels";
 }
 
 }  // namespace
 
-const char* cuda_layer_plan(lltm_dtype dtype, int32_t backward, const lltm_layer_sizes* sizes,
+const char* cuda_layer_plan(lltm_dtype dtype, lltm_pass pass, const lltm_layer_sizes* sizes,
                             const lltm_execution* execution, lltm_layer_plan* plan) {
-  plan_for(kFallback, 0, plan);
-  const struct {
-    const char* name;
-    Family family;
-  } families[] = {
-      {"fallback", kFallback}, {"registers", kRegisters}, {"grid", kGrid}, {"cluster", kCluster}};
-  const char* const wanted = std::getenv("LLTM_LAYER_KERNELS");
+  *plan = {};
+  const bool backward = pass == LLTM_BACKWARD;
+  if (backward) {
+    set_part_starts(sizes->steps, plan);
+  } else {
+    plan->product_adds_bias = 1;  // cuBLAS adds it for nothing
+  }
+  const Problem problem{dtype, backward, *sizes, execution->device_index};
   const bool empty = sizes->batch_size == 0 || sizes->state_size == 0 || sizes->steps == 0;
-  if (wanted == nullptr || *wanted == '\0') {
-    if (empty) return nullptr;
-    Family family;
-    const char* const error =
-        choose(dtype, backward != 0, *sizes, execution->device_index, &family);
-    if (error != nullptr) return error;
-    return plan_of(family, dtype, backward != 0, *sizes, execution->device_index, plan);
-  }
-  for (const auto& known : families) {
-    if (std::strcmp(wanted, known.name) != 0) continue;
-    if (known.family == kFallback || empty) return nullptr;
-    const char* const error =
-        plan_of(known.family, dtype, backward != 0, *sizes, execution->device_index, plan);
-    if (error != nullptr || plan->family != kFallback) return error;
-    switch (known.family) {
-      case kRegisters:
-        return "lltm: LLTM_LAYER_KERNELS=registers cannot run this problem: it "
-               "needs float32, "
-               "float16 or bfloat16 and a state of at most 128; unset it";
-      case kCluster:
-        return "lltm: LLTM_LAYER_KERNELS=cluster cannot run this problem on this "
-               "device: it needs "
-               "compute capability 9.0 and kernels built for it, float32, "
-               "float16 or bfloat16, and "
-               "a state of at most 512, or less where the device has no clusters "
-               "of 16 blocks; "
-               "unset it";
-      default:
-        return "lltm: LLTM_LAYER_KERNELS=grid cannot run this problem on this "
-               "device: it needs "
-               "compute capability 8.0 and kernels built for it, float32, "
-               "float16 or bfloat16, a state that is a multiple "
-               "of 8, and weights that fit the registers of all multiprocessors; "
-               "unset it";
-    }
-  }
-  return "lltm: LLTM_LAYER_KERNELS names no family of CUDA kernels; set it to "
-         "fallback, registers, "
-         "grid or cluster, or unset it";
+  const char* const forced = std::getenv("LLTM_LAYER_KERNELS");
+  if (forced != nullptr && *forced != '\0') return plan_forced(forced, empty, problem, plan);
+  if (empty) return nullptr;
+  Family family;
+  const char* const error = choose(problem, &family);
+  return error != nullptr ? error : try_family(family, problem, plan);
 }
 
 const char* cuda_layer_forward(lltm_dtype dtype, int32_t family,
                                const lltm_layer_forward_arguments* arguments,
                                const lltm_execution* execution) {
-  if (family == kRegisters) return registers_forward(dtype, *arguments, *execution);
-  if (family == kCluster) {
-    ClusterShape shape;
-    const char* const error =
-        shape_cluster(dtype, false, arguments->sizes, execution->device_index, &shape);
-    return error != nullptr ? error : cluster_forward(dtype, *arguments, *execution, shape);
-  }
-  if (family == kGrid) {
-    GridShape shape;
-    const char* const error = shape_grid(dtype, arguments->sizes, execution->device_index, &shape);
-    return error != nullptr ? error : grid_forward(dtype, *arguments, *execution, shape);
-  }
-  return "lltm CUDA kernel layer_forward: no such family";
+  const Problem problem{dtype, false, arguments->sizes, execution->device_index};
+  return run(family, problem, *arguments, *execution,
+             {registers_forward, cluster_forward, grid_forward});
 }
 
 const char* cuda_layer_backward(lltm_dtype dtype, int32_t family,
                                 const lltm_layer_backward_arguments* arguments,
                                 const lltm_execution* execution) {
-  if (family == kRegisters) return registers_backward(dtype, *arguments, *execution);
-  if (family == kCluster) {
-    ClusterShape shape;
-    const char* const error =
-        shape_cluster(dtype, true, arguments->sizes, execution->device_index, &shape);
-    return error != nullptr ? error : cluster_backward(dtype, *arguments, *execution, shape);
-  }
-  if (family == kGrid) {
-    GridShape shape;
-    const char* const error = shape_grid(dtype, arguments->sizes, execution->device_index, &shape);
-    return error != nullptr ? error : grid_backward(dtype, *arguments, *execution, shape);
-  }
-  return "lltm CUDA kernel layer_backward: no such family";
+  const Problem problem{dtype, true, arguments->sizes, execution->device_index};
+  return run(family, problem, *arguments, *execution,
+             {registers_backward, cluster_backward, grid_backward});
 }
 
 }  // namespace lltm

@@ -5,7 +5,7 @@
 
 namespace lltm {
 
-const char* cuda_layer_plan(lltm_dtype dtype, int32_t backward, const lltm_layer_sizes* sizes,
+const char* cuda_layer_plan(lltm_dtype dtype, lltm_pass pass, const lltm_layer_sizes* sizes,
                             const lltm_execution* execution, lltm_layer_plan* plan);
 const char* cuda_layer_forward(lltm_dtype dtype, int32_t family,
                                const lltm_layer_forward_arguments* arguments,

@@ -220,7 +220,7 @@ __global__ void __launch_bounds__(kThreads)
   // In a sequence another kernel makes the bias gradient. With it, registers would run out.
   const FromLater later = kSums ? FromLater{}
                                 : FromLater{arguments.more_grad_h_planes,
-                                            arguments.batch_size * state_size, arguments.wide};
+                                            arguments.batch_size * state_size, arguments.float32};
   const int64_t pack = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const int64_t column = pack * N;
   const int64_t begin = blockIdx.y * strips.rows_per_part;

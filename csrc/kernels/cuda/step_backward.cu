@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
         }
         const auto incoming = Incoming<T, 1>::load(arguments, row, state_size, column);
         backward_elements<T, 1>(arguments, incoming, row, state_size, column, z, is_first, d,
-                                {1, 0, arguments.wide});
+                                {1, 0, arguments.float32});
         if (is_first && d_gates != nullptr) {
 #pragma unroll
           for (int gate = 0; gate < Tile::kGates; ++gate) {

@@ -1,14 +1,14 @@
-// What lltm_step_plan's `family` means here.
+// What lltm_step_plan's `family` means here: the rows of the batch that a block takes.
 #pragma once
 
 namespace lltm {
 
 enum StepFamily {
-  kNoFamily = 0,      // a GEMM of the caller's, and the kernels of pointwise.cu behind it
-  kRowFamily = 1,     // a block takes 4 rows of the batch
-  kNarrowFamily = 2,  // 16 rows
-  kWideFamily = 3,    // 32 rows
-  kTallFamily = 4,    // 64 rows
+  kGemm = 0,  // the caller's GEMM, then the kernels of pointwise.cu
+  kRows4 = 1,
+  kRows16 = 2,
+  kRows32 = 3,
+  kRows64 = 4,
 };
 
 }  // namespace lltm

@@ -90,11 +90,11 @@ const char* launch_family(int32_t family, const lltm_step_forward_arguments& arg
     return launch<NarrowTile<T, false>>(arguments, execution);
   }
   switch (family) {
-    case kRowFamily:
+    case kRows4:
       return launch<RowTile<T>>(arguments, execution);
-    case kWideFamily:
+    case kRows32:
       return launch<WideTile<T>>(arguments, execution);
-    case kTallFamily:
+    case kRows64:
       return launch<TallTile<T>>(arguments, execution);
     default:
       return launch<NarrowTile<T, true>>(arguments, execution);

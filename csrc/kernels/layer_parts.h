@@ -1,0 +1,26 @@
+// When the loop over steps makes the products that batch over time. Both devices divide alike.
+#pragma once
+
+#include <algorithm>
+
+#include "lltm_kernels.h"
+
+namespace lltm {
+
+// Fills in the plan's part_starts. The device works on the products of one part while the host
+// launches the steps of the next. The parts are few, since 16-bit sums are rounded once for each;
+// the last one is halved, since nothing overlaps with its products.
+inline void set_part_starts(int64_t steps, lltm_layer_plan* plan) {
+  constexpr int64_t kParts = 4;
+  constexpr int64_t kLeast = 32;  // steps in a part
+  static_assert(kParts + 1 <= LLTM_MOST_PARTS);
+  const int64_t quarter = (steps + kParts - 1) / kParts;
+  int64_t left = steps;
+  for (int part = 0; left > 0 && part < LLTM_MOST_PARTS; ++part) {
+    left -= std::max(kLeast, left > quarter ? quarter : (quarter + 1) / 2);
+    if (left < kLeast) left = 0;
+    plan->part_starts[part] = left;
+  }
+}
+
+}  // namespace lltm

@@ -1,0 +1,173 @@
+// torch.ops.lltm.backward: the gradients of one step of the cell.
+#pragma once
+
+#include <initializer_list>
+#include <optional>
+#include <tuple>
+
+#include "cell_forward.h"
+#include "kernel_calls.h"
+#include "operands.h"
+
+namespace lltm {
+
+template <typename Torch, Device device>
+class CellBackward {
+ public:
+  using Tensor = typename Torch::Tensor;
+  using OptionalTensor = std::optional<Tensor>;
+
+  static constexpr const char* kSchema =
+      "backward(Tensor? grad_h, Tensor? grad_cell, Tensor? grad_gates, Tensor input, "
+      "Tensor weights, Tensor bias, Tensor old_h, Tensor new_cell, Tensor? gates, int needs) -> "
+      "(Tensor d_input, Tensor d_weights, Tensor d_bias, Tensor d_old_h, Tensor d_old_cell)";
+
+  // A missing grad_* counts as zero; missing gates are made again. `needs` is a mask of the wanted
+  // gradients: 1 input, 2 weights, 4 bias, 8 old_h, 16 old_cell. The others come back without
+  // elements.
+  static std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> run(
+      const OptionalTensor& grad_h, const OptionalTensor& grad_cell,
+      const OptionalTensor& grad_gates, const Tensor& input, const Tensor& weights,
+      const Tensor& bias, const Tensor& old_h, const Tensor& new_cell,
+      const OptionalTensor& given_gates, int64_t needs) {
+    const CellSizes sizes = Check::cell(input, weights, bias, old_h);
+    Check::matrix(new_cell, "new_cell", input, sizes);
+    Check::gates(given_gates, "gates", input, sizes);
+    Check::gradient(grad_h, "grad_h", input, sizes);
+    Check::gradient(grad_cell, "grad_cell", input, sizes);
+    Check::gates(grad_gates, "grad_gates", input, sizes);
+    Check::needs(needs, "8 old_h, 16 old_cell");
+
+    const typename Torch::DeviceGuard device_guard(input);
+    const lltm_execution where = Calls::execution(input);
+    const lltm_step_sizes step_sizes = sizes.step();
+    const lltm_step_plan plan =
+        Calls::plan_step(sizes.dtype, LLTM_BACKWARD, needs, step_sizes, where);
+    OptionalTensor gates = given_gates;
+    if (!gates && plan.makes_gates == 0) {
+      // Gates do not depend on the old cell state, so new_cell serves in its place.
+      gates = std::get<2>(CellForward<Torch, device>::run(input, weights, bias, old_h, new_cell));
+    }
+    const Gradients d(sizes, needs, input, Torch::dim(bias) == 2);
+    const auto data_if = [&](int64_t bit, const Tensor& tensor) {
+      return (needs & bit) != 0 ? Torch::data(tensor) : nullptr;
+    };
+    lltm_step_backward_arguments step = {};
+    step.sizes = step_sizes;
+    step.grad_h = Calls::data_or_null(grad_h);
+    step.grad_cell = Calls::data_or_null(grad_cell);
+    step.grad_gates = Calls::data_or_null(grad_gates);
+    step.input = Torch::data(input);
+    step.weights = Torch::data(weights);
+    step.bias = Torch::data(bias);
+    step.old_h = Torch::data(old_h);
+    step.new_cell = Torch::data(new_cell);
+    step.gates = Calls::data_or_null(gates);
+    step.d_input = data_if(LLTM_NEEDS_INPUT, d.input);
+    step.d_weights = data_if(LLTM_NEEDS_WEIGHTS, d.weights);
+    step.d_bias = data_if(LLTM_NEEDS_BIAS, d.bias);
+    step.d_old_h = data_if(LLTM_NEEDS_OLD_H, d.old_h);
+    step.d_old_cell = data_if(LLTM_NEEDS_OLD_CELL, d.old_cell);
+    step.strides = gradient_strides(grad_h, grad_cell);
+    const OptionalTensor workspace = Calls::workspace(plan.workspace_bytes, input);
+    step.workspace = Calls::data_or_null(workspace);
+    if (plan.family != 0) {
+      Calls::check(Calls::kernels().step_backward(sizes.dtype, plan.family, &step, &where));
+    } else {
+      by_gemm(sizes, plan, step, input, weights, old_h, d, where);
+    }
+    return {d.input, d.weights, d.bias, d.old_h, d.old_cell};
+  }
+
+ private:
+  using Calls = KernelCalls<Torch, device>;
+  using Check = Operands<Torch, device>;
+
+  // Uninitialised; without elements where `needs` has no bit.
+  struct Gradients {
+    Tensor input;
+    Tensor weights;
+    Tensor bias;
+    Tensor old_h;
+    Tensor old_cell;
+
+    Gradients(const CellSizes& sizes, int64_t needs, const Tensor& like, bool bias_is_matrix)
+        : input(empty(needs & LLTM_NEEDS_INPUT, {sizes.batch, sizes.features}, like)),
+          weights(empty(needs & LLTM_NEEDS_WEIGHTS, {3 * sizes.state, sizes.columns()}, like)),
+          bias(bias_is_matrix ? empty(needs & LLTM_NEEDS_BIAS, {1, 3 * sizes.state}, like)
+                              : empty(needs & LLTM_NEEDS_BIAS, {3 * sizes.state}, like)),
+          old_h(empty(needs & LLTM_NEEDS_OLD_H, {sizes.batch, sizes.state}, like)),
+          old_cell(empty(needs & LLTM_NEEDS_OLD_CELL, {sizes.batch, sizes.state}, like)) {}
+
+    static Tensor empty(int64_t wanted, std::initializer_list<int64_t> shape, const Tensor& like) {
+      return wanted != 0 ? Torch::empty(shape, like) : Torch::empty({0}, like);
+    }
+  };
+
+  static lltm_gradient_strides gradient_strides(const OptionalTensor& grad_h,
+                                                const OptionalTensor& grad_cell) {
+    lltm_gradient_strides strides = {};
+    strides.given = device == Device::kCUDA;
+    const auto copy = [](const OptionalTensor& from, int64_t (&to)[2]) {
+      if (!from) return;
+      to[0] = Torch::strides(*from)[0];
+      to[1] = Torch::strides(*from)[1];
+    };
+    copy(grad_h, strides.grad_h);
+    copy(grad_cell, strides.grad_cell);
+    return strides;
+  }
+
+  // The gradients that `step` wants: the pointwise part by a kernel, the products by torch.
+  static void by_gemm(const CellSizes& sizes, const lltm_step_plan& plan,
+                      const lltm_step_backward_arguments& step, const Tensor& input,
+                      const Tensor& weights, const Tensor& old_h, const Gradients& d,
+                      const lltm_execution& where) {
+    const Tensor d_gates = Torch::empty({sizes.batch, 3, sizes.state}, input);
+    OptionalTensor joined;
+    if (plan.joins_operands != 0) joined = Torch::empty({sizes.batch, sizes.columns()}, input);
+    lltm_cell_backward_arguments cell = {};
+    cell.batch_size = sizes.batch;
+    cell.state_size = sizes.state;
+    cell.grad_h = step.grad_h;
+    cell.grad_cell = step.grad_cell;
+    cell.grad_gates = step.grad_gates;
+    cell.gates = step.gates;
+    cell.new_cell = step.new_cell;
+    cell.d_gates = Torch::data(d_gates);
+    cell.d_old_cell = step.d_old_cell;
+    cell.d_bias = plan.cell_sums_bias != 0 ? step.d_bias : nullptr;
+    cell.workspace = step.workspace;
+    cell.strides = step.strides;
+    cell.input_size = sizes.features;
+    cell.old_h = step.old_h;
+    cell.input = step.input;
+    cell.joined = Calls::data_or_null(joined);
+    Calls::check(Calls::kernels().cell_backward(sizes.dtype, &cell, &where));
+
+    // Strides separate the halves of `weights` that belong to old_h and to input: nothing is
+    // concatenated, and the gradients share no memory.
+    const int64_t rows = 3 * sizes.state;
+    const Tensor d_z = Torch::strided(d_gates, {sizes.batch, rows}, {rows, 1}, 0);
+    const Tensor d_z_transposed = Torch::strided(d_gates, {rows, sizes.batch}, {1, rows}, 0);
+    const auto h_half = [&](const Tensor& matrix) {
+      return Torch::strided(matrix, {rows, sizes.state}, {sizes.columns(), 1}, 0);
+    };
+    const auto input_half = [&](const Tensor& matrix) {
+      return Torch::strided(matrix, {rows, sizes.features}, {sizes.columns(), 1}, sizes.state);
+    };
+    if (step.d_old_h != nullptr) Torch::mm_out(d.old_h, d_z, h_half(weights));
+    if (step.d_input != nullptr) Torch::mm_out(d.input, d_z, input_half(weights));
+    if (joined) {
+      Torch::mm_out(d.weights, d_z_transposed, *joined);
+    } else if (step.d_weights != nullptr) {
+      Torch::mm_out(h_half(d.weights), d_z_transposed, old_h);
+      Torch::mm_out(input_half(d.weights), d_z_transposed, input);
+    }
+    if (step.d_bias != nullptr && plan.cell_sums_bias == 0) {
+      Calls::sum_columns(sizes.dtype, sizes.batch, rows, d_gates, d.bias, where);
+    }
+  }
+};
+
+}  // namespace lltm

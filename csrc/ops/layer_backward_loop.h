@@ -1,0 +1,145 @@
+// The recurrence of layer_backward step by step, where no family of the kernels runs it whole.
+#pragma once
+
+#include <algorithm>
+
+#include "kernel_calls.h"
+#include "operands.h"
+
+namespace lltm {
+
+template <typename Torch, Device device>
+class LayerBackwardLoop {
+ public:
+  using Tensor = typename Torch::Tensor;
+
+  LayerBackwardLoop(const LayerSizes& sizes, const Tensor& weights, const Tensor& d_gates,
+                    const lltm_execution& where)
+      : sizes_(sizes),
+        weights_(weights),
+        d_gates_(d_gates),
+        where_(where),
+        plan_(Calls::plan_step(sizes.dtype, LLTM_BACKWARD, LLTM_NEEDS_OLD_H | LLTM_NEEDS_OLD_CELL,
+                               sizes.step(), where)),
+        planes_(std::max<int64_t>(plan_.split_k, 1)),
+        depth_(3 * sizes.state / planes_),
+        weights_h_(
+            Torch::strided(weights, {3 * sizes.state, sizes.state}, {sizes.columns(), 1}, 0)),
+        weights_h_planes_(Torch::strided(weights, {planes_, depth_, sizes.state},
+                                         {depth_ * sizes.columns(), sizes.columns(), 1}, 0)) {}
+
+  // Calls `products(first, last)` for the parts of the sequence that the plan names, the last
+  // first.
+  template <typename Products>
+  void run(const lltm_layer_backward_arguments& layer, const lltm_layer_plan& layer_plan,
+           const Tensor& d_initial_h, const Products& products) const {
+    // Two of each: one is read while the other is written.
+    const Tensor d_h[] = {empty_d_h(), empty_d_h()};
+    const Tensor d_cells[] = {empty_d_cell(), empty_d_cell()};
+    const std::optional<Tensor> workspace = Calls::workspace(plan_.workspace_bytes, d_gates_);
+    const int64_t plane_bytes = sizes_.plane() * lltm_dtype_bytes(sizes_.dtype);
+    const auto at = [&](const void* sequence, int64_t planes) -> const void* {
+      return sequence != nullptr ? static_cast<const char*>(sequence) + planes * plane_bytes
+                                 : nullptr;
+    };
+    lltm_step_backward_arguments step = {};
+    step.sizes = sizes_.step();
+    step.weights = Torch::data(weights_);
+    step.workspace = Calls::data_or_null(workspace);
+    step.more_grad_h = layer.grad_final_h;
+    step.more_grad_cell = layer.grad_final_cell;
+    int64_t last = sizes_.steps;
+    const int64_t* part_start = layer_plan.part_starts;
+    for (int64_t n = sizes_.steps - 1; n >= 0; --n) {
+      const int64_t t = sizes_.time(n);
+      step.grad_h = at(layer.grad_output, t);
+      step.grad_cell = at(layer.grad_cells, t);
+      step.gates = at(layer.gates, 3 * t);
+      step.new_cell = at(layer.cells, t);
+      step.d_gates = static_cast<char*>(layer.d_gates) + 3 * t * plane_bytes;
+      step.d_old_h = n > 0 ? Torch::data(d_h[n % 2]) : layer.d_initial_h;
+      step.d_old_cell = n > 0 ? Torch::data(d_cells[n % 2]) : layer.d_initial_cell;
+      step.float32.more_grad_cell = has_float32_cells() && n + 1 < sizes_.steps;
+      step.float32.d_old_cell = has_float32_cells() && n > 0;
+      if (plan_.family != 0 && step.d_old_h != nullptr && step.d_old_cell != nullptr) {
+        Calls::check(Calls::kernels().step_backward(sizes_.dtype, plan_.family, &step, &where_));
+      } else {
+        run_cell(step, n + 1 < sizes_.steps ? plan_.split_k : 1);
+        if (n > 0) {
+          multiply(d_h[n % 2], t);
+        } else if (layer.d_initial_h != nullptr) {
+          multiply_whole(
+              Torch::strided(d_initial_h, {sizes_.batch, sizes_.state}, {sizes_.state, 1}, 0), t);
+        }
+      }
+      step.more_grad_h = step.d_old_h;
+      step.more_grad_cell = step.d_old_cell;
+      if (n == *part_start) {
+        products(n, last);
+        last = n;
+        ++part_start;
+      }
+    }
+  }
+
+ private:
+  using Calls = KernelCalls<Torch, device>;
+
+  // In 16 bits, small addends of a cell state's gradient would be lost.
+  bool has_float32_cells() const { return lltm_dtype_bytes(sizes_.dtype) == 2; }
+
+  Tensor empty_d_h() const {
+    return planes_ > 1 ? Torch::empty({planes_, sizes_.batch, sizes_.state}, d_gates_)
+                       : Torch::empty({sizes_.batch, sizes_.state}, d_gates_);
+  }
+  // A float32 one takes two 16-bit elements for each.
+  Tensor empty_d_cell() const {
+    return Torch::empty({has_float32_cells() ? 2 * sizes_.batch : sizes_.batch, sizes_.state},
+                        d_gates_);
+  }
+
+  // The pointwise part of a step; `planes` are those of more_grad_h.
+  void run_cell(const lltm_step_backward_arguments& step, int32_t planes) const {
+    lltm_cell_backward_arguments cell = {};
+    cell.batch_size = sizes_.batch;
+    cell.state_size = sizes_.state;
+    cell.grad_h = step.grad_h;
+    cell.grad_cell = step.grad_cell;
+    cell.more_grad_h = step.more_grad_h;
+    cell.more_grad_cell = step.more_grad_cell;
+    cell.more_grad_h_planes = planes;
+    cell.gates = step.gates;
+    cell.new_cell = step.new_cell;
+    cell.d_gates = step.d_gates;
+    cell.d_old_cell = step.d_old_cell;
+    cell.float32 = step.float32;
+    Calls::check(Calls::kernels().cell_backward(sizes_.dtype, &cell, &where_));
+  }
+
+  // d_old_h = d_z W_h: one product, or as many planes as the plan says.
+  void multiply(const Tensor& d_old_h, int64_t t) const {
+    if (planes_ == 1) return multiply_whole(d_old_h, t);
+    const Tensor d_z = Torch::strided(d_gates_, {planes_, sizes_.batch, depth_},
+                                      {depth_, 3 * sizes_.state, 1}, t * 3 * sizes_.plane());
+    Torch::bmm_out(d_old_h, d_z, weights_h_planes_);
+  }
+
+  void multiply_whole(const Tensor& d_old_h, int64_t t) const {
+    const int64_t rows = 3 * sizes_.state;
+    const Tensor d_z =
+        Torch::strided(d_gates_, {sizes_.batch, rows}, {rows, 1}, t * 3 * sizes_.plane());
+    Torch::mm_out(d_old_h, d_z, weights_h_);
+  }
+
+  const LayerSizes& sizes_;
+  const Tensor& weights_;
+  const Tensor& d_gates_;
+  const lltm_execution& where_;
+  const lltm_step_plan plan_;
+  const int64_t planes_;  // of d_old_h
+  const int64_t depth_;   // of the product for one plane
+  const Tensor weights_h_;
+  const Tensor weights_h_planes_;
+};
+
+}  // namespace lltm

@@ -1,0 +1,189 @@
+// torch.ops.lltm.layer_forward: a layer of LLTM cells over a whole sequence, in one direction.
+//
+// Only the recurrence is serial. The product of the input with the weights is one GEMM for all
+// steps before it.
+#pragma once
+
+#include <optional>
+#include <tuple>
+
+#include "kernel_calls.h"
+#include "operands.h"
+
+namespace lltm {
+
+template <typename Torch, Device device>
+class LayerForward {
+ public:
+  using Tensor = typename Torch::Tensor;
+  using OptionalTensor = std::optional<Tensor>;
+
+  static constexpr const char* kSchema =
+      "layer_forward(Tensor input, Tensor weights, Tensor? bias, Tensor? initial_h, "
+      "Tensor? initial_cell, bool reverse, bool keep_cells, bool allow_tf32) -> "
+      "(Tensor output, Tensor final_h, Tensor final_cell, Tensor gates, Tensor cells)";
+
+  // input (T, B, I), weights (3S, S + I), bias (3S) or (1, 3S) or none, initial_h and initial_cell
+  // (B, S) or (1, B, S) or none, which means zeros
+  // -> output (T, B, S), final_h and final_cell with the shape of the initial ones, else (B, S),
+  // gates (T, B, 3, S), cells (T, B, S), without elements unless `keep_cells`
+  static std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> run(
+      const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
+      const OptionalTensor& initial_h, const OptionalTensor& initial_cell, bool reverse,
+      bool keep_cells, bool allow_tf32) {
+    const LayerSizes sizes =
+        Check::layer(input, weights, bias, initial_h, initial_cell, reverse, allow_tf32);
+
+    const typename Torch::DeviceGuard device_guard(input);
+    const lltm_execution where = Calls::execution(input);
+    const lltm_layer_plan plan = Calls::plan_layer(sizes.dtype, LLTM_FORWARD, sizes.layer(), where);
+    const Tensor gates = Torch::empty({sizes.steps, sizes.batch, 3, sizes.state}, input);
+    const Tensor output = Torch::empty({sizes.steps, sizes.batch, sizes.state}, input);
+    const Tensor cells = keep_cells ? Torch::empty({sizes.steps, sizes.batch, sizes.state}, input)
+                                    : Torch::empty({0}, input);
+    const Tensor final_h = state_like(initial_h, sizes, input);
+    const Tensor final_cell = state_like(initial_cell, sizes, input);
+    lltm_layer_forward_arguments layer = {};
+    layer.sizes = sizes.layer();
+    layer.weights = Torch::data(weights);
+    layer.bias = plan.product_adds_bias != 0 ? nullptr : Calls::data_or_null(bias);
+    layer.initial_h = Calls::data_or_null(initial_h);
+    layer.initial_cell = Calls::data_or_null(initial_cell);
+    layer.gates = Torch::data(gates);
+    layer.output = Torch::data(output);
+    layer.cells = keep_cells ? Torch::data(cells) : nullptr;
+    layer.final_h = Torch::data(final_h);
+    layer.final_cell = Torch::data(final_cell);
+    layer.input = Torch::data(input);
+    if (plan.makes_all_products == 0) multiply_input(sizes, plan, input, weights, bias, gates);
+    if (plan.family != 0) {
+      const OptionalTensor workspace = Calls::workspace(plan.workspace_bytes, input);
+      layer.workspace = Calls::data_or_null(workspace);
+      Calls::check(Calls::kernels().layer_forward(sizes.dtype, plan.family, &layer, &where));
+    } else {
+      // Cell states that are not kept take turns in two planes.
+      const Tensor planes = keep_cells ? cells : Torch::empty({2, sizes.batch, sizes.state}, input);
+      loop(sizes, layer, weights, initial_h, initial_cell, gates, output, planes, where);
+      Torch::copy(final_h, plane(output, sizes.time(sizes.steps - 1), sizes));
+      Torch::copy(final_cell, plane(planes, cell_plane(sizes, keep_cells, sizes.steps - 1), sizes));
+    }
+    return {output, final_h, final_cell, gates, cells};
+  }
+
+ private:
+  using Calls = KernelCalls<Torch, device>;
+  using Check = Operands<Torch, device>;
+
+  // With the shape of `model`: (B, S), or (1, B, S) as in nn.LSTM, which saves the caller views.
+  static Tensor state_like(const OptionalTensor& model, const LayerSizes& sizes,
+                           const Tensor& like) {
+    return model && Torch::dim(*model) == 3 ? Torch::empty({1, sizes.batch, sizes.state}, like)
+                                            : Torch::empty({sizes.batch, sizes.state}, like);
+  }
+
+  // One (B, S) of a sequence of them.
+  static Tensor plane(const Tensor& sequence, int64_t index, const LayerSizes& sizes) {
+    return Torch::strided(sequence, {sizes.batch, sizes.state}, {sizes.state, 1},
+                          index * sizes.plane());
+  }
+
+  static int64_t cell_plane(const LayerSizes& sizes, bool keep_cells, int64_t step) {
+    return keep_cells ? sizes.time(step) : step % 2;
+  }
+
+  // gates = input W_x^T for all steps, with the bias where the plan says so
+  static void multiply_input(const LayerSizes& sizes, const lltm_layer_plan& plan,
+                             const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
+                             const Tensor& gates) {
+    const int64_t rows = 3 * sizes.state;
+    const Tensor z = Torch::strided(gates, {sizes.rows(), rows}, {rows, 1}, 0);
+    const Tensor x = Torch::strided(input, {sizes.rows(), sizes.features}, {sizes.features, 1}, 0);
+    const Tensor weights_x =
+        Torch::strided(weights, {sizes.features, rows}, {1, sizes.columns()}, sizes.state);
+    if (bias && plan.product_adds_bias != 0) {
+      Torch::addmm_out(z, Torch::strided(*bias, {rows}, {1}, 0), x, weights_x);
+    } else {
+      Torch::mm_out(z, x, weights_x);
+    }
+  }
+
+  // Step by step: a whole step by a family of the kernels, or a GEMM and the cell's kernel. Serves
+  // every size and dtype.
+  static void loop(const LayerSizes& sizes, const lltm_layer_forward_arguments& layer,
+                   const Tensor& weights, const OptionalTensor& initial_h,
+                   const OptionalTensor& initial_cell, const Tensor& gates, const Tensor& output,
+                   const Tensor& cells, const lltm_execution& where) {
+    const int64_t rows = 3 * sizes.state;
+    const Tensor weights_h = Torch::strided(weights, {sizes.state, rows}, {1, sizes.columns()}, 0);
+    const lltm_step_sizes step_sizes = sizes.step();
+    const lltm_step_plan plan = Calls::plan_step(sizes.dtype, LLTM_FORWARD, 0, step_sizes, where);
+    const OptionalTensor workspace = Calls::workspace(plan.workspace_bytes, output);
+    // No tensors where addresses serve: the host's time bounds small steps.
+    const int64_t plane_bytes = sizes.plane() * lltm_dtype_bytes(sizes.dtype);
+    const auto at = [&](void* sequence, int64_t planes) -> void* {
+      return static_cast<char*>(sequence) + planes * plane_bytes;
+    };
+    // In 16 bits, small addends of a cell state would be lost: float32 ones take turns in two
+    // planes.
+    const bool runs = lltm_dtype_bytes(sizes.dtype) == 2;
+    const OptionalTensor running = Calls::workspace(runs ? 4 * plane_bytes : 0, output);
+    const auto running_cell = [&](int64_t step) {
+      return running && step >= 0 ? at(Torch::data(*running), step % 2 * 2) : nullptr;
+    };
+    const Tensor first_cell = initial_cell ? *initial_cell : zeros(sizes, output);
+    const void* old_cell = Torch::data(first_cell);
+    OptionalTensor old_h;
+    if (initial_h) old_h = plane(*initial_h, 0, sizes);
+    for (int64_t step = 0; step < sizes.steps; ++step) {
+      const int64_t t = sizes.time(step);
+      const Tensor new_h = plane(output, t, sizes);
+      void* const z = at(layer.gates, 3 * t);
+      void* const new_cell =
+          at(Torch::data(cells), cell_plane(sizes, layer.cells != nullptr, step));
+      lltm_running_cell float32 = {};
+      float32.old_cell = running_cell(step - 1);
+      float32.new_cell = running_cell(step);
+      if (old_h && plan.family != 0) {
+        lltm_step_forward_arguments arguments = {};
+        arguments.sizes = step_sizes;
+        arguments.weights = Torch::data(weights);
+        arguments.bias = layer.bias;
+        arguments.old_h = Torch::data(*old_h);
+        arguments.old_cell = old_cell;
+        arguments.gates_hold_addend = 1;
+        arguments.gates = z;
+        arguments.new_h = Torch::data(new_h);
+        arguments.new_cell = new_cell;
+        arguments.workspace = Calls::data_or_null(workspace);
+        arguments.running = float32;
+        Calls::check(Calls::kernels().step_forward(sizes.dtype, plan.family, &arguments, &where));
+      } else {
+        if (old_h) {
+          const Tensor sum =
+              Torch::strided(gates, {sizes.batch, rows}, {rows, 1}, t * 3 * sizes.plane());
+          Torch::addmm_out(sum, sum, *old_h, weights_h);
+        }
+        lltm_cell_forward_arguments arguments = {};
+        arguments.batch_size = sizes.batch;
+        arguments.state_size = sizes.state;
+        arguments.gates = z;
+        arguments.bias = layer.bias;
+        arguments.old_cell = old_cell;
+        arguments.new_h = Torch::data(new_h);
+        arguments.new_cell = new_cell;
+        arguments.running = float32;
+        Calls::check(Calls::kernels().cell_forward(sizes.dtype, &arguments, &where));
+      }
+      old_h = new_h;
+      old_cell = new_cell;
+    }
+  }
+
+  static Tensor zeros(const LayerSizes& sizes, const Tensor& like) {
+    const Tensor tensor = Torch::empty({sizes.batch, sizes.state}, like);
+    Torch::zero(tensor);
+    return tensor;
+  }
+};
+
+}  // namespace lltm
