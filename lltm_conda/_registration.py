@@ -80,7 +80,8 @@ def register() -> None:
     library.register_fake("lltm::backward", fake_backward)
     # The lean pair is called by an autograd Function: nothing there is asked again. Its fakes are
     # for meta tensors: register_fake looks for its caller's source, which takes a millisecond.
-    beneath = library.Library("lltm", "IMPL")
+    # Torch passes the caller's file name on as UTF-8, which the name of a folder need not be.
+    beneath: torch.library.Library = eval("Library('lltm', 'IMPL')", {"Library": library.Library})
     _beneath_autograd.append(beneath)
     for name, fake in (("forward_lean", fake_forward_lean), ("backward_lean", fake_backward_lean)):
         beneath.impl(name, fake, "Meta")

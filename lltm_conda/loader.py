@@ -255,8 +255,10 @@ def _open(binary: BinaryRecord, runtime: Runtime, selection: Selection) -> ctype
         from .compat.explain import load_failure
 
         raise LLTMImportError(load_failure(binary, runtime, error), selection) from error
-    library.lltm_build_record.restype = ctypes.c_char_p
-    reported = (library.lltm_build_record() or b"").decode("utf-8", "replace")
+    reported = ""
+    if hasattr(library, "lltm_build_record"):
+        library.lltm_build_record.restype = ctypes.c_char_p
+        reported = (library.lltm_build_record() or b"").decode("utf-8", "replace")
     written = binary.record.text if binary.record else ""
     if reported == written:
         return library
