@@ -189,31 +189,22 @@ def choose(paths: Sequence[Path], runtime: Runtime, forced: str | None) -> Selec
         raise LLTMImportError(refused_forced_name(str(forced), error)) from None
 
 
-def _import_torch() -> Any:
-    """The torch of this process.
+def import_runtime() -> Runtime:
+    """The facts for an import: of this process and the torch it has, nothing about the GPU.
 
     Raises:
-        LLTMImportError: it is missing or cannot be imported; the original error is the cause.
+        LLTMImportError: torch is missing, cannot be imported, or is not PyTorch; the original error
+            is its cause.
     """
+    from .compat.runtime_probe import runtime_of
+    from .compat.torch_probe import TorchNotFoundError, from_module
+
     try:
         import torch
     except Exception as error:  # a broken torch raises anything from OSError to AttributeError
         from .compat.explain import no_torch
 
         raise LLTMImportError(no_torch(error, PACKAGE)) from error
-    return torch
-
-
-def import_runtime() -> Runtime:
-    """The facts for an import: of this process and the torch it has, nothing about the GPU.
-
-    Raises:
-        LLTMImportError: torch is missing, cannot be imported, or is not PyTorch.
-    """
-    from .compat.runtime_probe import runtime_of
-    from .compat.torch_probe import TorchNotFoundError, from_module
-
-    torch = _import_torch()
     try:
         install = from_module(torch)
     except TorchNotFoundError as error:
