@@ -43,7 +43,7 @@ class LLTMImportError(ImportError):
 
     Attributes:
         finding: the one cause.
-        selection: every verdict that led to it, or None when it did not come so far.
+        selection: every verdict that led to it, or None when nothing was judged.
     """
 
     def __init__(self, finding: Finding, selection: Selection | None = None) -> None:
