@@ -50,7 +50,7 @@ def ask(cache: Path, *steps: str, **changes: str) -> Answer:
     package = str(Path(lltm_conda.__file__).parents[1])
     env = environment(LLTM_CONDA_CACHE=str(cache), PYTHONPATH=package, **changes)
     # Elsewhere than in the checkout, whose sources would shadow the installed package.
-    text = run(sys.executable, PROGRAM, *steps, cwd=PROGRAM.parent, env=env).good()
+    text = run(sys.executable, PROGRAM, *steps, cwd=cache.parent, env=env).good()
     (line,) = (line for line in text.splitlines() if line.startswith("ANSWER "))
     return Answer(json.loads(line.removeprefix("ANSWER ")), text)
 
