@@ -67,7 +67,9 @@ class LoadedBinaries:
         variant: its name, e.g. `stable210-cu13`.
         paths: the files: glue, CPU kernels, CUDA kernels (None when torch is no CUDA build, or
             none was accepted).
-        glue, cpu, cuda: the records of these files.
+        glue: the record of the glue.
+        cpu: the record of the CPU kernels.
+        cuda: the record of the CUDA kernels, or None.
         cuda_rejection: why there are no CUDA kernels although torch is a CUDA build; else None.
     """
 
