@@ -128,7 +128,7 @@ def _smoke() -> dict[str, Any]:
     """Run `lltm_conda.smoke` in a process of its own."""
     environment = dict(os.environ, LLTM_CONDA_LOAD="0")
     parent = str(Path(__file__).resolve().parents[1])
-    # This very package, whatever else the path holds.
+    # This package first, whatever else the path holds.
     environment["PYTHONPATH"] = os.pathsep.join(
         filter(None, (parent, os.environ.get("PYTHONPATH", "")))
     )
@@ -176,7 +176,7 @@ def _smoke_text(smoke: dict[str, Any]) -> str:
 
 def _binary(options: argparse.Namespace, runtime: Runtime) -> int:
     path = Path(options.binary)
-    # Somebody else's file has no version of ours to agree with.
+    # A file of another package carries no version that must agree with ours.
     verdict = judge_file(path, runtime._replace(package_version=""))
     _print_verdicts(options, [verdict])
     return 0 if verdict.accepted else 1

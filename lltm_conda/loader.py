@@ -43,7 +43,7 @@ class LLTMImportError(ImportError):
 
     Attributes:
         finding: the one cause.
-        selection: every verdict that led to it, or None when it did not come so far.
+        selection: every verdict that led to it, or None when nothing was judged.
     """
 
     def __init__(self, finding: Finding, selection: Selection | None = None) -> None:
@@ -67,7 +67,9 @@ class LoadedBinaries:
         variant: its name, e.g. `stable210-cu13`.
         paths: the files: glue, CPU kernels, CUDA kernels (None when torch is no CUDA build, or
             none was accepted).
-        glue, cpu, cuda: the records of these files.
+        glue: the record of the glue.
+        cpu: the record of the CPU kernels.
+        cuda: the record of the CUDA kernels, or None.
         cuda_rejection: why there are no CUDA kernels although torch is a CUDA build; else None.
     """
 
@@ -189,31 +191,22 @@ def choose(paths: Sequence[Path], runtime: Runtime, forced: str | None) -> Selec
         raise LLTMImportError(refused_forced_name(str(forced), error)) from None
 
 
-def _import_torch() -> Any:
-    """The torch of this process.
+def import_runtime() -> Runtime:
+    """The facts for an import: of this process and the torch it has, nothing about the GPU.
 
     Raises:
-        LLTMImportError: it is missing or cannot be imported; the original error is the cause.
+        LLTMImportError: torch is missing, cannot be imported, or is not PyTorch; the original error
+            is its cause.
     """
+    from .compat.runtime_probe import runtime_of
+    from .compat.torch_probe import TorchNotFoundError, from_module
+
     try:
         import torch
     except Exception as error:  # a broken torch raises anything from OSError to AttributeError
         from .compat.explain import no_torch
 
         raise LLTMImportError(no_torch(error, PACKAGE)) from error
-    return torch
-
-
-def import_runtime() -> Runtime:
-    """The facts for an import: of this process and the torch it has, nothing about the GPU.
-
-    Raises:
-        LLTMImportError: torch is missing, cannot be imported, or is not PyTorch.
-    """
-    from .compat.runtime_probe import runtime_of
-    from .compat.torch_probe import TorchNotFoundError, from_module
-
-    torch = _import_torch()
     try:
         install = from_module(torch)
     except TorchNotFoundError as error:
@@ -255,8 +248,10 @@ def _open(binary: BinaryRecord, runtime: Runtime, selection: Selection) -> ctype
         from .compat.explain import load_failure
 
         raise LLTMImportError(load_failure(binary, runtime, error), selection) from error
-    library.lltm_build_record.restype = ctypes.c_char_p
-    reported = (library.lltm_build_record() or b"").decode("utf-8", "replace")
+    reported = ""
+    if hasattr(library, "lltm_build_record"):
+        library.lltm_build_record.restype = ctypes.c_char_p
+        reported = (library.lltm_build_record() or b"").decode("utf-8", "replace")
     written = binary.record.text if binary.record else ""
     if reported == written:
         return library

@@ -12,6 +12,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from . import loader
@@ -71,44 +72,35 @@ def _list() -> int:
     except cache.NoCacheFolderError as error:
         print(f"build cache: none\n\n{error}")
         return 0
-    rows = [
-        (entry.key, entry.variant, f"{entry.size / 1e6:.1f} MB", f"torch {entry.torch}")
-        for entry in cache.entries()
-    ]
-    rows += [
-        (folder.name, "-", f"{size / 1e6:.1f} MB", "unfinished, or left by an older version")
-        for folder, size in cache.leftovers()
-    ]
+    rows = []
+    for entry in cache.entries():
+        made_for = f"torch {entry.torch}" if entry.finished else "nothing: left by a killed build"
+        rows.append((entry.key, entry.variant, f"{entry.size / 1e6:.1f} MB", made_for))
     print(render.table(("key", "variant", "size", "built for"), rows) if rows else "empty")
     return 0
 
 
 def _remove(key: str) -> int:
-    everything = key == "all"
-    chosen = [entry for entry in cache.entries() if everything or key == entry.key]
-    rest = [path for path, _ in cache.leftovers() if everything or key == path.name]
-    if not chosen and not rest:
-        if everything:
+    entries = cache.entries()
+    chosen = [entry for entry in entries if key in ("all", entry.key)]
+    if not chosen:
+        if key == "all":
             return 0
-        names = [*(entry.key for entry in cache.entries())]
-        names += [path.name for path, _ in cache.leftovers()]
-        print(f"no build {key!r} in the cache; it holds: {', '.join(names) or 'nothing'}",
-              file=sys.stderr)  # fmt: skip
+        known = ", ".join(entry.key for entry in entries) or "nothing"
+        print(f"no build {key!r} in the cache; it holds: {known}", file=sys.stderr)
         return 1
     cache.make(cache.root())
     with cache.locked(wait=False) as held:
         if held is False:
-            print("another process builds here; nothing was removed: try again after it ends",
+            print("nothing was removed: another process builds here. Try again later",
                   file=sys.stderr)  # fmt: skip
             return 1
         for entry in chosen:
-            shutil.rmtree(entry.path)
-            if not any(entry.path.parent.iterdir()):
-                entry.path.parent.rmdir()
+            with suppress(FileNotFoundError):  # a build that has just ended
+                shutil.rmtree(entry.path)
+                if entry.finished and not any(entry.path.parent.iterdir()):
+                    entry.path.parent.rmdir()
             print(f"removed {entry.key}")
-        for path in rest:
-            shutil.rmtree(path)
-            print(f"removed {path.name}")
     return 0
 
 
@@ -164,8 +156,9 @@ def build(
     cache.make(base, base)
     with cache.locked(base) as held:
         if held:  # nobody else builds, so these builds were killed
-            for leftover, _ in cache.leftovers(base):
-                shutil.rmtree(leftover, ignore_errors=True)
+            for entry in cache.entries(base):
+                if not entry.finished:
+                    shutil.rmtree(entry.path, ignore_errors=True)
         if folder.is_dir():
             cache.trusted_files(folder, base)
             changed = _changed_settings(folder, env)

@@ -47,14 +47,18 @@ class NoCacheFolderError(RuntimeError):
 
 
 class Entry(NamedTuple):
-    """One build: its folder, its key and what `build.json` says ("?" where it says nothing)."""
+    """A folder of the cache, with what its `build.json` says ("?" where it says nothing).
+
+    `finished` is False for what nobody uses: builds that were killed (or still run: see `locked`),
+    and the verdicts that old versions kept.
+    """
 
     path: Path
     key: str
     variant: str
     torch: str
-    version: str
     size: int
+    finished: bool
 
 
 def root() -> Path:
@@ -257,38 +261,28 @@ def manifest(folder: Path) -> dict[str, Any]:
 
 
 def entries(base: Path | None = None) -> tuple[Entry, ...]:
-    """Every build of the cache, by path."""
+    """Every build of the cache by path, then what is not finished."""
     found = []
-    for folder in _folders(base, "torch*/*"):
-        data = manifest(folder)
-        found.append(
-            Entry(
-                path=folder,
-                key=f"{folder.parent.name}/{folder.name}",
-                variant=str(data.get("variant", "?")),
-                torch=str(data.get("torch", "?")),
-                version=str(data.get("version", "?")),
-                size=_size(folder),
-            )
-        )
-    return tuple(found)
-
-
-def leftovers(base: Path | None = None) -> tuple[tuple[Path, int], ...]:
-    """(folder, bytes) of what nobody uses: builds that did not finish, verdicts of old versions.
-
-    A build that is running has such a folder too: see `locked`.
-    """
-    folders = (*_folders(base, f"{UNFINISHED}*"), *_folders(base, "verdicts"))
-    return tuple((folder, _size(folder)) for folder in folders)
-
-
-def _folders(base: Path | None, pattern: str) -> list[Path]:
     try:
-        found = sorted((base or root()).glob(pattern))
-        return [path for path in found if path.is_dir() and not path.is_symlink()]
+        base = base or root()
+        for pattern in ("torch*/*", f"{UNFINISHED}*", "verdicts"):
+            for folder in sorted(base.glob(pattern)):
+                if not folder.is_dir() or folder.is_symlink():
+                    continue
+                data = manifest(folder)
+                found.append(
+                    Entry(
+                        path=folder,
+                        key=str(folder.relative_to(base)),
+                        variant=str(data.get("variant", "?")),
+                        torch=str(data.get("torch", "?")),
+                        size=_size(folder),
+                        finished=pattern == "torch*/*",
+                    )
+                )
     except (OSError, NoCacheFolderError):
-        return []
+        pass  # there is no cache, or none that can be read
+    return tuple(found)
 
 
 def _size(folder: Path) -> int:

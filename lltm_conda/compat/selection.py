@@ -70,13 +70,17 @@ class Selection(NamedTuple):
             verdict = self.closest("kernels")
         else:
             return None
-        return verdict.cause if verdict else None
+        cause = verdict.cause if verdict else None
+        if cause is None or self.forced is None:
+            return cause
+        why = f"LLTM_CONDA_VARIANT asks for {self.forced}, which does not fit: {cause.why}"
+        return cause._replace(why=why, fix="unset LLTM_CONDA_VARIANT")
 
 
 def glue_preference(name: GlueName, torch: TorchInstall | None) -> tuple[int, ...]:
     """Sort key of a glue: fitting ones first, then those nearest to the torch.
 
-    The stable lane comes first where torch has it (one binary, every later torch), then the ATen
+    The stable ABI comes first where torch has it (one binary, every later torch), then the ATen
     build of this very minor, then its neighbours; the right C++ ABI flavour before the other.
     """
     here = torch.version_tuple if torch else (0, 0)

@@ -1,10 +1,11 @@
-"""Builds the op just in time and prints what happened as JSON; run by the tests, torch at hand.
+"""Builds the op just in time and prints what happened as JSON; the tests run it.
 
     jit_program.py STEP ...
 
 Every step adds one entry to the answer: what it returned, or the text of its BuildError.
 """
 
+import concurrent.futures
 import json
 import os
 import sys
@@ -24,9 +25,24 @@ warnings.simplefilter("ignore")
 
 def attempt(**arguments):
     try:
-        return str(jit.load(**arguments).path)
+        return str(jit.load(**arguments).paths[0])
     except jit.BuildError as error:
         return str(error)
+
+
+def deprecated_name():
+    """The warnings of a call with the `name` of earlier versions."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        jit.load(name="mine")
+    return [f"{warning.category.__name__}: {warning.message}" for warning in caught]
+
+
+def threads():
+    """The folders that eight threads at once get."""
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        found = [pool.submit(attempt) for _ in range(8)]
+        return sorted({future.result() for future in found})
 
 
 def largest_error(device):
@@ -44,6 +60,12 @@ def largest_error(device):
 
     pairs = zip(results(lltm_conda.lltm), results(lltm_conda.reference), strict=True)
     return max(float((got - wanted).abs().max() / wanted.abs().max()) for got, wanted in pairs)
+
+
+def public_names():
+    """Those of the package that are not there, or are modules in the place of what they hold."""
+    found = {name: getattr(lltm_conda, name) for name in lltm_conda.__all__}
+    return [name for name, value in found.items() if isinstance(value, type(sys))]
 
 
 def module():
@@ -72,12 +94,15 @@ STEPS = {
     "broken_compiler": broken_compiler,
     "load": attempt,
     "load_verbose": lambda: attempt(verbose=True),
-    "load_other": lambda: attempt(name="another_name"),
+    "load_other": lambda: attempt(with_cuda=False),
     "load_cuda": lambda: attempt(with_cuda=True),
     "error": lambda: largest_error("cpu"),
     "cuda_error": lambda: largest_error("cuda"),
-    "cuda_facts": lambda: [jit.load().cuda, *jit.load().cuda_architectures],
+    "cuda_facts": lambda: list(jit.load().cuda.cuda_archs),
+    "deprecated_name": deprecated_name,
     "module": module,
+    "public_names": public_names,
+    "threads": threads,
 }
 answer = {step: STEPS[step]() for step in sys.argv[1:]}
 print("ANSWER " + json.dumps(answer))

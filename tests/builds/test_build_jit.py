@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from dataclasses import dataclass
@@ -11,13 +12,13 @@ from typing import Any
 
 import pytest
 import torch
-from build_places import environment, run
+from build_places import REPO, environment, run
 
 import lltm_conda
-from lltm_conda import jit
 from lltm_conda.builder import source_root
 
 PROGRAM = Path(__file__).with_name("jit_program.py")
+SHOWN = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FALL_BACK = """
 import os
 
@@ -47,25 +48,26 @@ class Answer:
 
 def ask(cache: Path, *steps: str, **changes: str) -> Answer:
     package = str(Path(lltm_conda.__file__).parents[1])
-    env = environment(TORCH_EXTENSIONS_DIR=str(cache), PYTHONPATH=package, **changes)
+    env = environment(LLTM_CONDA_CACHE=str(cache), PYTHONPATH=package, **changes)
     # Elsewhere than in the checkout, whose sources would shadow the installed package.
-    text = run(sys.executable, PROGRAM, *steps, cwd=cache, env=env).good()
+    text = run(sys.executable, PROGRAM, *steps, cwd=cache.parent, env=env).good()
     (line,) = (line for line in text.splitlines() if line.startswith("ANSWER "))
     return Answer(json.loads(line.removeprefix("ANSWER ")), text)
 
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("extensions")
+    return tmp_path_factory.mktemp("jit") / "cache"
 
 
 @pytest.fixture(scope="module")
 def first(cache: Path) -> Answer:
     """The first build of this cache, without optimisation to be quick."""
-    steps = ["broken_compiler", "load_verbose", "error", "module", "load", "load_other"]
+    steps = ["broken_compiler", "load_verbose", "error", "public_names", "module", "load"]
+    steps += ["load_other", "deprecated_name"]
     if torch.version.cuda is None:
         steps.insert(0, "load_cuda")
-    return ask(cache, *steps, DEBUG="1", FORCE_CUDA="0")
+    return ask(cache, *steps, DEBUG="1", FORCE_CUDA="0", TORCH_EXTENSIONS_DIR=str(cache / "no"))
 
 
 def test_jit_computes_right(first: Answer) -> None:
@@ -73,15 +75,17 @@ def test_jit_computes_right(first: Answer) -> None:
 
 
 def test_jit_completes_the_package(first: Answer) -> None:
+    assert first["public_names"] == []
     assert first["module"] == [2, 4]
 
 
-def test_jit_lands_in_torchs_cache(first: Answer, cache: Path) -> None:
+def test_jit_lands_in_the_cache_of_local_builds(first: Answer, cache: Path) -> None:
     assert Path(first["load_verbose"]).is_relative_to(cache)
+    assert not (cache / "no").exists()
 
 
-def test_verbose_shows_the_commands(first: Answer) -> None:
-    assert "kernel_registry.cpp -o kernel_registry.o" in first.text
+def test_verbose_shows_what_is_compiled(first: Answer) -> None:
+    assert "kernel_registry.cpp" in first.text
 
 
 def test_failed_build_shows_the_cause_and_can_be_repeated(first: Answer) -> None:
@@ -99,15 +103,26 @@ def test_same_arguments_give_the_same_library(first: Answer) -> None:
     assert first["load"] == first["load_verbose"]
 
 
+def test_the_name_of_the_object_is_deprecated(first: Answer) -> None:
+    (warning,) = first["deprecated_name"]
+    assert warning.startswith("DeprecationWarning: lltm_conda.jit.load(name=...)")
+
+
 def test_second_process_takes_it_from_the_cache(first: Answer, cache: Path) -> None:
     built = Path(first["load"])
     before = built.stat().st_mtime_ns
-    # What a killed build leaves behind, which torch alone would wait for without end.
-    (built.parent / "lock").touch()
-    again = ask(cache, "load", "error", DEBUG="1", FORCE_CUDA="0")
-    assert again["load"] == str(built)
+    again = ask(cache, "threads", "error", DEBUG="1", FORCE_CUDA="0")
+    assert again["threads"] == [str(built)]
     assert again["error"] < 1e-12
     assert built.stat().st_mtime_ns == before
+
+
+def test_an_import_finds_it_too(first: Answer, cache: Path) -> None:
+    listed = run(
+        *(sys.executable, "-P", "-m", "lltm_conda", "build", "--list"),
+        env=environment(LLTM_CONDA_CACHE=str(cache)),
+    ).good()
+    assert Path(first["load"]).parent.name in listed
 
 
 def test_after_an_ordinary_import_it_explains_instead_of_aborting(cache: Path) -> None:
@@ -122,16 +137,23 @@ def test_it_serves_where_the_import_finds_no_binary(
     unwanted = shutil.ignore_patterns("lib", "__pycache__")
     shutil.copytree(Path(lltm_conda.__file__).parent, tmp_path / "lltm_conda", ignore=unwanted)
     shutil.copytree(source_root(), tmp_path / "lltm_conda" / "csrc", dirs_exist_ok=True)
-    env = environment(
-        PYTHONPATH=str(tmp_path),
-        TORCH_EXTENSIONS_DIR=str(cache),
-        LLTM_CONDA_CACHE=str(tmp_path / "no cache"),
-        DEBUG="1",
-        FORCE_CUDA="0",
-    )
-    told = run(sys.executable, "-c", FALL_BACK, cwd=cache, env=env).good()
+    env = environment(PYTHONPATH=str(tmp_path), LLTM_CONDA_CACHE=str(tmp_path / "no cache"))
+    code = FALL_BACK.replace("jit.load()", f"jit.load(build_directory={str(cache)!r})")
+    told = run(sys.executable, "-c", code, cwd=tmp_path, env=env).good()
     assert "lltm cannot be loaded" in told
     assert told.endswith(f"{tmp_path}/lltm_conda/__init__.py torch.Size([2, 4])\n")
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707])
+def test_code_from_a_folder_that_others_can_write_is_not_run(
+    first: Answer, cache: Path, mode: int
+) -> None:
+    cache.chmod(mode)
+    try:
+        refused = ask(cache, "load", DEBUG="1", FORCE_CUDA="0")["load"]
+    finally:
+        cache.chmod(0o700)
+    assert f"has mode {mode:04o}, not 0700. To mend it: chmod -R go= {cache}" in refused
 
 
 @pytest.mark.skipif(torch.version.cuda is not None, reason="needs a CPU build of torch")
@@ -139,21 +161,21 @@ def test_cuda_is_refused_by_a_cpu_build_of_torch(first: Answer) -> None:
     assert "CPU build and has no CUDA tensors" in first["load_cuda"]
 
 
-def test_missing_ninja_names_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jit, "find_ninja", lambda: None)
-    with pytest.raises(jit.BuildError, match=r"needs ninja.*pip install ninja"):
-        jit._tools(environment())
-
-
-def test_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(jit.BuildError, match=r"cannot write to .*TORCH_EXTENSIONS_DIR"):
-        with jit._alone_in(tmp_path / "file" / "folder"):
-            pass
+def test_the_way_of_the_tutorial(tmp_path: Path) -> None:
+    """What the documentation shows: torch's own `load` compiles our sources as they are."""
+    text = (REPO / "docs" / "building" / "jit.md").read_text()
+    (code,) = (block for block in SHOWN.findall(text) if "cpp_extension" in block)
+    package = Path(lltm_conda.__file__).parents[1]
+    env = environment(
+        LLTM_CONDA_LOAD="0", TORCH_EXTENSIONS_DIR=str(tmp_path), PYTHONPATH=str(package)
+    )
+    told = run(sys.executable, "-c", code.replace("-O3", "-O0"), cwd=tmp_path, env=env).good()
+    assert told.endswith("torch.Size([4, 5])\n")
+    assert list(tmp_path.glob("**/lltm_tutorial.so"))
 
 
 @pytest.mark.cuda
-def test_jit_mixes_cpp_and_cuda_in_one_object(tmp_path: Path) -> None:
+def test_jit_compiles_cpp_and_cuda(tmp_path: Path) -> None:
     answer = ask(tmp_path, "load_cuda", "error", "cuda_error")
     assert answer["load_cuda"].endswith(".so")
     assert answer["error"] < 1e-12

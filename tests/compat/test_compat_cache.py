@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from made_facts import make_torch
 
-from lltm_conda.compat import cache, verdict_cache
+from lltm_conda.compat import cache
 from lltm_conda.compat.cache import CacheError
 
 
@@ -110,29 +112,99 @@ def test_the_source_hash_tells_names_and_contents_apart(tmp_path: Path) -> None:
     assert cache.source_hash([("b", two), ("a", one)]) in hashes  # the order does not matter
 
 
-def test_a_choice_is_remembered_under_its_key_alone() -> None:
-    verdict_cache.remember("k" * 32, {"variant": "stable210-cpu"})
-    assert verdict_cache.recall("k" * 32) == {"variant": "stable210-cpu", "key": "k" * 32}
-    assert verdict_cache.recall("l" * 32) is None
+def test_a_tilde_is_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/somewhere")
+    monkeypatch.setenv("LLTM_CONDA_CACHE", "~/x")
+    assert cache.root() == Path("/somewhere/x")
+    monkeypatch.setenv("LLTM_CONDA_CACHE", "~nobody-of-that-name/x")
+    with pytest.raises(cache.NoCacheFolderError, match="write the whole path"):
+        cache.root()
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"key": "other"}', "\x00"])
-def test_a_broken_memory_is_forgotten(text: str) -> None:
-    verdict_cache.remember("k" * 32, {})
-    (cache.root() / "verdicts" / ("k" * 32 + ".json")).write_text(text)
-    assert verdict_cache.recall("k" * 32) is None
+@pytest.fixture
+def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home folder of another user, which may be written to, as by root."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    if os.getuid() == 0:
+        os.chown(folder, 65534, 65534)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    return folder
 
 
-def test_the_memory_does_not_grow_without_end() -> None:
-    for index in range(verdict_cache._KEPT + 20):
-        verdict_cache.remember(f"{index:032}", {})
-    assert len(list((cache.root() / "verdicts").iterdir())) == verdict_cache._KEPT
+@pytest.mark.parametrize("below", [".cache/lltm_conda", "lltm_conda"])
+@pytest.mark.parametrize("linked", [False, True], ids=["folder", "symlink"])
+def test_nothing_is_made_in_a_folder_of_another_user(
+    foreign: Path, tmp_path: Path, below: str, linked: bool
+) -> None:
+    base = foreign / below
+    if linked:
+        (tmp_path / "link").symlink_to(foreign)
+        base = tmp_path / "link" / below
+    with pytest.raises(CacheError, match=r"belongs to user .*set LLTM_CONDA_CACHE"):
+        cache.make(base, base)
+    assert list(foreign.iterdir()) == []
 
 
-def test_any_changed_fact_changes_the_key(tmp_path: Path) -> None:
-    assert verdict_cache.key_of(["a", "b"]) != verdict_cache.key_of(["a", "c"])
-    file = tmp_path / "f"
-    file.write_text("1")
-    before = verdict_cache.file_fact(file)
-    file.write_text("12")
-    assert verdict_cache.file_fact(file) != before
+def test_folders_can_be_used_whatever_the_umask(tmp_path: Path) -> None:
+    base = tmp_path / "new" / "cache"
+    before = os.umask(0o777)
+    try:
+        cache.make(base / "torch", base)
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in (base.parent, base, base / "torch")} == {0o700}
+
+
+def test_a_file_in_the_place_of_the_cache_is_named(own_root: Path) -> None:
+    own_root.touch(0o600)
+    with pytest.raises(CacheError, match=r"cache is no folder\. To mend it: remove it"):
+        cache.make(own_root)
+
+
+def test_one_at_a_time_holds_the_lock() -> None:
+    cache.make(cache.root())
+    with cache.locked() as first, cache.locked(wait=False) as second:
+        assert (first, second) == (True, False)
+    with cache.locked(wait=False) as third:
+        assert third
+
+
+def test_a_lock_ends_with_its_process() -> None:
+    """Also where every process has the same number, as the first of a container has."""
+    cache.make(cache.root())
+    code = (
+        "from lltm_conda.compat import cache\n"
+        "with cache.locked():\n    print('held', flush=True)\n    input()"
+    )
+    command = [sys.executable, "-c", code]
+    env = {**os.environ, "LLTM_CONDA_LOAD": "0"}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, env=env, **pipes) as child:  # type: ignore[call-overload]
+        assert child.stdout.readline() == b"held\n"
+        with cache.locked(wait=False) as held:
+            assert held is False
+        child.kill()
+        child.wait()
+    with cache.locked(wait=False) as held:
+        assert held
+
+
+def test_a_lock_that_is_a_symlink_is_refused_and_its_target_left_alone(tmp_path: Path) -> None:
+    cache.make(cache.root())
+    victim = tmp_path / "victim"
+    victim.write_text("kept")
+    (cache.root() / "lock").symlink_to(victim)
+    with pytest.raises(CacheError, match="is a symlink"), cache.locked():
+        pass
+    assert victim.read_text() == "kept"
+
+
+def test_what_old_versions_and_killed_builds_leave_is_seen(entry: Path) -> None:
+    for name in ("building-x", "verdicts"):
+        (cache.root() / name).mkdir(0o700)
+        (cache.root() / name / "file").write_text("12")
+    found = [(found.key, found.finished) for found in cache.entries()]
+    build = str(entry.relative_to(cache.root()))  # one without its build.json too
+    assert found == [(build, True), ("building-x", False), ("verdicts", False)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import textwrap
@@ -81,23 +82,44 @@ def test_loading_is_idempotent_from_any_thread_and_leaves_cuda_alone(
         print(json.dumps({
             "one": len(found) == 8 and all(item is loader.loaded() for item in found),
             "cuda": torch.cuda.is_initialized(),
-            "remembered": loader.loaded().remembered,
             "version": loader.loaded().glue.record.version == lltm_conda.__version__,
         }))
     """
-    package = package_copy()
-    for remembered in (False, True):  # judged first, then taken from memory
-        result = outcome(run_python(package, "-c", textwrap.dedent(code)))
-        assert result == {"one": True, "cuda": False, "remembered": remembered, "version": True}
+    result = outcome(run_python(package_copy(), "-c", textwrap.dedent(code)))
+    assert result == {"one": True, "cuda": False, "version": True}
 
 
-def test_a_remembered_import_does_not_even_import_the_judge(
+def test_an_import_that_succeeds_imports_no_code_for_failures(
     package_copy: Copy, run_python: Run
 ) -> None:
+    code = "import sys, lltm_conda; print([name for name in sys.modules if 'conda.compat' in name])"
+    names = run_python(package_copy(), "-c", code).stdout
+    assert "compat.judgement" in names
+    for unwanted in ("explain", "render", "driver_probe", "library_probe", "fatbin"):
+        assert f"compat.{unwanted}'" not in names
+
+
+def test_an_import_writes_nothing(package_copy: Copy, run_python: Run, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    env = {"HOME": str(home), "LLTM_CONDA_CACHE": "", "XDG_CACHE_HOME": ""}
+    assert "loaded" in outcome(run_python(package_copy(), "-c", FAILING_IMPORT, env=env))
+    assert list(home.iterdir()) == []
+
+
+def test_choices_that_old_versions_remembered_are_ignored(
+    package_copy: Copy, run_python: Run, tmp_path: Path
+) -> None:
+    verdicts = tmp_path / "cache" / "verdicts"
+    verdicts.mkdir(parents=True, mode=0o700)
+    verdicts.parent.chmod(0o700)
     package = package_copy()
-    code = "import sys, lltm_conda; print('lltm_conda.compat.judgement' in sys.modules)"
-    assert run_python(package, "-c", code).stdout.strip() == "True"
-    assert run_python(package, "-c", code).stdout.strip() == "False"
+    record = verdicts / ("0" * 32 + ".json")
+    record.write_text('{"variant": "x-cpu", "files": ["gone.so", null, null], "records": []}')
+    glue = glue_of(package)
+    assert "loaded" in outcome(run_python(package, "-c", FAILING_IMPORT))
+    glue.write_bytes(glue.read_bytes()[:-200])
+    refused(outcome(run_python(package, "-c", FAILING_IMPORT)), "damaged", faults.PACKAGE_FILES)
 
 
 def test_a_changed_file_is_judged_again(package_copy: Copy, run_python: Run) -> None:
@@ -108,16 +130,6 @@ def test_a_changed_file_is_judged_again(package_copy: Copy, run_python: Run) -> 
     refused(outcome(run_python(package, "-c", FAILING_IMPORT)), "damaged", faults.PACKAGE_FILES)
 
 
-def test_a_memory_that_others_can_write_is_not_believed(
-    package_copy: Copy, run_python: Run, tmp_path: Path
-) -> None:
-    package = package_copy()
-    code = "import lltm_conda; print(lltm_conda.loader.loaded().remembered)"
-    assert run_python(package, "-c", code).stdout.strip() == "False"
-    (tmp_path / "cache" / "verdicts").chmod(0o777)
-    assert run_python(package, "-c", code).stdout.strip() == "False"
-
-
 def test_an_unusable_cache_folder_does_not_hinder_the_import(
     package_copy: Copy, run_python: Run, tmp_path: Path
 ) -> None:
@@ -126,14 +138,19 @@ def test_an_unusable_cache_folder_does_not_hinder_the_import(
 
 
 def test_what_is_loaded_must_report_the_record_of_the_file(
-    package_copy: Copy, run_python: Run, tmp_path: Path
+    package_copy: Copy, run_python: Run
 ) -> None:
-    package = package_copy()
-    run_python(package, "-c", FAILING_IMPORT)
-    (memory,) = (tmp_path / "cache" / "verdicts").glob("*.json")
-    memory.write_text(memory.read_text().replace("kernel_abi", "kernel_abx"))
-    result = outcome(run_python(package, "-c", FAILING_IMPORT))
-    assert "is not the one that is loaded" in result["lines"][0]
+    """The kernels were loaded before the import, and their file was replaced since."""
+    kernels = package_copy() / "lib" / "kernels-cpu.so"
+    other = kernels.with_suffix(".new")
+    other.write_bytes(kernels.read_bytes().replace(b'"compiler": "', b'"compiled": "'))
+    code = f"""
+        import ctypes, os
+        kept = ctypes.CDLL({str(kernels)!r})
+        os.replace({str(other)!r}, {str(kernels)!r})
+    """
+    done = run_python(kernels.parents[1], "-c", textwrap.dedent(code) + FAILING_IMPORT)
+    assert "is not the one that is loaded" in outcome(done)["lines"][0]
 
 
 def test_binaries_of_another_version_are_stale(package_copy: Copy, run_python: Run) -> None:
@@ -332,24 +349,83 @@ def test_cuda_tensors_without_cuda_kernels_are_told_why(gpu: Callable[..., None]
         loader.check_cuda(0)
 
 
-def test_a_library_that_vanished_after_the_choice_was_remembered_is_explained(
-    package_copy: Copy, run_python: Run, tmp_path: Path
-) -> None:
-    """The kernels need a library that is there when they are judged, and gone the next time."""
+def test_what_the_dynamic_linker_refuses_is_explained(package_copy: Copy, run_python: Run) -> None:
+    """Without the check nothing but the linker can refuse a file."""
     package = package_copy()
-    needed = tmp_path / "gone" / "libneeded.so"
-    stub = shared_object(needed, soname="libneeded.so")
     kernels = package / "lib" / "kernels-cpu.so"
-    kernels.rename(tmp_path / "real.so")
-    patch = ["patchelf", "--add-needed", str(stub), str(tmp_path / "real.so")]
-    if shutil.which("patchelf") is None:
-        pytest.skip("patchelf is not installed")
-    subprocess.run(patch, check=True)
-    shutil.move(tmp_path / "real.so", kernels)
-    assert "loaded" in outcome(run_python(package, "-c", FAILING_IMPORT))
-    stub.unlink()
-    result = outcome(run_python(package, "-c", FAILING_IMPORT))
+    shared_object(kernels, record=KERNELS_RECORD, undefined=["defined_nowhere"])
+    env = {"LLTM_CONDA_SKIP_CHECK": "1"}
+    result = outcome(run_python(package, "-c", FAILING_IMPORT, env=env))
     assert result["type"] == "LLTMImportError"
     assert "could not be loaded" in result["lines"][0]
-    assert "libneeded.so" in result["lines"][1]
+    assert "defined_nowhere" in result["lines"][1]
     assert result["cause"].startswith("OSError")
+
+
+# Surroundings that no import may trip over.
+
+HOMELESS = """
+import os, pwd
+
+def nobody(*_):
+    raise KeyError("no entry")
+
+pwd.getpwuid = nobody
+for name in ("HOME", "LLTM_CONDA_CACHE", "XDG_CACHE_HOME"):
+    os.environ.pop(name, None)
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("-c", "import lltm_conda"), ("-m", "lltm_conda"), ("-m", "lltm_conda", "build", "--list")],
+    ids=["import", "report", "list"],
+)
+def test_no_home_folder_is_needed(
+    package_copy: Copy, run_python: Run, arguments: tuple[str, ...]
+) -> None:
+    package = package_copy()
+    (package.parent / "sitecustomize.py").write_text(HOMELESS)
+    done = run_python(package, *arguments)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+
+
+@pytest.mark.parametrize("arguments", [("-c", "import lltm_conda"), ("-m", "lltm_conda")])
+def test_paths_need_not_be_utf8(
+    package_copy: Copy, run_python: Run, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    odd = tmp_path / os.fsdecode(b"odd \xff folder")
+    odd.mkdir()
+    package = odd / "lltm_conda"
+    package_copy().rename(package)
+    done = run_python(package, *arguments, env={"LD_LIBRARY_PATH": str(odd)})
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_name_among_the_arguments_of_another_program_is_no_command(
+    package_copy: Copy, run_python: Run
+) -> None:
+    package = package_copy()
+    program = package.parent / "mypkg"
+    program.mkdir()
+    (program / "__init__.py").write_text("from lltm_conda import LLTM\n")
+    (program / "train.py").write_text("print('trained')\n")
+    done = run_python(package, "-m", "mypkg.train", "--backend", "lltm_conda")
+    assert done.stdout == "trained\n", done.stderr
+
+
+@pytest.mark.parametrize("options", [("-m", "lltm_conda"), ("-mlltm_conda",), ("-Bmlltm_conda",)])
+def test_the_report_is_reached_where_the_import_fails(
+    package_copy: Copy, run_python: Run, options: tuple[str, ...]
+) -> None:
+    done = run_python(package_copy(binaries=False), *options, "--explain", "lltm_conda")
+    assert (done.returncode, "is no variant name" in done.stderr) == (2, True), done.stderr
+
+
+def test_a_name_of_the_package_without_its_binaries_says_why_it_is_not_there(
+    package_copy: Copy, run_python: Run
+) -> None:
+    env = {"LLTM_CONDA_LOAD": "0"}
+    done = run_python(package_copy(), "-c", "from lltm_conda import LLTM", env=env)
+    assert done.returncode == 1
+    assert "unset LLTM_CONDA_LOAD" in done.stderr.splitlines()[-1]

@@ -112,6 +112,8 @@ def test_a_forced_variant_is_taken_or_nothing() -> None:
     refused = choose(torch, forced="aten24-abi0-cpu")
     assert refused.variant is None
     assert refused.cause is not None
+    assert "LLTM_CONDA_VARIANT asks for aten24-abi0-cpu" in refused.cause.why
+    assert refused.cause.fix == "unset LLTM_CONDA_VARIANT"
 
 
 def test_a_forced_variant_that_is_no_name_is_an_error() -> None:

@@ -1,0 +1,140 @@
+"""`python -m lltm_conda build`: one build at a time, in a trusted cache, and what it leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from build_places import environment, run
+
+import lltm_conda
+from lltm_conda import local_build
+from lltm_conda.builder import BuildError
+from lltm_conda.compat import cache, find_torch
+from lltm_conda.compat.package_files import source_hash
+
+PACKAGE = Path(lltm_conda.__file__).parent
+THREADS = Path(__file__).with_name("threads_program.py")
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    """Steers the command line to a compiler that tells its version and never ends a compilation."""
+    script = tmp_path / "slow-c++"
+    script.write_text('#!/bin/sh\ncase $1 in -*v*) exec c++ "$@" ;; esac\nexec sleep 300\n')
+    script.chmod(0o755)
+    return environment(
+        LLTM_CONDA_CACHE=str(tmp_path / "cache"), FORCE_CUDA="0", PYTHONPATH=str(PACKAGE.parent)
+    ) | {"CXX": str(script)}
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-P", "-m", "lltm_conda", "build", *arguments]
+
+
+def test_a_killed_build_is_listed_and_removed(env: dict[str, str], tmp_path: Path) -> None:
+    base = tmp_path / "cache"
+    build = subprocess.Popen(
+        command(), cwd=tmp_path, env=env, stdout=subprocess.DEVNULL, start_new_session=True
+    )
+    end = time.monotonic() + 120
+    while not list(base.glob("building-*/work/build.ninja")) and time.monotonic() < end:
+        time.sleep(0.1)
+    running = run(*command("--remove", "all"), cwd=tmp_path, env=env)
+    os.killpg(build.pid, signal.SIGKILL)
+    build.wait()
+    assert (running.code, "another process builds here" in running.text) == (1, True)
+    assert "left by a killed build" in run(*command("--list"), cwd=tmp_path, env=env).good()
+    assert "removed building-" in run(*command("--remove", "all"), cwd=tmp_path, env=env).good()
+    assert [path.name for path in base.iterdir()] == ["lock"]
+
+
+def test_a_failed_build_leaves_nothing(env: dict[str, str], tmp_path: Path) -> None:
+    Path(env["CXX"]).write_text('#!/bin/sh\ncase $1 in -*v*) exec c++ "$@" ;; esac\nexit 1\n')
+    done = run(*command(), cwd=tmp_path, env=env)
+    assert (done.code, "lltm was not built" in done.text) == (1, True)
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["lock"]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can write into the home of another user")
+def test_root_builds_nothing_in_the_home_of_a_user(env: dict[str, str], tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    os.chown(home, 65534, 65534)
+    done = run(*command(), cwd=tmp_path, env=env | {"LLTM_CONDA_CACHE": "", "HOME": str(home)})
+    (line,) = done.text.splitlines()
+    assert (done.code, "set LLTM_CONDA_CACHE" in line) == (1, True)
+    assert list(home.iterdir()) == []
+
+
+@pytest.fixture
+def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A cache with a build made under FORCE_CUDA=0, and every folder that is compiled after it."""
+    torch, sources = find_torch(), source_hash(PACKAGE)
+    assert sources is not None
+    folder = cache.entry_folder(torch, lltm_conda.__version__, sources, tmp_path / "cache")
+    cache.make(folder, tmp_path / "cache")
+    (folder / cache.MANIFEST).write_text(json.dumps({"settings": {"FORCE_CUDA": "0"}}))
+    found: list[str] = []
+
+    def compile_into(folder: Path, *_: object) -> str:
+        found.append(folder.name)
+        return "stable210-cpu"
+
+    monkeypatch.setattr(local_build, "_compile_into", compile_into)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("asked", "built"),
+    [({}, 0), ({"FORCE_CUDA": "0"}, 0), ({"FORCE_CUDA": "1"}, 1), ({"CXX": "clang++"}, 1)],
+)
+def test_other_settings_build_again(
+    compiled: list[str], tmp_path: Path, asked: dict[str, str], built: int
+) -> None:
+    local_build.build(find_torch(), asked, base=tmp_path / "cache")
+    assert len(compiled) == built
+
+
+def test_an_installation_without_sources_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(local_build, "source_hash", lambda package: None)
+    with pytest.raises(BuildError, match="--no-binary lltm"):
+        local_build.build(find_torch(), base=tmp_path / "cache")
+
+
+@pytest.mark.slow
+def test_sixteen_threads_share_the_op_the_loader_and_one_build(tmp_path: Path) -> None:
+    cache_folder = tmp_path / "cache"
+    env = environment(
+        LLTM_CONDA_CACHE=str(cache_folder),
+        PYTHONPATH=str(PACKAGE.parent),
+        DEBUG="1",
+        FORCE_CUDA="0",
+    )
+    told = run(sys.executable, "-P", THREADS, cache_folder, cwd=tmp_path, env=env).good()
+    assert told.splitlines()[-2:] == ["compiled 1", "failures 0"], told
+
+
+@pytest.mark.slow
+def test_eight_processes_on_a_cold_cache_compile_once(tmp_path: Path) -> None:
+    env = environment(
+        LLTM_CONDA_CACHE=str(tmp_path / "cache"),
+        PYTHONPATH=str(PACKAGE.parent),
+        DEBUG="1",
+        FORCE_CUDA="0",
+    )
+    builds = [
+        subprocess.Popen(command(), cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True)
+        for _ in range(8)
+    ]
+    told = [build.communicate(timeout=900)[0] for build in builds]
+    assert [build.returncode for build in builds] == [0] * 8
+    assert sum("\nbuilt " in text for text in told) == 1

@@ -1,0 +1,91 @@
+"""Sixteen threads at once over the op, the layer, the loader and local builds; prints what failed.
+
+threads_program.py CACHE
+"""
+
+import sys
+import threading
+import traceback
+from pathlib import Path
+
+import torch
+
+import lltm_conda
+from lltm_conda import loader, local_build
+from lltm_conda.compat import find_torch, probe_runtime
+from lltm_conda.compat.package_files import find_binaries
+
+ROUNDS = 40
+torch.set_num_threads(1)
+torch.manual_seed(0)
+layer = lltm_conda.LLTMLayer(6, 5, num_layers=2, bidirectional=True).double()
+sequence = torch.randn(7, 3, 6, dtype=torch.float64)
+operands = [
+    torch.randn(size, dtype=torch.float64) for size in ((4, 3), (15, 8), (15,), (4, 5), (4, 5))
+]
+
+
+def gradients(function, leaves):
+    leaves = [leaf.detach().clone().requires_grad_() for leaf in leaves]
+    results = function(*leaves)
+    return [*results, *torch.autograd.grad(sum(result.sin().sum() for result in results), leaves)]
+
+
+def cell():
+    return gradients(lltm_conda.lltm, operands)
+
+
+def whole_sequence():
+    return gradients(lambda input: layer(input)[:1], [sequence])
+
+
+EXPECTED = {cell: cell(), whole_sequence: whole_sequence()}
+
+
+def same_numbers(function):
+    for _ in range(ROUNDS):
+        found = function()
+        assert all(map(torch.equal, found, EXPECTED[function])), function.__name__
+
+
+def judges_alike():
+    runtime = probe_runtime(gpu=False, package_version=lltm_conda.__version__)
+    for _ in range(ROUNDS):
+        assert loader.load() is loader.loaded()
+        paths, distrusted = find_binaries(loader.PACKAGE, runtime.torch, lltm_conda.__version__)
+        assert distrusted is None
+        assert loader.choose(paths, runtime, None).variant == loader.loaded().variant
+
+
+def builds_once():
+    folder = local_build.build(find_torch(), base=Path(sys.argv[1]), log=told.append)
+    assert (folder / "build.json").is_file()
+
+
+told = []
+failures = []
+start = threading.Barrier(16)
+
+
+def run(task):
+    try:
+        start.wait()
+        task()
+    except BaseException:
+        failures.append(traceback.format_exc())
+
+
+tasks = [
+    *[lambda: same_numbers(cell)] * 4,
+    *[lambda: same_numbers(whole_sequence)] * 4,
+    *[judges_alike] * 4,
+    *[builds_once] * 4,
+]
+threads = [threading.Thread(target=run, args=(task,)) for task in tasks]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(*failures, sep="\n")
+print("compiled", sum(line.startswith(("built stable", "built aten")) for line in told))
+print("failures", len(failures))
