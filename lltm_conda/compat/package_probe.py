@@ -7,6 +7,8 @@ import csv
 import hashlib
 from pathlib import Path
 
+from .text import printable
+
 _MAX_RECORD = 4 << 20
 
 
@@ -31,7 +33,7 @@ def package_problems(package: Path, distribution: str = "lltm") -> tuple[str, ..
         problems.append(f"installed over each other: {names}")
     for path in lists[-1:]:
         problems += _compare(package, path)
-    return tuple(problems)
+    return tuple(map(printable, problems))
 
 
 def _compare(package: Path, record: Path) -> list[str]:
@@ -48,10 +50,10 @@ def _compare(package: Path, record: Path) -> list[str]:
         try:
             size = path.stat().st_size
             # Only what is loaded is worth hashing; for the rest a size tells.
-            wrong = row[2].isdecimal() and size != int(row[2])
+            wrong = row[2].isdecimal() and row[2] != str(size)
             if not wrong and path.suffix == ".so" and row[1].startswith("sha256="):
                 wrong = _digest(path) != row[1].removeprefix("sha256=")
-        except OSError:
+        except (OSError, ValueError):  # a name that no file can have
             missing.append(row[0])
             continue
         if wrong:

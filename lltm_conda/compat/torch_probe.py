@@ -11,6 +11,7 @@ from types import ModuleType
 
 from .elf import Elf, ElfError
 from .records import BinaryRecord, TorchInstall, parse_minor
+from .text import printable
 
 # Exported by every libc10 since 1.0, once per flavour.
 _ERROR = "_ZN3c105ErrorC1ENS_14SourceLocationE"
@@ -21,6 +22,9 @@ _MAX_VERSION_FILE = 1 << 16
 
 class TorchNotFoundError(LookupError):
     """There is no torch installation where one was looked for, or it cannot be read."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(printable(text))
 
 
 def find_torch(path: Path | str | None = None, python: str | None = None) -> TorchInstall:
@@ -123,12 +127,12 @@ def read_install(root: Path) -> TorchInstall:
     abi = None
     missing = [name for name in ("libc10.so", "libtorch_cpu.so") if not _exists(lib_dir / name)]
     if missing:
-        problems.append(f"{' and '.join(missing)} cannot be read in {lib_dir}")
+        problems.append(printable(f"{' and '.join(missing)} cannot be read in {lib_dir}"))
     if "libc10.so" not in missing:
         try:
             abi = abi_flavour(lib_dir / "libc10.so")
         except (ElfError, OSError) as error:
-            problems.append(f"{lib_dir / 'libc10.so'}: {error}")
+            problems.append(printable(f"{lib_dir / 'libc10.so'}: {error}"))
     return TorchInstall(
         version=version,
         version_tuple=minor,
@@ -202,7 +206,7 @@ def _version_file(path: Path) -> dict[str, str | None]:
         if isinstance(target, ast.Name) and isinstance(literal, ast.Constant):
             value = literal.value
             if value is None or isinstance(value, str):
-                facts[target.id] = value
+                facts[target.id] = None if value is None else printable(value)
     return facts
 
 
@@ -223,7 +227,7 @@ def _python_tags(root: Path) -> tuple[str, ...]:
         names = [path.name for path in root.iterdir() if path.name.startswith("_C.")]
     except OSError:
         return ()
-    return tuple(sorted(name[3:].removesuffix(".so") for name in names if name.endswith(".so")))
+    return tuple(sorted(printable(name[3:-3]) for name in names if name.endswith(".so")))
 
 
 def installer(root: Path, name: str, version: str) -> str | None:
@@ -232,7 +236,8 @@ def installer(root: Path, name: str, version: str) -> str | None:
         for folder in root.parent.glob(f"{name}-*.dist-info"):
             if folder.name.startswith(f"{name}-{version.partition('+')[0]}"):
                 file = folder / "INSTALLER"
-                return file.read_text("utf-8", "replace").strip()[:20] if file.is_file() else None
+                text = file.read_text("utf-8", "replace") if file.is_file() else ""
+                return printable(text.strip()[:20]) or None
     except OSError:
         pass
     return None
