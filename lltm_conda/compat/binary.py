@@ -31,7 +31,7 @@ _TORCH_CXX = re.compile(
 )
 _TORCH_C = re.compile(rb"(?:aoti_torch|torch)_[a-z0-9_]+|THP[A-Za-z0-9_]+")
 _PYTHON = re.compile(rb"_?Py[A-Z_][A-Za-z0-9_]*")
-_MAX_FLAVOUR_TEXT = 1 << 20
+_MAX_FLAVOUR_TEXT = 1 << 18
 
 
 def is_torch_symbol(name: bytes) -> bool:
@@ -177,7 +177,7 @@ def newest_versions(names: Iterable[str]) -> dict[str, tuple[int, ...]]:
 
 
 def _flavours(symbols: tuple[str, ...]) -> set[int]:
-    """The C++ ABI flavours of the symbols, or of the first megabyte of them."""
+    """The C++ ABI flavours of the symbols, or of the first 256 kB of them."""
     found: set[int | None] = set()
     left = _MAX_FLAVOUR_TEXT
     for name in symbols:

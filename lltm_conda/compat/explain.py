@@ -1,4 +1,4 @@
-"""From verdicts to the one cause that a user is told, and its words."""
+"""From verdicts to the one cause that the user reads, and its text."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import sys
 from pathlib import Path
 
 from . import faults, fixes
+from .host_probe import environment
+from .package_files import source_root
 from .records import REJECTED, BinaryRecord, Finding, Runtime
 from .selection import Selection
+from .text import printable, some
 
 
 def explain(
@@ -49,7 +52,7 @@ def explain(
     else:
         fix = fixes.reinstall(runtime)
         why = f"the installed package holds no {kind}"
-    observed = ", ".join(path.name for path in paths[:20])
+    observed = some([printable(path.name) for path in paths], 20)
     wanted = selection.forced or ("a glue" if kind == "glue" else "kernels-cpu.so")
     return Finding("package files", REJECTED, observed, wanted, why, fix, faults.PACKAGE_FILES)
 
@@ -60,7 +63,7 @@ def no_binaries(runtime: Runtime, package: Path) -> Finding:
         return Finding(
             "package files",
             REJECTED,
-            f"no shared object in {package / 'lib'}",
+            f"no shared object in {printable(package / 'lib')}",
             "a glue and its kernels",
             "the installed package holds no binaries",
             fixes.reinstall(runtime),
@@ -71,8 +74,8 @@ def no_binaries(runtime: Runtime, package: Path) -> Finding:
         return Finding(
             "package files",
             REJECTED,
-            f"{package}, a source folder",
-            f"the installed package {installed[0]}",
+            f"{printable(package)}, a source folder",
+            f"the installed package {printable(installed[0])}",
             "the source folder shadows the installed package",
             "start Python in another folder",
             faults.PACKAGE_FILES,
@@ -80,7 +83,7 @@ def no_binaries(runtime: Runtime, package: Path) -> Finding:
     return Finding(
         "package files",
         REJECTED,
-        f"{package}, a source folder without binaries",
+        f"{printable(package)}, a source folder without binaries",
         "binaries built for this torch",
         "lltm was not built here yet",
         f"python -m pip install . --no-build-isolation   (or: {fixes.BUILD})",
@@ -101,27 +104,18 @@ def installed_copies(package: Path) -> list[Path]:
     return found
 
 
-def source_root(package: Path) -> Path | None:
-    """What holds `csrc/`: the installed package itself, or the checkout round it; None if nothing
-    does."""
-    for folder in (package, package.parent):
-        if (folder / "csrc" / "kernels").is_dir():
-            return folder
-    return None
-
-
 def load_failure(binary: BinaryRecord, runtime: Runtime, error: OSError) -> Finding:
     """The dynamic linker refused what the judge had accepted."""
     # torch >= 2.9 hides the linker's text behind "Could not load this library".
-    text = str(error.__cause__ or error)
+    text = printable(str(error.__cause__ or error))
     known = faults.classify(text)
     title = f" ({known.title})" if known else ""
     return Finding(
         "loading",
         REJECTED,
         text,
-        f"{binary.path.name} accepted by the dynamic linker",
-        f"{binary.path.name} was accepted but could not be loaded{title}",
+        f"{binary.file} accepted by the dynamic linker",
+        f"{binary.file} was accepted but could not be loaded{title}",
         fixes.fit_torch(runtime),
         known.number if known else None,
     )
@@ -130,7 +124,7 @@ def load_failure(binary: BinaryRecord, runtime: Runtime, error: OSError) -> Find
 def no_cuda(selection: Selection | None, runtime: Runtime) -> Finding:
     """Why there are no CUDA kernels although torch is a CUDA build."""
     for verdict in selection.considered if selection else ():
-        if verdict.binary.path.name.startswith("kernels-cuda") and verdict.cause is not None:
+        if verdict.binary.file.startswith("kernels-cuda") and verdict.cause is not None:
             return verdict.cause
     forced = selection.forced if selection else None
     if forced:
@@ -165,14 +159,12 @@ def refused_forced_name(forced: str, error: ValueError) -> Finding:
 
 def no_torch(error: Exception, package: Path) -> Finding:
     """`import torch` raised this."""
-    from .host_probe import environment
-
     missing = isinstance(error, ModuleNotFoundError) and error.name == "torch"
     here = environment(package)
     return Finding(
         "torch",
         REJECTED,
-        f"{type(error).__name__}: {error}",
+        printable(f"{type(error).__name__}: {error}"),
         "a torch that can be imported",
         "torch is not installed" if missing else "import torch fails",
         fixes.install_torch(here) if missing else fixes.reinstall_torch(here, None),
@@ -185,7 +177,7 @@ def not_pytorch(module: object, error: Exception) -> Finding:
     return Finding(
         "torch",
         REJECTED,
-        str(getattr(module, "__file__", None)),
+        printable(str(getattr(module, "__file__", None))),
         "the torch package of PyTorch",
         str(error),
         "rename the file or folder that shadows it",

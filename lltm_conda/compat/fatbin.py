@@ -29,9 +29,10 @@ def architectures(elf: Elf) -> tuple[str, ...]:
     end = at + size
     entries = padding = 0
     while at + 16 <= end:
-        head = elf.read(at, min(4096, end - at))
+        head = elf.read(at, 16)
         if head[:4] != _MAGIC:
-            step = head.find(_MAGIC) if _MAGIC in head else len(head) - 3
+            window = elf.read(at, min(4096, end - at))
+            step = window.find(_MAGIC) if _MAGIC in window else len(window) - 3
             padding += step
             if padding > _MAX_PADDING:
                 raise ElfError("a corrupt .nv_fatbin section")

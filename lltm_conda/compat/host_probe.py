@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
 
 from .binary import newest_versions
@@ -64,17 +64,22 @@ def libstdcxx() -> dict[str, tuple[int, ...]] | None:
     return None
 
 
-def _libstdcxx_candidates() -> Iterable[Path]:
+def _libstdcxx_candidates() -> Iterator[Path]:
     loaded = loaded_file("libstdc++.so.6", "_ZSt9terminatev")
     if loaded is not None:
         yield loaded
-    for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
-        if folder:
-            yield Path(folder) / "libstdc++.so.6"
-    yield Path(sys.prefix) / "lib" / "libstdc++.so.6"
-    yield Path(sys.base_prefix) / "lib" / "libstdc++.so.6"
-    for folder in _FOLDERS:
-        yield Path(folder) / "libstdc++.so.6"
+    for folder in library_folders():
+        yield folder / "libstdc++.so.6"
+
+
+def library_folders() -> Iterator[Path]:
+    """Where the dynamic linker looks, and the libraries of this Python's environment."""
+    for entry in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
+        if entry:
+            yield Path(entry)
+    for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
+        yield Path(prefix) / "lib"
+    yield from map(Path, _FOLDERS)
 
 
 class _DlInfo(ctypes.Structure):

@@ -6,8 +6,8 @@ import contextlib
 from pathlib import Path
 
 from . import cache
-from .explain import source_root
 from .records import REJECTED, Finding, TorchInstall
+from .text import printable
 
 
 def find_binaries(
@@ -35,10 +35,10 @@ def find_binaries(
         return paths, Finding(
             "build cache",
             REJECTED,
-            f"{error.path} {error.reason}",
+            printable(f"{error.path} {error.reason}"),
             "folders and files that only you can write: they are code that is executed",
-            f"the build cache is refused: {error.path} {error.reason}",
-            error.fix,
+            printable(f"the build cache is refused: {error.path} {error.reason}"),
+            printable(error.fix),
         )
     except (OSError, RuntimeError):
         pass  # no home folder, or no permission to look into it
@@ -60,3 +60,12 @@ def source_hash(package: Path) -> str | None:
         return None
     files = (path for path in (root / "csrc").rglob("*") if path.is_file())
     return cache.source_hash((str(path.relative_to(root)), path) for path in files)
+
+
+def source_root(package: Path) -> Path | None:
+    """What holds `csrc/`: the installed package itself, or the checkout round it; None if nothing
+    does."""
+    for folder in (package, package.parent):
+        if (folder / "csrc" / "kernels").is_dir():
+            return folder
+    return None

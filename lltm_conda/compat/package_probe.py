@@ -7,7 +7,7 @@ import csv
 import hashlib
 from pathlib import Path
 
-from .text import printable
+from .text import printable, some
 
 _MAX_RECORD = 4 << 20
 
@@ -60,17 +60,12 @@ def _compare(package: Path, record: Path) -> list[str]:
             altered.append(row[0])
     problems = []
     if missing:
-        problems.append(f"missing since it was installed: {_some(missing)}")
+        problems.append(f"missing since it was installed: {some(missing, 4)}")
     if altered:
-        problems.append(f"altered since it was installed: {_some(altered)}")
+        problems.append(f"altered since it was installed: {some(altered, 4)}")
     return problems
 
 
 def _digest(path: Path) -> str:
     digest = hashlib.sha256(path.read_bytes()).digest()
     return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - 4} more" if names[4:] else ""
-    return ", ".join(names[:4]) + more

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 
 def printable(text: str | bytes | os.PathLike[str]) -> str:
@@ -19,3 +20,9 @@ def printable(text: str | bytes | os.PathLike[str]) -> str:
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
     )
+
+
+def some(names: Sequence[str], shown: int = 3) -> str:
+    """The first names, and how many more there are: `a, b, c and 4 more`; long ones are cut."""
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(name[:200] for name in names[:shown]) + more
