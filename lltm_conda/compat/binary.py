@@ -29,14 +29,13 @@ from .text import printable
 _TORCH_CXX = re.compile(
     rb"_Z(?:T[ISVTC]|GV|GR|Thn?[0-9]+_)*(?:N[rVK]*[RO]?)?(?:2at|3c10|5torch|6caffe2)"
 )
-_TORCH_C = re.compile(rb"(?:aoti_torch|torch)_[a-z0-9_]+|THP[A-Za-z0-9_]+")
-_PYTHON = re.compile(rb"_?Py[A-Z_][A-Za-z0-9_]*")
+_TORCH_C = (b"aoti_torch_", b"torch_", b"THP")
 _MAX_FLAVOUR_TEXT = 1 << 18
 
 
 def is_torch_symbol(name: bytes) -> bool:
     """Whether an undefined symbol is one that torch's libraries must provide."""
-    return bool(_TORCH_CXX.match(name) or _TORCH_C.fullmatch(name))
+    return name.startswith(_TORCH_C) or _TORCH_CXX.match(name) is not None
 
 
 def symbol_flavour(name: str) -> int | None:
@@ -156,7 +155,7 @@ def _symbols(elf: Elf) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...
         elif not weak:
             if is_torch_symbol(name):
                 torch.append(printable(name))
-            elif _PYTHON.fullmatch(name):
+            elif name.startswith((b"Py", b"_Py")) and re.match(rb"_?Py[A-Z_]", name):
                 python.append(printable(name))
     return tuple(torch), tuple(python), tuple(modules)
 

@@ -1,17 +1,17 @@
-"""Probe: find a torch installation and its facts without importing it (about 15 ms)."""
+"""Probe: find a torch installation and read its facts, without importing it."""
 
 from __future__ import annotations
 
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
 from .elf import Elf, ElfError
 from .records import BinaryRecord, TorchInstall, parse_minor
-from .text import printable
+from .text import printable, some
 
 # Exported by every libc10 since 1.0, once per flavour.
 _ERROR = "_ZN3c105ErrorC1ENS_14SourceLocationE"
@@ -42,12 +42,12 @@ def find_torch(path: Path | str | None = None, python: str | None = None) -> Tor
         TorchNotFoundError: nothing there; the text names what was looked for and what to do.
     """
     if path is not None:
-        roots = _candidates(Path(path))
-        for root in roots:
-            if _exists(root / "version.py"):
-                return read_install(root)
+        files = [root / "version.py" for root in _candidates(Path(path))]
+        for file in files:
+            if _exists(file):
+                return read_install(file.parent)
         raise TorchNotFoundError(
-            f"no torch installation in {path}: looked for {_some(roots)}. "
+            f"no torch installation in {path}: looked for {some(list(map(str, files)))}. "
             "Name the folder that holds torch/version.py, or the prefix of the environment."
         )
     located = _located(python)
@@ -60,12 +60,8 @@ def find_torch(path: Path | str | None = None, python: str | None = None) -> Tor
     return read_install(located)
 
 
-def _some(roots: Iterable[Path]) -> str:
-    return ", ".join(str(root / "version.py") for root in list(roots)[:3])
-
-
 def _exists(path: Path) -> bool:
-    # Path.is_file swallows a missing file but not a symlink loop or a folder without permission.
+    # Path.is_file passes on the error of a symlink loop or of a folder without permission.
     try:
         return path.is_file()
     except OSError:
@@ -74,11 +70,9 @@ def _exists(path: Path) -> bool:
 
 def _candidates(path: Path) -> list[Path]:
     found = [path, path / "torch"]
-    try:
-        found += sorted(path.glob("lib/python3*/site-packages/torch"))
-        found += sorted(path.glob("lib64/python3*/site-packages/torch"))
-    except OSError:
-        pass
+    with suppress(OSError):
+        for lib in ("lib", "lib64"):
+            found += sorted(path.glob(f"{lib}/python3*/site-packages/torch"))
     return found
 
 

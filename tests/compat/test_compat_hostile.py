@@ -23,9 +23,17 @@ from hostile_files import (
 )
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from shared_objects import shared_object
+from shared_objects import fake_torch, shared_object
 
-from lltm_conda.compat import BinaryRecord, fatbin, judge_file, probe_runtime, read_binary, render
+from lltm_conda.compat import (
+    BinaryRecord,
+    fatbin,
+    find_torch,
+    judge_file,
+    probe_runtime,
+    read_binary,
+    render,
+)
 from lltm_conda.compat.elf import Elf, ElfError
 from lltm_conda.compat.text import printable
 
@@ -147,9 +155,16 @@ def test_text_of_a_foreign_file_stays_on_one_line_without_control_characters(
     assert [text for text in texts if not text.isprintable()] == []
 
 
-def test_bytes_that_are_not_utf_8_can_be_printed(tmp_path: Path, sample: Path) -> None:
+def test_bytes_that_are_not_utf_8_can_be_printed(
+    tmp_path: Path, sample: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / os.fsdecode(b"caf\xe9")
     folder.mkdir()
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(folder))
+    assert find_torch(fake_torch(folder)).problems == ()
+    (folder / "torch" / "lib" / "libc10.so").unlink()
+    render.runtime_table(probe_runtime(folder, gpu=False)).encode()
+    render.runtime_table(probe_runtime(folder / "none", gpu=False)).encode()
     path = folder / "glue-stable210.so"
     path.write_bytes(sample.read_bytes()[:100])
     verdict = judge_file(path, probe_runtime(gpu=False))
