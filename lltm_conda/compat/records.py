@@ -132,22 +132,17 @@ def file_name(name: GlueName | KernelsName) -> str:
     return f"{'glue' if isinstance(name, GlueName) else 'kernels'}-{name}.so"
 
 
-_REQUIRED: dict[str, dict[str, tuple[type, ...]]] = {
+#: The fields of every record and those of each kind, with their types.
+_COMMON: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("kind", "name", "package", "version", "platform"), (str,)),
+    "kernel_abi": (int,),
+}
+_OF_KIND: dict[str, dict[str, tuple[type, ...]]] = {
     "glue": {
-        "lane": (str,),
-        "torch_target": (str,),
-        "torch_built": (str,),
+        **dict.fromkeys(("lane", "torch_target", "torch_built"), (str,)),
         "cxx11_abi": (int, type(None)),
     },
     "kernels": {"device": (str,), "cuda": (str, type(None)), "cuda_archs": (list,)},
-}
-_COMMON: dict[str, tuple[type, ...]] = {
-    "kind": (str,),
-    "name": (str,),
-    "package": (str,),
-    "version": (str,),
-    "kernel_abi": (int,),
-    "platform": (str,),
 }
 
 
@@ -206,7 +201,7 @@ def _checked_fields(raw: bytes | str) -> tuple[dict[str, Any], str]:
             f"the build record has schema {_shown(schema)}, this package reads {RECORD_SCHEMA}"
         )
     fields: dict[str, Any] = {}
-    for key, types in (_COMMON | _REQUIRED[kind]).items():
+    for key, types in (_COMMON | _OF_KIND[kind]).items():
         value = data.get(key)
         if (key not in data and type(None) not in types) or not isinstance(value, types):
             raise RecordError(f"the build record's field {key!r} is {_shown(value)}")

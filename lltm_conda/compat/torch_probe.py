@@ -52,9 +52,8 @@ def find_torch(path: Path | str | None = None, python: str | None = None) -> Tor
         )
     located = _located(python)
     if located is None:
-        who = python or "this Python"
         raise TorchNotFoundError(
-            f"torch is not installed for {who} ({python or sys.executable}). "
+            f"torch is not installed for {python or 'this Python'} ({python or sys.executable}). "
             f"Install it with: {python or 'python'} -m pip install torch"
         )
     return read_install(located)
@@ -117,16 +116,17 @@ def read_install(root: Path) -> TorchInstall:
             "installation. Reinstall it with: python -m pip install --force-reinstall torch"
         )
     lib_dir = root / "lib"
+    libc10 = lib_dir / "libc10.so"
     problems = []
     abi = None
-    missing = [name for name in ("libc10.so", "libtorch_cpu.so") if not _exists(lib_dir / name)]
+    missing = [name for name in (libc10.name, "libtorch_cpu.so") if not _exists(lib_dir / name)]
     if missing:
-        problems.append(printable(f"{' and '.join(missing)} cannot be read in {lib_dir}"))
-    if "libc10.so" not in missing:
+        problems.append(f"{' and '.join(missing)} cannot be read in {lib_dir}")
+    if libc10.name not in missing:
         try:
-            abi = abi_flavour(lib_dir / "libc10.so")
+            abi = abi_flavour(libc10)
         except (ElfError, OSError) as error:
-            problems.append(printable(f"{lib_dir / 'libc10.so'}: {error}"))
+            problems.append(f"{libc10}: {error}")
     return TorchInstall(
         version=version,
         version_tuple=minor,
@@ -139,7 +139,7 @@ def read_install(root: Path) -> TorchInstall:
         installer=installer(root, "torch", version),
         xpu=facts.get("xpu"),
         python_tags=_python_tags(root),
-        problems=tuple(problems),
+        problems=tuple(map(printable, problems)),
     )
 
 
@@ -191,15 +191,14 @@ def _version_file(path: Path) -> dict[str, str | None]:
         ) from error
     facts: dict[str, str | None] = {}
     for node in tree.body:
-        if isinstance(node, ast.Assign) and len(node.targets) == 1:
-            target, literal = node.targets[0], node.value
-        elif isinstance(node, ast.AnnAssign) and node.value is not None:
-            target, literal = node.target, node.value
-        else:
+        targets = node.targets if isinstance(node, ast.Assign) else ()
+        if isinstance(node, ast.AnnAssign):
+            targets = [node.target]
+        elif not isinstance(node, ast.Assign):
             continue
-        if isinstance(target, ast.Name) and isinstance(literal, ast.Constant):
-            value = literal.value
-            if value is None or isinstance(value, str):
+        value = node.value.value if isinstance(node.value, ast.Constant) else ...
+        for target in targets:
+            if isinstance(target, ast.Name) and (value is None or isinstance(value, str)):
                 facts[target.id] = None if value is None else printable(value)
     return facts
 
