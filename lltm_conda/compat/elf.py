@@ -35,7 +35,7 @@ _MAX_SYMBOL_TABLE = 64 << 20
 _MAX_SYMBOLS_TOTAL = 32 << 20
 
 _DT_NEEDED, _DT_HASH, _DT_STRTAB, _DT_SYMTAB = 1, 4, 5, 6
-_DT_STRSZ, _DT_SONAME, _DT_RPATH, _DT_RUNPATH = 10, 14, 15, 29
+_DT_STRSZ, _DT_RPATH, _DT_RUNPATH = 10, 15, 29
 _DT_GNU_HASH, _DT_VERDEF, _DT_VERDEFNUM = 0x6FFFFEF5, 0x6FFFFFFC, 0x6FFFFFFD
 _DT_VERNEED, _DT_VERNEEDNUM = 0x6FFFFFFE, 0x6FFFFFFF
 _STB_LOCAL, _STB_WEAK = 0, 2
@@ -55,7 +55,6 @@ class Elf:
         machine: `x86_64`, `aarch64`, or `machine 999`.
         size: bytes.
         needed: DT_NEEDED in order.
-        soname: DT_SONAME or None.
         runpath: DT_RUNPATH, else DT_RPATH, else "".
 
     Raises:
@@ -144,10 +143,8 @@ class Elf:
             raise ElfError(f"ELF type {kind} is not a shared object")
         if phnum > _MAX_HEADERS or shnum > _MAX_HEADERS:
             raise ElfError("an implausible number of headers")
-        if phnum and phentsize != 56:
-            raise ElfError(f"program headers of {phentsize} bytes")
-        if shnum and shentsize != 64:
-            raise ElfError(f"section headers of {shentsize} bytes")
+        if (phnum and phentsize != 56) or (shnum and shentsize != 64):
+            raise ElfError(f"headers of {phentsize} and {shentsize} bytes")
         segments = self.read(phoff, phnum * 56, "the program header table")
         sections = self.read(shoff, shnum * 64, "the section header table") if shnum else b""
         self._sections = list(struct.iter_unpack("<IIQQQQIIQQ", sections))
@@ -191,7 +188,6 @@ class Elf:
             self._offset(tags[_DT_STRTAB]), tags[_DT_STRSZ], "the string table"
         )
         self.needed = tuple(map(self._name, needed))
-        self.soname = self._name(tags[_DT_SONAME]) if _DT_SONAME in tags else None
         runpath = tags.get(_DT_RUNPATH, tags.get(_DT_RPATH))
         self.runpath = "" if runpath is None else self._name(runpath)
         self._gnu = self._gnu_header()

@@ -161,11 +161,6 @@ FAULTS: tuple[Fault, ...] = (
 )
 
 
-def fault(number: int) -> Fault:
-    """The class of that number (1 to 15)."""
-    return FAULTS[number - 1]
-
-
 #: What the dynamic linker, torch and CUDA say, and the class it belongs to; the first match wins.
 _TEXTS: tuple[tuple[str, int], ...] = (
     (r"version [`']?(GLIBCXX|GLIBC|CXXABI)_[\d.]+'? not found", SYSTEM_LIBRARIES),
@@ -193,5 +188,5 @@ def classify(message: str) -> Fault | None:
     """The class an error text belongs to, or None for a text that is not known."""
     for pattern, number in _TEXTS:
         if re.search(pattern, message):
-            return fault(number)
+            return FAULTS[number - 1]
     return None
