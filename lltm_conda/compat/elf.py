@@ -116,8 +116,12 @@ class Elf:
         start, size = self._strings
         if not 0 <= offset < size:
             raise ElfError("a string lies outside its table")
-        text, nul, _ = self.read(start + offset, min(size - offset, _MAX_NAME)).partition(b"\0")
-        if not nul:
+        for length in (128, _MAX_NAME):  # few names are long
+            found = self.read(start + offset, min(size - offset, length))
+            text, nul, _ = found.partition(b"\0")
+            if nul:
+                break
+        else:
             raise ElfError("a string does not end")
         self._names_left -= len(text)
         if self._names_left < 0:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .layouts import LAYOUTS
-from .records import VariantName, parse_minor
+from .records import parse_minor
 
 
 class Support(NamedTuple):
@@ -33,7 +33,7 @@ class Support(NamedTuple):
 
     def glues(self) -> frozenset[str]:
         """The glue names among the variants."""
-        return frozenset(str(VariantName.parse(name).glue) for name in self.variants)
+        return frozenset(name.rpartition("-")[0] for name in self.variants)
 
 
 # Without the file nothing is known to exist, so every command is a local build.
@@ -59,7 +59,7 @@ def load(path: Path = _FILE) -> Support:
         data = json.loads(path.read_text("utf-8"))
         minors = {key: parse_minor(data[key]) for key in ("torch_min", "torch_max", "python_min")}
         return Support(
-            variants=tuple(str(VariantName.parse(name)) for name in data["variants"]),
+            variants=tuple(str(name) for name in data["variants"]),
             torch_min=minors["torch_min"] or _FALLBACK.torch_min,
             torch_max=minors["torch_max"] or _FALLBACK.torch_max,
             python_min=minors["python_min"] or _FALLBACK.python_min,
