@@ -1,8 +1,7 @@
 """Probe: the NVIDIA driver and the GPUs, without creating a CUDA context.
 
-The driver's version comes from `/proc` (a text file) or NVML, what CUDA it speaks from
-`cuDriverGetVersion`, which needs no initialisation, and the devices from NVML, which survives a
-`fork`. Nothing here calls `cuInit`.
+The driver's version comes from `/proc`, the CUDA it speaks from `cuDriverGetVersion`, which needs
+no initialisation, and the devices from NVML, which survives a `fork`. Nothing here calls `cuInit`.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import re
 from pathlib import Path
 
 from .records import Device, Driver
+from .text import printable
 
 _PROC = Path("/proc/driver/nvidia/version")
 _RELEASE = re.compile(r"\b([0-9]{3,4}\.[0-9]{1,3}(?:\.[0-9]{1,3})?)\b")
@@ -83,8 +83,7 @@ def _nvml_devices(nvml: ctypes.CDLL) -> list[tuple[str, str, tuple[int, int]]]:
             continue
         nvml.nvmlDeviceGetName(handle, name, 96)
         nvml.nvmlDeviceGetUUID(handle, uuid, 96)
-        label = name.value.decode("utf-8", "replace")
-        found.append((uuid.value.decode("ascii", "replace"), label, (major.value, minor.value)))
+        found.append((printable(uuid.value), printable(name.value), (major.value, minor.value)))
     return found
 
 
@@ -95,16 +94,12 @@ def visible(
 
     Entries are indices or prefixes of UUIDs; the list ends at the first one that names no device.
     """
-    if wanted is None:
-        chosen = devices
-    else:
-        chosen = []
-        for entry in (part.strip() for part in wanted.split(",")):
-            if entry.isascii() and entry.isdigit() and int(entry) < len(devices):
-                chosen.append(devices[int(entry)])
-                continue
-            matches = [device for device in devices if entry and device[0].startswith(entry)]
-            if len(matches) != 1:
-                break
-            chosen.append(matches[0])
+    chosen = devices if wanted is None else []
+    for entry in (part.strip() for part in (wanted or "").split(",")):
+        matches = [device for device in devices if entry and device[0].startswith(entry)]
+        if re.fullmatch("[0-9]{1,4}", entry):
+            matches = devices[int(entry) : int(entry) + 1]
+        if len(matches) != 1:
+            break
+        chosen.append(matches[0])
     return tuple(Device(index, name, cap) for index, (_, name, cap) in enumerate(chosen))

@@ -10,8 +10,9 @@ import struct
 
 from .elf import Elf, ElfError
 
-_MAGIC = 0xBA55ED50
+_MAGIC = struct.pack("<I", 0xBA55ED50)
 _MAX_ENTRIES = 100_000
+_MAX_PADDING = 1 << 20
 #: Bits of an entry's flags: code that runs on exactly this architecture ("sm_90a") or within its
 #: family ("sm_100f").
 _ARCH_SPECIFIC, _FAMILY_SPECIFIC = 1 << 20, 1 << 21
@@ -24,36 +25,37 @@ def architectures(elf: Elf) -> tuple[str, ...]:
         ElfError: when the section is there and cannot be walked.
     """
     found: set[tuple[bool, int, str]] = set()
-    section = elf.section(".nv_fatbin")
-    if section is None:
-        return ()
-    at, size = section
+    at, size = elf.section(".nv_fatbin") or (0, 0)
     end = at + size
-    entries = 0
+    entries = padding = 0
     while at + 16 <= end:
-        magic, _, header, length = struct.unpack("<IHHQ", elf.read(at, 16))
-        if magic != _MAGIC:
-            # Containers are padded to 8 bytes.
-            at += 8
-            entries += 1
-            if entries > _MAX_ENTRIES:
+        head = elf.read(at, 16)
+        if head[:4] != _MAGIC:
+            window = elf.read(at, min(4096, end - at))
+            step = window.find(_MAGIC) if _MAGIC in window else len(window) - 3
+            padding += step
+            if padding > _MAX_PADDING:
                 raise ElfError("a corrupt .nv_fatbin section")
+            at += step
             continue
+        _, header, length = struct.unpack_from("<HHQ", head, 4)
         stop = at + header + length
+        entries += 1
+        if entries > _MAX_ENTRIES:
+            raise ElfError("a corrupt .nv_fatbin section")
         if header < 16 or stop > end:
             raise ElfError("a GPU code container reaches beyond its section: truncated or corrupt")
         entry = at + header
         while entry + 64 <= stop:
-            kind, _, head, payload = struct.unpack("<HHIQ", elf.read(entry, 16))
-            (arch,) = struct.unpack("<I", elf.read(entry + 28, 4))
-            (flags,) = struct.unpack("<Q", elf.read(entry + 40, 8))
+            fields = struct.unpack("<HHIQ12xI8xQ", elf.read(entry, 48))
+            kind, _, head_size, payload, arch, flags = fields
             entries += 1
-            if head < 32 or entry + head + payload > stop or entries > _MAX_ENTRIES:
+            if head_size < 32 or entry + head_size + payload > stop or entries > _MAX_ENTRIES:
                 raise ElfError("a corrupt GPU code entry")
             if kind in (1, 2) and 10 <= arch <= 999:
                 letter = "a" if flags & _ARCH_SPECIFIC else "f" if flags & _FAMILY_SPECIFIC else ""
                 found.add((kind == 1, arch, letter))
-            entry += head + payload
+            entry += head_size + payload
         at = stop
     return tuple(
         f"{'compute' if ptx else 'sm'}_{arch}{letter}" for ptx, arch, letter in sorted(found)

@@ -25,10 +25,10 @@ from typing import NamedTuple
 
 
 class Fault(NamedTuple):
-    """One class: its number and name, how it looks, why it happens, how it is mended, how proven.
+    """One class: its number and name, how it looks, why it happens, how to fix it, how proven.
 
-    `proof` is "injected" (made to happen for real by a test that runs anywhere), "GPU machine"
-    (shown by a test marked cuda) or "simulated" (the fact is given to the probe).
+    `proof` is "injected" (a test that runs anywhere makes it happen), "GPU machine" (a test marked
+    cuda shows it) or "simulated" (the fact is given to the probe).
     """
 
     number: int
@@ -36,7 +36,7 @@ class Fault(NamedTuple):
     looks: str
     why: str
     mend: str
-    proof: str
+    proof: str = "injected"
 
 
 FAULTS: tuple[Fault, ...] = (
@@ -49,7 +49,6 @@ FAULTS: tuple[Fault, ...] = (
         "Often nothing is missing and the process dies or computes nonsense all the same.",
         "Install a build of lltm that fits this torch, or let `python -m lltm_conda build` make "
         "one. From torch 2.10 on the stable-ABI binary fits every torch.",
-        "injected",
     ),
     Fault(
         CXX_ABI,
@@ -58,7 +57,6 @@ FAULTS: tuple[Fault, ...] = (
         "libstdc++ has two layouts of `std::string`. PyPI's torch used the old one up to 2.6, "
         "conda-forge's always the new one; a binary must match the torch build, not the version.",
         "Install the variant of the other flavour (`abi0` or `abi1`), or build one here.",
-        "injected",
     ),
     Fault(
         CUDA_MAJOR,
@@ -67,7 +65,6 @@ FAULTS: tuple[Fault, ...] = (
         "The kernels were built for a CUDA major whose runtime is not there: torch brought "
         "another.",
         "Install the variant for torch's CUDA major.",
-        "injected",
     ),
     Fault(
         GPU_ARCHITECTURE,
@@ -93,7 +90,6 @@ FAULTS: tuple[Fault, ...] = (
         "`built for …+cu121 (you have …+cpu)`, `Torch not compiled with CUDA enabled`",
         "Another package asked for torch, and the resolver replaced the CUDA build by a CPU build.",
         "Install the CUDA build of torch again.",
-        "injected",
     ),
     Fault(
         CPU_ONLY_BINARY,
@@ -110,7 +106,6 @@ FAULTS: tuple[Fault, ...] = (
         "The binaries are missing, truncated, of another version than the Python files, or Python "
         "found a source folder before the installed package.",
         "Reinstall the package; start Python elsewhere than in the source folder.",
-        "injected",
     ),
     Fault(
         TORCH_NOT_LOADED,
@@ -118,7 +113,6 @@ FAULTS: tuple[Fault, ...] = (
         "`undefined symbol: THPVariableClass`, `libc10.so: cannot open shared object file`",
         "The libraries of torch are found only once `import torch` has loaded them.",
         "Import torch first (lltm does); install torch where it is missing.",
-        "injected",
     ),
     Fault(
         SYSTEM_LIBRARIES,
@@ -126,7 +120,6 @@ FAULTS: tuple[Fault, ...] = (
         "``version `GLIBCXX_3.4.32' not found``, ``version `GLIBC_2.34' not found``",
         "The binary was built on a newer system than the one it runs on.",
         "In conda, update libstdcxx-ng; else take a build for this system, or build here.",
-        "injected",
     ),
     Fault(
         NVCC_MISMATCH,
@@ -135,7 +128,6 @@ FAULTS: tuple[Fault, ...] = (
         "PyTorch`",
         "A build took an nvcc of another major than torch's.",
         "Name the right toolkit in CUDA_HOME, or install its nvcc.",
-        "injected",
     ),
     Fault(
         TOOLCHAIN,
@@ -143,7 +135,6 @@ FAULTS: tuple[Fault, ...] = (
         "`CUDA_HOME environment variable is not set`, `unsupported GNU version!`",
         "A build found no nvcc, no C++ compiler, or one that nvcc or torch's headers refuse.",
         "Install the compiler that the message names, or point CXX or CUDA_HOME at it.",
-        "injected",
     ),
     Fault(
         BUILD_ISOLATION,
@@ -151,7 +142,6 @@ FAULTS: tuple[Fault, ...] = (
         "`No module named 'torch'` while pip builds",
         "pip builds in an empty environment, where the torch that the build must fit is not.",
         "python -m pip install . --no-build-isolation",
-        "injected",
     ),
     Fault(
         UNKNOWN_ARCH,
@@ -160,7 +150,6 @@ FAULTS: tuple[Fault, ...] = (
         "TORCH_CUDA_ARCH_LIST names what the toolkit does not know, or a build wanted to ask a "
         "GPU.",
         'Set TORCH_CUDA_ARCH_LIST to architectures the toolkit knows, e.g. "8.0;9.0+PTX".',
-        "injected",
     ),
     Fault(
         REGISTERED_TWICE,
@@ -168,14 +157,8 @@ FAULTS: tuple[Fault, ...] = (
         "`Only a single TORCH_LIBRARY can be used to register the namespace lltm`; a crash",
         "Two copies of the package are on the path and both were loaded into one process.",
         "Uninstall one of the two copies; restart Python.",
-        "injected",
     ),
 )
-
-
-def fault(number: int) -> Fault:
-    """The class of that number (1 to 15)."""
-    return FAULTS[number - 1]
 
 
 #: What the dynamic linker, torch and CUDA say, and the class it belongs to; the first match wins.
@@ -205,5 +188,5 @@ def classify(message: str) -> Fault | None:
     """The class an error text belongs to, or None for a text that is not known."""
     for pattern, number in _TEXTS:
         if re.search(pattern, message):
-            return fault(number)
+            return FAULTS[number - 1]
     return None

@@ -1,4 +1,4 @@
-"""The exact command that mends a finding, for this environment (pip or conda). Pure."""
+"""The exact command that fixes what was found, for this environment (pip or conda). Pure."""
 
 from __future__ import annotations
 
@@ -16,44 +16,48 @@ REFERENCE = (
 DRIVER_FLOORS = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
 
 
+def _pip(environment: Environment, what: str) -> str:
+    return f"{environment.python} -m pip install {what}"
+
+
+def _conda(what: str) -> str:
+    channel = load().channel
+    return f"conda install {what}" + (f" -c {channel}" if channel else "")
+
+
+def _release(torch: TorchInstall | None, sign: str) -> str:
+    """`==2.9.1`: without the local version, which no index has."""
+    return "" if torch is None else sign + torch.version.partition("+")[0]
+
+
 def install_torch(environment: Environment, support: Support | None = None) -> str:
     """Install a torch that is served."""
     minimum = dotted((support or load()).torch_min)
     if environment.kind == "conda":
         return f'conda install "pytorch>={minimum}"'
-    return f'{environment.python} -m pip install "torch>={minimum}"'
+    return _pip(environment, f'"torch>={minimum}"')
 
 
 def reinstall_torch(environment: Environment, torch: TorchInstall | None) -> str:
-    """Put a damaged torch back, in the same release."""
-    release = "" if torch is None else torch.version.partition("+")[0]
+    """Replace a damaged torch by a whole one of the same release."""
     if environment.kind == "conda":
-        return f"conda install --force-reinstall pytorch{'=' + release if release else ''}"
-    pin = f"=={release}" if release else ""
-    return f'{environment.python} -m pip install --force-reinstall --no-deps "torch{pin}"'
+        return f"conda install --force-reinstall pytorch{_release(torch, '=')}"
+    return _pip(environment, f'--force-reinstall --no-deps "torch{_release(torch, "==")}"')
 
 
 def cuda_torch(environment: Environment, torch: TorchInstall | None) -> str:
-    """Put the CUDA build of torch in the place of a CPU build."""
-    release = "" if torch is None else torch.version.partition("+")[0]
+    """Replace a CPU build of torch by the CUDA build."""
     if environment.kind == "conda":
-        return f'conda install "pytorch={release or "*"}=cuda*"'
-    pin = f"=={release}" if release else ""
-    return f'{environment.python} -m pip install --force-reinstall "torch{pin}"'
+        return f'conda install "pytorch{_release(torch, "=") or "=*"}=cuda*"'
+    return _pip(environment, f'--force-reinstall "torch{_release(torch, "==")}"')
 
 
 def reinstall(runtime: Runtime) -> str:
     """Put this package's files back as they were released."""
     pin = runtime.package_version
     if runtime.environment.kind == "conda":
-        return f"conda install --force-reinstall {PACKAGE}={pin}" + _channel()
-    pip = f"{runtime.environment.python} -m pip install --force-reinstall --no-deps"
-    return f'{pip} "{PACKAGE}=={pin}"'
-
-
-def _channel() -> str:
-    channel = load().channel
-    return f" -c {channel}" if channel else ""
+        return _conda(f"--force-reinstall {PACKAGE}={pin}")
+    return _pip(runtime.environment, f'--force-reinstall --no-deps "{PACKAGE}=={pin}"')
 
 
 def fit_torch(runtime: Runtime, support: Support | None = None) -> str:
@@ -65,12 +69,8 @@ def fit_torch(runtime: Runtime, support: Support | None = None) -> str:
     if not torch.is_release or not glue_for(torch, support):
         return BUILD
     if runtime.environment.kind == "conda":
-        minor = dotted(torch.version_tuple)
-        return f'conda install {PACKAGE} "pytorch={minor}"' + _channel()
-    return (
-        f"{runtime.environment.python} -m pip install --upgrade --force-reinstall --no-deps "
-        f"{PACKAGE}"
-    )
+        return _conda(f'{PACKAGE} "pytorch={dotted(torch.version_tuple)}"')
+    return _pip(runtime.environment, f"--upgrade --force-reinstall --no-deps {PACKAGE}")
 
 
 def glue_for(torch: TorchInstall, support: Support | None = None) -> str | None:
@@ -107,17 +107,13 @@ def system_libraries(runtime: Runtime, family: str) -> str:
 
 def remove_duplicate(runtime: Runtime, other: str) -> str:
     """Remove the second copy of the package."""
+    remove = f"{runtime.environment.python} -m pip uninstall"
     if runtime.environment.kind == "conda":
-        return f"conda remove --force {PACKAGE}   (the other copy: {other}); then restart Python"
-    return (
-        f"{runtime.environment.python} -m pip uninstall {PACKAGE}   (the other copy: {other}); "
-        "then restart Python"
-    )
+        remove = "conda remove --force"
+    return f"{remove} {PACKAGE}   (the other copy: {other}); then restart Python"
 
 
 def other_torch_for(binary: BinaryRecord, runtime: Runtime) -> str:
-    """For somebody else's extension: reinstall it, or go back to the torch it was built for."""
-    return (
-        f"reinstall or rebuild the package that owns {binary.path.name} for torch "
-        f"{runtime.torch.version if runtime.torch else 'as installed'}"
-    )
+    """Reinstall another package's extension, or go back to the torch that it was built for."""
+    torch = runtime.torch.version if runtime.torch else "as installed"
+    return f"reinstall or rebuild the package that owns {binary.file} for torch {torch}"

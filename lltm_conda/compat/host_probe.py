@@ -5,12 +5,13 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .records import Environment
+from .binary import newest_versions
+from .elf import Elf, ElfError
+from .records import Environment, parse_version
+from .torch_probe import installer
 
 _FOLDERS = (
     "/usr/lib/x86_64-linux-gnu",
@@ -51,12 +52,7 @@ def libc() -> tuple[str, tuple[int, ...]] | None:
     except (ValueError, OSError, AttributeError):
         return "musl", ()
     name, _, version = text.partition(" ")
-    return (name or "musl"), _numbers(version)
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    parts = text.strip().split(".")
-    return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()
+    return (name or "musl"), parse_version(version) or ()
 
 
 def libstdcxx() -> dict[str, tuple[int, ...]] | None:
@@ -68,17 +64,22 @@ def libstdcxx() -> dict[str, tuple[int, ...]] | None:
     return None
 
 
-def _libstdcxx_candidates() -> Iterable[Path]:
+def _libstdcxx_candidates() -> Iterator[Path]:
     loaded = loaded_file("libstdc++.so.6", "_ZSt9terminatev")
     if loaded is not None:
         yield loaded
-    for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
-        if folder:
-            yield Path(folder) / "libstdc++.so.6"
-    yield Path(sys.prefix) / "lib" / "libstdc++.so.6"
-    yield Path(sys.base_prefix) / "lib" / "libstdc++.so.6"
-    for folder in _FOLDERS:
-        yield Path(folder) / "libstdc++.so.6"
+    for folder in library_folders():
+        yield folder / "libstdc++.so.6"
+
+
+def library_folders() -> Iterator[Path]:
+    """Where the dynamic linker looks, and the libraries of this Python's environment."""
+    for entry in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
+        if entry:
+            yield Path(entry)
+    for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
+        yield Path(prefix) / "lib"
+    yield from map(Path, _FOLDERS)
 
 
 class _DlInfo(ctypes.Structure):
@@ -124,27 +125,15 @@ def mapped_file(start: str, maps: Path = Path("/proc/self/maps")) -> Path | None
 
 def defined_versions(path: Path) -> dict[str, tuple[int, ...]] | None:
     """The newest version of each family that a library defines; None when it cannot be read."""
-    from .elf import Elf, ElfError
-
     try:
         with Elf(path) as elf:
-            names = elf.version_definitions()
+            return newest_versions(elf.version_definitions())
     except (ElfError, OSError):
         return None
-    newest: dict[str, tuple[int, ...]] = {}
-    for name in names:
-        family, _, number = name.partition("_")
-        version = _numbers(number)
-        if version and version > newest.get(family, ()):
-            newest[family] = version
-    return newest
 
 
 def environment(package_root: Path | None = None, version: str = "") -> Environment:
     """Which tool manages this environment: conda where it installed the package or the Python."""
-    from .records import Environment
-    from .torch_probe import installer
-
     by = None
     if package_root is not None and version:
         by = installer(package_root, "lltm", version)

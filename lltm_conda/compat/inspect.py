@@ -8,7 +8,8 @@ from . import torch_probe
 from .binary import read_binary
 from .elf import ElfError
 from .judgement import judge
-from .records import REJECTED, UNKNOWN, BinaryRecord, Finding, Runtime, Verdict
+from .records import REJECTED, UNKNOWN, BinaryRecord, Runtime, Verdict
+from .text import printable
 
 
 def judge_file(
@@ -34,19 +35,14 @@ def judge_file(
         try:
             missing = torch_probe.missing_symbols(binary, runtime.torch)
         except (ElfError, OSError) as error:
-            broken = runtime.torch._replace(problems=(f"its libraries cannot be read ({error})",))
+            problem = printable(f"its libraries cannot be read ({error})")
+            broken = runtime.torch._replace(problems=(problem,))
             return judge(binary, runtime._replace(torch=broken))
         runtime = runtime._replace(missing={**runtime.missing, key: missing})
-    if key not in runtime.libraries and (not light or _open(verdict, "libraries")):
+    unsure = any(f.status == UNKNOWN and f.dimension == "libraries" for f in verdict.findings)
+    if key not in runtime.libraries and (unsure or not light):
         from . import library_probe  # not needed by an ordinary import of the package
 
         libraries = library_probe.missing_libraries(binary, runtime.torch)
         runtime = runtime._replace(libraries={**runtime.libraries, key: libraries})
     return judge(binary, runtime)
-
-
-def _open(verdict: Verdict, dimension: str) -> Finding | None:
-    for finding in verdict.findings:
-        if finding.dimension == dimension and finding.status == UNKNOWN:
-            return finding
-    return None

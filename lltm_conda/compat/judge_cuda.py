@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from . import faults, fixes
@@ -18,66 +19,55 @@ from .records import (
     dotted,
     parse_version,
 )
+from .text import some
 
-#: The first driver branch of each CUDA release, for drivers whose CUDA could not be asked.
-_DRIVER_CUDA = (
-    (580, (13, 0)),
-    (575, (12, 9)),
-    (570, (12, 8)),
-    (565, (12, 7)),
-    (560, (12, 6)),
-    (555, (12, 5)),
-    (550, (12, 4)),
-    (545, (12, 3)),
-    (535, (12, 2)),
-    (530, (12, 1)),
-    (525, (12, 0)),
-    (450, (11, 0)),
-)
+#: The first driver branch of each CUDA release, newest first: for drivers that did not tell.
+_DRIVER_CUDA = {580: (13, 0), 575: (12, 9), 570: (12, 8), 565: (12, 7), 560: (12, 6), 555: (12, 5)}
+_DRIVER_CUDA |= {550: (12, 4), 545: (12, 3), 535: (12, 2), 530: (12, 1), 525: (12, 0), 450: (11, 0)}
 
 
 def cuda_build(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     if binary.kind != "kernels" or binary.record is None or binary.record.device != "cuda":
         return
-    torch = runtime.torch
-    needed_cuda = parse_version(binary.record.cuda)
-    if torch is None or needed_cuda is None:
+    torch, cuda = runtime.torch, parse_version(binary.record.cuda)
+    if torch is None or cuda is None:
         return
-    major = needed_cuda[0]
+    dimension, major = "CUDA build of torch", cuda[0]
     if torch.cuda is None:
         kind = "ROCm" if torch.hip else "XPU" if torch.xpu else "CPU-only"
         yield Finding(
-            "CUDA build of torch",
+            dimension,
             REJECTED,
             f"torch {torch.version} ({kind})",
             "a CUDA build of torch",
-            f"torch is a {kind} build, so there are no CUDA tensors; if there were before, a "
+            why=f"torch is a {kind} build, so there are no CUDA tensors; if there were before, a "
             f"{kind} torch was swapped in",
-            fixes.cuda_torch(runtime.environment, torch),
-            faults.CPU_TORCH_SWAPPED_IN,
+            fix=fixes.cuda_torch(runtime.environment, torch),
+            fault=faults.CPU_TORCH_SWAPPED_IN,
         )
-    elif torch.cuda_major is not None and torch.cuda_major >= major:
-        yield Finding("CUDA build of torch", OK, f"CUDA {torch.cuda}", f"CUDA {major} or newer")
+        return
+    if torch.cuda_major is not None and torch.cuda_major >= major:
+        yield Finding(dimension, OK, f"CUDA {torch.cuda}", f"CUDA {major} or newer")
+        return
+    speaks = driver_cuda(runtime.driver)
+    observed = f"CUDA {torch.cuda}, driver for CUDA {dotted(speaks)}"
+    needed = f"a driver for CUDA {major}"
+    if not runtime.gpu_probed:
+        why = "the driver was not looked at"
+        yield Finding(dimension, UNKNOWN, observed, needed, why, fault=faults.CUDA_MAJOR)
+    elif speaks is not None and speaks[0] >= major:
+        why = "torch is older, the driver is new enough"
+        yield Finding(dimension, NOTE, observed, needed, why)
     else:
-        speaks = driver_cuda(runtime.driver)
-        if not runtime.gpu_probed:
-            status, why = UNKNOWN, "the driver was not looked at"
-        elif speaks is not None and speaks[0] >= major:
-            status, why = NOTE, "torch is older, the driver is new enough"
-        else:
-            status, why = (
-                REJECTED,
-                f"kernels for CUDA {major} beside a torch for CUDA {torch.cuda}, and no driver "
-                f"that speaks CUDA {major}",
-            )
         yield Finding(
-            "CUDA build of torch",
-            status,
-            f"CUDA {torch.cuda}, driver for CUDA {dotted(speaks)}",
-            f"a driver for CUDA {major}",
-            why,
-            fixes.fit_torch(runtime) if status == REJECTED else "",
-            faults.CUDA_MAJOR if status != NOTE else None,
+            dimension,
+            REJECTED,
+            observed,
+            needed,
+            why=f"the kernels need CUDA {major}, torch is built for CUDA {torch.cuda}, and no "
+            f"driver speaks CUDA {major}",
+            fix=fixes.fit_torch(runtime),
+            fault=faults.CUDA_MAJOR,
         )
 
 
@@ -89,7 +79,7 @@ def driver_cuda(driver: Driver | None) -> tuple[int, int] | None:
         return driver.cuda
     version = parse_version(driver.version)
     if version:
-        for branch, cuda in _DRIVER_CUDA:
+        for branch, cuda in _DRIVER_CUDA.items():
             if version[0] >= branch:
                 return cuda
     return None
@@ -110,26 +100,26 @@ def driver(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
         return
     needed = f"a driver for CUDA {cuda[0]} ({fixes.DRIVER_FLOORS.get(cuda[0], 'any')} or newer)"
     if runtime.driver is None:
-        yield Finding(
-            "driver", NOTE, "no NVIDIA driver", needed, "no GPU can be used here; the CPU can"
-        )
+        why = "no GPU can be used here; the CPU can"
+        yield Finding("driver", NOTE, "no NVIDIA driver", needed, why)
         return
     speaks = driver_cuda(runtime.driver)
     observed = f"{runtime.driver.version or 'unknown version'} (CUDA {dotted(speaks)})"
     if speaks is None:
-        yield Finding("driver", UNKNOWN, observed, needed, "what CUDA it speaks could not be told")
-    elif speaks[0] < cuda[0]:
+        why = "what CUDA it speaks could not be told"
+        yield Finding("driver", UNKNOWN, observed, needed, why)
+    elif speaks[0] >= cuda[0]:
+        yield Finding("driver", OK, observed, needed)
+    else:
         yield Finding(
             "driver",
             REJECTED,
             observed,
             needed,
-            f"the NVIDIA driver speaks CUDA {dotted(speaks)}, the kernels are CUDA {cuda[0]}",
-            fixes.newer_driver(cuda),
-            faults.DRIVER,
+            why=f"the NVIDIA driver speaks CUDA {dotted(speaks)}, the kernels are CUDA {cuda[0]}",
+            fix=fixes.newer_driver(cuda),
+            fault=faults.DRIVER,
         )
-    else:
-        yield Finding("driver", OK, observed, needed)
 
 
 def runs_on(archs: tuple[str, ...], capability: tuple[int, int]) -> str | None:
@@ -141,18 +131,16 @@ def runs_on(archs: tuple[str, ...], capability: tuple[int, int]) -> str | None:
     """
     best = None
     for arch in archs:
-        kind, _, number = arch.partition("_")
-        letter = number[-1:] if number[-1:] in ("a", "f") else ""
-        number = number.removesuffix(letter)
-        if not (number.isascii() and number.isdigit()) or len(number) < 2:
+        match = re.fullmatch("(sm|compute)_([0-9]{1,3})([0-9])([af]?)", arch)
+        if match is None:
             continue
-        major, minor = int(number[:-1]), int(number[-1])
+        kind, letter, own = match[1], match[4], (int(match[2]), int(match[3]))
         if letter == "a":
-            fits = (major, minor) == capability
+            fits = own == capability
         elif kind == "compute" and not letter:
-            fits = (major, minor) <= capability
+            fits = own <= capability
         else:
-            fits = major == capability[0] and minor <= capability[1]
+            fits = own[0] == capability[0] and own[1] <= capability[1]
         if fits and kind == "sm":
             return "code"
         if fits:
@@ -172,7 +160,7 @@ def gpu_architecture(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding
             refused.append((device, "arch"))
         elif how == "ptx" and cuda and speaks and speaks < cuda[:2]:
             refused.append((device, "ptx"))
-    named = "; ".join(f"{d.name} ({dotted(d.capability)})" for d in runtime.devices[:8])
+    named = some([f"{d.name} ({dotted(d.capability)})" for d in runtime.devices], 8)
     if not refused:
         yield Finding("GPU architecture", OK, named, archs)
         return

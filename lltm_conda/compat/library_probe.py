@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from .host_probe import library_folders
 from .records import BinaryRecord, TorchInstall
 
 _LOADER_CACHE = Path("/etc/ld.so.cache")
-_FOLDERS = ("/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib")
-_MULTIARCH = ("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu")
 _MAX_CACHE = 8 << 20
 
 
@@ -21,44 +19,31 @@ def missing_libraries(binary: BinaryRecord, torch: TorchInstall | None) -> tuple
 
     Folders of torch count, since torch has loaded its libraries before an extension is loaded.
     """
-    folders = list(_folders(binary, torch))
-    known = _loader_cache()
+    folders = list(dict.fromkeys(_folders(binary, torch)))
+    known = _cached_names()
     return tuple(
         name
         for name in binary.needed
-        if b"\0" + os.fsencode(name) + b"\0" not in known
-        and not any(_exists(folder / name) for folder in folders)
+        if name not in known and not any(os.access(folder / name, os.F_OK) for folder in folders)
     )
 
 
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:
-        return False
-
-
-def _loader_cache() -> bytes:
+def _cached_names() -> frozenset[str]:
+    """The file names in the cache of `ldconfig`, which holds whole paths."""
     try:
         with _LOADER_CACHE.open("rb") as file:
-            return file.read(_MAX_CACHE)
+            texts = file.read(_MAX_CACHE).split(b"\0")
     except OSError:
-        return b""
+        return frozenset()
+    return frozenset(os.fsdecode(text.rpartition(b"/")[2]) for text in texts)
 
 
 def _folders(binary: BinaryRecord, torch: TorchInstall | None) -> Iterator[Path]:
-    for entry in binary.runpath.split(":"):
-        origin = str(binary.path.parent)
-        if entry:
-            yield Path(entry.replace("${ORIGIN}", origin).replace("$ORIGIN", origin))
+    origin = str(binary.path.parent)
+    for entry in filter(None, binary.runpath.split(":")):
+        yield Path(entry.replace("${ORIGIN}", origin).replace("$ORIGIN", origin))
     if torch is not None:
         yield torch.lib_dir
         with contextlib.suppress(OSError):
             yield from sorted(torch.root.parent.glob("nvidia/*/lib"))
-    for entry in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
-        if entry:
-            yield Path(entry)
-    yield Path(sys.prefix) / "lib"
-    yield Path(sys.base_prefix) / "lib"
-    for name in (*_FOLDERS, *_MULTIARCH):
-        yield Path(name)
+    yield from library_folders()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from . import cache
 from .records import REJECTED, Finding, TorchInstall
+from .text import printable
 
 
 def find_binaries(
@@ -34,10 +35,10 @@ def find_binaries(
         return paths, Finding(
             "build cache",
             REJECTED,
-            f"{error.path} {error.reason}",
+            printable(f"{error.path} {error.reason}"),
             "folders and files that only you can write: they are code that is executed",
-            f"the build cache is refused: {error.path} {error.reason}",
-            error.fix,
+            printable(f"the build cache is refused: {error.path} {error.reason}"),
+            printable(error.fix),
         )
     except (OSError, RuntimeError):
         pass  # no home folder, or no permission to look into it

@@ -7,6 +7,8 @@ import csv
 import hashlib
 from pathlib import Path
 
+from .text import printable, some
+
 _MAX_RECORD = 4 << 20
 
 
@@ -31,7 +33,7 @@ def package_problems(package: Path, distribution: str = "lltm") -> tuple[str, ..
         problems.append(f"installed over each other: {names}")
     for path in lists[-1:]:
         problems += _compare(package, path)
-    return tuple(problems)
+    return tuple(map(printable, problems))
 
 
 def _compare(package: Path, record: Path) -> list[str]:
@@ -48,27 +50,22 @@ def _compare(package: Path, record: Path) -> list[str]:
         try:
             size = path.stat().st_size
             # Only what is loaded is worth hashing; for the rest a size tells.
-            wrong = row[2].isdecimal() and size != int(row[2])
+            wrong = row[2].isdecimal() and row[2] != str(size)
             if not wrong and path.suffix == ".so" and row[1].startswith("sha256="):
                 wrong = _digest(path) != row[1].removeprefix("sha256=")
-        except OSError:
+        except (OSError, ValueError):  # a name that no file can have
             missing.append(row[0])
             continue
         if wrong:
             altered.append(row[0])
     problems = []
     if missing:
-        problems.append(f"missing since it was installed: {_some(missing)}")
+        problems.append(f"missing since it was installed: {some(missing, 4)}")
     if altered:
-        problems.append(f"altered since it was installed: {_some(altered)}")
+        problems.append(f"altered since it was installed: {some(altered, 4)}")
     return problems
 
 
 def _digest(path: Path) -> str:
     digest = hashlib.sha256(path.read_bytes()).digest()
     return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - 4} more" if names[4:] else ""
-    return ", ".join(names[:4]) + more

@@ -1,13 +1,14 @@
-"""What a binary is, what a runtime is, and what was found when the two were held together.
+"""What a binary is, what a runtime is, and what the judge found when it compared the two.
 
 Everything here is plain, frozen data: no file is opened, nothing is decided. Names of binaries and
 variants are parsed and rendered by inverse functions (`parse(str(name)) == name`).
 
-Records are NamedTuples since every import of the package pays for their classes: a frozen dataclass
-costs 1.0 ms to make, a NamedTuple 0.16 ms.
+Records are NamedTuples because every import of the package pays for their classes: a frozen
+dataclass takes 1.0 ms to make, a NamedTuple 0.16 ms. For the same reason no pattern is compiled
+before it is used.
 """
 
-# No postponed annotations: a NamedTuple would compile each of them, which costs the import.
+# No postponed annotations: a NamedTuple would compile each of them, which slows down the import.
 import json
 import re
 from collections.abc import Mapping
@@ -15,8 +16,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from .text import printable
+
 RECORD_SCHEMA = 1
-#: The layout of the function table that joins glue and kernels. Bumped by csrc/, checked here.
 RECORD_SECTION = ".lltm.record"
 LAYOUT_SECTION = ".lltm.layout"
 #: Pointers to virtual member functions of TensorImpl, 16 bytes each.
@@ -25,10 +27,6 @@ VTABLE_SECTION = ".lltm.vtable"
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 OK, NOTE, REJECTED, UNKNOWN = "ok", "note", "rejected", "unknown"
-
-_GLUE = re.compile(r"(stable|aten)([1-9])(0|[1-9][0-9]*)(?:-abi([01]))?")
-_KERNELS = re.compile(r"cpu|cuda([1-9][0-9]*)")
-_SUFFIX = re.compile(r"cpu|cu([1-9][0-9]*)")
 
 
 class NameFormatError(ValueError):
@@ -43,9 +41,10 @@ class GlueName(NamedTuple):
     """`stable210`, `aten24-abi0`: which torch ABI a glue object speaks.
 
     Attributes:
-        lane: "stable" (LibTorch stable ABI, every torch from `torch` on) or "aten" (one minor).
-        torch: the (major, minor) of the lane's torch.
-        cxx11_abi: 0 or 1 in the ATen lane, None in the stable lane.
+        lane: the door: "stable" (LibTorch stable ABI, every torch from `torch` on) or "aten" (one
+            minor).
+        torch: (major, minor) of that torch.
+        cxx11_abi: 0 or 1 for ATen glue, None for stable glue.
     """
 
     lane: str
@@ -55,16 +54,15 @@ class GlueName(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> "GlueName":
         """Read a glue name; raises `NameFormatError` naming what is wrong with it."""
-        match = _GLUE.fullmatch(text)
+        pattern = r"(?:(stable)|(aten))([1-9])(0|[1-9][0-9]{0,2})(?(2)-abi([01]))"
+        match = re.fullmatch(pattern, text)
         if match is None:
             raise NameFormatError(
-                f"{text!r} is no glue name: expected stable<major><minor> or "
+                f"{text[:80]!r} is not a glue name: expected stable<major><minor> or "
                 "aten<major><minor>-abi<0|1>, e.g. stable210 or aten24-abi0"
             )
-        lane, major, minor, abi = match.groups()
-        if (lane == "aten") != (abi is not None):
-            raise NameFormatError(f"{text!r}: exactly the ATen lane carries -abi0 or -abi1")
-        return cls(lane, (int(major), int(minor)), None if abi is None else int(abi))
+        stable, aten, major, minor, abi = match.groups()
+        return cls(stable or aten, (int(major), int(minor)), None if abi is None else int(abi))
 
     def __str__(self) -> str:
         abi = "" if self.cxx11_abi is None else f"-abi{self.cxx11_abi}"
@@ -79,9 +77,11 @@ class KernelsName(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> "KernelsName":
         """Read a kernels name; raises `NameFormatError` naming what is wrong with it."""
-        match = _KERNELS.fullmatch(text)
+        match = re.fullmatch("cpu|cuda([1-9][0-9]?)", text)
         if match is None:
-            raise NameFormatError(f"{text!r} is no kernels name: expected cpu, cuda12 or cuda13")
+            raise NameFormatError(
+                f"{text[:80]!r} is not a kernels name: expected cpu, cuda12 or cuda13"
+            )
         return cls(None if match[1] is None else int(match[1]))
 
     def __str__(self) -> str:
@@ -98,10 +98,10 @@ class VariantName(NamedTuple):
     def parse(cls, text: str) -> "VariantName":
         """Read a variant name; raises `NameFormatError` naming what is wrong with it."""
         glue, dash, suffix = text.rpartition("-")
-        match = _SUFFIX.fullmatch(suffix)
+        match = re.fullmatch("cpu|cu([1-9][0-9]?)", suffix)
         if not dash or match is None:
             raise NameFormatError(
-                f"{text!r} is no variant name: expected <glue>-<cpu|cu12|cu13>, "
+                f"{text[:80]!r} is not a variant name: expected <glue>-<cpu|cu12|cu13>, "
                 "e.g. stable210-cpu or aten29-abi1-cu12"
             )
         kernels = KernelsName(None if match[1] is None else int(match[1]))
@@ -132,23 +132,17 @@ def file_name(name: GlueName | KernelsName) -> str:
     return f"{'glue' if isinstance(name, GlueName) else 'kernels'}-{name}.so"
 
 
-_REQUIRED: dict[str, dict[str, tuple[type, ...]]] = {
+#: The fields of every record and those of each kind, with their types.
+_COMMON: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("kind", "name", "package", "version", "platform"), (str,)),
+    "kernel_abi": (int,),
+}
+_OF_KIND: dict[str, dict[str, tuple[type, ...]]] = {
     "glue": {
-        "lane": (str,),
-        "torch_target": (str,),
-        "torch_built": (str,),
+        **dict.fromkeys(("lane", "torch_target", "torch_built"), (str,)),
         "cxx11_abi": (int, type(None)),
     },
     "kernels": {"device": (str,), "cuda": (str, type(None)), "cuda_archs": (list,)},
-}
-_COMMON: dict[str, tuple[type, ...]] = {
-    "schema": (int,),
-    "kind": (str,),
-    "name": (str,),
-    "package": (str,),
-    "version": (str,),
-    "kernel_abi": (int,),
-    "platform": (str,),
 }
 
 
@@ -173,56 +167,54 @@ class BuildRecord(NamedTuple):
     @classmethod
     def parse(cls, raw: bytes | str) -> "BuildRecord":
         """Read a record; raises `RecordError` naming the field that is missing or wrong."""
+        data, text = _checked_fields(raw)
+        glue = data["kind"] == "glue"
         try:
-            text = raw.rstrip(b"\0").decode("utf-8") if isinstance(raw, bytes) else raw
-            data = json.loads(text)
-        except (UnicodeDecodeError, ValueError, RecursionError) as error:
-            raise RecordError(f"the build record is not JSON in UTF-8 ({error})") from None
-        if not isinstance(data, dict):
-            raise RecordError(f"the build record is a {type(data).__name__}, not an object")
-        kind = data.get("kind")
-        if kind not in ("glue", "kernels"):
-            raise RecordError(f"the build record's kind is {kind!r}, not 'glue' or 'kernels'")
-        if data.get("schema") != RECORD_SCHEMA:
-            raise RecordError(
-                f"the build record has schema {data.get('schema')!r}, this package reads "
-                f"{RECORD_SCHEMA}"
-            )
-        for key, types in (_COMMON | _REQUIRED[kind]).items():
-            value = data.get(key)
-            if (key not in data and type(None) not in types) or not isinstance(value, types):
-                raise RecordError(f"the build record's field {key!r} is {value!r}")
-        try:
-            (GlueName if kind == "glue" else KernelsName).parse(data["name"])
+            (GlueName if glue else KernelsName).parse(data["name"])
         except NameFormatError as error:
             raise RecordError(f"the build record's field 'name': {error}") from None
-        archs = data.get("cuda_archs", [])
-        if not all(isinstance(arch, str) for arch in archs):
-            raise RecordError(f"the build record's field 'cuda_archs' is {archs!r}")
-        target = None
-        if kind == "glue":
-            target = parse_minor(data["torch_target"])
-            if target is None or data["lane"] not in ("stable", "aten"):
-                raise RecordError(
-                    f"the build record's lane and torch_target are {data['lane']!r} and "
-                    f"{data['torch_target']!r}"
-                )
-        return cls(
-            kind=kind,
-            name=data["name"],
-            package=data["package"],
-            version=data["version"],
-            kernel_abi=data["kernel_abi"],
-            platform=data["platform"],
-            lane=data.get("lane"),
-            torch_target=target,
-            torch_built=data.get("torch_built"),
-            cxx11_abi=data.get("cxx11_abi"),
-            device=data.get("device"),
-            cuda=data.get("cuda"),
-            cuda_archs=tuple(archs),
-            text=text,
+        target = parse_minor(data["torch_target"]) if glue else None
+        if glue and (target is None or data["lane"] not in ("stable", "aten")):
+            raise RecordError(
+                f"the build record's lane and torch_target are {_shown(data['lane'])} and "
+                f"{_shown(data['torch_target'])}"
+            )
+        return cls(**{**data, "torch_target": target, "text": text})
+
+
+def _checked_fields(raw: bytes | str) -> tuple[dict[str, Any], str]:
+    """The fields of a record, each of the right type and printable, and the record's own text."""
+    try:
+        text = raw.rstrip(b"\0").decode("utf-8") if isinstance(raw, bytes) else raw
+        data = json.loads(text)
+    except (UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise RecordError(f"the build record is not JSON in UTF-8 ({error})") from None
+    if not isinstance(data, dict):
+        raise RecordError(f"the build record is a {type(data).__name__}, not an object")
+    if not text.isprintable():
+        raise RecordError("the build record is not one line of printable text")
+    kind, schema = data.get("kind"), data.get("schema")
+    if kind not in ("glue", "kernels"):
+        raise RecordError(f"the build record's kind is {_shown(kind)}, not 'glue' or 'kernels'")
+    if type(schema) is not int or schema != RECORD_SCHEMA:
+        raise RecordError(
+            f"the build record has schema {_shown(schema)}, this package reads {RECORD_SCHEMA}"
         )
+    fields: dict[str, Any] = {}
+    for key, types in (_COMMON | _OF_KIND[kind]).items():
+        value = data.get(key)
+        if (key not in data and type(None) not in types) or not isinstance(value, types):
+            raise RecordError(f"the build record's field {key!r} is {_shown(value)}")
+        fields[key] = printable(value) if isinstance(value, str) else value
+    archs = fields.get("cuda_archs", [])
+    if not all(isinstance(arch, str) for arch in archs):
+        raise RecordError("the build record's field 'cuda_archs' is not a list of names")
+    return {**fields, "cuda_archs": tuple(map(printable, archs))}, text
+
+
+def _shown(value: object) -> str:
+    """A short representation; a list or an object could be nested too deeply for `repr`."""
+    return f"a {type(value).__name__}" if isinstance(value, (list, dict)) else repr(value)[:80]
 
 
 def parse_minor(version: str | None) -> tuple[int, int] | None:
@@ -233,7 +225,7 @@ def parse_minor(version: str | None) -> tuple[int, int] | None:
 
 def parse_version(version: str | None) -> tuple[int, ...] | None:
     """`"580.65.06"` -> `(580, 65, 6)`; None when the text does not start with a number."""
-    match = re.match(r"[0-9]{1,9}(?:\.[0-9]{1,9})*", version or "")
+    match = re.match(r"[0-9]{1,9}(?:\.[0-9]{1,9}){0,7}", version or "")
     return None if match is None else tuple(int(part) for part in match[0].split("."))
 
 
@@ -284,8 +276,13 @@ class BinaryRecord(NamedTuple):
     problems: tuple[str, ...] = ()
 
     @property
+    def file(self) -> str:
+        """The file's name, safe to print."""
+        return printable(self.path.name)
+
+    @property
     def lane(self) -> str | None:
-        """ "stable", "aten", or None for what does not speak torch's C++ or C interface."""
+        """ "stable", "aten", or None for a file that uses neither of torch's interfaces."""
         if self.record is not None and self.record.lane is not None:
             return self.record.lane
         if self.kind != "extension":

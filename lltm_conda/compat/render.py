@@ -1,4 +1,4 @@
-"""Verdicts as plain text, ready to be pasted into an issue: no colours, no private paths."""
+"""Verdicts as plain text to paste into an issue: no colours, no private paths."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ import os
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
-from . import cache
 from .judge_cuda import driver_cuda
 from .records import NOTE, OK, REJECTED, UNKNOWN, Finding, Runtime, Verdict, dotted
 from .selection import Selection
+from .text import printable
 
 MARKS = {OK: "ok", NOTE: "note", REJECTED: "NO", UNKNOWN: "?"}
 _WIDTH = 100
 
 
 def shorten(text: str) -> str:
-    """Paths without what is private: the home folder as `~`, the environment as `$PREFIX`."""
-    for folder, name in ((sys.prefix, "$PREFIX"), (str(cache.home() or ""), "~")):
+    """Printable text in which `~` is the home folder and `$PREFIX` the environment's folder."""
+    text = printable(text)
+    # Without a home folder, `expanduser` leaves the `~`.
+    for folder, name in ((sys.prefix, "$PREFIX"), (os.path.expanduser("~"), "~")):  # noqa: PTH111
         if len(folder) > 1:
-            text = text.replace(folder + os.sep, name + os.sep)
+            text = text.replace(printable(folder) + os.sep, name + os.sep)
     return text
 
 
@@ -44,24 +45,13 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def runtime_rows(runtime: Runtime) -> list[tuple[str, str]]:
     """What was found, one fact a line."""
-    torch = runtime.torch
+    python = f"{runtime.implementation} {dotted(runtime.python)}"
+    libc, libstdcxx, torch = runtime.libc, runtime.libstdcxx, runtime.torch
     rows = [
         ("platform", runtime.platform),
-        (
-            "Python",
-            f"{runtime.implementation} {dotted(runtime.python)}"
-            + (" free-threaded" if runtime.free_threaded else ""),
-        ),
-        (
-            "C library",
-            f"{runtime.libc[0]} {dotted(runtime.libc[1])}" if runtime.libc else "unknown",
-        ),
-        (
-            "libstdc++",
-            f"GLIBCXX_{dotted(runtime.libstdcxx.get('GLIBCXX'))}"
-            if runtime.libstdcxx
-            else "unknown",
-        ),
+        ("Python", python + (" free-threaded" if runtime.free_threaded else "")),
+        ("C library", f"{libc[0]} {dotted(libc[1])}" if libc else "unknown"),
+        ("libstdc++", f"GLIBCXX_{dotted(libstdcxx.get('GLIBCXX'))}" if libstdcxx else "unknown"),
     ]
     if torch is None:
         rows.append(("torch", runtime.torch_problem or "not installed"))
@@ -74,15 +64,10 @@ def runtime_rows(runtime: Runtime) -> list[tuple[str, str]]:
         rows.append(("torch folder", str(torch.root)))
         rows += [("torch problem", problem) for problem in torch.problems]
     if runtime.gpu_probed:
-        driver = runtime.driver
-        rows.append(
-            (
-                "NVIDIA driver",
-                f"{driver.version or 'unknown'} (CUDA {dotted(driver_cuda(driver))})"
-                if driver
-                else "none",
-            )
-        )
+        driver, text = runtime.driver, "none"
+        if driver:
+            text = f"{driver.version or 'unknown'} (CUDA {dotted(driver_cuda(driver))})"
+        rows.append(("NVIDIA driver", text))
         for device in runtime.devices:
             rows.append((f"GPU {device.index}", f"{device.name} ({dotted(device.capability)})"))
         if not runtime.devices:
@@ -112,7 +97,7 @@ def selection_table(selection: Selection) -> str:
             state, why = "fits", "another one is preferred"
         else:
             state, why = "refused", (cause.why or cause.dimension) if cause else ""
-        rows.append((verdict.binary.path.name, state, why))
+        rows.append((verdict.binary.file, state, why))
     return table(("binary", "verdict", "why"), rows)
 
 
@@ -128,8 +113,8 @@ def summary(verdict: Verdict) -> str:
         return (
             f"CUDA {record.cuda}: {' '.join(record.cuda_archs)}" if record.cuda else "CPU kernels"
         )
-    lane = "stable ABI" if record.lane == "stable" else "ATen"
-    return f"{lane} of torch {dotted(record.torch_target)}, built with {record.torch_built}"
+    interface = "stable ABI" if record.lane == "stable" else "ATen"
+    return f"{interface} of torch {dotted(record.torch_target)}, built with {record.torch_built}"
 
 
 def findings_table(verdict: Verdict) -> str:
@@ -149,21 +134,23 @@ def cause_text(finding: Finding | None) -> str:
     """The cause and the command, as the import error gives them."""
     if finding is None:
         return ""
-    lines = [f"cause:    {finding.why or finding.dimension}"]
-    lines.append(f"observed: {finding.observed}")
-    lines.append(f"needed:   {finding.needed}")
+    lines = [
+        f"cause:    {finding.why or finding.dimension}",
+        f"observed: {finding.observed}",
+        f"needed:   {finding.needed}",
+    ]
     if finding.fix:
         lines.append(f"to mend:  {finding.fix}")
-    return shorten("\n".join(lines))
+    return "\n".join(map(shorten, lines))
 
 
 def verdict_text(verdict: Verdict) -> str:
     """One binary: its dimensions, then the verdict and the cause."""
-    name = shorten(str(verdict.binary.path))
     state = "accepted" if verdict.accepted else "refused"
-    lines = [name, findings_table(verdict), "", f"{Path(name).name} is {state}"]
+    path, name = shorten(str(verdict.binary.path)), verdict.binary.file
+    lines = [path, findings_table(verdict), "", f"{name} is {state}"]
     if not verdict.accepted:
         lines.append(cause_text(verdict.cause))
     else:
-        lines += [f"note: {f.why}" for f in verdict.findings if f.status == NOTE and f.why]
+        lines += [f"note: {shorten(f.why)}" for f in verdict.findings if f.status == NOTE and f.why]
     return "\n".join(lines)

@@ -25,8 +25,6 @@ def probe_runtime(
         package_version: the version of the Python files that binaries must have; "" for none.
         registered_by: who has registered the ops already.
     """
-    from .driver_probe import probe_devices, probe_driver
-
     problem = None
     install: TorchInstall | None = None
     if isinstance(torch, TorchInstall):
@@ -36,26 +34,15 @@ def probe_runtime(
             install = torch_probe.find_torch(Path(torch) if torch else None)
         except torch_probe.TorchNotFoundError as error:
             problem = str(error)
-    python, free_threaded = sys.version_info[:3], host_probe.free_threaded()
+    facts = runtime_of(install, Path(__file__).parents[1], package_version, registered_by)
     if torch is not None and install is not None:
-        python, free_threaded = _python_of(install, python, free_threaded)
-    return Runtime(
-        system=host_probe.system(),
-        machine=host_probe.machine(),
-        python=python,
-        implementation=sys.implementation.name,
-        free_threaded=free_threaded,
-        libc=host_probe.libc(),
-        libstdcxx=host_probe.libstdcxx(),
-        torch=install,
-        torch_problem=problem,
-        gpu_probed=gpu,
-        driver=probe_driver() if gpu else None,
-        devices=probe_devices() if gpu else (),
-        registered_by=registered_by,
-        package_version=package_version,
-        environment=host_probe.environment(Path(__file__).parents[1], package_version),
-    )
+        python, free_threaded = _python_of(install, facts.python, facts.free_threaded)
+        facts = facts._replace(python=python, free_threaded=free_threaded)
+    if gpu:
+        from .driver_probe import probe_devices, probe_driver  # not needed by an import
+
+        facts = facts._replace(gpu_probed=True, driver=probe_driver(), devices=probe_devices())
+    return facts._replace(torch_problem=problem)
 
 
 def _python_of(
@@ -70,9 +57,9 @@ def _python_of(
 
 
 def runtime_of(
-    torch: TorchInstall, package: Path, package_version: str, registered_by: str | None
+    torch: TorchInstall | None, package: Path, package_version: str, registered_by: str | None
 ) -> Runtime:
-    """The facts of this process with the torch that it has imported; the GPU is not asked."""
+    """The facts of this process with this torch; the GPU is not asked."""
     return Runtime(
         system=host_probe.system(),
         machine=host_probe.machine(),

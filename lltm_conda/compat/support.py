@@ -5,11 +5,12 @@
 """
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from .layouts import LAYOUTS
-from .records import NameFormatError, VariantName
+from .records import parse_minor
 
 
 class Support(NamedTuple):
@@ -32,13 +33,7 @@ class Support(NamedTuple):
 
     def glues(self) -> frozenset[str]:
         """The glue names among the variants."""
-        names = set()
-        for name in self.variants:
-            try:
-                names.add(str(VariantName.parse(name).glue))
-            except NameFormatError:
-                continue
-        return frozenset(names)
+        return frozenset(name.rpartition("-")[0] for name in self.variants)
 
 
 # Without the file nothing is known to exist, so every command is a local build.
@@ -50,38 +45,26 @@ _FALLBACK = Support(
     channel=None,
     index=None,
 )
-
-_cached: dict[Path, Support] = {}
-
-
 _FILE = Path(__file__).with_name("support.json")
 
 
+@cache
 def load(path: Path = _FILE) -> Support:
-    """The facts of `support.json`; hardly any when it is missing or cannot be read.
+    """The facts of `support.json`, or hardly any where it is missing or cannot be read.
 
     The file holds an object with `variants` (list of names), `torch_min`, `torch_max`, `python_min`
     ("2.4" and the like), `channel` and `index` (text or null).
     """
-    if path not in _cached:
-        _cached[path] = _read(path)
-    return _cached[path]
-
-
-def _read(path: Path) -> Support:
     try:
         data = json.loads(path.read_text("utf-8"))
-        pairs = {
-            key: tuple(int(part) for part in data[key].split(".")[:2])
-            for key in ("torch_min", "torch_max", "python_min")
-        }
+        minors = {key: parse_minor(data[key]) for key in ("torch_min", "torch_max", "python_min")}
         return Support(
             variants=tuple(str(name) for name in data["variants"]),
-            torch_min=(pairs["torch_min"][0], pairs["torch_min"][1]),
-            torch_max=(pairs["torch_max"][0], pairs["torch_max"][1]),
-            python_min=(pairs["python_min"][0], pairs["python_min"][1]),
+            torch_min=minors["torch_min"] or _FALLBACK.torch_min,
+            torch_max=minors["torch_max"] or _FALLBACK.torch_max,
+            python_min=minors["python_min"] or _FALLBACK.python_min,
             channel=data.get("channel"),
             index=data.get("index"),
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return _FALLBACK

@@ -1,16 +1,17 @@
-"""Probe: find a torch installation and its facts without importing it (about 15 ms)."""
+"""Probe: find a torch installation and read its facts, without importing it."""
 
 from __future__ import annotations
 
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
 from .elf import Elf, ElfError
 from .records import BinaryRecord, TorchInstall, parse_minor
+from .text import printable, some
 
 # Exported by every libc10 since 1.0, once per flavour.
 _ERROR = "_ZN3c105ErrorC1ENS_14SourceLocationE"
@@ -21,6 +22,9 @@ _MAX_VERSION_FILE = 1 << 16
 
 class TorchNotFoundError(LookupError):
     """There is no torch installation where one was looked for, or it cannot be read."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(printable(text))
 
 
 def find_torch(path: Path | str | None = None, python: str | None = None) -> TorchInstall:
@@ -38,30 +42,25 @@ def find_torch(path: Path | str | None = None, python: str | None = None) -> Tor
         TorchNotFoundError: nothing there; the text names what was looked for and what to do.
     """
     if path is not None:
-        roots = _candidates(Path(path))
-        for root in roots:
-            if _exists(root / "version.py"):
-                return read_install(root)
+        files = [root / "version.py" for root in _candidates(Path(path))]
+        for file in files:
+            if _exists(file):
+                return read_install(file.parent)
         raise TorchNotFoundError(
-            f"no torch installation in {path}: looked for {_some(roots)}. "
+            f"no torch installation in {path}: looked for {some(list(map(str, files)))}. "
             "Name the folder that holds torch/version.py, or the prefix of the environment."
         )
     located = _located(python)
     if located is None:
-        who = python or "this Python"
         raise TorchNotFoundError(
-            f"torch is not installed for {who} ({python or sys.executable}). "
+            f"torch is not installed for {python or 'this Python'} ({python or sys.executable}). "
             f"Install it with: {python or 'python'} -m pip install torch"
         )
     return read_install(located)
 
 
-def _some(roots: Iterable[Path]) -> str:
-    return ", ".join(str(root / "version.py") for root in list(roots)[:3])
-
-
 def _exists(path: Path) -> bool:
-    # Path.is_file swallows a missing file but not a symlink loop or a folder without permission.
+    # Path.is_file passes on the error of a symlink loop or of a folder without permission.
     try:
         return path.is_file()
     except OSError:
@@ -70,11 +69,9 @@ def _exists(path: Path) -> bool:
 
 def _candidates(path: Path) -> list[Path]:
     found = [path, path / "torch"]
-    try:
-        found += sorted(path.glob("lib/python3*/site-packages/torch"))
-        found += sorted(path.glob("lib64/python3*/site-packages/torch"))
-    except OSError:
-        pass
+    with suppress(OSError):
+        for lib in ("lib", "lib64"):
+            found += sorted(path.glob(f"{lib}/python3*/site-packages/torch"))
     return found
 
 
@@ -119,16 +116,17 @@ def read_install(root: Path) -> TorchInstall:
             "installation. Reinstall it with: python -m pip install --force-reinstall torch"
         )
     lib_dir = root / "lib"
+    libc10 = lib_dir / "libc10.so"
     problems = []
     abi = None
-    missing = [name for name in ("libc10.so", "libtorch_cpu.so") if not _exists(lib_dir / name)]
+    missing = [name for name in (libc10.name, "libtorch_cpu.so") if not _exists(lib_dir / name)]
     if missing:
         problems.append(f"{' and '.join(missing)} cannot be read in {lib_dir}")
-    if "libc10.so" not in missing:
+    if libc10.name not in missing:
         try:
-            abi = abi_flavour(lib_dir / "libc10.so")
+            abi = abi_flavour(libc10)
         except (ElfError, OSError) as error:
-            problems.append(f"{lib_dir / 'libc10.so'}: {error}")
+            problems.append(f"{libc10}: {error}")
     return TorchInstall(
         version=version,
         version_tuple=minor,
@@ -141,7 +139,7 @@ def read_install(root: Path) -> TorchInstall:
         installer=installer(root, "torch", version),
         xpu=facts.get("xpu"),
         python_tags=_python_tags(root),
-        problems=tuple(problems),
+        problems=tuple(map(printable, problems)),
     )
 
 
@@ -193,16 +191,15 @@ def _version_file(path: Path) -> dict[str, str | None]:
         ) from error
     facts: dict[str, str | None] = {}
     for node in tree.body:
-        if isinstance(node, ast.Assign) and len(node.targets) == 1:
-            target, literal = node.targets[0], node.value
-        elif isinstance(node, ast.AnnAssign) and node.value is not None:
-            target, literal = node.target, node.value
-        else:
+        targets = node.targets if isinstance(node, ast.Assign) else ()
+        if isinstance(node, ast.AnnAssign):
+            targets = [node.target]
+        elif not isinstance(node, ast.Assign):
             continue
-        if isinstance(target, ast.Name) and isinstance(literal, ast.Constant):
-            value = literal.value
-            if value is None or isinstance(value, str):
-                facts[target.id] = value
+        value = node.value.value if isinstance(node.value, ast.Constant) else ...
+        for target in targets:
+            if isinstance(target, ast.Name) and (value is None or isinstance(value, str)):
+                facts[target.id] = None if value is None else printable(value)
     return facts
 
 
@@ -223,7 +220,7 @@ def _python_tags(root: Path) -> tuple[str, ...]:
         names = [path.name for path in root.iterdir() if path.name.startswith("_C.")]
     except OSError:
         return ()
-    return tuple(sorted(name[3:].removesuffix(".so") for name in names if name.endswith(".so")))
+    return tuple(sorted(printable(name[3:-3]) for name in names if name.endswith(".so")))
 
 
 def installer(root: Path, name: str, version: str) -> str | None:
@@ -232,7 +229,8 @@ def installer(root: Path, name: str, version: str) -> str | None:
         for folder in root.parent.glob(f"{name}-*.dist-info"):
             if folder.name.startswith(f"{name}-{version.partition('+')[0]}"):
                 file = folder / "INSTALLER"
-                return file.read_text("utf-8", "replace").strip()[:20] if file.is_file() else None
+                text = file.read_text("utf-8", "replace") if file.is_file() else ""
+                return printable(text.strip()[:20]) or None
     except OSError:
         pass
     return None

@@ -68,10 +68,9 @@ def test_every_public_name_is_documented_and_exists() -> None:
     for name in ("read_binary", "find_torch", "probe_runtime", "judge", "judge_file", "select"):
         assert f"`{name}(" in text
         assert callable(getattr(compat, name))
-    for name in compat.__all__:
-        assert getattr(compat, name) is not None
-    with pytest.raises(AttributeError):
-        compat.no_such_name  # noqa: B018
+    for name in ("VariantName", "GlueName", "KernelsName", "BinaryRecord", "Runtime", "Verdict"):
+        assert f"`{name}`" in text
+        assert isinstance(getattr(compat, name), type)
 
 
 def renderer() -> ModuleType:

@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 import os
-import random
-import resource
 import struct
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from hostile_files import (
+    MEGABYTES,
+    SECONDS,
+    cost_of,
+    exercise,
+    in_section,
+    mutations,
+    one_symbol,
+    overlapping_needs,
+    real_objects,
+    record_of,
+    structured,
+)
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from shared_objects import GLUE_RECORD, shared_object
+from shared_objects import fake_torch, shared_object
 
-from lltm_conda.compat import BinaryRecord, fatbin, layouts, read_binary
+from lltm_conda.compat import (
+    BinaryRecord,
+    fatbin,
+    find_torch,
+    judge_file,
+    probe_runtime,
+    read_binary,
+    render,
+)
 from lltm_conda.compat.elf import Elf, ElfError
-
-#: A hang is told from a busy machine by the processor time that was used.
-SECONDS = 1.0
-MEGABYTES = 200
+from lltm_conda.compat.text import printable
 
 
 def read_safely(path: Path) -> BinaryRecord:
@@ -31,99 +45,129 @@ def read_safely(path: Path) -> BinaryRecord:
     return binary
 
 
-def lookups_end(path: Path) -> None:
-    """Hash lookups in a broken library find, do not find, or say that it is broken."""
-    start = time.process_time()
-    try:
-        with Elf(path) as elf:
-            for name in ("aoti_torch_get_dim", "lltm_build_record", "PyInit_sample", "x"):
-                elf.defines(name)
-            elf.version_definitions()
-    except ElfError:
-        pass
-    assert time.process_time() - start < SECONDS
-
-
-def mutate(data: bytes, rng: random.Random) -> bytes:
-    """A truncation, flipped bits, or plausible and absurd numbers where headers lie."""
-    out = bytearray(data)
-    kind = rng.randrange(5)
-    if kind == 0:
-        return bytes(out[: rng.randrange(len(out))])
-    for _ in range(rng.randrange(1, 12)):
-        at = rng.randrange(len(out) - 8)
-        if kind == 1:
-            out[at] ^= 1 << rng.randrange(8)
-        elif kind == 2:
-            at = rng.randrange(0, 64 + 56 * 9)  # the ELF header and the program headers
-            struct.pack_into("<I", out, at, rng.choice((0, 1, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF)))
-        elif kind == 3:
-            at = rng.randrange(len(out) // 8) * 8
-            value = rng.choice((0, 1, len(out) - 1, len(out), 1 << 32, 1 << 63, (1 << 64) - 1))
-            struct.pack_into("<Q", out, min(at, len(out) - 8), value)
-        else:
-            size = rng.randrange(1, 64)
-            out[at : at + size] = rng.randbytes(len(out[at : at + size]))
-    return bytes(out)
-
-
 @pytest.fixture(scope="module")
 def originals(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
-    """Objects with our sections, with versions, and with a hand-made GPU code section."""
+    """Real objects, the first with GPU code."""
     folder = tmp_path_factory.mktemp("originals")
-    entry = struct.pack("<HHIQIIHHIIIQQQ", 2, 0x101, 64, 128, 0, 0, 8, 1, 90, 0, 0, 0x11, 0, 0)
-    body = entry + bytes(128)
-    container = struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body
-    (folder / "fatbin.bin").write_bytes(container)
-    gpu = f'__asm__(".section .nv_fatbin,\\"a\\"\\n.incbin \\"{folder / "fatbin.bin"}\\"\\n");'
-    (folder / "gpu.c").write_text(gpu)
-    first = shared_object(
-        folder / "a.so",
-        record=GLUE_RECORD,
-        layout=layouts.layout_of((2, 9)),
-        undefined=["aoti_torch_get_dim", "_ZN2at6Tensor3addEv", "strlen"],
-        defined=["lltm_build_record", "PyInit_sample"],
-        flags=["-Wl,--hash-style=both", str(folder / "gpu.c")],
-    )
-    second = shared_object(
-        folder / "b.so",
-        defined=[f"f{index}" for index in range(40)],
-        versions="GLIBCXX_3.4.30 { global: f*; };",
-        flags=["-Wl,--hash-style=sysv"],
-    )
-    with Elf(first) as elf:
+    objects = real_objects(folder)
+    with Elf(folder / "a.so") as elf:
         assert fatbin.architectures(elf) == ("sm_90",)
-    return [first.read_bytes(), second.read_bytes()]
-
-
-def fuzz(originals: list[bytes], path: Path, seeds: range) -> None:
-    for seed in seeds:
-        rng = random.Random(seed)
-        path.write_bytes(mutate(rng.choice(originals), rng))
-        read_safely(path)
-        lookups_end(path)
+    return objects
 
 
 def test_a_few_hundred_mutations(originals: list[bytes], tmp_path: Path) -> None:
-    fuzz(originals, tmp_path / "m.so", range(400))
+    assert mutations(originals, tmp_path / "m.so", range(400)) < SECONDS
 
 
 @pytest.mark.slow
-def test_twenty_thousand_mutations(originals: list[bytes], tmp_path: Path) -> None:
-    fuzz(originals, tmp_path / "m.so", range(1000, 21_000))
-    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    import torch  # what this process holds besides: torch itself, loaded with the package
+def test_thirty_thousand_mutations_in_bounded_time_and_memory(
+    originals: list[bytes], tmp_path: Path
+) -> None:
+    cost = cost_of(lambda: mutations(originals, tmp_path / "m.so", range(1000, 31_000)))
+    assert cost.seconds < SECONDS
+    assert cost.megabytes < MEGABYTES
 
-    assert used - _resident_of_torch() < MEGABYTES, torch.__version__
+
+def test_tables_made_to_hang_or_bloat_the_reader_cost_little(tmp_path: Path) -> None:
+    """Shared strings, overlapping tables, counts of 2^32, endless chains, holes of gigabytes."""
+    for name, path, limit in structured(tmp_path):
+        cost = cost_of(lambda path=path: exercise(path))  # type: ignore[misc]
+        assert cost.seconds < limit, name
+        assert cost.megabytes < MEGABYTES, name
 
 
-def _resident_of_torch() -> float:
-    code = (
-        "import torch, resource, hypothesis, pytest; "
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
+@pytest.mark.parametrize("part", [b"T", b"TI", b"Th", b"Th1", b"Th1_", b"GV", b"NK"])
+def test_a_long_mangled_name_is_matched_in_linear_time(part: bytes, tmp_path: Path) -> None:
+    read_safely(one_symbol(b"_Z" + part * 15_000).write(tmp_path / "x.so"))
+
+
+def test_a_thousand_missing_libraries_are_looked_for_and_named_briefly(tmp_path: Path) -> None:
+    path = overlapping_needs(1000, 200).write(tmp_path / "libx.so")
+    start = time.process_time()
+    cause = judge_file(path, probe_runtime(gpu=False)).cause
+    assert time.process_time() - start < SECONDS
+    assert cause is not None
+    assert len(cause.observed) < 2000
+
+
+@pytest.mark.parametrize("name", ["stable2" + "9" * 5000, "aten2" + "9" * 5000 + "-abi1"])
+def test_a_record_name_of_many_digits_is_a_finding(name: str, tmp_path: Path) -> None:
+    binary = read_safely(record_of(name=name).write(tmp_path / "x.so"))
+    assert "'name'" in binary.problems[0]
+    assert len(binary.problems[0]) < 500
+
+
+def test_a_nested_record_is_a_finding(tmp_path: Path) -> None:
+    for depth in (*range(50, 1000, 50), 2000, 20_000):
+        for field in ("kind", "schema", "torch_target", "cxx11_abi"):
+            text = f'{{"{field}": {"[" * depth}{"]" * depth}}}'
+            path = in_section(".lltm.record", text.encode()).write(tmp_path / "x.so")
+            assert read_safely(path).problems
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_an_error_and_no_signal(
+    originals: list[bytes], tmp_path: Path
+) -> None:
+    path = tmp_path / "x.so"
+    path.write_bytes(originals[0])
+
+    def shrink() -> float:
+        with Elf(path) as elf:
+            os.truncate(path, 0)
+            with pytest.raises(ElfError, match="became shorter"):
+                list(elf.symbols())
+        return 0.0
+
+    cost_of(shrink)  # a child: SIGBUS would end it
+
+
+FORGED = "x\n  to mend:  rm -rf ~ \x1b[2J\x9b31m\u202e"
+
+
+@pytest.mark.parametrize("where", ["needed", "symbol", "module", "record", "file name"])
+def test_text_of_a_foreign_file_stays_on_one_line_without_control_characters(
+    where: str, tmp_path: Path
+) -> None:
+    image = (
+        one_symbol(b"_ZN2at" + FORGED.encode()) if where == "symbol" else overlapping_needs(0, 9)
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return float(done.stdout)
+    if where == "needed":
+        image = overlapping_needs(1, 9)
+        image.strings(b"\0" + FORGED.encode() + b"\0")
+    elif where == "module":
+        image = one_symbol(b"PyInit_" + FORGED.encode())
+        at = image.dynamic[-1][1]
+        image.data[at + 6 : at + 8] = b"\1\0"  # defined
+    elif where == "record":
+        image = record_of(version=FORGED, torch_built=FORGED, package=FORGED)
+    path = image.write(tmp_path / (f"{FORGED}.so" if where == "file name" else "x.so"))
+    verdict = judge_file(path, probe_runtime(gpu=False)._replace(package_version="0"))
+    texts = [text for finding in verdict.findings for text in finding[:6]]
+    assert [text for text in texts if not text.isprintable()] == []
+    assert "\n  to mend:  rm" not in render.verdict_text(verdict)
+    assert "\x1b" not in render.verdict_text(verdict)
+    texts = [*verdict.binary.needed, *verdict.binary.modules, *verdict.binary.torch_symbols]
+    texts += [verdict.binary.name, *verdict.binary.problems]
+    assert [text for text in texts if not text.isprintable()] == []
+
+
+def test_bytes_that_are_not_utf_8_can_be_printed(
+    tmp_path: Path, sample: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(folder))
+    assert find_torch(fake_torch(folder)).problems == ()
+    (folder / "torch" / "lib" / "libc10.so").unlink()
+    render.runtime_table(probe_runtime(folder, gpu=False)).encode()
+    render.runtime_table(probe_runtime(folder / "none", gpu=False)).encode()
+    path = folder / "glue-stable210.so"
+    path.write_bytes(sample.read_bytes()[:100])
+    verdict = judge_file(path, probe_runtime(gpu=False))
+    render.verdict_text(verdict).encode()
+    for finding in verdict.findings:
+        "".join(finding[:6]).encode()
+    assert printable(folder).endswith("caf\\udce9")
 
 
 @settings(
@@ -138,8 +182,7 @@ def test_arbitrary_bytes_after_a_valid_start(
     tail = data.draw(st.binary(max_size=4096))
     path = tmp_path / "h.so"
     path.write_bytes(original[:keep] + tail)
-    read_safely(path)
-    lookups_end(path)
+    assert exercise(path) < SECONDS
 
 
 def test_huge_counts_cost_neither_time_nor_memory(originals: list[bytes], tmp_path: Path) -> None:

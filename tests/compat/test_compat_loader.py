@@ -200,7 +200,7 @@ def test_a_source_folder_that_shadows_the_installed_package(
 
 
 @pytest.mark.parametrize(
-    ("variant", "text"), [("nonsense", "is no variant name"), ("aten24-abi0-cpu", "not installed")]
+    ("variant", "text"), [("nonsense", "not a variant name"), ("aten24-abi0-cpu", "not installed")]
 )
 def test_a_forced_variant_that_is_not_there(
     package_copy: Copy, run_python: Run, variant: str, text: str

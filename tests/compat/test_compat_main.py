@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pwd
 import re
 import subprocess
 from collections.abc import Callable
@@ -171,6 +172,16 @@ def test_private_folders_are_shortened() -> None:
     assert text == "~/secret/place and /usr/lib"
     torch = make_torch(root=Path.home() / "env" / "torch")
     assert str(Path.home()) not in render.runtime_table(make_runtime(torch))
+
+
+def test_a_user_without_a_home_folder_gets_a_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_entry(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", no_entry)
+    assert render.shorten("/srv/secret and ~") == "/srv/secret and ~"
+    assert "glibc" in render.runtime_table(make_runtime())
 
 
 def test_tables_fit_a_terminal_and_end_in_no_blanks() -> None:
