@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ._torch_private import below_autograd, call_in_c
+from ._torch_private import below_autograd
 
 __all__ = [
     "NEEDS",
@@ -35,7 +35,7 @@ NEEDS = (1, 2, 4, 8, 16)
 
 Gradients = tuple[Tensor | None, ...]
 
-_backward_op = call_in_c(torch.ops.lltm.backward.default)
+_backward_op = torch.ops.lltm.backward.default
 
 
 def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from ._derivatives import Gradients, call_backward_op, contiguous, gradients_through
-from ._torch_private import call_in_c
 from .functions import lltm
 
 __all__ = [
@@ -24,7 +23,7 @@ __all__ = [
     "steps_of_cells",
 ]
 
-_backward_op = call_in_c(torch.ops.lltm.layer_backward.default)
+_backward_op = torch.ops.lltm.layer_backward.default
 
 
 def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

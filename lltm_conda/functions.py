@@ -158,11 +158,16 @@ class LLTMFunction(torch.autograd.Function):
             return _derivatives.differentiable(grads, (*saved[:5], None), ctx.needs_input_grad)
         return _derivatives.by_kernels(grads, saved, ctx.needs_input_grad)
 
-    jvp = staticmethod(refuse_forward_mode)
     apply = staticmethod(lltm)
 
 
-_apply = apply_in_c(LLTMFunction)
+class _EagerLLTMFunction(LLTMFunction):
+    """`LLTMFunction` with a clear refusal of forward mode: torch.compile traces no own ``jvp``."""
+
+    jvp = staticmethod(refuse_forward_mode)
+
+
+_apply = apply_in_c(_EagerLLTMFunction)
 
 
 class FunctorchLLTMFunction(torch.autograd.Function):
