@@ -1,18 +1,18 @@
 """Derivatives of a layer of LLTM cells over a whole sequence, in one direction.
 
-`setup_context` and `backward` serve `torch.library.register_autograd`, `gradients` that and the
-autograd Function of eager mode. Of the op's outputs all but the gates are differentiable.
+`gradients` serves the autograd Function of eager mode, and with `setup_context` and `backward` also
+``torch.library.register_autograd``. All outputs of the raw op but the gates are differentiable.
+First derivatives are the raw backward op's; higher ones go through a loop over the cell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ._derivatives import contiguous
+from ._derivatives import Gradients, call_backward_op, contiguous, gradients_through
 from .functions import lltm
 
 __all__ = [
@@ -23,16 +23,14 @@ __all__ = [
     "steps_of_cells",
 ]
 
-Sequence = tuple[Tensor, Tensor, Tensor, Tensor]
-Gradients = tuple[Tensor | None, ...]
+_backward_op = torch.ops.lltm.layer_backward.default
 
 
 def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    """Keeps, beyond inputs and output, 4·B·S elements a step; 3·B·S without cells."""
-    *tensors, reverse, keep_cells, allow_tf32 = inputs
+    """Keeps, beyond inputs and output, 4·B·S elements a step; 3·B·S without `keep_cells`."""
+    *tensors, ctx.reverse, keep_cells, ctx.allow_tf32 = inputs
     states, _final_h, _final_cell, gates, cells = output
     ctx.save_for_backward(*tensors, states, gates, cells)
-    ctx.reverse, ctx.allow_tf32 = reverse, allow_tf32
     ctx.mark_non_differentiable(*((gates,) if keep_cells else (gates, cells)))
     ctx.set_materialize_grads(False)
 
@@ -45,41 +43,28 @@ def backward(
     _grad_gates: Tensor | None,
     grad_cells: Tensor | None,
 ) -> Gradients:
-    """Gradients of (input, weights, bias, initial_h, initial_cell), and None for each option."""
-    grads = (grad_output, grad_final_h, grad_final_cell, grad_cells)
-    op = torch.ops.lltm.layer_backward.default
-    return (*gradients(op, ctx, ctx.saved_tensors, grads), None, None, None)
+    """The raw op's backward pass: gradients of its tensors, and None for each option."""
+    found = gradients(ctx, (grad_output, grad_final_h, grad_final_cell, grad_cells))
+    return (*found, None, None, None)
 
 
-def gradients(
-    op: Callable[..., tuple[Tensor, ...]], ctx: Any, saved: tuple[Any, ...], grads: Gradients
-) -> Gradients:
-    """Gradients of the op's five tensors, by the raw backward op called through `op`.
+def gradients(ctx: Any, grads: tuple[Tensor | None, ...]) -> Gradients:
+    """Gradients of (input, weights, bias, initial_h, initial_cell); None where none is wanted.
 
-    `grads` are those of (output, final_h, final_cell, cells); `ctx` knows which are wanted, and the
-    options.
+    `grads` are those of (output, final_h, final_cell, cells); None stands for zeros.
     """
-    # Not `grads == (None, ...)`: a tensor takes long to find that None is no number.
     if all(grad is None for grad in grads):
         return (None,) * 5
-    wanted = ctx.needs_input_grad[:5]
-    if torch.is_grad_enabled():  # somebody will differentiate this again
-        return _differentiable_gradients(saved[:5], grads, wanted, ctx.reverse)
-    of_input, of_weights, of_bias, of_h, of_cell = wanted
-    d_input, d_weights, d_bias, d_h, d_cell = op(
-        *[contiguous(grad) for grad in grads],
-        *saved,
-        of_input + 2 * of_weights + 4 * of_bias + 8 * of_h + 16 * of_cell,
-        ctx.reverse,
-        ctx.allow_tf32,
-    )
-    return (
-        d_input if of_input else None,
-        d_weights if of_weights else None,
-        d_bias if of_bias else None,
-        d_h if of_h else None,
-        d_cell if of_cell else None,
-    )
+    saved, wanted = ctx.saved_tensors, ctx.needs_input_grad[:5]
+    if torch.is_grad_enabled():  # create_graph=True: these will be differentiated again
+
+        def steps(*tensors: Any) -> tuple[Tensor, ...]:
+            input, weights, bias, initial_h, initial_cell = tensors
+            return steps_of_cells(input, weights, bias, initial_h, initial_cell, ctx.reverse)
+
+        return gradients_through(steps, saved[:5], wanted, grads)
+    grads = tuple([contiguous(grad) for grad in grads])
+    return call_backward_op(_backward_op, grads, saved, wanted, ctx.reverse, ctx.allow_tf32)
 
 
 def steps_of_cells(
@@ -89,7 +74,7 @@ def steps_of_cells(
     initial_h: Tensor | None,
     initial_cell: Tensor | None,
     reverse: bool,
-) -> Sequence:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(output, final_h, final_cell, cells) step by step: slower, differentiable to any order.
 
     States are (B, S) or (1, B, S), and final ones have the form of the initial ones.
@@ -109,7 +94,8 @@ def steps_of_cells(
     if reverse:
         states.reverse()
         cells.reverse()
-    final_h, final_cell = _in_form_of(initial_h, h), _in_form_of(initial_cell, cell)
+    final_h = h if initial_h is None else h.reshape(initial_h.shape)
+    final_cell = cell if initial_cell is None else cell.reshape(initial_cell.shape)
     return torch.stack(states), final_h, final_cell, torch.stack(cells)
 
 
@@ -117,38 +103,7 @@ def _matrix(state: Tensor) -> Tensor:
     return state.squeeze(0) if state.dim() == 3 else state
 
 
-def _in_form_of(model: Tensor | None, state: Tensor) -> Tensor:
-    return state.unsqueeze(0) if model is not None and model.dim() == 3 else state
-
-
-def _differentiable_gradients(
-    saved: tuple[Tensor | None, ...], grads: Gradients, wanted: tuple[bool, ...], reverse: bool
-) -> Gradients:
-    """The same gradients through a loop over the cell, with a graph of their own."""
-    with torch.enable_grad():
-        # Views keep the caller's graph apart from the one built here.
-        inputs: list[Any] = [None if t is None else t.view_as(t) for t in saved]
-        input, weights, bias, initial_h, initial_cell = inputs
-        outputs = steps_of_cells(input, weights, bias, initial_h, initial_cell, reverse)
-        # A module's final states are (1, B, S) without initial ones as well, those here (B, S).
-        pairs = [
-            (o, g.reshape(o.shape)) for o, g in zip(outputs, grads, strict=True) if g is not None
-        ]
-        leaves = [k for k, needed in enumerate(wanted) if needed]
-        found = torch.autograd.grad(
-            [output for output, _ in pairs],
-            [inputs[k] for k in leaves],
-            [grad for _, grad in pairs],
-            create_graph=True,
-            allow_unused=True,
-        )
-    result: list[Tensor | None] = [None] * len(inputs)
-    for k, gradient in zip(leaves, found, strict=True):
-        result[k] = gradient
-    return tuple(result)
-
-
-def refuse_backward_of_backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+def refuse_backward_of_backward(ctx: Any, *grads: Tensor | None) -> Gradients:
     """The raw backward op called by hand: its derivative is not a function of what it was given."""
     raise NotImplementedError(
         "lltm: torch.ops.lltm.layer_backward has no derivative of its own; differentiate "

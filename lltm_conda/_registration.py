@@ -1,4 +1,4 @@
-"""What the raw ops need beside their kernels: fake tensors, autograd, and vmap."""
+"""What a raw op needs beside its kernels: fake tensors, autograd, ZeroTensors, and vmap."""
 
 from __future__ import annotations
 
@@ -9,81 +9,85 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import _derivatives
-from ._fake import fake_backward, fake_forward
+from ._torch_private import is_zero_tensor
 
 __all__ = ["batching_rule", "register"]
 
+_library = torch.library.Library("lltm", "IMPL")
 
-Rule = Callable[..., tuple[tuple[Tensor, ...], tuple[int, ...]]]
-
-
-def batching_rule(shared_weights: Callable[..., tuple[Tensor, Tensor, Tensor]]) -> Rule:
-    """The rule of a form of the cell: `shared_weights` is that form itself, one level below."""
-
-    def rule(
-        info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor
-    ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        return _batched(shared_weights, info.batch_size, in_dims, inputs)
-
-    return rule
+Batched = tuple[tuple[Tensor, ...], tuple[int, ...]]
 
 
-def _batched(
-    shared_weights: Callable[..., tuple[Tensor, Tensor, Tensor]],
-    size: int,
-    in_dims: tuple[int | None, ...],
-    inputs: tuple[Tensor, ...],
-) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-    """Results of the cell with a mapped dimension in some inputs.
+def register(
+    name: str,
+    fake: Callable[..., Any],
+    backward: Callable[..., Any],
+    setup_context: Callable[..., None] | None = None,
+) -> None:
+    """Registers the Python side of ``torch.ops.lltm.<name>``, once per process.
 
-    With shared weights the mapped dimension joins the batch, so one call serves all. Mapped
-    weights have no such form: one batched GEMM in PyTorch's own operations serves those.
+    Args:
+        name: the operator.
+        fake: the operator without data, for meta and fake tensors.
+        backward: its derivative, which reads what `setup_context` has saved.
+        setup_context: saves what `backward` reads.
     """
-    input, weights, bias, old_h, old_cell = inputs
+    torch.library.register_fake(f"lltm::{name}", fake)
+    torch.library.register_autograd(f"lltm::{name}", backward, setup_context=setup_context)
+    op = getattr(torch.ops.lltm, name).default
 
-    def mapped_first(tensor: Tensor, dim: int | None) -> Tensor:
+    # Torch's own fallback makes an expanded zero of a ZeroTensor, which is not contiguous.
+    def with_memory(*arguments: Any) -> Any:
+        return op(
+            *(
+                a.new_zeros(a.shape) if isinstance(a, Tensor) and is_zero_tensor(a) else a
+                for a in arguments
+            )
+        )
+
+    _library.impl(name, with_memory, "ZeroTensor")
+
+
+def batching_rule(
+    cell: Callable[..., tuple[Tensor, Tensor, Tensor]],
+    info: Any,
+    in_dims: tuple[int | None, ...],
+    *inputs: Tensor,
+) -> Batched:
+    """Results of the cell under ``torch.vmap``, and the dimension that is mapped in each.
+
+    With shared weights the mapped dimension joins the batch, and one call of `cell` computes
+    everything. Mapped weights have no such form: one batched GEMM in PyTorch's own operations
+    computes those.
+
+    Args:
+        cell: the same form of the cell, one level below this map.
+        info: torch's; ``info.batch_size`` is the length of the mapped dimension.
+        in_dims: where it is in each input; None in those that all calls share.
+        inputs: (input, weights, bias, old_h, old_cell).
+    """
+
+    size = info.batch_size
+
+    def mapped_first(position: int) -> Tensor:
+        tensor, dim = inputs[position], in_dims[position]
         if dim is None:
             return tensor.unsqueeze(0).expand(size, *tensor.shape)
         return tensor.movedim(dim, 0)
 
-    rows = [
-        mapped_first(tensor, dim)
-        for tensor, dim in ((input, in_dims[0]), (old_h, in_dims[3]), (old_cell, in_dims[4]))
-    ]
-    batch_size, state_size = rows[1].shape[1:]
+    x, h, old_cell = (mapped_first(position) for position in (0, 3, 4))
+    batch_size, state_size = h.shape[1:]
     if in_dims[1] is None and in_dims[2] is None:
-        x, h, cell = (tensor.flatten(0, 1).contiguous() for tensor in rows)
-        new_h, new_cell, gates = shared_weights(x, weights, bias, h, cell)
+        rows = [tensor.flatten(0, 1).contiguous() for tensor in (x, h, old_cell)]
+        new_h, new_cell, gates = cell(rows[0], inputs[1], inputs[2], *rows[1:])
         return (
             new_h.reshape(size, batch_size, state_size),
             new_cell.reshape(size, batch_size, state_size),
             gates.reshape(size, batch_size, 3, state_size),
         ), (0, 0, 0)
-    x, h, cell = rows
-    w = mapped_first(weights, in_dims[1])
-    b = mapped_first(bias, in_dims[2]).reshape(size, 1, -1)
-    z = torch.baddbmm(b, torch.cat([h, x], dim=2), w.transpose(1, 2))
+    weights, bias = mapped_first(1), mapped_first(2).reshape(size, 1, -1)
+    z = torch.baddbmm(bias, torch.cat([h, x], dim=2), weights.transpose(1, 2))
     gates = z.reshape(size, batch_size, 3, state_size)
     z_i, z_o, z_c = gates.unbind(2)
-    new_cell = cell + F.elu(z_c) * torch.sigmoid(z_i)
+    new_cell = old_cell + F.elu(z_c) * torch.sigmoid(z_i)
     return (torch.tanh(new_cell) * torch.sigmoid(z_o), new_cell, gates), (0, 0, 0)
-
-
-def register() -> None:
-    """Registers the Python side of ``torch.ops.lltm``, once per process."""
-    library = torch.library
-    library.register_fake("lltm::forward", fake_forward)
-    library.register_fake("lltm::backward", fake_backward)
-    library.register_autograd(
-        "lltm::forward", _derivatives.backward, setup_context=_derivatives.setup_context
-    )
-    library.register_autograd(
-        "lltm::backward",
-        _derivatives.backward_of_backward,
-        setup_context=_derivatives.setup_context_of_backward,
-    )
-    # Torch 2.5 has register_vmap too, but asserts in its own code when maps are nested, compiled or
-    # differentiated. Without it torch calls the op lane by lane.
-    if torch.__version__ >= "2.6":  # a version, not text: "2.10" is newer
-        library.register_vmap("lltm::forward", batching_rule(torch.ops.lltm.forward.default))

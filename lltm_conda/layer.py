@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ._packed import Rectangle
 from .layer_functions import run_sequence
-from .modules import LLTM
+from .modules import LLTM, parameter
 
 __all__ = ["LLTMLayer"]
 
@@ -108,8 +108,8 @@ class LLTMLayer(nn.Module):
     def reset_parameters(self) -> None:
         """Draws all parameters from U(-1/√S, 1/√S), as ``LLTM`` and ``nn.LSTM`` do."""
         bound = 1.0 / math.sqrt(self.state_size)
-        for parameter in self.parameters():
-            nn.init.uniform_(parameter, -bound, bound)
+        for tensor in self.parameters():
+            nn.init.uniform_(tensor, -bound, bound)
 
     @overload
     def forward(self, input: Tensor, state: State | None = None) -> tuple[Tensor, State]: ...
@@ -352,13 +352,8 @@ class LLTMLayer(nn.Module):
 
         States are ``(B, S)``, or ``(1, B, S)`` if `stacked`.
         """
-        # `self.weights_l0` fails two look-ups before nn.Module finds it: felt in a short sequence.
-        parameters = self._parameters
-        weights, bias = parameters.get("weights" + suffix), parameters.get("bias" + suffix)
-        if weights is None or (bias is None and self.bias):
-            # Parametrisations and functional_call put plain tensors elsewhere.
-            weights = getattr(self, "weights" + suffix)
-            bias = getattr(self, "bias" + suffix) if self.bias else None
+        weights = parameter(self, "weights" + suffix)
+        bias = parameter(self, "bias" + suffix) if self.bias else None
         if rectangle is None:
             output, h, cell, _ = self._sequence(
                 input, weights, bias, h, cell, reverse, self.keep_cells, stacked

@@ -8,9 +8,16 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from .functions import eager_step, lltm
+from .functions import lltm
 
 __all__ = ["LLTM"]
+
+
+def parameter(module: nn.Module, name: str) -> Tensor:
+    """``getattr(module, name)`` without the two failed look-ups of ``nn.Module``."""
+    # None also where a parametrisation keeps the tensor elsewhere.
+    found = module._parameters.get(name)
+    return getattr(module, name) if found is None else found
 
 
 class LLTM(nn.Module):
@@ -55,8 +62,8 @@ class LLTM(nn.Module):
     def reset_parameters(self) -> None:
         """Draws all parameters from U(-1/√S, 1/√S), as the tutorial and ``nn.LSTMCell`` do."""
         bound = 1.0 / math.sqrt(self.state_size)
-        for parameter in self.parameters():
-            nn.init.uniform_(parameter, -bound, bound)
+        for tensor in self.parameters():
+            nn.init.uniform_(tensor, -bound, bound)
 
     def forward(
         self, input: Tensor, state: tuple[Tensor, Tensor] | None = None
@@ -77,13 +84,7 @@ class LLTM(nn.Module):
             zeros = input.new_zeros(input.shape[0], self.state_size)
             state = (zeros, zeros)
         old_h, old_cell = state
-        if torch.compiler.is_compiling():
-            return lltm(input, self.weights, self.bias, old_h, old_cell)
-        # `self.weights` fails two look-ups before nn.Module finds it: felt in a small step.
-        weights, bias = self._parameters.get("weights"), self._parameters.get("bias")
-        if weights is None or bias is None:  # a parametrisation keeps them elsewhere
-            weights, bias = self.weights, self.bias
-        return eager_step(input, weights, bias, old_h, old_cell)
+        return lltm(input, parameter(self, "weights"), parameter(self, "bias"), old_h, old_cell)
 
     def __prepare_scriptable__(self) -> NoReturn:
         """What ``torch.jit.script`` asks first: refused, with the way that works."""

@@ -85,6 +85,23 @@ def test_final_states_may_be_changed_in_place(device, given_state) -> None:
     torch.testing.assert_close(got, want)
 
 
+@pytest.mark.parametrize("keep_cells", [True, False])
+def test_zero_tensors_as_states_and_gradients(device, keep_cells) -> None:
+    shapes = ((3, 2, 2), (9, 5), (9,))
+    tensors = [torch.randn(shape, device=device, dtype=torch.float64) for shape in shapes]
+    tensors = [t.requires_grad_() for t in tensors]
+    results = {}
+    for make in (torch.zeros, torch._efficientzerotensor):
+        state, sequence = (
+            make(shape, device=device, dtype=torch.float64) for shape in ((2, 3), (3, 2, 3))
+        )
+        outputs = lltm_sequence(*tensors, state, state, keep_cells=keep_cells)[:3]
+        incoming = (sequence, torch.ones_like(outputs[1]), state)
+        results[make] = (*outputs, *torch.autograd.grad(outputs, tensors, incoming))
+    for got, want in zip(*results.values(), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-14)
+
+
 def test_gates_of_the_raw_op_have_no_derivative(device) -> None:
     weights = torch.randn(9, 5, device=device, requires_grad=True)
     *_, gates, _ = torch.ops.lltm.layer_forward(

@@ -144,6 +144,60 @@ def test_empty_batch_gives_zero_parameter_gradients(device, entry) -> None:
     assert not inputs.weights.grad.any() and not inputs.bias.grad.any()
 
 
+def without_grad(new_h) -> None:
+    with torch.no_grad():
+        new_h.mul_(0.5)
+
+
+def through_an_alias(new_h) -> None:
+    new_h.detach().zero_()
+
+
+@every_entry
+@every_dtype
+@pytest.mark.parametrize("change", [without_grad, through_an_alias], ids=lambda c: c.__name__)
+def test_new_h_may_be_changed_in_place_before_backward(device, entry, dtype, change) -> None:
+    inputs = make_inputs(dtype=dtype, device=device, requires_grad=True)
+    exact = in_float64(inputs)
+    outputs = entry(*inputs)
+    incoming = like(outputs)
+    change(outputs[0])
+    got = torch.autograd.grad(outputs, inputs, incoming)
+    want = torch.autograd.grad(lltm_conda.reference(*exact), exact, in_float64(incoming))
+    assert_agree(got, want, TOLERANCE[dtype], NAMES)
+
+
+@every_entry
+@pytest.mark.parametrize("changed", ["weights", "old_h", "new_cell"])
+def test_changing_what_is_saved_is_an_error_each_time(device, entry, changed) -> None:
+    inputs = make_inputs(device=device, requires_grad=True)
+    new_h, new_cell = entry(*inputs)
+    with torch.no_grad():
+        (new_cell if changed == "new_cell" else getattr(inputs, changed)).add_(1)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            torch.autograd.grad((new_h, new_cell), inputs, like((new_h, new_cell)))
+
+
+@every_entry
+@every_dtype
+def test_elements_kept_beyond_inputs_and_outputs(entry, dtype) -> None:
+    batch, state = 16, 40
+    inputs = make_inputs(batch, 8, state, dtype=dtype, requires_grad=True)
+    kept: dict[int, int] = {}
+
+    def pack(tensor):
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes() // tensor.element_size()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        outputs = entry(*inputs)
+    known = {t.untyped_storage().data_ptr() for t in (*inputs, *outputs)}
+    beyond = sum(elements for pointer, elements in kept.items() if pointer not in known)
+    assert beyond == 3 * batch * state
+
+
 def storages(tensors) -> list[int]:
     return [t.untyped_storage().data_ptr() for t in tensors if t.numel()]
 

@@ -240,6 +240,21 @@ def test_exported_program_decomposes(device) -> None:
 
 
 @needs_compiler
+@since("2.10", "compiled autograd over a Function in Python")
+@pytest.mark.parametrize("entry", [through_function, through_apply], ids=lambda e: e.__name__)
+def test_backward_under_compiled_autograd(device, entry) -> None:
+    from torch._dynamo import compiled_autograd
+
+    inputs = make_inputs(device=device, requires_grad=True)
+    exact = in_float64(inputs)
+    outputs = entry(*inputs)
+    incoming = like(outputs)
+    with compiled_autograd._enable(torch.compile(backend="eager")):
+        torch.autograd.backward(outputs, incoming)
+    want = gradients(lltm_conda.reference(*exact), exact, in_float64(incoming))
+    assert_agree([t.grad for t in inputs], want, 1e-12, NAMES)
+
+
 @since("2.6", "aoti_compile_and_package")
 def test_aot_inductor_package_with_a_dynamic_batch(device, tmp_path) -> None:
     from torch._inductor import aoti_compile_and_package, aoti_load_package

@@ -119,6 +119,18 @@ def test_second_derivatives_through_one_result(device, entry, used) -> None:
 
 
 @every_entry
+def test_second_derivatives_where_elu_bends(device, entry) -> None:
+    """At z = 0 both slopes and their derivatives are those of ``F.elu``."""
+    inputs = make_inputs(5, 3, 7, device=device)
+    inputs.weights[14:] = 0
+    inputs.bias[14:] = 0
+    inputs = type(inputs)(*(t.requires_grad_() for t in inputs))
+    got = directional_second(entry, inputs)
+    want = directional_second(lltm_conda.reference, in_float64(inputs))
+    assert_agree(got, want, 1e-11, [*NAMES, "incoming gradient of h", "incoming gradient of c"])
+
+
+@every_entry
 def test_gradient_penalty_trains_like_the_reference(device, entry) -> None:
     """A WGAN-style penalty: silently wrong where a Function has no second derivative."""
 

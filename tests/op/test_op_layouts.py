@@ -86,6 +86,46 @@ def test_unaligned_memory_in_the_raw_op(device, dtype, shape) -> None:
     assert_agree(got, want, TOLERANCE[dtype], NAMES)
 
 
+def zeros_without_memory(tensor):
+    return torch._efficientzerotensor(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+
+
+@entries
+@pytest.mark.parametrize("name", NAMES)
+def test_zero_tensor_as_an_input(device, entry, name) -> None:
+    inputs = make_inputs(device=device)
+    zeros = torch.zeros_like(getattr(inputs, name))
+    want = entry(*inputs._replace(**{name: zeros}))
+    got = entry(*inputs._replace(**{name: zeros_without_memory(zeros)}))
+    assert_agree(got, want, 1e-14, RESULTS[:2])
+
+
+@entries
+@pytest.mark.parametrize("position", [0, 1], ids=["grad_h", "grad_cell"])
+def test_zero_tensor_as_a_gradient(device, entry, position) -> None:
+    inputs = make_inputs(device=device, requires_grad=True)
+    outputs = entry(*inputs)
+    incoming = list(like(outputs))
+    incoming[position].zero_()
+    want = torch.autograd.grad(outputs, inputs, incoming, retain_graph=True)
+    incoming[position] = zeros_without_memory(incoming[position])
+    got = torch.autograd.grad(outputs, inputs, incoming)
+    assert_agree(got, want, 1e-14, NAMES)
+
+
+def test_zero_tensors_in_the_raw_ops(device) -> None:
+    inputs = make_inputs(device=device)
+    zeros = inputs._replace(old_h=torch.zeros_like(inputs.old_h))
+    results = torch.ops.lltm.forward(*zeros)
+    lazy = zeros._replace(old_h=zeros_without_memory(zeros.old_h))
+    assert_agree(torch.ops.lltm.forward(*lazy), results, 1e-14, RESULTS)
+    incoming = [torch.zeros_like(t) for t in results]
+    saved = (*saved_for_backward(inputs, results), 31)
+    want = torch.ops.lltm.backward(*incoming, *saved)
+    got = torch.ops.lltm.backward(*map(zeros_without_memory, incoming), *saved)
+    assert_agree(got, want, 1e-14, NAMES)
+
+
 def test_raw_op_resolves_a_lazy_negation(device) -> None:
     inputs = make_inputs(device=device)
     lazy = [torch._neg_view(-t) for t in inputs]
