@@ -5,7 +5,7 @@ What `lltm` does, on both devices::
     forward    lltm -> LLTMFunction.forward -> torch.ops.lltm.forward
     backward   LLTMFunction.backward -> _derivatives.by_kernels -> torch.ops.lltm.backward
 
-The raw ops are C++ (``csrc/ops/cell.h``). They check their arguments, ask the plan of the device's
+The raw ops are C++ (``csrc/ops/operators.h`` lists them). They check their arguments, ask the plan of the device's
 kernels (``csrc/kernels``) what is quickest for these sizes, allocate the results, and call either
 the kernels for a whole step or torch's GEMM and one pointwise kernel.
 

@@ -47,8 +47,8 @@ def test_mixed_devices_are_refused_by_the_backward_op(gpu) -> None:
 
 
 def cuda_kernel_table() -> Any:
-    record = loader.load().cuda
-    return read_header().table(ctypes.CDLL(str(loader.PACKAGE / "lib" / f"kernels-{record.name}.so")))
+    path = loader.PACKAGE / "lib" / f"kernels-{loader.load().cuda.name}.so"
+    return read_header().table(ctypes.CDLL(str(path)))
 
 
 def test_a_launch_that_fails_says_which_kernel_and_why(gpu) -> None:
