@@ -157,7 +157,7 @@ struct Sequence {
     }
   }
 
-  // kTileColumns elements of a row that has `rest` more; zeros behind its end.
+  // kTileColumns elements of a row that has `rest` more; zeros after its end.
   static LLTM_INLINE void load_tile_row(const T* from, int64_t rest, C* to) {
 #pragma GCC unroll 4
     for (int v = 0; v < kTileVectors; ++v, rest -= kLanes) {
@@ -470,7 +470,7 @@ struct Sequence {
   }
 
  private:
-  // Rows of a state into the workspace, zeros where there is none; lanes behind a row are zero.
+  // Rows of a state into the workspace, zeros where there is none; lanes after a row are zero.
   static void start(const T* from, int64_t state_size, C* to, int64_t stride, int64_t begin,
                     int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
