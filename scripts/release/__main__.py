@@ -11,15 +11,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from release import ReleaseError
-from release.generated import check_or_write
+from release import ReleaseError, generated
 from release.host import chosen, probe
 from release.listing import github, json_list, list_cells
 from release.matrix import load
 from release.merge import merge
 from release.run import Release, Request
+from release.runner import is_disk_full, no_space
 from release.stopping import interrupt
-from release.tasks import is_disk_full, no_space
 from release.upload import upload
 from release.verify_full import Verify, verify_built
 
@@ -64,10 +63,13 @@ def main(
     ] = Verify.ONE,
     target: Annotated[
         str | None,
-        typer.Option("--upload", help="Hand out dist/ and stop: pypi, anaconda:OWNER, a folder."),
+        typer.Option("--upload", help="Publish dist/ and stop: pypi, anaconda:OWNER, a folder."),
     ] = None,
     write_generated: Annotated[
-        bool, typer.Option("--write-generated", help="Write what the matrix generates, and stop.")
+        bool,
+        typer.Option(
+            "--write-generated", help="Write the files generated from the matrix, and stop."
+        ),
     ] = False,
 ) -> None:
     """Build, audit, pack, install and run the cells of build_matrix.yaml."""
@@ -76,11 +78,11 @@ def main(
     try:
         matrix = load()
         if write_generated:
-            check_or_write(matrix, console, write=True)
+            generated.write(matrix, console)
             return
-        check_or_write(matrix, console, write=False)
+        generated.check(matrix)
         if join:
-            # Folders after the first are taken for selectors by the command line.
+            # The command line takes folders after the first for selectors.
             code = merge([*join, *map(Path, selectors or [])], matrix, console)
             raise typer.Exit(code)
         if target:
@@ -120,4 +122,4 @@ def _fail(text: str) -> None:
 
 
 if __name__ == "__main__":
-    app()
+    app(prog_name="build_all.sh")

@@ -1,10 +1,10 @@
-"""Renders and builds every variant of the recipe against stubs of conda-forge, without content.
+"""Renders and builds every variant of the recipe, without content, against stubs of conda-forge.
 
     python -m release.conda_matrix --into FOLDER [--recipe RECIPE]
 
-What comes out is a channel that a solver cannot tell from the real one: the same names, build
-strings and dependencies, run_exports applied, in about two seconds. A process of its own, since the
-libraries read the environment and their cache once.
+To a solver the resulting channel looks like the real one: the same names, build strings and
+dependencies, with run_exports applied. It takes about two seconds, in a process of its own, because
+the libraries read the environment and their cache only once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from release.matrix import load
 from release.variants import for_conda, render
 
 RECIPE = REPO / "recipe" / "recipe.yaml"
-# Instead of compiling: something to pack.
+# Something to pack, instead of compiling.
 SCRIPT = 'mkdir -p "$SP_DIR/lltm_conda"\necho >"$SP_DIR/lltm_conda/__init__.py"\n'
 # The host environments of CUDA variants hold a pytorch that needs a driver.
 DRIVER = "99"
@@ -54,7 +54,7 @@ def build(folder: Path, recipe: Path) -> None:
 
 
 def make_channels(folder: Path, recipe: Path = RECIPE) -> tuple[str, str]:
-    """The URLs of our channel and of conda-forge's stubs, built below `folder` by a new process.
+    """Builds both channels in a new process; returns the URLs of ours and of the stubs.
 
     Raises:
         ReleaseError: the recipe cannot be rendered, solved or built; the text says why.
@@ -83,5 +83,5 @@ def main() -> None:
 if __name__ == "__main__":
     main()
     sys.stdout.flush()
-    # The runtime behind py-rattler sometimes crashes while the interpreter goes down.
+    # py-rattler's runtime sometimes crashes at the interpreter's exit.
     os._exit(0)

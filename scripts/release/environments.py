@@ -1,4 +1,4 @@
-"""Virtual environments, made by uv from PyPI or what the user's pip settings point to."""
+"""Environments with torch, made by uv from PyPI or from what the user's pip settings name."""
 
 from __future__ import annotations
 
@@ -8,14 +8,34 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from release import ReleaseError, downloads
-from release.paths import fresh
+from release.paths import ENVS, fresh
 from release.shell import Log
+from release.tasks import Context
 
 REMEDY = "Is the package index in reach? PIP_INDEX_URL and PIP_FIND_LINKS are honoured"
 
 
+def torch_env(
+    context: Context, *, python: str, release: str, name: str, cache: Path | None, find_links: bool
+) -> Sequence[Path]:
+    """The environment `name` with torch, to compile against; see :func:`make_venv`."""
+    folder, wanted = ENVS / name, [f"torch=={release}", "numpy"]
+    make_venv(context.log, folder, python, wanted, cache=cache, find_links=find_links)
+    return [folder]
+
+
+def borrowed_env(context: Context, *, root: Path, name: str) -> Sequence[Path]:
+    """The torch of another environment to compile against, as a link to its package folder."""
+    folder = fresh(ENVS / name)
+    site = folder / "lib" / "python3" / "site-packages"
+    site.mkdir(parents=True)
+    (site / "torch").symlink_to(root)
+    context.log.write(f"torch of {root}")
+    return [folder]
+
+
 def index_options(*, find_links: bool = True) -> list[str]:
-    """uv does not read pip's settings, so they are handed on; folders of wheels if wanted."""
+    """pip's index settings as uv's options, as uv does not read them."""
     options: list[str] = []
     if url := os.environ.get("PIP_INDEX_URL"):
         options += ["--index-url", url]
@@ -36,10 +56,17 @@ def make_venv(
     borrowed: Path | None = None,
     find_links: bool = True,
 ) -> Path:
-    """A new environment with the requirements in it; the path of its interpreter.
+    """Makes a new environment and returns the path of its interpreter.
 
-    Its files are hard links into uv's cache; one of its own (`cache`) can be deleted with it. With
-    `borrowed`, torch is not installed but found in that site-packages folder.
+    Args:
+        log: gets the output.
+        folder: where it goes; what is there is deleted.
+        python: the interpreter that it is made from.
+        requirements: what is installed.
+        cache: uv's cache for it, None for the user's. Its files are hard links into the cache, so
+            only with a cache of its own does deleting both free the disk.
+        borrowed: a site-packages folder whose torch it uses instead of installing one.
+        find_links: whether the folders of wheels in PIP_FIND_LINKS count.
     """
     if folder.exists():
         fresh(folder)

@@ -77,12 +77,12 @@ def test_a_package_built_on_one_python_runs_on_another(matrix, package, tmp_path
     own = {"PYTHONPATH": f"{REPO / 'scripts'}:{REPO}", "LLTM_CONDA_LOAD": "0"}
     own["RATTLER_CACHE_DIR"] = str(tmp_path / "cache")
     (python_package,) = pythons.glob("linux-64/*.conda")
-    run(*worker, "index", python_package, "--into", tmp_path / "base", cwd=tmp_path, **own)
+    run(*worker, "index", python_package, tmp_path / "base", cwd=tmp_path, **own)
     channels = []
     for channel in (CHANNEL, tmp_path / "base", stubs):
         channels += ["--channel", channel.as_uri()]
     specs = [f"lltm =={version} {build}", f"python {minor}.*", f"pytorch =={torch}"]
-    run(*worker, "install", "--prefix", prefix, *channels, *specs, cwd=tmp_path, **own)
+    run(*worker, "install", prefix, *channels, *specs, cwd=tmp_path, **own)
     python = prefix / "bin" / "python"
     options = index_options(find_links=False)
     cache = {"UV_CACHE_DIR": str(tmp_path / "uv")}
