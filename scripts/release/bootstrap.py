@@ -3,18 +3,14 @@
 With it our own package can be built, solved, installed and run where no conda channel is in reach.
 It is for tests on this machine only: its packages carry the host's Python and libraries, and must
 never be published.
-
-    python -m release.bootstrap --out DIR --wheels DIR --python PYTHON
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -206,19 +202,3 @@ def build_channel(out: Path, wheels: list[Path], python: str) -> None:
             seconds, begun = time.monotonic() - begun, time.monotonic()
             print(f"{package.name} {package.version}: {seconds:.1f} s", flush=True)
     index_channel(out)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True, help="the channel's folder")
-    parser.add_argument("--wheels", type=Path, required=True, help="a folder of wheels")
-    parser.add_argument("--python", required=True, help="the interpreter that is copied")
-    args = parser.parse_args()
-    build_channel(args.out.resolve(), sorted(args.wheels.resolve().glob("*.whl")), args.python)
-
-
-if __name__ == "__main__":
-    main()
-    sys.stdout.flush()
-    # py-rattler's runtime sometimes crashes at the interpreter's exit.
-    os._exit(0)

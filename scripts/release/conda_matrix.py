@@ -1,7 +1,5 @@
 """Renders and builds every variant of the recipe, without content, against stubs of conda-forge.
 
-    python -m release.conda_matrix --into FOLDER [--recipe RECIPE]
-
 To a solver the resulting channel looks like the real one: the same names, build strings and
 dependencies, with run_exports applied. It takes about two seconds, in a process of its own, because
 the libraries read the environment and their cache only once.
@@ -9,7 +7,6 @@ the libraries read the environment and their cache only once.
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import subprocess
@@ -20,6 +17,7 @@ from release import REPO, ReleaseError
 from release.cells import all_cells
 from release.conda_stubs import write_channel
 from release.matrix import load
+from release.rattler_tools import build_recipe, index_channel
 from release.variants import for_conda, render
 
 RECIPE = REPO / "recipe" / "recipe.yaml"
@@ -31,8 +29,6 @@ DRIVER = "99"
 
 def build(folder: Path, recipe: Path) -> None:
     """Fills `folder/stubs` and `folder/channel`."""
-    from release.rattler_tools import build_recipe, index_channel
-
     matrix = load()
     stubs = write_channel(folder / "stubs", matrix)
     work = folder / "source" / "recipe"
@@ -59,29 +55,12 @@ def make_channels(folder: Path, recipe: Path = RECIPE) -> tuple[str, str]:
     Raises:
         ReleaseError: the recipe cannot be rendered, solved or built; the text says why.
     """
-    command = [sys.executable, "-m", "release.conda_matrix", "--into", str(folder)]
+    command = [sys.executable, "-m", "release.conda_worker", "matrix", folder, recipe]
     env = {**os.environ, "PYTHONPATH": f"{REPO / 'scripts'}:{REPO}", "LLTM_CONDA_LOAD": "0"}
     env |= {"RATTLER_CACHE_DIR": str(folder / "cache"), "CONDA_OVERRIDE_CUDA": DRIVER}
     for name in ("LLTM_CONDA_PREBUILT", "LLTM_CONDA_GLIBC"):
         env.pop(name, None)
-    done = subprocess.run(
-        [*command, "--recipe", str(recipe)], env=env, capture_output=True, text=True
-    )
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
     if done.returncode:
         raise ReleaseError(f"{recipe}: cannot be built against stubs:\n{done.stdout}{done.stderr}")
     return (folder / "channel").as_uri(), (folder / "stubs").as_uri()
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--into", type=Path, required=True)
-    parser.add_argument("--recipe", type=Path, default=RECIPE)
-    args = parser.parse_args()
-    build(args.into.resolve(), args.recipe.resolve())
-
-
-if __name__ == "__main__":
-    main()
-    sys.stdout.flush()
-    # py-rattler's runtime sometimes crashes at the interpreter's exit.
-    os._exit(0)

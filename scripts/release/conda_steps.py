@@ -18,9 +18,6 @@ from release import (
     conda_worker,
     downloads,
 )
-from release import (
-    bootstrap as bootstrap_program,
-)
 from release.cells import Cell
 from release.conda_linked import write_channel
 from release.environments import REMEDY
@@ -47,15 +44,11 @@ def conda_forge_in_reach(timeout: float = 5.0) -> bool:
         return False
 
 
-def _run(log: Log, program: str, *words: str | Path, **extra: str) -> None:
-    """Runs a module of the tool in a process of its own."""
-    cache = str(CACHE / "rattler")
-    env = clean_env(PYTHONPATH=str(REPO / "scripts"), RATTLER_CACHE_DIR=cache, **extra)
-    log.run([sys.executable, "-m", program, *words], env=env)
-
-
 def _worker(log: Log, *words: str | Path, **extra: str) -> None:
-    _run(log, conda_worker.__name__, *words, **extra)
+    cache = str(CACHE / "rattler")
+    path = f"{REPO / 'scripts'}:{REPO}"
+    env = clean_env(PYTHONPATH=path, LLTM_CONDA_LOAD="0", RATTLER_CACHE_DIR=cache, **extra)
+    log.run([sys.executable, "-m", conda_worker.__name__, *words], env=env)
 
 
 def download(context: Context, *, release: str) -> Sequence[Path]:
@@ -69,8 +62,7 @@ def download(context: Context, *, release: str) -> Sequence[Path]:
 
 def bootstrap(context: Context, *, wheels: Task, python: str) -> Sequence[Path]:
     """The base channel for tests, from PyPI's wheels and this host's Python and compilers."""
-    words = ["--out", fresh(BOOTSTRAP), "--wheels", context.only(wheels), "--python", python]
-    _run(context.log, bootstrap_program.__name__, *words)
+    _worker(context.log, "bootstrap", fresh(BOOTSTRAP), context.only(wheels), python)
     shutil.rmtree(BOOTSTRAP / "bld", ignore_errors=True)
     shutil.rmtree(BOOTSTRAP / "src_cache", ignore_errors=True)
     return sorted(BOOTSTRAP.glob("*/*.conda"))

@@ -1,6 +1,6 @@
 """Builds, tests and installs conda packages, in a process whose output is the log.
 
-python -m release.conda_worker build|index|contents|test|install ...
+python -m release.conda_worker bootstrap|build|index|contents|matrix|test|install ...
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import Annotated
 import typer
 
 from release import REPO, ReleaseError
+from release.bootstrap import build_channel
+from release.conda_matrix import build as build_matrix
 from release.rattler_tools import (
     build_recipe,
     check_contents,
@@ -24,6 +26,18 @@ from release.rattler_tools import install as install_packages
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 Channels = Annotated[list[str], typer.Option("--channel", help="A URL; the first is preferred.")]
+
+
+@app.command()
+def bootstrap(out: Path, wheels: Path, python: str) -> None:
+    """Makes the base channel for tests from a folder of wheels and an interpreter."""
+    build_channel(out.resolve(), sorted(wheels.resolve().glob("*.whl")), python)
+
+
+@app.command()
+def matrix(folder: Path, recipe: Path) -> None:
+    """Builds every variant of a recipe, without content, against stubs of conda-forge."""
+    build_matrix(folder.resolve(), recipe.resolve())
 
 
 @app.command()

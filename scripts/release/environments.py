@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,18 +32,6 @@ def borrowed_env(context: Context, *, root: Path, name: str) -> Sequence[Path]:
     return [folder]
 
 
-def index_options(*, find_links: bool = True) -> list[str]:
-    """pip's index settings as uv's options, as uv does not read them."""
-    options: list[str] = []
-    if url := os.environ.get("PIP_INDEX_URL"):
-        options += ["--index-url", url]
-    for url in shlex.split(os.environ.get("PIP_EXTRA_INDEX_URL", "")):
-        options += ["--extra-index-url", url]
-    for link in shlex.split(os.environ.get("PIP_FIND_LINKS", "") if find_links else ""):
-        options += ["--find-links", link]
-    return options
-
-
 def make_venv(
     log: Log,
     folder: Path,
@@ -72,15 +58,14 @@ def make_venv(
         fresh(folder)
     downloads.uv(log, ["venv", "--quiet", "--clear", "--python", python, folder])
     interpreter = folder / "bin" / "python"
-    options = index_options(find_links=find_links)
-    words = ["pip", "install", "--python", interpreter, *options, *requirements]
+    words = ["pip", "install", "--python", interpreter, *requirements]
     words += ["--cache-dir", cache] if cache else []
     if borrowed:
         without = folder / "without-torch.txt"
         without.write_text('torch; python_version < "3"\n', encoding="utf-8")
         words += ["--override", without]
         (site_packages(folder) / "borrowed.pth").write_text(f"{borrowed}\n", encoding="utf-8")
-    downloads.uv(log, words, remedy=REMEDY)
+    downloads.uv(log, words, find_links=find_links, remedy=REMEDY)
     return interpreter
 
 

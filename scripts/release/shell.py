@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from release import REPO, ReleaseError
 
 TAIL = 25  # lines
 FULL = os.strerror(errno.ENOSPC)
+CREDENTIALS = re.compile(r"(\w://)[^\s/@'\"]+@")
 
 # Settings of the calling environment that must not reach what we build or test.
 _FOREIGN = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX")
@@ -27,6 +29,11 @@ def clean_env(**extra: str) -> dict[str, str]:
     """
     env = {key: value for key, value in os.environ.items() if key not in (*_FOREIGN, *_OWN)}
     return {**env, "LC_ALL": "C.UTF-8", **extra}
+
+
+def redacted(text: str) -> str:
+    """The text without the passwords and tokens in its URLs."""
+    return CREDENTIALS.sub(r"\1***@", text)
 
 
 class CommandFailed(ReleaseError):
@@ -50,9 +57,12 @@ class Log:
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
+        text = self.path.read_text(encoding="utf-8", errors="replace")
+        if (clean := redacted(text)) != text:
+            self.path.write_text(clean, encoding="utf-8")
 
     def write(self, line: str) -> None:
-        self._file.write(line.rstrip("\n") + "\n")
+        self._file.write(redacted(line.rstrip("\n")) + "\n")
 
     def run(
         self,
@@ -93,5 +103,5 @@ class Log:
     def tail(self, lines: int = TAIL) -> str:
         """The last lines of the log."""
         self._file.flush()
-        text = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
-        return "\n".join(text[-lines:])
+        text = redacted(self.path.read_text(encoding="utf-8", errors="replace"))
+        return "\n".join(text.splitlines()[-lines:])

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lltm_conda.builder import ClangToolkit, CudaToolkit, find_cuda_toolkit
 from release import BUILD, REPO, ReleaseError, downloads
-from release.environments import REMEDY, index_options
+from release.environments import REMEDY
 from release.paths import fresh
 from release.schema import Toolkit
 from release.shell import Log
@@ -71,7 +71,7 @@ def resolve(toolchain: Toolchain, made: Path | None) -> CudaToolkit | ClangToolk
 
 def _install(log: Log, folder: Path, wheels: Toolkit) -> None:
     target = ["--target", folder, "--python", sys.executable]
-    downloads.uv(log, ["pip", "install", *target, *index_options(), *wheels.pypi], remedy=REMEDY)
+    downloads.uv(log, ["pip", "install", *target, *wheels.pypi], remedy=REMEDY)
 
 
 def _complete(home: Path) -> None:

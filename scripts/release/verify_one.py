@@ -17,7 +17,7 @@ from typing import Any
 from packaging.requirements import Requirement
 
 from release import BUILD, REPO, ReleaseError, downloads
-from release.environments import index_options, make_venv
+from release.environments import make_venv
 from release.evidence import Environment
 from release.paths import fresh
 from release.shell import CommandFailed, Log, clean_env
@@ -107,21 +107,15 @@ def _run(log: Log, target: Target, wheel: Path, folder: Path) -> dict[str, Any]:
 def _judge(log: Log, target: Target, wheel: Path, folder: Path) -> dict[str, Any]:
     """Judges the wheel against that torch's files; loads nothing of them."""
     elsewhere, empty = folder / "torch", fresh(folder / "empty")
-    words = [
-        "--target",
-        elsewhere,
-        "--no-deps",
-        "--only-binary",
-        ":all:",
-        *index_options(find_links=False),
-    ]
-    words += ["--python-version", target.python, "--python-platform", PLATFORM]
+    install = ["pip", "install", "--cache-dir", CACHE, "--target", elsewhere, "--no-deps"]
+    install += ["--only-binary", ":all:", "--python-version", target.python]
+    install += ["--python-platform", PLATFORM]
     python = _install(log, folder / "env", sys.executable, "--no-deps", wheel)
     try:
         torch = f"torch=={target.release}"
-        downloads.uv(log, ["pip", "install", "--cache-dir", CACHE, *words, torch])
+        downloads.uv(log, [*install, torch], find_links=False)
         if libraries := cuda_runtime(elsewhere):
-            downloads.uv(log, ["pip", "install", "--cache-dir", CACHE, *words, *libraries])
+            downloads.uv(log, [*install, *libraries], find_links=False)
     except ReleaseError as error:
         raise SkipTask(f"{error}: {_last(log)}") from error
     command = [python, "-m", "lltm_conda", "--json", "--torch", elsewhere]

@@ -79,10 +79,10 @@ def read_wheel(path: Path) -> Wheel:
     Raises:
         ReleaseError: it is no wheel, or its content is not what its RECORD says.
     """
-    name, version, *tags = path.name.removesuffix(".whl").split("-")
-    inside = f"{name}-{version}.dist-info/"
     try:
         parse_wheel_filename(path.name)
+        name, version, *tags = path.name.removesuffix(".whl").split("-")
+        inside = f"{name}-{version}.dist-info/"
         with ZipFile(path) as archive:
             entries = {item.filename: archive.read(item) for item in archive.infolist()}
         record = entries.pop(f"{inside}RECORD").decode()

@@ -12,7 +12,7 @@ import pytest
 from release import DIST, REPO
 from release.bootstrap import python_facts, stage_python
 from release.conda_stubs import write_channel
-from release.environments import index_options
+from release.downloads import uv_settings
 from release.interpreters import interpreters
 from release.paths import CHANNEL, tool
 
@@ -84,11 +84,10 @@ def test_a_package_built_on_one_python_runs_on_another(matrix, package, tmp_path
     specs = [f"lltm =={version} {build}", f"python {minor}.*", f"pytorch =={torch}"]
     run(*worker, "install", prefix, *channels, *specs, cwd=tmp_path, **own)
     python = prefix / "bin" / "python"
-    options = index_options(find_links=False)
-    cache = {"UV_CACHE_DIR": str(tmp_path / "uv")}
+    settings = uv_settings(find_links=False) | {"UV_CACHE_DIR": str(tmp_path / "uv")}
     wanted = [f"torch=={torch}", "numpy"]
     uv = [tool("uv"), "pip", "install", "--python", python, "--break-system-packages"]
-    run(*uv, *options, *wanted, cwd=tmp_path, **cache)
+    run(*uv, *wanted, cwd=tmp_path, **settings)
     site = prefix / "lib" / f"python{minor}" / "site-packages" / "lltm_conda"
     assert (site / "lib" / "glue-stable210.so").is_file()
     assert "stable210-cpu" in run(python, "-m", "lltm_conda", cwd=tmp_path)
