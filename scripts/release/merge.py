@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -14,11 +15,20 @@ from release.cells import all_cells
 from release.collect import artefacts, missing
 from release.conda_steps import index_package
 from release.fat_steps import forget_others, make_fat_wheel
-from release.manifest import Artefact, CellEntry, Manifest, ManifestError, parse, wrong_files
+from release.manifest import (
+    Artefact,
+    Binary,
+    CellEntry,
+    Manifest,
+    ManifestError,
+    parse,
+    wrong_files,
+)
 from release.paths import CHANNEL, LOGS, TEMPORARY, fresh, publish
 from release.run import finish, only_run
 from release.schema import Matrix
 from release.shell import Log
+from release.wheels import read_wheel
 
 # What must be equal in all shards.
 SAME = ("package", "version", "commit", "sources", "total")
@@ -48,6 +58,7 @@ def merge(folders: Sequence[Path], matrix: Matrix, console: Console) -> int:
             )
         with Log(LOGS / "merge.log") as log:
             fat = make_fat_wheel(log, wheels, len(order))
+            _binaries(shards, fat)
             final = _publish(stage, fat, log)
         sdists = {DIST / a.path for m in shards.values() for a in m.artefacts if a.kind == "sdist"}
         made = _manifest(shards, cells, order, sorted(sdists), final)
@@ -117,6 +128,24 @@ def _publish(stage: Path, fat: Path, log: Log) -> Path:
     return final
 
 
+def _binaries(shards: Mapping[Path, Manifest], fat: Path) -> dict[str, Binary]:
+    """The entries of the packed binaries, each from a shard that made these very bytes.
+
+    Raises:
+        ManifestError: no shard's manifest has the hash of a packed binary.
+    """
+    found: dict[str, Binary] = {}
+    for path, data in sorted(read_wheel(fat).binaries.items()):
+        name, sha256 = Path(path).name, hashlib.sha256(data).hexdigest()
+        entries = (m.binaries[name] for m in shards.values() if name in m.binaries)
+        entry = next((entry for entry in entries if entry.sha256 == sha256), None)
+        if entry is None:
+            text = f"{name}: no manifest has the hash of the packed binary ({sha256})"
+            raise ManifestError(f"{text}; build the shards again")
+        found[name] = entry
+    return found
+
+
 def _manifest(
     shards: Mapping[Path, Manifest],
     cells: Mapping[str, CellEntry],
@@ -135,7 +164,7 @@ def _manifest(
             "seconds": max(found.seconds for found in shards.values()),
             "missing": missing(order, cells),
             "cells": dict(cells),
-            "binaries": {n: b for m in shards.values() for n, b in sorted(m.binaries.items())},
+            "binaries": _binaries(shards, fat),
             "artefacts": artefacts(cells, sdists, [fat]),
             "hosts": {n: h for m in shards.values() for n, h in m.hosts.items()},
         }
