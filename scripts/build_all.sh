@@ -29,20 +29,34 @@ fi
 # The interpreter itself, not a launcher whose choice depends on the folder.
 python=$("$python" -c 'import sys; print(sys.executable)')
 
-# The tool's own environment, made anew when its requirements or the Python change.
+# The tool's own environment, made again when its requirements or the Python change.
 tools="$root/build/tools"
 stamp=$("$python" -c 'import hashlib, pathlib, sys
 text = pathlib.Path(sys.argv[1]).read_text() + sys.version + sys.base_prefix
 print(hashlib.sha256(text.encode()).hexdigest())' "$requirements")
-if [ "$(cat "$tools/.complete" 2>/dev/null || true)" != "$stamp" ]; then
+
+# Every tool that runs holds the lock shared, so the environment is not replaced under it. The tool
+# closes descriptor 9 for its commands.
+lock() {
+  flock --nonblock "$1" 9 && return
+  echo "waiting for another build_all.sh in this checkout (build/tools.lock)" >&2
+  flock "$1" 9
+}
+is_made() { [ "$(cat "$tools/.complete" 2>/dev/null || true)" = "$stamp" ]; }
+mkdir -p "$root/build/logs"
+exec 9>>"$root/build/tools.lock"
+lock --shared
+is_made || lock --exclusive
+if ! is_made; then
   echo "making the release tool's environment (build/tools)" >&2
   rm -rf "$tools"
-  mkdir -p "$root/build/logs"
   log="$root/build/logs/tools.log"
+  # uv reads no settings of pip; a password must not be in a command.
+  if [ -n "${PIP_INDEX_URL:-}" ]; then export UV_INDEX_URL="$PIP_INDEX_URL"; fi
   if ! { "$python" -m venv "$tools" &&
     "$tools/bin/python" -m pip install --quiet uv &&
-    "$tools/bin/uv" pip install --quiet --python "$tools/bin/python" \
-      ${PIP_INDEX_URL:+--index-url "$PIP_INDEX_URL"} -r "$requirements"; } >"$log" 2>&1; then
+    "$tools/bin/uv" pip install --quiet --python "$tools/bin/python" -r "$requirements"; } \
+    >"$log" 2>&1; then
     tail -n 25 "$log" >&2
     echo "error: the tool's environment cannot be made (log: $log)." >&2
     echo "It needs the venv module (Debian: apt-get install python3-venv) and a package index" >&2
@@ -50,6 +64,7 @@ if [ "$(cat "$tools/.complete" 2>/dev/null || true)" != "$stamp" ]; then
     exit 2
   fi
   echo "$stamp" >"$tools/.complete"
+  lock --shared
 fi
 
 unset PYTHONDONTWRITEBYTECODE PYTHONHOME

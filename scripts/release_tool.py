@@ -4,8 +4,13 @@
 checkout's there.
 """
 
+import contextlib
+import os
 import runpy
 import sys
 
+# The lock that build_all.sh holds for this process; its commands must not inherit it.
+with contextlib.suppress(OSError):
+    os.set_inheritable(9, False)
 del sys.argv[0]
 runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -14,4 +14,4 @@ DIST = REPO / "dist"
 
 
 class ReleaseError(Exception):
-    """A failure with a cause and a remedy in its text; printed without a traceback."""
+    """A failure whose text has the cause and the remedy; printed without a traceback."""

@@ -11,15 +11,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from release import ReleaseError
-from release.generated import check_or_write
+from release import ReleaseError, generated
 from release.host import chosen, probe
 from release.listing import github, json_list, list_cells
 from release.matrix import load
 from release.merge import merge
 from release.run import Release, Request
+from release.runner import is_disk_full, no_space
 from release.stopping import interrupt
-from release.tasks import is_disk_full, no_space
 from release.upload import upload
 from release.verify_full import Verify, verify_built
 
@@ -27,48 +26,50 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
 
 
+Selectors = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Cells or patterns: stable210-cpu, 'aten*-cu12', host, newest, oldest; none: all."
+    ),
+]
+ListOnly = Annotated[bool, typer.Option("--list", help="Show the cells and stop.")]
+AsJson = Annotated[bool, typer.Option("--json", help="With --list: for programs.")]
+GITHUB = "With --list: the matrix of a GitHub workflow."
+AsGithub = Annotated[bool, typer.Option("--github", help=GITHUB)]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and stop.")]
+CHANNEL = "Base channel: auto, bootstrap, conda-forge or a URL."
+Channel = Annotated[str, typer.Option(help=CHANNEL)]
+Jobs = Annotated[int, typer.Option(help="Compilers at a time (0: one a core).")]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Whole logs of failures.")]
+SHARD = "Only the K-th of N equal parts."
+Shard = Annotated[str | None, typer.Option(metavar="K/N", help=SHARD)]
+MERGE = "Join shards' dist folders, and stop."
+Join = Annotated[list[Path] | None, typer.Option("--merge", metavar="DIR", help=MERGE)]
+VERIFY = (
+    "one: each binary with the torch it is for; full: also the fat wheel beside every torch and "
+    "Python that has a wheel (an hour, 25 GB)."
+)
+UPLOAD = "Publish dist/ and stop: pypi, anaconda:OWNER, a folder."
+Target = Annotated[str | None, typer.Option("--upload", help=UPLOAD)]
+WRITE = "Write the files generated from the matrix, and stop."
+Write = Annotated[bool, typer.Option("--write-generated", help=WRITE)]
+
+
 @app.command()
 def main(
-    selectors: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Cells or patterns: stable210-cpu, 'aten*-cu12', host, newest, oldest; none: all."
-        ),
-    ] = None,
-    list_only: Annotated[bool, typer.Option("--list", help="Show the cells and stop.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="With --list: for programs.")] = False,
-    as_github: Annotated[
-        bool, typer.Option("--github", help="With --list: the matrix of a GitHub workflow.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be done, and stop.")
-    ] = False,
-    channel: Annotated[
-        str, typer.Option(help="Base channel: auto, bootstrap, conda-forge or a URL.")
-    ] = "auto",
-    jobs: Annotated[int, typer.Option(help="Compilers at a time (0: one a core).")] = 0,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Whole logs of failures.")] = False,
-    shard: Annotated[
-        str | None, typer.Option(metavar="K/N", help="Only the K-th of N equal parts.")
-    ] = None,
-    join: Annotated[
-        list[Path] | None,
-        typer.Option("--merge", metavar="DIR", help="Join shards' dist folders, and stop."),
-    ] = None,
-    verify: Annotated[
-        Verify,
-        typer.Option(
-            help="one: each binary with the torch it is for; full: also the fat wheel beside every "
-            "torch and Python that has a wheel (an hour, 25 GB)."
-        ),
-    ] = Verify.ONE,
-    target: Annotated[
-        str | None,
-        typer.Option("--upload", help="Hand out dist/ and stop: pypi, anaconda:OWNER, a folder."),
-    ] = None,
-    write_generated: Annotated[
-        bool, typer.Option("--write-generated", help="Write what the matrix generates, and stop.")
-    ] = False,
+    selectors: Selectors = None,
+    list_only: ListOnly = False,
+    as_json: AsJson = False,
+    as_github: AsGithub = False,
+    dry_run: DryRun = False,
+    channel: Channel = "auto",
+    jobs: Jobs = 0,
+    verbose: Verbose = False,
+    shard: Shard = None,
+    join: Join = None,
+    verify: Annotated[Verify, typer.Option(help=VERIFY)] = Verify.ONE,
+    target: Target = None,
+    write_generated: Write = False,
 ) -> None:
     """Build, audit, pack, install and run the cells of build_matrix.yaml."""
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -76,11 +77,11 @@ def main(
     try:
         matrix = load()
         if write_generated:
-            check_or_write(matrix, console, write=True)
+            generated.write(matrix, console)
             return
-        check_or_write(matrix, console, write=False)
+        generated.check(matrix)
         if join:
-            # Folders after the first are taken for selectors by the command line.
+            # The command line takes folders after the first for selectors.
             code = merge([*join, *map(Path, selectors or [])], matrix, console)
             raise typer.Exit(code)
         if target:
@@ -120,4 +121,4 @@ def _fail(text: str) -> None:
 
 
 if __name__ == "__main__":
-    app()
+    app(prog_name="build_all.sh")

@@ -20,9 +20,9 @@ from release.cells import Cell
 from release.paths import tool
 from release.shell import Log, clean_env
 from release.store import write_atomically
-from release.tasks import Context
+from release.tasks import Context, Task
 
-# What a binary may need from outside: the system, torch, and CUDA's runtime.
+# The libraries that a binary may need: the system's, torch's and CUDA's runtime.
 SYSTEM = r"ld-linux-x86-64\.so\.2|lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+)\.so\.\d+"
 TORCH = r"libtorch(_cpu|_cuda)?\.so|libc10(_cuda)?\.so|libgomp\.so\.1"
 CUDA = r"libcudart\.so\.\d+|libcuda\.so\.1"
@@ -33,17 +33,16 @@ def audit(
     context: Context,
     *,
     cell: Cell,
-    env: str,
-    binaries: tuple[str, ...],
+    env: Task,
+    binaries: tuple[Task, ...],
     manylinux: str,
-    toolkit: str | None,
+    toolkit: Task | None,
 ) -> Sequence[Path]:
-    """Checks every binary of the cell; what was found goes to build/audit/<cell>.json.
+    """Checks every binary of the cell and writes what they need to build/audit/<cell>.json.
 
-    `toolkit` is the task that made what compiled its CUDA kernels: what clang made is linked to the
-    CUDA runtime there.
+    `toolkit` is the task that made the CUDA toolkit, if one did: clang's objects need its runtime.
     """
-    paths = [path for name in binaries for path in context.made[name]]
+    paths = [path for task in binaries for path in context.made[task]]
     torch_lib = next(context.made[env][0].glob("lib/python*/site-packages/torch/lib"))
     runtimes = list(context.only(toolkit).glob("cuda/lib64")) if toolkit else []
     folders = (torch_lib, *runtimes)
@@ -61,9 +60,9 @@ def audit(
 
 
 def gates(log: Log, path: Path, cell: Cell, *folders: Path) -> list[str]:
-    """What is wrong with one shared object of a cell; empty when it may be packed.
+    """The problems of one shared object of a cell; none if it may be packed.
 
-    `folders` hold the libraries that it finds in a process: torch's, and the CUDA runtime.
+    `folders` hold the libraries that a process has loaded: torch's, and the CUDA runtime.
     """
     record = read_binary(path)
     problems = [*_problems(record, cell), *_unresolved(log, path, folders)]
@@ -73,7 +72,7 @@ def gates(log: Log, path: Path, cell: Cell, *folders: Path) -> list[str]:
 
 
 def too_new(record: BinaryRecord, manylinux: str) -> list[str]:
-    """The symbol versions that no system of that manylinux policy has (`2.34`)."""
+    """The symbol versions that are newer than the manylinux policy (`2.34`) allows."""
     name = f"manylinux_{manylinux.replace('.', '_')}_x86_64"
     policies = WheelPolicies(libc=Libc.GLIBC, arch=Architecture.x86_64)
     policy = next((policy for policy in policies if policy.name == name), None)
@@ -119,7 +118,7 @@ def _problems(record: BinaryRecord, cell: Cell) -> Iterator[str]:
         if cell.stable:
             mangled = [s for s in record.torch_symbols if s.startswith("_Z")]
             if mangled:
-                yield f"{name}: uses torch's C++ symbols ({mangled[0]}); the stable lane must not"
+                yield f"{name}: uses torch's C++ symbols ({mangled[0]}); stable glue must not"
         elif record.cxx11_abi != cell.cxx11_abi:
             yield f"{name}: C++ ABI {record.cxx11_abi}, the cell needs {cell.cxx11_abi}"
     elif record.torch_symbols:
@@ -127,9 +126,9 @@ def _problems(record: BinaryRecord, cell: Cell) -> Iterator[str]:
 
 
 def _unresolved(log: Log, path: Path, folders: Sequence[Path]) -> list[str]:
-    """Undefined symbols that no library of the process would supply, from the dynamic linker."""
+    """Symbols and libraries that the dynamic linker does not find."""
     env = clean_env(LD_LIBRARY_PATH=":".join(map(str, folders)))
-    # libtorch_cpu brings in the rest; asking for the symbols runs none of the code.
+    # ldd only resolves the symbols; it runs none of the code.
     done = subprocess.run(["ldd", "-r", str(path)], env=env, capture_output=True, text=True)
     log.write(f"$ ldd -r {path}\n{done.stdout}{done.stderr}")
     bad = [
@@ -142,7 +141,7 @@ def _unresolved(log: Log, path: Path, folders: Sequence[Path]) -> list[str]:
 
 def _stable_abi(log: Log, path: Path) -> list[str]:
     if sys.version_info < (3, 11):
-        log.write("torch-abi-audit needs Python 3.11; the check for C++ symbols stands alone")
+        log.write("torch-abi-audit needs Python 3.11; only the check for C++ symbols was made")
         return []
     command = [tool("torch-abi-audit"), "--check", "torch", "-v", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, env=clean_env())

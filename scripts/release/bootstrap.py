@@ -1,20 +1,16 @@
-"""A base conda channel out of PyPI wheels and this host's Python and compilers.
+"""A base conda channel made of PyPI's wheels and this host's Python and compilers.
 
-It exists so that our own package can be built, solved, installed and run where no conda
-channel is in reach. It is for tests on this machine only: its packages carry the host's
-Python and libraries, and must never be published.
-
-    python -m release.bootstrap --out DIR --wheels DIR --python PYTHON
+With it our own package can be built, solved, installed and run where no conda channel is in reach.
+It is for tests on this machine only: its packages carry the host's Python and libraries, and must
+never be published.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -33,10 +29,10 @@ SUMMARY = "Bootstrap package for tests on this machine, never for publishing"
 # Names that differ between PyPI and conda-forge.
 CONDA_NAMES = {"torch": "pytorch", "typing-extensions": "typing_extensions"}
 COMPILERS = {"gcc_linux-64": ("gcc", "CC"), "gxx_linux-64": ("g++", "CXX")}
-# Parts of the standard library that no test of ours needs.
+# Parts of the standard library that our tests do not need.
 STDLIB_LEFT_OUT = {"site-packages", "dist-packages", "test", "idlelib", "tkinter", "turtledemo"}
 STDLIB_LEFT_OUT |= {"ensurepip", "lib2to3", "__pycache__"}
-# Debian's site module knows dist-packages alone.
+# Debian's site module only looks into dist-packages.
 SITECUSTOMIZE = "import site, sys\nsite.addsitedir(sys.prefix + '/lib/python{}/site-packages')\n"
 
 
@@ -56,7 +52,7 @@ def conda_name(pypi: str) -> str:
 
 
 def python_facts(python: str) -> dict[str, str]:
-    """Version, prefix and standard library of an interpreter, asked from itself."""
+    """Version, prefix and standard library of an interpreter, which is run to tell them."""
     code = (
         "import json,sys,sysconfig;print(json.dumps({"
         "'version':'.'.join(map(str,sys.version_info[:3])),"
@@ -69,7 +65,7 @@ def python_facts(python: str) -> dict[str, str]:
 
 
 def stage_python(root: Path, facts: dict[str, str]) -> Staged:
-    """The host's interpreter and standard library, without what was installed into it."""
+    """The host's interpreter and standard library, without installed packages."""
     minor = facts["minor"]
     stdlib = root / "lib" / f"python{minor}"
     shutil.copytree(
@@ -98,7 +94,7 @@ def stage_python(root: Path, facts: dict[str, str]) -> Staged:
 
 
 def stage_wheel(root: Path, wheel: Path, minor: str) -> Staged:
-    """One wheel as one package; torch's as `pytorch`, its libraries linked into `lib/`."""
+    """One wheel as one package; torch's becomes `pytorch`, its libraries linked into `lib/`."""
     name, version, _, _ = parse_wheel_filename(wheel.name)
     site = root / "lib" / f"python{minor}" / "site-packages"
     with ZipFile(wheel) as archive:
@@ -122,7 +118,7 @@ def stage_wheel(root: Path, wheel: Path, minor: str) -> Staged:
 
 
 def _target(name: str, root: Path, site: Path) -> Path:
-    """Where a wheel's file belongs."""
+    """Where a file of a wheel is installed."""
     parts = PurePosixPath(name).parts
     if not parts[0].endswith(".data"):
         return site.joinpath(*parts)
@@ -133,7 +129,7 @@ def _target(name: str, root: Path, site: Path) -> Path:
 
 
 def depends_of(archive: ZipFile, minor: str) -> list[str]:
-    """What the wheel's metadata asks for on this platform, under conda's names."""
+    """The wheel's requirements on this platform, under conda's names."""
     metadata = next(n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
     headers = HeaderParser().parsestr(archive.read(metadata).decode())
     environment = {"python_version": minor, "platform_system": "Linux", "extra": ""}
@@ -148,7 +144,7 @@ def depends_of(archive: ZipFile, minor: str) -> list[str]:
 
 
 def stage_compiler(root: Path, name: str) -> Staged:
-    """The host's compiler under the name that conda recipes ask for."""
+    """The host's compiler under the name that conda recipes use."""
     program, variable = COMPILERS[name]
     found = shutil.which(program)
     if not found:
@@ -163,7 +159,7 @@ def stage_compiler(root: Path, name: str) -> Staged:
 def stage_all(
     root: Path, wheels: list[Path], facts: dict[str, str]
 ) -> Iterator[tuple[Path, Staged]]:
-    """Stages one package after the other: (its folder, what it is)."""
+    """Stages one package after the other; yields its folder and what it is."""
     yield root / "python", stage_python(_made(root / "python"), facts)
     for name in COMPILERS:
         yield root / name, stage_compiler(_made(root / name), name)
@@ -206,19 +202,3 @@ def build_channel(out: Path, wheels: list[Path], python: str) -> None:
             seconds, begun = time.monotonic() - begun, time.monotonic()
             print(f"{package.name} {package.version}: {seconds:.1f} s", flush=True)
     index_channel(out)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True, help="the channel's folder")
-    parser.add_argument("--wheels", type=Path, required=True, help="a folder of wheels")
-    parser.add_argument("--python", required=True, help="the interpreter that is copied")
-    args = parser.parse_args()
-    build_channel(args.out.resolve(), sorted(args.wheels.resolve().glob("*.whl")), args.python)
-
-
-if __name__ == "__main__":
-    main()
-    sys.stdout.flush()
-    # The runtime behind py-rattler sometimes crashes while the interpreter goes down.
-    os._exit(0)

@@ -1,4 +1,4 @@
-"""The cells of the matrix: one per variant, with the torch it is built with."""
+"""The cells of the build matrix: one for each variant, with the torch that it is built with."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from lltm_conda.compat.records import GlueName, KernelsName, VariantName
 from release import ReleaseError
-from release.schema import Matrix, Torch
+from release.schema import Matrix, Torch, pair
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,9 @@ class Cell:
     @property
     def name(self) -> str:
         return str(self.variant)
+
+    def __str__(self) -> str:
+        return self.name
 
     @property
     def glue(self) -> str:
@@ -42,8 +45,13 @@ class Cell:
 
     @property
     def kernels(self) -> tuple[str, ...]:
-        """The kernel objects it holds; a CUDA variant computes on the CPU as well."""
+        """Its kernel objects; a CUDA variant computes on the CPU as well."""
         return ("cpu",) if self.cuda_major is None else ("cpu", str(self.variant.kernels))
+
+    @property
+    def files(self) -> list[str]:
+        """The file names of its shared objects."""
+        return [f"glue-{self.glue}.so", *(f"kernels-{name}.so" for name in self.kernels)]
 
     @property
     def cxx11_abi(self) -> int:
@@ -64,14 +72,9 @@ def _kernels(device: str) -> KernelsName:
     return KernelsName(None if device == "cpu" else int(device.removeprefix("cu")))
 
 
-def _pair(minor: str) -> tuple[int, int]:
-    major, _, rest = minor.partition(".")
-    return int(major), int(rest)
-
-
 def all_cells(matrix: Matrix) -> list[Cell]:
     """Every cell, stable ones first, in the matrix's order."""
-    stable = GlueName("stable", _pair(matrix.stable.target))
+    stable = GlueName("stable", pair(matrix.stable.target))
     built = matrix.torch[matrix.stable.built_with]
     cells = [
         Cell(VariantName(stable, _kernels(device)), matrix.stable.built_with, built)
@@ -80,7 +83,7 @@ def all_cells(matrix: Matrix) -> list[Cell]:
     for minor in matrix.minors():
         torch = matrix.torch[minor]
         for abi in torch.abis if torch.aten else []:
-            glue = GlueName("aten", _pair(minor), abi)
+            glue = GlueName("aten", pair(minor), abi)
             cells += [
                 Cell(VariantName(glue, _kernels(device)), minor, torch) for device in torch.aten
             ]
@@ -91,16 +94,16 @@ ALIASES = ("host", "newest", "oldest")
 
 
 def select(cells: Sequence[Cell], selectors: Sequence[str], host: str = "") -> list[Cell]:
-    """The cells that the selectors name, in the order of `cells`; all of them for no selector.
+    """The cells that the selectors name, in the order of `cells`; all of them without a selector.
 
     Args:
-        cells: what there is to choose from.
+        cells: the cells to choose from.
         selectors: names, patterns such as `aten*-cu12`, `newest` and `oldest` (the glue of one
             torch minor), `host`.
         host: the name of the cell that fits this machine.
 
     Raises:
-        ReleaseError: a selector names none; lists near matches.
+        ReleaseError: a selector names no cell; the text lists near matches.
     """
     if not selectors:
         return list(cells)

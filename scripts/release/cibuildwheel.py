@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from packaging.version import Version
 
-from release import REPO, ReleaseError
-from release.readme import filled
+from release import ReleaseError
 from release.schema import Matrix
 
-PYPROJECT = REPO / "pyproject.toml"
-# PyTorch's own builders: manylinux_2_28 with one CUDA toolkit in /usr/local/cuda.
+# PyTorch's own build images: manylinux_2_28 with one CUDA toolkit in /usr/local/cuda.
 IMAGE = "pytorch/manylinux2_28-builder:cuda{}"
 BINARIES = "/tmp/lltm-binaries"
 
 
 def python(matrix: Matrix) -> str:
-    """The newest Python for which every torch has a wheel: one wheel serves all, so one builds."""
+    """The newest Python for which every torch has a wheel; one Python builds for all of them."""
     common = set(matrix.package.pythons)
     for torch in matrix.torch.values():
         common &= set(torch.pythons)
@@ -56,8 +54,3 @@ CUDA_HOME = "/usr/local/cuda"
 LLTM_CONDA_PREBUILT = "{BINARIES}"
 PYTHON = "/opt/python/{tag}-{tag}/bin/python"
 """
-
-
-def render(matrix: Matrix) -> str:
-    """pyproject.toml with the table that follows from the matrix."""
-    return filled(PYPROJECT, "cibuildwheel", table(matrix), ("# ", ""))

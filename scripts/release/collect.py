@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -18,15 +19,16 @@ from packaging.requirements import Requirement
 from lltm_conda.builder.sources import source_date
 from lltm_conda.compat.binary import read_binary
 from lltm_conda.compat.driver_probe import probe_devices
-from release import BUILD, DIST, REPO, manifest
-from release.cells import Cell
+from release import DIST, REPO, manifest
+from release.cells import Cell, all_cells
 from release.host import Host
 from release.manifest import Artefact, Binary, CellEntry, HostFacts, Manifest, Run
 from release.paths import CELL_LOGS
-from release.progress import cell_state
+from release.planner import Plan
+from release.progress import cell_outcomes, worst
 from release.provenance import commit, is_clean, version
 from release.store import digest
-from release.tasks import Outcome, Status, Task
+from release.tasks import GOOD, Outcome, Status, Task
 from release.wheels import read_wheel
 
 STATES: dict[Status, manifest.State] = {
@@ -35,9 +37,7 @@ STATES: dict[Status, manifest.State] = {
     Status.SKIPPED: "partial",
     Status.FAILED: "failed",
 }
-GOOD = (Status.DONE, Status.REUSED)
 NO_GPU = "its CUDA kernels were compiled and judged, not run: no run of it saw a GPU"
-SMOKE = BUILD / "smoke"
 FACTS = ("lltm", "torch", "python", "devices", "variant", "binaries", "openmp", "gradcheck")
 
 
@@ -46,48 +46,45 @@ class Finished:
     """A run that has ended.
 
     Attributes:
-        tasks, outcomes: what was to be done, and how it went.
-        cells: the cells it was for.
+        plan, outcomes: its tasks, and how they ended.
         skipped: selected cells that this machine cannot build, and why.
-        all_cells: every cell of the matrix.
         sources: the identity of what was built.
-        channel: the base conda channel, None for the bootstrap channel.
         shard: `2/8`, or None.
-        kept: cells of an earlier run that are still good, and its manifest.
+        kept: cells of an earlier run that are still good.
+        previous: the manifest of that run.
         seconds: how long it took.
     """
 
-    tasks: Sequence[Task]
+    plan: Plan
     outcomes: Mapping[str, Outcome]
-    cells: Sequence[Cell]
     skipped: Mapping[str, str]
-    all_cells: Sequence[Cell]
     sources: str
-    channel: str | None
     shard: str | None
     kept: Mapping[str, CellEntry]
     previous: Manifest | None
     seconds: float
 
+    def outputs(self, task: Task | None) -> tuple[Path, ...]:
+        return self.outcomes[task.name].outputs if task else ()
+
 
 def collect(run: Finished, host: Host) -> Manifest:
     """The manifest of a run, with what it kept of the one before."""
     facts = host_facts(host)
-    key = host_key(facts)
+    key = hashlib.sha256(facts.model_dump_json().encode()).hexdigest()[:8]
     cells = _still_packed(run)
-    for cell in run.cells:
-        cells[cell.name] = _cell(cell, run, key)
-    for name, reason in run.skipped.items():
-        torch = next(c.torch.release for c in run.all_cells if c.name == name)
-        cells.setdefault(name, CellEntry(state="skipped", reason=reason, torch=torch, host=key))
-    order = [cell.name for cell in run.all_cells]
+    cells |= {cell.name: _entry(cell, run, key) for cell in run.plan.cells}
+    every = all_cells(run.plan.matrix)
+    for cell in every:
+        if reason := run.skipped.get(cell.name):
+            entry = CellEntry(state="skipped", reason=reason, torch=cell.torch.release, host=key)
+            cells.setdefault(cell.name, entry)
+    order = [cell.name for cell in every]
     cells = {name: cells[name] for name in order if name in cells}
     old = run.previous
-    binaries = {**_kept_binaries(run), **_binaries(run)}
-    hosts = {key: facts}
-    if old is not None:
-        used = {cell.host for cell in cells.values()}
-        hosts.update({name: found for name, found in old.hosts.items() if name in used})
+    used = {cell.host for cell in cells.values()}
+    hosts = {name: found for name, found in (old.hosts if old else {}).items() if name in used}
+    sdist, fat = run.outputs(run.plan.sdist), run.outputs(run.plan.fat_wheel)
     return Manifest(
         package="lltm",
         version=version(),
@@ -95,24 +92,23 @@ def collect(run: Finished, host: Host) -> Manifest:
         clean=is_clean(),
         sources=run.sources,
         source_date=source_date(os.environ),
-        base_channel=run.channel,
+        base_channel=run.plan.options.channel,
         shard=run.shard,
         made=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         seconds=round(run.seconds, 1),
-        total=len(run.all_cells),
+        total=len(every),
         missing=missing(order, cells),
         cells=cells,
-        binaries=dict(sorted(binaries.items())),
-        artefacts=artefacts(cells, _outputs(run, "sdist"), _outputs(run, "fat-wheel")),
-        hosts=hosts,
+        binaries=dict(sorted(_binaries(run).items())),
+        artefacts=artefacts(cells, sdist, fat),
+        hosts={key: facts} | hosts,
     )
 
 
 def _still_packed(run: Finished) -> dict[str, CellEntry]:
-    """What was kept of an earlier run and is, with the same binaries, in the new fat wheel."""
-    fat = {
-        n: b for path in _outputs(run, "fat-wheel") for n, b in read_wheel(path).binaries.items()
-    }
+    """The kept cells whose binaries are, unchanged, in the new fat wheel."""
+    wheels = [read_wheel(path) for path in run.outputs(run.plan.fat_wheel)]
+    fat = {name: data for wheel in wheels for name, data in wheel.binaries.items()}
     if not fat:
         return dict(run.kept)
     return {
@@ -137,7 +133,7 @@ def missing(order: Sequence[str], cells: Mapping[str, CellEntry]) -> dict[str, s
 def artefacts(
     cells: Mapping[str, CellEntry], sdist: Sequence[Path], fat: Sequence[Path]
 ) -> list[Artefact]:
-    """Everything in dist/ that is to be handed out."""
+    """Every file in dist/ that is for users."""
     packed = sorted(name for name, cell in cells.items() if cell.packed)
     found = [_artefact(path, "sdist", []) for path in sdist]
     found += [_artefact(path, "fat", packed) for path in fat]
@@ -155,17 +151,14 @@ def _artefact(path: Path, kind: manifest.Kind, cells: list[str]) -> Artefact:
     return Artefact(path=name, kind=kind, sha256=digest(path), size=size, cells=cells)
 
 
-def _outputs(run: Finished, task: str) -> tuple[Path, ...]:
-    outcome = run.outcomes.get(task)
-    return outcome.outputs if outcome else ()
-
-
-def _cell(cell: Cell, run: Finished, host: str) -> CellEntry:
-    own = [task for task in run.tasks if cell.name in task.groups]
-    outcomes = [run.outcomes[task.name] for task in own]
-    state = STATES[cell_state(cell.name, own, dict(run.outcomes))]
-    wheels = [p.relative_to(DIST).as_posix() for p in _outputs(run, f"wheel/{cell.name}")]
-    conda = [p.relative_to(DIST).as_posix() for p in _outputs(run, f"conda/{cell.name}")]
+def _entry(cell: Cell, run: Finished, host: str) -> CellEntry:
+    own = run.plan.of[cell.name]
+    outcomes = cell_outcomes(cell.name, run.plan.tasks.values(), run.outcomes)
+    state = STATES[worst(outcomes)]
+    wheels, conda = (
+        [path.relative_to(DIST).as_posix() for path in run.outputs(task)]
+        for task in (own.wheel, own.package)
+    )
     if state == "partial" and not wheels:
         state = "skipped"
     log = CELL_LOGS / f"{cell.name}.log"
@@ -173,7 +166,7 @@ def _cell(cell: Cell, run: Finished, host: str) -> CellEntry:
         state=state,
         reason="\n".join(f"{o.task}: {o.reason}" for o in causes(outcomes)),
         torch=cell.torch.release,
-        binaries=[f"glue-{cell.glue}.so", *(f"kernels-{name}.so" for name in cell.kernels)],
+        binaries=cell.files,
         wheel=wheels[0] if wheels else None,
         conda=conda[0] if conda else None,
         runs=list(_runs(cell, run)),
@@ -184,51 +177,37 @@ def _cell(cell: Cell, run: Finished, host: str) -> CellEntry:
 
 
 def causes(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """What failed or could not be done by itself, not for want of what it needs."""
-    bad = [o for o in outcomes if o.status in (Status.FAILED, Status.SKIPPED)]
+    """The tasks that failed or were skipped by themselves, not because of another task."""
+    bad = [o for o in outcomes if o.status not in GOOD]
     return [o for o in bad if not o.blocked] or bad[:1]
 
 
 def _runs(cell: Cell, run: Finished) -> Iterator[Run]:
-    """What was installed and run for the cell's sake: kind, task and the smoke test's report."""
-    gpu = False
-    kinds = [("venv", f"venv/{cell.name}", SMOKE / f"{cell.name}-venv.json")]
-    kinds.append(("fat", f"fat-run/{cell.glue}", SMOKE / f"{cell.glue}-fat.json"))
-    kinds.append(("conda", f"prefix/{cell.name}", SMOKE / f"{cell.name}-conda.json"))
-    for kind, task, report in kinds:
-        outcome = run.outcomes.get(task)
-        if outcome is None:
+    """Where the cell was installed and run; each task's last output is the smoke test's report."""
+    own, gpu = run.plan.of[cell.name], False
+    for kind, task in (("venv", own.venv), ("fat", own.fat_run), ("conda", own.prefix)):
+        if task is None:
             continue
-        note = _read(BUILD / "conda" / f"{cell.name}.json") if kind == "conda" else {}
-        if outcome.status in (Status.FAILED, Status.SKIPPED):
+        outcome = run.outcomes[task.name]
+        if outcome.status not in GOOD:
             yield Run(kind=kind, ran=False, why_not=outcome.reason)
-        elif note and not note.get("installed", True):
-            yield Run(kind=kind, ran=False, why_not=str(note.get("why", "")))
-        elif not (found := _read(report)):
-            yield Run(kind=kind, ran=False, why_not=f"{report}: its report is lost; delete build")
-        else:
-            facts = {name: found[name] for name in FACTS if name in found}
-            facts |= {name: note[name] for name in ("pytorch",) if name in note}
-            counts = {"comparisons": len(found["comparisons"]), "failed": found["failed"]}
-            gpu = gpu or "cuda" in found.get("devices", [])
-            yield Run(kind=kind, ran=True, facts={**facts, **counts})
+            continue
+        found: dict[str, Any] = json.loads(outcome.outputs[-1].read_text(encoding="utf-8"))
+        facts = {name: found[name] for name in (*FACTS, "pytorch") if name in found}
+        counts = {"comparisons": len(found["comparisons"]), "failed": found["failed"]}
+        gpu = gpu or "cuda" in found.get("devices", [])
+        yield Run(kind=kind, ran=True, facts={**facts, **counts})
     if cell.cuda_major is not None and not gpu:
         yield Run(kind="gpu", ran=False, why_not=NO_GPU)
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
 def _binaries(run: Finished) -> dict[str, Binary]:
-    kinds = ("glue", "kernels")
-    tasks = [task.name for task in run.tasks if task.name.split("/")[0] in kinds]
-    paths = [path for task in tasks for path in _outputs(run, task)]
-    return {path.name: describe(path) for path in paths}
+    """The shared objects of this run's cells, and of those that it kept."""
+    kept = {name for cell in run.kept.values() for name in cell.binaries}
+    old = run.previous.binaries if run.previous else {}
+    tasks = {task for own in run.plan.of.values() for task in own.binaries}
+    made = {path.name: describe(path) for task in tasks for path in run.outputs(task)}
+    return {name: binary for name, binary in old.items() if name in kept} | made
 
 
 def describe(path: Path) -> Binary:
@@ -243,14 +222,8 @@ def describe(path: Path) -> Binary:
     )
 
 
-def _kept_binaries(run: Finished) -> dict[str, Binary]:
-    wanted = {name for cell in run.kept.values() for name in cell.binaries}
-    old = run.previous.binaries if run.previous else {}
-    return {name: binary for name, binary in old.items() if name in wanted}
-
-
 def host_facts(host: Host) -> HostFacts:
-    """The machine in words, without its name."""
+    """The machine, without its name."""
     libc = " ".join(platform.libc_ver())
     system = f"{platform.system()} {platform.release()} {platform.machine()}, {libc}"
     gpus = [device.name for device in probe_devices()] if host.driver else []
@@ -264,15 +237,8 @@ def host_facts(host: Host) -> HostFacts:
     )
 
 
-def host_key(facts: HostFacts) -> str:
-    """A short name for a machine, equal for equal facts."""
-    import hashlib
-
-    return hashlib.sha256(facts.model_dump_json().encode()).hexdigest()[:8]
-
-
 def tool_versions() -> dict[str, str]:
-    """The versions of what the release tool runs on."""
+    """The versions of the packages that the release tool runs on."""
     text = (REPO / "scripts" / "release" / "requirements.txt").read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     found = {}

@@ -1,9 +1,9 @@
-"""Conda packages of a torch that lies unpacked on the disk already: metadata, and a path to it.
+"""Conda packages of a torch that already lies on the disk: metadata, and a path to the torch.
 
-The bootstrap channel holds one pytorch. Packing every other torch that a cell meets would cost
-gigabytes and minutes; a package that links to an environment costs neither, and the solver, the
-installation and the process that loads our binaries are real. `linked` in the build string says
-what such a package is. It is good for as long as the environment lies there.
+The bootstrap channel holds one pytorch. Packing every other torch would cost gigabytes and minutes;
+a package that links to an environment costs neither, while solver, installation and the process
+that loads our binaries are real. Such a package has `linked` in its build string, and works as long
+as the environment exists.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def write_channel(folder: Path, env: Path, python: str) -> Path:
 def packages(torch: TorchInstall, python: str) -> Iterator[Stub]:
     """Its pytorch, with the `cuda-version` that its CUDA build needs.
 
-    PyPI has no CPU builds, so a CUDA build stands in for one where that is asked for: without a
-    driver it computes on the CPU. The build string names both (`cpu_linked_cuda128_py311_0`).
+    PyPI has no CPU builds, so a CUDA build also stands in for one: without a driver it computes on
+    the CPU. The build string names both (`cpu_linked_cuda128_py311_0`).
     """
     tag = f"py{python.replace('.', '')}_0"
     if torch.cuda is None:
@@ -43,7 +43,7 @@ def packages(torch: TorchInstall, python: str) -> Iterator[Stub]:
 
 def _pytorch(torch: TorchInstall, python: str, build: str, needs: tuple[str, ...] = ()) -> Stub:
     release = torch.version.split("+")[0]
-    # What torch needs, and PyPI's CUDA libraries, lie beside it.
+    # Its requirements and PyPI's CUDA libraries lie beside it.
     site = torch.root.resolve().parent
     return Stub(
         "pytorch",

@@ -1,15 +1,12 @@
-"""Renders and builds every variant of the recipe against stubs of conda-forge, without content.
+"""Renders and builds every variant of the recipe, without content, against stubs of conda-forge.
 
-    python -m release.conda_matrix --into FOLDER [--recipe RECIPE]
-
-What comes out is a channel that a solver cannot tell from the real one: the same names, build
-strings and dependencies, run_exports applied, in about two seconds. A process of its own, since the
-libraries read the environment and their cache once.
+To a solver the resulting channel looks like the real one: the same names, build strings and
+dependencies, with run_exports applied. It takes about two seconds, in a process of its own, because
+the libraries read the environment and their cache only once.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import subprocess
@@ -20,10 +17,11 @@ from release import REPO, ReleaseError
 from release.cells import all_cells
 from release.conda_stubs import write_channel
 from release.matrix import load
+from release.rattler_tools import build_recipe, index_channel
 from release.variants import for_conda, render
 
 RECIPE = REPO / "recipe" / "recipe.yaml"
-# Instead of compiling: something to pack.
+# Something to pack, instead of compiling.
 SCRIPT = 'mkdir -p "$SP_DIR/lltm_conda"\necho >"$SP_DIR/lltm_conda/__init__.py"\n'
 # The host environments of CUDA variants hold a pytorch that needs a driver.
 DRIVER = "99"
@@ -31,8 +29,6 @@ DRIVER = "99"
 
 def build(folder: Path, recipe: Path) -> None:
     """Fills `folder/stubs` and `folder/channel`."""
-    from release.rattler_tools import build_recipe, index_channel
-
     matrix = load()
     stubs = write_channel(folder / "stubs", matrix)
     work = folder / "source" / "recipe"
@@ -54,34 +50,17 @@ def build(folder: Path, recipe: Path) -> None:
 
 
 def make_channels(folder: Path, recipe: Path = RECIPE) -> tuple[str, str]:
-    """The URLs of our channel and of conda-forge's stubs, built below `folder` by a new process.
+    """Builds both channels in a new process; returns the URLs of ours and of the stubs.
 
     Raises:
         ReleaseError: the recipe cannot be rendered, solved or built; the text says why.
     """
-    command = [sys.executable, "-m", "release.conda_matrix", "--into", str(folder)]
+    command = [sys.executable, "-m", "release.conda_worker", "matrix", folder, recipe]
     env = {**os.environ, "PYTHONPATH": f"{REPO / 'scripts'}:{REPO}", "LLTM_CONDA_LOAD": "0"}
     env |= {"RATTLER_CACHE_DIR": str(folder / "cache"), "CONDA_OVERRIDE_CUDA": DRIVER}
     for name in ("LLTM_CONDA_PREBUILT", "LLTM_CONDA_GLIBC"):
         env.pop(name, None)
-    done = subprocess.run(
-        [*command, "--recipe", str(recipe)], env=env, capture_output=True, text=True
-    )
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
     if done.returncode:
         raise ReleaseError(f"{recipe}: cannot be built against stubs:\n{done.stdout}{done.stderr}")
     return (folder / "channel").as_uri(), (folder / "stubs").as_uri()
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--into", type=Path, required=True)
-    parser.add_argument("--recipe", type=Path, default=RECIPE)
-    args = parser.parse_args()
-    build(args.into.resolve(), args.recipe.resolve())
-
-
-if __name__ == "__main__":
-    main()
-    sys.stdout.flush()
-    # The runtime behind py-rattler sometimes crashes while the interpreter goes down.
-    os._exit(0)

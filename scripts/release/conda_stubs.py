@@ -1,11 +1,10 @@
-"""A channel of packages without content, in conda-forge's shape: what a solver sees of conda-forge.
+"""A channel of packages without content, shaped like conda-forge: what a solver sees of it.
 
-The recipe is rendered and every kind of machine is solved against it in seconds, without a network
-and without a GPU (`tests/release/test_conda_solve.py`), and a cell whose conda package cannot be
-installed here is at least solved. What matters of the shape: pytorch's run_exports pin its minor;
-its CUDA builds need `__cuda` and bind `cuda-version` to one major; `cuda-version` constrains
-`__cuda`; build strings begin with `cpu_` or `cuda<version>_`; CUDA builds have 200 more in their
-build number.
+Against it the recipe is rendered and every kind of machine is solved in seconds, without a network
+or a GPU (`tests/release/test_conda_solve.py`). What matters of the shape: pytorch's run_exports pin
+its minor; its CUDA builds need `__cuda` and bind `cuda-version` to one major; `cuda-version`
+constrains `__cuda`; build strings begin with `cpu_` or `cuda<version>_`; CUDA builds have 200 more
+in their build number.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import Any
 
 from release.schema import Matrix
 
-# The CUDA versions that conda-forge builds a pytorch with, one of each major that was current.
+# The CUDA versions that conda-forge builds each pytorch with, one for each major.
 CUDA_OF_TORCH = {
     "2.4": ("12.0",),
     "2.5": ("12.6",),
@@ -36,10 +35,10 @@ CUDA_VERSIONS = ("12.0", "12.6", "12.8", "12.9", "13.0", "13.2")
 
 @dataclass(frozen=True)
 class Stub:
-    """One package: its index entry, what it adds to the packages built against it, its files.
+    """One package: its index entry, its run_exports, its files.
 
     Attributes:
-        files: path in the prefix -> text; a stub has none.
+        files: path in the prefix -> text; none in a stub.
     """
 
     name: str
@@ -115,13 +114,13 @@ def stubs(matrix: Matrix) -> Iterator[Stub]:
 
 
 def cuda_version(version: str) -> Stub:
-    """conda-forge's `cuda-version`, which has no files there either."""
+    """conda-forge's `cuda-version`, which has no files either."""
     major = version.split(".")[0]
     return Stub("cuda-version", version, "h0_3", 3, constrains=(f"__cuda >={major}",))
 
 
 def exports_of_pytorch(release: str) -> dict[str, tuple[str, ...]]:
-    """conda-forge's run_exports of pytorch: what is built against it is pinned to its minor."""
+    """conda-forge's run_exports of pytorch: they pin what is built against it to its minor."""
     return {"weak": tuple(f"{n} >={release},<{below(release)}" for n in ("pytorch", "libtorch"))}
 
 

@@ -1,121 +1,95 @@
-"""Builds, tests and installs conda packages; a process of its own, so that its output is a log.
+"""Builds, tests and installs conda packages, in a process whose output is the log.
 
-python -m release.conda_worker build|index|contents|test|install|solve ...
+python -m release.conda_worker bootstrap|build|index|contents|matrix|test|install ...
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import shutil
 import sys
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from release import REPO, ReleaseError
-from release.conda_solver import machine, solve
+from release.bootstrap import build_channel
+from release.conda_matrix import build as build_matrix
 from release.rattler_tools import (
     build_recipe,
     check_contents,
     index_channel,
-    install,
     run_package_tests,
 )
+from release.rattler_tools import install as install_packages
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+Channels = Annotated[list[str], typer.Option("--channel", help="A URL; the first is preferred.")]
 
 
-def build(args: argparse.Namespace) -> None:
-    """Renders the recipe with one cell's variants and builds it."""
-    if args.prebuilt:
-        os.environ["LLTM_CONDA_PREBUILT"] = str(args.prebuilt)
+@app.command()
+def bootstrap(out: Path, wheels: Path, python: str) -> None:
+    """Makes the base channel for tests from a folder of wheels and an interpreter."""
+    build_channel(out.resolve(), sorted(wheels.resolve().glob("*.whl")), python)
+
+
+@app.command()
+def matrix(folder: Path, recipe: Path) -> None:
+    """Builds every variant of a recipe, without content, against stubs of conda-forge."""
+    build_matrix(folder.resolve(), recipe.resolve())
+
+
+@app.command()
+def build(variants: Path, out: Path, channels: Channels) -> None:
+    """Builds the one package that a variants file describes."""
     recipe = REPO / "recipe" / "recipe.yaml"
-    out = args.out.resolve()
-    variants = args.variants.resolve()
-    made = build_recipe(recipe, out=out, channels=args.channel, variants=variants)
+    made = build_recipe(recipe, out=out.resolve(), channels=channels, variants=variants.resolve())
     if len(made) != 1:
-        raise ReleaseError(f"{args.variants}: made {len(made)} packages, needs one")
+        raise ReleaseError(f"{variants}: made {len(made)} packages, needs one")
     print(made[0])
 
 
-def index(args: argparse.Namespace) -> None:
-    """Puts a package into the channel and indexes it."""
-    target = args.into / "linux-64" / args.package.name
+@app.command()
+def index(package: Path, channel: Path) -> None:
+    """Puts a package into a channel on disk and indexes it."""
+    target = channel / "linux-64" / package.name
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.part")
-    shutil.copyfile(args.package, part)
+    shutil.copyfile(package, part)
     part.replace(target)
-    index_channel(args.into)
+    index_channel(channel)
 
 
-def test(args: argparse.Namespace) -> None:
-    run_package_tests(args.package, args.channel)
+@app.command()
+def contents(package: Path, binaries: list[Path]) -> None:
+    """Checks that a package holds these binaries unchanged."""
+    print("\n".join(check_contents(package, binaries)))
 
 
-def contents(args: argparse.Namespace) -> None:
-    print("\n".join(check_contents(args.package, args.binaries)))
+@app.command()
+def test(package: Path, channels: Channels) -> None:
+    """Runs the tests inside a package."""
+    run_package_tests(package, channels)
 
 
-def install_prefix(args: argparse.Namespace) -> None:
-    if args.prefix.exists():
-        shutil.rmtree(args.prefix)
-    for name in install(args.prefix, args.specs, args.channel):
+@app.command()
+def install(prefix: Path, specs: list[str], channels: Channels) -> None:
+    """Installs packages into a new prefix."""
+    if prefix.exists():
+        shutil.rmtree(prefix)
+    for name in install_packages(prefix, specs, channels):
         print(name)
 
 
-def ask(args: argparse.Namespace) -> None:
-    """Writes what a solver would install, or why it cannot, as JSON."""
-    found, reason = {}, ""
-    virtual = machine(args.driver or None)
+if __name__ == "__main__":
+    code = 0
     try:
-        found = solve(args.channel, args.specs, virtual, args.answer.parent / "repodata")
-    except ReleaseError as error:
-        reason = str(error)
-    args.answer.write_text(json.dumps({"packages": found, "reason": reason}), encoding="utf-8")
-    print("\n".join(sorted(found.values())) or reason)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    commands = parser.add_subparsers(required=True)
-    for name, function in [
-        ("build", build),
-        ("index", index),
-        ("test", test),
-        ("install", install_prefix),
-        ("solve", ask),
-        ("contents", contents),
-    ]:
-        command = commands.add_parser(name)
-        command.set_defaults(function=function)
-        command.add_argument("--channel", action="append", default=[])
-        if name == "build":
-            command.add_argument("--variants", type=Path, required=True)
-            command.add_argument("--out", type=Path, required=True)
-            command.add_argument("--prebuilt", type=Path)
-        if name in ("index", "test", "contents"):
-            command.add_argument("package", type=Path)
-        if name == "contents":
-            command.add_argument("binaries", nargs="+", type=Path)
-        if name == "index":
-            command.add_argument("--into", type=Path, required=True)
-        if name == "install":
-            command.add_argument("--prefix", type=Path, required=True)
-            command.add_argument("specs", nargs="+")
-        if name == "solve":
-            command.add_argument("--answer", type=Path, required=True)
-            command.add_argument("--driver", default="", help="the CUDA it speaks, none if empty")
-            command.add_argument("specs", nargs="+")
-    args = parser.parse_args()
-    try:
-        args.function(args)
+        app(standalone_mode=False)
     except ReleaseError as error:
         print(error, file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    code = main()
+        code = 1
     sys.stdout.flush()
     sys.stderr.flush()
-    # The runtime behind py-rattler has crashed once while the interpreter went down.
+    # py-rattler's runtime has crashed once at the interpreter's exit.
     os._exit(code)

@@ -1,29 +1,35 @@
-"""Virtual environments, made by uv from PyPI or what the user's pip settings point to."""
+"""Environments with torch, made by uv from PyPI or from what the user's pip settings name."""
 
 from __future__ import annotations
 
-import os
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from release import ReleaseError, downloads
-from release.paths import fresh
+from release.paths import ENVS, fresh
 from release.shell import Log
+from release.tasks import Context
 
 REMEDY = "Is the package index in reach? PIP_INDEX_URL and PIP_FIND_LINKS are honoured"
 
 
-def index_options(*, find_links: bool = True) -> list[str]:
-    """uv does not read pip's settings, so they are handed on; folders of wheels if wanted."""
-    options: list[str] = []
-    if url := os.environ.get("PIP_INDEX_URL"):
-        options += ["--index-url", url]
-    for url in shlex.split(os.environ.get("PIP_EXTRA_INDEX_URL", "")):
-        options += ["--extra-index-url", url]
-    for link in shlex.split(os.environ.get("PIP_FIND_LINKS", "") if find_links else ""):
-        options += ["--find-links", link]
-    return options
+def torch_env(
+    context: Context, *, python: str, release: str, name: str, cache: Path | None, find_links: bool
+) -> Sequence[Path]:
+    """The environment `name` with torch, to compile against; see :func:`make_venv`."""
+    folder, wanted = ENVS / name, [f"torch=={release}", "numpy"]
+    make_venv(context.log, folder, python, wanted, cache=cache, find_links=find_links)
+    return [folder]
+
+
+def borrowed_env(context: Context, *, root: Path, name: str) -> Sequence[Path]:
+    """The torch of another environment to compile against, as a link to its package folder."""
+    folder = fresh(ENVS / name)
+    site = folder / "lib" / "python3" / "site-packages"
+    site.mkdir(parents=True)
+    (site / "torch").symlink_to(root)
+    context.log.write(f"torch of {root}")
+    return [folder]
 
 
 def make_venv(
@@ -36,24 +42,30 @@ def make_venv(
     borrowed: Path | None = None,
     find_links: bool = True,
 ) -> Path:
-    """A new environment with the requirements in it; the path of its interpreter.
+    """Makes a new environment and returns the path of its interpreter.
 
-    Its files are hard links into uv's cache; one of its own (`cache`) can be deleted with it. With
-    `borrowed`, torch is not installed but found in that site-packages folder.
+    Args:
+        log: gets the output.
+        folder: where it goes; what is there is deleted.
+        python: the interpreter that it is made from.
+        requirements: what is installed.
+        cache: uv's cache for it, None for the user's. Its files are hard links into the cache, so
+            only with a cache of its own does deleting both free the disk.
+        borrowed: a site-packages folder whose torch it uses instead of installing one.
+        find_links: whether the folders of wheels in PIP_FIND_LINKS count.
     """
     if folder.exists():
         fresh(folder)
     downloads.uv(log, ["venv", "--quiet", "--clear", "--python", python, folder])
     interpreter = folder / "bin" / "python"
-    options = index_options(find_links=find_links)
-    words = ["pip", "install", "--python", interpreter, *options, *requirements]
+    words = ["pip", "install", "--python", interpreter, *requirements]
     words += ["--cache-dir", cache] if cache else []
     if borrowed:
         without = folder / "without-torch.txt"
         without.write_text('torch; python_version < "3"\n', encoding="utf-8")
         words += ["--override", without]
         (site_packages(folder) / "borrowed.pth").write_text(f"{borrowed}\n", encoding="utf-8")
-    downloads.uv(log, words, remedy=REMEDY)
+    downloads.uv(log, words, find_links=find_links, remedy=REMEDY)
     return interpreter
 
 

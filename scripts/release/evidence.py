@@ -1,4 +1,4 @@
-"""What the fat wheel was seen doing, environment by environment: stored data, and its reading."""
+"""The stored results of `--verify full`: what the fat wheel did in each environment."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from release import REPO, ReleaseError
-from release.schema import Matrix, Minor, Strict
+from release.schema import Minor, Strict
 from release.store import write_atomically
 
 RESULTS = REPO / "benchmarks" / "results" / "environments.json"
 
-State = Literal["ran", "failed", "judged", "rejected", "unsupported", "unreached"]
+State = Literal["ran", "failed", "judged", "rejected", "unsupported"]
 
 
 class Environment(Strict):
@@ -22,14 +22,15 @@ class Environment(Strict):
 
     Attributes:
         state: `ran` (judge, numeric comparison and gradcheck agree), `failed` (one of them does
-            not), `judged` or `rejected` (the judge's word on the torch wheel; nothing was run),
-            `unsupported` (there is no such torch), `unreached` (it could not be installed here).
-        reason: why it is not `ran`.
+            not), `judged` or `rejected` (the judge's verdict on the torch wheel; nothing was run),
+            `unsupported` (there is no such torch).
+        reason: why the state is not `ran`.
         torch_version, python_version: what was installed.
         variant: what the judge chose.
-        accepted, rejected: names of the wheel's binaries; with the dimension that rejected.
-        devices, comparisons, worst, gradcheck: what was computed, with the worst relative error
-            by dtype.
+        accepted: names of the wheel's binaries that the judge accepts.
+        rejected: names of the others, with the dimension that rejects each.
+        devices, comparisons, worst, gradcheck: what was computed; `worst` holds the largest
+            relative error for each dtype.
     """
 
     torch: Minor
@@ -55,7 +56,7 @@ class Evidence(Strict):
     Attributes:
         wheel, sha256: the fat wheel that was installed.
         binaries: the shared objects in it.
-        commit: what its binaries were built from.
+        commit: the commit that its binaries were built from.
         smoke: the hash of the program that compared the numbers.
         date: of the newest result.
     """
@@ -78,7 +79,7 @@ class Evidence(Strict):
 
 
 def load(path: Path = RESULTS) -> Evidence | None:
-    """The stored evidence; None where there is none yet.
+    """The stored results; None if there are none yet.
 
     Raises:
         ReleaseError: the file is not what `--verify full` writes.
@@ -97,8 +98,3 @@ def load(path: Path = RESULTS) -> Evidence | None:
 def save(evidence: Evidence, path: Path = RESULTS) -> None:
     data = evidence.model_dump(mode="json", exclude_defaults=True)
     write_atomically(path, json.dumps({"schema_version": 1, **data}, indent=1) + "\n")
-
-
-def supported(matrix: Matrix, torch: str, python: str) -> bool:
-    """Whether the matrix says that PyPI has this torch for this Python."""
-    return python in matrix.torch[torch].pythons

@@ -1,31 +1,76 @@
-"""Files that follow from the matrix: written on request, checked on every run."""
+"""The files and parts of files that follow from the matrix: written on request, always checked."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from rich.console import Console
 
-from release import REPO, ReleaseError
+from release import REPO, ReleaseError, cibuildwheel, evidence, support, support_table, variants
 from release.schema import Matrix
 from release.store import write_atomically
-from release.variants import expected
+
+README_FILE = REPO / "README.md"
+SUPPORT_PAGE = REPO / "docs" / "support.md"
+PYPROJECT = REPO / "pyproject.toml"
+
+
+def expected(matrix: Matrix) -> dict[Path, str]:
+    """Every generated file with the text that it should hold."""
+    seen = evidence.load()
+    short, full = support_table.short(matrix, seen), support_table.full(matrix, seen)
+    settings = cibuildwheel.table(matrix)
+    return {
+        variants.VARIANTS_FILE: variants.for_all(matrix),
+        support.SUPPORT_FILE: support.render(matrix),
+        PYPROJECT: filled(PYPROJECT, "cibuildwheel", settings, ("# ", "")),
+        README_FILE: filled(README_FILE, "support-table", short),
+        SUPPORT_PAGE: filled(SUPPORT_PAGE, "environments", full),
+    }
+
+
+def filled(path: Path, name: str, text: str, comment: tuple[str, str] = ("<!-- ", " -->")) -> str:
+    """The file with `text` between its markers `NAME:begin` and `NAME:end`.
+
+    Raises:
+        ReleaseError: the markers are not there once each and in this order.
+    """
+    begin, end = (f"{comment[0]}{name}:{which}{comment[1]}\n" for which in ("begin", "end"))
+    old = path.read_text(encoding="utf-8")
+    before, found, rest = old.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed or begin in rest or end in before + after:
+        raise ReleaseError(
+            f"{path.relative_to(REPO)} must hold {begin.strip()} and {end.strip()} once each, in "
+            "this order; put them around the generated part"
+        )
+    return before + begin + text + end + after
 
 
 def drifted(matrix: Matrix) -> list[str]:
     """Names of generated files whose text is not what the matrix says."""
-    found = []
-    for path, text in expected(matrix).items():
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            found.append(str(path.relative_to(REPO)))
-    return found
+    return [
+        str(path.relative_to(REPO))
+        for path, text in expected(matrix).items()
+        if not path.exists() or path.read_text(encoding="utf-8") != text
+    ]
 
 
-def check_or_write(matrix: Matrix, console: Console, *, write: bool) -> None:
-    """Writes what is out of date, or refuses to go on with it."""
-    stale = drifted(matrix)
-    if not write and stale:
+def check(matrix: Matrix) -> None:
+    """Checks the generated files.
+
+    Raises:
+        ReleaseError: some are out of date; the text names them and the command that writes them.
+    """
+    if stale := drifted(matrix):
         text = f"{', '.join(stale)}: not what build_matrix.yaml says"
         raise ReleaseError(f"{text}; run scripts/build_all.sh --write-generated")
-    for path, text in expected(matrix).items() if write else ():
+
+
+def write(matrix: Matrix, console: Console) -> None:
+    """Writes the generated files that are out of date."""
+    stale = drifted(matrix)
+    for path, text in expected(matrix).items():
         name = str(path.relative_to(REPO))
         if name in stale:
             write_atomically(path, text)

@@ -10,12 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lltm_conda.builder import (
-    BuildError,
-    HostCompiler,
-    find_host_compiler,
-    glue_for,
-)
+from lltm_conda.builder import BuildError, HostCompiler, find_host_compiler, glue_for
 from lltm_conda.compat.records import TorchInstall
 from lltm_conda.compat.torch_probe import TorchNotFoundError, find_torch
 from release import ReleaseError, toolchains
@@ -29,8 +24,8 @@ class Host:
     """The facts that decide which cells this machine can build.
 
     Attributes:
-        python: the interpreter behind the one that the tool was started with: environments are
-            made from it, and it is the same whichever virtual environment is active.
+        python: the base interpreter of the one that the tool was started with, the same whichever
+            virtual environment is active; environments are made from it.
         python_minor: its version, `3.11`.
         torch: the torch of that interpreter's environment, if any.
         compiler: the host compiler, or None.
@@ -47,7 +42,7 @@ class Host:
 
 
 def probe(python: str, matrix: Matrix) -> Host:
-    """Looks at this machine; `python` is the interpreter of the invoking environment."""
+    """Looks at this machine; `python` is the interpreter of the calling environment."""
     code = (
         "import json,os,sys; print(json.dumps([os.path.realpath(sys._base_executable),"
         "*sys.version_info[:2]]))"
@@ -76,7 +71,7 @@ def gcc_major(compiler: HostCompiler | None) -> int | None:
 
 
 def obstacle(cell: Cell, host: Host, matrix: Matrix) -> str | None:
-    """Why this machine cannot build the cell and what would change that; None if it can."""
+    """Why this machine cannot build the cell and what would help; None if it can."""
     if host.compiler is None:
         return "no C++ compiler; install one (Debian: apt-get install g++) or set CXX"
     found, (low, high) = gcc_major(host.compiler), cell.torch.gcc
@@ -98,7 +93,7 @@ def obstacle(cell: Cell, host: Host, matrix: Matrix) -> str | None:
 
 
 def borrowed_torch(cell: Cell, host: Host) -> TorchInstall | None:
-    """The torch of the invoking environment, for a cell whose C++ ABI PyPI's torch has not."""
+    """The torch of the calling environment, for a cell whose C++ ABI PyPI's torch lacks."""
     torch = host.torch
     if torch is None or cell.stable or cell.cxx11_abi == cell.torch.abi.pypi:
         return None
@@ -107,9 +102,9 @@ def borrowed_torch(cell: Cell, host: Host) -> TorchInstall | None:
 
 
 def toolchain(kernels: str, host: Host, matrix: Matrix) -> Toolchain | str | None:
-    """What compiles a kernel object here, or why nothing does; None for kernels of the CPU."""
+    """What compiles a kernel object here, or why nothing does; None for the CPU's kernels."""
     wanted = matrix.kernels[kernels]  # type: ignore[index]
-    return toolchains.choose(wanted, matrix, host.cuda) if wanted.device == "cuda" else None
+    return toolchains.choose(wanted, matrix, host.cuda) if wanted.toolkit else None
 
 
 def _cuda_obstacle(cell: Cell, host: Host, matrix: Matrix) -> str | None:
@@ -127,7 +122,7 @@ def _cuda_obstacle(cell: Cell, host: Host, matrix: Matrix) -> str | None:
 
 
 def host_cell(matrix: Matrix, host: Host) -> Cell:
-    """The cell that fits this machine: for the torch of its environment, else the default one.
+    """The cell for the torch of the calling environment, or the default one without a torch.
 
     Raises:
         ReleaseError: no cell of the matrix serves that torch.
@@ -154,7 +149,7 @@ def host_cell(matrix: Matrix, host: Host) -> Cell:
 
 
 def chosen(selectors: Sequence[str], matrix: Matrix, host: Host) -> list[Cell]:
-    """The selected cells of the matrix; `host` becomes the one that fits this machine."""
+    """The selected cells of the matrix; `host` stands for the one that fits this machine."""
     fits = host_cell(matrix, host).name if "host" in selectors else ""
     return select(all_cells(matrix), selectors, fits)
 

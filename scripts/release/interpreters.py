@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-# What can make an environment; prints the interpreter behind a launcher.
+# Only an interpreter that can make environments; prints the base one behind a launcher.
 _CODE = "import sys, venv, ensurepip; print('%d.%d' % sys.version_info[:2], sys._base_executable)"
 
 

@@ -1,10 +1,10 @@
-"""Ends what a killed run left behind, before it can write into the files of the next one.
+"""Kills what a killed run left running, before it can write into the files of the next run.
 
-`kill -9` ends the tool alone: compilers and installers go on. Every process of a run carries the
-build folder in its environment, so they are found by that and by nothing else. A command that is
-just being forked carries it only once it runs; until then it holds the tool's lock, which a fork
-inherits and an exec lets go. (So the tool starts commands with `close_fds=False`: closed one by
-one, the lock would go before the mark is there.) Who has the lock finds them all.
+`kill -9` ends the tool alone; compilers and installers go on. Every process of a run has the build
+folder in its environment, and is found by that alone. A command that is just being forked gets that
+environment only with its exec; until then it holds the tool's lock, which a fork inherits and an
+exec releases. So the tool starts commands with `close_fds=False`: closing the descriptors first
+would release the lock too early. Whoever holds the lock finds all of them.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from pathlib import Path
 import psutil
 
 MARK = "LLTM_RELEASE_BUILD"
-PATIENCE = 20.0  # seconds until a killed process must be gone
+PATIENCE = 20.0  # seconds to wait for a killed process to end
 
 
 def mark(build: Path) -> None:
-    """Every process that is started from now on is known to work for that build folder."""
+    """Marks every process started from now on as one that works for `build`."""
     os.environ[MARK] = str(build)
 
 
 def end_leftovers(build: Path, tell: Callable[[str], None]) -> int:
-    """Kills the processes of earlier runs for that build folder; how many there were.
+    """Kills the processes of earlier runs for `build`; returns how many there were.
 
-    To be called by the holder of the folder's lock: nobody else may be working for it.
+    Only the holder of the folder's lock may call this: then no other run works for it.
     """
     ended = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     family = len(ended)
-    # Again, until there are none: one may have started another while we looked.
+    # Repeat until there are none: one may have started another meanwhile.
     while left := [p for p in psutil.process_iter() if p.pid not in ended and _works_for(p, build)]:
         for process in left:
             tell(f"ending process {process.pid} ({_name(process)}), which a killed run left behind")
@@ -43,10 +43,7 @@ def end_leftovers(build: Path, tell: Callable[[str], None]) -> int:
 
 
 def end_children() -> None:
-    """Kills everything that this process has started.
-
-    Who waits for one of them learns how it ended: nothing is waited for here.
-    """
+    """Kills everything that this process started; does not wait for it."""
     for process in psutil.Process().children(recursive=True):
         _kill(process)
 

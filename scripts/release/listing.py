@@ -1,9 +1,9 @@
-"""What there is to build, and what a run would do."""
+"""Lists the cells, and shows what a run would do."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -56,31 +56,31 @@ def cell_facts(cell: Cell, *, host: Host, matrix: Matrix) -> dict[str, Any]:
 
 
 def json_list(cells: Sequence[Cell], host: Host, matrix: Matrix) -> str:
-    """Every cell, for programs."""
+    """Every cell as JSON."""
     facts = [cell_facts(cell, host=host, matrix=matrix) for cell in cells]
     compiler = str(host.compiler) if host.compiler else None
     return json.dumps({"compiler": compiler, "python": host.python_minor, "cells": facts}, indent=1)
 
 
 def github(cells: Sequence[Cell], host: Host, matrix: Matrix) -> str:
-    """One line for `strategy: matrix:` of a GitHub workflow: the cells that can be built here."""
+    """The cells that can be built here, as the `matrix:` of a GitHub workflow, in one line."""
     wanted = ("cell", "glue", "device", "torch")
     facts = [cell_facts(cell, host=host, matrix=matrix) for cell in cells]
     include = [{name: cell[name] for name in wanted} for cell in facts if cell["buildable"]]
     return json.dumps({"include": include})
 
 
-def show_plan(plan: Plan, cells: Sequence[Cell], skipped: dict[str, str], console: Console) -> None:
+def show_plan(plan: Plan, skipped: Mapping[str, str], console: Console) -> None:
     """The tasks in order, and how many compilations the cells share."""
     store = Store(STAMPS)
     for task in plan.tasks.values():
         state = "made before" if store.read(task.name) else "to make"
-        console.print(f"{task.name:44} {state:12} for {', '.join(task.groups)}", markup=False)
+        console.print(f"{task.name:44} {state:12} for {', '.join(task.cells)}", markup=False)
     for name, reason in skipped.items():
         console.print(f"skipped {name}: {reason}", markup=False)
-    compiled = [name for name in plan.tasks if name.split("/")[0] in ("glue", "kernels")]
-    unshared = sum(1 + len(cell.kernels) for cell in cells)
+    each = [own.binaries for own in plan.of.values()]
+    compiled = {task for binaries in each for task in binaries}
     console.print(
-        f"{len(cells)} cells, {len(plan.tasks)} tasks; {len(compiled)} binaries are compiled "
-        f"(without sharing: {unshared})"
+        f"{len(plan.cells)} cells, {len(plan.tasks)} tasks; {len(compiled)} binaries are compiled "
+        f"(without sharing: {sum(map(len, each))})"
     )

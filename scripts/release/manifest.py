@@ -1,7 +1,7 @@
-"""dist/manifest.json: what a run made, out of what, with what, and where it was run.
+"""dist/manifest.json: what a run made, from what, with which tools, and where it was run.
 
-A reader of an artefact trusts the hashes here, and this file only where it is whole: one that
-cannot be read is set aside, never repaired or believed in part.
+Users of an artefact trust the hashes in it. A manifest that is not whole is set aside, never
+repaired or used in part.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Strict(BaseModel):
 
 
 class Artefact(Strict):
-    """A file to hand out; `path` is relative to the manifest's folder."""
+    """A file for users; `path` is relative to the manifest's folder."""
 
     path: str
     kind: Kind
@@ -35,7 +35,7 @@ class Artefact(Strict):
 
 
 class Binary(Strict):
-    """A shared object, with the build record that it carries and the newest symbols it needs."""
+    """A shared object, with its build record and the newest symbol versions that it needs."""
 
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     size: int
@@ -49,9 +49,9 @@ class Run(Strict):
 
     Attributes:
         kind: `venv` (the thin wheel), `fat` (the fat wheel), `conda` (the package).
-        ran: whether it ran; `why_not` says what stood against it.
-        facts: what the smoke test found: torch, Python, devices, variant, failures; of a conda
-            package also the `pytorch` package that it was installed beside.
+        ran: whether it ran; otherwise `why_not` says why.
+        facts: what the smoke test found: torch, Python, devices, variant, failures; for a conda
+            package also the `pytorch` package beside it.
     """
 
     kind: str
@@ -67,8 +67,8 @@ class CellEntry(Strict):
         state: `partial` means built, with a step that this machine cannot do; `reason` says which.
         binaries: names of its shared objects, keys of `Manifest.binaries`.
         wheel, conda: its artefacts, where they were made.
-        steps: seconds of every step for its sake, also of an earlier run that was reused.
-        host: on which of `Manifest.hosts` it was built.
+        steps: seconds of every step that serves it, those that an earlier run did included.
+        host: the key in `Manifest.hosts` of the machine that built it.
     """
 
     state: State
@@ -84,7 +84,7 @@ class CellEntry(Strict):
 
     @property
     def packed(self) -> bool:
-        """Whether its binaries belong into the fat wheel: packed, and nothing of it failed."""
+        """Whether its binaries belong in the fat wheel: it was packed, and nothing failed."""
         return self.wheel is not None and self.state in ("done", "partial")
 
 
@@ -103,10 +103,10 @@ class Manifest(Strict):
     """The whole file.
 
     Attributes:
-        commit, clean: what was checked out, and whether nothing was changed in it.
-        sources: a hash over the commit and every file that a distribution holds.
-        base_channel: where the base conda packages came from; None: the bootstrap channel.
-        shard: `2/8` where this is one of several runs that share the work.
+        commit, clean: the commit that was checked out, and whether no file differed from it.
+        sources: a hash over the commit and every file in a distribution.
+        base_channel: the URL of the base conda packages; None: the bootstrap channel.
+        shard: `2/8` if this is one of several runs that share the work.
         total: how many cells the matrix has.
         missing: the cells of the matrix that the fat wheel lacks, and why.
         seconds: how long the run took.
@@ -144,14 +144,14 @@ class Manifest(Strict):
 
 
 class ManifestError(ReleaseError):
-    """A manifest that is missing, torn, of another schema, or not true to its files."""
+    """A manifest that is missing, damaged, of another schema, or does not fit its files."""
 
 
 def parse(path: Path) -> Manifest:
     """The manifest at `path`.
 
     Raises:
-        ManifestError: it is missing, half-written or breaks the schema.
+        ManifestError: it is missing, damaged or of another schema.
     """
     try:
         return Manifest.model_validate_json(path.read_text(encoding="utf-8"), strict=True)
@@ -166,7 +166,7 @@ def parse(path: Path) -> Manifest:
 
 
 def read_or_set_aside(path: Path, tell: Callable[[str], None]) -> Manifest | None:
-    """The manifest of an earlier run; None where there is none to trust."""
+    """The manifest of an earlier run; None if there is none, or none that can be trusted."""
     if not path.exists():
         return None
     try:
@@ -187,7 +187,7 @@ def write(manifest: Manifest, path: Path) -> None:
 
 
 def wrong_files(artefacts: Iterable[Artefact], folder: Path) -> list[str]:
-    """One text for every artefact that is missing or is not what the manifest says."""
+    """A message for every artefact that is missing or is not what the manifest says."""
     found = []
     for artefact in artefacts:
         path = folder / artefact.path
@@ -199,7 +199,7 @@ def wrong_files(artefacts: Iterable[Artefact], folder: Path) -> list[str]:
 
 
 def carried(previous: Manifest | None, sources: str, folder: Path) -> dict[str, CellEntry]:
-    """Cells of an earlier run that are still good: of the same sources, with intact wheels."""
+    """The cells of an earlier run that are still good: same sources, intact wheels."""
     if previous is None or previous.sources != sources:
         return {}
     intact = {a.path for a in previous.artefacts if not wrong_files([a], folder)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -14,44 +15,53 @@ from release.cells import all_cells
 from release.collect import artefacts, missing
 from release.conda_steps import index_package
 from release.fat_steps import forget_others, make_fat_wheel
-from release.manifest import Artefact, CellEntry, Manifest, ManifestError, parse, wrong_files
+from release.manifest import (
+    Artefact,
+    Binary,
+    CellEntry,
+    Manifest,
+    ManifestError,
+    parse,
+    wrong_files,
+)
 from release.paths import CHANNEL, LOGS, TEMPORARY, fresh, publish
+from release.run import finish, only_run
 from release.schema import Matrix
 from release.shell import Log
+from release.wheels import read_wheel
 
-# What must be equal for artefacts to belong together.
+# What must be equal in all shards.
 SAME = ("package", "version", "commit", "sources", "total")
 RANK = {"done": 0, "partial": 1, "failed": 2, "skipped": 3}
 
 
 def merge(folders: Sequence[Path], matrix: Matrix, console: Console) -> int:
-    """Merges the dist folders of shards into this checkout's; the exit code.
+    """Merges the dist folders of shards into this checkout's; returns the exit code.
 
     Raises:
         ReleaseError: a folder has no whole manifest, is of other sources, or holds a file that is
             not what its manifest says.
     """
-    from release.run import finish, only_run
-
     shards = {folder: _checked(folder) for folder in folders}
     _same_sources(shards)
     order = [cell.name for cell in all_cells(matrix)]
-    cells, origin = _best(shards, order)
+    origin = _best(shards, order)
+    cells = {name: shards[folder].cells[name] for name, folder in origin.items()}
     with only_run(console):
         stage = fresh(TEMPORARY / "merge")
-        taken = [a for f, m in shards.items() for a in _wanted(m, f, origin)]
         for folder, found in shards.items():
-            _stage(folder, _wanted(found, folder, origin), found, origin, stage)
-        log = Log(LOGS / "merge.log")
+            _stage(folder, found, origin, stage)
         wheels = {name: stage / str(cell.wheel) for name, cell in cells.items() if cell.packed}
         if not wheels:
             raise ReleaseError(
                 "no shard built a variant: there is nothing to merge; see their logs"
             )
-        with log:
+        with Log(LOGS / "merge.log") as log:
             fat = make_fat_wheel(log, wheels, len(order))
+            _binaries(shards, fat)
             final = _publish(stage, fat, log)
-        made = _manifest(shards, cells, order, _sdists(taken), final)
+        sdists = {DIST / a.path for m in shards.values() for a in m.artefacts if a.kind == "sdist"}
+        made = _manifest(shards, cells, order, sorted(sdists), final)
         finish(made)
         shutil.rmtree(stage, ignore_errors=True)
     bad = [name for name, cell in cells.items() if cell.state == "failed"]
@@ -82,60 +92,58 @@ def _same_sources(shards: Mapping[Path, Manifest]) -> None:
                 )
 
 
-def _best(
-    shards: Mapping[Path, Manifest], order: Sequence[str]
-) -> tuple[dict[str, CellEntry], dict[str, Path]]:
-    """For every cell the entry that came furthest, and the folder that it is from."""
-    cells: dict[str, CellEntry] = {}
+def _best(shards: Mapping[Path, Manifest], order: Sequence[str]) -> dict[str, Path]:
+    """For every cell the folder of the shard that came furthest with it."""
     origin: dict[str, Path] = {}
     for name in order:
-        found = [
-            (RANK[m.cells[name].state], i) for i, m in enumerate(shards.values()) if name in m.cells
-        ]
-        if found:
-            folder = list(shards)[min(found)[1]]
-            cells[name], origin[name] = shards[folder].cells[name], folder
-    return cells, origin
+        having = [folder for folder, found in shards.items() if name in found.cells]
+        if having:
+            origin[name] = min(having, key=lambda f: RANK[shards[f].cells[name].state])
+    return origin
 
 
-def _wanted(found: Manifest, folder: Path, origin: Mapping[str, Path]) -> list[Artefact]:
-    """What is taken from a folder: the source distribution, and the artefacts of its cells."""
-    return [
-        a
-        for a in found.artefacts
-        if a.kind == "sdist" or (a.kind != "fat" and {origin.get(c) for c in a.cells} == {folder})
-    ]
+def _stage(folder: Path, found: Manifest, origin: Mapping[str, Path], stage: Path) -> None:
+    """Copies the source distribution, and the artefacts and logs of the cells from this folder."""
 
+    def wanted(artefact: Artefact) -> bool:
+        ours = {origin.get(cell) for cell in artefact.cells} == {folder}
+        return artefact.kind == "sdist" or (artefact.kind != "fat" and ours)
 
-def _stage(
-    folder: Path,
-    taken: Sequence[Artefact],
-    found: Manifest,
-    origin: Mapping[str, Path],
-    stage: Path,
-) -> None:
-    logs = [c.log for n, c in found.cells.items() if c.log and origin.get(n) == folder]
-    for name in [*(artefact.path for artefact in taken), *logs]:
-        target = stage / name
+    names = [artefact.path for artefact in found.artefacts if wanted(artefact)]
+    names += [c.log for n, c in found.cells.items() if c.log and origin.get(n) == folder]
+    for name in names:
         if (folder / name).is_file():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(folder / name, target)
+            publish(folder / name, stage / name)
 
 
 def _publish(stage: Path, fat: Path, log: Log) -> Path:
     """Puts everything into dist/, packages into the index of its channel."""
     for path in sorted(p for p in stage.rglob("*") if p.is_file()):
-        if path.suffix != ".conda":
+        if path.suffix == ".conda":
+            index_package(log, path, CHANNEL)
+        else:
             publish(path, DIST / path.relative_to(stage))
-            continue
-        index_package(log, path, CHANNEL)
     final = publish(fat, DIST / fat.name)
     forget_others(final)
     return final
 
 
-def _sdists(taken: Sequence[Artefact]) -> list[Path]:
-    return sorted({DIST / a.path for a in taken if a.kind == "sdist"})
+def _binaries(shards: Mapping[Path, Manifest], fat: Path) -> dict[str, Binary]:
+    """The entries of the packed binaries, each from a shard that made these very bytes.
+
+    Raises:
+        ManifestError: no shard's manifest has the hash of a packed binary.
+    """
+    found: dict[str, Binary] = {}
+    for path, data in sorted(read_wheel(fat).binaries.items()):
+        name, sha256 = Path(path).name, hashlib.sha256(data).hexdigest()
+        entries = (m.binaries[name] for m in shards.values() if name in m.binaries)
+        entry = next((entry for entry in entries if entry.sha256 == sha256), None)
+        if entry is None:
+            text = f"{name}: no manifest has the hash of the packed binary ({sha256})"
+            raise ManifestError(f"{text}; build the shards again")
+        found[name] = entry
+    return found
 
 
 def _manifest(
@@ -156,7 +164,7 @@ def _manifest(
             "seconds": max(found.seconds for found in shards.values()),
             "missing": missing(order, cells),
             "cells": dict(cells),
-            "binaries": {n: b for m in shards.values() for n, b in sorted(m.binaries.items())},
+            "binaries": _binaries(shards, fat),
             "artefacts": artefacts(cells, sdists, [fat]),
             "hosts": {n: h for m in shards.values() for n, h in m.hosts.items()},
         }

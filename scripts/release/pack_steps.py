@@ -1,4 +1,4 @@
-"""Packing: the source distribution, the thin wheels, and the true tag of any wheel."""
+"""Packs the source distribution and the thin wheels, and finds the true tag of a wheel."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import gzip
 import subprocess
 import sys
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from release import DIST, REPO, ReleaseError
@@ -14,14 +14,14 @@ from release.cells import Cell
 from release.paths import TEMPORARY, WHEELS, fresh, publish, tool
 from release.provenance import source_env, source_epoch
 from release.shell import Log, clean_env
-from release.tasks import Context
+from release.tasks import Context, Task
 from release.wheels import Wheel, read_wheel
 
 EXCLUDED = ("libtorch*", "libc10*", "libcudart*", "libcuda.so*", "libnv*", "libgomp*")
 
 
 def source_files() -> list[Path]:
-    """What git tracks or would track; in a folder without git, everything that is no product."""
+    """The files that git tracks or would track; without git, everything but build products."""
     command = ["git", "ls-files", "-co", "--exclude-standard", "-z"]
     done = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
     if done.returncode == 0:
@@ -34,7 +34,7 @@ def source_files() -> list[Path]:
 
 
 def package_sources() -> tuple[Path, ...]:
-    """The files that a distribution may hold (MANIFEST.in chooses); tests and tools stay out."""
+    """The files that a distribution may hold (MANIFEST.in chooses); no tests, no tools."""
     left_out = {"tests", "docs", "scripts", "benchmarks", "recipe", "requirements"}
     found = source_files()
     tops = [(path.relative_to(REPO).parts[0], path) for path in found]
@@ -57,7 +57,7 @@ def sdist(context: Context) -> Sequence[Path]:
 
 
 def repack(archive: Path, folder: Path, epoch: int) -> Path:
-    """The same files in an archive whose bytes depend on them alone."""
+    """The same files in an archive whose bytes depend on nothing else."""
     final = folder / archive.name
     with (
         tarfile.open(archive) as old,
@@ -74,18 +74,20 @@ def repack(archive: Path, folder: Path, epoch: int) -> Path:
     return final
 
 
-def gather(context: Context, binaries: tuple[str, ...], folder: Path) -> list[Path]:
-    """The cell's binaries in one folder, as LLTM_CONDA_PREBUILT wants them."""
+def gather(context: Context, binaries: Iterable[Task], folder: Path) -> list[Path]:
+    """Copies the outputs of `binaries` into one new folder, as LLTM_CONDA_PREBUILT needs them."""
     fresh(folder)
-    return [publish(path, folder / path.name) for name in binaries for path in context.made[name]]
+    return [publish(path, folder / path.name) for task in binaries for path in context.made[task]]
 
 
-def wheel(context: Context, *, cell: Cell, binaries: tuple[str, ...]) -> Sequence[Path]:
+def wheel(
+    context: Context, *, cell: Cell, sdist: Task, binaries: tuple[Task, ...]
+) -> Sequence[Path]:
     """The thin wheel of one cell, with its true platform tag, in the folder of the index."""
     work = TEMPORARY / "wheel" / cell.name
     prebuilt = work / "prebuilt"
     given = {path.name: path.read_bytes() for path in gather(context, binaries, prebuilt)}
-    with tarfile.open(context.only("sdist")) as archive:
+    with tarfile.open(context.only(sdist)) as archive:
         archive.extractall(fresh(work / "source"), filter="data")
     (source,) = (work / "source").iterdir()
     out = fresh(work / "out")
@@ -100,12 +102,12 @@ def wheel(context: Context, *, cell: Cell, binaries: tuple[str, ...]) -> Sequenc
 
 
 def true_tag(log: Log, made: Path, given: Mapping[str, bytes], folder: Path) -> Wheel:
-    """The wheel under the oldest manylinux tag that auditwheel finds true for its binaries.
+    """The wheel under the oldest manylinux tag that its binaries fulfil, as auditwheel finds it.
 
     Args:
-        log: gets auditwheel's words.
+        log: gets auditwheel's output.
         made: the wheel, tagged `linux_x86_64`.
-        given: name and content of the binaries it was packed from.
+        given: name and content of the binaries that it was packed from.
         folder: an empty one, for auditwheel.
 
     Raises:
@@ -123,7 +125,7 @@ def true_tag(log: Log, made: Path, given: Mapping[str, bytes], folder: Path) -> 
 
 
 def check_binaries(path: Path, given: Mapping[str, bytes]) -> None:
-    """Repairing may only change the tag: a grafted library would mean two OpenMP runtimes.
+    """Checks that only the tag changed: a grafted library would mean two OpenMP runtimes.
 
     Raises:
         ReleaseError: a shared object was added, lost or changed.
@@ -138,7 +140,7 @@ def check_binaries(path: Path, given: Mapping[str, bytes]) -> None:
 
 
 def forget_older(new: Path) -> None:
-    """Removes what an earlier build left of the same version under another platform tag."""
+    """Deletes wheels of the same version that an earlier build left under another platform tag."""
     name = "-".join(new.name.split("-")[:2])
     for path in new.parent.glob(f"{name}-*.whl"):
         if path != new:

@@ -1,4 +1,4 @@
-"""Where the tool puts things; all of it can be deleted at any time."""
+"""Where the tool puts its files; all of them can be deleted at any time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REPORT = DIST / "report.html"
 
 
 def fresh(folder: Path) -> Path:
-    """An empty folder at that place."""
+    """Makes an empty folder, in place of what was there."""
     if folder.exists():
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
@@ -33,7 +33,7 @@ def fresh(folder: Path) -> Path:
 
 
 def publish(source: Path, target: Path) -> Path:
-    """Puts a finished file in its place in one step, over an older one."""
+    """Copies a finished file to its place in one step, over an older one; returns `target`."""
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.part")
     try:
@@ -46,6 +46,6 @@ def publish(source: Path, target: Path) -> Path:
 
 
 def tool(name: str) -> str:
-    """A program of the tool's own environment."""
+    """A program of the tool's own environment, or else one on PATH."""
     beside = Path(sys.executable).with_name(name)
     return str(beside) if beside.exists() else shutil.which(name) or name

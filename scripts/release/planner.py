@@ -1,36 +1,40 @@
-"""Turns cells into tasks; what cells share is one task."""
+"""Turns cells into tasks; cells share the tasks that they have in common."""
 
 from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from release import (
     REPO,
     build_steps,
-    conda_plan,
+    conda_steps,
+    environments,
     fat_steps,
     pack_steps,
     toolchain_steps,
     verify_steps,
 )
 from release.audit import audit
-from release.cells import Cell
+from release.cells import Cell, all_cells
 from release.host import Host, borrowed_torch, toolchain
-from release.paths import ENVS
+from release.paths import BOOTSTRAP, CACHE, ENVS, LINKED
 from release.provenance import commit, source_epoch
-from release.schema import Matrix
+from release.schema import Matrix, pair
 from release.store import sources
 from release.tasks import Task
 from release.toolchains import Toolchain
-from release.variants import for_conda
+from release.variants import VARIANTS_FILE, for_conda, render
 
-TOOL = REPO / "scripts" / "release"
-# What one torch with CUDA puts on the disk (its wheels unpacked; environments are hard links), and
-# how much of that may lie there at a time: two, so that one is fetched while the other is used.
+CSRC = tuple(sources(REPO, "csrc/**/*"))
+RECIPE = tuple(path for path in sources(REPO, "recipe/*") if path != VARIANTS_FILE)
+EXAMPLE = tuple(sources(REPO, "examples/digits*.py"))
+# Bytes of one unpacked torch with CUDA (environments are hard links into its cache), and how many
+# may lie on the disk at a time: two torches, so that one is fetched while the other is used.
 CUDA_TORCH = 7_500_000_000
 ROOM = 2 * CUDA_TORCH
 
@@ -41,129 +45,138 @@ class Options:
 
     Attributes:
         channel: the base channel's URL, or None for the bootstrap channel.
-        jobs: compilers at a time.
         carried: thin wheels of other cells, which an earlier run made from the same sources.
     """
 
     channel: str | None
-    jobs: int
     carried: Mapping[str, Path] = field(default_factory=dict)
 
 
+@dataclass
+class CellTasks:
+    """The tasks of one cell that others ask for; None for what is not planned."""
+
+    binaries: tuple[Task, ...] = ()
+    audit: Task | None = None
+    wheel: Task | None = None
+    venv: Task | None = None
+    digits: Task | None = None
+    package: Task | None = None
+    prefix: Task | None = None
+    fat_run: Task | None = None
+
+    @property
+    def wheel_runs(self) -> tuple[Task, ...]:
+        """The tasks that run its wheel."""
+        return tuple(task for task in (self.venv, self.digits) if task)
+
+
+class Env(NamedTuple):
+    """An environment with torch, and the cache that is deleted with it, if it has one."""
+
+    name: str
+    task: Task
+    cache: Path | None = None
+
+
 class Plan:
-    """Collects tasks by name, so that cells share what they have in common."""
+    """All tasks of a run, in an order in which they can run.
+
+    Attributes:
+        tasks: every task by its name.
+        of: the tasks of each cell by the cell's name.
+        sdist, fat_wheel: the tasks that make them.
+    """
 
     def __init__(
         self, matrix: Matrix, host: Host, options: Options, cells: Sequence[Cell] = ()
     ) -> None:
-        self.matrix, self.host, self.options = matrix, host, options
-        self.glues_on_cpu = {cell.glue for cell in cells if cell.cuda_major is None}
+        self.matrix, self.host, self.options, self.cells = matrix, host, options, cells
         self.tasks: dict[str, Task] = {}
-        self.requested = 0
+        self.of: dict[str, CellTasks] = {}
+        self.sdist: Task | None = None
+        self.fat_wheel: Task | None = None
+        for cell in cells:
+            self._plan(cell)
+        if cells:
+            self.add_fat_wheel(cells)
 
-    def add(self, task: Task) -> str:
-        """Adds a task, or the cells of a task that is there already; returns its name."""
-        self.requested += 1
-        if old := self.tasks.get(task.name):
-            groups = (*old.groups, *(g for g in task.groups if g not in old.groups))
-            self.tasks[task.name] = Task(**{**vars(old), "groups": groups})
-        else:
-            self.tasks[task.name] = task
-        return task.name
+    def add(self, task: Task, *cells: Cell) -> Task:
+        """Adds a task, or finds the one of its name; it serves these cells too."""
+        task = self.tasks.setdefault(task.name, task)
+        task.cells.extend(cell.name for cell in cells if cell.name not in task.cells)
+        return task
 
-    def python_facts(self) -> dict[str, str]:
-        return {"python": self.host.python, "minor": self.host.python_minor}
+    def _plan(self, cell: Cell) -> None:
+        env = self._torch_env(cell)
+        kernels = [self._kernels(name, cell) for name in cell.kernels]
+        own = self.of[cell.name] = CellTasks((self._glue(cell, env), *kernels))
+        toolkit = self._toolkit_of(cell)
+        run = partial(
+            audit,
+            cell=cell,
+            env=env.task,
+            binaries=own.binaries,
+            manylinux=self.matrix.package.manylinux,
+            toolkit=toolkit,
+        )
+        needs = (env.task, *own.binaries, *([toolkit] if toolkit else []))
+        own.audit = self.add(Task(f"audit/{cell.name}", run, needs), cell)
+        own.wheel = self._wheel(cell, own)
+        own.venv = self._venv(cell, own.wheel, env)
+        twin = any(c.glue == cell.glue and c.cuda_major is None for c in self.cells)
+        if cell.cuda_major is None or self.host.driver or not twin:
+            # Without a GPU a CUDA cell would train exactly as its twin for the CPU does.
+            run = partial(verify_steps.digits, cell=cell, venv=own.venv)
+            task = Task(f"digits/{cell.name}", run, needs=(own.venv,), inputs=EXAMPLE)
+            own.digits = self.add(task, cell)
+        if for_conda(cell):
+            self._conda(cell, own, env)
+
+    # Environments with torch.
 
     def torch_release(self, cell: Cell) -> str:
-        """The torch of the invoking environment where the cell is for it, else the matrix's."""
+        """The torch of the calling environment if the cell is for it, else the matrix's."""
         torch = self.host.torch
-        if torch and torch.is_release and torch.version_tuple == _tuple(cell.torch_minor):
+        if torch and torch.is_release and torch.version_tuple == pair(cell.torch_minor):
             return torch.version.split("+")[0]
         return cell.torch.release
 
-    def cell(self, cell: Cell) -> None:
-        """Everything one cell needs."""
-        groups = (cell.name,)
-        env = self._torch_env(cell, groups)
-        binaries = (*(self._kernels(name, groups) for name in cell.kernels),)
-        binaries = (self._glue(cell, env, groups), *binaries)
-        toolkit = self._toolkit_of(cell, groups)
-        checked = self.add(
-            Task(
-                f"audit/{cell.name}",
-                partial(
-                    audit,
-                    cell=cell,
-                    env=env,
-                    binaries=binaries,
-                    manylinux=self.matrix.package.manylinux,
-                    toolkit=toolkit,
-                ),
-                needs=(env, *binaries, *([toolkit] if toolkit else [])),
-                facts={"manylinux": self.matrix.package.manylinux},
-                groups=groups,
-            )
-        )
-        wheel = self._wheel(cell, binaries, checked, groups)
-        self._venv(cell, wheel, env, groups)
-        if for_conda(cell):
-            conda_plan.add(self, cell, env, binaries, checked, groups)
-
-    def _torch_env(self, cell: Cell, groups: tuple[str, ...]) -> str:
+    def _torch_env(self, cell: Cell) -> Env:
         if torch := borrowed_torch(cell, self.host):
             name = f"torch-{torch.version}-abi{torch.cxx11_abi}"
-            run = partial(build_steps.borrowed_env, root=torch.root, name=name)
-            facts = {"root": str(torch.root), "version": torch.version}
-            return self.add(Task(f"env/{name}", run, facts=facts, groups=groups))
-        name, release = self._torch_name(cell), self.torch_release(cell)
-        cache = self._cache(cell)
-        run = partial(
-            build_steps.torch_env,
+            run = partial(environments.borrowed_env, root=torch.root, name=name)
+            return Env(name, self.add(Task(f"env/{name}", run), cell))
+        release = self.torch_release(cell)
+        name = f"torch-{release}-py{self.host.python_minor}"
+        if not cell.stable:
+            return self._cuda_torch(cell, name, release, find_links=True)
+        task = Task(f"env/{name}", self._make_env(release, name, None, True), disk=1_200_000_000)
+        return Env(name, self.add(task, cell))
+
+    def _cuda_torch(
+        self, cell: Cell, name: str, release: str, *, find_links: bool, needs: tuple[Task, ...] = ()
+    ) -> Env:
+        """A torch that is too large to stay: it goes with its cache after its last reader."""
+        cache = CACHE / f"uv-{name}"
+        run = self._make_env(release, name, cache, find_links)
+        temporary = (ENVS / name, cache)
+        task = Task(f"env/{name}", run, needs, temporary=temporary, disk=CUDA_TORCH)
+        return Env(name, self.add(task, cell), cache)
+
+    def _make_env(
+        self, release: str, name: str, cache: Path | None, find_links: bool
+    ) -> partial[Sequence[Path]]:
+        return partial(
+            environments.torch_env,
             python=self.host.python,
             release=release,
             name=name,
             cache=cache,
+            find_links=find_links,
         )
-        task = Task(f"env/{name}", run, facts=self.python_facts(), groups=groups)
-        if cache:
-            task = replace(task, sheds=(ENVS / name, cache), holds=CUDA_TORCH)
-        return self.add(task)
 
-    def _torch_name(self, cell: Cell) -> str:
-        return f"torch-{self.torch_release(cell)}-py{self.host.python_minor}"
-
-    def _cache(self, cell: Cell) -> Path | None:
-        """A cache for the cell's torch alone, if that is too large to be kept: a CUDA build."""
-        kept = cell.stable or borrowed_torch(cell, self.host)
-        return None if kept else build_steps.torch_cache(self._torch_name(cell))
-
-    def stable_torch(self, cell: Cell, package: str, groups: tuple[str, ...]) -> str | None:
-        """The newest torch of PyPI that stable CUDA glue serves with its own CUDA major.
-
-        Fetched once `package` is made, as nothing before that needs it; None: PyPI has none.
-        """
-        served = [
-            torch
-            for minor in self.matrix.minors()
-            if (torch := self.matrix.torch[minor]).cuda_major == cell.cuda_major
-            and self.matrix.served_by_stable(minor)
-            and self.host.python_minor in torch.pythons
-        ]
-        if not served:
-            return None
-        release = served[-1].release
-        name = f"torch-{release}-cu{cell.cuda_major}-py{self.host.python_minor}"
-        cache = build_steps.torch_cache(name)
-        run = partial(
-            build_steps.torch_env,
-            python=self.host.python,
-            release=release,
-            name=name,
-            cache=cache,
-            find_links=False,
-        )
-        task = Task(f"env/{name}", run, needs=(package,), facts=self.python_facts(), groups=groups)
-        return self.add(replace(task, sheds=(ENVS / name, cache), holds=CUDA_TORCH))
+    # Binaries.
 
     def _compiler_facts(self) -> dict[str, object]:
         return {
@@ -174,139 +187,198 @@ class Plan:
             "machine": platform.machine(),
         }
 
-    def _kernels(self, name: str, groups: tuple[str, ...]) -> str:
-        wanted = self.matrix.kernels[name]  # type: ignore[index]
+    def _kernels(self, name: str, cell: Cell) -> Task:
         chosen = toolchain(name, self.host, self.matrix)
         assert not isinstance(chosen, str), chosen
-        made = self._toolkit(chosen, groups) if chosen else None
-        run = partial(
-            build_steps.kernels,
-            name=name,
-            wanted=wanted,
-            toolchain=chosen,
-            made=made,
-            jobs=self.options.jobs,
-        )
-        facts = {**self._compiler_facts(), "wanted": wanted.model_dump(), "with": str(chosen)}
-        return self.add(
-            Task(
-                f"kernels/{name}",
-                run,
-                needs=(made,) if made else (),
-                inputs=build_steps.SOURCES,
-                facts=facts,
-                groups=groups,
-            )
-        )
+        made = self._toolkit(chosen, cell) if chosen else None
+        wanted = self.matrix.kernels[name]  # type: ignore[index]
+        run = partial(build_steps.kernels, name=name, wanted=wanted, toolchain=chosen, made=made)
+        needs = (made,) if made else ()
+        facts = self._compiler_facts()
+        return self.add(Task(f"kernels/{name}", run, needs, inputs=CSRC, facts=facts), cell)
 
-    def _toolkit_of(self, cell: Cell, groups: tuple[str, ...]) -> str | None:
-        """The task that makes the toolkit of a cell's CUDA kernels, if it has any and one does."""
+    def _glue(self, cell: Cell, env: Env) -> Task:
+        run = partial(build_steps.glue, glue=cell.glue, cxx11_abi=cell.cxx11_abi, env=env.task)
+        facts = self._compiler_facts()
+        task = Task(f"glue/{cell.glue}", run, (env.task,), inputs=CSRC, facts=facts)
+        return self.add(task, cell)
+
+    def _toolkit_of(self, cell: Cell) -> Task | None:
+        """The task that makes the toolkit of a cell's CUDA kernels, if one does."""
         if cell.cuda_major is None:
             return None
         chosen = toolchain(str(cell.variant.kernels), self.host, self.matrix)
-        return self._toolkit(chosen, groups) if isinstance(chosen, Toolchain) else None
+        return self._toolkit(chosen, cell) if isinstance(chosen, Toolchain) else None
 
-    def _toolkit(self, chosen: Toolchain, groups: tuple[str, ...]) -> str | None:
+    def _toolkit(self, chosen: Toolchain, cell: Cell) -> Task | None:
         """The task that makes a CUDA toolkit; None for an installed one."""
         if chosen.nvcc:
             return None
-        helper = self._toolkit(chosen.fatbinary, groups) if chosen.fatbinary else None
+        helper = self._toolkit(chosen.fatbinary, cell) if chosen.fatbinary else None
         wheels = self.matrix.toolkits[chosen.version]
         run = partial(toolchain_steps.toolkit, toolchain=chosen, wheels=wheels, fatbinary=helper)
         return self.add(
             Task(
-                toolchain_steps.task_name(chosen),
+                f"toolkit/{chosen.name}",
                 run,
                 needs=(helper,) if helper else (),
                 inputs=(toolchain_steps.ADAPTER,),
-                facts={"with": str(chosen), "wheels": wheels.model_dump()},
-                groups=groups,
-            )
+                disk=800_000_000,
+            ),
+            cell,
         )
 
-    def _glue(self, cell: Cell, env: str, groups: tuple[str, ...]) -> str:
-        run = partial(build_steps.glue, cell=cell, env=env, jobs=self.options.jobs)
-        return self.add(
-            Task(
-                f"glue/{cell.glue}",
-                run,
-                needs=(env,),
-                inputs=build_steps.SOURCES,
-                facts=self._compiler_facts(),
-                groups=groups,
-            )
-        )
+    # Wheels.
 
-    def _wheel(
-        self, cell: Cell, binaries: tuple[str, ...], checked: str, groups: tuple[str, ...]
-    ) -> str:
-        sdist = self.add(
-            Task(
-                "sdist",
-                pack_steps.sdist,
-                inputs=pack_steps.package_sources(),
-                facts={"epoch": source_epoch()},
-                groups=groups,
-            )
-        )
-        return self.add(
-            Task(
-                f"wheel/{cell.name}",
-                partial(pack_steps.wheel, cell=cell, binaries=binaries),
-                needs=(sdist, checked, *binaries),
-                inputs=(TOOL / "wheels.py", TOOL / "paths.py"),
-                groups=groups,
-            )
-        )
+    def _wheel(self, cell: Cell, own: CellTasks) -> Task:
+        assert own.audit is not None
+        package = pack_steps.package_sources()
+        facts = {"epoch": source_epoch()}
+        self.sdist = self.add(Task("sdist", pack_steps.sdist, inputs=package, facts=facts), cell)
+        run = partial(pack_steps.wheel, cell=cell, sdist=self.sdist, binaries=own.binaries)
+        needs = (self.sdist, own.audit, *own.binaries)
+        return self.add(Task(f"wheel/{cell.name}", run, needs), cell)
 
-    def _venv(self, cell: Cell, wheel: str, env: str, groups: tuple[str, ...]) -> None:
+    def _venv(self, cell: Cell, wheel: Task, env: Env) -> Task:
         borrowed = borrowed_torch(cell, self.host)
+        folder = ENVS / f"{cell.name}-venv"
         run = partial(
             verify_steps.venv,
             cell=cell,
+            folder=folder,
+            wheel=wheel,
             python=self.host.python,
             torch=self.torch_release(cell),
-            cache=self._cache(cell),
+            cache=env.cache,
             borrowed=borrowed.root.parent if borrowed else None,
         )
-        smoke = (verify_steps.SMOKE, TOOL / "environments.py")
-        venv = self.add(
-            Task(
-                f"venv/{cell.name}",
-                run,
-                # The environment itself is not read, but the cache that it was made from.
-                needs=(wheel, env),
-                inputs=smoke,
-                facts=self.python_facts(),
-                groups=groups,
-                sheds=(verify_steps.venv_folder(cell),) if self._cache(cell) else (),
-            )
+        # It does not read the environment `env`, but the cache that goes with it.
+        task = Task(
+            f"venv/{cell.name}",
+            run,
+            needs=(wheel, env.task),
+            inputs=(verify_steps.SMOKE,),
+            facts={"minor": self.host.python_minor},
+            temporary=(folder,) if env.cache else (),
+            disk=200_000_000 if env.cache is None else 0,
         )
-        if cell.cuda_major and not self.host.driver and cell.glue in self.glues_on_cpu:
-            return  # without a GPU it would train as the CPU's cell does
-        example = tuple(sources(REPO, "examples/digits*.py"))
-        digits = partial(verify_steps.digits, cell=cell)
-        self.add(Task(f"digits/{cell.name}", digits, needs=(venv,), inputs=example, groups=groups))
+        return self.add(task, cell)
 
+    def add_fat_wheel(self, cells: Sequence[Cell]) -> None:
+        """The tasks after those of all cells: the fat wheel, and a run of each glue in it."""
+        wheels = {name: own.wheel for name, own in self.of.items() if own.wheel}
+        runs = {name: own.wheel_runs for name, own in self.of.items()}
+        run = partial(
+            fat_steps.fat_wheel,
+            wheels=wheels,
+            runs=runs,
+            total=len(all_cells(self.matrix)),
+            carried=self.options.carried,
+        )
+        after = (*wheels.values(), *(task for tasks in runs.values() for task in tasks))
+        inputs = tuple(self.options.carried.values())
+        fat = self.fat_wheel = self.add(Task("fat-wheel", run, after=after, inputs=inputs))
+        site = self.add(Task("fat-site", partial(fat_steps.fat_site, fat_wheel=fat), needs=(fat,)))
+        for cell in cells:
+            venv = self.of[cell.name].venv
+            # Torches that do not stay meet the fat wheel in `--verify full`.
+            if f"fat-run/{cell.glue}" not in self.tasks and venv and not venv.temporary:
+                run = partial(fat_steps.fat_run, glue=cell.glue, venv=venv, site=site)
+                inputs = (verify_steps.SMOKE,)
+                task = Task(f"fat-run/{cell.glue}", run, needs=(site, venv), inputs=inputs)
+                self.of[cell.name].fat_run = self.add(task, cell)
 
-def _tuple(minor: str) -> tuple[int, int]:
-    major, _, rest = minor.partition(".")
-    return int(major), int(rest)
+    # Conda packages.
 
+    def _conda(self, cell: Cell, own: CellTasks, env: Env) -> None:
+        """The package, its tests, and a prefix in which it runs."""
+        assert own.audit is not None
+        channel, base = self._base_channel(cell)
+        run = partial(
+            conda_steps.package,
+            cell=cell,
+            variants=render([cell], self.matrix),
+            binaries=own.binaries,
+            channel=channel,
+        )
+        needs = (*base, own.audit, *own.binaries)
+        inputs = (*RECIPE, *pack_steps.package_sources())
+        own.package = self.add(Task(f"conda/{cell.name}", run, needs, inputs=inputs), cell)
+        channels: tuple[str, ...] = (channel,)
+        # The pytorch of the bootstrap channel is the one that stable glue for the CPU needs.
+        if base and not (cell.stable and cell.cuda_major is None):
+            linked, more = self._linked_channel(cell, env, own.package)
+            channels, base = (linked, channel), (*more, *base)
+        run = partial(
+            conda_steps.package_tests,
+            cell=cell,
+            package=own.package,
+            binaries=own.binaries,
+            channels=channels,
+        )
+        needs = (own.package, *base, *own.binaries)
+        self.add(Task(f"conda-test/{cell.name}", run, needs), cell)
+        run = partial(
+            conda_steps.prefix,
+            cell=cell,
+            package=own.package,
+            channels=channels,
+            python=self.host.python_minor,
+        )
+        needs, inputs = (own.package, *base), (verify_steps.SMOKE,)
+        task = Task(f"prefix/{cell.name}", run, needs, inputs=inputs, disk=300_000_000)
+        own.prefix = self.add(task, cell)
 
-def make_plan(cells: Sequence[Cell], matrix: Matrix, host: Host, options: Options) -> Plan:
-    """The tasks of all cells, each in an order in which it can run."""
-    plan = Plan(matrix, host, options, cells)
-    for cell in cells:
-        plan.cell(cell)
-    fat_steps.add(plan, cells)
-    return plan
+    def _base_channel(self, cell: Cell) -> tuple[str, tuple[Task, ...]]:
+        """The base channel's URL, and the task that makes it; one channel for all cells."""
+        if self.options.channel:
+            return self.options.channel, ()
+        release = self.matrix.torch[self.matrix.stable.built_with].release
+        torch = self.host.torch
+        if torch and torch.is_release and torch.version.startswith(release):
+            release = torch.version.split("+")[0]
+        python = {"python": self.host.python, "minor": self.host.python_minor}
+        download = partial(conda_steps.download, release=release)
+        wheels = self.add(Task("wheelhouse", download, facts=python), cell)
+        run = partial(conda_steps.bootstrap, wheels=wheels, python=self.host.python)
+        task = Task("bootstrap-channel", run, (wheels,), facts=python, disk=1_500_000_000)
+        return BOOTSTRAP.as_uri(), (self.add(task, cell),)
+
+    def _linked_channel(self, cell: Cell, env: Env, package: Task) -> tuple[str, tuple[Task, ...]]:
+        """The URL of a channel with a pytorch for the cell's package, and the tasks behind it.
+
+        Stable glue is compiled against a torch that may have no CUDA, or another major than the
+        kernels. A package with CUDA kernels is installed beside a torch of their major, fetched
+        after there is a package to install.
+        """
+        if cell.stable:
+            env = self._torch_of_cuda(cell, package)
+        folder = LINKED / env.name
+        run = partial(conda_steps.link, env=env.task, folder=folder, python=self.host.python_minor)
+        where = {"where": str(ENVS / env.name)}
+        task = self.add(Task(f"linked/{env.name}", run, needs=(env.task,), facts=where), cell)
+        return folder.as_uri(), (task, env.task)
+
+    def _torch_of_cuda(self, cell: Cell, package: Task) -> Env:
+        """PyPI's newest torch that stable glue serves with the cell's own CUDA major."""
+        python, major = self.host.python_minor, cell.cuda_major
+        served = [
+            torch
+            for torch in (self.matrix.torch[m] for m in self.matrix.minors())
+            if torch.cuda_major == major
+            and pair(torch.release) >= pair(self.matrix.stable.target)
+            and python in torch.pythons
+        ]
+        if not served:
+            name = f"none-cu{major}-py{python}"
+            run = partial(conda_steps.no_torch, cuda_major=major, python=python)
+            return Env(name, self.add(Task(f"env/{name}", run), cell))
+        release = served[-1].release
+        name = f"torch-{release}-cu{major}-py{python}"
+        return self._cuda_torch(cell, name, release, find_links=False, needs=(package,))
 
 
 def space_needed(plan: Plan) -> int:
-    """A rough number of bytes that a run from nothing puts on the disk at a time."""
-    # What is installed a second time is made of hard links.
-    sizes = {"env": 1.2e9, "venv": 2e8, "prefix": 3e8, "bootstrap-channel": 1.5e9, "toolkit": 8e8}
-    kept = [task.name for task in plan.tasks.values() if not task.sheds]
-    held = sum(task.holds for task in plan.tasks.values())
-    return int(sum(sizes.get(Path(name).parts[0], 2e7) for name in kept)) + min(held, ROOM)
+    """Roughly how many bytes a run from nothing has on the disk at its peak."""
+    kept = sum(task.disk for task in plan.tasks.values() if not task.temporary)
+    return kept + min(ROOM, sum(task.disk for task in plan.tasks.values() if task.temporary))

@@ -1,9 +1,9 @@
-"""Shows what runs: bars for a person, plain lines for a log."""
+"""Shows the run: bars for a person, plain lines for a log, one log file for each cell."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -21,16 +21,27 @@ STYLES = {
     Status.FAILED: "bold red",
     Status.SKIPPED: "yellow",
 }
-
-
 LINES = 4  # of a cell's reason, in the table
 
 
 class Reporter:
-    """Hears of every task and shows it; lines stay on the screen, the bar does not."""
+    """Shows every task; its lines stay on the screen, the bar does not.
 
-    def __init__(self, console: Console, total: int, verbose: bool = False) -> None:
-        self.console, self.total, self.verbose = console, total, verbose
+    With `cell_logs`, a folder, it also collects the logs of each cell's tasks in `<cell>.log`.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        tasks: Sequence[Task],
+        *,
+        verbose: bool = False,
+        cell_logs: Path | None = None,
+    ) -> None:
+        self.console, self.total, self.verbose = console, len(tasks), verbose
+        self.cell_logs = cell_logs
+        for cell in {cell for task in tasks for cell in task.cells} if cell_logs else ():
+            self._add(cell, "", mode="w")
         self._count = 0
         self._running: list[str] = []
         self._lock = threading.Lock()
@@ -40,7 +51,7 @@ class Reporter:
             if console.is_terminal
             else None
         )
-        self._task = self._bar.add_task("starting", total=total) if self._bar else None
+        self._task = self._bar.add_task("starting", total=self.total) if self._bar else None
 
     def __enter__(self) -> Reporter:
         if self._bar:
@@ -63,60 +74,77 @@ class Reporter:
             if not self._bar:
                 self._print(f"           {task.name} ...")
 
-    def finished(self, outcome: Outcome) -> None:
+    def finished(self, task: Task, outcome: Outcome) -> None:
         with self._lock:
             self._count += 1
-            if outcome.task in self._running:
-                self._running.remove(outcome.task)
+            if task.name in self._running:
+                self._running.remove(task.name)
             self._update(1)
-            style = STYLES[outcome.status]
-            count = f"[{self._count:>3}/{self.total}]".replace("[", r"\[", 1)
-            seconds = f"{outcome.seconds:6.1f} s" if outcome.seconds >= 0.05 else " " * 8
-            state = f"[{style}]{outcome.status.value:9}[/]"
-            self._print(f"{count}  {state} {seconds}  {outcome.task}", markup=True)
-            if outcome.status in (Status.FAILED, Status.SKIPPED):
-                self._print(f"           {outcome.reason}")
-            if outcome.status is Status.FAILED:
-                self._show_log(outcome.log)
+            self._show(outcome)
+        for cell in task.cells if self.cell_logs else ():
+            self._add(cell, log_section(outcome))
+
+    def _show(self, outcome: Outcome) -> None:
+        style = STYLES[outcome.status]
+        count = f"[{self._count:>3}/{self.total}]".replace("[", r"\[", 1)
+        seconds = f"{outcome.seconds:6.1f} s" if outcome.seconds >= 0.05 else " " * 8
+        state = f"[{style}]{outcome.status.value:9}[/]"
+        self._print(f"{count}  {state} {seconds}  {outcome.task}", markup=True)
+        if outcome.status in (Status.FAILED, Status.SKIPPED):
+            self._print(f"           {outcome.reason}")
+        if outcome.status is Status.FAILED and outcome.log and outcome.log.exists():
+            lines = outcome.log.read_text(encoding="utf-8", errors="replace").splitlines()
+            for line in lines if self.verbose else lines[-TAIL:]:
+                self._print(f"           | {line}")
+            self._print(f"           the whole log: {outcome.log}")
 
     def _print(self, text: str, markup: bool = False) -> None:
         self.console.print(text, markup=markup, highlight=False, soft_wrap=True)
 
-    def _show_log(self, log: Path | None) -> None:
-        if log is None or not log.exists():
-            return
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-        shown = lines if self.verbose else lines[-TAIL:]
-        for line in shown:
-            self._print(f"           | {line}")
-        self._print(f"           the whole log: {log}")
+    def _add(self, cell: str, text: str, mode: str = "a") -> None:
+        assert self.cell_logs is not None
+        self.cell_logs.mkdir(parents=True, exist_ok=True)
+        with (self.cell_logs / f"{cell}.log").open(mode, encoding="utf-8") as file:
+            file.write(text)
 
 
-def cell_state(cell: str, tasks: Sequence[Task], outcomes: dict[str, Outcome]) -> Status:
-    """The worst of a cell's tasks."""
-    states = [outcomes[task.name].status for task in tasks if cell in task.groups]
-    for status in (Status.FAILED, Status.SKIPPED, Status.DONE):
-        if status in states:
-            return status
-    return Status.REUSED
+def log_section(outcome: Outcome) -> str:
+    """A task's part of a cell's log."""
+    lines = [f"=== {outcome.task}: {outcome.status.value}, {outcome.took:.1f} s"]
+    lines += [outcome.reason] if outcome.reason else []
+    if outcome.log is not None and outcome.log.exists():
+        lines.append(outcome.log.read_text(encoding="utf-8", errors="replace").rstrip())
+    return "\n".join(lines) + "\n\n"
+
+
+def cell_outcomes(
+    cell: str, tasks: Iterable[Task], outcomes: Mapping[str, Outcome]
+) -> list[Outcome]:
+    """How the tasks that serve a cell ended."""
+    return [outcomes[task.name] for task in tasks if cell in task.cells]
+
+
+def worst(outcomes: Iterable[Outcome]) -> Status:
+    """The state of a cell, from those of its tasks."""
+    states = {outcome.status for outcome in outcomes}
+    order = (Status.FAILED, Status.SKIPPED, Status.DONE)
+    return next((status for status in order if status in states), Status.REUSED)
 
 
 def summary(
     cells: Sequence[str],
     tasks: Sequence[Task],
-    outcomes: dict[str, Outcome],
-    skipped: dict[str, str],
+    outcomes: Mapping[str, Outcome],
+    skipped: Mapping[str, str],
     entries: Mapping[str, CellEntry],
 ) -> Table:
-    """One line per cell: its state, its time, and what it led to or what stopped it."""
+    """One row for each cell: its state, its time, and its artefacts or what stopped it."""
     table = Table(title="lltm release", title_justify="left")
     for name in ("cell", "state", "seconds", "artefacts, or the reason"):
         table.add_column(name, overflow="fold", no_wrap=name == "cell")
     for cell in cells:
-        own = [task for task in tasks if cell in task.groups]
-        state = cell_state(cell, tasks, outcomes)
-        seconds = sum(outcomes[task.name].seconds for task in own)
-        entry = entries[cell]
+        own = cell_outcomes(cell, tasks, outcomes)
+        state, entry = worst(own), entries[cell]
         lines = [name.rpartition("/")[2] for name in (entry.wheel, entry.conda) if name]
         why = [line for line in entry.reason.splitlines() if line]
         lines += [*why[:LINES], "... (its log has the rest)"] if len(why) > LINES else why
@@ -125,8 +153,9 @@ def summary(
         beside = [str(r.facts["pytorch"]) for r in entry.runs if r.ran and r.facts.get("pytorch")]
         lines += [f"conda: installed beside {name}, and run" for name in beside]
         word = "partial" if state is Status.SKIPPED else state.value
-        lines = [escape(line) for line in dict.fromkeys(lines)]
-        table.add_row(cell, f"[{STYLES[state]}]{word}[/]", f"{seconds:.1f}", "\n".join(lines))
+        text = "\n".join(escape(line) for line in dict.fromkeys(lines))
+        seconds = sum(outcome.seconds for outcome in own)
+        table.add_row(cell, f"[{STYLES[state]}]{word}[/]", f"{seconds:.1f}", text)
     for cell, reason in skipped.items():
         table.add_row(cell, f"[{STYLES[Status.SKIPPED]}]skipped[/]", "", escape(reason))
     return table

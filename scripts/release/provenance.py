@@ -1,4 +1,4 @@
-"""Which commit is built and when it was made; what makes two builds of it alike."""
+"""Which commit is built, and its date; two builds of one commit are equal."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 from collections.abc import Iterable
+from datetime import datetime
 from pathlib import Path
 
 from lltm_conda.builder.sources import git_commit, source_date
@@ -26,9 +27,7 @@ def is_clean() -> bool:
 
 
 def source_epoch() -> int:
-    """Seconds since 1970 of the commit; a fixed date where there is no git."""
-    from datetime import datetime
-
+    """The commit's date in seconds since 1970; a fixed date without git."""
     text = source_date(os.environ)
     if text == "unknown":
         return 1577836800  # 2020-01-01, zip files know no year before 1980
@@ -36,12 +35,12 @@ def source_epoch() -> int:
 
 
 def source_env() -> dict[str, str]:
-    """For builds outside the checkout, which cannot ask git."""
+    """Environment variables for builds outside the checkout, which cannot ask git."""
     return {"SOURCE_DATE_EPOCH": str(source_epoch()), "LLTM_GIT_COMMIT": commit()}
 
 
 def source_identity(files: Iterable[Path]) -> str:
-    """A hash over the commit and the files; artefacts of equal identity may be joined."""
+    """A hash over the commit and the files; artefacts with the same hash may be joined."""
     lines = [commit(), str(source_epoch())]
     lines += [f"{relative(path)}\0{digest(path)}" for path in files]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()

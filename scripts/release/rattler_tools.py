@@ -1,19 +1,26 @@
-"""The few calls of py-rattler and py-rattler-build that the tool needs."""
+"""The calls of py-rattler and py-rattler-build that the tool needs."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 from release import BUILD, ReleaseError
 from release.store import digest
 
+if TYPE_CHECKING:
+    from rattler import RepoDataRecord
+
 # Both libraries read this when they first touch their cache.
 os.environ.setdefault("RATTLER_CACHE_DIR", str(BUILD / "cache" / "rattler"))
+
+# A machine without a GPU; `machine` adds the driver.
+LINUX = {"__linux": "6.1", "__unix": "0", "__glibc": "2.39", "__archspec": "1"}
 
 
 def build_recipe(recipe: Path, *, out: Path, channels: list[str], variants: Path) -> list[Path]:
@@ -56,10 +63,10 @@ def run_package_tests(package: Path, channels: list[str]) -> None:
 
 
 def check_contents(package: Path, binaries: Sequence[Path]) -> list[str]:
-    """Names and hashes of the binaries in a package, which must be those that were built.
+    """Checks that a package holds these binaries unchanged; returns a line for each.
 
     Raises:
-        ReleaseError: one is missing or was rewritten, or the build left a trace of itself.
+        ReleaseError: a binary is missing or was changed, or a file names a path of the build.
     """
     import rattler.package_streaming
 
@@ -89,25 +96,70 @@ def index_channel(channel: Path) -> None:
     asyncio.run(index_fs(channel, force=True))
 
 
+def machine(driver: str | None = None, **other: str) -> dict[str, str]:
+    """The virtual packages of a Linux machine whose NVIDIA driver supports CUDA `driver`."""
+    cuda = {} if driver is None else {"__cuda": driver}
+    return {**LINUX, **cuda, **{f"__{name}": version for name, version in other.items()}}
+
+
+def solve(
+    channels: Sequence[str], specs: Sequence[str], virtual: Mapping[str, str], cache: Path
+) -> dict[str, str]:
+    """Name and file name of every package that a solver would install; installs nothing.
+
+    Args:
+        channels: URLs, most important first.
+        specs: the request, `lltm`, `python 3.12.*`.
+        virtual: names and versions of virtual packages, see `machine`.
+        cache: a folder for the channels' index.
+
+    Raises:
+        ReleaseError: there is no solution; the text names the conflict.
+    """
+    import rattler
+
+    facts = [
+        rattler.GenericVirtualPackage(
+            rattler.PackageName(name), rattler.Version(version), rattler.BuildString("0")
+        )
+        for name, version in virtual.items()
+    ]
+    gateway = rattler.Gateway(cache_dir=cache)
+    records = _solve(channels, specs, facts, gateway=gateway)
+    return {record.name.normalized: record.file_name for record in records}
+
+
 def install(prefix: Path, specs: list[str], channels: list[str]) -> list[str]:
-    """Solves `specs` and installs them into a new prefix; the file names of what was chosen."""
+    """Installs `specs` into a new prefix on this machine; the file names of what was chosen."""
+    import rattler
+
+    overrides = rattler.VirtualPackageOverrides.from_env()  # CONDA_OVERRIDE_CUDA and the like
+    records = _solve(channels, specs, rattler.VirtualPackage.detect(overrides))
+    asyncio.run(rattler.install(records=records, target_prefix=str(prefix), show_progress=False))
+    return sorted(record.file_name for record in records)
+
+
+def _solve(
+    channels: Sequence[str], specs: Sequence[str], virtual: Sequence[Any], **options: Any
+) -> list[RepoDataRecord]:
     import rattler
     from rattler.exceptions import SolverError
 
-    overrides = rattler.VirtualPackageOverrides.from_env()  # CONDA_OVERRIDE_CUDA and the like
-
-    async def go() -> list[str]:
-        records = await rattler.solve(
+    async def go() -> list[RepoDataRecord]:
+        return await rattler.solve(
             sources=[rattler.Channel(channel) for channel in channels],
-            specs=specs,
+            specs=list(specs),
             platforms=["linux-64", "noarch"],
-            virtual_packages=rattler.VirtualPackage.detect(overrides),
+            virtual_packages=list(virtual),
+            **options,
         )
-        await rattler.install(records=records, target_prefix=str(prefix), show_progress=False)
-        return sorted(record.file_name for record in records)
 
     try:
         return asyncio.run(go())
     except SolverError as error:
-        text = f"cannot solve {specs} from {channels}:\n{error}"
-        raise ReleaseError(f"{text}\ncheck that the channel holds them") from error
+        facts = (p if hasattr(p, "name") else p.into_generic() for p in virtual)
+        have = ", ".join(f"{p.name.normalized} {p.version}" for p in facts)
+        text = f"no packages serve {', '.join(specs)} on a machine with {have}:\n{error}"
+        raise ReleaseError(
+            f"{text}\nask for less, or for what these channels hold: {', '.join(channels)}"
+        ) from error

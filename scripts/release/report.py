@@ -1,8 +1,8 @@
-"""dist/report.html: one page that needs nothing else, for a person who was not there."""
+"""dist/report.html: one page, without other files, that shows a run to people."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -12,7 +12,7 @@ from release.manifest import CellEntry, Manifest
 from release.store import write_atomically
 
 TEMPLATE = "report.html.j2"
-LONGEST = 200_000  # characters of a log in the page; the file beside it is whole
+LONGEST = 200_000  # characters of a log in the page; the log file is complete
 
 
 def write_report(manifest: Manifest, dist: Path, target: Path) -> None:
@@ -32,15 +32,27 @@ def render(manifest: Manifest, dist: Path) -> str:
     )
     environment.filters["megabytes"] = lambda size: f"{size / 1e6:.2f} MB"
     environment.filters["seconds"] = lambda value: f"{value:.1f} s"
+    shared = Counter(step for cell in manifest.cells.values() for step in cell.steps)
+
+    def own_seconds(cell: CellEntry) -> str:
+        """Its steps, without those that serve several cells."""
+        return f"{sum(took for step, took in cell.steps.items() if shared[step] == 1):.1f} s"
+
+    environment.filters["own_seconds"] = own_seconds
     rows, columns = grid(manifest)
     logs = {name: _log(cell, dist) for name, cell in manifest.cells.items()}
     return environment.get_template(TEMPLATE).render(
-        m=manifest, rows=rows, columns=columns, logs=logs, totals=_totals(manifest.cells)
+        m=manifest,
+        rows=rows,
+        columns=columns,
+        logs=logs,
+        totals=Counter(cell.state for cell in manifest.cells.values()),
+        shared=shared,
     )
 
 
 def grid(manifest: Manifest) -> tuple[dict[str, dict[str, str]], list[str]]:
-    """Cells by glue and device, and the devices; cells of the matrix that no run touched too."""
+    """Every cell of the matrix by glue and device, and the devices in order."""
     rows: dict[str, dict[str, str]] = {}
     names = [*manifest.cells, *(n for n in manifest.missing if n not in manifest.cells)]
     for name in names:
@@ -54,13 +66,6 @@ def grid(manifest: Manifest) -> tuple[dict[str, dict[str, str]], list[str]]:
 def _age(glue: str) -> tuple[bool, tuple[int, int]]:
     parsed = VariantName.parse(f"{glue}-cpu").glue
     return parsed.lane != "stable", parsed.torch
-
-
-def _totals(cells: Mapping[str, CellEntry]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for cell in cells.values():
-        found[cell.state] = found.get(cell.state, 0) + 1
-    return found
 
 
 def _log(cell: CellEntry, dist: Path) -> str:

@@ -6,7 +6,7 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TextIO
@@ -14,27 +14,26 @@ from typing import TextIO
 from rich.console import Console
 
 from release import BUILD, DIST, REPO, ReleaseError
-from release.cell_logs import CellLogs, Listeners
-from release.cells import all_cells
 from release.collect import Finished, collect
 from release.conda_steps import CONDA_FORGE, conda_forge_in_reach
 from release.host import Host, chosen, obstacle
-from release.leftovers import end_leftovers, mark
+from release.leftovers import MARK, end_leftovers, mark
 from release.listing import show_plan
 from release.manifest import Manifest, carried, read_or_set_aside, write
 from release.pack_steps import package_sources
 from release.paths import CELL_LOGS, INDEX, LOGS, MANIFEST, REPORT, STAMPS, TEMPORARY
-from release.planner import ROOM, Options, Plan, make_plan, space_needed
-from release.progress import Reporter, cell_state, summary
+from release.planner import ROOM, Options, Plan, space_needed
+from release.progress import Reporter, cell_outcomes, summary, worst
 from release.provenance import source_identity
 from release.report import write_report
+from release.runner import run_tasks
 from release.schema import Matrix
 from release.shards import parse_shard, split
 from release.simple_index import write_index
 from release.store import Store
-from release.tasks import Outcome, Status, run_tasks
+from release.tasks import Outcome, Status
 
-PATIENCE = 3.0  # seconds that another run may take to be over
+PATIENCE = 3.0  # seconds to wait for the lock of another run
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Request:
 
     Attributes:
         selectors: names and patterns of cells; none: all.
-        channel: the base conda channel, `auto`, `bootstrap`, `conda-forge` or a URL.
+        channel: the base conda channel: `auto`, `bootstrap`, `conda-forge` or a URL.
         shard: `2/8`, or None for everything.
         jobs: compilers at a time.
         verbose: show whole logs of failures.
@@ -61,7 +60,6 @@ class Release:
 
     def __init__(self, request: Request, matrix: Matrix, host: Host, console: Console) -> None:
         self.request, self.matrix, self.host, self.console = request, matrix, host, console
-        self.every = all_cells(matrix)
         wanted = chosen(request.selectors, matrix, host)
         if request.shard:
             number, count = parse_shard(request.shard)
@@ -69,73 +67,74 @@ class Release:
         reasons = {cell.name: obstacle(cell, host, matrix) for cell in wanted}
         self.cells = [cell for cell in wanted if reasons[cell.name] is None]
         self.skipped = {name: reason for name, reason in reasons.items() if reason}
-        self.options = Options(base_channel(request.channel, console), request.jobs)
+        self.options = Options(base_channel(request.channel, console))
 
     def plan(self, options: Options) -> Plan:
-        return make_plan(self.cells, self.matrix, self.host, options)
+        return Plan(self.matrix, self.host, options, self.cells)
 
     def show(self) -> None:
-        """The steps, without doing them."""
-        show_plan(self.plan(self.options), self.cells, self.skipped, self.console)
+        """Shows the steps without doing them."""
+        show_plan(self.plan(self.options), self.skipped, self.console)
 
     def run(self) -> int:
-        """Does everything; the exit code."""
+        """Does everything; returns the exit code."""
         begun = time.monotonic()
         with only_run(self.console):
             sources = source_identity(package_sources())
-            previous = read_or_set_aside(MANIFEST, self._tell)
+            previous = read_or_set_aside(MANIFEST, self._warn)
             kept = carried(previous, sources, DIST)
             for cell in self.cells:
                 kept.pop(cell.name, None)
             wheels = {name: DIST / str(cell.wheel) for name, cell in kept.items()}
             plan = self.plan(replace(self.options, carried=wheels))
             check_space(plan)
-            tasks = list(plan.tasks.values())
-            with Reporter(self.console, len(tasks), self.request.verbose) as reporter:
-                listeners = Listeners(reporter, CellLogs(CELL_LOGS, tasks))
-                jobs = self.request.jobs
-                outcomes = run_tasks(tasks, Store(STAMPS), LOGS, listeners, jobs, ROOM)
+            outcomes = self._do(plan)
             finished = Finished(
-                tasks,
-                outcomes,
-                self.cells,
-                self.skipped,
-                self.every,
-                sources,
-                self.options.channel,
-                self.request.shard,
-                kept,
-                previous,
-                time.monotonic() - begun,
+                plan=plan,
+                outcomes=outcomes,
+                skipped=self.skipped,
+                sources=sources,
+                shard=self.request.shard,
+                kept=kept,
+                previous=previous,
+                seconds=time.monotonic() - begun,
             )
             manifest = collect(finished, self.host)
             finish(manifest)
             shutil.rmtree(TEMPORARY, ignore_errors=True)
-        names = [cell.name for cell in self.cells]
-        self.console.print(summary(names, tasks, outcomes, self.skipped, manifest.cells))
-        self._say_what_is_there(manifest)
+        self._show_results(plan, outcomes, manifest)
         return self._exit_code(plan, outcomes)
 
-    def _tell(self, text: str) -> None:
+    def _do(self, plan: Plan) -> dict[str, Outcome]:
+        tasks, jobs = list(plan.tasks.values()), self.request.jobs
+        verbose = self.request.verbose
+        with Reporter(self.console, tasks, verbose=verbose, cell_logs=CELL_LOGS) as reporter:
+            return run_tasks(tasks, Store(STAMPS), LOGS, reporter, jobs, ROOM)
+
+    def _warn(self, text: str) -> None:
         self.console.print(text, style="yellow", markup=False, soft_wrap=True)
 
-    def _say_what_is_there(self, manifest: Manifest) -> None:
+    def _show_results(
+        self, plan: Plan, outcomes: Mapping[str, Outcome], manifest: Manifest
+    ) -> None:
+        names, tasks = [cell.name for cell in self.cells], list(plan.tasks.values())
+        self.console.print(summary(names, tasks, outcomes, self.skipped, manifest.cells))
         if manifest.fat:
             lacks = f", which lacks {len(manifest.missing)} of {manifest.total} variants"
             text = f"dist/{manifest.fat.path}{lacks if manifest.partial else ''}"
             size = f"{manifest.fat.size / 1e6:.2f} MB"
             self.console.print(f"the wheel: {text}; {size}", markup=False, soft_wrap=True)
-        self.console.print(f"what was done: {REPORT}", markup=False, soft_wrap=True)
+        self.console.print(f"the report: {REPORT}", markup=False, soft_wrap=True)
 
-    def _exit_code(self, plan: Plan, outcomes: dict[str, Outcome]) -> int:
-        """0 only if nothing failed and what was asked for by name was done in full.
+    def _exit_code(self, plan: Plan, outcomes: Mapping[str, Outcome]) -> int:
+        """0 if nothing failed and every cell asked for by name was done in full.
 
-        A pattern, or every cell, may meet what this machine cannot do.
+        A pattern, or every cell, may include what this machine cannot do.
         """
         if any(outcome.status is Status.FAILED for outcome in outcomes.values()):
             return 1
         tasks = list(plan.tasks.values())
-        states = {cell.name: cell_state(cell.name, tasks, outcomes) for cell in self.cells}
+        states = {c.name: worst(cell_outcomes(c.name, tasks, outcomes)) for c in self.cells}
         incomplete = {n for n, state in states.items() if state is Status.SKIPPED} | {*self.skipped}
         named = [selector for selector in self.request.selectors if "*" not in selector]
         if named and incomplete & {cell.name for cell in chosen(named, self.matrix, self.host)}:
@@ -144,7 +143,7 @@ class Release:
 
 
 def finish(manifest: Manifest) -> None:
-    """What stands beside the artefacts: index pages, the manifest, the report."""
+    """Writes what stands beside the artefacts: index pages, the manifest, the report."""
     write_index(INDEX)
     write(manifest, MANIFEST)
     write_report(manifest, DIST, REPORT)
@@ -169,18 +168,21 @@ def base_channel(channel: str, console: Console) -> str | None:
 
 
 def check_space(plan: Plan) -> None:
-    """Stops before the disk is full; a run that built most of it already needs little."""
+    """Stops before the disk is full; a run that has most of its outputs needs little.
+
+    Raises:
+        ReleaseError: there is too little space; the text says how much is needed.
+    """
     free = shutil.disk_usage(BUILD).free
-    need = space_needed(plan)
     have = sum(1 for name in plan.tasks if Store(STAMPS).read(name))
-    need = int(need * (1 - have / max(1, len(plan.tasks)))) + 200_000_000
+    need = int(space_needed(plan) * (1 - have / max(1, len(plan.tasks)))) + 200_000_000
     if free < need:
         text = f"{BUILD}: {free / 1e9:.1f} GB are free, about {need / 1e9:.1f} GB are needed"
         raise ReleaseError(f"{text}; free some space, or clone onto a larger disk")
 
 
 def _take(file: TextIO) -> None:
-    """The lock; what a killed run was just starting holds it for a moment."""
+    """Takes the lock; a command that a killed run was just starting may hold it for a moment."""
     end = time.monotonic() + PATIENCE
     while True:
         try:
@@ -194,7 +196,7 @@ def _take(file: TextIO) -> None:
 
 @contextmanager
 def only_run(console: Console) -> Iterator[None]:
-    """One run at a time in a checkout; the lock goes with the process, however it ends."""
+    """Allows one run at a time in a checkout; the lock ends with the process, however it ends."""
     BUILD.mkdir(exist_ok=True)
     with (BUILD / "lock").open("w") as file:
         _take(file)
@@ -203,4 +205,4 @@ def only_run(console: Console) -> Iterator[None]:
         try:
             yield
         finally:
-            os.environ.pop("LLTM_RELEASE_BUILD", None)
+            os.environ.pop(MARK, None)

@@ -1,4 +1,4 @@
-"""The shape of build_matrix.yaml; what contradicts itself is found by `contradictions`."""
+"""The shape of build_matrix.yaml; `contradictions` finds values that do not fit together."""
 
 from __future__ import annotations
 
@@ -7,11 +7,20 @@ from typing import Annotated, Literal
 from packaging.version import Version
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
+from lltm_conda.builder import cxx_standard
+
 Minor = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+$")]
 Release = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+\.\d+$")]
 Arch = Annotated[str, StringConstraints(pattern=r"^(sm|compute)_\d{2,3}$")]
 Device = Literal["cpu", "cu12", "cu13"]
+KernelsKey = Literal["cpu", "cuda12", "cuda13"]
 Abi = Literal[0, 1]
+
+
+def pair(version: str) -> tuple[int, int]:
+    """`2.10` or `2.10.1` as (2, 10)."""
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)
 
 
 def _ordered(bounds: tuple[int, int]) -> tuple[int, int]:
@@ -24,14 +33,12 @@ Bounds = Annotated[tuple[int, int], AfterValidator(_ordered)]
 
 
 class Strict(BaseModel):
-    """Unknown keys are mistakes; values are never coerced (2.10 is not the number 2.1)."""
+    """Unknown keys are mistakes; values are never converted (2.10 is not the number 2.1)."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class Package(Strict):
-    name: str
-    platform: Literal["linux-x86_64"]
     manylinux: Minor
     pythons: list[Minor] = Field(min_length=1)
     default_torch: Minor
@@ -54,13 +61,14 @@ class Toolkit(Strict):
 
 
 class Kernels(Strict):
-    device: Literal["cpu", "cuda"]
+    """A kernel object; the one for the CPU has neither toolkit nor architectures."""
+
     toolkit: Minor | None = None
     archs: list[Arch] = []
 
     @property
     def cuda_major(self) -> int | None:
-        return int(self.toolkit.split(".")[0]) if self.toolkit else None
+        return pair(self.toolkit)[0] if self.toolkit else None
 
 
 class Stable(Strict):
@@ -84,18 +92,27 @@ class Torch(Strict):
     pythons: list[Minor] = Field(min_length=1)
     cuda: TorchCuda
     abi: TorchAbi
-    cxx: Literal[17, 20]
     gcc: Annotated[Bounds, Field(strict=False)]
-    conda: str
     aten: list[Device] = []
 
     @property
+    def cxx(self) -> int:
+        """The C++ standard that its headers need."""
+        return cxx_standard(pair(self.release))
+
+    @property
+    def conda(self) -> str:
+        """The conda pin of a package built against it: every release of its minor."""
+        major, minor = pair(self.release)
+        return f">={major}.{minor}.0,<{major}.{minor + 1}.0a0"
+
+    @property
     def cuda_major(self) -> int:
-        return int(self.cuda.version.split(".")[0])
+        return pair(self.cuda.version)[0]
 
     @property
     def abis(self) -> list[int]:
-        """The ABI flavours that exist in the world, PyPI's first."""
+        """The C++ ABI flavours of its builds, PyPI's first."""
         return list(dict.fromkeys([self.abi.pypi, self.abi.conda]))
 
 
@@ -103,7 +120,7 @@ class Matrix(Strict):
     schema_: Literal[1] = Field(alias="schema")
     package: Package
     toolkits: dict[Minor, Toolkit]
-    kernels: dict[Literal["cpu", "cuda12", "cuda13"], Kernels]
+    kernels: dict[KernelsKey, Kernels]
     stable: Stable
     torch: dict[Minor, Torch]
 

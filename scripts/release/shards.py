@@ -1,4 +1,4 @@
-"""Splits the cells over machines: every machine computes the same split from the matrix alone."""
+"""Splits the cells over machines; every machine computes the same split from the matrix alone."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from release import ReleaseError
 from release.cells import Cell
 
-# Seconds on two cores, as measured; only their proportions matter. What a cell shares with others
-# of its shard is counted once there.
+# Seconds measured on two cores; only their proportions matter. A step that several cells of a shard
+# share counts once.
 TORCH, GLUE = 25.0, {"stable": 6.0, "aten": 20.0}
 KERNELS = {"cpu": 20.0, "cuda12": 60.0, "cuda13": 60.0}
 OWN = 60.0  # wheel, package, fresh environments, runs
@@ -29,7 +29,7 @@ def parse_shard(text: str) -> tuple[int, int]:
 
 
 def costs(cell: Cell) -> dict[str, float]:
-    """The steps of a cell and what they are estimated to cost; equal names are shared."""
+    """The estimated cost of each step of a cell; steps of the same name are shared."""
     found = {
         f"torch {cell.torch.release}": TORCH,
         f"glue {cell.glue}": GLUE[cell.variant.glue.lane],
@@ -40,14 +40,14 @@ def costs(cell: Cell) -> dict[str, float]:
 
 
 def load(cells: Sequence[Cell]) -> float:
-    """What a shard of these cells costs."""
+    """The cost of a shard with these cells."""
     return sum({name: cost for cell in cells for name, cost in costs(cell).items()}.values())
 
 
 def split(cells: Sequence[Cell], count: int) -> list[list[Cell]]:
     """`count` shards of about equal cost, each in the order of `cells`.
 
-    The costliest cell goes first, each to the shard that is the cheapest with it.
+    Cells are placed by falling cost, each into the shard that is cheapest with it.
     """
     shards: list[list[Cell]] = [[] for _ in range(count)]
     for cell in sorted(cells, key=lambda c: (-load([c]), c.name)):

@@ -1,9 +1,10 @@
-"""Runs commands into a log file; a failure carries the log's last lines."""
+"""Runs commands with their output in a log file; a failure carries the log's last lines."""
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -11,26 +12,32 @@ from pathlib import Path
 
 from release import REPO, ReleaseError
 
-TAIL = 25
+TAIL = 25  # lines
 FULL = os.strerror(errno.ENOSPC)
+CREDENTIALS = re.compile(r"(\w://)[^\s/@'\"]+@")
 
-# Facts of the invoking environment that must not reach what we build or test.
+# Settings of the calling environment that must not reach what we build or test.
 _FOREIGN = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX")
 _FOREIGN += ("LD_LIBRARY_PATH", "LD_RUN_PATH")
 _OWN = ("LLTM_CONDA_LOAD", "LLTM_CONDA_PREBUILT", "PYTHONDONTWRITEBYTECODE")
 
 
 def clean_env(**extra: str) -> dict[str, str]:
-    """This process's environment without what ties it to one Python, plus `extra`.
+    """This process's environment plus `extra`, without what points to one Python.
 
-    Programs speak the language that `Log.run` understands.
+    The language is fixed, because `Log.run` looks for texts in a command's output.
     """
     env = {key: value for key, value in os.environ.items() if key not in (*_FOREIGN, *_OWN)}
     return {**env, "LC_ALL": "C.UTF-8", **extra}
 
 
+def redacted(text: str) -> str:
+    """The text without the passwords and tokens in its URLs."""
+    return CREDENTIALS.sub(r"\1***@", text)
+
+
 class CommandFailed(ReleaseError):
-    """A command did not end well; `said` holds the end of what it said."""
+    """A command failed; `said` holds the end of its output."""
 
     def __init__(self, text: str, said: str) -> None:
         super().__init__(text)
@@ -38,7 +45,7 @@ class CommandFailed(ReleaseError):
 
 
 class Log:
-    """One step's log file; `run` streams a command's output into it."""
+    """The log file of one step."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -50,9 +57,12 @@ class Log:
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
+        text = self.path.read_text(encoding="utf-8", errors="replace")
+        if (clean := redacted(text)) != text:
+            self.path.write_text(clean, encoding="utf-8")
 
     def write(self, line: str) -> None:
-        self._file.write(line.rstrip("\n") + "\n")
+        self._file.write(redacted(line.rstrip("\n")) + "\n")
 
     def run(
         self,
@@ -62,10 +72,10 @@ class Log:
         cwd: Path = REPO,
         remedy: str = "",
     ) -> None:
-        """Runs a command to its end.
+        """Runs a command to its end, with its output in the log.
 
         Raises:
-            CommandFailed: its exit code is not 0.
+            CommandFailed: its exit code is not 0; the text ends with `remedy`.
             ReleaseError: it does not start.
         """
         words = [str(word) for word in command]
@@ -91,6 +101,7 @@ class Log:
             raise CommandFailed(f"{text}. {remedy}" if remedy else text, said)
 
     def tail(self, lines: int = TAIL) -> str:
+        """The last lines of the log."""
         self._file.flush()
-        text = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
-        return "\n".join(text[-lines:])
+        text = redacted(self.path.read_text(encoding="utf-8", errors="replace"))
+        return "\n".join(text.splitlines()[-lines:])

@@ -1,4 +1,4 @@
-"""The folder of thin wheels as a package index (PEP 503), which any web server can hand out.
+"""The folder of thin wheels as a package index (PEP 503), for any web server.
 
 pip install --extra-index-url https://.../simple "lltm==0.1.0+stable.cu13"
 pip install --find-links https://.../simple/lltm "lltm==0.1.0+stable.cu13"
@@ -27,7 +27,7 @@ PAGE = """\
 
 
 def write_index(root: Path) -> list[Path]:
-    """Writes the pages of `root` and of each project's folder in it; returns the pages."""
+    """Writes the page of `root` and one for each project's folder in it; returns the pages."""
     root.mkdir(parents=True, exist_ok=True)
     projects = sorted(path for path in root.iterdir() if path.is_dir())
     pages = [_page(root / "index.html", "Simple index", [f"{p.name}/" for p in projects])]

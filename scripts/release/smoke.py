@@ -1,9 +1,10 @@
-"""Runs the installed lltm against its float64 definition; needs torch and lltm alone.
+"""Compares the installed lltm with its definition in float64; needs only torch and lltm.
 
     python smoke.py [--outside DIR] [--glue NAME] [--json FILE]
 
-Run in the environment that is tested, from outside the source tree. Exit code 0 when every
-comparison holds, 1 otherwise. Also imported by nothing, so it stays one file.
+Beyond the package's own smoke test (`python -m lltm_conda`) it compares 16-bit types and layers,
+checks gradients, counts OpenMP runtimes and can ask for one glue. Run it in the environment that is
+tested, outside the source tree. The exit code is 0 if everything holds, else 1.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import json
 import re
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,7 @@ TOLERANCES = {
 }
 OPENMP = re.compile(r"lib(gomp|omp|iomp5|omp5)\b")
 SHAPES = [(1, 1, 1), (16, 32, 128), (5, 7, 3), (0, 4, 4)]
-# (T, B, I, S): each family of the layer's kernels, and sizes that have none
+# (T, B, I, S): each family of the layer's kernels, and sizes that no other family takes
 SEQUENCES = [(4, 5, 7, 3), (5, 4, 8, 64), (6, 16, 32, 128), (3, 40, 16, 512)]
 NAMES = ("new_h", "new_cell", "d_input", "d_weights", "d_bias", "d_old_h", "d_old_cell")
 
@@ -49,27 +51,17 @@ def run(cell: Any, values: list[torch.Tensor], grads: list[torch.Tensor]) -> lis
     return [*outputs, *torch.autograd.grad(outputs, leaves, grads)]
 
 
-def steps_of_reference(
-    x: torch.Tensor,
-    weights: torch.Tensor,
-    bias: torch.Tensor,
-    h: torch.Tensor,
-    cell: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor]:
+def steps_of_reference(x: torch.Tensor, *rest: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The last states after all steps of `x` (T, B, I), by the definition."""
+    weights, bias, h, cell = rest
     for step in x.unbind(0):
         h, cell = reference(step, weights, bias, h, cell)
     return h, cell
 
 
-def layer(
-    x: torch.Tensor,
-    weights: torch.Tensor,
-    bias: torch.Tensor,
-    h: torch.Tensor,
-    cell: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The same through a layer."""
+def layer(x: torch.Tensor, *rest: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same by a layer."""
+    weights, bias, h, cell = rest
     module = LLTMLayer(x.shape[2], h.shape[1], device="meta")
     parameters = {"weights_l0": weights, "bias_l0": bias}
     states = (x, (h.unsqueeze(0), cell.unsqueeze(0)))
@@ -86,7 +78,7 @@ def compare(device: str, dtype: torch.dtype, shape: tuple[int, ...]) -> dict[str
     values = arguments(batch, features, state)
     if steps:
         values[0] = torch.randn(*steps, batch, features, dtype=torch.float64)
-    # Both sides start from the same numbers, those that the dtype can hold.
+    # Both sides start from the same numbers, rounded to the dtype.
     rounded = [value.to(dtype) for value in values]
     grads = [torch.randn(batch, state, dtype=torch.float64).to(dtype) for _ in range(2)]
     definition, ours = (steps_of_reference, layer) if steps else (reference, lltm)
@@ -103,7 +95,7 @@ def compare(device: str, dtype: torch.dtype, shape: tuple[int, ...]) -> dict[str
 def openmp_runtimes(maps: str) -> list[str]:
     """The OpenMP runtimes among a process's mapped files, from the text of /proc/self/maps.
 
-    Two of them would be two pools of threads that fight for the processors, or worse.
+    Two of them would be two thread pools that compete for the processors, or worse.
     """
     paths = {line.split(None, 5)[5] for line in maps.splitlines() if line.count("/")}
     return sorted(path for path in paths if OPENMP.match(Path(path).name))
@@ -121,35 +113,32 @@ def main() -> int:
         return 1
     torch.manual_seed(0)
     devices = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
-    found, failed = [], 0
-    for device in devices:
-        for dtype, tolerance in TOLERANCES.items():
-            for shape in [*SHAPES, *SEQUENCES]:
-                errors = compare(device, dtype, shape)
-                worst = max(errors, key=lambda name: errors[name])
-                good = errors[worst] <= tolerance  # False for NaN
-                failed += not good
-                found.append({"device": device, "dtype": str(dtype), "shape": shape, **errors})
-                state = "ok    " if good else "FAILED"
-                kind = str(dtype).removeprefix("torch.")
-                text = f"worst {worst} {errors[worst]:.1e}, allowed {tolerance:.0e}"
-                sizes = " ".join(
-                    f"{n}{size}" for n, size in zip("TBIS"[-len(shape) :], shape, strict=True)
-                )
-                print(f"{state} {device} {kind:8} {sizes}: {text}")
+    comparisons, failed = [], 0
+
+    def check(good: bool, text: str) -> None:
+        nonlocal failed
+        failed += not good
+        print(f"{'ok    ' if good else 'FAILED'} {text}")
+
+    for device, (dtype, tolerance), shape in product(
+        devices, TOLERANCES.items(), [*SHAPES, *SEQUENCES]
+    ):
+        errors = compare(device, dtype, shape)
+        comparisons.append({"device": device, "dtype": str(dtype), "shape": shape, **errors})
+        worst = max(errors, key=lambda name: errors[name])
+        kind = str(dtype).removeprefix("torch.")
+        sizes = " ".join(f"{n}{size}" for n, size in zip("TBIS"[-len(shape) :], shape, strict=True))
+        text = f"worst {worst} {errors[worst]:.1e}, allowed {tolerance:.0e}"
+        check(errors[worst] <= tolerance, f"{device} {kind:8} {sizes}: {text}")  # False for NaN
     leaves = [value.requires_grad_() for value in arguments(2, 3, 2)]
     gradcheck = torch.autograd.gradcheck(lltm, leaves, raise_exception=False)
-    failed += not gradcheck
-    print(f"{'ok    ' if gradcheck else 'FAILED'} gradcheck in float64")
+    check(gradcheck, "gradcheck in float64")
     runtimes = openmp_runtimes(Path("/proc/self/maps").read_text(encoding="utf-8"))
-    failed += len(runtimes) > 1
-    state = "FAILED" if len(runtimes) > 1 else "ok    "
-    print(f"{state} OpenMP runtimes, at most one: {', '.join(runtimes) or 'none'}")
+    check(len(runtimes) < 2, f"OpenMP runtimes, at most one: {', '.join(runtimes) or 'none'}")
     binaries = loader.loaded()
     variant = binaries.variant if binaries else None
     good = args.glue is None or str(variant).startswith(f"{args.glue}-")
-    failed += not good
-    print(f"{'ok    ' if good else 'FAILED'} chosen {variant}, needed {args.glue or 'any'}")
+    check(good, f"chosen {variant}, needed {args.glue or 'any'}")
     facts = {
         "variant": variant,
         "binaries": [path.name for path in binaries.paths if path] if binaries else [],
@@ -161,7 +150,7 @@ def main() -> int:
         "package": str(package.parent),
         "gradcheck": gradcheck,
         "failed": failed,
-        "comparisons": found,
+        "comparisons": comparisons,
     }
     if args.json:
         args.json.write_text(json.dumps(facts, indent=1), encoding="utf-8")

@@ -1,8 +1,8 @@
 """Ctrl-C and SIGTERM.
 
-A signal that comes just as the main thread goes to sleep does not wake it, and an exception that a
-handler raises anywhere may leave a lock taken that a worker waits for. So while steps run in
-threads, a signal only leaves word, and who waits for them looks again and again.
+A signal that arrives just before the main thread sleeps does not wake it, and an exception raised
+in a handler may leave a lock taken that a worker waits for. So while steps run in threads, the
+handler sets a flag and the main thread polls it.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from typing import TypeVar
 from release.leftovers import end_children
 
 Result = TypeVar("Result")
-LOOK = 0.2  # seconds between two looks
+POLL = 0.2  # seconds
 
 
 class Stop:
-    """Whether the steps that run are to be stopped."""
+    """Whether a signal asked the running steps to stop."""
 
     def __init__(self) -> None:
         self.asked = False
 
     def next_of(self, running: Collection[Future[Result]]) -> set[Future[Result]]:
-        """Waits until some of `running` are over, and returns those.
+        """Waits until some of `running` have ended, and returns those.
 
         Raises:
-            KeyboardInterrupt: a signal came. All are over by then, as what they wait for is ended.
+            KeyboardInterrupt: a signal came. All have ended by then, as their commands were killed.
         """
         while True:
-            finished, _ = wait(running, timeout=LOOK, return_when=FIRST_COMPLETED)
+            finished, _ = wait(running, timeout=POLL, return_when=FIRST_COMPLETED)
             if self.asked:
                 break
             if finished:
@@ -39,7 +39,7 @@ class Stop:
         for future in running:
             future.cancel()
         end_children()
-        while wait(running, timeout=LOOK).not_done:
+        while wait(running, timeout=POLL).not_done:
             end_children()  # a step may have started another
         raise KeyboardInterrupt
 
@@ -49,7 +49,7 @@ _stop: Stop | None = None
 
 @contextmanager
 def deferred() -> Iterator[Stop]:
-    """Within, a first signal only leaves word; behind, it is a KeyboardInterrupt."""
+    """Inside, the first signal only sets a flag; it becomes a KeyboardInterrupt at the end."""
     global _stop
     _stop = stop = Stop()
     try:
@@ -61,10 +61,10 @@ def deferred() -> Iterator[Stop]:
 
 
 def interrupt(*_: object) -> None:
-    """The handler: nothing is begun any more, and what runs fails, since what it waits for ends.
+    """The signal handler.
 
     Raises:
-        KeyboardInterrupt: at once where no steps run in threads, or where a signal came before.
+        KeyboardInterrupt: at once where no steps run in threads, or on a second signal.
     """
     if _stop is not None and not _stop.asked:
         _stop.asked = True

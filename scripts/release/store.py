@@ -1,4 +1,4 @@
-"""Stamps: what a finished task consumed and made, so that it is done again only when needed."""
+"""Stamps: what a finished task read and made, so that it runs again only when something changed."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ from typing import Any
 
 from release import REPO
 
-_CHUNK = 1 << 20
-
 
 def digest(path: Path) -> str:
-    """The hash of a file's content; of a folder's names and sizes, byte code left out."""
+    """The hash of a file's content; of the names and sizes in a folder, byte code left out."""
     if path.is_dir():
         return _tree_digest(path)
     stat = path.stat()
@@ -28,7 +26,7 @@ def digest(path: Path) -> str:
 def _file_digest(path: str, _size: int, _mtime: int) -> str:
     found = hashlib.sha256()
     with open(path, "rb") as file:  # noqa: PTH123 - the cache's key is text
-        while chunk := file.read(_CHUNK):
+        while chunk := file.read(1 << 20):
             found.update(chunk)
     return found.hexdigest()
 
@@ -45,47 +43,50 @@ def _tree_digest(root: Path) -> str:
 
 
 def sources(root: Path, *patterns: str) -> list[Path]:
-    """Files below `root` that match, without byte code, in a fixed order."""
+    """The files below `root` that match, sorted, without byte code."""
     found = {path for pattern in patterns for path in root.glob(pattern) if path.is_file()}
     return sorted(path for path in found if "__pycache__" not in path.parts)
 
 
 def relative(path: Path) -> str:
-    """As in the checkout, so that a build folder stays good when the checkout moves."""
+    """The path inside the checkout, so that a build folder stays valid when the checkout moves."""
     return str(path.relative_to(REPO)) if path.is_relative_to(REPO) else str(path)
 
 
 def key_of(name: str, inputs: Iterable[Path], facts: Mapping[str, Any]) -> str:
     """The hash of everything that a task's result depends on."""
-    lines = [name, json.dumps(facts, sort_keys=True, default=str)]
+    lines = [name, json.dumps(facts, sort_keys=True, default=_plain)]
     lines += [f"{relative(path)}\0{digest(path)}" for path in inputs]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
+def _plain(value: object) -> str:
+    return relative(value) if isinstance(value, Path) else str(value)
+
+
 @dataclass(frozen=True)
 class Stamp:
-    """The record of one finished task."""
+    """The record of one finished task: its key, the digest of each output, how long it took."""
 
     key: str
     outputs: dict[str, str]
     seconds: float
-    note: str = ""
 
     @property
     def paths(self) -> list[Path]:
         return [REPO / path for path in self.outputs]
 
     def intact(self, *, without: Collection[Path] = ()) -> bool:
-        """Whether every output is still there with the content it was made with."""
-        looked_at = {p: value for p, value in self.outputs.items() if REPO / p not in without}
+        """Whether every output is still there with the content that the task gave it."""
+        checked = {p: value for p, value in self.outputs.items() if REPO / p not in without}
         try:
-            return all(digest(REPO / path) == value for path, value in looked_at.items())
+            return all(digest(REPO / path) == value for path, value in checked.items())
         except OSError:
             return False
 
 
 class Store:
-    """The stamps of a build folder, one JSON file a task."""
+    """The stamps of a build folder, one JSON file for each task."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -100,10 +101,6 @@ class Store:
         except (OSError, ValueError, TypeError):
             return None
 
-    def valid(self, task: str, key: str) -> Stamp | None:
-        stamp = self.read(task)
-        return stamp if stamp and stamp.key == key and stamp.intact() else None
-
     def write(self, task: str, stamp: Stamp) -> None:
         write_atomically(self._file(task), json.dumps(vars(stamp), indent=1))
 
@@ -112,7 +109,7 @@ class Store:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Writes beside the file, then renames: a reader sees the old text or the new."""
+    """Writes a file beside it, then renames that: a reader sees the old text or the new."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

@@ -1,11 +1,13 @@
-"""lltm_conda/compat/support.json: what the installed package knows of the matrix.
+"""Renders lltm_conda/compat/support.json: what the installed package knows of the matrix.
 
-From it come the commands that `python -m lltm_conda` and a failing import name.
+`python -m lltm_conda` and a failing import take from it the commands that they name.
 """
 
 from __future__ import annotations
 
 import json
+
+from packaging.version import Version
 
 from release import REPO
 from release.cells import all_cells
@@ -14,18 +16,14 @@ from release.schema import Matrix
 SUPPORT_FILE = REPO / "lltm_conda" / "compat" / "support.json"
 
 
-def _ascending(versions: list[str]) -> list[str]:
-    return sorted(versions, key=lambda text: [int(part) for part in text.split(".")])
-
-
 def render(matrix: Matrix) -> str:
     """The text of the file; `lltm_conda.compat.support` reads it."""
-    minors = _ascending(list(matrix.torch))
+    minors = matrix.minors()
     facts = {
         "variants": [cell.name for cell in all_cells(matrix)],
         "torch_min": minors[0],
         "torch_max": minors[-1],
-        "python_min": _ascending(list(matrix.package.pythons))[0],
+        "python_min": min(matrix.package.pythons, key=Version),
         "channel": None,
         "index": None,
     }

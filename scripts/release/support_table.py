@@ -1,4 +1,4 @@
-"""What is supported, as Markdown: the matrix, and what `--verify full` saw of it."""
+"""The support tables as Markdown: the matrix, and the results of `--verify full`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Making what compiles CUDA: a toolkit of PyPI's wheels, and clang where those hold no nvcc."""
+"""Makes what compiles CUDA: a toolkit of PyPI's wheels, and clang where those hold no nvcc."""
 
 from __future__ import annotations
 
@@ -13,28 +13,26 @@ from pathlib import Path
 
 from lltm_conda.builder import ClangToolkit, CudaToolkit, find_cuda_toolkit
 from release import BUILD, REPO, ReleaseError, downloads
-from release.environments import REMEDY, index_options
+from release.environments import REMEDY
 from release.paths import fresh
 from release.schema import Toolkit
 from release.shell import Log
-from release.tasks import Context
+from release.tasks import Context, Task
 from release.toolchains import Toolchain, home_of
 
 ADAPTER = REPO / "scripts" / "release" / "fatbinary.sh"
-# Where Debian's packages put a program and the libraries beside it.
+# Where Debian's packages put libraries.
 LIBRARIES = ("usr/lib/x86_64-linux-gnu",)
 
 
-def task_name(toolchain: Toolchain) -> str:
-    kind = "cuda" if toolchain.clang is None else "clang-cuda"
-    return f"toolkit/{kind}-{toolchain.version}"
-
-
 def toolkit(
-    context: Context, *, toolchain: Toolchain, wheels: Toolkit, fatbinary: str | None
+    context: Context, *, toolchain: Toolchain, wheels: Toolkit, fatbinary: Task | None
 ) -> Sequence[Path]:
-    """The toolkit of a toolchain that is not installed; `fatbinary` is the task that made it."""
-    folder = fresh(BUILD / "toolkits" / task_name(toolchain).split("/")[1])
+    """The toolkit of a toolchain that is not installed.
+
+    `fatbinary` is the task that made the toolkit whose `fatbinary` clang needs, if one did.
+    """
+    folder = fresh(BUILD / "toolkits" / toolchain.name)
     if toolchain.clang is None:
         _install(context.log, folder, wheels)
         _complete(home_of(folder))
@@ -52,7 +50,7 @@ def toolkit(
 
 
 def resolve(toolchain: Toolchain, made: Path | None) -> CudaToolkit | ClangToolkit:
-    """What the builder takes; `made` is the folder of :func:`toolkit`, where there is one.
+    """The toolkit as the builder takes it; `made` is the folder of :func:`toolkit`, if any.
 
     Raises:
         ReleaseError: the folder holds no compiler of that version.
@@ -73,11 +71,11 @@ def resolve(toolchain: Toolchain, made: Path | None) -> CudaToolkit | ClangToolk
 
 def _install(log: Log, folder: Path, wheels: Toolkit) -> None:
     target = ["--target", folder, "--python", sys.executable]
-    downloads.uv(log, ["pip", "install", *target, *index_options(), *wheels.pypi], remedy=REMEDY)
+    downloads.uv(log, ["pip", "install", *target, *wheels.pypi], remedy=REMEDY)
 
 
 def _complete(home: Path) -> None:
-    """The names that nvcc and linkers look for, which the wheels leave out."""
+    """Adds the names that nvcc and linkers look for and the wheels leave out."""
     links = {home / "lib64": "lib"}
     for library in home.glob("lib/libcudart.so.*"):
         links[home / "lib" / "libcudart.so"] = library.name
@@ -87,7 +85,7 @@ def _complete(home: Path) -> None:
 
 
 def _merge(wheels: Path, home: Path, version: str) -> None:
-    """One folder, laid out as clang expects a CUDA installation, out of a folder for each wheel."""
+    """Merges the folders of the wheels into one, laid out as clang expects a CUDA installation."""
     for part in sorted(wheels.glob("nvidia/*")):
         for source in sorted(path for path in part.rglob("*") if path.is_file()):
             inside = source.relative_to(part)
@@ -111,13 +109,13 @@ def _link_fatbinary(fatbinary: Path, folder: Path) -> None:
 
 
 def _debian_clang(log: Log, package: str, folder: Path) -> None:
-    """Debian's clang and the libraries that it lacks here, unpacked: no root is needed."""
+    """Unpacks Debian's clang and the libraries that it lacks here; this needs no root."""
     asked = ["apt-get", "install", "--print-uris", "-qq", "-y", "--no-install-recommends", package]
     done = subprocess.run(asked, capture_output=True, text=True)
     names = re.findall(r"^'[^']+/([^/_']+)_", done.stdout, re.MULTILINE)
     if done.returncode or package not in names:
         said = (done.stderr.strip().splitlines() or ["it names no file"])[-1]
-        raise ReleaseError(f"apt-get cannot say where {package} is: {said}; run apt-get update")
+        raise ReleaseError(f"apt-get does not find {package}: {said}; run apt-get update")
     archives = fresh(folder / "archives")
     command = ["apt-get", "download", "-qq", "-o", "APT::Sandbox::User=root", *names]
     log.run(command, cwd=archives, remedy="Is Debian's mirror in reach? Run apt-get update")
@@ -128,7 +126,7 @@ def _debian_clang(log: Log, package: str, folder: Path) -> None:
     (program,) = root.glob("usr/lib/llvm-*/bin/clang++")
     wrapper = folder / "bin" / "clang++"
     wrapper.parent.mkdir()
-    # Its libraries lie where the system's loader does not look.
+    # The system's loader does not look where its libraries lie.
     paths = [
         f"$here/debian/{name}"
         for name in (*LIBRARIES, program.parents[1].relative_to(root) / "lib")

@@ -1,4 +1,4 @@
-"""Which compiler makes a CUDA kernel object on this machine, and how it is had."""
+"""Chooses what compiles a CUDA kernel object on this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from lltm_conda.builder import BuildError, CudaToolkit, find_cuda_toolkits
 from release.schema import Kernels, Matrix, Toolkit
 
-NEWEST_CLANG = 30  # how far names such as clang++-19 are looked for
+NEWEST_CLANG = 30  # the last of the names clang++-NN that are looked for
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Compilers:
     Attributes:
         nvccs: every CUDA toolkit with an nvcc, the user's choice first.
         clangs: clang++ commands by their major version.
-        debian: Debian packages that could be fetched, of those that the matrix names.
+        debian: the Debian packages named in the matrix that apt can fetch.
     """
 
     nvccs: tuple[CudaToolkit, ...] = ()
@@ -37,15 +37,20 @@ class Toolchain:
 
     Attributes:
         version: the toolkit of the matrix, `12.8`.
-        nvcc: the installed toolkit, None where one is made.
-        clang: the clang++ command; empty for the one of Debian's package; None for nvcc.
-        fatbinary: the toolchain whose `fatbinary` clang needs.
+        nvcc: the installed toolkit, None if one is made.
+        clang: the clang++ command; empty for the one in Debian's package; None for nvcc.
+        fatbinary: the toolchain whose program `fatbinary` clang needs.
     """
 
     version: str
     nvcc: CudaToolkit | None = None
     clang: str | None = None
     fatbinary: Toolchain | None = None
+
+    @property
+    def name(self) -> str:
+        """`cuda-13.0` or `clang-cuda-12.8`."""
+        return f"{'cuda' if self.clang is None else 'clang-cuda'}-{self.version}"
 
     def __str__(self) -> str:
         if self.nvcc:
@@ -57,7 +62,7 @@ class Toolchain:
 
 
 def probe(matrix: Matrix) -> Compilers:
-    """Looks for compilers on this machine; runs them for their versions, compiles nothing."""
+    """Looks for compilers on this machine and asks for their versions; compiles nothing."""
     try:
         nvccs = tuple(find_cuda_toolkits(os.environ))
     except BuildError:
@@ -81,7 +86,7 @@ def _clangs(lowest: int) -> Iterator[tuple[int, str]]:
 
 
 def can_fetch(package: str) -> bool:
-    """Whether apt is here and knows where the package is."""
+    """Whether apt is installed and finds the package."""
     if not shutil.which("apt-get") or not shutil.which("dpkg"):
         return False
     done = subprocess.run(["apt-cache", "policy", package], capture_output=True, text=True)
@@ -92,8 +97,8 @@ def can_fetch(package: str) -> bool:
 def choose(kernels: Kernels, matrix: Matrix, compilers: Compilers) -> Toolchain | str:
     """The toolchain for a CUDA kernel object, or why there is none and what would help.
 
-    An nvcc of the matrix's version comes first, then one of the same major that compiles for all
-    architectures, then one made of PyPI's wheels, then clang.
+    In this order: an installed nvcc of the matrix's version, an installed one of the same major
+    that compiles for all architectures, an nvcc from PyPI's wheels, clang.
     """
     version = kernels.toolkit
     assert version is not None

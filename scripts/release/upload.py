@@ -1,7 +1,7 @@
-"""Hands out what dist/ holds: to PyPI, to Anaconda, or into a folder that a web server shows.
+"""Publishes dist/: to PyPI, to Anaconda, or into a folder for a web server.
 
-A step of its own, never part of a build. What is partial, changed since, built from changes that
-nobody can look up, or fit for tests only, is refused.
+It is a step of its own, never part of a build. It refuses artefacts that are partial, that changed
+after the build, that were built from uncommitted changes, or that are for tests only.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ TARGETS = "pypi, testpypi, anaconda, anaconda:OWNER, or a folder (./public)"
 
 @dataclass(frozen=True)
 class Upload:
-    """What goes where, and what is in the way.
+    """A planned upload.
 
     Attributes:
-        files: what is handed out.
-        commands: what does it, after `checks` have passed; words as in a shell.
-        refusals: why it must not be done; empty when it may.
+        files: the files to publish.
+        refusals: why they must not be published; empty if they may.
+        checks, commands: command lines; `checks` run first, and must pass.
         left_out: what the target does not get, and why.
-        copy: puts the files into a folder, where no command does it.
+        copy: copies the files into a folder, for targets without a command.
     """
 
     files: list[Path]
@@ -46,7 +46,7 @@ class Upload:
 
 
 def upload(target: str, console: Console, *, dry_run: bool) -> int:
-    """Uploads, or says what an upload would do; the exit code.
+    """Uploads, or says what an upload would do; returns the exit code.
 
     Raises:
         ReleaseError: the artefacts must not be uploaded, or the upload failed.
@@ -76,7 +76,7 @@ def upload(target: str, console: Console, *, dry_run: bool) -> int:
 
 
 def plan(target: str, manifest: Manifest, dist: Path) -> Upload:
-    """What an upload to `target` is."""
+    """Plans the upload to `target`."""
     name, _, owner = target.partition(":")
     if name in ("pypi", "testpypi"):
         return _to_pypi(name, manifest, dist)
@@ -98,7 +98,7 @@ def _common(manifest: Manifest, dist: Path, artefacts: Sequence[Artefact]) -> li
         found.append(f"this is shard {manifest.shard}; join all of them with --merge first")
     failed = [name for name, cell in manifest.cells.items() if cell.state == "failed"]
     if failed:
-        found.append(f"{', '.join(failed)} failed; mend and build again")
+        found.append(f"{', '.join(failed)} failed; repair and build again")
     found += [f"{text}; build again" for text in wrong_files(artefacts, dist)]
     return found if artefacts else [*found, "there is nothing to upload; build first"]
 
@@ -125,7 +125,7 @@ def _to_pypi(repository: str, manifest: Manifest, dist: Path) -> Upload:
     files = [dist / artefact.path for artefact in artefacts]
     twine = [sys.executable, "-m", "twine"]
     words = ["upload", "--non-interactive", "--disable-progress-bar"]
-    # twine cannot ask an index of your own what it has.
+    # twine cannot ask other indexes which files they have.
     words += [] if "TWINE_REPOSITORY_URL" in os.environ else ["--skip-existing"]
     where = ["--repository", repository] if repository != "pypi" else []
     names = [str(path) for path in files]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
-from release import REPO, cibuildwheel, readme, support
+from release import REPO
 from release.cells import Cell, all_cells
 from release.schema import Matrix
 
@@ -16,7 +15,7 @@ HEADER = """\
 """
 KEYS = ("lltm_glue", "lltm_device", "lltm_cuda", "lltm_cuda_archs", "lltm_gcc")
 KEYS += ("lltm_pytorch_host", "lltm_pytorch_run")
-# What a package compiled by the recipe runs on: as old as the pytorch it is for.
+# A package compiled by the recipe runs on systems as old as its pytorch does.
 STDLIB = {"c_stdlib": "sysroot", "c_stdlib_version": "2.28"}
 
 
@@ -47,7 +46,7 @@ def arch_list(archs: Sequence[str]) -> str:
 
 
 def render(cells: Sequence[Cell], matrix: Matrix) -> str:
-    """The text of a variants file that builds exactly these cells."""
+    """The text of a variants file for these cells."""
     rows = [row(cell, matrix) for cell in cells]
     lines = [HEADER.rstrip("\n")]
     for index, key in enumerate(KEYS):
@@ -59,11 +58,6 @@ def render(cells: Sequence[Cell], matrix: Matrix) -> str:
     return "\n".join(lines) + "\n"
 
 
-def expected(matrix: Matrix) -> dict[Path, str]:
-    """Every generated file and the text it should hold."""
-    return {
-        VARIANTS_FILE: render([c for c in all_cells(matrix) if for_conda(c)], matrix),
-        support.SUPPORT_FILE: support.render(matrix),
-        cibuildwheel.PYPROJECT: cibuildwheel.render(matrix),
-        **readme.pages(matrix),
-    }
+def for_all(matrix: Matrix) -> str:
+    """The text of recipe/variants.yaml."""
+    return render([cell for cell in all_cells(matrix) if for_conda(cell)], matrix)

@@ -8,9 +8,9 @@ from pathlib import Path
 from release import BUILD, REPO
 from release.cells import Cell
 from release.environments import make_venv
-from release.paths import ENVS, TEMPORARY, fresh
+from release.paths import TEMPORARY, fresh
 from release.shell import Log, clean_env
-from release.tasks import Context
+from release.tasks import Context, Task
 
 SMOKE = REPO / "scripts" / "release" / "smoke.py"
 
@@ -25,19 +25,18 @@ def run_installed(
     glue: str | None = None,
     gpu: bool = True,
 ) -> Path:
-    """Explains itself, then computes; from an empty folder, so that no source tree is seen.
+    """Runs the checker and the smoke test in an environment; returns the smoke test's JSON report.
+
+    Both run in an empty folder, where they cannot see the source tree.
 
     Args:
-        log: gets what is said.
-        python: the interpreter of the environment.
+        log: gets the output.
+        python: the environment's interpreter.
         folder: the environment.
-        name: what the report is called.
-        site: a folder with lltm that comes before what is installed in the environment.
+        name: the name of the report.
+        site: a folder with lltm that comes before what the environment has installed.
         glue: the glue that must have been chosen.
-        gpu: whether it may see a GPU; a CUDA build of torch stands in for a CPU one without.
-
-    Returns:
-        The report in JSON: what was computed, where, with which binaries.
+        gpu: whether it may see a GPU; without one, a CUDA build of torch stands in for a CPU build.
     """
     empty = fresh(TEMPORARY / "run" / name)
     env = clean_env(PATH=f"{folder / 'bin'}:{clean_env()['PATH']}")
@@ -50,47 +49,38 @@ def run_installed(
     report.parent.mkdir(parents=True, exist_ok=True)
     words = ["--outside", REPO / "lltm_conda", "--json", report]
     words += ["--glue", glue] if glue else []
-    remedy = "what did not hold is in the log, on the lines that begin with FAILED"
+    remedy = "the lines in the log that begin with FAILED say what is wrong"
     log.run([python, SMOKE, *words], env=env, cwd=empty, remedy=remedy)
     return report
-
-
-def venv_folder(cell: Cell) -> Path:
-    return ENVS / f"{cell.name}-venv"
 
 
 def venv(
     context: Context,
     *,
     cell: Cell,
+    folder: Path,
+    wheel: Task,
     python: str,
     torch: str,
     cache: Path | None,
     borrowed: Path | None,
 ) -> Sequence[Path]:
-    """A new virtual environment with the wheel, in which it is run.
+    """A new virtual environment `folder` with the wheel, in which it is run.
 
-    Its torch is installed, through `cache` where there is one, or `borrowed` from site-packages.
+    Its torch is installed, through `cache` if there is one, or `borrowed` from site-packages.
     """
-    folder = venv_folder(cell)
-    wheel = context.only(f"wheel/{cell.name}")
-    wanted = [f"lltm[examples] @ {wheel.as_uri()}", f"torch=={torch}", "numpy"]
+    source = context.only(wheel).as_uri()
+    wanted = [f"lltm[examples] @ {source}", f"torch=={torch}", "numpy"]
     interpreter = make_venv(context.log, folder, python, wanted, cache=cache, borrowed=borrowed)
-    report = run_installed(
-        context.log,
-        interpreter,
-        folder,
-        f"{cell.name}-venv",
-        glue=cell.glue,
-        gpu=cell.cuda_major is not None,
-    )
-    return [folder, report]
+    gpu = cell.cuda_major is not None
+    name = f"{cell.name}-venv"
+    return [folder, run_installed(context.log, interpreter, folder, name, glue=cell.glue, gpu=gpu)]
 
 
-def digits(context: Context, *, cell: Cell) -> Sequence[Path]:
+def digits(context: Context, *, cell: Cell, venv: Task) -> Sequence[Path]:
     """Trains the example in the virtual environment; its exit code says whether it learned."""
     out = fresh(BUILD / "digits" / cell.name)
-    python = context.made[f"venv/{cell.name}"][0] / "bin" / "python"
+    python = context.made[venv][0] / "bin" / "python"
     command = [python, REPO / "examples" / "digits.py", "--out", out]
     context.log.run(command, cwd=out, remedy="It must name at least 95 % of the held-out digits")
     return [out]

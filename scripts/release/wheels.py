@@ -1,19 +1,22 @@
-"""Reads and rewrites wheels; their bytes depend on what is in them alone, not on when or where."""
+"""Reads and rewrites wheels; their bytes depend only on their content, not on when or where."""
 
 from __future__ import annotations
 
 import base64
 import csv
 import hashlib
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
+from lltm_conda.compat.binary import read_binary
 from release import ReleaseError
 from release.provenance import source_epoch
 
@@ -25,7 +28,7 @@ class Wheel:
     Attributes:
         name, version, tag: `lltm`, `0.1.0+stable.cpu`, `py3-none-manylinux_2_34_x86_64`.
         files: what is installed, by its name in the wheel.
-        info: the files of the `.dist-info` folder but RECORD, by their name in it.
+        info: the files of the `.dist-info` folder except RECORD, by their name in it.
     """
 
     name: str
@@ -74,12 +77,12 @@ def read_wheel(path: Path) -> Wheel:
     """The wheel at `path`.
 
     Raises:
-        ReleaseError: it is torn, or its content is not what its RECORD says.
+        ReleaseError: it is no wheel, or its content is not what its RECORD says.
     """
-    name, version, *tags = path.name.removesuffix(".whl").split("-")
-    inside = f"{name}-{version}.dist-info/"
     try:
         parse_wheel_filename(path.name)
+        name, version, *tags = path.name.removesuffix(".whl").split("-")
+        inside = f"{name}-{version}.dist-info/"
         with ZipFile(path) as archive:
             entries = {item.filename: archive.read(item) for item in archive.infolist()}
         record = entries.pop(f"{inside}RECORD").decode()
@@ -96,15 +99,34 @@ def read_wheel(path: Path) -> Wheel:
     return Wheel(name, version, "-".join(tags), files, info)
 
 
+def commits(wheel: Wheel) -> list[str]:
+    """The commits in the build records of its binaries.
+
+    Raises:
+        ReleaseError: it has no binaries, or one without a record.
+    """
+    with TemporaryDirectory() as folder:
+        records = []
+        for index, data in enumerate(wheel.binaries.values()):
+            path = Path(folder, str(index))
+            path.write_bytes(data)
+            records.append(read_binary(path).record)
+    if not records or None in records:
+        text = f"{wheel.name} {wheel.version}: holds no binaries with build records"
+        raise ReleaseError(f"{text}; build it again")
+    texts = (json.loads(record.text) for record in records if record)
+    return sorted({str(text.get("git_commit", "unknown")) for text in texts})
+
+
 def join(wheels: Mapping[str, Path], *, local: str | None) -> Wheel:
     """One wheel with the binaries of all, each of them once.
 
     Args:
-        wheels: by the name that a person knows each by (its variant).
-        local: the local version of the result, None for none.
+        wheels: each by the name of its variant.
+        local: the local version of the result, or None.
 
     Raises:
-        ReleaseError: two wheels hold different files under one name; they are not of one build.
+        ReleaseError: two wheels hold different files under one name, as those of two builds do.
     """
     files: dict[str, bytes] = {}
     origin: dict[str, str] = {}

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from release import leftovers, run
 from release.paths import fresh, publish
+from release.runner import run_tasks
 from release.store import Store
-from release.tasks import Context, Task, run_tasks
+from release.tasks import Context, Task
 from rich.console import Console
 
 FOLDER = Path(sys.argv[1])
@@ -33,7 +34,7 @@ for _ in range(3000):
 
 class Silent:
     def started(self, task) -> None: ...
-    def finished(self, outcome) -> None: ...
+    def finished(self, task, outcome) -> None: ...
 
 
 def note(text: str) -> None:
@@ -64,7 +65,7 @@ def make(name: str, _: Context) -> list[Path]:
 
 def tasks() -> list[Task]:
     found = [Task(f"a{i}", partial(make, f"a{i}")) for i in range(4)]
-    return found + [Task(f"b{i}", partial(make, f"b{i}"), needs=(f"a{i}",)) for i in range(4)]
+    return found + [Task(f"b{i}", partial(make, f"b{i}"), needs=(found[i],)) for i in range(4)]
 
 
 if __name__ == "__main__":

@@ -38,8 +38,8 @@ class Compiling:
         """Builds; which sources were compiled."""
         (self.root / "runs").write_text("", encoding="utf-8")
         request = BuildRequest(self.out, kernels=())
-        context = Context(Log(self.root / "log"), {})
-        (made,) = build_steps._execute(context, request, 1)
+        context = Context(Log(self.root / "log"))
+        (made,) = build_steps._execute(context, request)
         assert made.read_text(encoding="utf-8") == "".join(
             (self.root / f"{name}.cpp").read_text(encoding="utf-8") for name in ("a", "b")
         )

@@ -8,15 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from release import REPO, ReleaseError, conda_steps
-from release.cells import all_cells, select
+from release import REPO, ReleaseError
 from release.conda_linked import write_channel
 from release.conda_stubs import Stub, write_packages
 from shared_objects import fake_torch
 
 pytest.importorskip("rattler")
 
-from release.conda_solver import machine, solve
+from release.rattler_tools import machine, solve
 
 PYTHON = "3.11"
 
@@ -80,7 +79,7 @@ def test_installed_it_is_the_torch_of_the_environment(cuda_build) -> None:
     prefix = cuda_build.folder / "prefix"
     own = {"PYTHONPATH": f"{REPO / 'scripts'}:{REPO}", "LLTM_CONDA_LOAD": "0"}
     own |= {"RATTLER_CACHE_DIR": str(cuda_build.folder / "cache"), "CONDA_OVERRIDE_CUDA": "12.0"}
-    command = [sys.executable, "-m", "release.conda_worker", "install", "--prefix", prefix]
+    command = [sys.executable, "-m", "release.conda_worker", "install", prefix]
     for url in cuda_build.urls:
         command += ["--channel", url]
     subprocess.run([*command, "pytorch * cuda*"], env={**os.environ, **own}, check=True)
@@ -90,20 +89,3 @@ def test_installed_it_is_the_torch_of_the_environment(cuda_build) -> None:
     done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True)
     env = cuda_build.folder / "env"
     assert done.stdout.strip() == str(env / site.relative_to(prefix) / "torch" / "__init__.py")
-
-
-@pytest.mark.parametrize(("cuda", "told"), [("12.8", ""), (None, "cpu_linked_py311_0")])
-def test_a_package_without_a_pytorch_is_told_what_there_is(
-    cuda, told, matrix, tmp_path, log, monkeypatch
-) -> None:
-    channels = Channels(tmp_path, "2.9.1", cuda)
-    (cell,) = select(all_cells(matrix), ["aten29-abi1-cu12"])
-    needs = ("pytorch >=2.9.0,<2.10.0a0 cuda*", "cuda-version >=12,<13")
-    lltm = Stub("lltm", "0.1.0", "cuda128_aten29_abi1_200", depends=needs)
-    for name, folder in [("CHANNEL", "ours"), ("BOOTSTRAP", "base"), ("TEMPORARY", "tmp")]:
-        monkeypatch.setattr(conda_steps, name, tmp_path / folder)
-    monkeypatch.setattr(conda_steps, "CACHE", tmp_path / "cache")
-    write_packages(tmp_path / "ours", [lltm])
-    made = tmp_path / "lltm-0.1.0-cuda128_aten29_abi1_200.conda"
-    why = conda_steps.not_installable(log, cell, made, channels.urls)
-    assert bool(why) == bool(told) and told in why

@@ -12,7 +12,7 @@ import pytest
 from release import DIST, REPO
 from release.bootstrap import python_facts, stage_python
 from release.conda_stubs import write_channel
-from release.environments import index_options
+from release.downloads import uv_settings
 from release.interpreters import interpreters
 from release.paths import CHANNEL, tool
 
@@ -77,18 +77,17 @@ def test_a_package_built_on_one_python_runs_on_another(matrix, package, tmp_path
     own = {"PYTHONPATH": f"{REPO / 'scripts'}:{REPO}", "LLTM_CONDA_LOAD": "0"}
     own["RATTLER_CACHE_DIR"] = str(tmp_path / "cache")
     (python_package,) = pythons.glob("linux-64/*.conda")
-    run(*worker, "index", python_package, "--into", tmp_path / "base", cwd=tmp_path, **own)
+    run(*worker, "index", python_package, tmp_path / "base", cwd=tmp_path, **own)
     channels = []
     for channel in (CHANNEL, tmp_path / "base", stubs):
         channels += ["--channel", channel.as_uri()]
     specs = [f"lltm =={version} {build}", f"python {minor}.*", f"pytorch =={torch}"]
-    run(*worker, "install", "--prefix", prefix, *channels, *specs, cwd=tmp_path, **own)
+    run(*worker, "install", prefix, *channels, *specs, cwd=tmp_path, **own)
     python = prefix / "bin" / "python"
-    options = index_options(find_links=False)
-    cache = {"UV_CACHE_DIR": str(tmp_path / "uv")}
+    settings = uv_settings(find_links=False) | {"UV_CACHE_DIR": str(tmp_path / "uv")}
     wanted = [f"torch=={torch}", "numpy"]
     uv = [tool("uv"), "pip", "install", "--python", python, "--break-system-packages"]
-    run(*uv, *options, *wanted, cwd=tmp_path, **cache)
+    run(*uv, *wanted, cwd=tmp_path, **settings)
     site = prefix / "lib" / f"python{minor}" / "site-packages" / "lltm_conda"
     assert (site / "lib" / "glue-stable210.so").is_file()
     assert "stable210-cpu" in run(python, "-m", "lltm_conda", cwd=tmp_path)

@@ -21,7 +21,7 @@ pytest.importorskip("rattler")
 pytest.importorskip("rattler_build")
 
 from release.conda_matrix import make_channels
-from release.conda_solver import machine, solve
+from release.rattler_tools import machine, solve
 
 PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
 DRIVERS = [None, "12.4", "12.9", "13.0", "13.2"]

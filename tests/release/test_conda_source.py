@@ -40,7 +40,7 @@ def test_a_package_compiled_beside_a_pytorch_does_not_take_its_pin(matrix, tmp_p
     variants.write_text(render([cell], matrix), encoding="utf-8")
     channels = ["--channel", linked.as_uri(), "--channel", BOOTSTRAP.as_uri()]
     out = tmp_path / "out"
-    worker(tmp_path, "build", "--variants", variants, "--out", out, *channels)
+    worker(tmp_path, "build", variants, out, *channels)
     (made,) = out.glob("linux-64/lltm-*.conda")
     package = rattler_build.Package.from_file(str(made))
     assert set(package.depends) == {"python >=3.10", "pytorch >=2.10.0 cpu*"}

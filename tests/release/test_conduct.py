@@ -15,8 +15,9 @@ import psutil
 import pytest
 from release import REPO
 from release.paths import publish
+from release.runner import run_tasks
 from release.store import Store, write_atomically
-from release.tasks import Status, Task, run_tasks
+from release.tasks import Status, Task
 
 PROGRAM = Path(__file__).with_name("conduct_program.py")
 NAMES = [f"{kind}{number}" for kind in "ab" for number in range(4)]
@@ -24,7 +25,7 @@ NAMES = [f"{kind}{number}" for kind in "ab" for number in range(4)]
 
 class Silent:
     def started(self, task) -> None: ...
-    def finished(self, outcome) -> None: ...
+    def finished(self, task, outcome) -> None: ...
 
 
 def start(folder: Path, pause: float = 0.05) -> subprocess.Popen[bytes]:
@@ -196,15 +197,16 @@ def test_what_was_just_being_started_is_ended_too(tmp_path, monkeypatch) -> None
 
 STOPPED = """
 import pathlib, signal, sys
+from release.runner import run_tasks
 from release.stopping import interrupt
 from release.store import Store
-from release.tasks import Task, run_tasks
+from release.tasks import Task
 
 folder = pathlib.Path(sys.argv[1])
 
 class Silent:
     def started(self, task): (folder / task.name).touch()
-    def finished(self, outcome): ...
+    def finished(self, task, outcome): ...
 
 def slow(context):
     context.log.run(["sleep", "120"])
@@ -212,7 +214,8 @@ def slow(context):
 
 signal.signal(signal.SIGTERM, interrupt)
 try:
-    tasks = [Task("slow", slow), Task("after", slow, needs=("slow",))]
+    first = Task("slow", slow)
+    tasks = [first, Task("after", slow, needs=(first,))]
     run_tasks(tasks, Store(folder / "stamps"), folder / "logs", Silent())
 except KeyboardInterrupt:
     sys.exit(130)
@@ -233,7 +236,7 @@ def test_a_run_that_is_stopped_ends_its_commands_and_counts_nothing_as_done(tmp_
 # No space left.
 
 
-def full(target: Path, ran: list[str], name: str, needs: tuple[str, ...] = ()) -> Task:
+def full(target: Path, ran: list[str], name: str, needs: tuple[Task, ...] = ()) -> Task:
     """A task that writes where there is no space as long as `target` points to /dev/full."""
 
     def run(_context):
@@ -244,7 +247,7 @@ def full(target: Path, ran: list[str], name: str, needs: tuple[str, ...] = ()) -
     return Task(name, run, needs=needs)
 
 
-def plain(folder: Path, ran: list[str], name: str, needs: tuple[str, ...] = ()) -> Task:
+def plain(folder: Path, ran: list[str], name: str, needs: tuple[Task, ...] = ()) -> Task:
     def run(_context):
         ran.append(name)
         (folder / name).write_text(name)
@@ -256,12 +259,10 @@ def plain(folder: Path, ran: list[str], name: str, needs: tuple[str, ...] = ()) 
 def test_a_full_disk_stops_the_run_and_the_next_one_resumes(tmp_path) -> None:
     target, ran = tmp_path / "big", []
     target.symlink_to("/dev/full")
-    tasks = [
-        plain(tmp_path, ran, "before"),
-        full(target, ran, "big", needs=("before",)),
-        plain(tmp_path, ran, "other", needs=("before",)),
-        plain(tmp_path, ran, "after", needs=("big",)),
-    ]
+    before = plain(tmp_path, ran, "before")
+    big = full(target, ran, "big", needs=(before,))
+    other = plain(tmp_path, ran, "other", needs=(before,))
+    tasks = [before, big, other, plain(tmp_path, ran, "after", needs=(big,))]
     store, logs = Store(tmp_path / "stamps"), tmp_path / "logs"
     outcomes = run_tasks(tasks, store, logs, Silent())
     assert outcomes["big"].status is Status.FAILED

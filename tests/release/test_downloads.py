@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from release import ReleaseError, downloads
 from release.paths import tool
+from release.shell import Log
 from wheel_makers import make_wheel
 
 NAME = "lltm-0.1.0-py3-none-any.whl"
@@ -98,3 +99,19 @@ def test_another_failure_is_not_tried_again(index, log, tmp_path) -> None:
         )
     assert "wrong twice" not in str(error.value)
     assert "fetching again" not in log.path.read_text()
+
+
+def test_passwords_of_an_index_reach_no_log(index, log, monkeypatch) -> None:
+    """They are not in the command, and what a program prints of them is removed."""
+    secret = index["url"].replace("http://", "http://me:pa55word@")
+    monkeypatch.setenv("PIP_INDEX_URL", secret)
+    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", secret)
+    with log, pytest.raises(ReleaseError):
+        downloads.uv(log, ["pip", "install", "--target", log.path.parent / "x", "nothing"])
+    with Log(log.path.with_name("echo.log")) as echo:
+        echo.run(["echo", f"looking in {secret}"])
+        assert "pa55word" not in echo.tail()
+        echo.write(f"then in {secret}")
+    texts = [path.read_text() for path in log.path.parent.glob("*.log")]
+    assert len(texts) == 2 and not any("pa55word" in text for text in texts)
+    assert "http://***@127.0.0.1" in texts[0] + texts[1]

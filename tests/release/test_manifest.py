@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from html.parser import HTMLParser
@@ -64,7 +65,8 @@ def make_manifest(folder: Path, matrix, states: dict[str, str], objects, **more)
     sdist = folder / "lltm-0.1.0.tar.gz"
     sdist.write_bytes(b"sources")
     artefacts.append(artefact(folder, sdist.name, "sdist", []))
-    binary = Binary(sha256="0" * 64, size=1, record=KERNELS_RECORD, needed=[], versions={})
+    made = {name for cell in cells.values() for name in cell.binaries}
+    binaries = {name: binary(objects[name]) for name in sorted(made)}
     found = Manifest(
         package="lltm",
         version="0.1.0",
@@ -78,12 +80,17 @@ def make_manifest(folder: Path, matrix, states: dict[str, str], objects, **more)
         total=len(every),
         missing={c.name: "not selected" for c in every if states.get(c.name) != "done"},
         cells=cells,
-        binaries={"kernels-cpu.so": binary},
+        binaries=binaries,
         artefacts=artefacts,
         hosts={"h": HOST},
     ).model_copy(update=more)
     write(found, folder / "manifest.json")
     return found
+
+
+def binary(data: bytes) -> Binary:
+    sha256 = hashlib.sha256(data).hexdigest()
+    return Binary(sha256=sha256, size=len(data), record=KERNELS_RECORD, needed=[], versions={})
 
 
 def names(cell) -> list[str]:
@@ -298,6 +305,29 @@ def test_objects_that_differ_between_shards_are_refused(
     assert not (dist / "manifest.json").exists()
 
 
+def test_the_hash_of_a_binary_is_that_of_the_packed_one(
+    matrix, objects, tmp_path, dist, console
+) -> None:
+    """Another shard may have made other bytes under the same name, for a cell that failed."""
+    make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects)
+    other = {"kernels-cpu.so": binary(b"other")}
+    states = {"aten29-abi1-cpu": "failed"}
+    make_manifest(tmp_path / "1", matrix, states, objects, binaries=other)
+    assert merging.merge([tmp_path / "0", tmp_path / "1"], matrix, console) == 1
+    found = parse(dist / "manifest.json").binaries
+    assert found["kernels-cpu.so"] == binary(objects["kernels-cpu.so"])
+
+
+def test_a_binary_that_no_manifest_knows_is_refused(
+    matrix, objects, tmp_path, dist, console
+) -> None:
+    wrong = {name: binary(b"other") for name in ("glue-stable210.so", "kernels-cpu.so")}
+    make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects, binaries=wrong)
+    with pytest.raises(ManifestError, match="no manifest has the hash"):
+        merging.merge([tmp_path / "0"], matrix, console)
+    assert not (dist / "manifest.json").exists()
+
+
 def test_a_shard_with_a_changed_wheel_is_refused(matrix, objects, tmp_path, dist, console) -> None:
     made = make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects)
     (tmp_path / "0" / made.cells["stable210-cpu"].wheel).write_bytes(b"torn")
@@ -366,6 +396,17 @@ def test_the_page_holds_logs_and_timings_as_text(matrix, objects, tmp_path) -> N
     assert "log of aten29-abi1-cpu &amp; &lt;others&gt;" in page
     assert "&lt;failed&gt; because" in page and "<others>" not in page
     assert '<td>wheel/aten29-abi1-cpu</td><td class="number">1.5 s</td>' in page
+
+
+def test_the_page_counts_cells_and_marks_steps_that_cells_share(matrix, objects, tmp_path) -> None:
+    made = make_manifest(tmp_path, matrix, {"stable210-cpu": "done"}, objects)
+    cell = made.cells["stable210-cpu"].model_copy(update={"steps": {"own": 2.0, "common": 90.0}})
+    other = cell.model_copy(update={"steps": {"common": 90.0}})
+    cells = {"stable210-cpu": cell, "stable210-cu13": other}
+    page = render(made.model_copy(update={"cells": cells}), tmp_path)
+    assert "2 done of" in " ".join(page.split())
+    assert "<td>common (shared)</td>" in page and "<td>own</td>" in page
+    assert "torch 2.13.0, 2.0 s" in page and "torch 2.13.0, 0.0 s" in page
 
 
 def test_the_grid_has_a_place_for_every_cell_of_the_matrix(matrix, objects, tmp_path) -> None:

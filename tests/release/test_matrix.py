@@ -15,8 +15,8 @@ MISTAKES = [
     ('  default_torch: "2.13"', "  default_torch: 2.13", ["got 2.13", "quotes"]),
     ('  default_torch: "2.13"', '  default_torch: "2.99"', ["2.99", "no entry", "2.15"]),
     ("  default_torch:", "  default_trch:", ["unknown key", "did you mean default_torch"]),
-    ("    cxx: 20", "    cxx: 21", ["got 21", "needs 17 or 20"]),
-    ("    cxx: 20", "    cx: 20", ["did you mean cxx"]),
+    ("schema: 1", "schema: two", ["got 'two'", "needs 1"]),
+    ("    gcc: [11, 15]", "    gc: [11, 15]", ["did you mean gcc"]),
     ("sm_70, sm_80", "sm_70, sm_99", ["sm_99", "CUDA 12.8 has no such architecture"]),
     ("sm_70, sm_80", "sm_80, sm_80", ["sm_80 is listed twice"]),
     ("sm_70, sm_80", "70, sm_80", ["got 70", "string"]),
@@ -33,9 +33,7 @@ MISTAKES = [
     ('["3.10", "3.11", "3.12"]\n', '["3.10", "3.13"]\n', ["no wheel for Python 3.13"]),
     ('["3.11", "3.12", "3.13", "3.14"]', '["3.10", "3.11"]', ["no wheel for Python 3.10"]),
     ("abi: {pypi: 1, conda: 1}", "abi: {pypi: 1, conda: 0}", ["conda-forge", "ABI 1, got 0"]),
-    ("    cxx: 17", "    cxx: 20", ["headers of torch 2.4 need C++17, got 20"]),
-    (">=2.4.0,<2.5.0a0", ">=2.4.0,<2.6.0a0", ["no 2.5.0", "<2.5.0a0"]),
-    (">=2.4.0,<2.5.0a0", "two", ["'two' is no version range"]),
+    ("  cpu: {}", '  cpu: {toolkit: "12.8"}', ["CPU kernels take neither"]),
     ('fatbinary: "13.0"', 'fatbinary: "12.8"', ["no fatbinary", "these do: 13.0"]),
     ("    nvcc: false", "    nvcc: true", ["exclude each other"]),
     ('  built_with: "2.13"', '  built_with: "2.99"', ["2.99", "no entry"]),
@@ -60,16 +58,19 @@ def test_a_mistake_is_named(matrix_text, tmp_path, old, new, needed) -> None:
         assert text in message
 
 
-@pytest.mark.parametrize("old", ["sm_70, sm_80", '    toolkit: "13.0"', "    cxx: 20", "  target:"])
+@pytest.mark.parametrize(
+    "old", ["sm_70, sm_80", '    toolkit: "13.0"', "    abi: {pypi: 0", "  target:"]
+)
 def test_the_line_is_that_of_the_mistake(matrix_text, tmp_path, old) -> None:
-    new = {"sm_70, sm_80": "sm_70, sm_99", "    cxx: 20": "    cxx: 21", "  target:": "  targt:"}
+    new = {"sm_70, sm_80": "sm_70, sm_99", "  target:": "  targt:"}
+    new["    abi: {pypi: 0"] = "    abi: {pypi: 2"
     number = 1 + matrix_text[: matrix_text.index(old)].count("\n")
     text = matrix_text.replace(old, new.get(old, '    toolkit: "13.9"'), 1)
     assert f"matrix.yaml:{number}:" in broken(tmp_path, text)
 
 
 def test_every_mistake_is_reported_at_once(matrix_text, tmp_path) -> None:
-    text = matrix_text.replace("cxx: 17", "cxx: 18", 1).replace("cxx: 20", "cxx: 21", 1)
+    text = matrix_text.replace("pypi: 0", "pypi: 2", 1).replace("conda: 1", "conda: 3", 1)
     assert len(broken(tmp_path, text).splitlines()) == 2
 
 
@@ -94,3 +95,9 @@ def test_every_gpu_of_a_torch_finds_machine_code_and_one_that_serves_it(matrix) 
     for archs in kernels.values():
         majors = [divmod(int(arch[3:]), 10)[0] for arch in archs if arch.startswith("sm_")]
         assert len(majors) == len(set(majors)), archs
+
+
+def test_the_conda_pin_and_the_c_standard_follow_from_the_release(matrix) -> None:
+    torch = matrix.torch["2.9"]
+    assert (torch.cxx, torch.conda) == (17, ">=2.9.0,<2.10.0a0")
+    assert matrix.torch["2.14"].cxx == 20

@@ -6,14 +6,13 @@ import json
 
 import pytest
 from release.cells import all_cells
-from release.cibuildwheel import PYPROJECT
+from release.generated import PYPROJECT, README_FILE, expected
 from release.host import Host
 from release.listing import github, json_list
 from release.matrix import load
-from release.readme import README_FILE
 from release.support import SUPPORT_FILE
 from release.toolchains import Compilers
-from release.variants import VARIANTS_FILE, expected
+from release.variants import VARIANTS_FILE
 from ruamel.yaml import YAML
 
 from lltm_conda.builder import HostCompiler
@@ -24,9 +23,7 @@ ENTRY = """
     pythons: ["3.11", "3.12", "3.13", "3.14"]
     cuda: {version: "13.2", archs: [75, 80, 86, 90, 100, 120]}
     abi: {pypi: 1, conda: 1}
-    cxx: 20
     gcc: [11, 15]
-    conda: ">=2.16.0,<2.17.0a0"
     aten: [cpu, cu13]
 """
 NEW = {"aten216-abi1-cpu", "aten216-abi1-cu13"}

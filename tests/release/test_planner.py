@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from release.cells import all_cells, select
 from release.host import Host, obstacle
-from release.planner import CUDA_TORCH, ROOM, Options, make_plan, space_needed
+from release.planner import CUDA_TORCH, ROOM, Options, Plan, space_needed
+from release.tasks import SkipTask
 from release.toolchains import Compilers
 from release.variants import for_conda
 
@@ -26,7 +27,7 @@ class Everywhere(CudaToolkit):
 
 def plan_of(matrix, host=HOST):
     cells = [cell for cell in all_cells(matrix) if obstacle(cell, host, matrix) is None]
-    return cells, make_plan(cells, matrix, host, Options(None, 2))
+    return cells, Plan(matrix, host, Options(None), cells)
 
 
 @pytest.fixture
@@ -36,6 +37,30 @@ def tasks(matrix):
 
 def named(tasks, kind: str) -> set[str]:
     return {name.split("/")[1] for name in tasks if name.startswith(f"{kind}/")}
+
+
+def names(tasks) -> set[str]:
+    return {task.name for task in tasks}
+
+
+def test_every_task_comes_after_what_it_needs_and_serves_its_cells(matrix, tasks) -> None:
+    order = list(tasks.values())
+    for place, task in enumerate(order):
+        assert {*task.needs, *task.after} <= {*order[:place]}
+        for need in task.needs:
+            assert {*task.cells} <= {*need.cells} or need.name.startswith("fat-")
+    assert {*tasks["kernels/cpu"].cells} == {cell.name for cell in plan_of(matrix)[0]}
+
+
+def test_a_stable_cuda_package_without_a_torch_for_it_says_so(matrix) -> None:
+    old = matrix.torch["2.10"].model_copy(update={"pythons": ["3.12"]})
+    other = matrix.model_copy(update={"torch": {**matrix.torch, "2.10": old}})
+    (cell,) = select(all_cells(other), ["stable210-cu12"])
+    tasks = Plan(other, HOST, Options(None), [cell]).tasks
+    none = tasks["env/none-cu12-py3.11"]
+    assert none in tasks["prefix/stable210-cu12"].needs
+    with pytest.raises(SkipTask, match="no torch with CUDA 12"):
+        none.run(None)
 
 
 def test_kernels_are_compiled_once_per_cuda_major(tasks) -> None:
@@ -59,21 +84,23 @@ def test_a_cuda_cell_trains_where_that_differs_from_its_twin_for_the_cpu(matrix,
     with_gpu = plan_of(matrix, replace(HOST, driver=True))[1].tasks
     assert named(with_gpu, "digits") == named(with_gpu, "venv")
     alone = select(all_cells(matrix), ["stable210-cu13"])
-    assert "digits/stable210-cu13" in make_plan(alone, matrix, HOST, Options(None, 1)).tasks
+    assert "digits/stable210-cu13" in Plan(matrix, HOST, Options(None), alone).tasks
 
 
 def test_a_cuda_torch_goes_when_its_cells_have_run(tasks) -> None:
     for name, task in tasks.items():
         if name.startswith("env/"):
             large = name != "env/torch-2.13.0-py3.11"
-            assert bool(task.sheds) == large and task.holds == (CUDA_TORCH if large else 0)
-    assert tasks["venv/aten29-abi1-cpu"].sheds and not tasks["venv/stable210-cpu"].sheds
+            assert bool(task.temporary) == large and (task.disk == CUDA_TORCH) == large
+    assert tasks["venv/aten29-abi1-cpu"].temporary
+    assert not tasks["venv/stable210-cpu"].temporary
 
 
 def test_the_fat_wheel_keeps_no_torch_on_the_disk(tasks) -> None:
-    readers = {name for name, task in tasks.items() if "venv/aten29-abi1-cpu" in task.needs}
+    venv = tasks["venv/aten29-abi1-cpu"]
+    readers = {name for name, task in tasks.items() if venv in task.needs}
     assert readers == {"digits/aten29-abi1-cpu"}
-    assert "venv/aten29-abi1-cpu" in tasks["fat-wheel"].heeds
+    assert venv in tasks["fat-wheel"].after
 
 
 def test_room_is_for_two_of_them(matrix) -> None:
@@ -83,8 +110,8 @@ def test_room_is_for_two_of_them(matrix) -> None:
 
 def test_clang_needs_the_wheels_of_cuda_13_where_no_nvcc_13_is(tasks) -> None:
     assert named(tasks, "toolkit") == {"cuda-13.0", "clang-cuda-12.8"}
-    assert tasks["toolkit/clang-cuda-12.8"].needs == ("toolkit/cuda-13.0",)
-    assert "toolkit/clang-cuda-12.8" in tasks["kernels/cuda12"].needs
+    assert names(tasks["toolkit/clang-cuda-12.8"].needs) == {"toolkit/cuda-13.0"}
+    assert "toolkit/clang-cuda-12.8" in names(tasks["kernels/cuda12"].needs)
 
 
 def test_an_installed_nvcc_needs_no_toolkit(matrix) -> None:
@@ -97,8 +124,9 @@ def test_an_installed_nvcc_needs_no_toolkit(matrix) -> None:
 def test_conda_packages_meet_a_torch_of_their_own(matrix, tasks) -> None:
     """All but the stable CPU package, for which the bootstrap channel holds one."""
     for cell in (cell for cell in plan_of(matrix)[0] if for_conda(cell)):
-        linked = {n for n in tasks[f"prefix/{cell.name}"].needs if n.startswith("linked/")}
-        assert linked <= set(tasks[f"conda-test/{cell.name}"].needs)
+        needs = names(tasks[f"prefix/{cell.name}"].needs)
+        linked = {name for name in needs if name.startswith("linked/")}
+        assert linked <= names(tasks[f"conda-test/{cell.name}"].needs)
         if cell.name == "stable210-cpu":
             assert not linked
             continue
@@ -110,15 +138,15 @@ def test_conda_packages_meet_a_torch_of_their_own(matrix, tasks) -> None:
         else:
             assert torch is cell.torch
         # It lies there for as long as the link is used.
-        assert {f"env/{name}", f"linked/{name}"} <= set(tasks[f"prefix/{cell.name}"].needs)
+        assert {f"env/{name}", f"linked/{name}"} <= needs
 
 
 def test_a_torch_for_a_stable_package_is_fetched_once_there_is_one(tasks) -> None:
-    assert tasks["env/torch-2.10.0-cu12-py3.11"].needs == ("conda/stable210-cu12",)
-    assert tasks["env/torch-2.15.0-cu13-py3.11"].needs == ("conda/stable210-cu13",)
+    assert names(tasks["env/torch-2.10.0-cu12-py3.11"].needs) == {"conda/stable210-cu12"}
+    assert names(tasks["env/torch-2.15.0-cu13-py3.11"].needs) == {"conda/stable210-cu13"}
 
 
 def test_a_base_channel_of_ones_own_needs_no_linked_torch(matrix) -> None:
     cells = [c for c in all_cells(matrix) if obstacle(c, HOST, matrix) is None]
-    plan = make_plan(cells, matrix, HOST, Options("https://example.org/conda", 2))
+    plan = Plan(matrix, HOST, Options("https://example.org/conda"), cells)
     assert not named(plan.tasks, "linked") and "env/torch-2.10.0-cu12-py3.11" not in plan.tasks

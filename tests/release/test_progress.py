@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 
 import pytest
-from release.cell_logs import CellLogs
 from release.progress import Reporter
 from release.shell import TAIL
 from release.tasks import Outcome, Status, Task
@@ -15,12 +14,13 @@ from rich.console import Console
 def show(outcomes, *, terminal: bool = False, verbose: bool = False) -> str:
     out = io.StringIO()
     console = Console(file=out, width=120, force_terminal=terminal, color_system=None)
-    with Reporter(console, len(outcomes), verbose) as reporter:
-        for outcome in outcomes:
-            reporter.started(Task(outcome.task, lambda _context: []))
+    tasks = [Task(outcome.task, lambda _context: []) for outcome in outcomes]
+    with Reporter(console, tasks, verbose=verbose) as reporter:
+        for task, outcome in zip(tasks, outcomes, strict=True):
+            reporter.started(task)
             if terminal:
                 reporter._bar.refresh()
-            reporter.finished(outcome)
+            reporter.finished(task, outcome)
     return out.getvalue()
 
 
@@ -67,17 +67,19 @@ def test_what_is_skipped_says_why() -> None:
 
 def test_a_cell_has_one_log_of_all_its_steps(tmp_path) -> None:
     tasks = [
-        Task("glue/x", lambda _context: [], groups=("a", "b")),
-        Task("wheel/a", lambda _context: [], groups=("a",)),
+        Task("glue/x", lambda _context: [], cells=["a", "b"]),
+        Task("wheel/a", lambda _context: [], cells=["a"]),
+        Task("of no cell", lambda _context: []),
     ]
     step = tmp_path / "step.log"
     step.write_text("compiler says\n")
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "a.log").write_text("of an earlier run")
-    logs = CellLogs(tmp_path / "logs", tasks)
-    logs.finished(Outcome("glue/x", Status.DONE, 1.0, log=step, took=1.0))
-    logs.finished(Outcome("wheel/a", Status.FAILED, 1.0, reason="no wheel", took=1.0))
-    logs.finished(Outcome("of no cell", Status.DONE, 1.0))
+    reporter = Reporter(Console(quiet=True), tasks, cell_logs=tmp_path / "logs")
+    reporter.finished(tasks[0], Outcome("glue/x", Status.DONE, 1.0, log=step, took=1.0))
+    bad = Outcome("wheel/a", Status.FAILED, 1.0, reason="no wheel", took=1.0)
+    reporter.finished(tasks[1], bad)
+    reporter.finished(tasks[2], Outcome("of no cell", Status.DONE, 1.0))
     a, b = ((tmp_path / "logs" / f"{name}.log").read_text() for name in "ab")
     assert a.startswith("=== glue/x: done, 1.0 s\ncompiler says\n\n=== wheel/a: FAILED")
     assert "no wheel" in a and "earlier" not in a

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -57,3 +58,16 @@ def test_both_scripts_start_it_so(name, arguments, means, tree, elsewhere) -> No
     done = subprocess.run(command, cwd=elsewhere, env=env, capture_output=True, text=True)
     scripts = tree / "scripts"
     assert done.stdout == f"{scripts}:{tree} {scripts / 'release_tool.py'} {means}\n", done.stderr
+
+
+def test_the_environment_is_not_replaced_while_a_tool_runs_in_it(tree) -> None:
+    """A start with other requirements waits, and says so."""
+    (tree / "build" / "tools" / ".complete").write_text("for other requirements\n")
+    command, env = [tree / "scripts" / "build_all.sh"], {**os.environ, "PYTHON": sys.executable}
+    with (tree / "build" / "tools.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)  # as a tool that runs
+        with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as second:
+            said = second.stderr.readline()
+            second.kill()
+    assert "waiting for another build_all.sh" in said
+    assert (tree / "build" / "tools" / "bin" / "python").exists()

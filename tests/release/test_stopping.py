@@ -1,4 +1,4 @@
-"""A signal while steps run in threads: it leaves word, and who waits for the steps ends them."""
+"""A signal while steps run in threads: the handler sets a flag, the main thread ends the steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def commands(monkeypatch) -> list[threading.Event]:
     """What stands for the commands of steps: `end_children` sets these."""
     found: list[threading.Event] = []
     monkeypatch.setattr(stopping, "end_children", lambda: [event.set() for event in found])
-    monkeypatch.setattr(stopping, "LOOK", 0.01)
+    monkeypatch.setattr(stopping, "POLL", 0.01)
     return found
 
 
@@ -41,16 +41,16 @@ def stopped(commands: list[threading.Event], workers: int, *numbers: int) -> lis
     return running
 
 
-def test_a_signal_only_leaves_word_where_steps_run(commands) -> None:
+def test_a_signal_only_sets_a_flag_while_steps_run(commands) -> None:
     commands.append(threading.Event())
-    only_word = False
+    only_flag = False
     with pytest.raises(KeyboardInterrupt), stopping.deferred() as stop:
         stopping.interrupt()
-        only_word = stop.asked and not commands[0].is_set()
-    assert only_word
+        only_flag = stop.asked and not commands[0].is_set()
+    assert only_flag
 
 
-def test_who_waits_ends_what_runs_and_is_interrupted(commands) -> None:
+def test_the_main_thread_ends_what_runs_and_is_interrupted(commands) -> None:
     assert [future.result(0) for future in stopped(commands, 2, 1, 1)] == ["over", "over"]
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import errno
+from functools import partial
 
 import pytest
 from release import ReleaseError
+from release.runner import explain, run_tasks
 from release.store import Stamp, Store, digest
-from release.tasks import SkipTask, Status, Task, explain, run_tasks
+from release.tasks import SkipTask, Status, Task
 
 
 class Silent:
     def started(self, task) -> None: ...
-    def finished(self, outcome) -> None: ...
+    def finished(self, task, outcome) -> None: ...
 
 
 class World:
@@ -49,14 +51,16 @@ def world(tmp_path) -> World:
 
 
 def test_a_second_run_does_nothing(world) -> None:
-    tasks = world.copy("a"), world.copy("b", needs=("a",))
+    a = world.copy("a")
+    tasks = a, world.copy("b", needs=(a,))
     assert {o.status for o in world.run(*tasks).values()} == {Status.DONE}
     assert {o.status for o in world.run(*tasks).values()} == {Status.REUSED}
     assert world.runs == []
 
 
 def test_a_changed_input_is_done_again_with_what_reads_its_output(world) -> None:
-    tasks = world.copy("a"), world.copy("b", needs=("a",))
+    a = world.copy("a")
+    tasks = a, world.copy("b", needs=(a,))
     world.run(*tasks)
     world.input.write_text("two")
     world.run(*tasks)
@@ -65,8 +69,9 @@ def test_a_changed_input_is_done_again_with_what_reads_its_output(world) -> None
 
 
 def test_an_equal_output_stops_the_chain(world) -> None:
-    world.run(world.copy("a"), world.copy("b", needs=("a",)))
-    world.run(world.copy("a", facts={"flag": 1}), world.copy("b", needs=("a",)))
+    for facts in ({}, {"flag": 1}):
+        a = world.copy("a", facts=facts)
+        world.run(a, world.copy("b", needs=(a,)))
     assert world.runs == ["a"]
 
 
@@ -103,7 +108,7 @@ def test_a_task_that_was_interrupted_is_done_again(world) -> None:
 
 def test_a_failure_stops_only_what_needs_it(world) -> None:
     bad = world.copy("bad", fail=ReleaseError("no compiler; install one"))
-    outcomes = world.run(bad, world.copy("after", needs=("bad",)), world.copy("other"))
+    outcomes = world.run(bad, world.copy("after", needs=(bad,)), world.copy("other"))
     assert outcomes["bad"].status is Status.FAILED
     assert outcomes["bad"].reason == "no compiler; install one"
     assert outcomes["after"].status is Status.SKIPPED and "bad failed" in outcomes["after"].reason
@@ -112,14 +117,14 @@ def test_a_failure_stops_only_what_needs_it(world) -> None:
 
 def test_a_skipped_task_says_why_to_what_needs_it(world) -> None:
     bad = world.copy("bad", fail=SkipTask("needs an nvcc"))
-    outcomes = world.run(bad, world.copy("after", needs=("bad",)))
+    outcomes = world.run(bad, world.copy("after", needs=(bad,)))
     assert outcomes["bad"].status is Status.SKIPPED
     assert "needs an nvcc" in outcomes["after"].reason
 
 
 def test_every_task_runs_once_whatever_the_number_of_workers(world) -> None:
     tasks = [world.copy(f"t{i}") for i in range(6)]
-    tasks += [world.copy(f"u{i}", needs=(f"t{i}",)) for i in range(6)]
+    tasks += [world.copy(f"u{i}", needs=(tasks[i],)) for i in range(6)]
     assert {o.status for o in world.run(*tasks, jobs=4).values()} == {Status.DONE}
     assert sorted(world.runs) == sorted(task.name for task in tasks)
 
@@ -145,8 +150,8 @@ def test_a_stamp_survives_the_way_to_disk_and_back(tmp_path) -> None:
     assert store.read("glue/x") == stamp
 
 
-def shedding(world, name="big", **options) -> Task:
-    """A task that leaves a folder for others and sheds it."""
+def large(world, name="big", **options) -> Task:
+    """A task whose output, a folder, is temporary."""
     folder = world.root / f"{name}.folder"
 
     def run(context):
@@ -155,10 +160,10 @@ def shedding(world, name="big", **options) -> Task:
         (folder / "library").write_text(world.input.read_text())
         return [folder]
 
-    return Task(name, run, inputs=(world.input,), sheds=(folder,), **options)
+    return Task(name, run, inputs=(world.input,), temporary=(folder,), **options)
 
 
-def reader(world, name, need="big", **options) -> Task:
+def reader(world, name, need, **options) -> Task:
     """A task that needs the folder to be there."""
     target = world.root / f"{name}.out"
 
@@ -170,46 +175,76 @@ def reader(world, name, need="big", **options) -> Task:
     return Task(name, run, needs=(need,), **options)
 
 
-def test_what_is_shed_is_gone_after_its_last_reader(world) -> None:
-    world.run(shedding(world), reader(world, "one"), reader(world, "two"))
+def test_a_temporary_output_is_gone_after_its_last_reader(world) -> None:
+    big = large(world)
+    world.run(big, reader(world, "one", big), reader(world, "two", big))
     assert world.runs == ["big", "one", "two"]
     assert not (world.root / "big.folder").exists()
 
 
-def test_what_was_shed_is_not_made_again_for_readers_that_are_done(world) -> None:
-    tasks = shedding(world), reader(world, "one")
+def test_a_temporary_output_is_not_made_again_for_readers_that_are_done(world) -> None:
+    big = large(world)
+    tasks = big, reader(world, "one", big)
     world.run(*tasks)
     assert {o.status for o in world.run(*tasks).values()} == {Status.REUSED}
     assert world.runs == [] and not (world.root / "big.folder").exists()
 
 
-def test_what_was_shed_comes_back_for_a_reader_that_must_run(world) -> None:
-    world.run(shedding(world), reader(world, "one"))
-    readers = reader(world, "two"), reader(world, "three")
-    outcomes = world.run(shedding(world), reader(world, "one"), *readers, jobs=3)
+def test_a_temporary_output_comes_back_for_a_reader_that_must_run(world) -> None:
+    big = large(world)
+    one = reader(world, "one", big)
+    world.run(big, one)
+    readers = reader(world, "two", big), reader(world, "three", big)
+    outcomes = world.run(big, one, *readers, jobs=3)
     assert world.runs.count("big") == 1 and {"two", "three"} < {*world.runs}
     assert outcomes["one"].status is Status.REUSED and outcomes["two"].status is Status.DONE
     assert not (world.root / "big.folder").exists()
 
 
-def test_a_chain_of_shed_folders_comes_back(world) -> None:
-    def tasks(*more):
-        middle = shedding(world, "middle", needs=("big",))
-        return shedding(world), middle, reader(world, "last", "middle"), *more
-
-    world.run(*tasks())
-    world.run(*tasks(reader(world, "new", "middle")))
+def test_a_chain_of_temporary_outputs_comes_back(world) -> None:
+    big = large(world)
+    middle = large(world, "middle", needs=(big,))
+    tasks = big, middle, reader(world, "last", middle)
+    world.run(*tasks)
+    world.run(*tasks, reader(world, "new", middle))
     assert world.runs == ["big", "middle", "new"]
 
 
-def test_what_holds_too_much_waits_for_what_is_shed(world) -> None:
+def test_a_task_that_only_waits_for_another_does_not_keep_its_output(world) -> None:
+    big = large(world)
+    one = reader(world, "one", big)
+    there = []
+
+    def look(context):
+        there.append((world.root / "big.folder").exists())
+        return []
+
+    world.run(big, one, Task("look", look, needs=(one,), after=(big,)))
+    assert there == [False]
+
+
+def test_a_task_that_waits_learns_what_failed_and_gets_the_rest(world) -> None:
+    good, bad = world.copy("good"), world.copy("bad", fail=ReleaseError("no"))
+    seen = []
+
+    def look(context):
+        seen.append((context.only(good), context.failed, bad in context.made))
+        return []
+
+    outcomes = world.run(good, bad, Task("look", look, after=(good, bad)))
+    assert outcomes["look"].status is Status.DONE
+    assert seen == [(world.root / "good.out", frozenset({bad}), False)]
+
+
+def test_temporary_outputs_that_need_too_much_room_wait_for_others_to_go(world) -> None:
     tasks = []
     for name in ("a", "b", "c"):
-        tasks += [shedding(world, name, holds=6), reader(world, f"{name}-reader", name)]
+        big = large(world, name, disk=6)
+        tasks += [big, reader(world, f"{name}-reader", big)]
     peak = []
 
     class Watch(Silent):
-        def finished(self, outcome):
+        def finished(self, task, outcome):
             peak.append(len(list(world.root.glob("*.folder"))))
 
     run_tasks(tasks, world.store, world.root / "logs", Watch(), 3, room=12)
@@ -218,6 +253,16 @@ def test_what_holds_too_much_waits_for_what_is_shed(world) -> None:
 
 def test_a_task_larger_than_the_room_runs_all_the_same(world) -> None:
     outcomes = run_tasks(
-        [shedding(world, holds=9)], world.store, world.root / "logs", Silent(), 2, room=5
+        [large(world, disk=9)], world.store, world.root / "logs", Silent(), 2, room=5
     )
     assert outcomes["big"].status is Status.DONE
+
+
+def test_an_argument_of_a_partial_decides_the_result(world) -> None:
+    def step(_context, *, flag):
+        world.runs.append(flag)
+        return []
+
+    for flag in (1, 1, 2):
+        run_tasks([Task("a", partial(step, flag=flag))], world.store, world.root, Silent())
+    assert world.runs == [1, 2]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from release.toolchain_steps import ADAPTER, task_name
+from release.toolchain_steps import ADAPTER
 from release.toolchains import Compilers, Toolchain, choose
 
 from lltm_conda.builder import CudaToolkit
@@ -69,7 +69,7 @@ def test_clang_takes_fatbinary_from_the_nvcc_13_that_is_there(matrix) -> None:
 
 def test_without_nvcc_13_the_wheels_make_one(matrix) -> None:
     found = chosen(matrix, "cuda13")
-    assert found == Toolchain("13.0") and task_name(found) == "toolkit/cuda-13.0"
+    assert found == Toolchain("13.0") and found.name == "cuda-13.0"
 
 
 def test_a_clang_that_is_too_old_does_not_count(matrix) -> None:

@@ -9,18 +9,26 @@ from collections import namedtuple
 from pathlib import Path
 
 import pytest
-from release import ReleaseError, evidence, support_table, verify_full
+from release import ReleaseError, evidence, support_table, verify_full, verify_one
 from release.evidence import Environment
 from release.matrix import load
-from release.verify_full import Target, Wheel, targets
+from release.shell import Log
+from release.store import digest
+from release.tasks import Context, SkipTask
+from release.verify_full import targets
+from release.verify_one import Target
 from rich.console import Console
+from shared_objects import GLUE_RECORD, shared_object
+from wheel_makers import make_wheel
 
 DATE = "2026-01-02T03:04:05Z"
 
 
 @pytest.fixture
-def wheel(tmp_path) -> Wheel:
-    return Wheel(tmp_path / "lltm.whl", "a" * 64, ("glue-stable210.so",), "c" * 40)
+def wheel(tmp_path) -> Path:
+    record = {**GLUE_RECORD, "git_commit": "c" * 40}
+    glue = shared_object(tmp_path / "glue-stable210.so", record=record)
+    return make_wheel(tmp_path / "dist", {glue.name: glue.read_bytes()})
 
 
 @pytest.fixture
@@ -31,30 +39,30 @@ def console() -> Console:
 class World:
     """verify() with environments that are only pretended; counts what was tried."""
 
-    def __init__(self, root: Path, wheel: Wheel, monkeypatch) -> None:
+    def __init__(self, root: Path, monkeypatch) -> None:
         self.tried: list[str] = []
         self.state, self.error = "ran", None
         self.results = root / "environments.json"
-        monkeypatch.setattr(verify_full, "WORK", root)
-        monkeypatch.setattr(verify_full, "CACHE", root / "cache")
-        monkeypatch.setattr(verify_full, "read_wheel", lambda _: wheel)
-        monkeypatch.setattr(verify_full, "_run", self.run)
-        monkeypatch.setattr(verify_full, "_judge", self.run)
+        for module in (verify_full, verify_one):
+            monkeypatch.setattr(module, "WORK", root)
+            monkeypatch.setattr(module, "CACHE", root / "cache")
+        monkeypatch.setattr(verify_one, "_run", self.run)
+        monkeypatch.setattr(verify_one, "_judge", self.run)
         monkeypatch.setattr(verify_full, "_interpreter", lambda python: f"python{python}")
         save = evidence.save
         monkeypatch.setattr(evidence, "save", lambda found: save(found, self.results))
 
-    def run(self, log, target: Target, wheel: Wheel, folder: Path) -> dict:
+    def run(self, log, target: Target, wheel: Path, folder: Path) -> dict:
         self.tried.append(target.name)
-        (verify_full.CACHE / target.name).mkdir(parents=True)
+        (verify_one.CACHE / target.name).mkdir(parents=True)
         if self.error:
             raise self.error
         return {"state": self.state, "gradcheck": True, "comparisons": 16}
 
 
 @pytest.fixture
-def world(tmp_path, wheel, monkeypatch) -> World:
-    return World(tmp_path, wheel, monkeypatch)
+def world(tmp_path, monkeypatch) -> World:
+    return World(tmp_path / "work", monkeypatch)
 
 
 def test_every_torch_meets_every_python_that_it_has_a_wheel_for(matrix) -> None:
@@ -83,45 +91,50 @@ def test_a_missing_interpreter_is_known(matrix, monkeypatch) -> None:
     assert {target.interpreter for target in targets(matrix)} == {None}
 
 
-def test_what_is_no_wheel_of_ours_is_refused(tmp_path) -> None:
+def test_what_is_no_wheel_is_refused(world, matrix, console, tmp_path) -> None:
     path = tmp_path / "lltm.whl"
     path.write_text("no zip")
     with pytest.raises(ReleaseError, match="no readable wheel"):
-        verify_full.read_wheel(path)
+        verify_full.verify(path, matrix, console)
+
+
+def test_a_wheel_without_build_records_is_refused(matrix, tmp_path) -> None:
+    known = [Environment(torch="2.4", python="3.10", state="ran", date=DATE)]
+    with pytest.raises(ReleaseError, match="no binaries with build records"):
+        verify_full.gathered(make_wheel(tmp_path, {}), matrix, known)
 
 
 def test_a_second_run_tries_nothing_again(world, matrix, wheel, console) -> None:
-    assert verify_full.verify(wheel.path, matrix, console, only=["2.4"]) == 0
+    assert verify_full.verify(wheel, matrix, console, only=["2.4"]) == 0
     assert len(world.tried) == 3
-    assert verify_full.verify(wheel.path, matrix, console, only=["2.4"]) == 0
+    assert verify_full.verify(wheel, matrix, console, only=["2.4"]) == 0
     assert len(world.tried) == 3
 
 
-def test_another_wheel_is_tried_anew(world, matrix, wheel, console, monkeypatch) -> None:
-    verify_full.verify(wheel.path, matrix, console, only=["2.4"])
-    other = Wheel(wheel.path, "b" * 64, wheel.binaries, wheel.commit)
-    monkeypatch.setattr(verify_full, "read_wheel", lambda _: other)
-    verify_full.verify(wheel.path, matrix, console, only=["2.4"])
+def test_another_wheel_is_tried_anew(world, matrix, wheel, console, tmp_path) -> None:
+    verify_full.verify(wheel, matrix, console, only=["2.4"])
+    other = make_wheel(tmp_path / "other", {"glue-stable210.so": b"other"})
+    verify_full.verify(other, matrix, console, only=["2.4"])
     assert len(world.tried) == 6
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"key": 1, "result": {}}'])
 def test_a_torn_result_is_tried_again(world, matrix, wheel, console, damage) -> None:
-    verify_full.verify(wheel.path, matrix, console, only=["2.4@3.10"])
-    (file,) = verify_full.WORK.glob("results/*.json")
+    verify_full.verify(wheel, matrix, console, only=["2.4@3.10"])
+    (file,) = verify_one.WORK.glob("results/*.json")
     file.write_text(damage)
-    verify_full.verify(wheel.path, matrix, console, only=["2.4@3.10"])
+    verify_full.verify(wheel, matrix, console, only=["2.4@3.10"])
     assert len(world.tried) == 2
 
 
 def test_what_could_not_be_installed_is_tried_again(world, matrix, wheel, console) -> None:
-    world.state = "unreached"
-    assert verify_full.verify(wheel.path, matrix, console, only=["2.4@3.10"]) == 1
-    world.state = "ran"
-    assert verify_full.verify(wheel.path, matrix, console, only=["2.4@3.10"]) == 0
+    world.error = SkipTask("no such index")
+    assert verify_full.verify(wheel, matrix, console, only=["2.4@3.10"]) == 1
+    world.error = None
+    assert verify_full.verify(wheel, matrix, console, only=["2.4@3.10"]) == 0
 
 
-@pytest.mark.parametrize(("signal", "state"), [("INT", "unreached"), ("SEGV", "failed")])
+@pytest.mark.parametrize(("signal", "state"), [("INT", None), ("SEGV", "failed")])
 def test_a_program_that_was_stopped_proves_nothing(
     matrix, wheel, tmp_path, monkeypatch, signal, state
 ) -> None:
@@ -135,11 +148,16 @@ def test_a_program_that_was_stopped_proves_nothing(
         f"os.kill(os.getpid(), signal.SIG{signal})\n"
     )
     python.chmod(0o755)
-    monkeypatch.setattr(verify_full, "WORK", tmp_path)
-    monkeypatch.setattr(verify_full, "_venv", lambda *_: python)
-    monkeypatch.setattr(verify_full, "_uv", lambda *_: None)
+    monkeypatch.setattr(verify_one, "WORK", tmp_path)
+    monkeypatch.setattr(verify_one, "make_venv", lambda *_, **__: python)
     target = Target("2.10", "2.10.0", "3.12", "python3.12")
-    assert verify_full._one(target, wheel).state == state
+    context = Context(Log(tmp_path / "log"))
+    if state is None:
+        with pytest.raises(SkipTask, match="exit code -2"):
+            verify_one.environment(context, target=target, wheel=wheel)
+        return
+    (made,) = verify_one.environment(context, target=target, wheel=wheel)
+    assert Environment.model_validate_json(made.read_text()).state == state
 
 
 @pytest.mark.parametrize("state", ["failed", "rejected"])
@@ -147,15 +165,15 @@ def test_an_environment_that_does_not_work_makes_the_exit_code(
     world, matrix, wheel, console, state
 ) -> None:
     world.state = state
-    assert verify_full.verify(wheel.path, matrix, console, only=["2.4@3.10"]) == 1
+    assert verify_full.verify(wheel, matrix, console, only=["2.4@3.10"]) == 1
 
 
 def test_the_cache_goes_with_its_torch_whatever_happens(world, matrix, wheel, console) -> None:
     world.error = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
-        verify_full.verify(wheel.path, matrix, console, only=["2.4@3.10"])
-    assert not verify_full.CACHE.exists()
-    assert not list(verify_full.WORK.glob("torch-*"))
+        verify_full.verify(wheel, matrix, console, only=["2.4@3.10"])
+    assert not verify_one.CACHE.exists()
+    assert not list(verify_one.WORK.glob("torch-*"))
 
 
 def test_too_little_space_stops_with_what_is_missing(
@@ -164,7 +182,7 @@ def test_too_little_space_stops_with_what_is_missing(
     usage = namedtuple("usage", "free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(2_000_000_000))
     with pytest.raises(ReleaseError, match=r"2\.0 GB are free, 15 GB are needed"):
-        verify_full.verify(wheel.path, matrix, console)
+        verify_full.verify(wheel, matrix, console)
     assert world.tried == []
 
 
@@ -174,15 +192,16 @@ def test_the_cuda_runtime_that_a_torch_asks_for_is_found(tmp_path) -> None:
     lines = ['nvidia-cuda-runtime-cu12==12.8.90; platform_system == "Linux"', "filelock"]
     text = "".join(f"Requires-Dist: {line}\n" for line in lines)
     (folder / "METADATA").write_text(f"Metadata-Version: 2.1\n{text}\n")
-    assert verify_full.cuda_runtime(tmp_path) == ["nvidia-cuda-runtime-cu12==12.8.90"]
+    assert verify_one.cuda_runtime(tmp_path) == ["nvidia-cuda-runtime-cu12==12.8.90"]
 
 
 def test_only_a_whole_set_is_stored(world, matrix, wheel, console) -> None:
-    verify_full.verify(wheel.path, matrix, console, only=["2.4"])
+    verify_full.verify(wheel, matrix, console, only=["2.4"])
     assert not world.results.exists()
-    verify_full.verify(wheel.path, matrix, console)
+    verify_full.verify(wheel, matrix, console)
     found = evidence.load(world.results)
-    assert found is not None and found.sha256 == wheel.sha256 and found.commit == wheel.commit
+    assert found is not None and found.commit == "c" * 40
+    assert found.sha256 == digest(wheel) and found.binaries == ["glue-stable210.so"]
     assert len(found.environments) == len(matrix.torch) * len(matrix.package.pythons)
     states = {(e.torch, e.python): e.state for e in found.environments}
     assert states["2.4", "3.10"] == "ran" and states["2.4", "3.13"] == "unsupported"
@@ -220,7 +239,7 @@ def test_the_table_says_what_was_seen(matrix, wheel) -> None:
 def test_a_new_torch_is_untried_until_it_is_tried(matrix, matrix_text, wheel, tmp_path) -> None:
     entry = matrix_text[matrix_text.index('  "2.15":') :].replace("2.15", "2.16")
     path = tmp_path / "matrix.yaml"
-    path.write_text(matrix_text + entry.replace("2.16.0a0", "2.17.0a0"), encoding="utf-8")
+    path.write_text(matrix_text + entry, encoding="utf-8")
     table = support_table.short(load(path), made(matrix, wheel))
     assert cells(table, "2.16") == ["no", *["untried"] * 4]
 
@@ -233,7 +252,7 @@ def test_what_is_stored_covers_the_matrix_and_works(matrix) -> None:
     assert set(rows) == {(m, p) for m in matrix.torch for p in matrix.package.pythons}
     ran = [e for e in rows.values() if e.state == "ran"]
     assert len(ran) >= 46
-    assert [e for e in rows.values() if e.state in ("failed", "rejected", "unreached")] == []
+    assert [e for e in rows.values() if e.state in ("failed", "rejected")] == []
     assert [(e.torch, e.python) for e in ran if not e.gradcheck or e.comparisons < 16] == []
     assert all(e.reason for e in rows.values() if e.state != "ran")
     glues = {e.torch: str(e.variant).rpartition("-")[0] for e in ran}

@@ -1,0 +1,237 @@
+"""Runs tasks: each after what it needs, several at a time, skipped if nothing changed.
+
+A large output that is quick to make again (an environment with a CUDA torch) is *temporary*: it is
+deleted after the last task that reads it. Its stamp stays valid, and the output is made again when
+a new reader has to run.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from lltm_conda.builder import BuildError
+from release import BUILD, ReleaseError
+from release.code_files import code_of
+from release.shell import Log
+from release.stopping import deferred
+from release.store import Stamp, Store, digest, key_of, relative
+from release.tasks import GOOD, Context, Listener, Outcome, SkipTask, Status, Task
+
+
+def run_tasks(
+    tasks: Sequence[Task],
+    store: Store,
+    logs: Path,
+    listener: Listener,
+    jobs: int = 1,
+    room: int | None = None,
+) -> dict[str, Outcome]:
+    """Runs every task that it can, and returns the outcomes by the tasks' names.
+
+    A failure stops only the tasks that need the failed one. A full disk stops all that has not
+    begun. Tasks with temporary outputs wait while those on the disk would exceed `room` bytes,
+    unless nothing else could run.
+
+    Raises:
+        KeyboardInterrupt: a signal came; everything that ran has ended.
+        ReleaseError: a task needs one that is not among `tasks`.
+    """
+    run = _Run(tasks, store, logs, listener, max(1, jobs))
+    running: dict[Future[Outcome], Task] = {}
+    with deferred() as stop, ThreadPoolExecutor(max_workers=run.jobs) as pool:
+        while run.waiting or running:
+            for task in run.startable(run.jobs - len(running), room):
+                run.waiting.remove(task)
+                if outcome := run.blocked(task):
+                    run.finish(task, outcome)
+                else:
+                    running[pool.submit(run.one, task)] = task
+            if running:
+                for future in stop.next_of(running):
+                    run.finish(running.pop(future), future.result())
+            elif run.waiting and not any(map(run.ready, run.waiting)):
+                names = sorted(map(str, run.waiting))
+                raise ReleaseError(f"tasks need tasks that are not in this run: {names}")
+            run.delete_temporary()
+    return run.outcomes
+
+
+class _Run:
+    """The state of one run: what waits, what ended, which temporary outputs lie on the disk."""
+
+    def __init__(
+        self, tasks: Sequence[Task], store: Store, logs: Path, listener: Listener, jobs: int
+    ) -> None:
+        self.waiting = list(tasks)
+        self.outcomes: dict[str, Outcome] = {}
+        self.store, self.logs, self.listener, self.jobs = store, logs, listener, jobs
+        self._full = False
+        self._used = 0  # bytes of temporary outputs
+        self._there: set[Task] = set()
+        self._temporary = [task for task in tasks if task.temporary]
+        self._locks = {task: threading.Lock() for task in self._temporary}
+        self._readers = {
+            task: {reader.name for reader in tasks if task in reader.needs}
+            for task in self._temporary
+        }
+
+    def ready(self, task: Task) -> bool:
+        return all(before.name in self.outcomes for before in (*task.needs, *task.after))
+
+    def startable(self, workers: int, room: int | None) -> list[Task]:
+        """At most `workers` tasks that may start now; their disk space counts as used."""
+        ready = [task for task in self.waiting if self.ready(task)]
+        chosen: list[Task] = []
+        for task in ready:
+            if len(chosen) == workers:
+                break
+            size = task.disk if task.temporary else 0
+            if not size or room is None or self._used + size <= room:
+                self._used += size
+                chosen.append(task)
+        if ready and not chosen and workers == self.jobs:
+            # Nothing runs that could make room: better to go over the limit than to stop.
+            self._used += ready[0].disk
+            chosen = ready[:1]
+        return chosen
+
+    def blocked(self, task: Task) -> Outcome | None:
+        """The outcome of a task that cannot run because of another one."""
+        reason = "not started: no space left" if self._full else ""
+        for before in () if reason else task.needs:
+            need = self.outcomes[before.name]
+            if need.status is Status.FAILED:
+                reason = f"{need.task} failed"
+            elif need.status is Status.SKIPPED:  # the first cause, not the whole chain
+                why = f"{need.task} was skipped: {need.reason}"
+                reason = need.reason if need.blocked else why
+            if reason:
+                break
+        return (
+            Outcome(task.name, Status.SKIPPED, 0, reason=reason, blocked=True) if reason else None
+        )
+
+    def finish(self, task: Task, outcome: Outcome) -> None:
+        self.outcomes[task.name] = outcome
+        self._full = self._full or outcome.disk_full
+        self.listener.finished(task, outcome)
+
+    def one(self, task: Task) -> Outcome:
+        """Does a task, or finds that its outputs are still valid."""
+        begun = time.monotonic()
+        path = self.logs / f"{task.name}.log"
+        try:
+            key = self._key(task)
+            status, stamp = Status.REUSED, self._valid(task, key)
+            if stamp is None:
+                self.store.forget(task.name)
+                self.listener.started(task)
+                with Log(path) as log:
+                    for need in task.needs:
+                        self._bring_back(need, log)
+                    status, stamp = Status.DONE, self._do(task, key, log)
+            seconds = time.monotonic() - begun if status is Status.DONE else 0.0
+            made, digests = tuple(stamp.paths), tuple(stamp.outputs.values())
+            return Outcome(task.name, status, seconds, made, digests, log=path, took=stamp.seconds)
+        except SkipTask as reason:
+            seconds = time.monotonic() - begun
+            return Outcome(task.name, Status.SKIPPED, seconds, reason=str(reason), log=path)
+        except Exception as error:
+            seconds = time.monotonic() - begun
+            full, why = is_disk_full(error), explain(error)
+            return Outcome(task.name, Status.FAILED, seconds, reason=why, log=path, disk_full=full)
+
+    def _before(self, task: Task) -> dict[Task, Outcome]:
+        return {before: self.outcomes[before.name] for before in (*task.needs, *task.after)}
+
+    def _key(self, task: Task) -> str:
+        """Changes when the task's code, arguments, inputs, facts or what it reads change."""
+        before = self._before(task)
+        facts = {
+            "arguments": [*task.run.args, task.run.keywords]
+            if isinstance(task.run, partial)
+            else [],
+            "facts": task.facts,
+            "read": {t.name: o.digests for t, o in before.items() if o.status in GOOD},
+            "failed": sorted(t.name for t, o in before.items() if o.status is Status.FAILED),
+        }
+        return key_of(task.name, [*code_of(task.run), *task.inputs], facts)
+
+    def _valid(self, task: Task, key: str) -> Stamp | None:
+        stamp = self.store.read(task.name)
+        if stamp is None or stamp.key != key or not stamp.intact(without=task.temporary):
+            return None
+        if not task.temporary or stamp.intact():
+            self._there.add(task)
+        return stamp
+
+    def _do(self, task: Task, key: str, log: Log) -> Stamp:
+        before = self._before(task)
+        made = {t: o.outputs for t, o in before.items() if o.status in GOOD}
+        failed = frozenset(t for t, o in before.items() if o.status is Status.FAILED)
+        begun = time.monotonic()
+        outputs = task.run(Context(log, made, failed, self.jobs))
+        digests = {relative(output): digest(output) for output in outputs}
+        stamp = Stamp(key, digests, round(time.monotonic() - begun, 2))
+        self.store.write(task.name, stamp)
+        self._there.add(task)
+        return stamp
+
+    def _bring_back(self, task: Task, log: Log) -> None:
+        """Makes a deleted temporary output again; several readers may ask at the same time."""
+        if not task.temporary:
+            return
+        with self._locks[task]:
+            if task in self._there:
+                return
+            log.write(f"{task.name} was deleted to save space and is made again")
+            for need in task.needs:
+                self._bring_back(need, log)
+            self._do(task, self._key(task), log)
+
+    def delete_temporary(self) -> None:
+        """Deletes the temporary outputs that no task reads any more."""
+        for task in list(self._temporary):
+            if task.name in self.outcomes and self._readers[task] <= self.outcomes.keys():
+                self._temporary.remove(task)
+                self._used -= task.disk
+                for folder in task.temporary:
+                    shutil.rmtree(folder, ignore_errors=True)
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether it failed because the disk is full: its own write, or one of a command."""
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return os.strerror(errno.ENOSPC) in str(error)
+
+
+def no_space(error: BaseException) -> str:
+    """A message that says where space is missing, how much is free, and what to do."""
+    name = getattr(error, "filename", None)
+    where = Path(name or BUILD)
+    while not where.is_dir():
+        where = where.parent
+    what = f" for {name}" if name else "" if isinstance(error, OSError) else f" ({error})"
+    free = f"{shutil.disk_usage(where).free / 1e6:.0f} MB are free in {where}"
+    return (
+        f"no space left on device{what}: {free}; free some and run the same again: what is "
+        "finished is kept"
+    )
+
+
+def explain(error: BaseException) -> str:
+    """The message for an error; for a full disk, the one that says what to do."""
+    if is_disk_full(error):
+        return no_space(error)
+    if isinstance(error, (ReleaseError, BuildError)):
+        return str(error)
+    return f"{type(error).__name__}: {error}"

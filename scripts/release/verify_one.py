@@ -1,0 +1,194 @@
+"""One environment of `--verify full`: installed, judged and run, then deleted."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from email.parser import HeaderParser
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+
+from release import BUILD, REPO, ReleaseError, downloads
+from release.environments import make_venv
+from release.evidence import Environment
+from release.paths import fresh
+from release.shell import CommandFailed, Log, clean_env
+from release.store import write_atomically
+from release.tasks import Context, SkipTask
+from release.verify_steps import SMOKE
+
+WORK = BUILD / "verify-full"
+CACHE = WORK / "cache"
+PLATFORM = "x86_64-manylinux_2_28"
+RUNTIME = "nvidia-cuda-runtime"
+# Ended from outside, by an interrupt or for lack of memory: that says nothing about the wheel.
+STOPPED = re.compile(r"exit code -(2|9|15)\b")
+
+
+@dataclass(frozen=True)
+class Target:
+    """One environment; `interpreter` is None if this machine lacks that Python."""
+
+    torch: str
+    release: str
+    python: str
+    interpreter: str | None
+
+    @property
+    def name(self) -> str:
+        return f"torch-{self.torch}-py{self.python}"
+
+    def __str__(self) -> str:
+        return f"{self.release} {self.python} {bool(self.interpreter)}"
+
+
+def environment(context: Context, *, target: Target, wheel: Path) -> Sequence[Path]:
+    """One environment: installed, judged and run, then deleted; its result stays.
+
+    Raises:
+        SkipTask: it could not be installed, or was stopped; the next run tries again.
+    """
+    begun = time.monotonic()
+    folder = WORK / target.name
+    now = datetime.datetime.now(datetime.timezone.utc)
+    facts: dict[str, Any] = {"torch": target.torch, "python": target.python}
+    facts["date"] = f"{now:%Y-%m-%dT%H:%M:%SZ}"
+    try:
+        step = _run if target.interpreter else _judge
+        facts |= step(context.log, target, wheel, fresh(folder))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    facts["seconds"] = round(time.monotonic() - begun, 1)
+    found = Environment.model_validate(facts).model_dump(mode="json")
+    file = WORK / "results" / f"{target.name}.json"
+    write_atomically(file, json.dumps(found, indent=1))
+    return [file]
+
+
+def _install(log: Log, folder: Path, python: str, *wanted: str | Path) -> Path:
+    """A new environment from PyPI's own builds."""
+    try:
+        return make_venv(log, folder, python, wanted, cache=CACHE, find_links=False)
+    except ReleaseError as error:
+        raise SkipTask(f"{error}: {_last(log)}") from error
+
+
+def _run(log: Log, target: Target, wheel: Path, folder: Path) -> dict[str, Any]:
+    """Installs the wheel beside torch, judges it, computes."""
+    assert target.interpreter is not None
+    wanted = [wheel, f"torch=={target.release}", "numpy"]
+    python = _install(log, folder / "env", target.interpreter, *wanted)
+    empty = fresh(folder / "empty")
+    problem, facts, cause = _report(log, [python, "-m", "lltm_conda", "--json"], empty)
+    if facts and facts["variant"] is None:
+        return {"state": "rejected", "reason": cause, **facts}
+    problems = [f"python -m lltm_conda: {problem}"] if problem else []
+    numbers = folder / "smoke.json"
+    try:
+        command = [python, SMOKE, "--outside", REPO / "lltm_conda", "--json", numbers]
+        log.run(command, env=clean_env(), cwd=empty)
+    except CommandFailed as error:
+        _check_stopped(str(error))
+        problems.append(f"smoke.py: {error}: {_last(log)}")
+    facts |= _computed(numbers)
+    if not facts.get("gradcheck"):
+        problems.append("gradcheck did not pass")
+    return {"state": "failed" if problems else "ran", "reason": "; ".join(problems), **facts}
+
+
+def _judge(log: Log, target: Target, wheel: Path, folder: Path) -> dict[str, Any]:
+    """Judges the wheel against that torch's files; loads nothing of them."""
+    elsewhere, empty = folder / "torch", fresh(folder / "empty")
+    install = ["pip", "install", "--cache-dir", CACHE, "--target", elsewhere, "--no-deps"]
+    install += ["--only-binary", ":all:", "--python-version", target.python]
+    install += ["--python-platform", PLATFORM]
+    python = _install(log, folder / "env", sys.executable, "--no-deps", wheel)
+    try:
+        torch = f"torch=={target.release}"
+        downloads.uv(log, [*install, torch], find_links=False)
+        if libraries := cuda_runtime(elsewhere):
+            downloads.uv(log, [*install, *libraries], find_links=False)
+    except ReleaseError as error:
+        raise SkipTask(f"{error}: {_last(log)}") from error
+    command = [python, "-m", "lltm_conda", "--json", "--torch", elsewhere]
+    problem, facts, cause = _report(log, command, empty)
+    why = f"no CPython {target.python} on the machine that tried"
+    if not problem and facts.get("variant"):
+        return {"state": "judged", "reason": why, **facts}
+    return {"state": "rejected", "reason": f"{why}; {cause or problem}", **facts}
+
+
+def cuda_runtime(site: Path) -> list[str]:
+    """The wheels of CUDA's runtime that a torch requires; kernels may need their library."""
+    (metadata,) = site.glob("torch-*.dist-info/METADATA")
+    headers = HeaderParser().parsestr(metadata.read_text(encoding="utf-8"))
+    needs = [Requirement(line) for line in headers.get_all("Requires-Dist", [])]
+    return [f"{need.name}{need.specifier}" for need in needs if need.name.startswith(RUNTIME)]
+
+
+def _report(log: Log, command: Sequence[str | Path], cwd: Path) -> tuple[str, dict[str, Any], str]:
+    """Runs the checker: its failure, what it found, and the one cause if nothing fits."""
+    problem, file = "", log.path.with_suffix(".report")
+    with Log(file) as out:
+        try:
+            out.run(command, env=clean_env(), cwd=cwd)
+        except CommandFailed as error:  # also where the verdict is no
+            _check_stopped(str(error))
+            problem = str(error)
+    text = file.read_text(encoding="utf-8")
+    log.write(text)
+    try:
+        # The first line is the command; torch may print more at its import.
+        data, _ = json.JSONDecoder().raw_decode(text, text.find("\n{") + 1)
+    except ValueError:
+        return problem, {}, "the checker printed no report"
+    rejected = {}
+    for binary in data["binaries"]:
+        bad = [f["dimension"] for f in binary["findings"] if f["status"] == "rejected"]
+        if not binary["accepted"]:
+            rejected[Path(binary["path"]).name] = bad[0] if bad else "unknown"
+    facts = {
+        "torch_version": (data["runtime"]["torch"] or {}).get("version"),
+        "variant": data["chosen"],
+        "accepted": sorted(Path(b["path"]).name for b in data["binaries"] if b["accepted"]),
+        "rejected": dict(sorted(rejected.items())),
+    }
+    return problem, facts, (data["cause"] or {}).get("why", "")
+
+
+def _check_stopped(problem: str) -> None:
+    if STOPPED.search(problem):
+        raise SkipTask(problem)
+
+
+def _computed(numbers: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(numbers.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    worst: dict[str, float] = {}
+    for row in data["comparisons"]:
+        kind = row["dtype"].removeprefix("torch.")
+        errors = [v for k, v in row.items() if k not in ("device", "dtype", "shape")]
+        worst[kind] = max(worst.get(kind, 0.0), *(float(f"{error:.2e}") for error in errors))
+    return {
+        "torch_version": data["torch"],
+        "python_version": data["python"],
+        "devices": data["devices"],
+        "comparisons": len(data["comparisons"]),
+        "worst": worst,
+        "gradcheck": data["gradcheck"],
+    }
+
+
+def _last(log: Log) -> str:
+    lines = [line.strip() for line in log.tail(4).splitlines() if line.strip()]
+    return " | ".join(lines[-2:])[:400]
