@@ -5,9 +5,9 @@ What `lltm` does, on both devices::
     forward    lltm -> LLTMFunction.forward -> torch.ops.lltm.forward
     backward   LLTMFunction.backward -> _derivatives.by_kernels -> torch.ops.lltm.backward
 
-The raw ops are C++ (``csrc/ops/operators.h`` lists them). They check their arguments, ask the plan of the device's
-kernels (``csrc/kernels``) what is quickest for these sizes, allocate the results, and call either
-the kernels for a whole step or torch's GEMM and one pointwise kernel.
+The raw ops are C++; ``csrc/ops/operators.h`` lists them. They check their arguments, ask the plan
+of the device's kernels (``csrc/kernels``) what is quickest for these sizes, allocate the results,
+and call either the kernels for a whole step or torch's GEMM and one pointwise kernel.
 
 Three things can stand between a caller and the raw ops, because torch has three ways to ask for
 derivatives. All have the same derivatives, those of `_derivatives`:
