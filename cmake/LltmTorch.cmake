@@ -1,10 +1,11 @@
 # torch's headers and libraries as the target lltm_torch.
 #
-# Not find_package(Torch): for a CUDA build of torch it wants a whole CUDA toolkit of torch's own
-# version, which PyPI's wheels do not bring. Neither our library nor a program that uses it needs one.
+# Not by find_package(Torch): for a CUDA build of torch it wants a whole CUDA toolkit of torch's own
+# version, which PyPI's wheels do not bring. Neither our library nor a program that uses it needs
+# one.
 #
-# Looks where CMAKE_PREFIX_PATH or Torch_DIR point, then in LLTM_TORCH_DEFAULT. Sets LLTM_TORCH_ROOT,
-# Torch_VERSION and LLTM_TORCH_HAS_CUDA.
+# Looks where CMAKE_PREFIX_PATH or Torch_DIR point, then in LLTM_TORCH_DEFAULT. Sets
+# LLTM_TORCH_ROOT, Torch_VERSION and LLTM_TORCH_HAS_CUDA.
 find_file(lltm_torch_version TorchConfigVersion.cmake NO_CACHE NO_DEFAULT_PATH
   HINTS ${Torch_DIR} ${CMAKE_PREFIX_PATH} ENV CMAKE_PREFIX_PATH ${LLTM_TORCH_DEFAULT}
   PATH_SUFFIXES Torch share/cmake/Torch)
@@ -30,8 +31,8 @@ endif()
 if(NOT TARGET lltm_torch)
   add_library(lltm_torch INTERFACE IMPORTED GLOBAL)
   set(lltm_torch_lib "${LLTM_TORCH_ROOT}/lib")
-  # All of them stay among the libraries needed: through libtorch, libtorch_cuda, where there is one,
-  # serves the weak references to CUDA functions.
+  # The linker must keep libtorch: it loads libtorch_cuda, where there is one, for the weak
+  # references to CUDA functions.
   set_target_properties(lltm_torch PROPERTIES
     INTERFACE_INCLUDE_DIRECTORIES
       "${LLTM_TORCH_ROOT}/include;${LLTM_TORCH_ROOT}/include/torch/csrc/api/include"
