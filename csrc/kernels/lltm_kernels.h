@@ -238,7 +238,7 @@ typedef struct {
   const void* old_h;          // (B, S)
   const void* old_cell;       // (B, S)
   int32_t gates_hold_addend;  // 1: the contents of gates are added to the products
-  void* gates;                // (B, 3, S): pre-activations, written; or NULL when not wanted
+  void* gates;                // (B, 3, S): pre-activations, written
   void* new_h;                // (B, S), written
   void* new_cell;             // (B, S), written
   void* workspace;

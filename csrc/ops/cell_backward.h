@@ -1,11 +1,11 @@
 // torch.ops.lltm.backward: the gradients of one step of the cell.
 #pragma once
 
-#include <initializer_list>
 #include <optional>
 #include <tuple>
 
 #include "cell_forward.h"
+#include "gradients.h"
 #include "kernel_calls.h"
 #include "operands.h"
 
@@ -31,11 +31,13 @@ class CellBackward {
       const Tensor& bias, const Tensor& old_h, const Tensor& new_cell,
       const OptionalTensor& given_gates, int64_t needs) {
     const CellSizes sizes = Check::cell(input, weights, bias, old_h);
-    Check::matrix(new_cell, "new_cell", input, sizes);
-    Check::gates(given_gates, "gates", input, sizes);
-    Check::gradient(grad_h, "grad_h", input, sizes);
-    Check::gradient(grad_cell, "grad_cell", input, sizes);
-    Check::gates(grad_gates, "grad_gates", input, sizes);
+    const auto matrix = {sizes.batch, sizes.state};
+    const auto gate_matrix = {sizes.batch, int64_t{3}, sizes.state};
+    Check::like_input(new_cell, "new_cell", input, sizes, matrix, "(B, S)");
+    Check::like_input(given_gates, "gates", input, sizes, gate_matrix, "(B, 3, S)");
+    Check::like_input(grad_h, "grad_h", input, sizes, matrix, "(B, S)", kStrides);
+    Check::like_input(grad_cell, "grad_cell", input, sizes, matrix, "(B, S)", kStrides);
+    Check::like_input(grad_gates, "grad_gates", input, sizes, gate_matrix, "(B, 3, S)");
     Check::needs(needs, "8 old_h, 16 old_cell");
 
     const typename Torch::DeviceGuard device_guard(input);
@@ -48,10 +50,12 @@ class CellBackward {
       // Gates do not depend on the old cell state, so new_cell serves in its place.
       gates = std::get<2>(CellForward<Torch, device>::run(input, weights, bias, old_h, new_cell));
     }
-    const Gradients d(sizes, needs, input, Torch::dim(bias) == 2);
-    const auto data_if = [&](int64_t bit, const Tensor& tensor) {
-      return (needs & bit) != 0 ? Torch::data(tensor) : nullptr;
-    };
+    Gradients<Torch> d;
+    d.input = d.like(input, needs, LLTM_NEEDS_INPUT);
+    d.weights = d.like(weights, needs, LLTM_NEEDS_WEIGHTS);
+    d.bias = d.like(bias, needs, LLTM_NEEDS_BIAS);
+    d.h = d.like(old_h, needs, LLTM_NEEDS_OLD_H);
+    d.cell = d.like(new_cell, needs, LLTM_NEEDS_OLD_CELL);
     lltm_step_backward_arguments step = {};
     step.sizes = step_sizes;
     step.grad_h = Calls::data_or_null(grad_h);
@@ -63,11 +67,11 @@ class CellBackward {
     step.old_h = Torch::data(old_h);
     step.new_cell = Torch::data(new_cell);
     step.gates = Calls::data_or_null(gates);
-    step.d_input = data_if(LLTM_NEEDS_INPUT, d.input);
-    step.d_weights = data_if(LLTM_NEEDS_WEIGHTS, d.weights);
-    step.d_bias = data_if(LLTM_NEEDS_BIAS, d.bias);
-    step.d_old_h = data_if(LLTM_NEEDS_OLD_H, d.old_h);
-    step.d_old_cell = data_if(LLTM_NEEDS_OLD_CELL, d.old_cell);
+    step.d_input = Calls::data_or_null(d.input);
+    step.d_weights = Calls::data_or_null(d.weights);
+    step.d_bias = Calls::data_or_null(d.bias);
+    step.d_old_h = Calls::data_or_null(d.h);
+    step.d_old_cell = Calls::data_or_null(d.cell);
     step.strides = gradient_strides(grad_h, grad_cell);
     const OptionalTensor workspace = Calls::workspace(plan.workspace_bytes, input);
     step.workspace = Calls::data_or_null(workspace);
@@ -76,33 +80,15 @@ class CellBackward {
     } else {
       by_gemm(sizes, plan, step, input, weights, old_h, d, where);
     }
-    return {d.input, d.weights, d.bias, d.old_h, d.old_cell};
+    return d.take(input);
   }
 
  private:
   using Calls = KernelCalls<Torch, device>;
   using Check = Operands<Torch, device>;
-
-  // Uninitialised; without elements where `needs` has no bit.
-  struct Gradients {
-    Tensor input;
-    Tensor weights;
-    Tensor bias;
-    Tensor old_h;
-    Tensor old_cell;
-
-    Gradients(const CellSizes& sizes, int64_t needs, const Tensor& like, bool bias_is_matrix)
-        : input(empty(needs & LLTM_NEEDS_INPUT, {sizes.batch, sizes.features}, like)),
-          weights(empty(needs & LLTM_NEEDS_WEIGHTS, {3 * sizes.state, sizes.columns()}, like)),
-          bias(bias_is_matrix ? empty(needs & LLTM_NEEDS_BIAS, {1, 3 * sizes.state}, like)
-                              : empty(needs & LLTM_NEEDS_BIAS, {3 * sizes.state}, like)),
-          old_h(empty(needs & LLTM_NEEDS_OLD_H, {sizes.batch, sizes.state}, like)),
-          old_cell(empty(needs & LLTM_NEEDS_OLD_CELL, {sizes.batch, sizes.state}, like)) {}
-
-    static Tensor empty(int64_t wanted, std::initializer_list<int64_t> shape, const Tensor& like) {
-      return wanted != 0 ? Torch::empty(shape, like) : Torch::empty({0}, like);
-    }
-  };
+  // CUDA kernels read the gradients of h and of the cell state with any strides.
+  static constexpr Strides kStrides =
+      device == Device::kCUDA ? Strides::kAny : Strides::kContiguous;
 
   static lltm_gradient_strides gradient_strides(const OptionalTensor& grad_h,
                                                 const OptionalTensor& grad_cell) {
@@ -121,7 +107,7 @@ class CellBackward {
   // The gradients that `step` wants: the pointwise part by a kernel, the products by torch.
   static void by_gemm(const CellSizes& sizes, const lltm_step_plan& plan,
                       const lltm_step_backward_arguments& step, const Tensor& input,
-                      const Tensor& weights, const Tensor& old_h, const Gradients& d,
+                      const Tensor& weights, const Tensor& old_h, const Gradients<Torch>& d,
                       const lltm_execution& where) {
     const Tensor d_gates = Torch::empty({sizes.batch, 3, sizes.state}, input);
     OptionalTensor joined;
@@ -156,16 +142,16 @@ class CellBackward {
     const auto input_half = [&](const Tensor& matrix) {
       return Torch::strided(matrix, {rows, sizes.features}, {sizes.columns(), 1}, sizes.state);
     };
-    if (step.d_old_h != nullptr) Torch::mm_out(d.old_h, d_z, h_half(weights));
-    if (step.d_input != nullptr) Torch::mm_out(d.input, d_z, input_half(weights));
+    if (d.h) Torch::mm_out(*d.h, d_z, h_half(weights));
+    if (d.input) Torch::mm_out(*d.input, d_z, input_half(weights));
     if (joined) {
-      Torch::mm_out(d.weights, d_z_transposed, *joined);
-    } else if (step.d_weights != nullptr) {
-      Torch::mm_out(h_half(d.weights), d_z_transposed, old_h);
-      Torch::mm_out(input_half(d.weights), d_z_transposed, input);
+      Torch::mm_out(*d.weights, d_z_transposed, *joined);
+    } else if (d.weights) {
+      Torch::mm_out(h_half(*d.weights), d_z_transposed, old_h);
+      Torch::mm_out(input_half(*d.weights), d_z_transposed, input);
     }
-    if (step.d_bias != nullptr && plan.cell_sums_bias == 0) {
-      Calls::sum_columns(sizes.dtype, sizes.batch, rows, d_gates, d.bias, where);
+    if (d.bias && plan.cell_sums_bias == 0) {
+      Calls::sum_columns(sizes.dtype, sizes.batch, rows, d_gates, *d.bias, where);
     }
   }
 };

@@ -26,7 +26,7 @@ class CellForward {
                                                 const Tensor& bias, const Tensor& old_h,
                                                 const Tensor& old_cell) {
     const CellSizes sizes = Check::cell(input, weights, bias, old_h);
-    Check::matrix(old_cell, "old_cell", input, sizes);
+    Check::like_input(old_cell, "old_cell", input, sizes, {sizes.batch, sizes.state}, "(B, S)");
 
     const typename Torch::DeviceGuard device_guard(input);
     const lltm_execution where = Calls::execution(input);

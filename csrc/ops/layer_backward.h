@@ -8,6 +8,7 @@
 #include <optional>
 #include <tuple>
 
+#include "gradients.h"
 #include "kernel_calls.h"
 #include "layer_backward_loop.h"
 #include "operands.h"
@@ -38,11 +39,13 @@ class LayerBackward {
       const Tensor& cells, int64_t needs, bool reverse, bool allow_tf32) {
     const LayerSizes sizes =
         Check::layer(input, weights, bias, initial_h, initial_cell, reverse, allow_tf32);
-    Check::sequence(output, "output", input, sizes);
-    Check::gate_sequence(gates, "gates", input, sizes);
-    if (!is_empty(cells)) Check::sequence(cells, "cells", input, sizes);
-    Check::sequence(grad_output, "grad_output", input, sizes);
-    Check::sequence(grad_cells, "grad_cells", input, sizes);
+    const auto sequence = {sizes.steps, sizes.batch, sizes.state};
+    const auto gate_sequence = {sizes.steps, sizes.batch, int64_t{3}, sizes.state};
+    Check::like_input(output, "output", input, sizes, sequence, "(T, B, S)");
+    Check::like_input(gates, "gates", input, sizes, gate_sequence, "(T, B, 3, S)");
+    if (!is_empty(cells)) Check::like_input(cells, "cells", input, sizes, sequence, "(T, B, S)");
+    Check::like_input(grad_output, "grad_output", input, sizes, sequence, "(T, B, S)");
+    Check::like_input(grad_cells, "grad_cells", input, sizes, sequence, "(T, B, S)");
     Check::state(grad_final_h, "grad_final_h", input, sizes);
     Check::state(grad_final_cell, "grad_final_cell", input, sizes);
     Check::needs(needs, "8 initial_h, 16 initial_cell");
@@ -54,7 +57,12 @@ class LayerBackward {
     const Tensor all_cells =
         is_empty(cells) ? make_cells(sizes, initial_cell, gates, where) : cells;
     const Tensor d_gates = Torch::empty({sizes.steps, sizes.batch, 3, sizes.state}, input);
-    const Gradients d(sizes, needs, input, bias, initial_h, initial_cell);
+    Gradients<Torch> d;
+    d.input = d.like(input, needs, LLTM_NEEDS_INPUT);
+    d.weights = d.like(weights, needs, LLTM_NEEDS_WEIGHTS);
+    d.bias = d.like(bias, needs, LLTM_NEEDS_BIAS);
+    d.h = d.like(initial_h, needs, LLTM_NEEDS_OLD_H);
+    d.cell = d.like(initial_cell, needs, LLTM_NEEDS_OLD_CELL);
     lltm_layer_backward_arguments layer = {};
     layer.sizes = sizes.layer();
     layer.weights = Torch::data(weights);
@@ -65,19 +73,19 @@ class LayerBackward {
     layer.gates = Torch::data(gates);
     layer.cells = Torch::data(all_cells);
     layer.d_gates = Torch::data(d_gates);
-    layer.d_initial_h = d.data_if(d.needs_initial_h, d.initial_h);
-    layer.d_initial_cell = d.data_if(d.needs_initial_cell, d.initial_cell);
+    layer.d_initial_h = Calls::data_or_null(d.h);
+    layer.d_initial_cell = Calls::data_or_null(d.cell);
     layer.input = Torch::data(input);
     layer.initial_h = Calls::data_or_null(initial_h);
     layer.output = Torch::data(output);
-    layer.d_input = d.data_if(d.needs_input, d.input);
-    layer.d_weights = d.data_if(d.needs_weights, d.weights);
+    layer.d_input = Calls::data_or_null(d.input);
+    layer.d_weights = Calls::data_or_null(d.weights);
     // The products that batch over time, of the steps [first, last); the last steps come first.
     const auto products = [&](int64_t first, int64_t last) {
       if (plan.makes_all_products != 0) return;
-      if (d.needs_input) input_gradient(sizes, first, last, weights, d_gates, d.input);
-      if (d.needs_weights) {
-        weights_gradient(sizes, first, last, input, initial_h, output, d_gates, d.weights);
+      if (d.input) input_gradient(sizes, first, last, weights, d_gates, *d.input);
+      if (d.weights) {
+        weights_gradient(sizes, first, last, input, initial_h, output, d_gates, *d.weights);
       }
     };
     if (plan.family != 0) {
@@ -87,60 +95,17 @@ class LayerBackward {
       products(0, sizes.steps);
     } else {
       const LayerBackwardLoop<Torch, device> loop(sizes, weights, d_gates, where);
-      loop.run(layer, plan, d.initial_h, products);
+      loop.run(layer, plan, d.h, products);
     }
-    if (d.needs_bias) {
-      Calls::sum_columns(sizes.dtype, sizes.rows(), 3 * sizes.state, d_gates, d.bias, where);
+    if (d.bias) {
+      Calls::sum_columns(sizes.dtype, sizes.rows(), 3 * sizes.state, d_gates, *d.bias, where);
     }
-    return {d.input, d.weights, d.bias, d.initial_h, d.initial_cell};
+    return d.take(input);
   }
 
  private:
   using Calls = KernelCalls<Torch, device>;
   using Check = Operands<Torch, device>;
-
-  // Uninitialised; without elements where not needed. States have the shape of the initial ones.
-  struct Gradients {
-    bool needs_input;
-    bool needs_weights;
-    bool needs_bias;
-    bool needs_initial_h;
-    bool needs_initial_cell;
-    Tensor input;
-    Tensor weights;
-    Tensor bias;
-    Tensor initial_h;
-    Tensor initial_cell;
-
-    Gradients(const LayerSizes& sizes, int64_t needs, const Tensor& like,
-              const OptionalTensor& given_bias, const OptionalTensor& given_h,
-              const OptionalTensor& given_cell)
-        : needs_input((needs & LLTM_NEEDS_INPUT) != 0),
-          needs_weights((needs & LLTM_NEEDS_WEIGHTS) != 0),
-          needs_bias((needs & LLTM_NEEDS_BIAS) != 0 && given_bias),
-          needs_initial_h((needs & LLTM_NEEDS_OLD_H) != 0 && given_h),
-          needs_initial_cell((needs & LLTM_NEEDS_OLD_CELL) != 0 && given_cell),
-          input(needs_input ? Torch::empty({sizes.steps, sizes.batch, sizes.features}, like)
-                            : Torch::empty({0}, like)),
-          weights(needs_weights ? Torch::empty({3 * sizes.state, sizes.columns()}, like)
-                                : Torch::empty({0}, like)),
-          bias(needs_bias ? vector_like(*given_bias, 3 * sizes.state) : Torch::empty({0}, like)),
-          initial_h(needs_initial_h ? state_like(*given_h, sizes) : Torch::empty({0}, like)),
-          initial_cell(needs_initial_cell ? state_like(*given_cell, sizes)
-                                          : Torch::empty({0}, like)) {}
-
-    static Tensor vector_like(const Tensor& model, int64_t count) {
-      return Torch::dim(model) == 2 ? Torch::empty({1, count}, model)
-                                    : Torch::empty({count}, model);
-    }
-    static Tensor state_like(const Tensor& model, const LayerSizes& sizes) {
-      return Torch::dim(model) == 3 ? Torch::empty({1, sizes.batch, sizes.state}, model)
-                                    : Torch::empty({sizes.batch, sizes.state}, model);
-    }
-    static void* data_if(bool needed, const Tensor& tensor) {
-      return needed ? Torch::data(tensor) : nullptr;
-    }
-  };
 
   static bool is_empty(const Tensor& tensor) {
     const int64_t* const sizes = Torch::sizes(tensor);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 
 #include "kernel_calls.h"
 #include "operands.h"
@@ -32,7 +33,7 @@ class LayerBackwardLoop {
   // first.
   template <typename Products>
   void run(const lltm_layer_backward_arguments& layer, const lltm_layer_plan& layer_plan,
-           const Tensor& d_initial_h, const Products& products) const {
+           const std::optional<Tensor>& d_initial_h, const Products& products) const {
     // Two of each: one is read while the other is written.
     const Tensor d_h[] = {empty_d_h(), empty_d_h()};
     const Tensor d_cells[] = {empty_d_cell(), empty_d_cell()};
@@ -67,9 +68,9 @@ class LayerBackwardLoop {
         run_cell(step, n + 1 < sizes_.steps ? plan_.split_k : 1);
         if (n > 0) {
           multiply(d_h[n % 2], t);
-        } else if (layer.d_initial_h != nullptr) {
+        } else if (d_initial_h) {
           multiply_whole(
-              Torch::strided(d_initial_h, {sizes_.batch, sizes_.state}, {sizes_.state, 1}, 0), t);
+              Torch::strided(*d_initial_h, {sizes_.batch, sizes_.state}, {sizes_.state, 1}, 0), t);
         }
       }
       step.more_grad_h = step.d_old_h;

@@ -74,11 +74,10 @@ class LayerForward {
   using Calls = KernelCalls<Torch, device>;
   using Check = Operands<Torch, device>;
 
-  // With the shape of `model`: (B, S), or (1, B, S) as in nn.LSTM, which saves the caller views.
+  // (B, S), or like `model` (1, B, S) as in nn.LSTM, which saves the caller views.
   static Tensor state_like(const OptionalTensor& model, const LayerSizes& sizes,
                            const Tensor& like) {
-    return model && Torch::dim(*model) == 3 ? Torch::empty({1, sizes.batch, sizes.state}, like)
-                                            : Torch::empty({sizes.batch, sizes.state}, like);
+    return model ? Torch::empty_like(*model) : Torch::empty({sizes.batch, sizes.state}, like);
   }
 
   // One (B, S) of a sequence of them.

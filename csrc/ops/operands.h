@@ -1,6 +1,7 @@
 // What the operators accept: the sizes they read from their operands, and the checks.
 #pragma once
 
+#include <initializer_list>
 #include <optional>
 
 #include "../kernels/lltm_kernels.h"
@@ -9,6 +10,8 @@
 namespace lltm {
 
 struct CellSizes {
+  static constexpr const char* kOrigin = "B, I and S are read from input (B, I) and old_h (B, S)";
+
   int64_t batch;
   int64_t features;
   int64_t state;
@@ -27,6 +30,9 @@ struct CellSizes {
 };
 
 struct LayerSizes {
+  static constexpr const char* kOrigin =
+      "T, B and I are read from input (T, B, I), S from weights (3S, S + I)";
+
   int64_t steps;
   int64_t batch;
   int64_t features;
@@ -66,6 +72,8 @@ struct LayerSizes {
   }
 };
 
+enum class Strides { kContiguous, kAny };
+
 template <typename Torch, Device device>
 struct Operands {
   using Tensor = typename Torch::Tensor;
@@ -84,10 +92,10 @@ struct Operands {
     sizes.batch = Torch::sizes(input)[0];
     sizes.features = Torch::sizes(input)[1];
     sizes.state = Torch::sizes(old_h)[1];
-    has_matrix_shape(old_h, "old_h", sizes);
+    Guard::has_shape(old_h, "old_h", {sizes.batch, sizes.state}, "(B, S)", sizes.kOrigin);
     Guard::has_shape(weights, "weights", {3 * sizes.state, sizes.columns()}, "(3S, S + I)",
-                     kCellOrigin);
-    bias_shape(bias, sizes.state, kCellOrigin);
+                     sizes.kOrigin);
+    bias_shape(bias, sizes.state, sizes.kOrigin);
     return sizes;
   }
 
@@ -113,66 +121,37 @@ struct Operands {
                      "I is read from input (T, B, I), S from the rows of weights");
     if (bias) {
       like_input(*bias, "bias", input);
-      bias_shape(*bias, sizes.state, kLayerOrigin);
+      bias_shape(*bias, sizes.state, sizes.kOrigin);
     }
     state(initial_h, "initial_h", input, sizes);
     state(initial_cell, "initial_cell", input, sizes);
     return sizes;
   }
 
-  // (B, S) of a cell.
-  static void matrix(const Tensor& tensor, const char* name, const Tensor& input,
-                     const CellSizes& sizes) {
-    like_input(tensor, name, input);
-    has_matrix_shape(tensor, name, sizes);
+  // Any other operand: on input's device, with its dtype and of that shape; `letters` spell it. A
+  // missing one passes.
+  template <typename Sizes>
+  static void like_input(const Tensor& tensor, const char* name, const Tensor& input, const Sizes&,
+                         std::initializer_list<int64_t> shape, const char* letters,
+                         Strides strides = Strides::kContiguous) {
+    like_input(tensor, name, input, strides);
+    Guard::has_shape(tensor, name, shape, letters, Sizes::kOrigin);
   }
-
-  // The gradient of h or of the cell state, (B, S). CUDA kernels read it with any strides.
-  static void gradient(const OptionalTensor& tensor, const char* name, const Tensor& input,
-                       const CellSizes& sizes) {
-    if (!tensor) return;
-    Guard::on_device(*tensor, name, device);
-    Guard::like(*tensor, name, input, "input");
-    if (device == Device::kCPU) Guard::contiguous(*tensor, name);
-    has_matrix_shape(*tensor, name, sizes);
-  }
-
-  // (B, 3, S) of a cell.
-  static void gates(const OptionalTensor& tensor, const char* name, const Tensor& input,
-                    const CellSizes& sizes) {
-    if (!tensor) return;
-    like_input(*tensor, name, input);
-    Guard::has_shape(*tensor, name, {sizes.batch, 3, sizes.state}, "(B, 3, S)", kCellOrigin);
-  }
-
-  // (T, B, S) of a layer.
-  static void sequence(const OptionalTensor& tensor, const char* name, const Tensor& input,
-                       const LayerSizes& sizes) {
-    if (!tensor) return;
-    like_input(*tensor, name, input);
-    Guard::has_shape(*tensor, name, {sizes.steps, sizes.batch, sizes.state}, "(T, B, S)",
-                     kLayerOrigin);
-  }
-
-  // (T, B, 3, S) of a layer.
-  static void gate_sequence(const Tensor& tensor, const char* name, const Tensor& input,
-                            const LayerSizes& sizes) {
-    like_input(tensor, name, input);
-    Guard::has_shape(tensor, name, {sizes.steps, sizes.batch, 3, sizes.state}, "(T, B, 3, S)",
-                     kLayerOrigin);
+  template <typename Sizes>
+  static void like_input(const OptionalTensor& tensor, const char* name, const Tensor& input,
+                         const Sizes& sizes, std::initializer_list<int64_t> shape,
+                         const char* letters, Strides strides = Strides::kContiguous) {
+    if (tensor) like_input(*tensor, name, input, sizes, shape, letters, strides);
   }
 
   // (B, S) or (1, B, S) of a layer.
   static void state(const OptionalTensor& tensor, const char* name, const Tensor& input,
                     const LayerSizes& sizes) {
-    if (!tensor) return;
-    like_input(*tensor, name, input);
-    if (Torch::dim(*tensor) == 3) {
-      Guard::has_shape(*tensor, name, {1, sizes.batch, sizes.state}, "(B, S) or (1, B, S)",
-                       kLayerOrigin);
+    constexpr const char* kLetters = "(B, S) or (1, B, S)";
+    if (tensor && Torch::dim(*tensor) == 3) {
+      like_input(tensor, name, input, sizes, {1, sizes.batch, sizes.state}, kLetters);
     } else {
-      Guard::has_shape(*tensor, name, {sizes.batch, sizes.state}, "(B, S) or (1, B, S)",
-                       kLayerOrigin);
+      like_input(tensor, name, input, sizes, {sizes.batch, sizes.state}, kLetters);
     }
   }
 
@@ -185,11 +164,6 @@ struct Operands {
   }
 
  private:
-  static constexpr const char* kCellOrigin =
-      "B, I and S are read from input (B, I) and old_h (B, S)";
-  static constexpr const char* kLayerOrigin =
-      "T, B and I are read from input (T, B, I), S from weights (3S, S + I)";
-
   // The operand that all others must be like.
   static lltm_dtype model(const Tensor& input) {
     if constexpr (device == Device::kCUDA) {
@@ -201,14 +175,11 @@ struct Operands {
     return Guard::supported_dtype(input, "input");
   }
 
-  static void like_input(const Tensor& tensor, const char* name, const Tensor& input) {
+  static void like_input(const Tensor& tensor, const char* name, const Tensor& input,
+                         Strides strides = Strides::kContiguous) {
     Guard::on_device(tensor, name, device);
     Guard::like(tensor, name, input, "input");
-    Guard::contiguous(tensor, name);
-  }
-
-  static void has_matrix_shape(const Tensor& tensor, const char* name, const CellSizes& sizes) {
-    Guard::has_shape(tensor, name, {sizes.batch, sizes.state}, "(B, S)", kCellOrigin);
+    if (strides == Strides::kContiguous) Guard::contiguous(tensor, name);
   }
 
   static void bias_shape(const Tensor& bias, int64_t state, const char* origin) {

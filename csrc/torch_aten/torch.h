@@ -35,6 +35,9 @@ struct AtenTorch {
   static Tensor empty(std::initializer_list<int64_t> sizes, const Tensor& like) {
     return at::empty(at::IntArrayRef(sizes), like.options());
   }
+  static Tensor empty_like(const Tensor& model) {
+    return at::empty(model.sizes(), model.options());
+  }
 
   // A view that starts `offset` elements after the start of `tensor`.
   static Tensor strided(const Tensor& tensor, std::initializer_list<int64_t> sizes,

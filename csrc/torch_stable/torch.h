@@ -58,22 +58,11 @@ struct StableTorch {
   }
 
   static Tensor empty(std::initializer_list<int64_t> sizes, const Tensor& like) {
-    // Memory from the heap only for a rank that is rare.
-    std::array<int64_t, 6> few;
-    std::vector<int64_t> many(sizes.size() > few.size() ? sizes.size() : 0);
-    int64_t* const strides = many.empty() ? few.data() : many.data();
-    int64_t stride = 1;
-    for (size_t dim = sizes.size(); dim-- > 0;) {
-      strides[dim] = stride;
-      stride *= sizes.begin()[dim];
-    }
-    int32_t device_type = 0;
-    check(aoti_torch_get_device_type(like.get(), &device_type), "device query");
-    AtenTensorHandle handle = nullptr;
-    check(aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.begin(), strides,
-                                   scalar_type(like), device_type, device_index(like), &handle),
-          "allocation");
-    return Tensor(handle);
+    return empty(sizes.begin(), sizes.size(), like);
+  }
+  // Contiguous, whatever strides the dimensions of size 1 have in `model`.
+  static Tensor empty_like(const Tensor& model) {
+    return empty(sizes(model), static_cast<size_t>(dim(model)), model);
   }
 
   // A view that starts `offset` elements after the start of `tensor`.
@@ -135,6 +124,25 @@ struct StableTorch {
   };
 
  private:
+  static Tensor empty(const int64_t* sizes, size_t rank, const Tensor& like) {
+    // Memory from the heap only for a rank that is rare.
+    std::array<int64_t, 6> few;
+    std::vector<int64_t> many(rank > few.size() ? rank : 0);
+    int64_t* const strides = many.empty() ? few.data() : many.data();
+    int64_t stride = 1;
+    for (size_t dim = rank; dim-- > 0;) {
+      strides[dim] = stride;
+      stride *= sizes[dim];
+    }
+    int32_t device_type = 0;
+    check(aoti_torch_get_device_type(like.get(), &device_type), "device query");
+    AtenTensorHandle handle = nullptr;
+    check(aoti_torch_empty_strided(static_cast<int64_t>(rank), sizes, strides, scalar_type(like),
+                                   device_type, device_index(like), &handle),
+          "allocation");
+    return Tensor(handle);
+  }
+
   // `what` names what torch was asked for.
   static void check(AOTITorchError error, const char* what) {
     if (error == AOTI_TORCH_SUCCESS) return;

@@ -38,13 +38,10 @@ inline std::tuple<at::Tensor, at::Tensor, at::Tensor> forward(const at::Tensor& 
                                                               const at::Tensor& bias,
                                                               const at::Tensor& old_h,
                                                               const at::Tensor& old_cell) {
-  using Signature = std::tuple<at::Tensor, at::Tensor, at::Tensor>(
-      const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-      const at::Tensor&);
   // Asking for the version makes the linker keep the library, which registers the op.
-  static const auto op =
-      (lltm_version(),
-       c10::Dispatcher::singleton().findSchemaOrThrow("lltm::forward", "").typed<Signature>());
+  static const auto op = (lltm_version(), c10::Dispatcher::singleton()
+                                              .findSchemaOrThrow("lltm::forward", "")
+                                              .typed<decltype(forward)>());
   const at::AutoDispatchBelowAutograd below;
   return op.call(input, weights, bias, old_h, old_cell);
 }
@@ -57,13 +54,9 @@ inline std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> ba
     const std::optional<at::Tensor>& grad_gates, const at::Tensor& input, const at::Tensor& weights,
     const at::Tensor& bias, const at::Tensor& old_h, const at::Tensor& new_cell,
     const std::optional<at::Tensor>& gates, int64_t needs) {
-  using Signature = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>(
-      const std::optional<at::Tensor>&, const std::optional<at::Tensor>&,
-      const std::optional<at::Tensor>&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-      const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&, int64_t);
-  static const auto op =
-      (lltm_version(),
-       c10::Dispatcher::singleton().findSchemaOrThrow("lltm::backward", "").typed<Signature>());
+  static const auto op = (lltm_version(), c10::Dispatcher::singleton()
+                                              .findSchemaOrThrow("lltm::backward", "")
+                                              .typed<decltype(backward)>());
   const at::AutoDispatchBelowAutograd below;
   return op.call(grad_h, grad_cell, grad_gates, input, weights, bias, old_h, new_cell, gates,
                  needs);

@@ -57,16 +57,6 @@ def toolkit() -> CudaToolkit | None:
         return None
 
 
-def find_package_serves() -> bool:
-    """Whether find_package(Torch) can: of a CUDA build it wants all of torch's own toolkit."""
-    if torch.version.cuda is None:
-        return True
-    found = toolkit()
-    if found is None or found.version_text != torch.version.cuda:
-        return False
-    return any((found.home() / name / "libcublas.so").exists() for name in ("lib64", "lib"))
-
-
 def cuda_options() -> list[str]:
     found = toolkit()
     if found is None:
@@ -78,7 +68,7 @@ def cuda_options() -> list[str]:
 def build(source_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Everything built: C++ alone, or C++ and CUDA in one build where there is an nvcc."""
     folder = tmp_path_factory.mktemp("cmake") / "build"
-    options = [f"-DLLTM_PLAIN_TORCH={'OFF' if find_package_serves() else 'ON'}", *cuda_options()]
+    options = cuda_options()
     env = environment(TORCH_CUDA_ARCH_LIST="9.0")
     options += ["-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", f"-DCMAKE_PREFIX_PATH={PREFIX}", *QUICK]
     options += [f"-DCMAKE_INSTALL_PREFIX={folder.parent / 'installed'}"]
@@ -101,7 +91,7 @@ def test_program_without_python_agrees_with_aten_on_the_gpu(build: Path) -> None
 def test_program_agrees_through_the_aten_door(source_tree: Path, tmp_path: Path) -> None:
     # There the dispatcher compares the C++ API's signatures with the kernels'.
     cmake = require_cmake()
-    options = ("-DLLTM_DOOR=aten", "-DLLTM_CUDA=OFF", "-DLLTM_PLAIN_TORCH=ON", *QUICK)
+    options = ("-DLLTM_DOOR=aten", "-DLLTM_CUDA=OFF", *QUICK)
     run(cmake, "-S", source_tree, "-B", tmp_path, *options, f"-DCMAKE_PREFIX_PATH={PREFIX}").good()
     run(cmake, "--build", tmp_path, "-j", os.environ.get("MAX_JOBS", "2")).good()
     run("ctest", "--test-dir", tmp_path, "--output-on-failure", "--no-tests=error").good()
@@ -134,34 +124,24 @@ def consume(folder: Path, *prefixes: str | Path) -> str:
     return run(folder / "b" / "consumer").good()
 
 
-def test_another_project_finds_the_installed_library(build: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("torch_prefix", [[PREFIX], []], ids=["torch named", "torch of the build"])
+def test_another_project_finds_the_installed_library(
+    build: Path, tmp_path: Path, torch_prefix: list[str]
+) -> None:
     run(require_cmake(), "--install", build).good()
-    assert consume(tmp_path, build.parent / "installed", PREFIX) == f"{__version__}\n"
-
-
-def test_no_find_package_torch_is_needed(source_tree: Path, tmp_path: Path) -> None:
-    cmake = require_cmake()
-    options = ("-DLLTM_PLAIN_TORCH=ON", "-DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON", *QUICK)
-    options += ("-DLLTM_CUDA=OFF", "-DBUILD_TESTING=OFF", f"-DCMAKE_PREFIX_PATH={PREFIX}")
-    run(cmake, "-S", source_tree, "-B", tmp_path / "b", *options).good()
-    run(cmake, "--build", tmp_path / "b", "-j", os.environ.get("MAX_JOBS", "2")).good()
-    run(cmake, "--install", tmp_path / "b", "--prefix", tmp_path / "installed").good()
-    project = tmp_path / "project"
-    project.mkdir()
-    assert consume(project, tmp_path / "installed") == f"{__version__}\n"
+    assert consume(tmp_path, build.parent / "installed", *torch_prefix) == f"{__version__}\n"
 
 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["-DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON"], "torch.utils.cmake_prefix_path"),
-        (["-DLLTM_PLAIN_TORCH=ON"], "torch.utils.cmake_prefix_path"),
+        ([], "torch.utils.cmake_prefix_path"),
         (
-            [f"-DCMAKE_PREFIX_PATH={PREFIX}", "-DLLTM_PLAIN_TORCH=ON", "-DLLTM_DOOR=back"],
+            [f"-DCMAKE_PREFIX_PATH={PREFIX}", "-DLLTM_DOOR=back"],
             "must be AUTO, stable or aten, got back",
         ),
     ],
-    ids=["no torch", "no plain torch", "no such door"],
+    ids=["no torch", "no such door"],
 )
 def test_cmake_says_what_is_wrong(
     source_tree: Path, tmp_path: Path, options: list[str], told: str
@@ -171,10 +151,7 @@ def test_cmake_says_what_is_wrong(
     assert told in " ".join(ran.text.split())
 
 
-@pytest.mark.skipif(
-    torch.version.cuda is not None or toolkit() is None,
-    reason="needs nvcc, and a CPU build of torch: a CUDA build reads the list itself",
-)
+@pytest.mark.skipif(toolkit() is None, reason="needs nvcc")
 def test_cmake_names_a_bad_architecture(source_tree: Path, tmp_path: Path) -> None:
     options = (f"-DCMAKE_PREFIX_PATH={PREFIX}", *cuda_options())
     env = environment(TORCH_CUDA_ARCH_LIST="9.0;Pentium")

@@ -79,9 +79,9 @@ def test_variables_reach_the_compiler(
     tmp_path: Path, changes: dict[str, str], present: str, absent: str
 ) -> None:
     steps = plan(request(tmp_path, **changes))
-    (cell,) = (s for s in steps if s.name == "compile cell.cpp for kernels-cpu.so")
-    assert present in cell.command
-    assert absent not in cell.command
+    (compile_step,) = (s for s in steps if s.name == "compile step.cpp for kernels-cpu.so")
+    assert present in compile_step.command
+    assert absent not in compile_step.command
 
 
 @needs_stable_torch

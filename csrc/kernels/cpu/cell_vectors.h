@@ -1,5 +1,5 @@
-// One LLTM step on part of a row, a register at a time: loads, the formulas of ../cell_math.h,
-// stores.
+// The pointwise part of one LLTM step, a register at a time: loads, the formulas of
+// ../cell_math.h, stores. And sums of columns. Both follow a GEMM.
 #ifndef LLTM_LEVEL
 #error "include this from a level_*.cpp"
 #endif
@@ -7,99 +7,150 @@
 namespace lltm {
 namespace LLTM_LEVEL {
 
-// Calls `body(column, count)` for whole registers, with a constant count, and once for the rest.
-template <typename C, typename Body>
-LLTM_INLINE void for_each_register(int64_t begin, int64_t end, const Body& body) {
-  constexpr int64_t kCount = Lanes<C>::kCount;
-  int64_t column = begin;
-  for (; column + kCount <= end; column += kCount) body(column, kCount);
-  if (column < end) body(column, end - column);
-}
-
 template <typename T>
-struct Row {
+struct Cell {
   using C = compute_t<T>;
+  using V = Vector<C>;
   using Cells = CellMemory<T>;
   using Formulas = CellFormulas<VectorMath<C>>;
+  static constexpr int64_t kLanes = Lanes<C>::kCount;
 
-  static void forward(const lltm_cell_forward_arguments& arguments, int64_t n, int64_t begin,
-                      int64_t end) {
-    const int64_t state_size = arguments.state_size;
-    const int64_t row = n * state_size;
-    T* const gates = static_cast<T*>(arguments.gates) + 3 * row;
-    const T* const bias = static_cast<const T*>(arguments.bias);
-    const lltm_running_cell& running = arguments.running;
-    const bool runs = running.old_cell != nullptr;
-    const void* const old_cell = runs ? running.old_cell : arguments.old_cell;
-    T* const new_h = static_cast<T*>(arguments.new_h) + row;
-    T* const new_cell = static_cast<T*>(arguments.new_cell) + row;
-    for_each_register<C>(begin, end, [&](int64_t column, int64_t count) LLTM_INLINE_LAMBDA {
-      Vector<C> z[kGateCount];
+  // Elements that are worth waking another thread for.
+  static constexpr int64_t kElementsPerThread = 16384;
+
+  static const char* forward(const lltm_cell_forward_arguments& arguments,
+                             const lltm_execution& execution) {
+    for_each_register(
+        arguments, execution,
+        [](const lltm_cell_forward_arguments& a, int64_t n, int64_t column, int64_t count)
+            LLTM_INLINE_LAMBDA {
+              const int64_t state = a.state_size;
+              const T* const gates = static_cast<const T*>(a.gates) + kGateCount * n * state;
+              const T* const bias = static_cast<const T*>(a.bias);
+              V z[kGateCount];
 #pragma GCC unroll 3
-      for (int gate = 0; gate < kGateCount; ++gate) {
-        T* const at = gates + gate * state_size + column;
-        z[gate] = load(at, count);
-        if (bias != nullptr) {
-          z[gate] += load(bias + gate * state_size + column, count);
-          store(at, z[gate], count);
-          // What backward will read is what forward computes with.
-          if (sizeof(T) == 2) z[gate] = load(at, count);
-        }
-      }
-      const auto state = Formulas::forward(z[kInputGate], z[kOutputGate], z[kCandidate],
-                                           Cells::load(old_cell, runs, row + column, count));
-      store(new_cell + column, state.cell, count);
-      if (running.new_cell != nullptr) {
-        Cells::store(running.new_cell, true, row + column, state.cell, count);
-      }
-      store(new_h + column, state.h, count);
-    });
+              for (int gate = 0; gate < kGateCount; ++gate) {
+                z[gate] = load(gates + gate * state + column, count);
+                if (bias != nullptr) z[gate] += load(bias + gate * state + column, count);
+              }
+              finish_forward(a, state, n, column, count, bias != nullptr, z);
+            });
+    return nullptr;
   }
 
-  static void backward(const lltm_cell_backward_arguments& arguments, int64_t n, int64_t begin,
-                       int64_t end) {
-    const int64_t state_size = arguments.state_size;
-    const int64_t row = n * state_size;
-    const T* const gates = static_cast<const T*>(arguments.gates) + 3 * row;
-    const T* const new_cell = static_cast<const T*>(arguments.new_cell) + row;
-    const auto or_null = [](const void* data, int64_t offset) {
-      return data == nullptr ? nullptr : static_cast<const T*>(data) + offset;
+  static const char* backward(const lltm_cell_backward_arguments& arguments,
+                              const lltm_execution& execution) {
+    for_each_register(
+        arguments, execution,
+        [](const lltm_cell_backward_arguments& a, int64_t n, int64_t column, int64_t count)
+            LLTM_INLINE_LAMBDA { backward_register(a, a.state_size, n, column, count); });
+    return nullptr;
+  }
+
+  // Threads share columns, so the order of additions, and with it the result, does not depend on
+  // the number of threads. A strip of columns is summed at a time to stay in cache.
+  static const char* column_sum(const lltm_column_sum_arguments& arguments,
+                                const lltm_execution& execution) {
+    constexpr int64_t kStrip = 64;
+    const int64_t grain_size = kElementsPerThread / at_least_one(arguments.rows) + 1;
+    in_parallel(arguments.columns, grain_size, execution, [&](int64_t begin, int64_t end) {
+      for (int64_t first = begin; first < end; first += kStrip) {
+        const int64_t width = least(end - first, kStrip);
+        const T* row = static_cast<const T*>(arguments.matrix) + first;
+        T* const sums = static_cast<T*>(arguments.sums) + first;
+        C partial[kStrip] = {};
+        for (int64_t n = 0; n < arguments.rows; ++n, row += arguments.columns) {
+          for (int64_t k = 0; k < width; ++k) partial[k] += widen(row[k]);
+        }
+        for (int64_t k = 0; k < width; ++k) sums[k] = narrow<T>(partial[k]);
+      }
+    });
+    return nullptr;
+  }
+
+  // The new state of batch entry n, `count` columns from `column` on, from the pre-activations `z`.
+  template <typename Arguments>
+  static LLTM_INLINE void finish_forward(const Arguments& a, int64_t state, int64_t n,
+                                         int64_t column, int64_t count, bool stores_gates,
+                                         V (&z)[kGateCount]) {
+#pragma GCC unroll 3
+    for (int gate = 0; gate < kGateCount; ++gate) {
+      if (!stores_gates) continue;
+      T* const to = static_cast<T*>(a.gates) + (kGateCount * n + gate) * state + column;
+      store(to, z[gate], count);
+      // What backward will read is what forward computes with.
+      if (sizeof(T) == 2) z[gate] = load(to, count);
+    }
+    const int64_t at = n * state + column;
+    const bool runs = a.running.old_cell != nullptr;
+    const auto next =
+        Formulas::forward(z[kInputGate], z[kOutputGate], z[kCandidate],
+                          Cells::load(runs ? a.running.old_cell : a.old_cell, runs, at, count));
+    store(static_cast<T*>(a.new_cell) + at, next.cell, count);
+    if (a.running.new_cell != nullptr) {
+      Cells::store(a.running.new_cell, true, at, next.cell, count);
+    }
+    store(static_cast<T*>(a.new_h) + at, next.h, count);
+  }
+
+  // The gradients of batch entry n, `count` columns from `column` on. Stores those of the gates and
+  // of the old cell state where they are wanted.
+  template <typename Arguments>
+  static LLTM_INLINE typename Formulas::Gradients backward_register(const Arguments& a,
+                                                                    int64_t state, int64_t n,
+                                                                    int64_t column, int64_t count) {
+    const int64_t at = n * state + column;
+    const int64_t gates_at = kGateCount * n * state + column;
+    const auto or_zero = [&](const void* from) LLTM_INLINE_LAMBDA {
+      return from == nullptr ? V{} : load(static_cast<const T*>(from) + at, count);
     };
-    const T* const grad_h = or_null(arguments.grad_h, row);
-    const T* const grad_cell = or_null(arguments.grad_cell, row);
-    const T* const grad_gates = or_null(arguments.grad_gates, 3 * row);
-    const T* const more_grad_h = or_null(arguments.more_grad_h, row);
-    T* const d_gates = static_cast<T*>(arguments.d_gates) + 3 * row;
-    for_each_register<C>(begin, end, [&](int64_t column, int64_t count) LLTM_INLINE_LAMBDA {
-      const auto or_zero = [&](const T* from) {
-        return from == nullptr ? Vector<C>{} : load(from + column, count);
-      };
-      Vector<C> upstream_h = or_zero(grad_h);
-      Vector<C> upstream_cell = or_zero(grad_cell);
-      if (more_grad_h != nullptr) upstream_h += load(more_grad_h + column, count);
-      if (arguments.more_grad_cell != nullptr) {
-        upstream_cell += Cells::load(arguments.more_grad_cell,
-                                     arguments.float32.more_grad_cell != 0, row + column, count);
-      }
-      auto d = Formulas::backward(upstream_h, upstream_cell, load(gates + column, count),
-                                  load(gates + state_size + column, count),
-                                  load(gates + 2 * state_size + column, count),
-                                  load(new_cell + column, count));
+    V grad_h = or_zero(a.grad_h);
+    V grad_cell = or_zero(a.grad_cell);
+    if (a.more_grad_h != nullptr) grad_h += or_zero(a.more_grad_h);
+    if (a.more_grad_cell != nullptr) {
+      grad_cell += Cells::load(a.more_grad_cell, a.float32.more_grad_cell != 0, at, count);
+    }
+    const T* const gates = static_cast<const T*>(a.gates) + gates_at;
+    auto d = Formulas::backward(grad_h, grad_cell, load(gates, count), load(gates + state, count),
+                                load(gates + 2 * state, count),
+                                load(static_cast<const T*>(a.new_cell) + at, count));
 #pragma GCC unroll 3
-      for (int gate = 0; gate < kGateCount; ++gate) {
-        if (grad_gates != nullptr) {
-          d.z[gate] += load(grad_gates + gate * state_size + column, count);
-        }
-        store(d_gates + gate * state_size + column, d.z[gate], count);
+    for (int gate = 0; gate < kGateCount; ++gate) {
+      const int64_t gate_at = gates_at + gate * state;
+      if (a.grad_gates != nullptr) {
+        d.z[gate] += load(static_cast<const T*>(a.grad_gates) + gate_at, count);
       }
-      if (arguments.d_old_cell != nullptr) {
-        Cells::store(arguments.d_old_cell, arguments.float32.d_old_cell != 0, row + column,
-                     d.old_cell, count);
-      }
-    });
+      if (a.d_gates != nullptr) store(static_cast<T*>(a.d_gates) + gate_at, d.z[gate], count);
+    }
+    if (a.d_old_cell != nullptr) {
+      Cells::store(a.d_old_cell, a.float32.d_old_cell != 0, at, d.old_cell, count);
+    }
+    return d;
   }
 
-  static constexpr CellKernels kernels() { return {forward, backward}; }
+ private:
+  // Calls `body(arguments, n, column, count)` for every register of the state: on several threads,
+  // which can share a row, too; with a constant count but at the end of a unit of columns.
+  template <typename Arguments, typename Body>
+  static LLTM_INLINE void for_each_register(const Arguments& arguments,
+                                            const lltm_execution& execution, const Body& body) {
+    constexpr int64_t kColumns = 512;  // of a unit
+    const int64_t state = arguments.state_size;
+    if (arguments.batch_size == 0 || state == 0) return;
+    const int64_t units_per_row = ceiling(state, kColumns);
+    const int64_t grain_size = ceiling(kElementsPerThread, least(state, kColumns));
+    in_parallel(arguments.batch_size * units_per_row, grain_size, execution,
+                [&](int64_t begin, int64_t end) {
+                  const Arguments a = arguments;  // which no store below can change
+                  for (int64_t unit = begin; unit < end; ++unit) {
+                    const int64_t n = unit / units_per_row;
+                    int64_t column = unit % units_per_row * kColumns;
+                    const int64_t last = least(column + kColumns, a.state_size);
+                    for (; column + kLanes <= last; column += kLanes) body(a, n, column, kLanes);
+                    if (column < last) body(a, n, column, last - column);
+                  }
+                });
+  }
 };
 
 }  // namespace LLTM_LEVEL

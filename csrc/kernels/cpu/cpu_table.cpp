@@ -1,28 +1,45 @@
-#include "cpu_kernels.h"
+#include "levels.h"
 
+namespace lltm {
 namespace {
+
+// Runs that kernel of the processor's level and the dtype.
+template <auto kernel, typename Arguments>
+const char* run(lltm_dtype dtype, const Arguments* arguments, const lltm_execution* execution) {
+  const Level* const level = cpu_level();
+  if (level == nullptr) return kUnknownLevel;
+  return (level->kernels[dtype].*kernel)(*arguments, *execution);
+}
+
+// Besides gemm, a step and a layer have one family each.
+template <auto kernel, typename Arguments>
+const char* run_family(lltm_dtype dtype, int32_t, const Arguments* arguments,
+                       const lltm_execution* execution) {
+  return run<kernel>(dtype, arguments, execution);
+}
 
 lltm_kernel_functions make_table() {
   lltm_kernel_functions table = {};
   table.abi = LLTM_KERNEL_ABI;
   table.byte_size = sizeof(table);
   table.device = "cpu";
-  table.cell_forward = lltm::cpu_cell_forward;
-  table.cell_backward = lltm::cpu_cell_backward;
-  table.column_sum = lltm::cpu_column_sum;
-  table.layer_plan = lltm::cpu_layer_plan;
-  table.layer_forward = lltm::cpu_layer_forward;
-  table.layer_backward = lltm::cpu_layer_backward;
-  table.layer_cells = lltm::cpu_layer_cells;
-  table.step_plan = lltm::cpu_step_plan;
-  table.step_forward = lltm::cpu_step_forward;
-  table.step_backward = lltm::cpu_step_backward;
+  table.cell_forward = run<&CpuKernels::cell_forward>;
+  table.cell_backward = run<&CpuKernels::cell_backward>;
+  table.column_sum = run<&CpuKernels::column_sum>;
+  table.layer_plan = cpu_layer_plan;
+  table.layer_forward = run_family<&CpuKernels::layer_forward>;
+  table.layer_backward = run_family<&CpuKernels::layer_backward>;
+  table.layer_cells = run<&CpuKernels::layer_cells>;
+  table.step_plan = cpu_step_plan;
+  table.step_forward = run_family<&CpuKernels::step_forward>;
+  table.step_backward = run_family<&CpuKernels::step_backward>;
   return table;
 }
 
 }  // namespace
+}  // namespace lltm
 
 extern "C" const lltm_kernel_functions* lltm_cpu_kernels(void) {
-  static const lltm_kernel_functions table = make_table();
+  static const lltm_kernel_functions table = lltm::make_table();
   return &table;
 }

@@ -19,15 +19,30 @@
 #include "step_vectors.h"
 
 namespace lltm {
+namespace LLTM_LEVEL {
+
+template <typename T>
+constexpr CpuKernels kernels_of() {
+  CpuKernels kernels = {};
+  kernels.cell_forward = Cell<T>::forward;
+  kernels.cell_backward = Cell<T>::backward;
+  kernels.column_sum = Cell<T>::column_sum;
+  kernels.layer_forward = Sequence<T>::forward;
+  kernels.layer_backward = Sequence<T>::backward;
+  kernels.layer_cells = Sequence<T>::cells;
+  kernels.step_forward = Step<T>::forward;
+  kernels.step_backward = Step<T>::backward;
+  kernels.layer_workspace = Sequence<T>::workspace_bytes;
+  kernels.layer_makes_all_products = Sequence<T>::kMakesAllProducts;
+  return kernels;
+}
+
+}  // namespace LLTM_LEVEL
 
 const Level LLTM_LEVEL_TABLE = {
     LLTM_LEVEL_NAME,
-    {LLTM_LEVEL::Row<float>::kernels(), LLTM_LEVEL::Row<double>::kernels(),
-     LLTM_LEVEL::Row<float16>::kernels(), LLTM_LEVEL::Row<bfloat16>::kernels()},
-    {LLTM_LEVEL::Sequence<float>::kernels(), LLTM_LEVEL::Sequence<double>::kernels(),
-     LLTM_LEVEL::Sequence<float16>::kernels(), LLTM_LEVEL::Sequence<bfloat16>::kernels()},
-    {LLTM_LEVEL::Step<float>::kernels(), LLTM_LEVEL::Step<double>::kernels(),
-     LLTM_LEVEL::Step<float16>::kernels(), LLTM_LEVEL::Step<bfloat16>::kernels()},
+    {LLTM_LEVEL::kernels_of<float>(), LLTM_LEVEL::kernels_of<double>(),
+     LLTM_LEVEL::kernels_of<float16>(), LLTM_LEVEL::kernels_of<bfloat16>()},
 };
 
 }  // namespace lltm

@@ -2,23 +2,29 @@
 #pragma once
 
 #include "../lltm_kernels.h"
-#include "../types.h"
-#include "layer_level.h"
-#include "step_level.h"
 
 namespace lltm {
 
-// Each works on columns [begin, end) of batch entry n.
-struct CellKernels {
-  void (*forward)(const lltm_cell_forward_arguments&, int64_t n, int64_t begin, int64_t end);
-  void (*backward)(const lltm_cell_backward_arguments&, int64_t n, int64_t begin, int64_t end);
+template <typename Arguments>
+using CpuKernel = const char* (*)(const Arguments&, const lltm_execution&);
+
+// The kernels of one dtype; ../lltm_kernels.h describes what they compute.
+struct CpuKernels {
+  CpuKernel<lltm_cell_forward_arguments> cell_forward;
+  CpuKernel<lltm_cell_backward_arguments> cell_backward;
+  CpuKernel<lltm_column_sum_arguments> column_sum;
+  CpuKernel<lltm_layer_forward_arguments> layer_forward;
+  CpuKernel<lltm_layer_backward_arguments> layer_backward;
+  CpuKernel<lltm_layer_cells_arguments> layer_cells;
+  CpuKernel<lltm_step_forward_arguments> step_forward;
+  CpuKernel<lltm_step_backward_arguments> step_backward;
+  int64_t (*layer_workspace)(lltm_pass, const lltm_layer_sizes&);  // in bytes
+  bool layer_makes_all_products;                                   // as in a plan
 };
 
 struct Level {
   const char* name;
-  CellKernels cell[4];  // by lltm_dtype, likewise the others
-  LayerKernels layer[4];
-  StepKernels step[4];
+  CpuKernels kernels[4];  // by lltm_dtype
 };
 
 extern const Level kBaselineLevel;
@@ -35,5 +41,11 @@ const Level* cpu_level();
 inline constexpr const char* kUnknownLevel =
     "lltm: LLTM_CPU_CAPABILITY names no instruction set; set it to default, avx2 or avx512, or "
     "unset it";
+
+// step.cpp and layer.cpp: what is quicker.
+const char* cpu_step_plan(lltm_dtype, lltm_pass, int32_t needs, const lltm_step_sizes*,
+                          const lltm_execution*, lltm_step_plan*);
+const char* cpu_layer_plan(lltm_dtype, lltm_pass, const lltm_layer_sizes*, const lltm_execution*,
+                           lltm_layer_plan*);
 
 }  // namespace lltm

@@ -67,11 +67,11 @@ LLTM_INLINE Vector<C> copy_sign(Vector<C> magnitude, Vector<C> sign_of) {
                                 (reinterpret<B>(sign_of) & sign));
 }
 
-LLTM_INLINE Vector<float> widen_halves(Halves halves, bfloat16) {
+LLTM_INLINE Vector<float> widen_lanes(Halves halves, bfloat16) {
   return reinterpret<Vector<float>>(__builtin_convertvector(halves, Bits32) << 16);
 }
 
-LLTM_INLINE Vector<float> widen_halves(Halves halves, float16) {
+LLTM_INLINE Vector<float> widen_lanes(Halves halves, float16) {
   const Bits32 bits = __builtin_convertvector(halves, Bits32);
   const Bits32 magnitude = (bits & 0x7fffu) << 13;
   // A multiplication corrects the exponent's bias; it also normalises subnormals.
@@ -81,14 +81,14 @@ LLTM_INLINE Vector<float> widen_halves(Halves halves, float16) {
   return reinterpret<Vector<float>>(reinterpret<Bits32>(value) | ((bits & 0x8000u) << 16));
 }
 
-LLTM_INLINE Halves narrow_halves(Vector<float> value, bfloat16) {
+LLTM_INLINE Halves narrow_lanes(Vector<float> value, bfloat16) {
   const Bits32 bits = reinterpret<Bits32>(value);
   const Bits32 rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   const Bits32 nan = (bits >> 16) | 0x40u;
   return __builtin_convertvector(value != value ? nan : rounded, Halves);
 }
 
-LLTM_INLINE Halves narrow_halves(Vector<float> value, float16) {
+LLTM_INLINE Halves narrow_lanes(Vector<float> value, float16) {
   const Bits32 bits = reinterpret<Bits32>(value);
   const Bits32 sign = (bits >> 16) & 0x8000u;
   const Bits32 magnitude = bits & 0x7fffffffu;
@@ -101,52 +101,41 @@ LLTM_INLINE Halves narrow_halves(Vector<float> value, float16) {
   return __builtin_convertvector(sign | half, Halves);
 }
 
+// float32 and float64 are stored as they are computed.
+template <typename C>
+LLTM_INLINE Vector<C> widen_lanes(Vector<C> lanes, C) {
+  return lanes;
+}
+template <typename C>
+LLTM_INLINE Vector<C> narrow_lanes(Vector<C> lanes, C) {
+  return lanes;
+}
+
 // Loads and stores of `count` <= kCount elements of storage type T; lanes beyond read as zero.
 template <typename T>
-struct Memory {  // float16 and bfloat16
-  using C = float;
+struct Memory {
+  using C = compute_t<T>;
+  using Stored = std::conditional_t<sizeof(T) == 2, Halves, Vector<C>>;
+
   static LLTM_INLINE Vector<C> load(const T* from) {
-    Halves halves;
-    std::memcpy(&halves, from, sizeof(halves));
-    return widen_halves(halves, T{});
+    Stored lanes;
+    std::memcpy(&lanes, from, sizeof(lanes));
+    return widen_lanes(lanes, T{});
   }
   static LLTM_INLINE Vector<C> load(const T* from, int64_t count) {
-    Halves halves{};
-    std::memcpy(&halves, from, static_cast<size_t>(count) * sizeof(T));
-    return widen_halves(halves, T{});
+    Stored lanes{};
+    std::memcpy(&lanes, from, static_cast<size_t>(count) * sizeof(T));
+    return widen_lanes(lanes, T{});
   }
   static LLTM_INLINE void store(T* to, Vector<C> value) {
-    const Halves halves = narrow_halves(value, T{});
-    std::memcpy(to, &halves, sizeof(halves));
+    const Stored lanes = narrow_lanes(value, T{});
+    std::memcpy(to, &lanes, sizeof(lanes));
   }
   static LLTM_INLINE void store(T* to, Vector<C> value, int64_t count) {
-    const Halves halves = narrow_halves(value, T{});
-    std::memcpy(to, &halves, static_cast<size_t>(count) * sizeof(T));
+    const Stored lanes = narrow_lanes(value, T{});
+    std::memcpy(to, &lanes, static_cast<size_t>(count) * sizeof(T));
   }
 };
-
-template <typename T>
-struct PlainMemory {
-  using C = T;
-  static LLTM_INLINE Vector<C> load(const T* from) {
-    Vector<C> value;
-    std::memcpy(&value, from, sizeof(value));
-    return value;
-  }
-  static LLTM_INLINE Vector<C> load(const T* from, int64_t count) {
-    Vector<C> value{};
-    std::memcpy(&value, from, static_cast<size_t>(count) * sizeof(T));
-    return value;
-  }
-  static LLTM_INLINE void store(T* to, Vector<C> value) { std::memcpy(to, &value, sizeof(value)); }
-  static LLTM_INLINE void store(T* to, Vector<C> value, int64_t count) {
-    std::memcpy(to, &value, static_cast<size_t>(count) * sizeof(T));
-  }
-};
-template <>
-struct Memory<float> : PlainMemory<float> {};
-template <>
-struct Memory<double> : PlainMemory<double> {};
 
 // A whole register, or the first `count` elements of one.
 template <typename T>
@@ -165,15 +154,15 @@ LLTM_INLINE void store(T* to, Vector<compute_t<T>> value, int64_t count) {
 template <typename T>
 struct CellMemory {
   using C = compute_t<T>;
-  static constexpr bool kHas16Bits = sizeof(T) < sizeof(C);
 
   static LLTM_INLINE Vector<C> load(const void* cells, bool is_float32, int64_t at, int64_t count) {
-    if (kHas16Bits && is_float32) return LLTM_LEVEL::load(static_cast<const C*>(cells) + at, count);
+    if (sizeof(T) == 2 && is_float32)
+      return LLTM_LEVEL::load(static_cast<const C*>(cells) + at, count);
     return LLTM_LEVEL::load(static_cast<const T*>(cells) + at, count);
   }
   static LLTM_INLINE void store(void* cells, bool is_float32, int64_t at, Vector<C> value,
                                 int64_t count) {
-    if (kHas16Bits && is_float32) {
+    if (sizeof(T) == 2 && is_float32) {
       LLTM_LEVEL::store(static_cast<C*>(cells) + at, value, count);
     } else {
       LLTM_LEVEL::store(static_cast<T*>(cells) + at, value, count);

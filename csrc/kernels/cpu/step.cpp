@@ -1,55 +1,18 @@
-// Whole steps on the CPU: which of them run here, memory, and threads.
-#include <atomic>
+// How a step runs quickest on the CPU: by our products, or by torch's GEMM.
 #include <cstdlib>
 #include <cstring>
 
-#include "cpu_kernels.h"
 #include "levels.h"
+#include "threads.h"
 
 namespace lltm {
 namespace {
-
-// Multiplications that are worth waking another thread for: some 10 us.
-constexpr int64_t kProductsPerThread = int64_t{1} << 20;
 
 enum Family : int32_t { kGemm = 0, kOwn = 1 };
 
 constexpr const char* kUnknownProducts =
     "lltm: LLTM_CPU_PRODUCTS must be own or gemm: which matrix products a step on the CPU takes; "
     "set it to one of them, or unset it";
-constexpr const char* kNoMemory = "lltm: no memory for the CPU kernels' workspace";
-
-// A small piece of memory comes from the stack: malloc would take a tenth of a small step's time.
-class Scratch {
- public:
-  explicit Scratch(int64_t bytes) : bytes_(static_cast<size_t>(bytes)) {
-    // In whole cache lines: the size must be a multiple of the alignment.
-    if (!fits()) allocated_ = std::aligned_alloc(kLine, (bytes_ + kLine - 1) / kLine * kLine);
-  }
-  ~Scratch() { std::free(allocated_); }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-
-  char* data() { return fits() ? here_ : static_cast<char*>(allocated_); }
-  bool missing() const { return !fits() && allocated_ == nullptr; }
-
- private:
-  static constexpr size_t kLine = 64;
-  bool fits() const { return bytes_ <= sizeof(here_); }
-
-  const size_t bytes_;
-  void* allocated_ = nullptr;
-  alignas(kLine) char here_[24 * 1024];
-};
-
-// Multiplications of one product with all of `weights`.
-int64_t products_of(const lltm_step_sizes& sizes) {
-  return sizes.batch_size * 3 * sizes.state_size * (sizes.state_size + sizes.input_size);
-}
-
-int64_t grain(int64_t products_per_unit) {
-  return at_least_one(kProductsPerThread / at_least_one(products_per_unit));
-}
 
 // The family that LLTM_CPU_PRODUCTS names, kNone if it is not set, kUnknown if it names none.
 constexpr int32_t kNone = -1, kUnknown = -2;
@@ -118,66 +81,6 @@ const char* cpu_step_plan(lltm_dtype dtype, lltm_pass pass, int32_t, const lltm_
     plan->family = quicker && !too_long ? kOwn : kGemm;
   }
   return nullptr;
-}
-
-const char* cpu_step_forward(lltm_dtype dtype, int32_t,
-                             const lltm_step_forward_arguments* arguments,
-                             const lltm_execution* execution) {
-  const StepKernels& kernels = cpu_level()->step[dtype];
-  const lltm_step_sizes& sizes = arguments->sizes;
-  const int64_t units = kernels.forward_units(sizes);
-  const int64_t scratch_size = kernels.forward_scratch(sizes);
-  std::atomic<bool> out_of_memory{false};
-  in_parallel(units, grain(products_of(sizes) / units), *execution,
-              [&](int64_t begin, int64_t end) {
-                Scratch scratch(scratch_size);
-                if (scratch.missing()) return out_of_memory.store(true);
-                kernels.forward(*arguments, scratch.data(), begin, end);
-              });
-  return out_of_memory ? kNoMemory : nullptr;
-}
-
-const char* cpu_step_backward(lltm_dtype dtype, int32_t,
-                              const lltm_step_backward_arguments* arguments,
-                              const lltm_execution* execution) {
-  if (arguments->gates == nullptr) return "lltm: the CPU kernels need the gates of forward";
-  const StepKernels& kernels = cpu_level()->step[dtype];
-  const lltm_step_sizes& sizes = arguments->sizes;
-  const bool right = arguments->d_weights != nullptr;
-  const bool left = arguments->d_old_h != nullptr || arguments->d_input != nullptr;
-  const int64_t right_size = right ? kernels.right_size(sizes) : 0;
-  Scratch shared(right_size + (left ? kernels.dz_size(sizes) : 0));
-  if (shared.missing()) return kNoMemory;
-  const StepShared parts = {left ? shared.data() + right_size : nullptr, shared.data()};
-
-  if (right) {
-    const int64_t units = kernels.right_units(sizes);
-    in_parallel(units, grain(right_size / units), *execution, [&](int64_t begin, int64_t end) {
-      kernels.pack_right(*arguments, shared.data(), begin, end);
-    });
-  }
-
-  // An element of the pointwise part costs as much as some ten products.
-  const int64_t pointwise = 16 * sizes.batch_size * sizes.state_size;
-  const int64_t units = kernels.backward_units(sizes);
-  const int64_t products = (right ? products_of(sizes) : 0) + pointwise;
-  std::atomic<bool> out_of_memory{false};
-  in_parallel(units, grain(products / units), *execution, [&](int64_t begin, int64_t end) {
-    Scratch own(left ? 0 : kernels.own_dz_size(sizes));
-    if (own.missing()) return out_of_memory.store(true);
-    kernels.backward(*arguments, parts, own.data(), begin, end);
-  });
-
-  const int64_t left_units = left ? kernels.left_units(*arguments) : 0;
-  if (left_units > 0 && !out_of_memory) {
-    const int64_t grain_size = grain(products_of(sizes) / left_units);
-    in_parallel(left_units, grain_size, *execution, [&](int64_t begin, int64_t end) {
-      Scratch own(kernels.left_scratch(sizes));
-      if (own.missing()) return out_of_memory.store(true);
-      kernels.backward_left(*arguments, parts.dz, own.data(), begin, end);
-    });
-  }
-  return out_of_memory ? kNoMemory : nullptr;
 }
 
 }  // namespace lltm

@@ -1,4 +1,4 @@
-// Products of small matrices in registers, for any operands: what every CPU product is made of.
+// Products and transposes of small matrices in registers: what every CPU product is made of.
 #ifndef LLTM_LEVEL
 #error "include this from a level_*.cpp"
 #endif
@@ -51,8 +51,8 @@ LLTM_INLINE void with_constant(int64_t count, const Body& body) {
   body(std::integral_constant<int, kMost>{});
 }
 
-// One of the two halves of a pair of registers that are to change places: lanes whose index has
-// the bit `step` come from the other register.
+// A transpose exchanges lanes between pairs of registers that are `step` apart. Gives the new first
+// register of a pair or, if `upper`, the new second one.
 template <typename C, int step, bool upper, size_t... lane>
 LLTM_INLINE Vector<C> exchanged(Vector<C> first, Vector<C> second, std::index_sequence<lane...>) {
   constexpr int kCount = Lanes<C>::kCount;
@@ -82,6 +82,46 @@ LLTM_INLINE void transpose(Vector<C> (&square)[Lanes<C>::kCount]) {
       square[row + step] = exchanged<C, step, true>(first, second, Order{});
     }
     transpose<C, 2 * step>(square);
+  }
+}
+
+// to[k * to_stride + m] = from[m * from_stride + k] for `rows` <= kCount values of m, zeros for the
+// others; k up to `columns`.
+template <typename T>
+LLTM_INLINE void pack_transposed(const T* from, int64_t from_stride, int64_t rows, int64_t columns,
+                                 compute_t<T>* to, int64_t to_stride) {
+  using C = compute_t<T>;
+  constexpr int kCount = Lanes<C>::kCount;
+  for (int64_t k = 0; k < columns; k += kCount) {
+    const int64_t count = least(kCount, columns - k);
+    Vector<C> square[kCount];
+#pragma GCC unroll 16
+    for (int m = 0; m < kCount; ++m) {
+      square[m] = m < rows ? load(from + m * from_stride + k, count) : Vector<C>{};
+    }
+    transpose<C>(square);
+#pragma GCC unroll 16
+    for (int m = 0; m < kCount; ++m) {
+      if (m < count) Memory<C>::store(to + (k + m) * to_stride, square[m]);
+    }
+  }
+}
+
+// Copies `count` elements of a row, and zeros after them up to `width`, in whole registers.
+template <typename T>
+LLTM_INLINE void load_row(const T* from, int64_t count, compute_t<T>* to, int64_t width) {
+  using C = compute_t<T>;
+  for (int64_t k = 0; k < width; k += Lanes<C>::kCount) {
+    Memory<C>::store(to + k, k < count ? load(from + k, count - k) : Vector<C>{});
+  }
+}
+
+// Copies `count` elements out of whole registers.
+template <typename T>
+LLTM_INLINE void store_row(const compute_t<T>* from, T* to, int64_t count) {
+  using C = compute_t<T>;
+  for (int64_t k = 0; k < count; k += Lanes<C>::kCount) {
+    store(to + k, Memory<C>::load(from + k), count - k);
   }
 }
 
