@@ -11,16 +11,11 @@ from torch import Tensor
 __all__ = [
     "apply_in_c",
     "below_autograd",
-    "call_in_c",
     "forward_mode_is_active",
     "functorch_is_active",
     "is_forward_over_reverse",
     "is_zero_tensor",
 ]
-
-# `with below_autograd():` calls an operator without its registered autograd. Inside an autograd
-# Function that layer records nothing, but it takes as long as a tiny step itself.
-below_autograd = torch._C._AutoDispatchBelowAutograd
 
 # Whether torch.func or torch.vmap runs. An autograd Function without `setup_context` raises there,
 # so `lltm` must ask first. Nothing public tells.
@@ -35,9 +30,18 @@ def apply_in_c(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     return super(torch.autograd.Function, function).apply  # type: ignore[misc, no-any-return]
 
 
-def call_in_c(op: torch._ops.OpOverload) -> Callable[..., Any]:
-    """``op`` without its Python part, which takes half a microsecond; dynamo cannot trace it."""
-    return op._op
+def below_autograd(op: torch._ops.OpOverload) -> Callable[..., Any]:
+    """``op`` without its Python part and its registered autograd; dynamo cannot trace it.
+
+    Inside an autograd Function that autograd records nothing, but it takes as long as a tiny step.
+    """
+    call, guard = op._op, torch._C._AutoDispatchBelowAutograd
+
+    def run(*arguments: Any) -> Any:
+        with guard():
+            return call(*arguments)
+
+    return run
 
 
 def is_forward_over_reverse() -> bool:
