@@ -16,14 +16,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ._torch_private import below_autograd
-
 __all__ = [
     "NEEDS",
     "backward",
     "backward_of_backward",
     "by_kernels",
-    "call_backward_op",
+    "contiguous",
     "differentiable",
     "gradients_through",
     "setup_context",
@@ -34,8 +32,6 @@ __all__ = [
 NEEDS = (1, 2, 4, 8, 16)
 
 Gradients = tuple[Tensor | None, ...]
-
-_backward_op = torch.ops.lltm.backward.default
 
 
 def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
@@ -51,54 +47,47 @@ def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ..
 
 def backward(ctx: Any, *grads: Tensor | None) -> Gradients:
     """The raw op's backward pass: gradients of its inputs from those of its three outputs."""
-    compute = differentiable if torch.is_grad_enabled() else by_kernels
-    return compute(grads, ctx.saved_tensors, ctx.needs_input_grad)
-
-
-def by_kernels(
-    grads: Sequence[Tensor | None], saved: Sequence[Any], wanted: Sequence[bool]
-) -> Gradients:
-    """Gradients of (input, weights, bias, old_h, old_cell) by the raw backward op.
-
-    Args:
-        grads: those of (new_h, new_cell, gates), of shapes (B, S), (B, S) and (B, 3, S); None
-            stands for zeros.
-        saved: (input, weights, bias, old_h, new_cell, gates); without gates the op makes them
-            again.
-        wanted: which of the five gradients to compute; the others are None.
-    """
+    saved, wanted = ctx.saved_tensors, ctx.needs_input_grad
+    if torch.is_grad_enabled():  # create_graph=True: these will be differentiated again
+        return differentiable(grads, saved, wanted)
     grad_h, grad_cell, grad_gates = grads
-    if grad_h is None and grad_cell is None and grad_gates is None:
-        return (None,) * 5
-    # A sum's gradient is one number, expanded, and CUDA kernels read it as it is. Not `is_cuda`:
-    # the dynamo of torch 2.4 cannot trace that in a backward pass.
+    # Not `is_cuda`: the dynamo of torch 2.4 cannot trace that in a backward pass.
     if saved[0].device.type != "cuda":
         grad_h, grad_cell = contiguous(grad_h), contiguous(grad_cell)
-    return call_backward_op(
-        _backward_op, (grad_h, grad_cell, contiguous(grad_gates)), saved, wanted
-    )
+    grads = (grad_h, grad_cell, contiguous(grad_gates))
+    return by_kernels(torch.ops.lltm.backward.default, grads, saved, wanted)
 
 
 def contiguous(grad: Tensor | None) -> Tensor | None:
-    """A contiguous gradient, if there is one."""
+    """A contiguous gradient, if there is one.
+
+    CUDA kernels need none for `grad_h` and `grad_cell`: they read a sum's gradient, which is one
+    number expanded, as it is.
+    """
     return None if grad is None else grad.contiguous()
 
 
-def call_backward_op(
+def by_kernels(
     op: Callable[..., tuple[Tensor, ...]],
     grads: Sequence[Tensor | None],
     saved: Sequence[Any],
     wanted: Sequence[bool],
     *options: Any,
 ) -> Gradients:
-    """Calls a raw backward op, of the cell or of the layer; None for what is not `wanted`."""
+    """Gradients of a raw forward op's five tensors by its raw backward op.
+
+    Args:
+        op: the backward op, of the cell or of the layer.
+        grads: those of the forward op's differentiable outputs; None stands for zeros.
+        saved: what else `op` reads, in its order.
+        wanted: which of the five gradients to compute; the others are None.
+        options: what `op` takes last.
+    """
+    if all(grad is None for grad in grads):
+        return (None,) * 5
     of_input, of_weights, of_bias, of_h, of_cell = wanted
     needs = of_input + 2 * of_weights + 4 * of_bias + 8 * of_h + 16 * of_cell
-    if torch.compiler.is_compiling():
-        d_input, d_weights, d_bias, d_h, d_cell = op(*grads, *saved, needs, *options)
-    else:
-        with below_autograd():  # grad mode is off here: nothing would be recorded
-            d_input, d_weights, d_bias, d_h, d_cell = op(*grads, *saved, needs, *options)
+    d_input, d_weights, d_bias, d_h, d_cell = op(*grads, *saved, needs, *options)
     return (
         d_input if of_input else None,
         d_weights if of_weights else None,
@@ -111,7 +100,14 @@ def call_backward_op(
 def differentiable(
     grads: Sequence[Tensor | None], saved: Sequence[Any], wanted: Sequence[bool]
 ) -> Gradients:
-    """`by_kernels` in PyTorch's own operations, which can be differentiated and mapped."""
+    """Gradients of (input, weights, bias, old_h, old_cell), to be differentiated or mapped again.
+
+    Args:
+        grads: those of (new_h, new_cell, gates), of shapes (B, S), (B, S) and (B, 3, S); None
+            stands for zeros.
+        saved: (input, weights, bias, old_h, new_cell, gates); gates of None are made again.
+        wanted: which of the five gradients to compute; the others are None.
+    """
     grad_h, grad_cell, grad_gates = grads
     if grad_h is None and grad_cell is None and grad_gates is None:
         return (None,) * 5

@@ -7,12 +7,13 @@ First derivatives are the raw backward op's; higher ones go through a loop over 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ._derivatives import Gradients, call_backward_op, contiguous, gradients_through
+from ._derivatives import Gradients, by_kernels, contiguous, gradients_through
 from .functions import lltm
 
 __all__ = [
@@ -22,8 +23,6 @@ __all__ = [
     "setup_context",
     "steps_of_cells",
 ]
-
-_backward_op = torch.ops.lltm.layer_backward.default
 
 
 def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -35,26 +34,25 @@ def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...])
     ctx.set_materialize_grads(False)
 
 
-def backward(
-    ctx: Any,
-    grad_output: Tensor | None,
-    grad_final_h: Tensor | None,
-    grad_final_cell: Tensor | None,
-    _grad_gates: Tensor | None,
-    grad_cells: Tensor | None,
+def backward(ctx: Any, *grads: Tensor | None) -> Gradients:
+    """The raw op's backward pass: gradients of its tensors, and None for each option.
+
+    `grads` are those of (output, final_h, final_cell, gates, cells).
+    """
+    op = torch.ops.lltm.layer_backward.default
+    return (*gradients(op, ctx, (*grads[:3], grads[4])), None, None, None)
+
+
+def gradients(
+    op: Callable[..., tuple[Tensor, ...]], ctx: Any, grads: tuple[Tensor | None, ...]
 ) -> Gradients:
-    """The raw op's backward pass: gradients of its tensors, and None for each option."""
-    found = gradients(ctx, (grad_output, grad_final_h, grad_final_cell, grad_cells))
-    return (*found, None, None, None)
-
-
-def gradients(ctx: Any, grads: tuple[Tensor | None, ...]) -> Gradients:
     """Gradients of (input, weights, bias, initial_h, initial_cell); None where none is wanted.
 
-    `grads` are those of (output, final_h, final_cell, cells); None stands for zeros.
+    Args:
+        op: the raw backward op.
+        ctx: what `setup_context` has saved.
+        grads: those of (output, final_h, final_cell, cells); None stands for zeros.
     """
-    if all(grad is None for grad in grads):
-        return (None,) * 5
     saved, wanted = ctx.saved_tensors, ctx.needs_input_grad[:5]
     if torch.is_grad_enabled():  # create_graph=True: these will be differentiated again
 
@@ -64,7 +62,7 @@ def gradients(ctx: Any, grads: tuple[Tensor | None, ...]) -> Gradients:
 
         return gradients_through(steps, saved[:5], wanted, grads)
     grads = tuple([contiguous(grad) for grad in grads])
-    return call_backward_op(_backward_op, grads, saved, wanted, ctx.reverse, ctx.allow_tf32)
+    return by_kernels(op, grads, saved, wanted, ctx.reverse, ctx.allow_tf32)
 
 
 def steps_of_cells(

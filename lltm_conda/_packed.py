@@ -13,7 +13,7 @@ class Rectangle:
     """A PackedSequence padded to ``(T, B, I)``, longest sequence first.
 
     Attributes:
-        padded: ``(T, B, I)``; what lies behind a sequence's end is zero.
+        padded: ``(T, B, I)``; zero after the end of a sequence.
         lengths: ``(B,)``, int64, on the CPU.
     """
 
@@ -30,7 +30,7 @@ class Rectangle:
         self._mirrored = torch.where(time < lengths, lengths - 1 - time, time)
 
     def mirror(self, sequence: Tensor) -> Tensor:
-        """``(T, B, ...)`` with each sequence turned round in its place; its own inverse."""
+        """``(T, B, ...)`` with each sequence reversed in its place; its own inverse."""
         return sequence[self._mirrored, self._rows]
 
     def final(self, sequence: Tensor) -> Tensor:

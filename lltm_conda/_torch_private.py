@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -11,16 +12,12 @@ from torch import Tensor
 __all__ = [
     "apply_in_c",
     "below_autograd",
-    "call_in_c",
     "forward_mode_is_active",
     "functorch_is_active",
+    "implementations",
     "is_forward_over_reverse",
     "is_zero_tensor",
 ]
-
-# `with below_autograd():` calls an operator without its registered autograd. Inside an autograd
-# Function that layer records nothing, but it takes as long as a tiny step itself.
-below_autograd = torch._C._AutoDispatchBelowAutograd
 
 # Whether torch.func or torch.vmap runs. An autograd Function without `setup_context` raises there,
 # so `lltm` must ask first. Nothing public tells.
@@ -35,9 +32,33 @@ def apply_in_c(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     return super(torch.autograd.Function, function).apply  # type: ignore[misc, no-any-return]
 
 
-def call_in_c(op: torch._ops.OpOverload) -> Callable[..., Any]:
-    """``op`` without its Python part, which takes half a microsecond; dynamo cannot trace it."""
-    return op._op
+def below_autograd(op: torch._ops.OpOverload) -> Callable[..., Any]:
+    """``op`` without its Python part and its registered autograd; dynamo cannot trace it.
+
+    Inside an autograd Function that autograd records nothing, but it takes as long as a tiny step.
+    """
+    call, guard = op._op, torch._C._AutoDispatchBelowAutograd
+
+    def run(*arguments: Any) -> Any:
+        with guard():
+            return call(*arguments)
+
+    return run
+
+
+_libraries = ExitStack()
+
+
+def implementations(namespace: str) -> torch.library.Library:
+    """A ``torch.library.Library`` of kind "IMPL", kept for as long as the process runs.
+
+    ``Library(...)`` hands the name of its caller's file to C++, which refuses a path that is not
+    UTF-8. Here the caller is torch itself.
+    """
+    library: torch.library.Library = _libraries.enter_context(
+        torch.library._scoped_library(namespace, "IMPL")
+    )
+    return library
 
 
 def is_forward_over_reverse() -> bool:

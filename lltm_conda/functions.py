@@ -2,22 +2,24 @@
 
 What `lltm` does, on both devices::
 
-    forward    lltm -> LLTMFunction.forward -> torch.ops.lltm.forward
-    backward   LLTMFunction.backward -> _derivatives.by_kernels -> torch.ops.lltm.backward
+    forward    lltm -> _EagerLLTMFunction.forward -> torch.ops.lltm.forward
+    backward   _EagerLLTMFunction.backward -> torch.ops.lltm.backward
 
-The raw ops are C++; ``csrc/ops/operators.h`` lists them. They check their arguments, ask the plan
+The raw ops are C++ (``csrc/ops/operators.h`` lists them). They check their arguments, ask the plan
 of the device's kernels (``csrc/kernels``) what is quickest for these sizes, allocate the results,
 and call either the kernels for a whole step or torch's GEMM and one pointwise kernel.
 
-Three things can stand between a caller and the raw ops, because torch has three ways to ask for
+Four things can stand between a caller and the raw ops, because torch has four ways to ask for
 derivatives. All have the same derivatives, those of `_derivatives`:
 
-* `LLTMFunction`: eager mode. Its form, with ``ctx`` in ``forward``, is the quickest: half the time
-  of the next one for a tiny step. ``torch.compile`` traces it where a user calls its ``apply``.
+* `_EagerLLTMFunction`: eager mode. Its form, with ``ctx`` in ``forward``, is the quickest: half the
+  time of the next one for a tiny step.
 * `FunctorchLLTMFunction`: ``torch.func`` and ``torch.vmap``, which take no other form than
   ``setup_context`` and a rule for ``vmap``.
 * What `register` tells torch about the raw op itself: ``torch.compile``, ``torch.export``, and
   callers of ``torch.ops.lltm.forward``. There is no Function then; a compiler sees one operator.
+* `LLTMFunction`, the tutorial's name: its ``apply`` is `lltm`, but ``torch.compile`` traces its
+  ``forward`` and ``backward`` instead, and needs them without private calls.
 """
 
 from __future__ import annotations
@@ -35,7 +37,6 @@ from ._registration import batching_rule, register
 from ._torch_private import (
     apply_in_c,
     below_autograd,
-    call_in_c,
     functorch_is_active,
     is_forward_over_reverse,
 )
@@ -52,7 +53,8 @@ register(
     _derivatives.setup_context_of_backward,
 )
 _forward_op = torch.ops.lltm.forward.default
-_forward_call = call_in_c(_forward_op)
+_eager_forward = below_autograd(_forward_op)
+_eager_backward = below_autograd(torch.ops.lltm.backward.default)
 
 
 def refuse_forward_mode(ctx: Any, *grad_inputs: Any) -> Any:
@@ -122,29 +124,45 @@ def lltm(
 class LLTMFunction(torch.autograd.Function):
     """The tutorial's autograd Function: ``LLTMFunction.apply(...) -> (new_h, new_cell)``.
 
-    ``apply`` takes and returns what :func:`lltm` does.
+    ``apply`` takes and returns what :func:`lltm` does. ``torch.compile`` does not look at it: it
+    traces ``forward`` and ``backward``.
     """
-
-    # The gates are kept for backward but are no output: torch would wrap an output at every step.
-    # The price: no graph leads to them, so second derivatives make them again.
 
     @staticmethod
     def forward(
         ctx: Any, input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
     ) -> tuple[Tensor, Tensor]:
-        gates: Tensor | None
-        if torch.compiler.is_compiling():  # torch.compile traces this method, and not `apply`
-            # Not tensor.contiguous(): torch 2.4's dynamo would give its results the names of the
-            # same calls in backward, and hand backward the wrong tensors.
-            contiguous = torch.ops.aten.contiguous.default
-            tensors = (input, weights, bias, old_h, old_cell)
-            input, weights, bias, old_h, old_cell = (contiguous(tensor) for tensor in tensors)
-            new_h, new_cell, gates = _forward_op(input, weights, bias, old_h, old_cell)
-        else:
-            with below_autograd():  # this Function is the autograd
-                new_h, new_cell, gates = _forward_call(input, weights, bias, old_h, old_cell)
-            if input.is_cuda and new_h.numel() * 3 * weights.size(1) <= _MADE_AGAIN:
-                gates = None
+        # Not tensor.contiguous(): torch 2.4's dynamo would give its results the names of the
+        # same calls in backward, and hand backward the wrong tensors.
+        contiguous = torch.ops.aten.contiguous.default
+        inputs = tuple(contiguous(tensor) for tensor in (input, weights, bias, old_h, old_cell))
+        output = _forward_op(*inputs)
+        _derivatives.setup_context(ctx, inputs, output)
+        return output[0], output[1]
+
+    @staticmethod
+    def backward(
+        ctx: Any, grad_h: Tensor | None, grad_cell: Tensor | None
+    ) -> _derivatives.Gradients:
+        return _derivatives.backward(ctx, grad_h, grad_cell, None)
+
+    apply = staticmethod(lltm)
+
+
+class _EagerLLTMFunction(torch.autograd.Function):
+    """What `lltm` applies in eager mode: returns ``(new_h, new_cell)``.
+
+    The gates are kept for backward but are no output: torch would wrap an output at every step.
+    The price: no graph leads to them, so second derivatives make them again.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        new_h, new_cell, gates = _eager_forward(input, weights, bias, old_h, old_cell)
+        if input.is_cuda and new_h.numel() * 3 * weights.size(1) <= _MADE_AGAIN:
+            gates = None
         ctx.save_for_backward(input, weights, bias, old_h, new_cell, gates)
         ctx.set_materialize_grads(False)
         return new_h, new_cell
@@ -153,16 +171,15 @@ class LLTMFunction(torch.autograd.Function):
     def backward(
         ctx: Any, grad_h: Tensor | None, grad_cell: Tensor | None
     ) -> _derivatives.Gradients:
-        grads, saved = (grad_h, grad_cell, None), ctx.saved_tensors
+        saved, wanted = ctx.saved_tensors, ctx.needs_input_grad
         if torch.is_grad_enabled():  # create_graph=True: these will be differentiated again
-            return _derivatives.differentiable(grads, (*saved[:5], None), ctx.needs_input_grad)
-        return _derivatives.by_kernels(grads, saved, ctx.needs_input_grad)
-
-    apply = staticmethod(lltm)
-
-
-class _EagerLLTMFunction(LLTMFunction):
-    """`LLTMFunction` with a clear refusal of forward mode: torch.compile traces no own ``jvp``."""
+            return _derivatives.differentiable(
+                (grad_h, grad_cell, None), (*saved[:5], None), wanted
+            )
+        if not saved[0].is_cuda:
+            grad_h = _derivatives.contiguous(grad_h)
+            grad_cell = _derivatives.contiguous(grad_cell)
+        return _derivatives.by_kernels(_eager_backward, (grad_h, grad_cell, None), saved, wanted)
 
     jvp = staticmethod(refuse_forward_mode)
 

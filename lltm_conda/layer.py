@@ -359,7 +359,7 @@ class LLTMLayer(nn.Module):
                 input, weights, bias, h, cell, reverse, self.keep_cells, stacked
             )
             return output, h, cell
-        # Turned round in its place, a sequence's steps still come before its padding.
+        # Reversed in its place, a sequence still comes before its padding.
         if reverse:
             input = rectangle.mirror(input)
         output, _, _, cells = self._sequence(input, weights, bias, h, cell, False, True, stacked)

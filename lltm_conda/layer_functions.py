@@ -25,7 +25,6 @@ from ._registration import register
 from ._torch_private import (
     apply_in_c,
     below_autograd,
-    call_in_c,
     forward_mode_is_active,
     functorch_is_active,
 )
@@ -45,7 +44,8 @@ register(
 )
 register("layer_backward", fake_layer_backward, _layer_derivatives.refuse_backward_of_backward)
 _forward_op = torch.ops.lltm.layer_forward.default
-_forward_call = call_in_c(_forward_op)
+_eager_forward = below_autograd(_forward_op)
+_eager_backward = below_autograd(torch.ops.lltm.layer_backward.default)
 # Where asking the older flag raises once the newer was set. A version, not text.
 _NEWER_TF32_FLAG = torch.__version__ >= "2.9"
 _NAMES = ("input", "weights", "bias", "initial_h", "initial_cell")
@@ -151,7 +151,7 @@ class _LayerFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        return (*_layer_derivatives.gradients(ctx, grads), None, None, None, None)
+        return (*_layer_derivatives.gradients(_eager_backward, ctx, grads), None, None, None, None)
 
     jvp = staticmethod(refuse_forward_mode)
 
@@ -161,12 +161,11 @@ _apply = apply_in_c(_LayerFunction)
 
 def _call(operands: Any, stacked: bool) -> tuple[Tensor, ...]:
     """The raw op without its autograd: `_LayerFunction` is that, or nothing is recorded."""
-    with below_autograd():
-        output, final_h, final_cell, gates, cells = _forward_call(*operands)
-        if stacked and operands[3] is None:
-            # In place, and no views: a view made below autograd may not be changed in place.
-            final_h.unsqueeze_(0)
-            final_cell.unsqueeze_(0)
+    output, final_h, final_cell, gates, cells = _eager_forward(*operands)
+    if stacked and operands[3] is None:
+        # In place: no Function may return views of what it made.
+        final_h.unsqueeze_(0)
+        final_cell.unsqueeze_(0)
     return output, final_h, final_cell, gates, cells
 
 

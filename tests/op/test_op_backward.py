@@ -26,6 +26,7 @@ from op_cases import (
     through_function,
     through_raw_op,
 )
+from torch.utils.checkpoint import checkpoint
 
 import lltm_conda
 
@@ -165,6 +166,73 @@ def test_new_h_may_be_changed_in_place_before_backward(device, entry, dtype, cha
     got = torch.autograd.grad(outputs, inputs, incoming)
     want = torch.autograd.grad(lltm_conda.reference(*exact), exact, in_float64(incoming))
     assert_agree(got, want, TOLERANCE[dtype], NAMES)
+
+
+def test_second_derivatives_after_new_h_was_changed_in_place(device) -> None:
+    def second(step, tensors, change):
+        outputs = step(*tensors)
+        change(outputs[0])
+        incoming = [g.to(outputs[0]) for g in like(outputs)]
+        first = torch.autograd.grad(outputs, tensors, incoming, create_graph=True)
+        return gradients([sum(g.square().sum() for g in first)], tensors, None)
+
+    inputs = make_inputs(device=device, requires_grad=True)
+    got = second(lltm_conda.lltm, inputs, without_grad)
+    want = second(lltm_conda.reference, in_float64(inputs), lambda _: None)
+    assert_agree(got, want, 1e-12, NAMES)
+
+
+def test_new_h_may_be_changed_in_place_under_hooks(device) -> None:
+    # Torch checks no version of a tensor that hooks have packed.
+    inputs = make_inputs(device=device, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+        outputs = lltm_conda.lltm(*inputs)
+    incoming, exact = like(outputs), in_float64(inputs)
+    without_grad(outputs[0])
+    got = torch.autograd.grad(outputs, inputs, incoming)
+    want = gradients(lltm_conda.reference(*exact), exact, in_float64(incoming))
+    assert_agree(got, want, 1e-12, NAMES)
+
+
+def test_new_h_may_be_changed_in_place_in_a_checkpoint(device) -> None:
+    def two_steps(step, change, x, weights, bias, h, cell):
+        new_h, new_cell = step(x, weights, bias, h, cell)
+        kept = new_h.clone()
+        change(new_h)
+        return step(x, weights, bias, kept, new_cell)
+
+    inputs = make_inputs(device=device, requires_grad=True)
+    outputs = checkpoint(two_steps, lltm_conda.lltm, without_grad, *inputs, use_reentrant=False)
+    incoming, exact = like(outputs), in_float64(inputs)
+    got = torch.autograd.grad(outputs, inputs, incoming)
+    outputs = two_steps(lltm_conda.reference, lambda _: None, *exact)
+    want = torch.autograd.grad(outputs, exact, in_float64(incoming))
+    assert_agree(got, want, 1e-12, NAMES)
+
+
+@every_dtype
+def test_gradients_of_inputs_that_are_all_zero(device, dtype) -> None:
+    zeros = [torch.zeros_like(t) for t in make_inputs(3, 4, 37, dtype=dtype, device=device)]
+    inputs = [t.requires_grad_() for t in zeros]
+    reference = lltm_conda.reference
+    compare_gradients(lltm_conda.lltm, reference, inputs, (0, 1), TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+def test_gradient_of_a_saturated_output_gate_is_right_to_rounding(device, dtype) -> None:
+    z_o = torch.cat([torch.linspace(-60, 60, 241), torch.tensor([-750.0, 750.0])]).to(dtype)
+    state = z_o.numel()
+    inputs = make_inputs(3, 4, state, dtype=dtype, device=device)
+    inputs.weights.zero_()
+    inputs.bias[state : 2 * state] = z_o
+    inputs.bias.requires_grad_()
+    exact = in_float64(inputs)
+    new_h, new_cell = lltm_conda.lltm(*inputs)
+    (got,) = torch.autograd.grad(new_h.sum(), inputs.bias)
+    (want,) = torch.autograd.grad(lltm_conda.reference(*exact)[0].sum(), exact[2])
+    error = (got.to(want) - want)[state : 2 * state].abs()
+    bound = new_cell.detach().to(want).tanh().abs().sum(0) * 8 * torch.finfo(dtype).eps
+    assert (error <= bound).all(), (error / bound).max()
 
 
 @every_entry
