@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "../dispatch.h"
-#include "../view.h"
 #include "cpu_kernels.h"
 #include "levels.h"
 
@@ -60,7 +59,7 @@ const char* cpu_column_sum(lltm_dtype dtype, const lltm_column_sum_arguments* ar
   const int64_t grain_size = kElementsPerThread / at_least_one(arguments->rows) + 1;
   return dispatch_dtype(dtype, [&](auto zero) -> const char* {
     using T = decltype(zero);
-    const View<const T, 2> matrix(static_cast<const T*>(arguments->matrix), arguments->columns);
+    const T* const matrix = static_cast<const T*>(arguments->matrix);
     T* const sums = static_cast<T*>(arguments->sums);
     in_parallel(arguments->columns, grain_size, *execution, [&](int64_t begin, int64_t end) {
       constexpr int64_t kStrip = 64;
@@ -68,7 +67,8 @@ const char* cpu_column_sum(lltm_dtype dtype, const lltm_column_sum_arguments* ar
         const int64_t width = std::min(end - first, kStrip);
         compute_t<T> partial[kStrip] = {};
         for (int64_t row = 0; row < arguments->rows; ++row) {
-          for (int64_t k = 0; k < width; ++k) partial[k] += widen(matrix[row][first + k]);
+          const T* const from = matrix + row * arguments->columns + first;
+          for (int64_t k = 0; k < width; ++k) partial[k] += widen(from[k]);
         }
         for (int64_t k = 0; k < width; ++k) sums[first + k] = narrow<T>(partial[k]);
       }
