@@ -15,7 +15,16 @@ int64_t cuda_cell_backward_workspace(lltm_dtype, int64_t batch_size, int64_t sta
                                      const lltm_execution*);
 const char* cuda_column_sum(lltm_dtype, const lltm_column_sum_arguments*, const lltm_execution*);
 
-// step_plan.cu, step_forward.cu, step_backward.cu: whole steps.
+// step_plan.cu, step_forward.cu, step_backward.cu: whole steps. A family's name says how many rows
+// of the batch a block takes.
+enum StepFamily {
+  kGemm = 0,  // the caller's GEMM, then the kernels of pointwise.cu
+  kRows4 = 1,
+  kRows16 = 2,
+  kRows32 = 3,
+  kRows64 = 4,
+};
+
 const char* cuda_step_plan(lltm_dtype, lltm_pass, int32_t needs, const lltm_step_sizes*,
                            const lltm_execution*, lltm_step_plan*);
 const char* cuda_step_forward(lltm_dtype, int32_t family, const lltm_step_forward_arguments*,

@@ -1,4 +1,5 @@
-// What every launch needs: the right device, a grid for any size, and a check afterwards.
+// What launches and their plans need: the right device, what it can do, a grid for any size, and a
+// check afterwards.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -42,6 +43,72 @@ inline const char* error_text(const char* kernel, cudaError_t error) {
   std::snprintf(text, sizeof(text), "lltm CUDA kernel %s: %s (%s)", kernel,
                 cudaGetErrorString(error), cudaGetErrorName(error));
   return text;
+}
+
+// What plans ask of a device. All zero where CUDA does not answer: then no family of ours fits, and
+// the caller's own launches report the error.
+struct DeviceFacts {
+  int major = 0;  // of the compute capability
+  int multiprocessors = 0;
+  int shared_bytes = 0;  // that a block may have
+  bool cooperative = false;
+  bool clusters = false;
+};
+
+// Asks once for each thread and device: every call needs a plan.
+inline DeviceFacts device_facts(int32_t device_index) {
+  thread_local int32_t known_index = -1;
+  thread_local DeviceFacts known;
+  if (device_index == known_index) return known;
+  const auto ask = [&](cudaDeviceAttr attribute) {
+    int value = 0;
+    if (cudaDeviceGetAttribute(&value, attribute, device_index) != cudaSuccess) cudaGetLastError();
+    return value;
+  };
+  DeviceFacts facts;
+  facts.major = ask(cudaDevAttrComputeCapabilityMajor);
+  facts.multiprocessors = ask(cudaDevAttrMultiProcessorCount);
+  facts.shared_bytes = ask(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  facts.cooperative = ask(cudaDevAttrCooperativeLaunch) != 0;
+  facts.clusters = ask(cudaDevAttrClusterLaunch) != 0;
+  if (facts.major == 0) return facts;
+  known = facts;
+  known_index = device_index;
+  return known;
+}
+
+// Whether the code of `kernel` that the current device runs was compiled for this compute
+// capability, 10 times its number, or a later one. A device can run code for older ones, which
+// lacks what those cannot do.
+inline bool compiled_for(const void* kernel, int capability) {
+  cudaFuncAttributes attributes = {};
+  if (cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess) {
+    return attributes.ptxVersion >= capability;
+  }
+  cudaGetLastError();
+  return false;
+}
+
+// The number that `ask` returns for a kernel, a size and a device. Each thread remembers the last
+// answers: the same sizes come many times.
+template <typename Ask>
+int remembered(const void* kernel, int64_t size, int32_t device_index, const Ask& ask) {
+  struct Answer {
+    const void* kernel;
+    int64_t size;
+    int32_t device_index;
+    int number;
+  };
+  thread_local Answer answers[4] = {};
+  thread_local unsigned oldest = 0;
+  for (const Answer& known : answers) {
+    if (known.kernel == kernel && known.size == size && known.device_index == device_index) {
+      return known.number;
+    }
+  }
+  const int number = ask();
+  answers[oldest++ % 4] = {kernel, size, device_index, number};
+  return number;
 }
 
 constexpr __host__ __device__ int64_t divide_up(int64_t numerator, int64_t denominator) {

@@ -15,8 +15,8 @@ LLTM_DEVICE void wait_for_earlier() {
 #endif
 }
 
-// Whether the code of `kernel` that this device runs contains that wait. False during the capture
-// of a graph: its launches never overlap, and older runtimes refuse to capture such launches.
+// Whether that kernel may start early. Not during the capture of a graph: its launches never
+// overlap, and older runtimes refuse to capture such launches.
 inline bool may_start_early(const void* kernel, const lltm_execution& execution) {
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   const auto stream = static_cast<cudaStream_t>(execution.stream);
@@ -24,24 +24,10 @@ inline bool may_start_early(const void* kernel, const lltm_execution& execution)
     cudaGetLastError();
     return false;
   }
-  if (capture != cudaStreamCaptureStatusNone) return false;
-  thread_local struct {
-    const void* kernel = nullptr;
-    int device = -1;
-    bool waits = false;
-  } last;
-  if (last.kernel != kernel || last.device != execution.device_index) {
-    int major = 0;
-    cudaFuncAttributes attributes = {};
-    const bool known = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor,
-                                              execution.device_index) == cudaSuccess &&
-                       cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess;
-    if (!known) cudaGetLastError();
-    last.kernel = kernel;
-    last.device = execution.device_index;
-    last.waits = known && major >= 9 && attributes.ptxVersion >= 90;
-  }
-  return last.waits;
+  return capture == cudaStreamCaptureStatusNone &&
+         device_facts(execution.device_index).major >= 9 &&
+         remembered(kernel, 0, execution.device_index,
+                    [&] { return compiled_for(kernel, 90) ? 1 : 0; }) != 0;
 }
 
 template <typename... Parameters>

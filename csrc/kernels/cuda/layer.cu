@@ -4,42 +4,16 @@
 
 #include "../layer_parts.h"
 #include "layer.h"
-#include "layer_cluster.h"
-#include "layer_grid.h"
-#include "layer_registers.h"
 
 namespace lltm {
 namespace {
 
 enum Family : int32_t { kGemm = 0, kRegisters = 1, kGrid = 2, kCluster = 3 };
 
-struct Problem {
-  lltm_dtype dtype;
-  bool backward;
-  const lltm_layer_sizes& sizes;
-  int32_t device_index;
-};
-
-// Puts the family into the plan if it can run the problem.
-const char* try_family(Family family, const Problem& problem, lltm_layer_plan* plan) {
-  const auto& [dtype, backward, sizes, device_index] = problem;
-  bool fits = false;
-  const char* error = nullptr;
-  if (family == kRegisters) fits = registers_fit(dtype, sizes);
-  if (family == kCluster) {
-    ClusterShape shape;
-    error = shape_cluster(dtype, backward, sizes, device_index, &shape);
-    fits = shape.blocks != 0;
-  }
-  if (family == kGrid) {
-    GridShape shape;
-    error = shape_grid(dtype, sizes, device_index, &shape);
-    if (error == nullptr) error = check_grid(dtype, backward, sizes, device_index, shape, &fits);
-  }
-  if (error != nullptr || !fits) return error;
-  plan->family = family;
-  if (family == kGrid) plan->workspace_bytes = grid_workspace(dtype, backward, sizes);
-  return nullptr;
+bool fits(Family family, const LayerProblem& problem) {
+  if (family == kRegisters) return registers_fit(problem);
+  if (family == kCluster) return shape_cluster(problem).blocks != 0;
+  return family == kGemm || grid_fits(problem);
 }
 
 // The quickest by measurement, on an H200; benchmarks/NOTES.md has the numbers. A cluster's step
@@ -48,28 +22,19 @@ const char* try_family(Family family, const Problem& problem, lltm_layer_plan* p
 // a block has: its rows of the batch times the state that it reads for each. A step of gemm costs
 // about the same over many sizes: a GEMM and a pointwise kernel, bound by their launches or, for
 // large states, by reading the weights again.
-const char* choose(const Problem& problem, Family* quickest) {
-  const auto& [dtype, backward, sizes, device_index] = problem;
+Family choose(const LayerProblem& problem) {
+  const lltm_layer_sizes& sizes = problem.sizes;
   constexpr int64_t kAlone = 64;  // states up to here are quicker on one multiprocessor
-  if (sizes.state_size > kAlone) {
-    ClusterShape shape;
-    const char* const error = shape_cluster(dtype, backward, sizes, device_index, &shape);
-    if (error != nullptr) return error;
-    *quickest = kCluster;
-    if (shape.quick) return nullptr;
-  }
-  *quickest = kRegisters;
-  if (registers_fit(dtype, sizes)) return nullptr;
-  GridShape shape;
-  if (const char* const error = shape_grid(dtype, sizes, device_index, &shape)) return error;
-  const bool exact = dtype == LLTM_FLOAT32 && sizes.allow_tf32 == 0;
-  const bool half = dtype != LLTM_FLOAT32;
-  const int64_t most = exact      ? (backward ? 24576 : 32768)
-                       : backward ? 65536
-                       : half     ? 131072
-                                  : 98304;
-  *quickest = shape.slice_rows * sizes.state_size <= most ? kGrid : kGemm;
-  return nullptr;
+  if (sizes.state_size > kAlone && shape_cluster(problem).quick) return kCluster;
+  if (registers_fit(problem)) return kRegisters;
+  const bool half = problem.dtype != LLTM_FLOAT32;
+  const bool exact = !half && sizes.allow_tf32 == 0;
+  const int64_t most = exact              ? (problem.backward ? 24576 : 32768)
+                       : problem.backward ? 65536
+                       : half             ? 131072
+                                          : 98304;
+  const bool quick = shape_grid(problem).slice_rows * sizes.state_size <= most;
+  return quick && grid_fits(problem) ? kGrid : kGemm;
 }
 
 struct NamedFamily {
@@ -93,41 +58,24 @@ constexpr NamedFamily kFamilies[] = {
      "most 512, or less where the device has no clusters of 16 blocks; unset it"},
 };
 
-const char* plan_forced(const char* name, bool empty, const Problem& problem,
-                        lltm_layer_plan* plan) {
+// Sets the family that LLTM_LAYER_KERNELS names, or says why it cannot run the problem.
+const char* name_family(const char* name, bool empty, const LayerProblem& problem, Family* family) {
   for (const NamedFamily& known : kFamilies) {
     if (std::strcmp(name, known.name) != 0) continue;
-    if (known.family == kGemm || empty) return nullptr;
-    const char* const error = try_family(known.family, problem, plan);
-    return error != nullptr || plan->family == known.family ? error : known.refusal;
+    if (empty) return nullptr;
+    *family = known.family;
+    return fits(known.family, problem) ? nullptr : known.refusal;
   }
   return "lltm: LLTM_LAYER_KERNELS names no family of CUDA kernels; set it to gemm, registers, "
          "grid or cluster, or unset it";
 }
 
-// The same entry of every family, for forward or for backward.
 template <typename Arguments>
-struct Entries {
-  const char* (*registers)(lltm_dtype, const Arguments&, const lltm_execution&);
-  const char* (*cluster)(lltm_dtype, const Arguments&, const lltm_execution&, const ClusterShape&);
-  const char* (*grid)(lltm_dtype, const Arguments&, const lltm_execution&, const GridShape&);
-};
-
-template <typename Arguments>
-const char* run(int32_t family, const Problem& problem, const Arguments& arguments,
-                const lltm_execution& execution, const Entries<Arguments>& entries) {
-  const auto& [dtype, backward, sizes, device_index] = problem;
-  if (family == kRegisters) return entries.registers(dtype, arguments, execution);
-  if (family == kCluster) {
-    ClusterShape shape;
-    const char* const error = shape_cluster(dtype, backward, sizes, device_index, &shape);
-    return error != nullptr ? error : entries.cluster(dtype, arguments, execution, shape);
-  }
-  if (family == kGrid) {
-    GridShape shape;
-    const char* const error = shape_grid(dtype, sizes, device_index, &shape);
-    return error != nullptr ? error : entries.grid(dtype, arguments, execution, shape);
-  }
+const char* run(lltm_dtype dtype, int32_t family, const Arguments& arguments,
+                const lltm_execution& execution) {
+  if (family == kRegisters) return run_registers(dtype, arguments, execution);
+  if (family == kCluster) return run_cluster(dtype, arguments, execution);
+  if (family == kGrid) return run_grid(dtype, arguments, execution);
   return "lltm CUDA kernels: no such family of layer kernels";
 }
 
@@ -142,30 +90,31 @@ const char* cuda_layer_plan(lltm_dtype dtype, lltm_pass pass, const lltm_layer_s
   } else {
     plan->product_adds_bias = 1;  // cuBLAS adds it for nothing
   }
-  const Problem problem{dtype, backward, *sizes, execution->device_index};
+  const LayerProblem problem{dtype, backward, *sizes, execution->device_index};
   const bool empty = sizes->batch_size == 0 || sizes->state_size == 0 || sizes->steps == 0;
   const char* const forced = std::getenv("LLTM_LAYER_KERNELS");
-  if (forced != nullptr && *forced != '\0') return plan_forced(forced, empty, problem, plan);
-  if (empty) return nullptr;
-  Family family;
-  const char* const error = choose(problem, &family);
-  return error != nullptr ? error : try_family(family, problem, plan);
+  Family family = kGemm;
+  if (forced != nullptr && *forced != '\0') {
+    const char* const error = name_family(forced, empty, problem, &family);
+    if (error != nullptr) return error;
+  } else if (!empty) {
+    family = choose(problem);
+  }
+  plan->family = family;
+  if (family == kGrid) plan->workspace_bytes = grid_workspace(problem);
+  return nullptr;
 }
 
 const char* cuda_layer_forward(lltm_dtype dtype, int32_t family,
                                const lltm_layer_forward_arguments* arguments,
                                const lltm_execution* execution) {
-  const Problem problem{dtype, false, arguments->sizes, execution->device_index};
-  return run(family, problem, *arguments, *execution,
-             {registers_forward, cluster_forward, grid_forward});
+  return run(dtype, family, *arguments, *execution);
 }
 
 const char* cuda_layer_backward(lltm_dtype dtype, int32_t family,
                                 const lltm_layer_backward_arguments* arguments,
                                 const lltm_execution* execution) {
-  const Problem problem{dtype, true, arguments->sizes, execution->device_index};
-  return run(family, problem, *arguments, *execution,
-             {registers_backward, cluster_backward, grid_backward});
+  return run(dtype, family, *arguments, *execution);
 }
 
 }  // namespace lltm

@@ -1,5 +1,7 @@
-// The layer's part of the CUDA kernel table.
+// The layer's part of the CUDA kernel table, and the families that its plan chooses from.
 #pragma once
+
+#include <type_traits>
 
 #include "../lltm_kernels.h"
 
@@ -15,5 +17,55 @@ const char* cuda_layer_backward(lltm_dtype dtype, int32_t family,
                                 const lltm_execution* execution);
 const char* cuda_layer_cells(lltm_dtype dtype, const lltm_layer_cells_arguments* arguments,
                              const lltm_execution* execution);
+
+// What a family needs to know to say whether and how it can run a layer.
+struct LayerProblem {
+  lltm_dtype dtype;
+  bool backward;
+  lltm_layer_sizes sizes;
+  int32_t device_index;
+};
+
+// `Arguments` are those of forward or of backward.
+template <typename Arguments>
+constexpr bool kIsBackward = std::is_same_v<Arguments, lltm_layer_backward_arguments>;
+template <typename Arguments>
+constexpr const char* kLayerName = kIsBackward<Arguments> ? "layer_backward" : "layer_forward";
+
+// layer_registers.cu, the family `registers`: one block runs a few rows of the batch through the
+// whole sequence. It fits states whose recurrent weights, as float32, fit the registers of one
+// multiprocessor.
+bool registers_fit(const LayerProblem& problem);
+template <typename Arguments>
+const char* run_registers(lltm_dtype dtype, const Arguments& arguments,
+                          const lltm_execution& execution);
+
+// layer_cluster.cu, the family `cluster`: the recurrent weights spread over the registers of a
+// thread-block cluster. Without blocks where the problem does not fit.
+struct ClusterShape {
+  int blocks = 0;      // of a cluster, each with its units of the state
+  int rows = 0;        // of the batch, a cluster
+  bool quick = false;  // all clusters run at once, and blocks rarely compete for a multiprocessor
+};
+
+ClusterShape shape_cluster(const LayerProblem& problem);
+template <typename Arguments>
+const char* run_cluster(lltm_dtype dtype, const Arguments& arguments,
+                        const lltm_execution& execution);
+
+// layer_grid.cu, the family `grid`: the recurrent weights spread over the registers of many
+// multiprocessors. Without blocks where there is no kernel for the problem.
+struct GridShape {
+  int unit_blocks = 0;  // blocks that share a slice of the batch, each with its units of the state
+  int slices = 0;       // of the batch
+  int slice_rows = 0;   // rows of the batch a slice
+};
+
+GridShape shape_grid(const LayerProblem& problem);
+// Whether the device can hold all blocks of that shape at once.
+bool grid_fits(const LayerProblem& problem);
+int64_t grid_workspace(const LayerProblem& problem);
+template <typename Arguments>
+const char* run_grid(lltm_dtype dtype, const Arguments& arguments, const lltm_execution& execution);
 
 }  // namespace lltm

@@ -1,7 +1,9 @@
 // The family `cluster` on the host: which kernel, on how many clusters of how many blocks.
+#include <algorithm>
+
 #include "../dispatch.h"
 #include "launch.h"
-#include "layer_cluster.h"
+#include "layer.h"
 #include "layer_cluster_kernels.h"
 
 namespace lltm {
@@ -60,7 +62,7 @@ struct ClusterLaunch {
   cudaLaunchAttribute attribute = {};
   cudaLaunchConfig_t configuration = {};
 
-  ClusterLaunch(const ClusterKernel& kernel, int64_t clusters, int blocks, void* stream) {
+  ClusterLaunch(const ClusterKernel& kernel, int64_t clusters, int64_t blocks, void* stream) {
     attribute.id = cudaLaunchAttributeClusterDimension;
     attribute.val.clusterDim.x = static_cast<unsigned>(blocks);
     attribute.val.clusterDim.y = 1;
@@ -75,116 +77,81 @@ struct ClusterLaunch {
   ClusterLaunch& operator=(const ClusterLaunch&) = delete;
 };
 
-cudaError_t allow(const ClusterKernel& kernel, int blocks) {
+cudaError_t allow(const ClusterKernel& kernel, int64_t blocks) {
   if (blocks <= kPortableBlocks) return cudaSuccess;
   return cudaFuncSetAttribute(kernel.function, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
 }
 
-// How many clusters run at once, and how many of them do not share a multiprocessor.
-struct Clusters {
+// How many clusters run at once.
+int count_active(const ClusterKernel& kernel, int64_t blocks, int32_t device_index) {
+  const DeviceScope scope(device_index);
+  if (!device_facts(device_index).clusters || !compiled_for(kernel.function, 90)) return 0;
   int active = 0;
-  int apart = 0;
-};
-
-cudaError_t count_clusters(const ClusterKernel& kernel, int blocks, int device, Clusters* count) {
-  *count = Clusters{};
-  int can_launch = 0;
-  int multiprocessors = 0;
-  cudaError_t error = cudaDeviceGetAttribute(&can_launch, cudaDevAttrClusterLaunch, device);
-  if (error == cudaSuccess) {
-    error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-  }
-  if (error != cudaSuccess || can_launch == 0) return error;
-  // Code for older devices, which newer ones can run, has no clusters.
-  cudaFuncAttributes attributes;
-  error = cudaFuncGetAttributes(&attributes, kernel.function);
-  if (error != cudaSuccess || attributes.ptxVersion < 90) return error;
-  int active = 0;
-  error = allow(kernel, blocks);
+  cudaError_t error = allow(kernel, blocks);
   if (error == cudaSuccess) {
     const ClusterLaunch launch(kernel, 1, blocks, nullptr);
     error = cudaOccupancyMaxActiveClusters(&active, kernel.function, &launch.configuration);
   }
-  if (error != cudaSuccess) {
-    cudaGetLastError();  // this device has no clusters of this size
-    return cudaSuccess;
-  }
-  // On a small part of a device a cluster may fit whose blocks share multiprocessors.
-  const int most = multiprocessors > blocks ? multiprocessors / blocks : 1;
-  *count = {active, active < most ? active : most};
-  return cudaSuccess;
-}
-
-template <typename Arguments>
-const char* launch(const char* name, lltm_dtype dtype, bool backward, Arguments arguments,
-                   const lltm_execution& execution, const ClusterShape& shape) {
-  const DeviceScope scope(execution.device_index);
-  if (scope.error() != cudaSuccess) return error_text(name, scope.error());
-  const ClusterKernel kernel = kernel_for(dtype, backward, shape.blocks);
-  cudaError_t error = allow(kernel, shape.blocks);
-  if (error != cudaSuccess) return error_text(name, error);
-  const ClusterLaunch launch(kernel, divide_up(arguments.sizes.batch_size, shape.rows),
-                             shape.blocks, execution.stream);
-  int rows = shape.rows;
-  void* parameters[] = {&arguments, &rows};
-  error = cudaLaunchKernelExC(&launch.configuration, kernel.function, parameters);
-  return error_text(name, error != cudaSuccess ? error : cudaGetLastError());
+  if (error == cudaSuccess) return active;
+  cudaGetLastError();  // this device has no clusters of this size
+  return 0;
 }
 
 }  // namespace
 
-const char* shape_cluster(lltm_dtype dtype, bool backward, const lltm_layer_sizes& sizes,
-                          int32_t device_index, ClusterShape* shape) {
-  *shape = ClusterShape{};
+ClusterShape shape_cluster(const LayerProblem& problem) {
+  const lltm_layer_sizes& sizes = problem.sizes;
+  const int32_t device_index = problem.device_index;
   const int64_t blocks = divide_up(sizes.state_size, kClusterUnits);
-  const ClusterKernel kernel = kernel_for(dtype, backward, blocks);
+  const ClusterKernel kernel = kernel_for(problem.dtype, problem.backward, blocks);
   if (blocks == 0 || sizes.batch_size == 0 || kernel.function == nullptr ||
       sizes.steps > 0x7fffffff || sizes.batch_size > 0x7fffffff / blocks) {
-    return nullptr;
+    return {};
   }
-  // The last answer: layers are called with the same sizes many times.
-  thread_local struct {
-    const void* function = nullptr;
-    int64_t blocks = 0;
-    int device = -1;
-    Clusters clusters;
-  } known[2];
-  auto& last = known[backward ? 1 : 0];
-  if (last.function != kernel.function || last.blocks != blocks || last.device != device_index) {
-    const DeviceScope scope(device_index);
-    if (scope.error() != cudaSuccess) return error_text("layer_plan", scope.error());
-    Clusters clusters;
-    const cudaError_t error =
-        count_clusters(kernel, static_cast<int>(blocks), device_index, &clusters);
-    if (error != cudaSuccess) return error_text("layer_plan", error);
-    last.function = kernel.function;
-    last.blocks = blocks;
-    last.device = device_index;
-    last.clusters = clusters;
-  }
-  if (last.clusters.active == 0) return nullptr;
+  const int64_t active = remembered(kernel.function, blocks, device_index,
+                                    [&] { return count_active(kernel, blocks, device_index); });
+  if (active == 0) return {};
+  // Clusters that share no multiprocessor. On a small part of a device a cluster may fit whose
+  // blocks do.
+  const int64_t multiprocessors = device_facts(device_index).multiprocessors;
+  const int64_t apart = std::min(active, std::max(multiprocessors / blocks, int64_t{1}));
   // Each row makes a step longer, and a second wave of clusters doubles the time. Two forward
   // blocks share a multiprocessor well; in 16 bits, `registers` is quicker than two of anything.
-  const int64_t wanted = divide_up(sizes.batch_size, last.clusters.apart);
-  const int64_t rows = wanted < kernel.max_rows ? wanted : kernel.max_rows;
+  const int64_t rows = std::min<int64_t>(divide_up(sizes.batch_size, apart), kernel.max_rows);
   const int64_t clusters = divide_up(sizes.batch_size, rows);
-  shape->blocks = static_cast<int>(blocks);
-  shape->rows = static_cast<int>(rows);
-  const bool crowded = rows > 1 || clusters > last.clusters.apart;
-  const bool outdone = crowded && blocks <= 4 && dtype != LLTM_FLOAT32;
-  shape->quick = !outdone && clusters <= last.clusters.active &&
-                 clusters <= int64_t{last.clusters.apart} * (backward ? 1 : 2);
-  return nullptr;
+  const bool crowded = rows > 1 || clusters > apart;
+  const bool outdone = crowded && blocks <= 4 && problem.dtype != LLTM_FLOAT32;
+  ClusterShape shape;
+  shape.blocks = static_cast<int>(blocks);
+  shape.rows = static_cast<int>(rows);
+  shape.quick = !outdone && clusters <= active && clusters <= apart * (problem.backward ? 1 : 2);
+  return shape;
 }
 
-const char* cluster_forward(lltm_dtype dtype, const lltm_layer_forward_arguments& arguments,
-                            const lltm_execution& execution, const ClusterShape& shape) {
-  return launch("layer_forward", dtype, false, arguments, execution, shape);
+template <typename Arguments>
+const char* run_cluster(lltm_dtype dtype, const Arguments& arguments,
+                        const lltm_execution& execution) {
+  constexpr bool kBackward = kIsBackward<Arguments>;
+  const auto& sizes = arguments.sizes;
+  const DeviceScope scope(execution.device_index);
+  if (scope.error() != cudaSuccess) return error_text(kLayerName<Arguments>, scope.error());
+  const ClusterShape shape = shape_cluster({dtype, kBackward, sizes, execution.device_index});
+  if (shape.blocks == 0) return "lltm CUDA kernels of the family cluster: no kernel for this size";
+  const ClusterKernel kernel = kernel_for(dtype, kBackward, shape.blocks);
+  cudaError_t error = allow(kernel, shape.blocks);
+  if (error != cudaSuccess) return error_text(kLayerName<Arguments>, error);
+  const ClusterLaunch launch(kernel, divide_up(sizes.batch_size, shape.rows), shape.blocks,
+                             execution.stream);
+  Arguments copy = arguments;
+  int rows = shape.rows;
+  void* parameters[] = {&copy, &rows};
+  error = cudaLaunchKernelExC(&launch.configuration, kernel.function, parameters);
+  return error_text(kLayerName<Arguments>, error != cudaSuccess ? error : cudaGetLastError());
 }
 
-const char* cluster_backward(lltm_dtype dtype, const lltm_layer_backward_arguments& arguments,
-                             const lltm_execution& execution, const ClusterShape& shape) {
-  return launch("layer_backward", dtype, true, arguments, execution, shape);
-}
+template const char* run_cluster(lltm_dtype, const lltm_layer_forward_arguments&,
+                                 const lltm_execution&);
+template const char* run_cluster(lltm_dtype, const lltm_layer_backward_arguments&,
+                                 const lltm_execution&);
 
 }  // namespace lltm

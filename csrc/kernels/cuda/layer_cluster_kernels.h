@@ -146,13 +146,14 @@ __global__ void __launch_bounds__(L::kThreads, 1)
     }
     float products[kOwn][kGateCount];
     Sum::add(sums, lane, products);
-    own.step(products, more);
+    own.step(products);
     if (more) {
 #pragma unroll
       for (int r = 0; r < kOwn; ++r) {
         if (own_row + r < rows) targets.send_all(r * L::kInner * 4, own.h(r));
       }
     }
+    if (more) own.fetch();  // this takes about a step
     own.store();
     if (asks && left > kClusterAhead) prefetch_to_l2(later);
     if (!more) break;

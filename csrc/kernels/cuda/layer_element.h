@@ -25,12 +25,12 @@ struct StepSlopes {
   float candidate;
 
   LLTM_DEVICE static StepSlopes of(float z_i, float z_o, float z_c, float cell) {
-    const Sigmoid<float> i = SwiftMath::gate(z_i);
-    const Sigmoid<float> o = SwiftMath::gate(z_o);
-    const float g = SwiftMath::elu(z_c);
-    const float t = SwiftMath::tanh(cell);
+    const Sigmoid<float> i = FloatMath::sigmoid(z_i);
+    const Sigmoid<float> o = FloatMath::sigmoid(z_o);
+    const float g = FloatMath::elu(z_c);
+    const float t = FloatMath::tanh(cell);
     return {o.value * (1.0f - t * t), g * i.value * i.complement, t * o.value * o.complement,
-            i.value * SwiftMath::elu_slope(g)};
+            i.value * FloatMath::elu_slope(g)};
   }
 
   // Writes dz, rounded, and returns dc.
@@ -131,7 +131,7 @@ template <typename T, int kRows>
 class ForwardUnit {
  public:
   // From `row` on; `rows` of the kRows exist, which may be none. Several threads may have the same
-  // unit; one of them `writes`.
+  // unit; one of them `writes`. Fetches for the first step.
   LLTM_DEVICE ForwardUnit(const lltm_layer_forward_arguments& a, int64_t row, int rows, int unit,
                           bool writes)
       : state_(static_cast<int>(a.sizes.state_size)),
@@ -142,7 +142,7 @@ class ForwardUnit {
     const int64_t first = walk.first * plane;
     stride_ = walk.stride * plane;
     gates_ = static_cast<T*>(a.gates) + (first + row * state_) * kGateCount + unit;
-    next_gates_ = gates_ + kGateCount * stride_;
+    next_gates_ = gates_;
     output_ = static_cast<T*>(a.output) + first + element_;
     cells_ = static_cast<T*>(a.cells) + first + element_;
 #pragma unroll
@@ -151,25 +151,32 @@ class ForwardUnit {
       writes_[r] = valid_[r] && writes;
       cell_[r] =
           load_or_zero(static_cast<const T*>(a.initial_cell), element_ + r * state_, valid_[r]);
-#pragma unroll
-      for (int gate = 0; gate < kGateCount; ++gate) {
-        if (valid_[r]) ahead_[r][gate] = gates_[(kGateCount * r + gate) * state_];
-      }
     }
+    fetch();
   }
 
   LLTM_DEVICE bool writes(int r) const { return writes_[r]; }
   LLTM_DEVICE float h(int r) const { return widen(h_[r]); }
 
-  // One step, from the products of the old h; `more` if another one follows.
-  LLTM_DEVICE void step(const float (&products)[kRows][kGateCount], bool more) {
+  // Starts to read what the next step needs.
+  LLTM_DEVICE void fetch() {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+      for (int gate = 0; gate < kGateCount; ++gate) {
+        if (valid_[r]) ahead_[r][gate] = next_gates_[(kGateCount * r + gate) * state_];
+      }
+    }
+    next_gates_ += kGateCount * stride_;
+  }
+
+  // One step, from the products of the old h.
+  LLTM_DEVICE void step(const float (&products)[kRows][kGateCount]) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
 #pragma unroll
       for (int gate = 0; gate < kGateCount; ++gate) {
         z_[r][gate] = narrow<T>(products[r][gate] + widen(ahead_[r][gate]));
-        // Read early for the next step: this takes about a step.
-        if (valid_[r] && more) ahead_[r][gate] = next_gates_[(kGateCount * r + gate) * state_];
       }
       h_[r] = forward_element(z_[r][kInputGate], z_[r][kOutputGate], z_[r][kCandidate], cell_[r]);
     }
@@ -191,7 +198,6 @@ class ForwardUnit {
 
   LLTM_DEVICE void advance() {
     gates_ += kGateCount * stride_;
-    next_gates_ += kGateCount * stride_;
     output_ += stride_;
     cells_ += stride_;
   }

@@ -3,8 +3,7 @@
 
 #include "../dispatch.h"
 #include "launch.h"
-#include "layer_direction.h"
-#include "layer_grid.h"
+#include "layer.h"
 #include "layer_grid_kernels.h"
 
 namespace lltm {
@@ -15,74 +14,37 @@ using Constant = std::integral_constant<int, value>;
 
 // Calls `use` with the pieces of K = S that a warp must hold: 2, 4 or 8.
 template <typename Use>
-bool with_pieces(int64_t needed, const Use& use) {
+void with_pieces(int64_t needed, const Use& use) {
   if (needed <= 2) return use(Constant<2>{});
   if (needed <= 4) return use(Constant<4>{});
   if (needed <= 8) return use(Constant<8>{});
-  return false;
 }
 
-// Calls `use` with a null pointer to the engine that serves the problem in slices of so many rows.
+// Calls `use` with a null pointer to the engine that serves the problem in slices of so many rows,
+// if there is one.
 template <bool backward, typename Use>
-bool with_engine(lltm_dtype dtype, const lltm_layer_sizes& sizes, int slice_rows, const Use& use) {
-  constexpr int kTimes = backward ? kGateCount : 1;
-  return dispatch_dtype(dtype, [&](auto zero) -> const char* {
-           using T = decltype(zero);
-           bool done = false;
-           if constexpr (sizeof(T) <= 4) {
-             const int64_t span = kWarps * 64 / static_cast<int64_t>(sizeof(T));
-             done = with_pieces(divide_up(sizes.state_size, span), [&](auto pieces) {
-               constexpr int kPieces = pieces() * kTimes;
-               if constexpr (std::is_same<T, float>::value) {
-                 if (sizes.allow_tf32 == 0) {
-                   // Its lanes take two pieces of K = 3S at a time.
-                   constexpr int kExact = backward ? (kPieces + 1) / 2 * 2 : kPieces;
-                   return use(T{}, static_cast<ExactEngine<backward, kExact>*>(nullptr));
-                 }
-               }
-               if (slice_rows <= kTileRows) {
-                 return use(T{}, static_cast<TensorEngine<T, backward, kPieces, true>*>(nullptr));
-               }
-               return use(T{}, static_cast<TensorEngine<T, backward, kPieces, false>*>(nullptr));
-             });
-           }
-           return done ? "" : nullptr;
-         }) != nullptr;
-}
-
-struct Device {
-  int index = -1;
-  int major = 0;
-  int multiprocessors = 0;
-  int shared_bytes = 0;
-  int cooperative = 0;
-};
-
-// Asks once for each thread and device: every call needs a plan.
-const char* ask(int index, Device* device) {
-  thread_local int known_index = -1;
-  thread_local Device known;
-  if (index == known_index) {
-    *device = known;
+void with_engine(lltm_dtype dtype, const lltm_layer_sizes& sizes, int slice_rows, const Use& use) {
+  dispatch_dtype(dtype, [&](auto zero) -> const char* {
+    using T = decltype(zero);
+    if constexpr (sizeof(T) <= 4) {
+      const int64_t span = kWarps * 64 / static_cast<int64_t>(sizeof(T));
+      with_pieces(divide_up(sizes.state_size, span), [&](auto pieces) {
+        constexpr int kPieces = pieces() * (backward ? kGateCount : 1);
+        if constexpr (std::is_same_v<T, float>) {
+          // Its lanes take two pieces of K = 3S at a time.
+          constexpr int kExact = backward ? (kPieces + 1) / 2 * 2 : kPieces;
+          if (sizes.allow_tf32 == 0) {
+            return use(T{}, static_cast<ExactEngine<backward, kExact>*>(nullptr));
+          }
+        }
+        if (slice_rows <= kTileRows) {
+          return use(T{}, static_cast<TensorEngine<T, backward, kPieces, true>*>(nullptr));
+        }
+        use(T{}, static_cast<TensorEngine<T, backward, kPieces, false>*>(nullptr));
+      });
+    }
     return nullptr;
-  }
-  const struct {
-    cudaDeviceAttr attribute;
-    int* value;
-  } questions[] = {
-      {cudaDevAttrComputeCapabilityMajor, &device->major},
-      {cudaDevAttrMultiProcessorCount, &device->multiprocessors},
-      {cudaDevAttrMaxSharedMemoryPerBlockOptin, &device->shared_bytes},
-      {cudaDevAttrCooperativeLaunch, &device->cooperative},
-  };
-  for (const auto& question : questions) {
-    const cudaError_t error = cudaDeviceGetAttribute(question.value, question.attribute, index);
-    if (error != cudaSuccess) return error_text("layer_plan", error);
-  }
-  device->index = index;
-  known = *device;
-  known_index = index;
-  return nullptr;
+  });
 }
 
 template <bool backward, typename T, typename Engine>
@@ -92,153 +54,135 @@ const void* kernel_of() {
   return reinterpret_cast<const void*>(grid_kernel<T, Engine, backward, Finish>);
 }
 
-template <bool backward>
-bool resident(lltm_dtype dtype, const lltm_layer_sizes& sizes, const Device& device,
-              const GridShape& shape) {
-  return with_engine<backward>(dtype, sizes, shape.slice_rows, [&](auto zero, auto* engine) {
-    using Engine = std::remove_pointer_t<decltype(engine)>;
-    const void* const kernel = kernel_of<backward, decltype(zero), Engine>();
-    const int64_t bytes = GridShared<Engine>::bytes(shape.slice_rows);
-    if (bytes > device.shared_bytes) return false;
-    // The occupancy of the last kernel asked for: layers are called with the same sizes many times.
-    thread_local struct {
-      const void* kernel = nullptr;
-      int64_t bytes = 0;
-      int device = -1;
-      int blocks = 0;
-    } last;
-    if (last.kernel != kernel || last.bytes != bytes || last.device != device.index) {
-      int blocks = 0;
-      // Code for older devices, which newer ones can run, is empty.
-      cudaFuncAttributes attributes;
-      cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
-      if (error == cudaSuccess && attributes.ptxVersion < 80) return false;
-      if (error == cudaSuccess) {
-        error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     static_cast<int>(bytes));
-      }
-      if (error == cudaSuccess) {
-        error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kGridThreads<Engine>,
-                                                              static_cast<size_t>(bytes));
-      }
-      if (error != cudaSuccess) {
-        cudaGetLastError();
-        return false;
-      }
-      last.kernel = kernel;
-      last.bytes = bytes;
-      last.device = device.index;
-      last.blocks = blocks;
-    }
-    return int64_t{last.blocks} * device.multiprocessors >=
-           int64_t{shape.unit_blocks} * shape.slices;
-  });
-}
+// A kernel that keeps so many bytes in a block's shared memory.
+struct GridKernel {
+  const void* function;
+  int threads;
+  int64_t shared_bytes;
 
-int64_t bytes_of(lltm_dtype dtype, int64_t elements) {
-  return elements * (dtype == LLTM_FLOAT32 ? 4 : 2);
-}
-
-// Launches the kernel. Before that, fills the tensor through which blocks exchange states, of so
-// many elements, with kUnwritten.
-template <typename Direction>
-const char* launch(lltm_dtype dtype, typename Direction::Arguments arguments, void* exchanged,
-                   int64_t elements, const GridShape& shape, void* stream) {
-  const auto on = static_cast<cudaStream_t>(stream);
-  const auto bytes = static_cast<size_t>(bytes_of(dtype, elements));
-  cudaError_t error = cudaMemsetAsync(exchanged, 0xff, bytes, on);
-  if (error != cudaSuccess) return error_text(Direction::kName, error);
-  int slice = shape.slice_rows;
-  const auto run = [&](auto zero, auto* engine) {
-    using Engine = std::remove_pointer_t<decltype(engine)>;
-    const void* const kernel = kernel_of<Direction::kBackward, decltype(zero), Engine>();
-    const int64_t shared_bytes = GridShared<Engine>::bytes(slice);
-    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 static_cast<int>(shared_bytes));
-    if (error != cudaSuccess) return true;
-    void* parameters[] = {&arguments, &slice};
-    const dim3 blocks(static_cast<unsigned>(shape.unit_blocks),
-                      static_cast<unsigned>(shape.slices));
-    error = cudaLaunchCooperativeKernel(kernel, blocks, dim3(kGridThreads<Engine>), parameters,
-                                        static_cast<size_t>(shared_bytes), on);
-    if (error == cudaSuccess) error = cudaGetLastError();
-    return true;
-  };
-  if (!with_engine<Direction::kBackward>(dtype, arguments.sizes, slice, run)) {
-    return "lltm CUDA kernels of the family grid: no kernel for this size";
+  cudaError_t allow_memory() const {
+    return cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                static_cast<int>(shared_bytes));
   }
-  return error_text(Direction::kName, error);
+  // How many blocks a multiprocessor holds.
+  int count_blocks() const {
+    if (!compiled_for(function, 80)) return 0;
+    int blocks = 0;
+    cudaError_t error = allow_memory();
+    if (error == cudaSuccess) {
+      error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, threads,
+                                                            static_cast<size_t>(shared_bytes));
+    }
+    if (error == cudaSuccess) return blocks;
+    cudaGetLastError();
+    return 0;
+  }
+};
+
+// The kernel for a problem; NULL where there is none.
+template <bool backward>
+GridKernel kernel_for(lltm_dtype dtype, const lltm_layer_sizes& sizes, int slice_rows) {
+  GridKernel kernel = {};
+  with_engine<backward>(dtype, sizes, slice_rows, [&](auto zero, auto* engine) {
+    using Engine = std::remove_pointer_t<decltype(engine)>;
+    kernel = {kernel_of<backward, decltype(zero), Engine>(), kGridThreads<Engine>,
+              GridShared<Engine>::bytes(slice_rows)};
+  });
+  return kernel;
 }
 
 }  // namespace
 
-const char* shape_grid(lltm_dtype dtype, const lltm_layer_sizes& sizes, int32_t device_index,
-                       GridShape* shape) {
-  *shape = GridShape{};
-  const int64_t state = sizes.state_size;
-  const int64_t batch = sizes.batch_size;
-  if (dtype == LLTM_FLOAT64 || state % 8 != 0 || state == 0 || batch == 0 ||
-      sizes.steps >= (1 << 30)) {
-    return nullptr;
+GridShape shape_grid(const LayerProblem& problem) {
+  const int64_t state = problem.sizes.state_size;
+  const int64_t batch = problem.sizes.batch_size;
+  if (problem.dtype == LLTM_FLOAT64 || state % 8 != 0 || state == 0 || batch == 0 ||
+      problem.sizes.steps >= (1 << 30)) {
+    return {};
   }
-  Device device;
-  if (const char* const error = ask(device_index, &device)) return error;
-  if (device.major < 8 || device.cooperative == 0) return nullptr;
+  const DeviceFacts device = device_facts(problem.device_index);
   const int64_t unit_blocks = divide_up(state, kUnits);
   const int64_t room = device.multiprocessors / unit_blocks;
-  if (room == 0) return nullptr;
+  if (device.major < 8 || !device.cooperative || room == 0) return {};
   // Less than a tile of rows saves reading and finishing, but no products.
   const int64_t share = divide_up(batch, room);
   const int64_t slice_rows = share <= kTileRows ? share : divide_up(share, kTileRows) * kTileRows;
-  if (slice_rows > (1 << 19)) return nullptr;
-  shape->unit_blocks = static_cast<int>(unit_blocks);
-  shape->slice_rows = static_cast<int>(slice_rows);
-  shape->slices = static_cast<int>(divide_up(batch, shape->slice_rows));
-  return nullptr;
+  if (slice_rows > (1 << 19)) return {};
+  GridShape shape;
+  shape.unit_blocks = static_cast<int>(unit_blocks);
+  shape.slice_rows = static_cast<int>(slice_rows);
+  shape.slices = static_cast<int>(divide_up(batch, slice_rows));
+  return shape;
 }
 
-const char* check_grid(lltm_dtype dtype, bool backward, const lltm_layer_sizes& sizes,
-                       int32_t device_index, const GridShape& shape, bool* fits) {
-  *fits = false;
-  if (shape.unit_blocks == 0) return nullptr;
-  Device device;
-  if (const char* const error = ask(device_index, &device)) return error;
-  const DeviceScope scope(device_index);
-  if (scope.error() != cudaSuccess) return error_text("layer_plan", scope.error());
-  *fits = backward ? resident<true>(dtype, sizes, device, shape)
-                   : resident<false>(dtype, sizes, device, shape);
-  return nullptr;
+bool grid_fits(const LayerProblem& problem) {
+  const GridShape shape = shape_grid(problem);
+  if (shape.unit_blocks == 0) return false;
+  const auto kernel =
+      (problem.backward ? kernel_for<true> : kernel_for<false>)(problem.dtype, problem.sizes,
+                                                                shape.slice_rows);
+  const DeviceFacts device = device_facts(problem.device_index);
+  if (kernel.function == nullptr || kernel.shared_bytes > device.shared_bytes) return false;
+  const DeviceScope scope(problem.device_index);
+  const int64_t blocks = remembered(kernel.function, kernel.shared_bytes, problem.device_index,
+                                    [&] { return kernel.count_blocks(); });
+  return blocks * device.multiprocessors >= int64_t{shape.unit_blocks} * shape.slices;
 }
 
-int64_t grid_workspace(lltm_dtype dtype, bool backward, const lltm_layer_sizes& sizes) {
+int64_t grid_workspace(const LayerProblem& problem) {
   // For an initial state at an address that is no multiple of 16.
-  return backward ? 0 : bytes_of(dtype, sizes.batch_size * sizes.state_size);
+  const lltm_layer_sizes& sizes = problem.sizes;
+  return problem.backward ? 0
+                          : sizes.batch_size * sizes.state_size * lltm_dtype_bytes(problem.dtype);
 }
 
-const char* grid_forward(lltm_dtype dtype, const lltm_layer_forward_arguments& arguments,
-                         const lltm_execution& execution, const GridShape& shape) {
+template <typename Arguments>
+const char* run_grid(lltm_dtype dtype, const Arguments& arguments,
+                     const lltm_execution& execution) {
+  constexpr bool kBackward = kIsBackward<Arguments>;
+  const auto failed = [](cudaError_t error) { return error_text(kLayerName<Arguments>, error); };
   const DeviceScope scope(execution.device_index);
-  if (scope.error() != cudaSuccess) return error_text(LayerForward::kName, scope.error());
-  const int64_t plane = arguments.sizes.batch_size * arguments.sizes.state_size;
-  lltm_layer_forward_arguments aligned = arguments;
-  if (reinterpret_cast<uintptr_t>(arguments.initial_h) % 16 != 0) {
-    const cudaError_t error = cudaMemcpyAsync(
-        arguments.workspace, arguments.initial_h, static_cast<size_t>(bytes_of(dtype, plane)),
-        cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(execution.stream));
-    if (error != cudaSuccess) return error_text(LayerForward::kName, error);
-    aligned.initial_h = arguments.workspace;
+  if (scope.error() != cudaSuccess) return failed(scope.error());
+  const lltm_layer_sizes& sizes = arguments.sizes;
+  const GridShape shape = shape_grid({dtype, kBackward, sizes, execution.device_index});
+  const GridKernel kernel = kernel_for<kBackward>(dtype, sizes, shape.slice_rows);
+  if (shape.unit_blocks == 0 || kernel.function == nullptr) {
+    return "lltm CUDA kernels of the family grid: no kernel for this size";
   }
-  return launch<LayerForward>(dtype, aligned, arguments.output, arguments.sizes.steps * plane,
-                              shape, execution.stream);
+  const auto stream = static_cast<cudaStream_t>(execution.stream);
+  const int64_t plane_bytes = sizes.batch_size * sizes.state_size * lltm_dtype_bytes(dtype);
+  Arguments copy = arguments;
+  cudaError_t error = cudaSuccess;
+  void* exchanged;  // the tensor through which blocks exchange states
+  int64_t exchanged_planes = sizes.steps;
+  if constexpr (kBackward) {
+    exchanged = arguments.d_gates;
+    exchanged_planes *= kGateCount;
+  } else {
+    exchanged = arguments.output;
+    if (reinterpret_cast<uintptr_t>(arguments.initial_h) % 16 != 0) {
+      error = cudaMemcpyAsync(arguments.workspace, arguments.initial_h,
+                              static_cast<size_t>(plane_bytes), cudaMemcpyDeviceToDevice, stream);
+      copy.initial_h = arguments.workspace;
+    }
+  }
+  if (error != cudaSuccess) return failed(error);
+  // Fills it with kUnwritten.
+  error =
+      cudaMemsetAsync(exchanged, 0xff, static_cast<size_t>(exchanged_planes * plane_bytes), stream);
+  if (error == cudaSuccess) error = kernel.allow_memory();
+  if (error != cudaSuccess) return failed(error);
+  int slice = shape.slice_rows;
+  void* parameters[] = {&copy, &slice};
+  const dim3 blocks(static_cast<unsigned>(shape.unit_blocks), static_cast<unsigned>(shape.slices));
+  error = cudaLaunchCooperativeKernel(kernel.function, blocks, dim3(kernel.threads), parameters,
+                                      static_cast<size_t>(kernel.shared_bytes), stream);
+  return failed(error != cudaSuccess ? error : cudaGetLastError());
 }
 
-const char* grid_backward(lltm_dtype dtype, const lltm_layer_backward_arguments& arguments,
-                          const lltm_execution& execution, const GridShape& shape) {
-  const DeviceScope scope(execution.device_index);
-  if (scope.error() != cudaSuccess) return error_text(LayerBackward::kName, scope.error());
-  const int64_t plane = arguments.sizes.batch_size * arguments.sizes.state_size;
-  return launch<LayerBackward>(dtype, arguments, arguments.d_gates,
-                               kGateCount * arguments.sizes.steps * plane, shape, execution.stream);
-}
+template const char* run_grid(lltm_dtype, const lltm_layer_forward_arguments&,
+                              const lltm_execution&);
+template const char* run_grid(lltm_dtype, const lltm_layer_backward_arguments&,
+                              const lltm_execution&);
 
 }  // namespace lltm

@@ -6,12 +6,14 @@
 // state is written to shared memory. A multiprocessor reads 32 words of shared memory a cycle and
 // does 128 multiplications: each word must serve at least four products, hence several units a
 // thread.
+#include <algorithm>
+#include <type_traits>
+
 #include "../dispatch.h"
 #include "launch.h"
-#include "layer_direction.h"
+#include "layer.h"
 #include "layer_element.h"
 #include "layer_lane_sum.h"
-#include "layer_registers.h"
 
 namespace lltm {
 namespace {
@@ -124,7 +126,8 @@ __global__ void __launch_bounds__(L::kThreads, 1)
     }
     float products[Sum::kOwnRows][kGateCount];
     Sum::add(sums, lane, products);
-    own.step(products, left > 1);
+    own.step(products);
+    if (left > 1) own.fetch();
 #pragma unroll
     for (int r = 0; r < Sum::kOwnRows; ++r) {
       if (own.writes(r)) h[half][(own_row + r) * L::kInner + unit] = own.h(r);
@@ -231,77 +234,59 @@ static_assert(Forward128::kPaddedState == 128 && Forward128::kInner == 128, "");
 static_assert(Forward64::kPaddedState == 64 && Forward64::kInner == 64, "");
 static_assert(Backward128::kPaddedState == 128 && Backward64::kPaddedState == 64, "");
 
-int multiprocessors(int device) {
-  int count = 0;
-  cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
-  return count > 0 ? count : 1;
-}
-
-struct Forward : LayerForward {
-  using Small = Forward64;
-  using Large = Forward128;
-  template <typename T, typename L, int kRows>
-  static constexpr auto kKernel = forward_kernel<T, L, kRows>;
-};
-struct Backward : LayerBackward {
-  using Small = Backward64;
-  using Large = Backward128;
-  template <typename T, typename L, int kRows>
-  static constexpr auto kKernel = backward_kernel<T, L, kRows>;
-};
-
-template <typename Direction, typename T, int kRows>
-const char* launch(const typename Direction::Arguments& arguments, void* stream) {
-  const auto blocks = static_cast<unsigned>(divide_up(arguments.sizes.batch_size, kRows));
-  const auto run = [&](auto layout, auto kernel) {
-    kernel<<<blocks, decltype(layout)::kThreads, 0, static_cast<cudaStream_t>(stream)>>>(arguments);
+template <typename T, int kRows, typename Arguments>
+const char* launch(const Arguments& arguments, void* stream) {
+  constexpr bool kBackward = kIsBackward<Arguments>;
+  const auto on = static_cast<cudaStream_t>(stream);
+  const auto run = [&](auto layout) {
+    using L = decltype(layout);
+    const auto blocks = static_cast<unsigned>(divide_up(arguments.sizes.batch_size, kRows));
+    if constexpr (kBackward) {
+      backward_kernel<T, L, kRows><<<blocks, L::kThreads, 0, on>>>(arguments);
+    } else {
+      forward_kernel<T, L, kRows><<<blocks, L::kThreads, 0, on>>>(arguments);
+    }
   };
-  using Small = typename Direction::Small;
-  using Large = typename Direction::Large;
-  if (arguments.sizes.state_size <= Small::kPaddedState) {
-    run(Small{}, Direction::template kKernel<T, Small, kRows>);
+  if (arguments.sizes.state_size <= Forward64::kPaddedState) {
+    run(std::conditional_t<kBackward, Backward64, Forward64>{});
   } else {
-    run(Large{}, Direction::template kKernel<T, Large, kRows>);
+    run(std::conditional_t<kBackward, Backward128, Forward128>{});
   }
-  return error_text(Direction::kName, cudaGetLastError());
+  return error_text(kLayerName<Arguments>, cudaGetLastError());
 }
 
-template <typename Direction>
-const char* run(lltm_dtype dtype, const typename Direction::Arguments& arguments,
-                const lltm_execution& execution) {
+}  // namespace
+
+bool registers_fit(const LayerProblem& problem) {
+  const lltm_layer_sizes& sizes = problem.sizes;
+  return problem.dtype != LLTM_FLOAT64 && sizes.state_size <= Forward128::kPaddedState &&
+         sizes.steps <= 0x7fffffff && divide_up(sizes.batch_size, 4) <= 0x7fffffff;
+}
+
+template <typename Arguments>
+const char* run_registers(lltm_dtype dtype, const Arguments& arguments,
+                          const lltm_execution& execution) {
   return dispatch_dtype(dtype, [&](auto zero) -> const char* {
     using T = decltype(zero);
     if constexpr (sizeof(T) == 8) {
       return "lltm CUDA kernels: float64 has no persistent kernels for layers";
     } else {
       const DeviceScope device(execution.device_index);
-      if (device.error() != cudaSuccess) return error_text(Direction::kName, device.error());
+      if (device.error() != cudaSuccess) return error_text(kLayerName<Arguments>, device.error());
       // As few rows a block as fill the device once: a step takes longer with every row, but a
       // second wave of blocks would double the time.
-      const int64_t rows =
-          divide_up(arguments.sizes.batch_size, multiprocessors(execution.device_index));
-      if (rows <= 1) return launch<Direction, T, 1>(arguments, execution.stream);
-      if (rows <= 2) return launch<Direction, T, 2>(arguments, execution.stream);
-      return launch<Direction, T, 4>(arguments, execution.stream);
+      const int64_t blocks = std::max(device_facts(execution.device_index).multiprocessors, 1);
+      const int64_t rows = divide_up(arguments.sizes.batch_size, blocks);
+      if (rows <= 1) return launch<T, 1>(arguments, execution.stream);
+      if (rows <= 2) return launch<T, 2>(arguments, execution.stream);
+      return launch<T, 4>(arguments, execution.stream);
     }
   });
 }
 
-}  // namespace
-
-bool registers_fit(lltm_dtype dtype, const lltm_layer_sizes& sizes) {
-  return dtype != LLTM_FLOAT64 && sizes.state_size <= Forward128::kPaddedState &&
-         sizes.steps <= 0x7fffffff && divide_up(sizes.batch_size, 4) <= 0x7fffffff;
-}
-
-const char* registers_forward(lltm_dtype dtype, const lltm_layer_forward_arguments& arguments,
-                              const lltm_execution& execution) {
-  return run<Forward>(dtype, arguments, execution);
-}
-
-const char* registers_backward(lltm_dtype dtype, const lltm_layer_backward_arguments& arguments,
-                               const lltm_execution& execution) {
-  return run<Backward>(dtype, arguments, execution);
-}
+template const char* run_registers(lltm_dtype, const lltm_layer_forward_arguments&,
+                                   const lltm_execution&);
+template const char* run_registers(lltm_dtype, const lltm_layer_backward_arguments&,
+                                   const lltm_execution&);
 
 }  // namespace lltm

@@ -3,7 +3,6 @@
 #include "cell.h"
 #include "cell_element.h"
 #include "launch.h"
-#include "step_family.h"
 #include "step_tile.h"
 
 namespace lltm {
@@ -87,17 +86,17 @@ const char* launch_family(int32_t family, const lltm_step_forward_arguments& arg
                           const lltm_execution& execution) {
   // Sizes that no vector fits into are small ones, if they are here at all.
   if (!StepOperands<T>(arguments).takes_vectors()) {
-    return launch<NarrowTile<T, false>>(arguments, execution);
+    return launch<Rows16Tile<T, false>>(arguments, execution);
   }
   switch (family) {
     case kRows4:
-      return launch<RowTile<T>>(arguments, execution);
+      return launch<Rows4Tile<T>>(arguments, execution);
     case kRows32:
-      return launch<WideTile<T>>(arguments, execution);
+      return launch<Rows32Tile<T>>(arguments, execution);
     case kRows64:
-      return launch<TallTile<T>>(arguments, execution);
+      return launch<Rows64Tile<T>>(arguments, execution);
     default:
-      return launch<NarrowTile<T, true>>(arguments, execution);
+      return launch<Rows16Tile<T, true>>(arguments, execution);
   }
 }
 

@@ -1,14 +1,12 @@
 // How a step runs quickest on a CUDA device: whole, by a family of our own, where launches, the
 // host's time, and a GEMM that is not made for such sizes cost more than a tuned GEMM gains;
 // otherwise by the caller's GEMMs. The limits are measured; benchmarks/NOTES.md has the times.
-#include <cuda_runtime.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
 #include "cell.h"
-#include "step_family.h"
+#include "launch.h"
 
 namespace lltm {
 namespace {
@@ -40,10 +38,7 @@ bool has_tf32_gemm(lltm_dtype dtype, const lltm_step_sizes& sizes, int32_t devic
   constexpr int64_t kAligned = 8;  // cuBLAS has such kernels for aligned rows alone
   if (dtype != LLTM_FLOAT32 || sizes.allow_tf32 == 0) return false;
   if (sizes.state_size % kAligned != 0 || sizes.weight_stride % kAligned != 0) return false;
-  int major = 0;
-  const cudaError_t error =
-      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device_index);
-  return error == cudaSuccess && major >= 8;
+  return device_facts(device_index).major >= 8;
 }
 
 int32_t preferred_family(lltm_dtype dtype, lltm_pass pass, int32_t needs,

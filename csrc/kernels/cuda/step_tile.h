@@ -6,8 +6,6 @@
 // Sums are in the compute type and in a fixed order.
 #pragma once
 
-#include <type_traits>
-
 #include "async_copy.h"
 #include "launch.h"
 
@@ -48,7 +46,8 @@ struct StepOperands {
   }
 };
 
-// kRows of the batch by kColumns of the state (times three gates). A thread has every
+// kRows of the batch by kColumns of the state (times three gates). Without kVectors, rows of the
+// operands may begin anywhere. A thread has every
 // (kRows / kThreadRows)-th row of one column, for the kGroups-th part of each slice.
 template <typename T_, bool kVectors, int kRows_, int kColumns_, int kThreadRows, int kGroups,
           int kVectorsPerGroup, int kStages>
@@ -80,8 +79,7 @@ struct StepTile {
     const int rows = thread / kColumns % kThreadGroups;
     const int group = thread / (kColumns * kThreadGroups);
     const int64_t slices = divide_up(from.state_size + from.input_size, kDepth);
-    const std::conditional_t<kVectors, VectorLoader, ElementLoader> loader(from, first_row,
-                                                                           first_column);
+    const Loader loader(from, first_row, first_column);
     C sum[kThreadRows][kGates] = {};
     for (int s = 0; s < kStages - 1; ++s) {
       if (s < slices) loader.load(int64_t{s} * kDepth, shared.stage[s]);
@@ -145,10 +143,11 @@ struct StepTile {
   }
 
   // Copies slices of both operands into shared memory; what lies outside of them is zero. A thread
-  // has the same vector of every kStep-th line, and keeps where its lines begin.
-  class VectorLoader {
+  // has the same kVector elements of every kStep-th line, and keeps where its lines of weights
+  // begin.
+  class Loader {
    public:
-    LLTM_DEVICE VectorLoader(const StepOperands<T>& from, int64_t first_row, int64_t first_column)
+    LLTM_DEVICE Loader(const StepOperands<T>& from, int64_t first_row, int64_t first_column)
         : from_(from),
           first_line_(static_cast<int>(threadIdx.x) / kPerLine),
           inner_(static_cast<int>(threadIdx.x) % kPerLine * kVector),
@@ -164,7 +163,21 @@ struct StepTile {
     }
 
     LLTM_DEVICE void load(int64_t first_k, T (&lines)[kLines][kPitch]) const {
-      const int64_t k = first_k + inner_;
+#pragma unroll
+      for (int e = 0; e < kVector; e += kAtOnce) load_some(first_k, e, lines);
+    }
+
+   private:
+    static constexpr int kAtOnce = kVectors ? kVector : 1;
+    static constexpr int kPerLine = kDepth / kVector;
+    static constexpr int kStep = kThreads / kPerLine;
+    static_assert(kThreads % kPerLine == 0 && kRows % kStep == 0, "whole lines at a time");
+    static constexpr int kRowItems = kRows / kStep;
+    static constexpr int kWeightItems = (kWeightLines + kStep - 1) / kStep;
+
+    // kAtOnce elements of each line, from the thread's element `e` on.
+    LLTM_DEVICE void load_some(int64_t first_k, int e, T (&lines)[kLines][kPitch]) const {
+      const int64_t k = first_k + inner_ + e;
       const bool within = k < from_.state_size + from_.input_size;
       const bool of_h = k < from_.state_size;
       const int64_t width = of_h ? from_.state_size : from_.input_size;
@@ -173,7 +186,7 @@ struct StepTile {
 #pragma unroll
       for (int i = 0; i < kRowItems; ++i) {
         const bool valid = within && first_row_ + i * kStep < from_.batch_size;
-        copy_vector(&lines[first_line_ + i * kStep][inner_], valid ? row : from_.weights, valid);
+        copy(&lines[first_line_ + i * kStep][inner_ + e], row, valid);
         row += kStep * width;
       }
 #pragma unroll
@@ -181,17 +194,17 @@ struct StepTile {
         const int line = first_line_ + i * kStep;
         if (kWeightLines % kStep != 0 && line >= kWeightLines) continue;
         const bool valid = within && weights_[i] != nullptr;
-        copy_vector(&lines[kRows + line][inner_], valid ? weights_[i] + first_k : from_.weights,
-                    valid);
+        copy(&lines[kRows + line][inner_ + e], weights_[i] + first_k + e, valid);
       }
     }
 
-   private:
-    static constexpr int kPerLine = kDepth / kVector;
-    static constexpr int kStep = kThreads / kPerLine;
-    static_assert(kThreads % kPerLine == 0 && kRows % kStep == 0, "whole lines at a time");
-    static constexpr int kRowItems = kRows / kStep;
-    static constexpr int kWeightItems = (kWeightLines + kStep - 1) / kStep;
+    LLTM_DEVICE void copy(T* to, const T* from, bool valid) const {
+      if constexpr (kVectors) {
+        copy_vector(to, valid ? from : from_.weights, valid);
+      } else {
+        *to = valid ? *from : T{};
+      }
+    }
 
     const StepOperands<T>& from_;
     int first_line_;
@@ -199,51 +212,19 @@ struct StepTile {
     int64_t first_row_;
     const T* weights_[kWeightItems];
   };
-
-  // The same for operands whose rows begin anywhere.
-  class ElementLoader {
-   public:
-    LLTM_DEVICE ElementLoader(const StepOperands<T>& from, int64_t first_row, int64_t first_column)
-        : from_(from), first_row_(first_row), first_column_(first_column) {}
-
-    LLTM_DEVICE void load(int64_t first_k, T (&lines)[kLines][kPitch]) const {
-      for (int index = threadIdx.x; index < kLines * kDepth; index += kThreads) {
-        const int line = index / kDepth;
-        const int inner = index % kDepth;
-        const int64_t k = first_k + inner;
-        T value{};
-        if (k < from_.state_size + from_.input_size) {
-          const int64_t row = first_row_ + line;
-          const int64_t column = first_column_ + (line - kRows) % kColumns;
-          const int64_t gate = (line - kRows) / kColumns;
-          if (line < kRows) {
-            if (row < from_.batch_size) value = *from_.joined(row, k);
-          } else if (column < from_.state_size) {
-            value = from_.weights[(gate * from_.state_size + column) * from_.weight_stride + k];
-          }
-        }
-        lines[line][inner] = value;
-      }
-    }
-
-   private:
-    const StepOperands<T>& from_;
-    int64_t first_row_;
-    int64_t first_column_;
-  };
 };
 
 // A few rows: such a step waits for the weights, and many groups read them.
 template <typename T>
-using RowTile = StepTile<T, true, 4, 4, 4, 32, 1, 4>;
+using Rows4Tile = StepTile<T, true, 4, 4, 4, 32, 1, 4>;
 template <typename T, bool kVectors>
-using NarrowTile = StepTile<T, kVectors, 16, 8, 4, 8, 2, 3>;
+using Rows16Tile = StepTile<T, kVectors, 16, 8, 4, 8, 2, 3>;
 // Each weight that is read serves 32 rows, or 64.
 template <typename T>
-using WideTile = StepTile<T, true, 32, 8, 8, 8, 2, 3>;
+using Rows32Tile = StepTile<T, true, 32, 8, 8, 8, 2, 3>;
 template <typename T>
-using TallTile = StepTile<T, true, 64, 8, 8, 4, 2, 3>;
-// For backward: narrower still, since a block also makes its columns' weight gradients.
+using Rows64Tile = StepTile<T, true, 64, 8, 8, 4, 2, 3>;
+// For backward: fewer columns, since a block also makes its columns' weight gradients.
 template <typename T, bool kVectors>
 using BackwardTile = StepTile<T, kVectors, 16, 4, 4, 8, 2, 4>;
 
