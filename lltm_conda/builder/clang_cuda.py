@@ -14,8 +14,7 @@ from functools import cached_property
 from pathlib import Path
 
 from .cuda_toolkit import REPAIR, Toolkit
-from .errors import BuildError
-from .programs import output_of
+from .programs import BuildError, output_of
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from .errors import BuildError
-from .programs import output_of
+from .programs import BuildError, output_of
 
 # What to do where no nvcc is found.
 NO_NVCC = (

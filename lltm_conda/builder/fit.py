@@ -8,10 +8,8 @@ from pathlib import Path
 
 from ..compat.records import GlueName, TorchInstall
 from .cuda_toolkit import NO_NVCC, CudaToolkit, default_architectures, find_cuda_toolkit
-from .errors import BuildError
-from .request import BuildRequest, flag
-
-__all__ = ["FIRST_STABLE", "OLDEST", "fitting_request", "flag", "glue_for"]
+from .programs import BuildError
+from .targets import BuildRequest, flag
 
 # From this torch on, the stable ABI has all that the op needs: one object serves every later torch.
 FIRST_STABLE = (2, 10)
