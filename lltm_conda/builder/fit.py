@@ -95,7 +95,7 @@ def _toolkit(
         log(f"{text}; building them since FORCE_CUDA=1")
     if not env.get("TORCH_CUDA_ARCH_LIST"):
         try:
-            default_architectures(toolkit)
+            default_architectures(toolkit.version, toolkit.architectures())
         except BuildError as error:
             if forced:
                 raise

@@ -16,7 +16,6 @@ from .clang_cuda import ClangToolkit
 from .cuda_toolkit import (
     NO_NVCC,
     CudaToolkit,
-    Toolkit,
     architecture_flags,
     default_architectures,
     find_cuda_toolkit,
@@ -24,7 +23,7 @@ from .cuda_toolkit import (
 )
 from .programs import BuildError, HostCompiler, find_host_compiler
 from .sources import source_root
-from .targets import BuildRequest, Step, Target, debug_wanted, host_flags, link_flags
+from .targets import BuildRequest, Step, Target, flag, host_flags, link_flags
 
 
 def plan(request: BuildRequest) -> list[Step]:
@@ -71,13 +70,13 @@ def _cuda_kernels(request: BuildRequest, compiler: HostCompiler, name: str) -> l
             f"({toolkit.place}); set CUDA_HOME to a CUDA {kernels.cuda_major} toolkit"
         )
     listed = request.env.get("TORCH_CUDA_ARCH_LIST") or request.architectures
+    compiled = toolkit.architectures()
     architectures = parse_architectures(
-        listed or default_architectures(toolkit), toolkit.architectures()
+        listed or default_architectures(toolkit.version, compiled), compiled
     )
     target = Target(request, file_name(kernels), compiler)
     if isinstance(toolkit, CudaToolkit):
         return _by_nvcc(target, toolkit, architectures)
-    assert isinstance(toolkit, ClangToolkit)
     return _by_clang(target, toolkit, architectures)
 
 
@@ -86,7 +85,9 @@ def _sources() -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix in (".cu", ".cpp"))
 
 
-def _record(target: Target, toolkit: Toolkit, architectures: Sequence[str], compiler: str) -> None:
+def _record(
+    target: Target, toolkit: CudaToolkit | ClangToolkit, architectures: Sequence[str], compiler: str
+) -> None:
     target.record(
         [*target.compiler.command, "-std=c++17", *host_flags(target.env, "-O2")],
         device="cuda",
@@ -100,7 +101,7 @@ def _record(target: Target, toolkit: Toolkit, architectures: Sequence[str], comp
 def _by_nvcc(target: Target, toolkit: CudaToolkit, architectures: Sequence[str]) -> list[Step]:
     env = target.env
     host = [flag for flag in host_flags(env, "-O3") if flag not in ("-O3", "-O0", "-g")]
-    level = ["-O0", "-g", "-lineinfo"] if debug_wanted(env) else ["-O3"]
+    level = ["-O0", "-g", "-lineinfo"] if flag(env, "DEBUG") else ["-O3"]
     # nvcc takes one command as its host compiler, so a launcher before it is left out.
     ccbin = env.get("CUDAHOSTCXX") or target.compiler.command[-1]
     base = [
@@ -167,18 +168,17 @@ def cxx_standard(torch: tuple[int, int]) -> int:
 
 
 def _require_fitting(torch: TorchInstall, glue: GlueName) -> None:
-    wanted = f"{glue.torch[0]}.{glue.torch[1]}"
+    wanted = f"torch {glue.torch[0]}.{glue.torch[1]}"
     if glue.lane == "stable":
-        if torch.version_tuple < glue.torch:
-            raise BuildError(
-                f"the glue {glue} needs the headers of torch {wanted} or newer, got torch "
-                f"{torch.version} in {torch.root}; build the ATen glue instead"
-            )
-    elif torch.version_tuple != glue.torch or torch.cxx11_abi != glue.cxx11_abi:
+        wanted += " or newer"
+        fits = torch.version_tuple >= glue.torch
+    else:
+        wanted += f" with C++ ABI {glue.cxx11_abi}"
+        fits = (torch.version_tuple, torch.cxx11_abi) == (glue.torch, glue.cxx11_abi)
+    if not fits:
         raise BuildError(
-            f"the glue {glue} must be compiled against torch {wanted} with C++ ABI "
-            f"{glue.cxx11_abi}, got torch {torch.version} with C++ ABI {torch.cxx11_abi} in "
-            f"{torch.root}; point to a matching torch"
+            f"the glue {glue} must be compiled against {wanted}, got torch {torch.version} with "
+            f"C++ ABI {torch.cxx11_abi} in {torch.root}; point to a torch that fits"
         )
 
 

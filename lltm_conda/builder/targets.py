@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..compat.records import TorchInstall
-from .cuda_toolkit import Toolkit
+from .clang_cuda import ClangToolkit
+from .cuda_toolkit import CudaToolkit
 from .programs import HostCompiler
 from .record import record_source
 from .sources import source_root
@@ -38,7 +39,7 @@ class BuildRequest:
     torch: TorchInstall | None = None
     kernels: tuple[str, ...] = ("cpu",)
     env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    cuda: Toolkit | None = None
+    cuda: CudaToolkit | ClangToolkit | None = None
     architectures: str | None = None
     launcher: tuple[str, ...] = ()
 
@@ -113,14 +114,9 @@ class Target:
         return [*self._steps, Step(f"link {self.output.name}", objects, self.output, line)]
 
 
-def debug_wanted(env: Mapping[str, str]) -> bool:
-    """Whether `DEBUG` asks for objects without optimisation, with debugging symbols."""
-    return bool(flag(env, "DEBUG"))
-
-
 def host_flags(env: Mapping[str, str], optimisation: str) -> list[str]:
     """What every source is compiled with, CXXFLAGS first."""
-    level = ["-O0", "-g"] if debug_wanted(env) else [optimisation, "-DNDEBUG"]
+    level = ["-O0", "-g"] if flag(env, "DEBUG") else [optimisation, "-DNDEBUG"]
     return [
         *shlex.split(env.get("CXXFLAGS", "")),
         *level,
