@@ -76,11 +76,6 @@ def parser() -> argparse.ArgumentParser:
     ).add_argument
     add("--rounds", type=int, default=20)
 
-    add = commands.add_parser("floor", help="operations, bytes and launches of a step").add_argument
-    add("--sizes", nargs="+", type=size, metavar="B,I,S")
-    add("--dtype", choices=tuple(DTYPES), default="float32")
-    add("--ceilings", type=Path, metavar="FILE", help="use the ceilings of this stored run")
-
     for name, text in (
         ("show", "print stored results"),
         ("targets", "stored results against the project's targets"),
@@ -166,11 +161,6 @@ def _show(arguments: argparse.Namespace, console: Console) -> int:
     """The commands that measure nothing."""
     if arguments.command == "readme":
         console.print(f"wrote {readme.write()}", highlight=False)
-    elif arguments.command == "floor":
-        shown = dict.fromkeys((*sizes.CELL["cpu"], *sizes.CELL["cuda"], *sizes.KERNELS))
-        ceilings = schema.read(arguments.ceilings).ceilings if arguments.ceilings else {}
-        shown_sizes = arguments.sizes or list(shown)
-        console.print(report.floor_table(shown_sizes, arguments.dtype, ceilings))
     elif arguments.command == "show":
         for path in arguments.files:
             report.show(schema.read(path), console)

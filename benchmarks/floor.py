@@ -15,11 +15,6 @@ from torch.utils.benchmark import Timer
 
 from .schema import Ceilings, Floor, Size
 
-FORWARD_LAUNCHES = 2
-"""GEMM and pointwise."""
-BACKWARD_LAUNCHES = {"tutorial": 2, "split": 4}
-"""Pointwise with db, and dW; also dh and dx where the inputs need gradients."""
-
 
 def forward_flops(size: Size) -> float:
     """Operations of the gate products of all steps; the pointwise part is not counted."""
@@ -49,30 +44,31 @@ def model(size: Size, dtype: torch.dtype, ceilings: Ceilings, protocol: str) -> 
     launch = ceilings.launch_us or 0.0
     all_gradients = protocol != "tutorial"
 
-    def floor(flops: float, elements: float, launches: int) -> Floor:
+    def floor(flops: float, elements: float, launches: float) -> Floor:
         return Floor(
-            flops / ceilings.gemm_flops * 1e6 / size.steps,
-            elements * dtype.itemsize / ceilings.copy_bytes_per_second * 1e6 / size.steps,
-            launches * launch / size.steps,
+            compute_us=flops / ceilings.gemm_flops * 1e6 / size.steps,
+            memory_us=elements * dtype.itemsize / ceilings.copy_bytes_per_second * 1e6 / size.steps,
+            launch_us=launches * launch / size.steps,
         )
 
     flops = forward_flops(size)
     saved = size.steps * 3 * size.batch * size.state
-    forward = floor(flops, forward_elements(size), FORWARD_LAUNCHES)
-    inference = floor(flops, forward_elements(size) - saved, FORWARD_LAUNCHES)
-    backward = floor(
+    forward = (flops, forward_elements(size), 2)  # GEMM and pointwise
+    inference = (flops, forward_elements(size) - saved, 2)
+    # Pointwise with db, and dW; also dh and dx where the inputs need gradients.
+    backward = (
         flops * (2 if all_gradients else 1),
         backward_elements(size, all_gradients),
-        BACKWARD_LAUNCHES["split" if all_gradients else "tutorial"],
+        4 if all_gradients else 2,
     )
     if protocol == "graph":
-        train = Floor(
-            forward.compute_us + backward.compute_us,
-            forward.memory_us + backward.memory_us,
-            forward.launch_us + backward.launch_us,
-        )
-        return {"forward": inference, "train": train}
-    return {"forward": forward, "backward": backward, "inference": inference}
+        train = [f + b for f, b in zip(forward, backward, strict=True)]
+        return {"forward": floor(*inference), "train": floor(*train)}
+    return {
+        "forward": floor(*forward),
+        "backward": floor(*backward),
+        "inference": floor(*inference),
+    }
 
 
 def working_set(size: Size, dtype: torch.dtype) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from .contender import Cell
-from .problem import Inputs
+from .problem import Calls, Inputs
 from .schema import Size
 from .stats import Summary, summarise
 
@@ -95,19 +95,15 @@ def _launches(step: Callable[[int], object]) -> list[list[Launch]]:
 
 
 def _profiled(cell: Cell, sets: list[Inputs]) -> dict[str, list[list[Launch]]]:
-    leaves = [(inputs, *inputs.detached(requires_grad=True)) for inputs in sets]
-    parameters = list(cell.module.parameters())
+    row = [Calls(cell, inputs) for inputs in sets]
     kept: list[tuple[torch.Tensor, ...]] = []
 
     def forward(i: int) -> None:
-        _, x, state = leaves[i % len(leaves)]
         cell.new_step()
-        kept.append(tuple(cell.call(x, state)))
+        kept.append(row[i % len(row)].forward())
 
     def backward(i: int) -> None:
-        inputs, x, state = leaves[i % len(leaves)]
-        cotangents = (inputs.grad_output, *inputs.grad_state)
-        torch.autograd.grad(kept.pop(0), [x, *state, *parameters], cotangents)
+        row[i % len(row)].backward(kept.pop(0))
 
     # All forward calls come first, one for each backward call, the warm-up included: so a profile
     # of backward holds nothing else.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .contender import Cell, State
-from .problem import Inputs
+from .problem import Calls, Inputs
 
 LOOP_STEPS = 256
 
@@ -72,7 +72,7 @@ def saved_for_backward(cell: Cell, inputs: Inputs) -> int:
     Counts the distinct storages that autograd packs. What an op keeps elsewhere, such as attributes
     of its context, shows only in the peak of the loop.
     """
-    x, state = inputs.detached(requires_grad=True)
+    calls = Calls(cell, inputs)
     packed: dict[int, Tensor] = {}
 
     def pack(tensor: Tensor) -> Tensor:
@@ -80,8 +80,6 @@ def saved_for_backward(cell: Cell, inputs: Inputs) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        outputs = cell.call(x, state)
-    known = {
-        t.untyped_storage().data_ptr() for t in (x, *state, *cell.module.parameters(), *outputs)
-    }
+        outputs = calls.forward()
+    known = {t.untyped_storage().data_ptr() for t in (*calls.leaves, *outputs)}
     return sum(t.untyped_storage().nbytes() for key, t in packed.items() if key not in known)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .contender import State
+from .contender import Cell, State
 from .schema import Size
 
 DTYPES = {
@@ -68,6 +69,30 @@ def make_inputs(size: Size, dtype: torch.dtype, device: str, seed: int) -> Input
     h, c = draw(size.batch, size.state), draw(size.batch, size.state)
     grad_state = tuple(draw(size.batch, size.state) for _ in range(2 if steps else 1))
     return Inputs(x, (h, c), grad, grad_state)
+
+
+class Calls:
+    """The calls of a contender on one set of inputs.
+
+    ``forward()`` needs gradients of all inputs, ``plain()`` of the parameters alone.
+
+    Attributes:
+        leaves: the inputs of ``forward``, and the parameters.
+        cotangents: of the outputs.
+        steps: the length of the sequence, 1 for a step.
+    """
+
+    def __init__(self, cell: Cell, inputs: Inputs) -> None:
+        x, state = inputs.detached(requires_grad=True)
+        self.forward = partial(cell.call, x, state)
+        self.plain = partial(cell.call, *inputs.detached(requires_grad=False))
+        self.leaves = [x, *state, *cell.module.parameters()]
+        self.cotangents = (inputs.grad_output, *inputs.grad_state)
+        self.steps = x.shape[0] if x.dim() == 3 else 1
+
+    def backward(self, outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """The gradients of the leaves."""
+        return torch.autograd.grad(outputs, self.leaves, self.cotangents)
 
 
 # -- the formulas ----------------------------------------------------------------------------------
@@ -131,18 +156,6 @@ STEPS: dict[str, Callable[[Mapping[str, Tensor], Tensor, State, Linear], State]]
 }
 
 
-class _Instead(torch.autograd.Function):
-    """Returns the second value with the derivative of the first."""
-
-    @staticmethod
-    def forward(ctx: Any, value: Tensor, other: Tensor) -> Tensor:
-        return other.clone()
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return grad, None
-
-
 def run_formula(
     kind: str,
     p: Mapping[str, Tensor],
@@ -164,7 +177,9 @@ def run_formula(
     outputs = []
     for t, x_t in enumerate(x.unbind(0)):
         if followed is not None and t > 0:
-            state = (_Instead.apply(state[0], followed[t - 1]), *state[1:])  # type: ignore[no-untyped-call]
+            h = state[0]
+            # The value of `followed`, plus a zero that carries the derivative of the formula's h.
+            state = (followed[t - 1] + (h - h.detach()), *state[1:])
         h, *cells = step(p, x_t, state, linear)
         state = (h.to(x.dtype), *cells)
         outputs.append(state[0])

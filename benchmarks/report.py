@@ -8,16 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .contender import OURS, OURS_AGAIN
-from .floor import (
-    BACKWARD_LAUNCHES,
-    FORWARD_LAUNCHES,
-    backward_elements,
-    forward_elements,
-    forward_flops,
-    model,
-)
-from .problem import DTYPES
-from .schema import Ceilings, Report, Result, Size
+from .schema import Report, Result, Size
 from .stats import paired_ratio
 
 MARGIN = 0.05
@@ -51,15 +42,8 @@ def baselines(results: list[Result]) -> list[Result]:
     return [r for r in results if r.contender not in (OURS, OURS_AGAIN)]
 
 
-def slower_than(results: list[Result]) -> list[str]:
-    """The baselines than which ours is slower by more than the margin.
-
-    Raises:
-        ValueError: ours was not measured.
-    """
-    ours = of(results, OURS)
-    if ours is None:
-        raise ValueError("ours was not measured here: there is no verdict without it")
+def slower_than(ours: Result, results: list[Result]) -> list[str]:
+    """The baselines than which ours is slower by more than the margin."""
     return [r.contender for r in baselines(results) if speedup(r, ours) < 1 / (1 + MARGIN)]
 
 
@@ -145,58 +129,27 @@ def _detail(key: str, value: float) -> str:
 
 def grid_table(report: Report) -> tuple[Table, int, int]:
     """The verdict table of a grid, its number of rows, and in how many ours is slower."""
-    table = Table(title=f"grid: x ours over each baseline ({report.protocol})")
-    names = list(dict.fromkeys(r.contender for r in baselines(report.results)))
-    for name in ("size", "dtype", "metric", "ours us"):
-        table.add_column(name)
-    for name in (*names, "noise"):
-        table.add_column(name, justify="right")
+    names = tuple(dict.fromkeys(r.contender for r in baselines(report.results)))
+    title = f"grid: x ours over each baseline ({report.protocol})"
+    table = new_table(title, ("size", "dtype", "metric", "ours us"), (*names, "noise"))
     table.add_column(f"verdict (within {MARGIN:.0%})")
     measured = bad = 0
     for (size, dtype, metric), results in groups(report).items():
+        what = (str(size), dtype, metric)
         ours = of(results, OURS)
-        row = [str(size), dtype, metric, quantity(ours.median, "us") if ours else "-"]
-        for name in names:
-            found = of(results, name)
-            row.append(f"{speedup(found, ours):.2f}" if found and ours else "-")
-        again = of(results, OURS_AGAIN)
-        noise = f"{abs(speedup(again, ours) - 1):.0%}" if again and ours else "-"
-        if ours:
-            slower = slower_than(results)
-            measured += 1
-            bad += bool(slower)
-            verdict = "slower than " + ", ".join(slower) if slower else "never slower"
-        else:
-            verdict = "ours not measured"
-        table.add_row(*row, noise, verdict, style="red" if "slower than" in verdict else None)
+        if ours is None:
+            table.add_row(*what, *("-" * (2 + len(names))), "ours not measured")
+            continue
+        ratios = {r.contender: speedup(r, ours) for r in results}
+        shown = [f"{ratios[name]:.2f}" if name in ratios else "-" for name in names]
+        noise = f"{abs(ratios[OURS_AGAIN] - 1):.0%}" if OURS_AGAIN in ratios else "-"
+        slower = slower_than(ours, results)
+        measured += 1
+        bad += bool(slower)
+        verdict = "slower than " + ", ".join(slower) if slower else "never slower"
+        row = (*what, quantity(ours.median, "us"), *shown, noise, verdict)
+        table.add_row(*row, style="red" if slower else None)
     return table, measured, bad
-
-
-def floor_table(sizes: list[Size], dtype: str, ceilings: dict[str, Ceilings]) -> Table:
-    """Operations, bytes and launches of forward and backward (all gradients); with the ceilings of
-    a stored run also the least times."""
-    times = ("compute us", "memory us", "launch us", "floor us") if ceilings else ()
-    numbers = ("MFLOP", "MB", "launches", "FLOP/byte", *times)
-    table = new_table(f"the least a step needs, {dtype}", ("size", "metric"), numbers)
-    for size in sizes:
-        flops = forward_flops(size)
-        found = ceilings.get(dtype) or ceilings.get(f"{dtype} {size}")
-        floors = model(size, DTYPES[dtype], found, "split") if found else {}
-        for metric, operations, elements, launches in (
-            ("forward", flops, forward_elements(size), FORWARD_LAUNCHES),
-            ("backward", 2 * flops, backward_elements(size, True), BACKWARD_LAUNCHES["split"]),
-        ):
-            moved = elements * DTYPES[dtype].itemsize
-            row = [str(size), metric, f"{operations / 1e6:.4g}", f"{moved / 1e6:.4g}"]
-            row += [str(launches), f"{operations / moved:.3g}"]
-            known = floors.get(metric)
-            if known:
-                terms = (known.compute_us, known.memory_us, known.launch_us, known.us)
-                row += [f"{term:.2f}" for term in terms]
-            elif times:
-                row += ["-"] * len(times)
-            table.add_row(*row)
-    return table
 
 
 def show(report: Report, console: Console) -> None:

@@ -42,14 +42,9 @@ def cell_grid() -> list[Size]:
 
 
 def layer_grid() -> list[Size]:
-    """The grid of sequences: short ones come first, and among these the corners of the grid."""
-
-    def is_corner(size: Size) -> bool:
-        ends = (LAYER_GRID_BATCHES, size.batch), (LAYER_GRID_STATES, size.state)
-        return all(value in (among[0], among[-1]) for among, value in ends)
-
+    """The grid of sequences; the shortest and smallest come first."""
     sizes = [
         Size(b, s, s, t)
         for t, s, b in product(LAYER_GRID_STEPS, LAYER_GRID_STATES, LAYER_GRID_BATCHES)
     ]
-    return sorted(sizes, key=lambda size: (size.steps, not is_corner(size), forward_flops(size)))
+    return sorted(sizes, key=lambda size: (size.steps, forward_flops(size)))

@@ -175,7 +175,8 @@ def table(reports: list[Report]) -> Table:
 
 
 def _add_grid(drawn: Table, report: Report) -> None:
-    judged = [slower_than(results) for results in groups(report).values() if of(results, OURS)]
+    pairs = [(of(results, OURS), results) for results in groups(report).values()]
+    judged = [slower_than(ours, results) for ours, results in pairs if ours]
     if judged:
         good = sum(not slower for slower in judged)
         kind = "layer" if report.results[0].size.steps > 1 else "cell"

@@ -19,9 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .check import compare, expected_outputs, tolerance
+from .check import check_outputs
 from .contender import Cell
-from .problem import Inputs
+from .problem import Calls, Inputs
 from .schema import Size
 
 Samples = dict[str, list[float]]
@@ -52,17 +52,15 @@ def tutorial(cell: Cell, inputs: Inputs) -> Run:
     On CUDA each span ends with a synchronisation, as there. Only the parameters need gradients, and
     start each iteration without one.
     """
-    x, state = inputs.detached(requires_grad=False)
-    module, call, new_step = cell.module, cell.call, cell.new_step
-    cuda = inputs.x.device.type == "cuda"
+    call, cuda = Calls(cell, inputs).plain, inputs.x.is_cuda
 
     def run(n: int) -> Samples:
         forward, backward = [], []
         for _ in range(n):
-            module.zero_grad(set_to_none=True)
-            new_step()
+            cell.module.zero_grad(set_to_none=True)
+            cell.new_step()
             start = perf_counter_ns()
-            outputs = call(x, state)
+            outputs = call()
             if cuda:
                 torch.cuda.synchronize()
             middle = perf_counter_ns()
@@ -84,16 +82,34 @@ def split(cell: Cell, inputs: Inputs) -> Run:
     On CUDA the spans lie between two events, so they do not include the synchronisation. Times of a
     sequence are divided by its steps.
     """
-    device = inputs.x.device.type
-    steps = _steps(inputs)
-    x, state = inputs.detached(requires_grad=True)
-    plain_x, plain_state = inputs.detached(requires_grad=False)
-    leaves = [x, *state, *cell.module.parameters()]
-    cotangents = (inputs.grad_output, *inputs.grad_state)
-    before, after = _events(2) if device == "cuda" else ((), ())
+    calls = Calls(cell, inputs)
+    timed = _stopwatch(inputs.x.is_cuda, calls.steps)
 
-    def span(action: Callable[[], Any]) -> tuple[float, Any]:
-        if device != "cuda":
+    def run(n: int) -> Samples:
+        samples: Samples = {"forward": [], "backward": [], "inference": []}
+        for _ in range(n):
+            cell.new_step()
+            time, outputs = timed(calls.forward)
+            samples["forward"].append(time)
+            time, gradients = timed(partial(calls.backward, outputs))
+            samples["backward"].append(time)
+            del outputs, gradients
+        with torch.no_grad():
+            for _ in range(n):
+                cell.new_step()
+                samples["inference"].append(timed(calls.plain)[0])
+        return samples
+
+    return run
+
+
+def _stopwatch(cuda: bool, steps: int) -> Callable[[Callable[[], Any]], tuple[float, Any]]:
+    """A function that runs an action of `steps` steps and returns the microseconds per step, on a
+    GPU between two events, and the action's value."""
+    before, after = _events(2) if cuda else (None, None)
+
+    def timed(action: Callable[[], Any]) -> tuple[float, Any]:
+        if before is None or after is None:
             start = perf_counter_ns()
             value = action()
             return (perf_counter_ns() - start) / 1e3 / steps, value
@@ -104,25 +120,7 @@ def split(cell: Cell, inputs: Inputs) -> Run:
         torch.cuda.synchronize()
         return before.elapsed_time(after) * 1e3 / steps, value
 
-    def run(n: int) -> Samples:
-        samples: Samples = {"forward": [], "backward": [], "inference": []}
-        for _ in range(n):
-            cell.new_step()
-            time, outputs = span(partial(cell.call, x, state))
-            samples["forward"].append(time)
-            backward = partial(torch.autograd.grad, outputs, leaves, cotangents)
-            time, gradients = span(backward)
-            samples["backward"].append(time)
-            del outputs, gradients, backward
-        with torch.no_grad():
-            for _ in range(n):
-                cell.new_step()
-                time, outputs = span(partial(cell.call, plain_x, plain_state))
-                samples["inference"].append(time)
-                del outputs
-        return samples
-
-    return run
+    return timed
 
 
 def stream(cell: Cell, inputs: Inputs) -> Run:
@@ -138,23 +136,21 @@ def stream(cell: Cell, inputs: Inputs) -> Run:
     """
     if inputs.x.device.type != "cuda":
         raise NotMeasurable("a CPU has no stream: use --protocol split, or --device cuda")
-    per_call = _steps(inputs) * STREAM_CALLS
-    parameters = list(cell.module.parameters())
-    leaves = [inputs.detached(requires_grad=True) for _ in range(STREAM_CALLS)]
-    sources = [*(t for x, state in leaves for t in (x, *state)), *parameters]
-    cotangents = (inputs.grad_output, *inputs.grad_state) * STREAM_CALLS
-    plain_x, plain_state = inputs.detached(requires_grad=False)
+    row = [Calls(cell, inputs) for _ in range(STREAM_CALLS)]
+    sources = list(dict.fromkeys(leaf for calls in row for leaf in calls.leaves))
+    cotangents = row[0].cotangents * STREAM_CALLS
+    steps = row[0].steps * STREAM_CALLS
 
     def spans(marks: list[torch.cuda.Event]) -> list[float]:
         torch.cuda.synchronize()
-        return [begin.elapsed_time(end) * 1e3 / per_call for begin, end in pairwise(marks)]
+        return [begin.elapsed_time(end) * 1e3 / steps for begin, end in pairwise(marks)]
 
     def run(n: int) -> Samples:
         marks = _events(2 * n + 1)
         marks[0].record()
         for i in range(n):
             cell.new_step()
-            outputs = [output for x, state in leaves for output in cell.call(x, state)]
+            outputs = [output for calls in row for output in calls.forward()]
             marks[2 * i + 1].record()
             gradients = torch.autograd.grad(outputs, sources, cotangents)
             marks[2 * i + 2].record()
@@ -165,16 +161,12 @@ def stream(cell: Cell, inputs: Inputs) -> Run:
             marks[0].record()
             for mark in marks[1:]:
                 cell.new_step()
-                for _ in range(STREAM_CALLS):
-                    cell.call(plain_x, plain_state)
+                for calls in row:
+                    calls.plain()
                 mark.record()
         return {"forward": times[::2], "backward": times[1::2], "inference": spans(marks)}
 
     return run
-
-
-def _steps(inputs: Inputs) -> int:
-    return inputs.x.shape[0] if inputs.x.dim() == 3 else 1
 
 
 def _events(count: int) -> list[torch.cuda.Event]:
@@ -201,53 +193,35 @@ def graph(cell: Cell, inputs: Inputs) -> Run:
         raise NotMeasurable(
             "cannot be captured: it launches on the legacy default stream, or has graphs of its own"
         )
-    plain_x, plain_state = inputs.detached(requires_grad=False)
-    x, state = inputs.detached(requires_grad=True)
-    leaves = [x, *state, *cell.module.parameters()]
-    cotangents = (inputs.grad_output, *inputs.grad_state)
+    calls = Calls(cell, inputs)
 
     def forward() -> tuple[Tensor, ...]:
         with torch.no_grad():
-            return tuple(cell.call(plain_x, plain_state))
+            return calls.plain()
 
     def train() -> tuple[Tensor, ...]:
-        outputs = cell.call(x, state)
-        torch.autograd.grad(outputs, leaves, cotangents)
+        outputs = calls.forward()
+        calls.backward(outputs)
         return tuple(o.detach() for o in outputs)
 
-    steps = _steps(inputs)
-    calls = GRAPH_STEPS if steps == 1 else GRAPH_SEQUENCES
-    captured = {"forward": _capture(forward, calls), "train": _capture(train, calls)}
-    size = Size(*inputs.x.shape[-2:], inputs.state[0].shape[-1], steps)
-    allowed = tolerance(cell, size, inputs.x.dtype, "cuda")
+    repeats = GRAPH_STEPS if calls.steps == 1 else GRAPH_SEQUENCES
+    captured = {"forward": _capture(forward, repeats), "train": _capture(train, repeats)}
+    size = Size(*inputs.x.shape[-2:], inputs.state[0].shape[-1], calls.steps)
     for replay, outputs in captured.values():
         for output in outputs:
             output.fill_(float("nan"))
         replay.replay()
         torch.cuda.synchronize()
-        found = _named(outputs)
-        compare(
-            found, _named(expected_outputs(cell, inputs, outputs[0])), dict.fromkeys(found, allowed)
-        )
+        check_outputs(cell, size, inputs, outputs)
+    timed = _stopwatch(True, repeats * calls.steps)
 
     def run(n: int) -> Samples:
-        samples: Samples = {metric: [] for metric in captured}
-        for metric, (replay, _) in captured.items():
-            for _ in range(n):
-                before = torch.cuda.Event(enable_timing=True)
-                after = torch.cuda.Event(enable_timing=True)
-                before.record()
-                replay.replay()
-                after.record()
-                torch.cuda.synchronize()
-                samples[metric].append(before.elapsed_time(after) * 1e3 / (calls * steps))
-        return samples
+        return {
+            metric: [timed(replay.replay)[0] for _ in range(n)]
+            for metric, (replay, _) in captured.items()
+        }
 
     return run
-
-
-def _named(outputs: tuple[Tensor, ...]) -> dict[str, Tensor]:
-    return {f"output{i}": output for i, output in enumerate(outputs)}
 
 
 def _capture(

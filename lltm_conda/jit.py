@@ -28,7 +28,7 @@ from pathlib import Path
 
 from . import loader, local_build
 from .builder import BuildError
-from .builder.fit import flag
+from .builder.targets import flag
 from .compat import cache
 from .compat.records import TorchInstall
 from .loader import LoadedBinaries

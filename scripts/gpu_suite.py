@@ -74,15 +74,6 @@ def commit() -> str:
     return named or capture("git", "-C", str(ROOT), "rev-parse", "HEAD") or "unknown"
 
 
-def modified() -> list[str] | None:
-    """Tracked files that differ from the commit: none, for a result to be kept.
-
-    None where the checkout has no .git.
-    """
-    changed = capture("git", "-C", str(ROOT), "diff", "--name-only", "HEAD")
-    return None if changed is None else changed.splitlines()
-
-
 class Suite:
     """The parts that were run, stored after each: an interrupted run keeps its results."""
 
@@ -90,12 +81,14 @@ class Suite:
         self.out = out
         self.parts: dict[str, dict[str, object]] = {}
         self._lock = Lock()
+        # A result to keep has no modified files; None: the checkout has no .git.
+        changed = capture("git", "-C", str(ROOT), "diff", "--name-only", "HEAD")
         self._facts = {
             "schema": 1,
             "command": self._shown(command),
             "commit": commit(),
             "wheel": wheel.name if wheel else None,
-            "modified": modified(),
+            "modified": None if changed is None else changed.splitlines(),
             "date": time.strftime("%Y-%m-%d", time.gmtime()),
             "machine": machine(),
         }

@@ -6,26 +6,24 @@ Without arguments: the versions of DEFAULTS. TORCH is a minor of build_matrix.ya
 taken) or a full version; PYTHON is a minor that this torch has a wheel for, by default the oldest
 that this machine has. For each, the committed state is checked out below build/torches/,
 `scripts/test.sh --torch` makes an environment there, installs torch and the package and runs
-`tests/op` (what needs no GPU; the slow tests too). Everything is removed again, also after a
-failure or an interrupt. The result is stored as benchmarks/results/torches/TORCH.json, and
+`tests/op` (what needs no GPU; the slow tests too). Everything but the log is removed again, also
+after a failure or an interrupt. The result is stored as benchmarks/results/torches/TORCH.json, and
 docs/torch-versions.md shows it.
 
-Needs git, a C++ compiler, 8 GB of disk for a while, and the packages pydantic and ruamel.yaml,
-which the environment of scripts/test_env.sh has. Exit status 1 when anything failed.
+Needs git, a C++ compiler, 8 GB of disk for a while, and the Python of the environment of
+scripts/test_env.sh. Exit status 1 when anything failed.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import datetime
 import json
 import os
 import shlex
-import shutil
-import signal
 import subprocess
 import sys
+import tempfile
+import time
 import xml.etree.ElementTree as ET
 from collections import Counter
 from pathlib import Path
@@ -58,14 +56,9 @@ def target(text: str) -> Target:
     Raises:
         CannotTest: build_matrix.yaml does not know it, or this machine has no fitting Python.
     """
-    try:
-        from release.interpreters import interpreters
-        from release.matrix import load
-    except ModuleNotFoundError as error:
-        raise CannotTest(
-            f"{error}; run this with the Python of the test environment: "
-            '"$(scripts/test_env.sh | tail -n 1)/bin/python" scripts/test_torches.py'
-        ) from error
+    from release.interpreters import interpreters
+    from release.matrix import load
+
     matrix = load()
     version, _, python = text.partition("@")
     minor = ".".join(version.split(".")[:2])
@@ -101,14 +94,14 @@ def run_suite(wanted: Target, folder: Path) -> dict[str, Any]:
     checkout, report, log = folder / "checkout", folder / "report.xml", WORK / f"{wanted.torch}.log"
     subprocess.run(["git", "clone", "-q", "--shared", str(ROOT), str(checkout)], check=True)
     # No CUDA kernels: what needs a GPU is not run here. uv's cache is removed with the rest.
-    force_cuda = os.environ.get("FORCE_CUDA", "0")
-    cache = os.environ.get("UV_CACHE_DIR", str(folder / "cache"))
-    env = {**os.environ, "FORCE_CUDA": force_cuda, "UV_CACHE_DIR": cache}
-    command = ["scripts/test.sh", "--torch", wanted.torch, "tests/op", "-m", MARKERS, "-n", "2"]
-    started = datetime.datetime.now(datetime.timezone.utc)
+    env = {"FORCE_CUDA": "0", "UV_CACHE_DIR": str(folder / "cache")} | os.environ
     env["PYTHON"] = wanted.interpreter
-    status = _logged([*command, "-q", f"--junitxml={report}"], checkout, env, log)
-    seconds = (datetime.datetime.now(datetime.timezone.utc) - started).total_seconds()
+    command = ["scripts/test.sh", "--torch", wanted.torch, "tests/op", "-m", MARKERS, "-n", "2"]
+    started = time.time()
+    with log.open("w") as file:
+        test = [*command, "-q", f"--junitxml={report}"]
+        status = subprocess.run(test, cwd=checkout, env=env, stdout=file, stderr=file).returncode
+    seconds = time.time() - started
     if status not in (0, 1) or not report.exists():
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-25:])
         raise CannotTest(f"scripts/test.sh ended with {status} (log: {log}):\n{tail}")
@@ -117,9 +110,9 @@ def run_suite(wanted: Target, folder: Path) -> dict[str, Any]:
         "schema": 1,
         **json.loads(_output([python, "-W", "ignore", "-c", FACTS], folder)),
         "commit": _output(["git", "rev-parse", "HEAD"], checkout),
-        "date": f"{started:%Y-%m-%dT%H:%M:%SZ}",
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
         "seconds": round(seconds),
-        "command": shlex.join([f"FORCE_CUDA={force_cuda}", *command]),
+        "command": shlex.join([f"FORCE_CUDA={env['FORCE_CUDA']}", *command]),
         **outcome(report),
     }
 
@@ -135,27 +128,6 @@ print(json.dumps(dict(torch=torch.__version__, cuda=torch.version.cuda,
 def _output(command: list[str | Path], cwd: Path) -> str:
     run = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=True)
     return run.stdout.strip()
-
-
-def _logged(command: list[str], cwd: Path, env: dict[str, str], log: Path) -> int:
-    """Runs with its output in a log. An interrupt ends the command and all that it started."""
-    with log.open("w") as file:
-        process = subprocess.Popen(
-            command,
-            cwd=cwd,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            return process.wait()
-        except BaseException:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            raise
 
 
 def outcome(report: Path) -> dict[str, Any]:
@@ -201,14 +173,6 @@ def table(results: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def show_on_page() -> None:
-    """Writes the table of the stored results between the page's markers."""
-    begin, end = "<!-- results:begin -->", "<!-- results:end -->"
-    before, _, rest = PAGE.read_text().partition(begin)
-    after = rest.partition(end)[2]
-    PAGE.write_text(f"{before}{begin}\n{table(stored())}\n{end}{after}")
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -216,31 +180,26 @@ def main() -> int:
     parser.add_argument("versions", nargs="*", metavar="TORCH[@PYTHON]", default=DEFAULTS)
     options = parser.parse_args()
 
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the folder is removed then too
     if changed := _output(["git", "status", "--porcelain"], ROOT).splitlines():
         print(f"note: {len(changed)} changed files are not committed, and so not tested")
+    from release.generated import filled
+
+    WORK.mkdir(parents=True, exist_ok=True)
+    RESULTS.mkdir(parents=True, exist_ok=True)
     failed = False
     for text in options.versions:
         try:
             wanted = target(text)
             print(f"torch {wanted.torch} on Python {wanted.python} ...", flush=True)
-            folder = WORK / wanted.torch
-            shutil.rmtree(folder, ignore_errors=True)
-            try:
-                folder.mkdir(parents=True)
-                result = run_suite(wanted, folder)
-            finally:
-                shutil.rmtree(folder, ignore_errors=True)
+            with tempfile.TemporaryDirectory(dir=WORK) as folder:
+                result = run_suite(wanted, Path(folder))
         except CannotTest as error:
             print(f"{text}: {error}", file=sys.stderr, flush=True)
             failed = True
             continue
-        RESULTS.mkdir(parents=True, exist_ok=True)
         path = RESULTS / f"{wanted.torch}.json"
         path.write_text(json.dumps(result, indent=2) + "\n")
-        show_on_page()
-        counts = ", ".join(f"{result[kind]} {kind}" for kind in ("passed", "failed", "skipped"))
-        print(f"torch {result['torch']}, {result['variant']}: {counts}", flush=True)
+        PAGE.write_text(filled(PAGE, "results", f"{table(stored())}\n"))
         for failure in result["failures"]:
             print(f"  {failure['test']}: {failure['message'].splitlines()[0]}", flush=True)
         failed = failed or result["failed"] > 0

@@ -27,24 +27,12 @@ BUILD = Path(__file__).parents[2] / "build" / "benchmarks"
 
 
 @functools.cache
-def load_cpp() -> ModuleType:
-    """Build and import the op-by-op extension (20 to 30 s the first time)."""
-    return _load("lltm_baseline_cpp", [CSRC / "cell.cpp"])
+def load(name: str, *sources: str) -> ModuleType:
+    """Build and import an extension (the first time half a minute, with CUDA a minute).
 
-
-@functools.cache
-def load_cuda() -> ModuleType:
-    """Build and import the kernels (about a minute the first time)."""
-    if not torch.cuda.is_available():
-        raise Unavailable(
-            "the CUDA baseline needs a GPU and a CUDA build of torch; torch.cuda.is_available() is "
-            f"False with torch {torch.__version__}: run this on a machine that has both"
-        )
-    sources = [CSRC / "cell_cuda.cpp", CSRC / "cell_cuda_kernel.cu"]
-    return _load("lltm_baseline_cuda", sources, with_cuda=True)
-
-
-def _load(name: str, sources: list[Path], *, with_cuda: bool = False) -> ModuleType:
+    Raises:
+        Unavailable: it cannot be built here.
+    """
     from torch.utils import cpp_extension
 
     tag = f"torch{torch.__version__}-cp{sys.version_info.major}{sys.version_info.minor}"
@@ -63,11 +51,10 @@ def _load(name: str, sources: list[Path], *, with_cuda: bool = False) -> ModuleT
             (directory / "lock").unlink(missing_ok=True)
             return cpp_extension.load(
                 name,
-                [str(source) for source in sources],
+                [str(CSRC / source) for source in sources],
                 build_directory=str(directory),
                 extra_cflags=["-O3"],
-                extra_cuda_cflags=["-O3"] if with_cuda else None,
-                with_cuda=with_cuda or None,
+                extra_cuda_cflags=["-O3"],
             )
     except (OSError, RuntimeError, ImportError) as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
@@ -120,7 +107,7 @@ def _cell(extension: ModuleType, request: Request, *, capturable: bool) -> Cell:
 
 def cpp_cell(request: Request) -> Cell:
     """The contender `cpp`, on either device."""
-    return _cell(load_cpp(), request, capturable=True)
+    return _cell(load("lltm_baseline_cpp", "cell.cpp"), request, capturable=True)
 
 
 def cuda_cell(request: Request) -> Cell:
@@ -131,4 +118,5 @@ def cuda_cell(request: Request) -> Cell:
         raise Unavailable(
             f"such kernels dispatch over float32 and float64 only, not {request.dtype}"
         )
-    return _cell(load_cuda(), request, capturable=False)
+    extension = load("lltm_baseline_cuda", "cell_cuda.cpp", "cell_cuda_kernel.cu")
+    return _cell(extension, request, capturable=False)

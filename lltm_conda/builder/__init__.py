@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from .clang_cuda import ClangToolkit
 from .cuda_toolkit import CudaToolkit, find_cuda_toolkit, find_cuda_toolkits
-from .errors import BuildError
 from .execute import execute
 from .fit import fitting_request, glue_for
-from .host_compiler import HostCompiler, find_host_compiler
 from .plan import cxx_standard, plan
-from .request import BuildRequest
+from .programs import BuildError, HostCompiler, find_host_compiler
 from .sources import linked_sources, source_root
-from .targets import Step
+from .targets import BuildRequest, Step
 
 __all__ = [
     "BuildError",

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from .cuda_toolkit import REPAIR, Toolkit
-from .errors import BuildError
-from .programs import output_of
+from .cuda_toolkit import REPAIR
+from .programs import BuildError, output_of
 
 
 @dataclass(frozen=True)
-class ClangToolkit(Toolkit):
+class ClangToolkit:
     """A clang and the folder with the rest of CUDA.
 
     Attributes:
@@ -33,7 +32,12 @@ class ClangToolkit(Toolkit):
     version: tuple[int, int]
 
     @property
+    def version_text(self) -> str:
+        return f"{self.version[0]}.{self.version[1]}"
+
+    @property
     def place(self) -> str:
+        """Where it lies, for messages."""
         return str(self.folder)
 
     @cached_property

@@ -7,13 +7,11 @@ import re
 import shutil
 import sys
 import sysconfig
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from .errors import BuildError
-from .programs import output_of
+from .programs import BuildError, output_of
 
 # What to do where no nvcc is found.
 NO_NVCC = (
@@ -48,35 +46,13 @@ _GENERATIONS = {
 }
 
 
-class Toolkit(ABC):
-    """What compiles CUDA code.
-
-    Attributes:
-        version: its CUDA release, as (major, minor).
-    """
-
-    version: tuple[int, int]
-
-    @property
-    def version_text(self) -> str:
-        return f"{self.version[0]}.{self.version[1]}"
-
-    @property
-    @abstractmethod
-    def place(self) -> str:
-        """Where it lies, for messages."""
-
-    @abstractmethod
-    def architectures(self) -> frozenset[str]:
-        """Every architecture it compiles for, as `75`, `90`, ..."""
-
-
 @dataclass(frozen=True)
-class CudaToolkit(Toolkit):
+class CudaToolkit:
     """A CUDA toolkit of NVIDIA's.
 
     Attributes:
         nvcc: the path of its compiler.
+        version: its CUDA release, as (major, minor).
         library_dirs: the folders that hold libcudart_static.a.
     """
 
@@ -85,7 +61,12 @@ class CudaToolkit(Toolkit):
     library_dirs: tuple[str, ...] = ()
 
     @property
+    def version_text(self) -> str:
+        return f"{self.version[0]}.{self.version[1]}"
+
+    @property
     def place(self) -> str:
+        """Where it lies, for messages."""
         return self.nvcc
 
     def home(self) -> Path:
@@ -95,6 +76,7 @@ class CudaToolkit(Toolkit):
         return Path(top[1]).resolve() if top else Path(self.nvcc).resolve().parents[1]
 
     def architectures(self) -> frozenset[str]:
+        """Every architecture it compiles for, as `75`, `90`, ..."""
         listed = output_of([self.nvcc, "--list-gpu-arch"], REPAIR)
         return frozenset(re.findall(r"compute_(\d+)", listed))
 
@@ -175,21 +157,21 @@ def _identify(nvcc: Path) -> CudaToolkit:
     return CudaToolkit(str(nvcc), (int(release[1]), int(release[2])), library_dirs)
 
 
-def default_architectures(toolkit: Toolkit) -> str:
+def default_architectures(version: tuple[int, int], compiled: frozenset[str]) -> str:
     """What a build without TORCH_CUDA_ARCH_LIST is for, in that variable's syntax.
 
-    That is every generation that this toolkit compiles for, and PTX of the newest for later ones.
+    That is every generation that a toolkit of this version compiles for (`compiled` are its
+    architectures), and PTX of the newest for later ones.
 
     Raises:
-        BuildError: the toolkit's CUDA major is unknown here, or it compiles for none of its GPUs.
+        BuildError: this CUDA major is unknown here, or the toolkit compiles for none of its GPUs.
     """
-    generations = _OLDEST_OF_GENERATION.get(toolkit.version[0], ())
-    compiled = toolkit.architectures() if generations else frozenset()
+    generations = _OLDEST_OF_GENERATION.get(version[0], ())
     chosen = [number for number in generations if number.replace(".", "") in compiled]
     if not chosen:
         majors = " and ".join(map(str, _OLDEST_OF_GENERATION))
         raise BuildError(
-            f"it is not known what CUDA {toolkit.version_text} should compile the kernels for: "
+            f"it is not known what CUDA {version[0]}.{version[1]} should compile the kernels for: "
             f"lltm knows the GPUs of CUDA {majors}. Set CUDA_HOME to a toolkit of these, or "
             f"TORCH_CUDA_ARCH_LIST to what yours compiles, for example 8.0+PTX"
         )

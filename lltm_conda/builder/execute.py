@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from .errors import BuildError
+from .programs import BuildError
 from .targets import Step
 
 _HINTS = (

@@ -8,10 +8,8 @@ from pathlib import Path
 
 from ..compat.records import GlueName, TorchInstall
 from .cuda_toolkit import NO_NVCC, CudaToolkit, default_architectures, find_cuda_toolkit
-from .errors import BuildError
-from .request import BuildRequest, flag
-
-__all__ = ["FIRST_STABLE", "OLDEST", "fitting_request", "flag", "glue_for"]
+from .programs import BuildError
+from .targets import BuildRequest, flag
 
 # From this torch on, the stable ABI has all that the op needs: one object serves every later torch.
 FIRST_STABLE = (2, 10)
@@ -71,36 +69,31 @@ def _toolkit(
     if forced is False or (forced is None and torch.cuda is None):
         return None  # forbidden, or a CPU build of torch: that has no CUDA tensors
     toolkit = find_cuda_toolkit(env, [torch.root.parent], major=torch.cuda_major)
-    if toolkit is None:
-        if forced:
+    try:
+        if toolkit is None:
+            asks = (
+                "FORCE_CUDA=1 asks" if forced else f"torch {torch.version} is a CUDA build and asks"
+            )
             raise BuildError(
-                "FORCE_CUDA=1 asks for CUDA kernels, but there is no nvcc: "
-                f"{NO_NVCC}, or unset FORCE_CUDA"
+                f"{asks} for CUDA kernels, but no nvcc was found: {NO_NVCC}, or set FORCE_CUDA=0"
             )
-        log(
-            f"torch {torch.version} is a CUDA build, but no nvcc was found: building for the CPU "
-            "only. Set CUDA_HOME to a CUDA toolkit to get CUDA kernels"
-        )
+        if not env.get("TORCH_CUDA_ARCH_LIST"):
+            default_architectures(toolkit.version, toolkit.architectures())
+        if torch.cuda_major is not None and toolkit.version[0] > torch.cuda_major:
+            text = (
+                f"nvcc {toolkit.version_text} is newer than the CUDA {torch.cuda} of torch "
+                f"{torch.version}: its kernels need a driver for CUDA {toolkit.version[0]}, which "
+                "may be missing where that torch runs"
+            )
+            if not forced:
+                raise BuildError(
+                    f"{text}; set CUDA_HOME to a CUDA {torch.cuda_major} toolkit, or FORCE_CUDA=1 "
+                    "if the driver is new enough"
+                )
+            log(f"{text}; building them since FORCE_CUDA=1")
+    except BuildError as error:
+        if forced:
+            raise
+        log(f"{error}. Building for the CPU only")
         return None
-    if torch.cuda_major is not None and toolkit.version[0] > torch.cuda_major:
-        text = (
-            f"nvcc {toolkit.version_text} is newer than the CUDA {torch.cuda} of torch "
-            f"{torch.version}: its kernels need a driver for CUDA {toolkit.version[0]}, which may "
-            "be missing where that torch runs"
-        )
-        if not forced:
-            log(
-                f"{text}. Building for the CPU only; set CUDA_HOME to a CUDA {torch.cuda_major} "
-                "toolkit, or FORCE_CUDA=1 if the driver is new enough"
-            )
-            return None
-        log(f"{text}; building them since FORCE_CUDA=1")
-    if not env.get("TORCH_CUDA_ARCH_LIST"):
-        try:
-            default_architectures(toolkit)
-        except BuildError as error:
-            if forced:
-                raise
-            log(f"{error}. Building for the CPU only")
-            return None
     return toolkit

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from .errors import BuildError
-from .programs import output_of
+from .programs import BuildError, output_of
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 

@@ -1,19 +1,53 @@
-"""The steps of a build, and the flags that every shared object is compiled and linked with."""
+"""What a build is asked for, its steps, and the flags that every shared object is made with."""
 
 from __future__ import annotations
 
 import os
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from .host_compiler import HostCompiler
-from .record import make_record, record_source
-from .request import BuildRequest, flag
+from ..compat.records import TorchInstall
+from .clang_cuda import ClangToolkit
+from .cuda_toolkit import CudaToolkit
+from .programs import HostCompiler
+from .record import record_source
 from .sources import source_root
 
 _LINK = ("-shared", "-Wl,-z,defs", "-Wl,-z,relro", "-Wl,-z,now", "-Wl,--build-id=sha1")
+
+
+@dataclass(frozen=True)
+class BuildRequest:
+    """The binaries to build, and with what.
+
+    Attributes:
+        out_dir: where the binaries go (`glue-*.so`, `kernels-*.so`).
+        glue: `stable210`, `aten29-abi1`, ..., or None for kernels alone.
+        torch: the torch whose headers and libraries the glue is compiled against.
+        kernels: `cpu`, `cuda12`, `cuda13`.
+        env: the environment; CXX, CXXFLAGS, LDFLAGS, CUDA_HOME, CUDAHOSTCXX, TORCH_CUDA_ARCH_LIST,
+            DEBUG and SOURCE_DATE_EPOCH have their usual meaning.
+        cuda: the toolkit for CUDA kernels; None: the one that `env` leads to.
+        architectures: in TORCH_CUDA_ARCH_LIST's syntax; that variable comes first.
+        launcher: the command of a compiler cache, put before every compiler.
+    """
+
+    out_dir: Path
+    glue: str | None = None
+    torch: TorchInstall | None = None
+    kernels: tuple[str, ...] = ("cpu",)
+    env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    cuda: CudaToolkit | ClangToolkit | None = None
+    architectures: str | None = None
+    launcher: tuple[str, ...] = ()
+
+
+def flag(env: Mapping[str, str], name: str) -> bool | None:
+    """The environment variable as a yes or no; None when it is not set, or empty."""
+    value = env.get(name, "").strip().lower()
+    return None if value == "" else value not in ("0", "off", "no", "false")
 
 
 @dataclass(frozen=True)
@@ -70,7 +104,7 @@ class Target:
     def record(self, command: list[str], **facts: object) -> None:
         """Add the build record, compiled by `command`."""
         kind, _, name = self.output.stem.partition("-")
-        text = record_source(make_record(kind, name, self.env, **facts))
+        text = record_source(kind, name, self.env, **facts)
         self.compile(self._objects_dir / "record.cpp", command, generated=text)
 
     def link(self, command: list[str], libraries: list[str]) -> list[Step]:
@@ -80,14 +114,9 @@ class Target:
         return [*self._steps, Step(f"link {self.output.name}", objects, self.output, line)]
 
 
-def debug_wanted(env: Mapping[str, str]) -> bool:
-    """Whether `DEBUG` asks for objects without optimisation, with debugging symbols."""
-    return bool(flag(env, "DEBUG"))
-
-
 def host_flags(env: Mapping[str, str], optimisation: str) -> list[str]:
     """What every source is compiled with, CXXFLAGS first."""
-    level = ["-O0", "-g"] if debug_wanted(env) else [optimisation, "-DNDEBUG"]
+    level = ["-O0", "-g"] if flag(env, "DEBUG") else [optimisation, "-DNDEBUG"]
     return [
         *shlex.split(env.get("CXXFLAGS", "")),
         *level,

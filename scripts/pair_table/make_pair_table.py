@@ -25,6 +25,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
 from lltm_conda.builder import BuildError, BuildRequest, execute, plan  # noqa: E402
-from lltm_conda.compat import find_torch, judge_file, probe_runtime, read_binary  # noqa: E402
+from lltm_conda.compat import Runtime, find_torch, judge_file, probe_runtime, read_binary  # noqa: E402
 from lltm_conda.compat.layouts import LAYOUTS  # noqa: E402
 from lltm_conda.compat.records import GlueName, dotted  # noqa: E402
 
@@ -79,25 +80,18 @@ class Workshop:
         execute(plan(request), out / "work", jobs=2, log=lambda line: None)
         return out / f"glue-{glue}.so"
 
-    def column(self, minor: str, glues: list[Path], jobs: int) -> list[dict[str, Any]]:
-        """Every glue in the torch of one minor: the verdicts first, then the runs."""
-        runtime = probe_runtime(find_torch(self.env(minor)), gpu=False)
-        cells = []
-        for glue in glues:
-            verdict = judge_file(glue, runtime)
-            cause = verdict.cause
-            cells.append(
-                {
-                    "glue": glue.stem.removeprefix("glue-"),
-                    "torch": minor,
-                    "torch_version": runtime.torch.version if runtime.torch else None,
-                    "accepted": verdict.accepted,
-                    "reason": None if cause is None else f"{cause.dimension}: {cause.why}",
-                }
-            )
-        with ThreadPoolExecutor(jobs) as pool:
-            results = pool.map(lambda glue: self.run(minor, glue), glues)
-            return [{**cell, **result} for cell, result in zip(cells, results, strict=True)]
+    def pair(self, minor: str, runtime: Runtime, glue: Path) -> dict[str, Any]:
+        """One cell of the table: the verdict first, then the run."""
+        verdict = judge_file(glue, runtime)
+        cause = verdict.cause
+        return {
+            "glue": glue.stem.removeprefix("glue-"),
+            "torch": minor,
+            "torch_version": runtime.torch.version if runtime.torch else None,
+            "accepted": verdict.accepted,
+            "reason": None if cause is None else f"{cause.dimension}: {cause.why}",
+            **self.run(minor, glue),
+        }
 
     def run(self, minor: str, glue: Path) -> dict[str, str]:
         """The outcome of one pair."""
@@ -155,7 +149,9 @@ def main() -> int:
     cells = []
     for minor in minors:
         shop.install(minor)
-        cells += shop.column(minor, glues, options.jobs)
+        runtime = probe_runtime(find_torch(shop.env(minor)), gpu=False)
+        with ThreadPoolExecutor(options.jobs) as pool:
+            cells += pool.map(partial(shop.pair, minor, runtime), glues)
         works = sum(cell["outcome"] == "works" for cell in cells if cell["torch"] == minor)
         say(f"torch {minor}: {works} of {len(glues)} glues work")
         shutil.rmtree(shop.env(minor))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 import torch
 
 from benchmarks import __main__ as command
-from benchmarks import session, sizes
+from benchmarks import baselines, session, sizes
 from benchmarks.baselines.plain import plain_cell
 from benchmarks.contender import Cell, Request
 from benchmarks.schema import Size, read
@@ -70,8 +72,6 @@ def test_a_wrong_contender_is_not_timed_and_fails_the_run(
         cell = plain_cell(request)
         return Cell("lltm", cell.module, lambda x, state: cell.call(x * 1.01, state))
 
-    from benchmarks import baselines
-
     contenders = {"python": plain_cell, "wrong": wrong}
     monkeypatch.setattr(baselines, "cell_contenders", lambda: contenders)
     path = tmp_path / "wrong.json"
@@ -87,8 +87,6 @@ def test_one_contender_that_fails_does_not_stop_the_others(
 ) -> None:
     def fails(request: Request) -> Cell:
         raise torch.OutOfMemoryError("no room")
-
-    from benchmarks import baselines
 
     contenders = {"fails": fails, "python": plain_cell}
     monkeypatch.setattr(baselines, "cell_contenders", lambda: contenders)
@@ -119,3 +117,22 @@ def test_a_mistake_is_named(
 def test_without_a_gpu_cuda_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["cell", "--device", "cuda"]) == 2
     assert "GPU" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_run_all_asks_for_what_the_command_line_knows(device: str, tmp_path: Path) -> None:
+    """A stand-in for Python writes down what it is called with."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nprintf "%s\\n" "$*" >> {tmp_path}/calls\n')
+    python.chmod(0o755)
+    script = Path(command.__file__).with_name("run_all.sh")
+    env = {**os.environ, "PYTHON": str(python)}
+    subprocess.run([script, tmp_path, device], env=env, check=True, capture_output=True)
+    calls = [line.split() for line in (tmp_path / "calls").read_text().splitlines()]
+    assert len(calls) > 5
+    for module, name, *arguments in calls:
+        assert (module, name) == ("-m", "benchmarks")
+        found = command.parser().parse_args(arguments)
+        is_layer = found.command == "layer" or getattr(found, "what", "cell") == "layer"
+        known = baselines.layer_contenders() if is_layer else baselines.cell_contenders()
+        assert set(getattr(found, "contenders", ())) <= set(known), " ".join(arguments)
