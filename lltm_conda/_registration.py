@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ._torch_private import is_zero_tensor
+from ._torch_private import implementations, is_zero_tensor
 
 __all__ = ["batching_rule", "register"]
 
-_library = torch.library.Library("lltm", "IMPL")
+_library = implementations("lltm")
 
 Batched = tuple[tuple[Tensor, ...], tuple[int, ...]]
 

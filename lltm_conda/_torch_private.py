@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ __all__ = [
     "call_in_c",
     "forward_mode_is_active",
     "functorch_is_active",
+    "implementations",
     "is_forward_over_reverse",
     "is_zero_tensor",
 ]
@@ -38,6 +40,21 @@ def apply_in_c(function: type[torch.autograd.Function]) -> Callable[..., Any]:
 def call_in_c(op: torch._ops.OpOverload) -> Callable[..., Any]:
     """``op`` without its Python part, which takes half a microsecond; dynamo cannot trace it."""
     return op._op
+
+
+_libraries = ExitStack()
+
+
+def implementations(namespace: str) -> torch.library.Library:
+    """A ``torch.library.Library`` of kind "IMPL", kept for as long as the process runs.
+
+    ``Library(...)`` hands the name of its caller's file to C++, which refuses a path that is not
+    UTF-8. Here the caller is torch itself.
+    """
+    library: torch.library.Library = _libraries.enter_context(
+        torch.library._scoped_library(namespace, "IMPL")
+    )
+    return library
 
 
 def is_forward_over_reverse() -> bool:

@@ -419,7 +419,7 @@ def test_the_report_is_reached_where_the_import_fails(
     package_copy: Copy, run_python: Run, options: tuple[str, ...]
 ) -> None:
     done = run_python(package_copy(binaries=False), *options, "--explain", "lltm_conda")
-    assert (done.returncode, "is no variant name" in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, "is not a variant name" in done.stderr) == (2, True), done.stderr
 
 
 def test_a_name_of_the_package_without_its_binaries_says_why_it_is_not_there(
