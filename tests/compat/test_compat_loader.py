@@ -311,7 +311,7 @@ def test_a_fitting_gpu_is_checked_once(
     ("capability", "driver", "fault", "text"),
     [
         ((7, 5), (13, 0), faults.GPU_ARCHITECTURE, "no code for the Simulated GPU"),
-        ((9, 0), (12, 8), faults.DRIVER, "driver speaks CUDA 12.8"),
+        ((9, 0), (12, 8), faults.DRIVER, "driver serves CUDA 12.8"),
     ],
 )
 def test_a_gpu_or_driver_that_does_not_fit_is_told_at_the_first_call(
