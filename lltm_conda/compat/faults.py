@@ -83,7 +83,7 @@ FAULTS: tuple[Fault, ...] = (
         "Driver too old",
         "`provided PTX was compiled with an unsupported toolchain`, "
         "`CUDA driver version is insufficient for CUDA runtime version`",
-        "The kernels' CUDA is newer than what the driver speaks.",
+        "The kernels' CUDA is newer than what the driver serves.",
         "Update the NVIDIA driver, or install torch and lltm for the older CUDA major.",
         "simulated",
     ),
