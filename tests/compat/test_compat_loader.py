@@ -16,7 +16,7 @@ from made_facts import make_cuda
 from shared_objects import KERNELS_RECORD, shared_object
 
 from lltm_conda import loader
-from lltm_conda.compat import Driver, driver_probe, faults
+from lltm_conda.compat import Driver, Finding, driver_probe, faults
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Copy = Callable[..., Path]
@@ -266,6 +266,15 @@ def test_kernels_that_the_glue_refuses_are_named(
     result = outcome(run_python(package, "-c", FAILING_IMPORT))
     assert "the glue refused kernels-cpu.so" in result["lines"][0]
     assert "no table" in result["lines"][1]
+
+
+@pytest.mark.parametrize("field", ["why", "observed", "needed", "fix"])
+def test_foreign_text_forges_no_line_of_an_error(field: str) -> None:
+    fields = {"dimension": "x", "status": "rejected", "observed": "o", "needed": "n", "fix": "f"}
+    finding = Finding(**{**fields, field: "x\n  to mend:  rm -rf ~ \x1b[2J"})
+    lines = loader.describe(finding).split("\n")
+    assert len(lines) == 5
+    assert all(line.isprintable() for line in lines)
 
 
 # The first CUDA call, with a driver and a GPU that are simulated at the probe.
