@@ -12,17 +12,19 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from . import loader
 from ._version import __version__
-from .compat import VariantName, judge_file, probe_runtime, render, select
+from .compat import KernelsName, VariantName, judge_file, probe_runtime, render, select
 from .compat.explain import explain, installed_copies
 from .compat.package_files import find_binaries
 from .compat.package_probe import package_problems
-from .compat.records import Finding, NameFormatError, Runtime, Verdict, as_plain
+from .compat.records import Finding, NameFormatError, Runtime, Verdict, as_plain, file_name
 from .compat.selection import Selection
+from .compat.text import printable
 
 JSON_SCHEMA = 1
 _SMOKE_SECONDS = 600
@@ -87,22 +89,16 @@ def _report(options: argparse.Namespace, runtime: Runtime) -> int:
     copies = installed_copies(loader.PACKAGE)
     problems = [render.shorten(text) for text in package_problems(loader.PACKAGE)]
     if options.json:
-        print(
-            json.dumps(
-                {
-                    "schema": JSON_SCHEMA,
-                    "package": {"name": "lltm", "version": __version__, "problems": problems},
-                    "runtime": plain(runtime),
-                    "binaries": [_plain_verdict(verdict) for verdict in selection.considered],
-                    "chosen": selection.variant,
-                    "cause": plain(cause),
-                    "other_copies": [render.shorten(str(path)) for path in copies],
-                    "build_cache": plain(distrusted),
-                    "smoke": smoke,
-                    "works": works,
-                },
-                indent=2,
-            )
+        _print_json(
+            package={"name": "lltm", "version": __version__, "problems": problems},
+            runtime=plain(runtime),
+            binaries=[_plain_verdict(verdict) for verdict in selection.considered],
+            chosen=selection.variant,
+            cause=plain(cause),
+            other_copies=[render.shorten(str(path)) for path in copies],
+            build_cache=plain(distrusted),
+            smoke=smoke,
+            works=works,
         )
         return 0 if works else 1
     print(f"lltm {__version__}\n")
@@ -144,12 +140,10 @@ def _smoke() -> dict[str, Any]:
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return _crash(f"the live run did not end within {_SMOKE_SECONDS} s")
-    try:
-        if done.returncode == 0:
+    if done.returncode == 0:
+        with suppress(ValueError):
             result: dict[str, Any] = json.loads(done.stdout.rpartition("\n")[2])
             return result
-    except ValueError:
-        pass
     tail = " | ".join(done.stderr.strip().splitlines()[-3:])
     how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
     return _crash(f"the live run ended with {how}: {tail}")
@@ -189,48 +183,36 @@ def _explain(options: argparse.Namespace, runtime: Runtime) -> int:
     except NameFormatError as error:
         print(error, file=sys.stderr)
         return 2
-    names = {str(wanted.glue): "glue", "cpu": "kernels", str(wanted.kernels): "kernels"}
-    verdicts = [
-        verdict
-        for verdict in selection.considered
-        if names.get(verdict.binary.path.stem.partition("-")[2])
-        == verdict.binary.path.stem.partition("-")[0]
-    ]
+    names = [file_name(wanted.glue), file_name(KernelsName()), file_name(wanted.kernels)]
+    verdicts = [verdict for verdict in selection.considered if verdict.binary.path.name in names]
     there = {verdict.binary.path.name for verdict in verdicts}
-    absent = [
-        f"{kind}-{name}.so" for name, kind in names.items() if f"{kind}-{name}.so" not in there
-    ]
+    absent = [name for name in dict.fromkeys(names) if name not in there]
     _print_verdicts(options, verdicts)
     if absent and not options.json:
-        have = ", ".join(path.name for path in paths) or "nothing"
+        have = ", ".join(printable(path.name) for path in paths) or "nothing"
         print(f"\nnot installed: {', '.join(absent)} (installed: {have})")
     return 0 if not absent and all(verdict.accepted for verdict in verdicts) else 1
 
 
 def _print_verdicts(options: argparse.Namespace, verdicts: list[Verdict]) -> None:
     if options.json:
-        print(
-            json.dumps(
-                {
-                    "schema": JSON_SCHEMA,
-                    "binaries": [_plain_verdict(verdict) for verdict in verdicts],
-                },
-                indent=2,
-            )
-        )
-        return
-    print("\n\n".join(render.verdict_text(verdict) for verdict in verdicts))
+        _print_json(binaries=[_plain_verdict(verdict) for verdict in verdicts])
+    else:
+        print("\n\n".join(render.verdict_text(verdict) for verdict in verdicts))
+
+
+def _print_json(**fields: Any) -> None:
+    print(json.dumps({"schema": JSON_SCHEMA, **fields}, indent=2))
 
 
 def plain(value: Any) -> Any:
     """A record as JSON-ready data, with private folders shortened."""
+    value = as_plain(value)
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list):
         return [plain(item) for item in value]
-    if isinstance(value, str):
-        return render.shorten(value)
-    return value if value is None or isinstance(value, (int, float)) else plain(as_plain(value))
+    return render.shorten(value) if isinstance(value, str) else value
 
 
 def _plain_verdict(verdict: Verdict) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def load(
             them when torch is a CUDA build and an nvcc is found that fits, and warns when none is.
         build_directory: the cache folder; by default that of ``python -m lltm_conda build``. It
             must be yours alone, as the default one.
-        name: has no meaning any more, and gives a DeprecationWarning.
+        name: has no effect any more, and gives a DeprecationWarning.
 
     Returns:
         What was loaded. A second call with the same arguments returns the same object.
@@ -81,7 +81,7 @@ def load(
     global _made_with
     if name is not None:
         warnings.warn(
-            "lltm_conda.jit.load(name=...) has no meaning any more; leave it away",
+            "lltm_conda.jit.load(name=...) has no effect any more; remove the argument",
             DeprecationWarning,
             stacklevel=2,
         )

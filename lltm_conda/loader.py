@@ -24,18 +24,20 @@ if TYPE_CHECKING:
     from .compat.selection import Selection
 
 PACKAGE = Path(__file__).parent
-_MORE = "every binary and why: python -m lltm_conda"
 
 
 def describe(finding: Finding, subject: str = "lltm cannot be loaded") -> str:
     """A finding as the text of an error: the cause, observed and needed, the command."""
-    lines = [f"{subject}: {finding.why or finding.dimension}"]
-    lines.append(f"  observed: {finding.observed}")
-    lines.append(f"  needed:   {finding.needed}")
-    if finding.fix:
-        lines.append(f"  to mend:  {finding.fix}")
-    lines.append(f"  {_MORE}")
-    return "\n".join(lines)
+    from .compat.text import printable
+
+    lines = [
+        f"{subject}: {finding.why or finding.dimension}",
+        f"  observed: {finding.observed}",
+        f"  needed:   {finding.needed}",
+        *([f"  to mend:  {finding.fix}"] if finding.fix else []),
+        "  every binary and why: python -m lltm_conda",
+    ]
+    return "\n".join(map(printable, lines))
 
 
 class LLTMImportError(ImportError):
@@ -115,23 +117,21 @@ def load(built: Sequence[Path] | None = None) -> LoadedBinaries:
         LLTMImportError: nothing fits. Its first line is the cause, the command follows.
     """
     global _loaded
-    if _loaded is None:
-        with _lock:
-            if _loaded is None:
-                _loaded = _judge_and_open(built)
-    return _loaded
+    with _lock:
+        if _loaded is None:
+            _loaded = _judge_and_open(built)
+        return _loaded
 
 
 def _judge_and_open(built: Sequence[Path] | None) -> LoadedBinaries:
     from .compat.package_files import find_binaries
 
     runtime = import_runtime()
-    forced = os.environ.get("LLTM_CONDA_VARIANT") or None
     if built is None:
         paths, distrusted = find_binaries(PACKAGE, runtime.torch, __version__)
     else:
         paths, distrusted = list(built), None
-    selection = choose(paths, runtime, forced)
+    selection = choose(paths, runtime, os.environ.get("LLTM_CONDA_VARIANT") or None)
     if selection.glue is None or selection.cpu is None:
         from .compat.explain import explain
 
@@ -144,10 +144,10 @@ def _judge_and_open(built: Sequence[Path] | None) -> LoadedBinaries:
 
         rejection = no_cuda(selection, runtime)
     library = _open(glue, runtime, selection)
-    _attach(library, _open(cpu, runtime, selection), cpu.path)
+    _attach(library, cpu, runtime, selection)
     if cuda is not None:
         try:
-            _attach(library, _open(cuda, runtime, selection), cuda.path)
+            _attach(library, cuda, runtime, selection)
         except LLTMImportError as error:  # the CPU works; `check_cuda` tells the rest
             rejection, cuda = error.finding, None
     return LoadedBinaries(glue, cpu, cuda, rejection)
@@ -161,7 +161,7 @@ def choose(paths: Sequence[Path], runtime: Runtime, forced: str | None) -> Selec
     Raises:
         LLTMImportError: when `forced` (LLTM_CONDA_VARIANT) is no name of a variant.
     """
-    from .compat.inspect import judge_file
+    from .compat.judgement import judge_file
     from .compat.records import OK, Finding, NameFormatError, Verdict
     from .compat.selection import select
 
@@ -171,8 +171,8 @@ def choose(paths: Sequence[Path], runtime: Runtime, forced: str | None) -> Selec
         if unchecked:
             from .compat.binary import read_binary
 
-            said = Finding("not checked", OK, "LLTM_CONDA_SKIP_CHECK=1", "")
-            return Verdict(read_binary(path, light=True), (said,))
+            taken = Finding("not checked", OK, "LLTM_CONDA_SKIP_CHECK=1", "")
+            return Verdict(read_binary(path, light=True), (taken,))
         verdict = judge_file(path, facts, light=True)
         cause = verdict.cause
         if cause is not None and cause.dimension == "CUDA build of torch" and not facts.gpu_probed:
@@ -252,46 +252,30 @@ def _open(binary: BinaryRecord, runtime: Runtime, selection: Selection) -> ctype
     if hasattr(library, "lltm_build_record"):
         library.lltm_build_record.restype = ctypes.c_char_p
         reported = (library.lltm_build_record() or b"").decode("utf-8", "replace")
-    written = binary.record.text if binary.record else ""
-    if reported == written:
-        return library
-    from .compat import faults
-    from .compat.records import REJECTED, Finding
+    if reported != (binary.record.text if binary.record else ""):
+        from .compat.explain import other_object
 
-    raise LLTMImportError(
-        Finding(
-            "build record",
-            REJECTED,
-            reported or "nothing",
-            written or "a build record in the file",
-            f"{binary.path.name} on disk is not the one that is loaded in this process",
-            "restart Python",
-            faults.PACKAGE_FILES,
-        ),
-        selection,
-    )
+        raise LLTMImportError(other_object(binary, reported), selection)
+    return library
 
 
-def _attach(glue: ctypes.CDLL, kernels: ctypes.CDLL, path: Path) -> None:
-    kernels.lltm_kernel_table.restype = ctypes.c_void_p
+def _attach(
+    glue: ctypes.CDLL, kernels: BinaryRecord, runtime: Runtime, selection: Selection
+) -> None:
+    """Open kernels and hand their table to the glue.
+
+    Raises:
+        LLTMImportError: they cannot be opened, or the glue refuses the table.
+    """
+    library = _open(kernels, runtime, selection)
+    library.lltm_kernel_table.restype = ctypes.c_void_p
     glue.lltm_attach_kernels.argtypes = [ctypes.c_void_p]
     glue.lltm_attach_kernels.restype = ctypes.c_char_p
-    refusal = glue.lltm_attach_kernels(kernels.lltm_kernel_table())
+    refusal = glue.lltm_attach_kernels(library.lltm_kernel_table())
     if refusal is not None:
-        from .compat import faults
-        from .compat.records import REJECTED, Finding
+        from .compat.explain import refused_kernels
 
-        raise LLTMImportError(
-            Finding(
-                "kernel table",
-                REJECTED,
-                refusal.decode("utf-8", "replace"),
-                "kernels of the same build as the glue",
-                f"the glue refused {path.name}",
-                f'python -m pip install --force-reinstall --no-deps "lltm=={__version__}"',
-                faults.PACKAGE_FILES,
-            )
-        )
+        raise LLTMImportError(refused_kernels(kernels, refusal, runtime), selection)
 
 
 # The first call on a CUDA device.
@@ -326,21 +310,13 @@ def _cuda_finding(index: int, binaries: LoadedBinaries) -> Finding | None:
     """Why the CUDA kernels cannot run on this device, or None."""
     import torch
 
-    from .compat import faults, fixes, host_probe
     from .compat.driver_probe import probe_driver
+    from .compat.explain import no_cuda_build
     from .compat.judgement import judge
-    from .compat.records import REJECTED, Device, Finding
+    from .compat.records import REJECTED, Device
 
     if binaries.cuda is None:
-        return binaries.cuda_rejection or Finding(
-            "CUDA kernels",
-            REJECTED,
-            f"torch {torch.__version__}",
-            "a CUDA build of torch",
-            "torch is a CPU-only build",
-            fixes.cuda_torch(host_probe.environment(PACKAGE), None),
-            faults.CPU_TORCH_SWAPPED_IN,
-        )
+        return binaries.cuda_rejection or no_cuda_build(torch.__version__, PACKAGE)
     if os.environ.get("LLTM_CONDA_SKIP_CHECK") == "1":
         return None
     capability = torch.cuda.get_device_capability(index)
@@ -348,7 +324,5 @@ def _cuda_finding(index: int, binaries: LoadedBinaries) -> Finding | None:
     facts = import_runtime()._replace(
         gpu_probed=True, driver=probe_driver(), devices=(device,), registered_by=None
     )
-    for finding in judge(binaries.cuda, facts).findings:
-        if finding.status == REJECTED:
-            return finding
-    return None
+    cause = judge(binaries.cuda, facts).cause
+    return cause if cause is not None and cause.status == REJECTED else None

@@ -23,22 +23,15 @@ from .compat.package_files import source_hash
 from .compat.records import TorchInstall
 from .compat.torch_probe import TorchNotFoundError
 
-#: What decides the contents of a build beside torch and the sources.
-_SETTINGS = (
-    "CXX",
-    "CXXFLAGS",
-    "LDFLAGS",
-    "DEBUG",
-    "CUDA_HOME",
-    "TORCH_CUDA_ARCH_LIST",
-    "FORCE_CUDA",
-)
+#: What a build depends on, other than torch and the sources.
+_SETTINGS = ["CXX", "CXXFLAGS", "LDFLAGS", "DEBUG"]
+_SETTINGS += ["CUDA_HOME", "TORCH_CUDA_ARCH_LIST", "FORCE_CUDA"]
 
 
 def main(arguments: list[str]) -> int:
     """The `build` command; returns the exit code."""
     options = _parser().parse_args(arguments)
-    before = os.umask(0o077)  # a umask that shuts out the user would break the compilers
+    before = os.umask(0o077)  # with a umask that shuts out the user, the compilers fail
     try:
         if options.list:
             return _list()
@@ -181,11 +174,10 @@ def build(
 
 
 def _changed_settings(folder: Path, env: Mapping[str, str]) -> list[str]:
-    """The settings that ask for another build than this one; what is not set asks for nothing."""
+    """The settings that are set, to something else than this build was made with."""
     made_with = cache.manifest(folder).get("settings")
-    if not isinstance(made_with, dict):
-        made_with = {}
-    return [name for name in _SETTINGS if env.get(name, made_with.get(name)) != made_with.get(name)]
+    before = made_with if isinstance(made_with, dict) else {}
+    return [name for name in _SETTINGS if name in env and env[name] != before.get(name)]
 
 
 def _compile_into(
@@ -205,17 +197,18 @@ def _compile_into(
             env["TORCH_CUDA_ARCH_LIST"] = ";".join(archs) + "+PTX"
     with tempfile.TemporaryDirectory(dir=base, prefix=cache.UNFINISHED) as place:
         work = Path(place)
-        steps = plan(fitting_request(torch, work / "lib", env, remark))
+        request = fitting_request(torch, work / "lib", env, remark)
+        variant = f"{request.glue}-{request.kernels[-1].replace('cuda', 'cu')}"
+        steps = plan(request)
         execute(steps, work / "work", log=log)
         made = [step.output for step in steps if step.output.suffix == ".so"]
-        variant = _variant(made)
         finished = work / "finished"
         finished.mkdir(mode=0o700)
         for path in made:
             shutil.move(path, finished / path.name)
             (finished / path.name).chmod(0o700)
-        manifest = {"variant": variant, "torch": torch.version, "version": __version__}
-        text = json.dumps({**manifest, "settings": settings}, indent=2)
+        about = {"variant": variant, "torch": torch.version, "version": __version__}
+        text = json.dumps({**about, "settings": settings}, indent=2)
         (finished / cache.MANIFEST).write_text(f"{text}\n")
         (finished / cache.MANIFEST).chmod(0o600)
         cache.make(folder.parent, base)
@@ -223,10 +216,3 @@ def _compile_into(
             folder.rename(work / "replaced")
         finished.rename(folder)
     return variant
-
-
-def _variant(made: list[Path]) -> str:
-    glue = next((path.stem.removeprefix("glue-") for path in made if "glue-" in path.name), "?")
-    kernels = [path.stem.removeprefix("kernels-") for path in made if "kernels-" in path.name]
-    cuda = [name.replace("cuda", "cu") for name in kernels if name != "cpu"]
-    return f"{glue}-{cuda[0] if cuda else 'cpu'}"

@@ -5,8 +5,8 @@ Answered without loading anything, by the standard library alone:
 """
 
 from .binary import read_binary as read_binary
-from .inspect import judge_file as judge_file
 from .judgement import judge as judge
+from .judgement import judge_file as judge_file
 from .records import BinaryRecord as BinaryRecord
 from .records import BuildRecord as BuildRecord
 from .records import Device as Device

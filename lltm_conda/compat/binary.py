@@ -23,19 +23,21 @@ from .records import (
 )
 from .text import printable
 
-# at::, c10::, torch:: and caffe2:: (which lives in libc10), as functions, members, type
-# information, virtual tables, guards and thunks; and the C shim of the stable ABI. Each part of a
-# name matches in one way only, so a long name is matched or refused in linear time.
-_TORCH_CXX = re.compile(
-    rb"_Z(?:T[ISVTC]|GV|GR|Thn?[0-9]+_)*(?:N[rVK]*[RO]?)?(?:2at|3c10|5torch|6caffe2)"
-)
 _TORCH_C = (b"aoti_torch_", b"torch_", b"THP")
 _MAX_FLAVOUR_TEXT = 1 << 18
 
 
 def is_torch_symbol(name: bytes) -> bool:
     """Whether an undefined symbol is one that torch's libraries must provide."""
-    return name.startswith(_TORCH_C) or _TORCH_CXX.match(name) is not None
+    if name.startswith(_TORCH_C):
+        return True
+    if not any(space in name for space in (b"2at", b"3c10", b"5torch", b"6caffe2")):
+        return False  # the import of the package gets along without the pattern
+    # at::, c10::, torch:: and caffe2:: (which lives in libc10), as functions, members, type
+    # information, virtual tables, guards and thunks. Each part of a name matches in one way only,
+    # so a long name is matched or refused in linear time.
+    pattern = rb"_Z(?:T[ISVTC]|GV|GR|Thn?[0-9]+_)*(?:N[rVK]*[RO]?)?(?:2at|3c10|5torch|6caffe2)"
+    return re.match(pattern, name) is not None
 
 
 def symbol_flavour(name: str) -> int | None:
@@ -155,7 +157,7 @@ def _symbols(elf: Elf) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...
         elif not weak:
             if is_torch_symbol(name):
                 torch.append(printable(name))
-            elif name.startswith((b"Py", b"_Py")) and re.match(rb"_?Py[A-Z_]", name):
+            elif name.startswith((b"Py", b"_Py")):
                 python.append(printable(name))
     return tuple(torch), tuple(python), tuple(modules)
 

@@ -6,6 +6,8 @@ refused. An entry is keyed by the torch build, the version of the package and a 
 Every function that takes `base` works on that cache folder instead of `root()`.
 """
 
+from __future__ import annotations
+
 import errno
 import json
 import os
@@ -14,10 +16,10 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
-if TYPE_CHECKING:
-    from .records import TorchInstall
+from .records import Record, TorchInstall
+from .text import printable
 
 MANIFEST = "build.json"
 #: Where a build works until it is finished; one that was killed leaves its folder here.
@@ -27,7 +29,7 @@ _ANOTHER = "set LLTM_CONDA_CACHE to a folder of your own"
 
 
 class CacheError(RuntimeError):
-    """The cache cannot be trusted or made.
+    """The cache cannot be trusted, or a folder of it cannot be made.
 
     Attributes:
         path: which folder or file.
@@ -35,8 +37,9 @@ class CacheError(RuntimeError):
         fix: what to do.
     """
 
-    def __init__(self, path: Path, reason: str, fix: str) -> None:
-        super().__init__(f"the build cache is not used: {path} {reason}. To mend it: {fix}")
+    def __init__(self, path: Path, reason: str, fix: str = _ANOTHER) -> None:
+        text = f"the build cache is not used: {path} {reason}. To mend it: {fix}"
+        super().__init__(printable(text))
         self.path = path
         self.reason = reason
         self.fix = fix
@@ -46,7 +49,7 @@ class NoCacheFolderError(RuntimeError):
     """There is no place for the cache: no setting names one and the user has no home folder."""
 
 
-class Entry(NamedTuple):
+class Entry(Record):
     """A folder of the cache, with what its `build.json` says ("?" where it says nothing).
 
     `finished` is False for what nobody uses: builds that were killed (or still run: see `locked`),
@@ -115,9 +118,7 @@ def torch_key(version: str, cuda: str | None, cxx11_abi: int | None) -> str:
     return re.sub(r"[^A-Za-z0-9.+-]", "_", text)
 
 
-def entry_folder(
-    torch: "TorchInstall", version: str, sources: str, base: Path | None = None
-) -> Path:
+def entry_folder(torch: TorchInstall, version: str, sources: str, base: Path | None = None) -> Path:
     """Where the build of these sources for this torch lies (whether or not it exists)."""
     key = torch_key(torch.version, torch.cuda, torch.cxx11_abi)
     return (base or root()) / key / f"{version}-{sources}"
@@ -159,19 +160,16 @@ def trusted_files(folder: Path, base: Path | None = None) -> tuple[Path, ...]:
 
 def _chain(folder: Path, base: Path) -> list[Path]:
     """`base`, then every folder below it down to `folder`."""
-    chain = [base]
-    for part in folder.relative_to(base).parts:
-        chain.append(chain[-1] / part)
-    return chain
+    parts = folder.relative_to(base).parts
+    return [base.joinpath(*parts[:depth]) for depth in range(len(parts) + 1)]
 
 
 def _insist(path: Path, base: Path) -> None:
     reason = distrust(path)
-    if reason is None:
-        return
-    if "belongs to user" in reason:
-        raise CacheError(path, reason, _ANOTHER)
-    raise CacheError(path, reason, f"chmod -R go= {base}   (or remove it: rm -r {base})")
+    if reason is not None and "belongs to user" in reason:
+        raise CacheError(path, reason)
+    if reason is not None:
+        raise CacheError(path, reason, f"chmod -R go= {base}   (or remove it: rm -r {base})")
 
 
 def make(folder: Path, base: Path | None = None) -> None:
@@ -186,7 +184,13 @@ def make(folder: Path, base: Path | None = None) -> None:
     base = base or root()
     missing = [path for path in (base, *base.parents) if not os.path.lexists(path)]
     if missing:
-        _insist_on_owner(missing[-1].parent)
+        above = missing[-1].parent
+        try:
+            owner = above.stat().st_uid
+        except OSError as error:
+            raise CacheError(above, f"cannot be used ({error.strerror})") from error
+        if owner not in (os.geteuid(), 0):
+            raise CacheError(above, f"belongs to user {owner}, not to {os.geteuid()}")
     for path in (*reversed(missing[1:]), *_chain(folder, base)):
         try:
             path.mkdir(mode=0o700)
@@ -194,21 +198,11 @@ def make(folder: Path, base: Path | None = None) -> None:
         except FileExistsError:
             pass
         except OSError as error:
-            raise CacheError(path, f"cannot be made ({error.strerror})", _ANOTHER) from error
+            raise CacheError(path, f"cannot be made ({error.strerror})") from error
     for path in _chain(folder, base):
         _insist(path, base)
         if not path.is_dir():
             raise CacheError(path, "is no folder", f"remove it: rm {path}")
-
-
-def _insist_on_owner(folder: Path) -> None:
-    try:
-        owner = folder.stat().st_uid
-    except OSError as error:
-        raise CacheError(folder, f"cannot be used ({error.strerror})", _ANOTHER) from error
-    if owner not in (os.geteuid(), 0):
-        reason = f"belongs to user {owner}, not to {os.geteuid()}"
-        raise CacheError(folder, reason, _ANOTHER)
 
 
 @contextmanager
@@ -263,25 +257,16 @@ def manifest(folder: Path) -> dict[str, Any]:
 def entries(base: Path | None = None) -> tuple[Entry, ...]:
     """Every build of the cache by path, then what is not finished."""
     found = []
-    try:
+    with suppress(OSError, NoCacheFolderError):  # there is no cache, or none that can be read
         base = base or root()
         for pattern in ("torch*/*", f"{UNFINISHED}*", "verdicts"):
             for folder in sorted(base.glob(pattern)):
-                if not folder.is_dir() or folder.is_symlink():
-                    continue
-                data = manifest(folder)
-                found.append(
-                    Entry(
-                        path=folder,
-                        key=str(folder.relative_to(base)),
-                        variant=str(data.get("variant", "?")),
-                        torch=str(data.get("torch", "?")),
-                        size=_size(folder),
-                        finished=pattern == "torch*/*",
-                    )
-                )
-    except (OSError, NoCacheFolderError):
-        pass  # there is no cache, or none that can be read
+                if folder.is_dir() and not folder.is_symlink():
+                    data = manifest(folder)
+                    named = {key: str(data.get(key, "?")) for key in ("variant", "torch")}
+                    key, finished = str(folder.relative_to(base)), pattern == "torch*/*"
+                    size = _size(folder)
+                    found.append(Entry(path=folder, key=key, size=size, finished=finished, **named))
     return tuple(found)
 
 

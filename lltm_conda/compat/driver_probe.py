@@ -1,6 +1,6 @@
 """Probe: the NVIDIA driver and the GPUs, without creating a CUDA context.
 
-The driver's version comes from `/proc`, the CUDA it speaks from `cuDriverGetVersion`, which needs
+The driver's version comes from `/proc`, the CUDA it serves from `cuDriverGetVersion`, which needs
 no initialisation, and the devices from NVML, which survives a `fork`. Nothing here calls `cuInit`.
 """
 
@@ -75,11 +75,10 @@ def _nvml_devices(nvml: ctypes.CDLL) -> list[tuple[str, str, tuple[int, int]]]:
         handle = ctypes.c_void_p()
         major, minor = ctypes.c_int(0), ctypes.c_int(0)
         name, uuid = ctypes.create_string_buffer(96), ctypes.create_string_buffer(96)
+        numbers = ctypes.byref(major), ctypes.byref(minor)
         if nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) != 0:
             continue
-        if nvml.nvmlDeviceGetCudaComputeCapability(
-            handle, ctypes.byref(major), ctypes.byref(minor)
-        ):
+        if nvml.nvmlDeviceGetCudaComputeCapability(handle, *numbers) != 0:
             continue
         nvml.nvmlDeviceGetName(handle, name, 96)
         nvml.nvmlDeviceGetUUID(handle, uuid, 96)

@@ -101,41 +101,52 @@ def load_failure(binary: BinaryRecord, runtime: Runtime, error: OSError) -> Find
     text = printable(str(error.__cause__ or error))
     known = faults.classify(text)
     title = f" ({known.title})" if known else ""
-    return Finding(
-        "loading",
-        REJECTED,
-        text,
-        f"{binary.file} accepted by the dynamic linker",
-        why=f"{binary.file} was accepted but could not be loaded{title}",
-        fix=fixes.fit_torch(runtime),
-        fault=known.number if known else None,
-    )
+    why = f"{binary.file} was accepted but could not be loaded{title}"
+    needed = f"{binary.file} accepted by the dynamic linker"
+    fault = known.number if known else None
+    return Finding("loading", REJECTED, text, needed, why, fixes.fit_torch(runtime), fault)
 
 
-def no_cuda(selection: Selection | None, runtime: Runtime) -> Finding:
+def other_object(binary: BinaryRecord, reported: str) -> Finding:
+    """The object that was loaded does not report the record of the file."""
+    why = f"{binary.file} on disk is not the one that is loaded in this process"
+    written = binary.record.text if binary.record else "a build record in the file"
+    fault, observed = faults.PACKAGE_FILES, printable(reported) or "nothing"
+    return Finding("build record", REJECTED, observed, written, why, "restart Python", fault)
+
+
+def refused_kernels(kernels: BinaryRecord, refusal: bytes, runtime: Runtime) -> Finding:
+    """The glue refused the table of the kernels."""
+    why, needed = f"the glue refused {kernels.file}", "kernels of the same build as the glue"
+    fault, fix = faults.PACKAGE_FILES, fixes.reinstall(runtime)
+    return Finding("kernel table", REJECTED, printable(refusal), needed, why, fix, fault)
+
+
+def no_cuda(selection: Selection, runtime: Runtime) -> Finding:
     """Why there are no CUDA kernels although torch is a CUDA build."""
-    for verdict in selection.considered if selection else ():
+    for verdict in selection.considered:
         if verdict.binary.file.startswith("kernels-cuda") and verdict.cause is not None:
             return verdict.cause
-    forced = selection.forced if selection else None
-    observed = "CPU kernels only"
+    observed, needed = "CPU kernels only", "kernels for CUDA tensors"
     fix = f"{fixes.fit_torch(runtime)}   (or: {fixes.BUILD})"
-    if forced:
-        observed = f"variant {forced}, forced by LLTM_CONDA_VARIANT"
+    if selection.forced:
+        observed = f"variant {selection.forced}, forced by LLTM_CONDA_VARIANT"
         fix = "unset LLTM_CONDA_VARIANT"
-    return Finding(
-        "CUDA kernels",
-        REJECTED,
-        observed,
-        "kernels for CUDA tensors",
-        why="the installed package holds no CUDA kernels that fit",
-        fix=fix,
-        fault=faults.CPU_ONLY_BINARY,
-    )
+    why = "the installed package holds no CUDA kernels that fit"
+    fault = faults.CPU_ONLY_BINARY
+    return Finding("CUDA kernels", REJECTED, observed, needed, why, fix, fault)
+
+
+def no_cuda_build(version: str, package: Path) -> Finding:
+    """There are CUDA tensors, and torch was a CPU build when lltm was loaded."""
+    fix = fixes.cuda_torch(environment(package), None)
+    why, observed = "torch is a CPU-only build", f"torch {version}"
+    fault = faults.CPU_TORCH_SWAPPED_IN
+    return Finding("CUDA kernels", REJECTED, observed, "a CUDA build of torch", why, fix, fault)
 
 
 def refused_forced_name(forced: str, error: ValueError) -> Finding:
-    """LLTM_CONDA_VARIANT holds something else than the name of a variant."""
+    """LLTM_CONDA_VARIANT does not hold the name of a variant."""
     name, needed = "LLTM_CONDA_VARIANT", "the name of a variant, or nothing"
     return Finding(name, REJECTED, repr(forced), needed, str(error), f"unset {name}")
 
@@ -144,25 +155,18 @@ def no_torch(error: Exception, package: Path) -> Finding:
     """`import torch` raised this."""
     missing = isinstance(error, ModuleNotFoundError) and error.name == "torch"
     here = environment(package)
-    return Finding(
-        "torch",
-        REJECTED,
-        printable(f"{type(error).__name__}: {error}"),
-        "a torch that can be imported",
-        why="torch is not installed" if missing else "import torch fails",
-        fix=fixes.install_torch(here) if missing else fixes.reinstall_torch(here, None),
-        fault=faults.TORCH_NOT_LOADED,
-    )
+    why = "torch is not installed" if missing else "import torch fails"
+    fix = fixes.install_torch(here) if missing else fixes.reinstall_torch(here, None)
+    observed = printable(f"{type(error).__name__}: {error}")
+    return _torch(observed, "a torch that can be imported", why, fix)
 
 
 def not_pytorch(module: object, error: Exception) -> Finding:
-    """What is called torch is something else."""
-    return Finding(
-        "torch",
-        REJECTED,
-        printable(str(getattr(module, "__file__", None))),
-        "the torch package of PyTorch",
-        why=printable(str(error)),
-        fix="rename the file or folder that shadows it",
-        fault=faults.TORCH_NOT_LOADED,
-    )
+    """The module named torch is something else."""
+    observed = printable(str(getattr(module, "__file__", None)))
+    fix = "rename the file or folder that shadows it"
+    return _torch(observed, "the torch package of PyTorch", printable(str(error)), fix)
+
+
+def _torch(observed: str, needed: str, why: str, fix: str) -> Finding:
+    return Finding("torch", REJECTED, observed, needed, why, fix, faults.TORCH_NOT_LOADED)

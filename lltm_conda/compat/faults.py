@@ -1,9 +1,12 @@
-"""The fifteen ways a torch extension fails for its users: the one table behind the judge's fault
-numbers and the troubleshooting page.
+"""The fifteen classes of faults of torch extensions: the numbers that findings carry, and the text
+of the troubleshooting page.
 """
 
+from __future__ import annotations
+
 import re
-from typing import NamedTuple
+
+from .records import Record
 
 (
     TORCH_VERSION,
@@ -24,7 +27,7 @@ from typing import NamedTuple
 ) = range(1, 16)
 
 
-class Fault(NamedTuple):
+class Fault(Record):
     """One class: its number and name, how it looks, why it happens, how to fix it, how proven.
 
     `proof` is "injected" (a test that runs anywhere makes it happen), "GPU machine" (a test marked
@@ -80,7 +83,7 @@ FAULTS: tuple[Fault, ...] = (
         "Driver too old",
         "`provided PTX was compiled with an unsupported toolchain`, "
         "`CUDA driver version is insufficient for CUDA runtime version`",
-        "The kernels' CUDA is newer than what the driver speaks.",
+        "The kernels' CUDA is newer than what the driver serves.",
         "Update the NVIDIA driver, or install torch and lltm for the older CUDA major.",
         "simulated",
     ),

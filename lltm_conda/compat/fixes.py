@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from .records import BinaryRecord, Environment, Runtime, TorchInstall, dotted
-from .support import Support, load
+from .support import load
 
 PACKAGE = "lltm"
 BUILD = "python -m lltm_conda build"
@@ -30,9 +32,9 @@ def _release(torch: TorchInstall | None, sign: str) -> str:
     return "" if torch is None else sign + torch.version.partition("+")[0]
 
 
-def install_torch(environment: Environment, support: Support | None = None) -> str:
+def install_torch(environment: Environment) -> str:
     """Install a torch that is served."""
-    minimum = dotted((support or load()).torch_min)
+    minimum = dotted(load().torch_min)
     if environment.kind == "conda":
         return f'conda install "pytorch>={minimum}"'
     return _pip(environment, f'"torch>={minimum}"')
@@ -60,42 +62,35 @@ def reinstall(runtime: Runtime) -> str:
     return _pip(runtime.environment, f'--force-reinstall --no-deps "{PACKAGE}=={pin}"')
 
 
-def fit_torch(runtime: Runtime, support: Support | None = None) -> str:
+def fit_torch(runtime: Runtime) -> str:
     """Get a binary that fits the torch which is here: a released one if one exists, else build."""
-    support = support or load()
     torch = runtime.torch
-    if torch is None or torch.version_tuple < support.torch_min:
-        return install_torch(runtime.environment, support)
-    if not torch.is_release or not glue_for(torch, support):
+    if torch is None or torch.version_tuple < load().torch_min:
+        return install_torch(runtime.environment)
+    if not torch.is_release or not _is_served(torch):
         return BUILD
     if runtime.environment.kind == "conda":
         return _conda(f'{PACKAGE} "pytorch={dotted(torch.version_tuple)}"')
     return _pip(runtime.environment, f"--upgrade --force-reinstall --no-deps {PACKAGE}")
 
 
-def glue_for(torch: TorchInstall, support: Support | None = None) -> str | None:
-    """The glue of the matrix that serves this torch, or None."""
-    glues = (support or load()).glues()
-    if torch.version_tuple >= (2, 10):
-        return "stable210" if "stable210" in glues else None
-    if torch.cxx11_abi is None:
-        return None
+def _is_served(torch: TorchInstall) -> bool:
+    """Whether the matrix has a glue for this torch."""
     name = f"aten{torch.version_tuple[0]}{torch.version_tuple[1]}-abi{torch.cxx11_abi}"
-    return name if name in glues else None
+    return ("stable210" if torch.version_tuple >= (2, 10) else name) in load().glues()
 
 
 def newer_driver(cuda: tuple[int, ...] | None) -> str:
-    """Update the driver to one that speaks this CUDA."""
-    major = cuda[0] if cuda else None
-    floor = DRIVER_FLOORS.get(major or 0)
+    """Update the driver to one for this CUDA."""
+    floor = DRIVER_FLOORS.get(cuda[0]) if cuda else None
     least = f" to {floor} or newer" if floor else ""
-    return f"update the NVIDIA driver{least} (it must speak CUDA {dotted(cuda)})"
+    return f"update the NVIDIA driver{least} (it must serve CUDA {dotted(cuda)})"
 
 
-def build_cuda(capabilities: tuple[tuple[int, int], ...]) -> str:
+def build_cuda(capabilities: Iterable[tuple[int, int]]) -> str:
     """Build the CUDA kernels here, for these GPUs."""
     archs = ";".join(sorted({f"{major}.{minor}" for major, minor in capabilities}))
-    return f'TORCH_CUDA_ARCH_LIST="{archs}" {BUILD}' if archs else BUILD
+    return f'TORCH_CUDA_ARCH_LIST="{archs}" {BUILD}'
 
 
 def system_libraries(runtime: Runtime, family: str) -> str:
@@ -113,7 +108,7 @@ def remove_duplicate(runtime: Runtime, other: str) -> str:
     return f"{remove} {PACKAGE}   (the other copy: {other}); then restart Python"
 
 
-def other_torch_for(binary: BinaryRecord, runtime: Runtime) -> str:
-    """Reinstall another package's extension, or go back to the torch that it was built for."""
+def other_package(binary: BinaryRecord, runtime: Runtime) -> str:
+    """Reinstall another package's extension for the torch that is here."""
     torch = runtime.torch.version if runtime.torch else "as installed"
     return f"reinstall or rebuild the package that owns {binary.file} for torch {torch}"

@@ -6,6 +6,7 @@ import ctypes
 import os
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 from .binary import newest_versions
@@ -13,28 +14,23 @@ from .elf import Elf, ElfError
 from .records import Environment, parse_version
 from .torch_probe import installer
 
-_FOLDERS = (
-    "/usr/lib/x86_64-linux-gnu",
-    "/lib/x86_64-linux-gnu",
-    "/usr/lib64",
-    "/lib64",
-    "/usr/lib",
-    "/usr/local/lib",
-)
+_FOLDERS = ["/usr/lib/x86_64-linux-gnu", "/lib/x86_64-linux-gnu", "/usr/lib64", "/lib64"]
+_FOLDERS += ["/usr/lib", "/usr/local/lib"]
 _MAX_MAPS = 4 << 20
 
 
 def system() -> str:
     """`linux`, `darwin`, `windows`."""
-    return {"win32": "windows"}.get(sys.platform, sys.platform)
+    return "windows" if sys.platform == "win32" else sys.platform
 
 
 def machine() -> str:
-    """`x86_64`, `aarch64`; the names Windows and macOS use are translated."""
-    if hasattr(os, "uname"):
-        name = os.uname().machine
-    else:
-        name = os.environ.get("PROCESSOR_ARCHITECTURE", "unknown")
+    """`x86_64`, `aarch64`; the names that Windows and macOS use are translated."""
+    name = (
+        os.uname().machine
+        if hasattr(os, "uname")
+        else os.environ.get("PROCESSOR_ARCHITECTURE", "unknown")
+    )
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(name.lower(), name.lower())
 
 
@@ -57,19 +53,13 @@ def libc() -> tuple[str, tuple[int, ...]] | None:
 
 def libstdcxx() -> dict[str, tuple[int, ...]] | None:
     """The newest `GLIBCXX` and `CXXABI` of the libstdc++ this process has, or would load."""
-    for path in _libstdcxx_candidates():
+    loaded = loaded_file("libstdc++.so.6", "_ZSt9terminatev")
+    others = (folder / "libstdc++.so.6" for folder in library_folders())
+    for path in chain(filter(None, (loaded,)), others):
         versions = defined_versions(path)
         if versions:
             return versions
     return None
-
-
-def _libstdcxx_candidates() -> Iterator[Path]:
-    loaded = loaded_file("libstdc++.so.6", "_ZSt9terminatev")
-    if loaded is not None:
-        yield loaded
-    for folder in library_folders():
-        yield folder / "libstdc++.so.6"
 
 
 def library_folders() -> Iterator[Path]:
@@ -134,11 +124,9 @@ def defined_versions(path: Path) -> dict[str, tuple[int, ...]] | None:
 
 def environment(package_root: Path | None = None, version: str = "") -> Environment:
     """Which tool manages this environment: conda where it installed the package or the Python."""
-    by = None
-    if package_root is not None and version:
-        by = installer(package_root, "lltm", version)
+    by = installer(package_root, "lltm", version) if package_root is not None and version else None
     kind = "conda" if by == "conda" or (by is None and is_conda_prefix(Path(sys.prefix))) else "pip"
-    return Environment(kind=kind, python="python", installer=by)
+    return Environment(kind, installer=by)
 
 
 def is_conda_prefix(prefix: Path) -> bool:

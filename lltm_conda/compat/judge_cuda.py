@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from . import faults, fixes
@@ -12,7 +11,6 @@ from .records import (
     REJECTED,
     UNKNOWN,
     BinaryRecord,
-    Device,
     Driver,
     Finding,
     Runtime,
@@ -21,77 +19,62 @@ from .records import (
 )
 from .text import some
 
-#: The first driver branch of each CUDA release, newest first: for drivers that did not tell.
+#: The first driver branch of each CUDA release, newest first: for a driver that cannot be asked.
 _DRIVER_CUDA = {580: (13, 0), 575: (12, 9), 570: (12, 8), 565: (12, 7), 560: (12, 6), 555: (12, 5)}
 _DRIVER_CUDA |= {550: (12, 4), 545: (12, 3), 535: (12, 2), 530: (12, 1), 525: (12, 0), 450: (11, 0)}
 
 
 def cuda_build(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
-    if binary.kind != "kernels" or binary.record is None or binary.record.device != "cuda":
-        return
-    torch, cuda = runtime.torch, parse_version(binary.record.cuda)
+    torch, cuda = runtime.torch, parse_version(binary.record.cuda if binary.record else None)
     if torch is None or cuda is None:
         return
     dimension, major = "CUDA build of torch", cuda[0]
     if torch.cuda is None:
         kind = "ROCm" if torch.hip else "XPU" if torch.xpu else "CPU-only"
-        yield Finding(
-            dimension,
-            REJECTED,
-            f"torch {torch.version} ({kind})",
-            "a CUDA build of torch",
-            why=f"torch is a {kind} build, so there are no CUDA tensors; if there were before, a "
-            f"{kind} torch was swapped in",
-            fix=fixes.cuda_torch(runtime.environment, torch),
-            fault=faults.CPU_TORCH_SWAPPED_IN,
+        observed, needed = f"torch {torch.version} ({kind})", "a CUDA build of torch"
+        why = (
+            f"torch is a {kind} build, so there are no CUDA tensors; if there were before, a "
+            f"{kind} torch was swapped in"
         )
+        fix = fixes.cuda_torch(runtime.environment, torch)
+        swapped = faults.CPU_TORCH_SWAPPED_IN
+        yield Finding(dimension, REJECTED, observed, needed, why, fix, swapped)
         return
     if torch.cuda_major is not None and torch.cuda_major >= major:
         yield Finding(dimension, OK, f"CUDA {torch.cuda}", f"CUDA {major} or newer")
         return
-    speaks = driver_cuda(runtime.driver)
+    speaks, fix = driver_cuda(runtime.driver), ""
+    fault: int | None = faults.CUDA_MAJOR
     observed = f"CUDA {torch.cuda}, driver for CUDA {dotted(speaks)}"
-    needed = f"a driver for CUDA {major}"
     if not runtime.gpu_probed:
-        why = "the driver was not looked at"
-        yield Finding(dimension, UNKNOWN, observed, needed, why, fault=faults.CUDA_MAJOR)
+        status, why = UNKNOWN, "the driver was not looked at"
     elif speaks is not None and speaks[0] >= major:
-        why = "torch is older, the driver is new enough"
-        yield Finding(dimension, NOTE, observed, needed, why)
+        status, why, fault = NOTE, "torch is older, the driver is new enough", None
     else:
-        yield Finding(
-            dimension,
-            REJECTED,
-            observed,
-            needed,
-            why=f"the kernels need CUDA {major}, torch is built for CUDA {torch.cuda}, and no "
-            f"driver speaks CUDA {major}",
-            fix=fixes.fit_torch(runtime),
-            fault=faults.CUDA_MAJOR,
+        status, fix = REJECTED, fixes.fit_torch(runtime)
+        why = (
+            f"the kernels need CUDA {major}, torch is built for CUDA {torch.cuda}, and no driver "
+            f"for CUDA {major} is here"
         )
+    needed = f"a driver for CUDA {major}"
+    yield Finding(dimension, status, observed, needed, why, fix, fault)
 
 
 def driver_cuda(driver: Driver | None) -> tuple[int, int] | None:
-    """The newest CUDA a driver speaks: as it said, else from its version; None if unknown."""
+    """The newest CUDA that a driver serves: as it said, else from its version; None if unknown."""
     if driver is None:
         return None
     if driver.cuda is not None:
         return driver.cuda
-    version = parse_version(driver.version)
-    if version:
-        for branch, cuda in _DRIVER_CUDA.items():
-            if version[0] >= branch:
-                return cuda
-    return None
+    branch = (parse_version(driver.version) or (0,))[0]
+    return next((cuda for first, cuda in _DRIVER_CUDA.items() if branch >= first), None)
 
 
 def _binary_cuda(binary: BinaryRecord) -> tuple[int, ...] | None:
     if binary.record is not None:
         return parse_version(binary.record.cuda)
-    for name in binary.needed:
-        if name.startswith("libcudart.so."):
-            return parse_version(name.removeprefix("libcudart.so."))
-    return None
+    runtimes = [name for name in binary.needed if name.startswith("libcudart.so.")]
+    return parse_version(runtimes[0].removeprefix("libcudart.so.")) if runtimes else None
 
 
 def driver(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
@@ -106,20 +89,13 @@ def driver(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     speaks = driver_cuda(runtime.driver)
     observed = f"{runtime.driver.version or 'unknown version'} (CUDA {dotted(speaks)})"
     if speaks is None:
-        why = "what CUDA it speaks could not be told"
-        yield Finding("driver", UNKNOWN, observed, needed, why)
+        yield Finding("driver", UNKNOWN, observed, needed, "which CUDA it serves is not known")
     elif speaks[0] >= cuda[0]:
         yield Finding("driver", OK, observed, needed)
     else:
-        yield Finding(
-            "driver",
-            REJECTED,
-            observed,
-            needed,
-            why=f"the NVIDIA driver speaks CUDA {dotted(speaks)}, the kernels are CUDA {cuda[0]}",
-            fix=fixes.newer_driver(cuda),
-            fault=faults.DRIVER,
-        )
+        why = f"the NVIDIA driver serves CUDA {dotted(speaks)}, the kernels are CUDA {cuda[0]}"
+        fix = fixes.newer_driver(cuda)
+        yield Finding("driver", REJECTED, observed, needed, why, fix, faults.DRIVER)
 
 
 def runs_on(archs: tuple[str, ...], capability: tuple[int, int]) -> str | None:
@@ -131,10 +107,12 @@ def runs_on(archs: tuple[str, ...], capability: tuple[int, int]) -> str | None:
     """
     best = None
     for arch in archs:
-        match = re.fullmatch("(sm|compute)_([0-9]{1,3})([0-9])([af]?)", arch)
-        if match is None:
+        kind, _, number = arch.partition("_")
+        letter = number[-1:] if number[-1:] in ("a", "f") else ""
+        digits = number.removesuffix(letter)
+        if kind not in ("sm", "compute") or not digits.isdecimal() or not 2 <= len(digits) <= 4:
             continue
-        kind, letter, own = match[1], match[4], (int(match[2]), int(match[3]))
+        own = (int(digits[:-1]), int(digits[-1]))
         if letter == "a":
             fits = own == capability
         elif kind == "compute" and not letter:
@@ -151,30 +129,25 @@ def runs_on(archs: tuple[str, ...], capability: tuple[int, int]) -> str | None:
 def gpu_architecture(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     if not binary.cuda_archs or not runtime.devices:
         return
-    archs = ", ".join(binary.cuda_archs)
-    refused: list[tuple[Device, str]] = []
     cuda, speaks = _binary_cuda(binary), driver_cuda(runtime.driver)
-    for device in runtime.devices:
-        how = runs_on(binary.cuda_archs, device.capability)
-        if how is None:
-            refused.append((device, "arch"))
-        elif how == "ptx" and cuda and speaks and speaks < cuda[:2]:
-            refused.append((device, "ptx"))
+    old_driver = cuda is not None and speaks is not None and speaks < cuda[:2]
+    ways = [(device, runs_on(binary.cuda_archs, device.capability)) for device in runtime.devices]
+    refused = [(d, how) for d, how in ways if how is None or (how == "ptx" and old_driver)]
+    archs = ", ".join(binary.cuda_archs)
     named = some([f"{d.name} ({dotted(d.capability)})" for d in runtime.devices], 8)
     if not refused:
         yield Finding("GPU architecture", OK, named, archs)
         return
-    device, reason = refused[0]
+    device, how = refused[0]
     label = f"{device.name} (compute capability {dotted(device.capability)})"
-    if reason == "ptx":
+    if how == "ptx":
         fault, fix = faults.DRIVER, fixes.newer_driver(cuda)
         why = (
             f"on the {label} only the PTX of {binary.name} could run, and the driver "
             f"(CUDA {dotted(speaks)}) is older than the PTX (CUDA {dotted(cuda)})"
         )
     else:
-        fault = faults.GPU_ARCHITECTURE
-        fix = fixes.build_cuda(tuple(d.capability for d, _ in refused))
+        fault, fix = faults.GPU_ARCHITECTURE, fixes.build_cuda([d.capability for d, _ in refused])
         why = f"{binary.name} holds no code for the {label}"
-    status = REJECTED if len(refused) == len(runtime.devices) else NOTE
+    status = REJECTED if len(refused) == len(ways) else NOTE
     yield Finding("GPU architecture", status, named, archs, why, fix, fault)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from . import faults, fixes
+from . import faults, fixes, support
 from .records import NOTE, OK, REJECTED, BinaryRecord, Finding, Runtime, dotted
-from .support import load as load_support
 from .text import printable
 
 OUR_PLATFORM = "linux-x86_64"
@@ -16,41 +15,32 @@ def ours(binary: BinaryRecord) -> bool:
     return binary.kind in ("glue", "kernels")
 
 
+def fitting(binary: BinaryRecord, runtime: Runtime, our_fix: str) -> str:
+    """What to do about a binary that does not fit: `our_fix` if it is ours."""
+    return our_fix if ours(binary) else fixes.other_package(binary, runtime)
+
+
 def whole_file(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     wanted = "a whole shared object"
     if binary.kind == "unreadable" or binary.problems:
-        packaged = ours(binary) or binary.path.parent.name == "lib"
-        yield Finding(
-            "file",
-            REJECTED,
-            "; ".join(binary.problems),
-            wanted,
-            why=f"{binary.file} is damaged or not what its name says: {binary.problems[0]}",
-            fix=fixes.reinstall(runtime)
-            if packaged
-            else f"reinstall the package that owns {binary.file}",
-            fault=faults.PACKAGE_FILES,
-        )
+        why = f"{binary.file} is damaged or not what its name says: {binary.problems[0]}"
+        fix = f"reinstall the package that owns {binary.file}"
+        if ours(binary) or binary.path.parent.name == "lib":
+            fix = fixes.reinstall(runtime)
+        observed = "; ".join(binary.problems)
+        yield Finding("file", REJECTED, observed, wanted, why, fix, faults.PACKAGE_FILES)
         return
     yield Finding("file", OK, f"{binary.size} bytes", wanted)
-    record = binary.record
-    if record is None or not runtime.package_version:
+    record, version, table = binary.record, runtime.package_version, runtime.kernel_abi
+    if record is None or not version:
         return
-    yield _same(
-        "package version",
-        record.version == runtime.package_version,
-        (f"binary {record.version}", f"{runtime.package_version}, as the Python files"),
-        f"{binary.file} is left over from version {record.version}",
-        runtime,
-    )
-    if record.kind == "kernels" and runtime.kernel_abi is not None:
-        yield _same(
-            "kernel table",
-            record.kernel_abi == runtime.kernel_abi,
-            (f"version {record.kernel_abi}", f"version {runtime.kernel_abi}, as the glue"),
-            f"{binary.file} comes from another build than the glue",
-            runtime,
-        )
+    sides = f"binary {record.version}", f"{version}, as the Python files"
+    why = f"{binary.file} is left over from version {record.version}"
+    yield _same("package version", record.version == version, sides, why, runtime)
+    if record.kind == "kernels" and table is not None:
+        sides = f"version {record.kernel_abi}", f"version {table}, as the glue"
+        why = f"{binary.file} comes from another build than the glue"
+        yield _same("kernel table", record.kernel_abi == table, sides, why, runtime)
 
 
 def _same(
@@ -59,42 +49,32 @@ def _same(
     """A finding on two files of the package that must come from one build."""
     if same:
         return Finding(dimension, OK, *sides)
-    fix = fixes.reinstall(runtime)
-    return Finding(dimension, REJECTED, *sides, why=why, fix=fix, fault=faults.PACKAGE_FILES)
+    return Finding(dimension, REJECTED, *sides, why, fixes.reinstall(runtime), faults.PACKAGE_FILES)
 
 
 def platform(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
-    if binary.platform == runtime.platform:
-        yield Finding("platform", OK, runtime.platform, binary.platform)
+    here, built = runtime.platform, binary.platform or OUR_PLATFORM
+    if here == built:
+        yield Finding("platform", OK, here, built)
     else:
-        yield Finding(
-            "platform",
-            REJECTED,
-            runtime.platform,
-            binary.platform or OUR_PLATFORM,
-            why=f"there is no binary for {runtime.platform}; only {OUR_PLATFORM} is built",
-            fix=fixes.REFERENCE if ours(binary) else "find a build for this platform",
-        )
+        why = f"there is no binary for {here}; only {OUR_PLATFORM} is built"
+        fix = fixes.REFERENCE if ours(binary) else "find a build for this platform"
+        yield Finding("platform", REJECTED, here, built, why, fix)
 
 
 def python(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     here = f"{runtime.implementation} {dotted(runtime.python)}"
     if runtime.free_threaded:
         here += " free-threaded"
+    floor = support.load().python_min
+    anything = "any Python (no Python symbol is used)"
     if binary.kind == "extension" and binary.modules:
         yield _module_tag(binary, runtime, here)
-        return
-    floor = load_support().python_min
-    anything = "any Python (no Python symbol is used)"
-    if ours(binary) and runtime.python[:2] < floor:
-        yield Finding(
-            "python",
-            REJECTED,
-            here,
-            f"Python >= {dotted(floor)}",
-            why=f"Python {dotted(runtime.python[:2])} is older than the oldest that is supported",
-            fix=f"create an environment with Python {dotted(floor)} or newer",
-        )
+    elif ours(binary) and runtime.python[:2] < floor:
+        needed = f"Python >= {dotted(floor)}"
+        why = f"Python {dotted(runtime.python[:2])} is older than the oldest that is supported"
+        fix = f"create an environment with Python {dotted(floor)} or newer"
+        yield Finding("python", REJECTED, here, needed, why, fix)
     elif runtime.free_threaded:
         why = (
             "free-threaded Python is untested: the binary holds no Python code, but the Python "
@@ -106,33 +86,23 @@ def python(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
 
 
 def _module_tag(binary: BinaryRecord, runtime: Runtime, here: str) -> Finding:
-    own = f"cpython-{runtime.python[0]}{runtime.python[1]}{'t' if runtime.free_threaded else ''}"
+    """Whether this Python imports a module of this name, `x.cpython-311-*.so` or `x.abi3.so`."""
     _, _, tag = binary.file.removesuffix(".so").partition(".")
-    fix = fixes.other_torch_for(binary, runtime)
     if tag == "abi3" and runtime.free_threaded:
-        return Finding(
-            "python",
-            REJECTED,
-            here,
-            "a Python with the global interpreter lock (abi3)",
-            why="a limited-API module does not load in a free-threaded Python",
-            fix=fix,
-            fault=faults.REGISTERED_TWICE,
+        needed, fault = "a Python with the global interpreter lock (abi3)", faults.REGISTERED_TWICE
+        why = "a limited-API module does not load in a free-threaded Python"
+    elif tag.startswith("cpython-") and not f"{tag}-".startswith(runtime.python_tag):
+        needed, fault = tag, faults.PACKAGE_FILES
+        why = (
+            f"{binary.file} was built for another Python: this one does not even see it "
+            "(ModuleNotFoundError)"
         )
-    if tag == "abi3":
-        return Finding("python", OK, here, "any CPython 3 (abi3)")
-    if tag.startswith("cpython-") and not (tag + "-").startswith(own + "-"):
-        return Finding(
-            "python",
-            REJECTED,
-            here,
-            tag,
-            why=f"{binary.file} was built for another Python: this one does not even see it "
-            "(ModuleNotFoundError)",
-            fix=fix,
-            fault=faults.PACKAGE_FILES,
-        )
-    return Finding("python", OK if tag else NOTE, here, tag or "not said by the file's name")
+    else:
+        said = {"abi3": "any CPython 3 (abi3)", "": "not said by the file's name"}.get(tag, tag)
+        return Finding("python", OK if tag else NOTE, here, said)
+    return Finding(
+        "python", REJECTED, here, needed, why, fixes.other_package(binary, runtime), fault
+    )
 
 
 def system_libraries(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
@@ -153,28 +123,16 @@ def system_libraries(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding
             why = "no libstdc++ could be read; the dynamic linker reports one that is too old"
             yield Finding(dimension, NOTE, observed, needed, why)
         else:
-            yield Finding(
-                dimension,
-                REJECTED,
-                observed,
-                needed,
-                why=f"the {dimension} of this system is older than {binary.file} needs",
-                fix=fixes.system_libraries(runtime, family)
-                if ours(binary)
-                else fixes.other_torch_for(binary, runtime),
-                fault=faults.SYSTEM_LIBRARIES,
-            )
+            why = f"the {dimension} of this system is older than {binary.file} needs"
+            fix = fitting(binary, runtime, fixes.system_libraries(runtime, family))
+            fault = faults.SYSTEM_LIBRARIES
+            yield Finding(dimension, REJECTED, observed, needed, why, fix, fault)
 
 
 def registration(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     if binary.kind == "glue" and runtime.registered_by is not None:
         other = printable(runtime.registered_by)
-        yield Finding(
-            "op registration",
-            REJECTED,
-            f"already registered by {other}",
-            "torch.ops.lltm registered once",
-            why="another copy of lltm is loaded in this process",
-            fix=fixes.remove_duplicate(runtime, other),
-            fault=faults.REGISTERED_TWICE,
-        )
+        observed, needed = f"already registered by {other}", "torch.ops.lltm registered once"
+        why = "another copy of lltm is loaded in this process"
+        fix, fault = fixes.remove_duplicate(runtime, other), faults.REGISTERED_TWICE
+        yield Finding("op registration", REJECTED, observed, needed, why, fix, fault)

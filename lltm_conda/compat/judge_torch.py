@@ -4,75 +4,66 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from . import faults, fixes
-from .judge_host import ours
-from .layouts import HARMLESS, difference, layout_of
-from .records import NOTE, OK, REJECTED, UNKNOWN, BinaryRecord, Finding, Runtime, dotted
-from .support import load as load_support
+from . import faults, fixes, support
+from .judge_host import fitting
+from .layouts import HARMLESS, LAYOUTS, difference
+from .records import (
+    NOTE,
+    OK,
+    REJECTED,
+    UNKNOWN,
+    BinaryRecord,
+    BuildRecord,
+    Finding,
+    Runtime,
+    TorchInstall,
+    dotted,
+)
 from .text import printable, some
 
 
-def _needs_torch(binary: BinaryRecord) -> bool:
-    return binary.kind in ("glue", "extension")
-
-
-def _fitting(binary: BinaryRecord, runtime: Runtime) -> str:
-    """The command that gets a binary for this torch, from whoever owns it."""
-    return fixes.fit_torch(runtime) if ours(binary) else fixes.other_torch_for(binary, runtime)
+def _whole_torch(binary: BinaryRecord, runtime: Runtime) -> TorchInstall | None:
+    """The torch that the binary would be loaded beside; None where there is nothing to compare."""
+    torch = runtime.torch
+    wanted = binary.kind in ("glue", "extension")
+    return torch if wanted and torch is not None and not torch.problems else None
 
 
 def installed_torch(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
-    if not _needs_torch(binary):
-        return
     torch, environment = runtime.torch, runtime.environment
-    fault = faults.TORCH_NOT_LOADED
-    if torch is None:
-        problem = runtime.torch_problem
-        why = f"torch cannot be used: {problem}" if problem else "torch is not installed"
-        fix = fixes.install_torch(environment)
-        observed = problem or "not installed"
-        yield Finding("torch", REJECTED, observed, "an installed torch", why, fix, fault)
+    if binary.kind not in ("glue", "extension"):
         return
-    tag = f"cpython-{runtime.python[0]}{runtime.python[1]}{'t' if runtime.free_threaded else ''}-"
-    if torch.problems:
-        yield Finding(
-            "torch",
-            REJECTED,
-            "; ".join(torch.problems),
-            "a whole torch installation",
-            why=f"the torch installation is damaged: {torch.problems[0]}",
-            fix=fixes.reinstall_torch(environment, torch),
-            fault=fault,
-        )
-    elif torch.python_tags and not any(tag in f"{have}-" for have in torch.python_tags):
-        yield Finding(
-            "torch",
-            REJECTED,
-            f"torch for {', '.join(torch.python_tags)}",
-            tag.rstrip("-"),
-            why="this torch was built for another Python",
-            fix=fixes.reinstall_torch(environment, torch),
-            fault=fault,
-        )
+    if torch is None:
+        problem, needed = runtime.torch_problem, "an installed torch"
+        why = f"torch cannot be used: {problem}" if problem else "torch is not installed"
+        observed, fix = problem or "not installed", fixes.install_torch(environment)
+    elif torch.problems:
+        observed, needed = "; ".join(torch.problems), "a whole torch installation"
+        why = f"the torch installation is damaged: {torch.problems[0]}"
+        fix = fixes.reinstall_torch(environment, torch)
+    elif torch.python_tags and not any(
+        f"{tag}-".startswith(runtime.python_tag) for tag in torch.python_tags
+    ):
+        observed = f"torch for {', '.join(torch.python_tags)}"
+        needed, why = runtime.python_tag.rstrip("-"), "this torch was built for another Python"
+        fix = fixes.reinstall_torch(environment, torch)
     elif torch.hip or torch.xpu:
         name = "ROCm" if torch.hip else "XPU"
-        yield Finding(
-            "torch",
-            NOTE,
-            f"{torch.version} ({name} {torch.hip or torch.xpu})",
-            "a CPU or CUDA build of torch",
-            why=f"CPU tensors are served, {name} tensors are not: use lltm_conda.reference for "
-            "those",
-        )
+        observed = f"{torch.version} ({name} {torch.hip or torch.xpu})"
+        why = f"CPU tensors are served, {name} tensors are not: use lltm_conda.reference for those"
+        yield Finding("torch", NOTE, observed, "a CPU or CUDA build of torch", why)
+        return
     else:
         yield Finding("torch", OK, torch.version, "an installed torch")
+        return
+    yield Finding("torch", REJECTED, observed, needed, why, fix, faults.TORCH_NOT_LOADED)
 
 
 def torch_version(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
-    torch, record = runtime.torch, binary.record
-    if not _needs_torch(binary) or torch is None or torch.problems:
+    torch, record = _whole_torch(binary, runtime), binary.record
+    if torch is None:
         return
-    dimension, version, newest = "torch version", torch.version, load_support().torch_max
+    dimension, version, newest = "torch version", torch.version, support.load().torch_max
     if record is None:
         why = (
             "judged from its symbols alone: a missing one proves a mismatch, none missing does not "
@@ -81,21 +72,16 @@ def torch_version(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
         yield Finding(dimension, NOTE, version, "not recorded in the file", why)
         return
     if record.lane != "stable":
-        yield _aten_version(binary, runtime)
+        yield _aten_version(binary, record, torch, runtime)
         return
     target = record.torch_target or (2, 10)
     needed = f"torch >= {dotted(target)}"
     if torch.version_tuple < target:
-        yield Finding(
-            dimension,
-            REJECTED,
-            version,
-            needed,
-            why=f"{binary.name} speaks the stable ABI of torch {dotted(target)}, "
-            f"torch {version} is older",
-            fix=fixes.fit_torch(runtime),
-            fault=faults.TORCH_VERSION,
+        why = (
+            f"{binary.name} uses the stable ABI of torch {dotted(target)}, torch {version} is older"
         )
+        fix, fault = fixes.fit_torch(runtime), faults.TORCH_VERSION
+        yield Finding(dimension, REJECTED, version, needed, why, fix, fault)
     elif torch.version_tuple > newest:
         why = (
             f"newer than {dotted(newest)}, the newest that was tested: the stable ABI promises "
@@ -106,17 +92,16 @@ def torch_version(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
         yield Finding(dimension, OK, version, needed)
 
 
-def _aten_version(binary: BinaryRecord, runtime: Runtime) -> Finding:
-    torch, record = runtime.torch, binary.record
-    assert torch is not None
-    assert record is not None
+def _aten_version(
+    binary: BinaryRecord, record: BuildRecord, torch: TorchInstall, runtime: Runtime
+) -> Finding:
     dimension, version, target = "torch version", torch.version, record.torch_target
     needed = f"torch {dotted(target)}, or one of the same layout"
     if record.torch_built == version:
         return Finding(dimension, OK, version, f"torch {version}, as built")
     observed, fault, fix = version, faults.TORCH_VERSION, fixes.fit_torch(runtime)
     built = f"{binary.name} was built for torch {dotted(target)}"
-    here = layout_of(torch.version_tuple) if torch.is_release else None
+    here = LAYOUTS.get(torch.version_tuple) if torch.is_release else None
     differs = difference(dict(binary.layout or {}), here or {})
     changed = [item for item in differs if item[0] not in HARMLESS]
     if here is None:
@@ -142,12 +127,10 @@ def _aten_version(binary: BinaryRecord, runtime: Runtime) -> Finding:
 
 
 def cxx_abi(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
-    torch = runtime.torch
-    if not _needs_torch(binary) or torch is None or torch.problems or binary.lane == "stable":
-        return
+    torch = _whole_torch(binary, runtime)
     claimed = binary.record.cxx11_abi if binary.record else None
     flavour = binary.cxx11_abi if binary.cxx11_abi is not None else claimed
-    if flavour is None:
+    if torch is None or flavour is None or binary.lane == "stable":
         return
     status, needed = REJECTED, f"flavour {flavour}"
     if claimed is not None and claimed != flavour:
@@ -157,7 +140,7 @@ def cxx_abi(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     elif torch.cxx11_abi is None:
         status, observed = UNKNOWN, "not known"
         library = printable(torch.lib_dir / "libc10.so")
-        why = f"the C++ ABI flavour of {library} could not be told"
+        why = f"the C++ ABI flavour of {library} cannot be read"
         fix = fixes.reinstall_torch(runtime.environment, torch)
     elif torch.cxx11_abi != flavour:
         observed = f"torch {torch.version} of flavour {torch.cxx11_abi}"
@@ -165,7 +148,7 @@ def cxx_abi(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
             f"{binary.name} was compiled with the C++11 ABI {needed}, this torch with "
             f"{torch.cxx11_abi}"
         )
-        fix = _fitting(binary, runtime)
+        fix = fitting(binary, runtime, fixes.fit_torch(runtime))
     else:
         yield Finding("C++ ABI", OK, f"flavour {torch.cxx11_abi}", needed)
         return
@@ -173,25 +156,19 @@ def cxx_abi(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
 
 
 def torch_symbols(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
-    torch = runtime.torch
-    if not _needs_torch(binary) or torch is None or torch.problems:
+    torch = _whole_torch(binary, runtime)
+    if torch is None:
         return
-    count = len(binary.torch_symbols)
+    count, missing = len(binary.torch_symbols), runtime.missing.get(str(binary.path))
     needed = f"{count} symbols"
-    missing = runtime.missing.get(str(binary.path))
     if missing is None:
         why = f"the symbols of {binary.file} were not looked up in torch"
         yield Finding("torch symbols", UNKNOWN, "not looked up", needed, why)
     elif missing:
-        yield Finding(
-            "torch symbols",
-            REJECTED,
-            f"{len(missing)} of {count} missing: {some(missing)}",
-            needed,
-            why=f"torch {torch.version} does not have what {binary.file} was linked against",
-            fix=_fitting(binary, runtime),
-            fault=faults.TORCH_VERSION,
-        )
+        observed = f"{len(missing)} of {count} missing: {some(missing)}"
+        why = f"torch {torch.version} does not have what {binary.file} was linked against"
+        fix = fitting(binary, runtime, fixes.fit_torch(runtime))
+        yield Finding("torch symbols", REJECTED, observed, needed, why, fix, faults.TORCH_VERSION)
     else:
         yield Finding("torch symbols", OK, f"all {count} found", needed)
 
@@ -215,13 +192,13 @@ def libraries(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
         fault = faults.CUDA_MAJOR
         have = f"torch is built for CUDA {torch.cuda}" if torch and torch.cuda else "no CUDA torch"
         why = f"{binary.file} needs {first}, which is not here ({have})"
-        fix = _fitting(binary, runtime)
+        fix = fitting(binary, runtime, fixes.fit_torch(runtime))
     elif any(name.startswith(("libtorch", "libc10")) for name in missing):
         fault = faults.TORCH_NOT_LOADED
         why = f"{first} of torch is not here"
         fix = fixes.install_torch(runtime.environment)
     else:
         fault, why = faults.SYSTEM_LIBRARIES, f"{first} is nowhere on the library path"
-        fix = fixes.BUILD if ours(binary) else fixes.other_torch_for(binary, runtime)
+        fix = fitting(binary, runtime, fixes.BUILD)
     observed = f"missing: {some(missing, 8)}"
     yield Finding("libraries", REJECTED, observed, "all found", why, fix, fault)

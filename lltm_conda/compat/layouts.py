@@ -1,10 +1,10 @@
 """The measured layouts of torch's C++ classes, by torch minor.
 
-A missing symbol proves that an ATen binary does not fit; nothing missing proves nothing: torch 2.4
-code loads in 2.5 and registers its kernels under the wrong dispatch key, 2.8 code aborts inside
-`dlopen` in 2.9, and 2.9 code calls the wrong virtual function in 2.10. These few integers, which
-the compiler writes into every ATen binary, separate all of those cases. A torch that is not listed
-here is refused by the ATen lane, never guessed.
+A missing symbol proves that an ATen binary does not fit. That none is missing proves nothing: code
+for torch 2.4 loads in 2.5 and registers its kernels under the wrong dispatch key, code for 2.8
+aborts inside `dlopen` in 2.9, and code for 2.9 calls the wrong virtual function in 2.10. These
+integers, which the compiler writes into every ATen binary, tell all of those cases apart. ATen glue
+is refused in a torch that is not listed here; nothing is guessed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ FIELDS = (
     "slot_tensor_impl_storage",
     "slot_tensor_impl_shallow_copy_from",
 )
-#: Those of the virtual functions, in the order of the section `.lltm.vtable`.
+#: The fields of virtual functions, in the order of the section `.lltm.vtable`.
 SLOTS = FIELDS[-2:]
 
-#: Fields that may differ: a new scalar type is appended to the enumeration, so the numbers of the
-#: types that a binary knows stay what they were.
+#: Fields that may differ: torch appends a new scalar type to its enumeration, so the numbers of the
+#: types that a binary knows stay the same.
 HARMLESS = frozenset({"scalar_type_num_options"})
 
 _ROWS: dict[tuple[int, int], tuple[int, ...]] = {
@@ -46,11 +46,6 @@ _ROWS: dict[tuple[int, int], tuple[int, ...]] = {
 LAYOUTS: dict[tuple[int, int], dict[str, int]] = {
     minor: dict(zip(FIELDS, row, strict=True)) for minor, row in _ROWS.items()
 }
-
-
-def layout_of(minor: tuple[int, int]) -> dict[str, int] | None:
-    """The layout of a torch minor, or None for one that was never measured."""
-    return LAYOUTS.get(minor)
 
 
 def difference(built: dict[str, int], runs: dict[str, int]) -> tuple[tuple[str, int, int], ...]:

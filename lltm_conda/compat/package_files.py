@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+from contextlib import suppress
 from pathlib import Path
 
 from . import cache
@@ -24,33 +24,22 @@ def find_binaries(
         The paths, and why the build cache was not trusted (None where it was, or where none is).
     """
     paths: list[Path] = []
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         paths += sorted((package / "lib").glob("*.so"))
-    if torch is None:
-        return paths, None
     try:
-        if (cache.root() / cache.torch_key(torch.version, torch.cuda, torch.cxx11_abi)).is_dir():
-            paths += _built_here(package, torch, version)
+        if torch is not None and cache.entry_folder(torch, version, "").parent.is_dir():
+            sources = source_hash(package)  # takes longer than the look at the folder
+            folder = cache.entry_folder(torch, version, sources or "")
+            if sources is not None and folder.is_dir():
+                paths += cache.trusted_files(folder)
     except cache.CacheError as error:
-        return paths, Finding(
-            "build cache",
-            REJECTED,
-            printable(f"{error.path} {error.reason}"),
-            "folders and files that only you can write: they are code that is executed",
-            printable(f"the build cache is refused: {error.path} {error.reason}"),
-            printable(error.fix),
-        )
+        what = printable(f"{error.path} {error.reason}")
+        needed = "folders and files that only you can write: they are code that is executed"
+        why = f"the build cache is refused: {what}"
+        return paths, Finding("build cache", REJECTED, what, needed, why, printable(error.fix))
     except (OSError, RuntimeError):
         pass  # no home folder, or no permission to look into it
     return paths, None
-
-
-def _built_here(package: Path, torch: TorchInstall, version: str) -> tuple[Path, ...]:
-    sources = source_hash(package)
-    if sources is None:
-        return ()
-    folder = cache.entry_folder(torch, version, sources)
-    return cache.trusted_files(folder) if folder.is_dir() else ()
 
 
 def source_hash(package: Path) -> str | None:
@@ -63,8 +52,7 @@ def source_hash(package: Path) -> str | None:
 
 
 def source_root(package: Path) -> Path | None:
-    """What holds `csrc/`: the installed package itself, or the checkout round it; None if nothing
-    does."""
+    """What holds `csrc/`: the installed package or the checkout around it; None if nothing does."""
     for folder in (package, package.parent):
         if (folder / "csrc" / "kernels").is_dir():
             return folder

@@ -83,20 +83,16 @@ def runtime_table(runtime: Runtime) -> str:
 
 def selection_table(selection: Selection) -> str:
     """Every binary, its verdict, and the cause where it was refused."""
-    chosen = {
-        str(verdict.binary.path)
-        for verdict in (selection.glue, selection.cpu, selection.cuda)
-        if verdict is not None
-    }
+    chosen = (selection.glue, selection.cpu, selection.cuda)
     rows = []
     for verdict in selection.considered:
         cause = verdict.cause
-        if str(verdict.binary.path) in chosen:
+        if any(verdict is one for one in chosen):
             state, why = "chosen", summary(verdict)
-        elif verdict.accepted:
+        elif cause is None:
             state, why = "fits", "another one is preferred"
         else:
-            state, why = "refused", (cause.why or cause.dimension) if cause else ""
+            state, why = "refused", cause.why or cause.dimension
         rows.append((verdict.binary.file, state, why))
     return table(("binary", "verdict", "why"), rows)
 
@@ -110,23 +106,18 @@ def summary(verdict: Verdict) -> str:
     if record is None:
         return "nothing speaks against it"
     if record.kind == "kernels":
-        return (
-            f"CUDA {record.cuda}: {' '.join(record.cuda_archs)}" if record.cuda else "CPU kernels"
-        )
+        archs = " ".join(record.cuda_archs)
+        return f"CUDA {record.cuda}: {archs}" if record.cuda else "CPU kernels"
     interface = "stable ABI" if record.lane == "stable" else "ATen"
     return f"{interface} of torch {dotted(record.torch_target)}, built with {record.torch_built}"
 
 
 def findings_table(verdict: Verdict) -> str:
     """Every dimension of one verdict."""
-    rows = [
-        (
-            finding.dimension,
-            MARKS[finding.status],
-            finding.observed + (f" | needed: {finding.needed}" if finding.needed else ""),
-        )
-        for finding in verdict.findings
-    ]
+    rows = []
+    for found in verdict.findings:
+        needed = f" | needed: {found.needed}" if found.needed else ""
+        rows.append((found.dimension, MARKS[found.status], found.observed + needed))
     return table(("dimension", "", "observed"), rows)
 
 

@@ -23,15 +23,13 @@ def probe_runtime(
         torch: an installation, or where to look for one; None for this interpreter's own.
         gpu: whether to ask for the driver and the devices.
         package_version: the version of the Python files that binaries must have; "" for none.
-        registered_by: who has registered the ops already.
+        registered_by: which file has registered the ops already.
     """
     problem = None
-    install: TorchInstall | None = None
-    if isinstance(torch, TorchInstall):
-        install = torch
-    else:
+    install = torch if isinstance(torch, TorchInstall) else None
+    if not isinstance(torch, TorchInstall):
         try:
-            install = torch_probe.find_torch(Path(torch) if torch else None)
+            install = torch_probe.find_torch(torch or None)
         except torch_probe.TorchNotFoundError as error:
             problem = str(error)
     facts = runtime_of(install, Path(__file__).parents[1], package_version, registered_by)

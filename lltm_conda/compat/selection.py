@@ -4,15 +4,16 @@ The order of preference is a pure function of names and torch, so files that can
 read at import; with `exhaustive` everything is judged and the trace answers "why not this one?".
 """
 
-# No postponed annotations: a NamedTuple would compile each of them, which costs the import.
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 from .records import (
     Finding,
     GlueName,
     KernelsName,
+    Record,
     Runtime,
     TorchInstall,
     VariantName,
@@ -21,9 +22,10 @@ from .records import (
 )
 
 Judge = Callable[[Path, Runtime], Verdict]
+Name = GlueName | KernelsName
 
 
-class Selection(NamedTuple):
+class Selection(Record):
     """What was chosen, and every verdict that led there.
 
     Attributes:
@@ -52,29 +54,21 @@ class Selection(NamedTuple):
         kernels = KernelsName.parse(self.cuda.binary.name) if self.cuda else KernelsName()
         return str(VariantName(GlueName.parse(self.glue.binary.name), kernels))
 
-    def closest(self, kind: str) -> Verdict | None:
-        """The rejected verdict of that kind that came closest: the first in preference."""
-        for verdict in self.considered:
-            if verdict.binary.kind in (kind, "unreadable") and not verdict.accepted:
-                name = parse_file_name(verdict.binary.path.name)
-                if isinstance(name, GlueName) == (kind == "glue"):
-                    return verdict
-        return None
-
     @property
     def cause(self) -> Finding | None:
-        """Why nothing can be loaded; None when it can."""
-        if self.glue is None:
-            verdict = self.closest("glue")
-        elif self.cpu is None:
-            verdict = self.closest("kernels")
-        else:
+        """Why nothing can be loaded: the cause of the first refusal in preference; None when it can
+        be loaded, or when there is no file of the kind that lacks."""
+        if self.complete:
             return None
-        cause = verdict.cause if verdict else None
-        if cause is None or self.forced is None:
-            return cause
-        why = f"LLTM_CONDA_VARIANT asks for {self.forced}, which does not fit: {cause.why}"
-        return cause._replace(why=why, fix="unset LLTM_CONDA_VARIANT")
+        for verdict in self.considered:
+            is_glue = isinstance(parse_file_name(verdict.binary.path.name), GlueName)
+            if is_glue == (self.glue is None) and verdict.cause is not None:
+                if self.forced is None:
+                    return verdict.cause
+                does_not = f"{self.forced}, which does not fit: {verdict.cause.why}"
+                why = f"LLTM_CONDA_VARIANT asks for {does_not}"
+                return verdict.cause._replace(why=why, fix="unset LLTM_CONDA_VARIANT")
+        return None
 
 
 def glue_preference(name: GlueName, torch: TorchInstall | None) -> tuple[int, ...]:
@@ -122,47 +116,38 @@ def select(
     """
     wanted = VariantName.parse(forced) if forced else None
     glues: list[tuple[Path, GlueName]] = []
-    kernels: list[tuple[Path, KernelsName]] = []
+    cpus: list[tuple[Path, KernelsName]] = []
+    cudas: list[tuple[Path, KernelsName]] = []
     for path in paths:
         name = parse_file_name(path.name)
         if isinstance(name, GlueName):
             glues.append((path, name))
         elif isinstance(name, KernelsName):
-            kernels.append((path, name))
+            (cpus if name.cuda_major is None else cudas).append((path, name))
     torch = runtime.torch
     glues.sort(key=lambda pair: glue_preference(pair[1], torch))
-    kernels.sort(key=lambda pair: kernels_preference(pair[1], torch))
+    cudas.sort(key=lambda pair: kernels_preference(pair[1], torch))
     considered: list[Verdict] = []
 
-    def best(candidates: list[Path], allowed: list[Path], facts: Runtime) -> Verdict | None:
+    def best(
+        candidates: Iterable[tuple[Path, Name]], only: Name | None, facts: Runtime
+    ) -> Verdict | None:
         chosen = None
-        for path in candidates:
-            if chosen is not None and not exhaustive:
-                break
-            if path not in allowed and not exhaustive:
-                continue
-            verdict = judge_one(path, facts)
-            considered.append(verdict)
-            if chosen is None and verdict.accepted and path in allowed:
-                chosen = verdict
+        for path, name in candidates:
+            allowed = only is None or name == only
+            if exhaustive or (allowed and chosen is None):
+                verdict = judge_one(path, facts)
+                considered.append(verdict)
+                if chosen is None and allowed and verdict.accepted:
+                    chosen = verdict
         return chosen
 
-    glue = best(
-        [path for path, _ in glues],
-        [path for path, name in glues if wanted is None or name == wanted.glue],
-        runtime,
-    )
+    glue = best(glues, wanted.glue if wanted else None, runtime)
     if glue is not None and glue.binary.record is not None:
         runtime = runtime._replace(kernel_abi=glue.binary.record.kernel_abi)
-    of_cpu = [path for path, name in kernels if name.cuda_major is None]
-    of_cuda = [path for path, name in kernels if name.cuda_major is not None]
-    allowed = [
-        path
-        for path, name in kernels
-        if name.cuda_major is not None and (wanted is None or name == wanted.kernels)
-    ]
-    cpu = best(of_cpu, of_cpu, runtime) if glue is not None or exhaustive else None
-    cuda = None
+    cpu = cuda = None
+    if exhaustive or glue is not None:
+        cpu = best(cpus, None, runtime)
     if exhaustive or (glue is not None and torch is not None and torch.cuda is not None):
-        cuda = best(of_cuda, allowed, runtime)
+        cuda = best(cudas, wanted.kernels if wanted else None, runtime)
     return Selection(glue, cpu, cuda, tuple(considered), forced)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 from contextlib import suppress
@@ -18,6 +19,7 @@ _ERROR = "_ZN3c105ErrorC1ENS_14SourceLocationE"
 _NEW = _ERROR + "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
 _OLD = _ERROR + "Ss"
 _MAX_VERSION_FILE = 1 << 16
+_REINSTALL = "Reinstall it with: python -m pip install --force-reinstall torch"
 
 
 class TorchNotFoundError(LookupError):
@@ -76,19 +78,15 @@ def _candidates(path: Path) -> list[Path]:
 
 
 def _located(python: str | None) -> Path | None:
+    """The folder of the torch of an interpreter, None where it has none."""
     if python is None:
-        loaded = sys.modules.get("torch")
-        origin = getattr(loaded, "__file__", None)
+        origin = getattr(sys.modules.get("torch"), "__file__", None)
         if origin is None:
-            try:
+            with suppress(ImportError, ValueError, OSError):
                 spec = importlib.util.find_spec("torch")
-            except (ImportError, ValueError, OSError):
-                spec = None
-            origin = spec.origin if spec else None
+                origin = spec.origin if spec else None
         return Path(origin).parent if origin else None
-    code = (
-        "import importlib.util as u; s = u.find_spec('torch'); print((s.origin or '') if s else '')"
-    )
+    code = "import importlib.util as u; s = u.find_spec('torch'); print(s and s.origin or '')"
     try:
         answer = subprocess.run(
             [python, "-c", code], capture_output=True, text=True, timeout=60, check=True
@@ -97,8 +95,8 @@ def _located(python: str | None) -> Path | None:
         raise TorchNotFoundError(
             f"{python} could not be asked for its torch ({error}). Name a working interpreter."
         ) from error
-    line = answer.stdout.strip().splitlines()[-1:] or [""]
-    return Path(line[0]).parent if line[0] else None
+    line = answer.stdout.strip().rpartition("\n")[2]
+    return Path(line).parent if line else None
 
 
 def read_install(root: Path) -> TorchInstall:
@@ -113,20 +111,20 @@ def read_install(root: Path) -> TorchInstall:
     if version is None or minor is None:
         raise TorchNotFoundError(
             f"{root / 'version.py'} holds no version (__version__ is {version!r}): a broken "
-            "installation. Reinstall it with: python -m pip install --force-reinstall torch"
+            f"installation. {_REINSTALL}"
         )
-    lib_dir = root / "lib"
-    libc10 = lib_dir / "libc10.so"
-    problems = []
-    abi = None
-    missing = [name for name in (libc10.name, "libtorch_cpu.so") if not _exists(lib_dir / name)]
-    if missing:
-        problems.append(f"{' and '.join(missing)} cannot be read in {lib_dir}")
-    if libc10.name not in missing:
-        try:
-            abi = abi_flavour(libc10)
-        except (ElfError, OSError) as error:
-            problems.append(f"{libc10}: {error}")
+    lib_dir, abi = root / "lib", None
+    problems = [
+        f"{name} cannot be read in {lib_dir}"
+        for name in ("libc10.so", "libtorch_cpu.so")
+        if not _exists(lib_dir / name)
+    ]
+    try:
+        abi = abi_flavour(lib_dir / "libc10.so")
+    except FileNotFoundError:
+        pass  # a problem already
+    except (ElfError, OSError) as error:
+        problems.append(f"{lib_dir / 'libc10.so'}: {error}")
     return TorchInstall(
         version=version,
         version_tuple=minor,
@@ -186,20 +184,15 @@ def _version_file(path: Path) -> dict[str, str | None]:
         ) from error
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise TorchNotFoundError(
-            f"{path} is not Python ({error}): a broken installation. "
-            "Reinstall it with: python -m pip install --force-reinstall torch"
+            f"{path} is not Python ({error}): a broken installation. {_REINSTALL}"
         ) from error
     facts: dict[str, str | None] = {}
     for node in tree.body:
-        targets = node.targets if isinstance(node, ast.Assign) else ()
-        if isinstance(node, ast.AnnAssign):
-            targets = [node.target]
-        elif not isinstance(node, ast.Assign):
-            continue
-        value = node.value.value if isinstance(node.value, ast.Constant) else ...
-        for target in targets:
-            if isinstance(target, ast.Name) and (value is None or isinstance(value, str)):
-                facts[target.id] = None if value is None else printable(value)
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, ast.Constant):
+            value = node.value.value
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                if isinstance(target, ast.Name) and (value is None or isinstance(value, str)):
+                    facts[target.id] = value and printable(value)
     return facts
 
 
@@ -225,25 +218,19 @@ def _python_tags(root: Path) -> tuple[str, ...]:
 
 def installer(root: Path, name: str, version: str) -> str | None:
     """ "pip", "uv", "conda" or None: who installed the distribution `name` beside `root`."""
-    try:
-        for folder in root.parent.glob(f"{name}-*.dist-info"):
-            if folder.name.startswith(f"{name}-{version.partition('+')[0]}"):
-                file = folder / "INSTALLER"
-                text = file.read_text("utf-8", "replace") if file.is_file() else ""
+    start = f"{name}-{version.partition('+')[0]}"
+    with suppress(OSError):
+        for entry in os.listdir(root.parent):  # noqa: PTH208  # quick: the import pays for it
+            if entry.startswith(start) and entry.endswith(".dist-info"):
+                text = (root.parent / entry / "INSTALLER").read_text("utf-8", "replace")
                 return printable(text.strip()[:20]) or None
-    except OSError:
-        pass
     return None
 
 
 def libraries_for(binary: BinaryRecord, torch: TorchInstall) -> list[Path]:
     """The torch libraries in which a binary's symbols are to be found."""
-    wanted = ["libc10.so", "libtorch_cpu.so"]
-    wanted += [
-        name
-        for name in binary.needed
-        if name.startswith(("libtorch", "libc10")) and name not in (*wanted, "libtorch.so")
-    ]
+    wanted = ["libtorch_cpu.so", "libc10.so"]
+    wanted += [name for name in binary.needed if name.startswith(("libtorch", "libc10"))]
     if any(name.startswith("THP") for name in binary.torch_symbols) or binary.modules:
         wanted.append("libtorch_python.so")
     found = [torch.lib_dir / name for name in dict.fromkeys(wanted)]

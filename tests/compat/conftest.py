@@ -32,7 +32,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shared_object(
         folder / "glue-stable210.so",
         record=GLUE_RECORD,
-        layout=layouts.layout_of((2, 9)),
+        layout=layouts.LAYOUTS[(2, 9)],
         undefined=["aoti_torch_get_dim", "_ZN2at6Tensor3addEv", "PyObject_Call", "strlen"],
         weak=["aoti_torch_get_current_cuda_stream"],
         defined=["lltm_build_record", "PyInit_sample"],

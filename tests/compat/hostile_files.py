@@ -282,7 +282,7 @@ def real_objects(folder: Path) -> list[bytes]:
     first = shared_object(
         folder / "a.so",
         record=GLUE_RECORD,
-        layout=layouts.layout_of((2, 9)),
+        layout=layouts.LAYOUTS[(2, 9)],
         undefined=["aoti_torch_get_dim", "_ZN2at6Tensor3addEv", "strlen"],
         defined=["lltm_build_record", "PyInit_sample"],
         flags=["-Wl,--hash-style=both", str(folder / "gpu.c")],

@@ -73,7 +73,7 @@ def make_aten(
         "torch_built": built or f"{minor[0]}.{minor[1]}.0",
         "cxx11_abi": abi,
     }
-    defaults = {"layout": layouts.layout_of(minor), "cxx11_abi": abi}
+    defaults = {"layout": layouts.LAYOUTS.get(minor), "cxx11_abi": abi}
     return make_binary(record, **{**defaults, **facts})
 
 

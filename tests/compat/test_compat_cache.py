@@ -83,6 +83,14 @@ def test_the_error_names_the_path_and_the_command(entry: Path) -> None:
     assert raised.value.fix.startswith("chmod -R go= ")
 
 
+def test_the_error_prints_a_foreign_name_on_one_line(tmp_path: Path) -> None:
+    base = tmp_path / "x\n  to mend: rm -rf ~"
+    base.mkdir(0o755)
+    with pytest.raises(CacheError) as raised:
+        cache.make(base, base)
+    assert str(raised.value).isprintable()
+
+
 def test_builds_of_different_torches_and_sources_lie_apart() -> None:
     torches = [
         make_torch("2.9.0"),

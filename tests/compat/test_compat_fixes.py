@@ -23,14 +23,15 @@ def test_the_shipped_facts_are_readable_and_name_real_variants() -> None:
 
 @pytest.mark.parametrize("text", [None, "", "{", "[]", "{}", '{"torch_min": 3}'])
 def test_without_facts_nothing_is_promised_but_a_local_build(
-    tmp_path: Path, text: str | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
 ) -> None:
     path = tmp_path / "support.json"
     if text is not None:
         path.write_text(text)
     facts = support.load(path)
     assert facts.variants == ()
-    assert fixes.fit_torch(make_runtime(make_torch("2.13.0")), facts) == fixes.BUILD
+    monkeypatch.setattr(fixes, "load", lambda: facts)
+    assert fixes.fit_torch(make_runtime(make_torch("2.13.0"))) == fixes.BUILD
 
 
 def test_the_facts_come_from_the_file(tmp_path: Path) -> None:

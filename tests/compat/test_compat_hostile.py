@@ -142,7 +142,7 @@ def test_text_of_a_foreign_file_stays_on_one_line_without_control_characters(
         image = record_of(version=FORGED, torch_built=FORGED, package=FORGED)
     path = image.write(tmp_path / (f"{FORGED}.so" if where == "file name" else "x.so"))
     verdict = judge_file(path, probe_runtime(gpu=False)._replace(package_version="0"))
-    texts = [text for finding in verdict.findings for text in finding[:6]]
+    texts = [text for f in verdict.findings for text in f._asdict().values() if type(text) is str]
     assert [text for text in texts if not text.isprintable()] == []
     assert "\n  to mend:  rm" not in render.verdict_text(verdict)
     assert "\x1b" not in render.verdict_text(verdict)
@@ -166,7 +166,7 @@ def test_bytes_that_are_not_utf_8_can_be_printed(
     verdict = judge_file(path, probe_runtime(gpu=False))
     render.verdict_text(verdict).encode()
     for finding in verdict.findings:
-        "".join(finding[:6]).encode()
+        "".join(map(str, finding._asdict().values())).encode()
     assert printable(folder).endswith("caf\\udce9")
 
 

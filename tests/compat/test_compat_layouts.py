@@ -21,7 +21,7 @@ def test_every_row_has_every_field() -> None:
 def test_the_installed_torch_has_the_layout_of_the_table(tmp_path: Path) -> None:
     """csrc/torch_aten/layout.cpp compiled with its headers, read back from the sections."""
     torch = find_torch()
-    expected = layouts.layout_of(torch.version_tuple)
+    expected = layouts.LAYOUTS.get(torch.version_tuple)
     if expected is None or not torch.is_release:
         pytest.skip(f"torch {torch.version} is not in the table")
     path = tmp_path / "layout.so"
@@ -49,5 +49,5 @@ def test_a_difference_names_the_field_and_both_values() -> None:
 def test_a_slot_section_of_another_length_is_a_problem(tmp_path: Path) -> None:
     source = tmp_path / "slots.c"
     source.write_text('__attribute__((section(".lltm.vtable"), used)) static const long x[3];')
-    path = shared_object(tmp_path / "x.so", layout=layouts.layout_of((2, 9)), flags=[str(source)])
+    path = shared_object(tmp_path / "x.so", layout=layouts.LAYOUTS[(2, 9)], flags=[str(source)])
     assert ".lltm.vtable has 24 bytes" in read_binary(path).problems[0]

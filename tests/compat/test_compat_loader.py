@@ -16,7 +16,7 @@ from made_facts import make_cuda
 from shared_objects import KERNELS_RECORD, shared_object
 
 from lltm_conda import loader
-from lltm_conda.compat import Driver, driver_probe, faults
+from lltm_conda.compat import Driver, Finding, driver_probe, faults
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Copy = Callable[..., Path]
@@ -268,6 +268,15 @@ def test_kernels_that_the_glue_refuses_are_named(
     assert "no table" in result["lines"][1]
 
 
+@pytest.mark.parametrize("field", ["why", "observed", "needed", "fix"])
+def test_foreign_text_forges_no_line_of_an_error(field: str) -> None:
+    fields = {"dimension": "x", "status": "rejected", "observed": "o", "needed": "n", "fix": "f"}
+    finding = Finding(**{**fields, field: "x\n  to mend:  rm -rf ~ \x1b[2J"})
+    lines = loader.describe(finding).split("\n")
+    assert len(lines) == 5
+    assert all(line.isprintable() for line in lines)
+
+
 # The first CUDA call, with a driver and a GPU that are simulated at the probe.
 
 
@@ -311,7 +320,7 @@ def test_a_fitting_gpu_is_checked_once(
     ("capability", "driver", "fault", "text"),
     [
         ((7, 5), (13, 0), faults.GPU_ARCHITECTURE, "no code for the Simulated GPU"),
-        ((9, 0), (12, 8), faults.DRIVER, "driver speaks CUDA 12.8"),
+        ((9, 0), (12, 8), faults.DRIVER, "driver serves CUDA 12.8"),
     ],
 )
 def test_a_gpu_or_driver_that_does_not_fit_is_told_at_the_first_call(
@@ -419,7 +428,7 @@ def test_the_report_is_reached_where_the_import_fails(
     package_copy: Copy, run_python: Run, options: tuple[str, ...]
 ) -> None:
     done = run_python(package_copy(binaries=False), *options, "--explain", "lltm_conda")
-    assert (done.returncode, "is no variant name" in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, "is not a variant name" in done.stderr) == (2, True), done.stderr
 
 
 def test_a_name_of_the_package_without_its_binaries_says_why_it_is_not_there(
