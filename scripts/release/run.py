@@ -14,6 +14,7 @@ from typing import TextIO
 from rich.console import Console
 
 from release import BUILD, DIST, REPO, ReleaseError
+from release.cells import shard
 from release.collect import Finished, collect
 from release.conda_steps import CONDA_FORGE, conda_forge_in_reach
 from release.host import Host, chosen, obstacle
@@ -28,7 +29,6 @@ from release.provenance import source_identity
 from release.report import write_report
 from release.runner import run_tasks
 from release.schema import Matrix
-from release.shards import parse_shard, split
 from release.simple_index import write_index
 from release.store import Store
 from release.tasks import Outcome, Status
@@ -62,8 +62,7 @@ class Release:
         self.request, self.matrix, self.host, self.console = request, matrix, host, console
         wanted = chosen(request.selectors, matrix, host)
         if request.shard:
-            number, count = parse_shard(request.shard)
-            wanted = split(wanted, count)[number - 1]
+            wanted = shard(wanted, request.shard)
         reasons = {cell.name: obstacle(cell, host, matrix) for cell in wanted}
         self.cells = [cell for cell in wanted if reasons[cell.name] is None]
         self.skipped = {name: reason for name, reason in reasons.items() if reason}
