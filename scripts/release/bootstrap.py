@@ -23,7 +23,6 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from release.paths import tool
-from release.rattler_tools import index_channel
 
 SUMMARY = "Bootstrap package for tests on this machine, never for publishing"
 # Names that differ between PyPI and conda-forge.
@@ -178,7 +177,7 @@ def _made(folder: Path) -> Path:
 
 
 def build_channel(out: Path, wheels: list[Path], python: str) -> None:
-    """Packs every package of the channel into `out` and indexes it."""
+    """Packs every package of the channel into `out`, which is not indexed yet."""
     from rattler_build import assemble_package
 
     facts = python_facts(python)
@@ -201,4 +200,3 @@ def build_channel(out: Path, wheels: list[Path], python: str) -> None:
             shutil.rmtree(folder)
             seconds, begun = time.monotonic() - begun, time.monotonic()
             print(f"{package.name} {package.version}: {seconds:.1f} s", flush=True)
-    index_channel(out)
