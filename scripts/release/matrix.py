@@ -82,31 +82,17 @@ def _line(tree: Any, loc: Iterable[str | int]) -> int:
     return line
 
 
-def _parent(tree: Any, loc: tuple[str | int, ...]) -> Any:
-    node = tree
-    for part in loc[:-1]:
-        try:
-            node = node[part]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return node
-
-
 def _schema_problem(path: Path, tree: Any, detail: ErrorDetails) -> str:
     loc = tuple(part for part in detail["loc"] if part != "[key]")
     where = f"{path}:{_line(tree, loc)}"
     name = ".".join(str(part) for part in loc)
     kind, got = detail["type"], detail["input"]
     if kind == "extra_forbidden":
-        known = _fields_at(loc)
-        near = difflib.get_close_matches(str(loc[-1]), known, n=2)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
+        near = difflib.get_close_matches(str(loc[-1]), _known_keys(), n=2)
+        hint = f"did you mean {' or '.join(near)}?" if near else "remove it"
         return f"{where}: unknown key `{name}`; {hint}"
     if kind == "missing":
-        parent = _parent(tree, loc)
-        near = difflib.get_close_matches(str(loc[-1]), [str(k) for k in parent or ()], n=1)
-        hint = f" (there is `{near[0]}`)" if near else ""
-        return f"{where}: `{name}` is missing{hint}; add it"
+        return f"{where}: `{name}` is missing; add it"
     needs = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     hint = ""
     if kind == "literal_error":
@@ -120,25 +106,12 @@ def _schema_problem(path: Path, tree: Any, detail: ErrorDetails) -> str:
     return f"{where}: `{name}`: got {got!r} ({_kind(got)}), needs {needs}{hint}"
 
 
-def _fields_at(loc: tuple[str | int, ...]) -> list[str]:
-    """The keys that the schema allows where the last part of `loc` stands."""
+def _known_keys() -> list[str]:
+    """Every key that the schema has somewhere."""
     schema = Matrix.model_json_schema(by_alias=True)
-    node: dict[str, Any] = schema
-    for part in loc[:-1]:
-        node = _resolve(schema, node)
-        if isinstance(part, int):
-            node = node.get("items", {})
-        else:
-            values = node.get("patternProperties", {})
-            any_value = node.get("additionalProperties") or next(iter(values.values()), {})
-            node = node.get("properties", {}).get(part) or any_value or {}
-    return sorted(_resolve(schema, node).get("properties", {}))
-
-
-def _resolve(schema: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
-    if "$ref" in node:
-        return schema["$defs"][node["$ref"].rsplit("/", 1)[1]]
-    return node
+    return sorted(
+        {key for node in (schema, *schema["$defs"].values()) for key in node.get("properties", {})}
+    )
 
 
 def _kind(value: Any) -> str:
