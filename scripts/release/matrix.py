@@ -38,7 +38,7 @@ def load(path: Path = MATRIX_FILE) -> Matrix:
     if not isinstance(tree, dict):
         raise MatrixError(f"{path}:1: got {_kind(tree)}, needs a mapping with `schema: 1`")
     try:
-        matrix = Matrix.model_validate(_plain(tree))
+        matrix = Matrix.model_validate(tree)
     except ValidationError as error:
         lines = [_schema_problem(path, tree, detail) for detail in error.errors()]
         raise MatrixError("\n".join(dict.fromkeys(lines))) from error
@@ -46,18 +46,6 @@ def load(path: Path = MATRIX_FILE) -> Matrix:
     if problems:
         raise MatrixError("\n".join(problems))
     return matrix
-
-
-def _plain(node: Any) -> Any:
-    """Ruamel's types with positions, reduced to what pydantic's strict mode accepts."""
-    if isinstance(node, dict):
-        return {_plain(k): _plain(v) for k, v in node.items()}
-    if isinstance(node, list):
-        return [_plain(v) for v in node]
-    for kind in (bool, int, float, str):
-        if isinstance(node, kind):
-            return kind(node)
-    return node
 
 
 def _yaml_problem(path: Path, error: MarkedYAMLError) -> str:
@@ -115,6 +103,7 @@ def _known_keys() -> list[str]:
 
 
 def _kind(value: Any) -> str:
-    names = {dict: "a mapping", list: "a list", str: "text", int: "a number", float: "a number"}
-    names |= {bool: "true/false", type(None): "nothing"}
-    return next((n for t, n in names.items() if type(value) is t), type(value).__name__)
+    # `bool` before `int`, which it is one of.
+    names = {dict: "a mapping", list: "a list", str: "text", bool: "true/false"}
+    names |= {int: "a number", float: "a number", type(None): "nothing"}
+    return next((n for t, n in names.items() if isinstance(value, t)), type(value).__name__)
