@@ -64,13 +64,13 @@ def filled(path: Path, name: str, text: str, comment: tuple[str, str] = ("<!-- "
     return before + begin + text + end + after
 
 
-def drifted(matrix: Matrix) -> list[str]:
-    """Names of generated files whose text is not what the matrix says."""
-    return [
-        str(path.relative_to(REPO))
+def drifted(matrix: Matrix) -> dict[str, str]:
+    """The generated files that are out of date: name in the checkout -> the text of the matrix."""
+    return {
+        str(path.relative_to(REPO)): text
         for path, text in expected(matrix).items()
         if not path.exists() or path.read_text(encoding="utf-8") != text
-    ]
+    }
 
 
 def check(matrix: Matrix) -> None:
@@ -87,8 +87,6 @@ def check(matrix: Matrix) -> None:
 def write(matrix: Matrix, console: Console) -> None:
     """Writes the generated files that are out of date."""
     stale = drifted(matrix)
-    for path, text in expected(matrix).items():
-        name = str(path.relative_to(REPO))
-        if name in stale:
-            write_atomically(path, text)
-        console.print(f"{'written  ' if name in stale else 'unchanged'} {name}")
+    for name, text in stale.items():
+        write_atomically(REPO / name, text)
+    console.print("\n".join(f"written {name}" for name in stale) or "all are up to date")

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from release import DIST, REPO
-from release.bootstrap import python_facts, stage_python
+from release.bootstrap import stage_python
 from release.conda_stubs import stubs, write_channel
 from release.downloads import uv_settings
-from release.interpreters import interpreters
+from release.interpreters import interpreters, python_facts
 from release.paths import CHANNEL, tool
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
