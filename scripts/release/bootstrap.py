@@ -7,23 +7,23 @@ never be published.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from email.parser import HeaderParser
+from functools import partial
 from pathlib import Path, PurePosixPath
 from zipfile import ZipFile
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
+from release.interpreters import python_facts
 from release.paths import tool
-from release.rattler_tools import index_channel
 
 SUMMARY = "Bootstrap package for tests on this machine, never for publishing"
 # Names that differ between PyPI and conda-forge.
@@ -49,19 +49,6 @@ class Staged:
 def conda_name(pypi: str) -> str:
     name = canonicalize_name(pypi)
     return CONDA_NAMES.get(name, name)
-
-
-def python_facts(python: str) -> dict[str, str]:
-    """Version, prefix and standard library of an interpreter, which is run to tell them."""
-    code = (
-        "import json,sys,sysconfig;print(json.dumps({"
-        "'version':'.'.join(map(str,sys.version_info[:3])),"
-        "'minor':'.'.join(map(str,sys.version_info[:2])),"
-        "'prefix':sys.base_prefix,'stdlib':sysconfig.get_path('stdlib'),"
-        "'include':sysconfig.get_path('include'),'exe':sys._base_executable}))"
-    )
-    out = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True)
-    return json.loads(out.stdout)
 
 
 def stage_python(root: Path, facts: dict[str, str]) -> Staged:
@@ -156,36 +143,26 @@ def stage_compiler(root: Path, name: str) -> Staged:
     return Staged(name, out.stdout.strip(), "bootstrap_0")
 
 
-def stage_all(
-    root: Path, wheels: list[Path], facts: dict[str, str]
-) -> Iterator[tuple[Path, Staged]]:
-    """Stages one package after the other; yields its folder and what it is."""
-    yield root / "python", stage_python(_made(root / "python"), facts)
-    for name in COMPILERS:
-        yield root / name, stage_compiler(_made(root / name), name)
-    sysroot = _made(root / "sysroot")
-    (sysroot / "share").mkdir()
-    (sysroot / "share" / "sysroot.txt").write_text("The host's own C library is used.\n")
-    yield sysroot, Staged("sysroot_linux-64", "2.28", "bootstrap_0")
-    for wheel in wheels:
-        folder = _made(root / wheel.stem)
-        yield folder, stage_wheel(folder, wheel, facts["minor"])
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True)
-    return folder
+def stage_sysroot(root: Path) -> Staged:
+    """The host's own C library is used; a package must not be empty."""
+    (root / "share").mkdir()
+    (root / "share" / "sysroot.txt").write_text("The host's own C library is used.\n")
+    return Staged("sysroot_linux-64", "2.28", "bootstrap_0")
 
 
 def build_channel(out: Path, wheels: list[Path], python: str) -> None:
-    """Packs every package of the channel into `out` and indexes it."""
+    """Packs every package of the channel into `out`, which is not indexed yet."""
     from rattler_build import assemble_package
 
     facts = python_facts(python)
+    stages: list[Callable[[Path], Staged]] = [partial(stage_python, facts=facts), stage_sysroot]
+    stages += [partial(stage_compiler, name=name) for name in COMPILERS]
+    stages += [partial(stage_wheel, wheel=wheel, minor=facts["minor"]) for wheel in wheels]
     (out / "linux-64").mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="stage-", dir=out.parent) as work:
+    for stage in stages:
         begun = time.monotonic()
-        for folder, package in stage_all(Path(work), wheels, facts):
+        with tempfile.TemporaryDirectory(prefix="stage-", dir=out.parent) as folder:
+            package = stage(Path(folder))
             assemble_package(
                 package.name,
                 package.version,
@@ -198,7 +175,5 @@ def build_channel(out: Path, wheels: list[Path], python: str) -> None:
                 compression_level=1,
                 detect_prefix=False,
             )
-            shutil.rmtree(folder)
-            seconds, begun = time.monotonic() - begun, time.monotonic()
-            print(f"{package.name} {package.version}: {seconds:.1f} s", flush=True)
-    index_channel(out)
+        seconds = time.monotonic() - begun
+        print(f"{package.name} {package.version}: {seconds:.1f} s", flush=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -122,3 +123,19 @@ def select(cells: Sequence[Cell], selectors: Sequence[str], host: str = "") -> l
             raise ReleaseError(f"no cell is named {selector!r}; {hint}; see build_all.sh --list")
         chosen.update(found)
     return [cell for cell in cells if cell.name in chosen]
+
+
+def shard(cells: Sequence[Cell], part: str) -> list[Cell]:
+    """The cells of one part of a run, such as `2/8`; the parts are of about equal length.
+
+    A part holds neighbours in the order of `cells`: they share torches, glue and kernels. Every
+    machine computes the same parts from the same cells.
+
+    Raises:
+        ReleaseError: `part` is not of the form k/n with 1 <= k <= n.
+    """
+    match = re.fullmatch(r"(\d+)/(\d+)", part)
+    number, count = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 1 <= number <= count:
+        raise ReleaseError(f"--shard: got {part!r}, needs k/n with 1 <= k <= n, such as 2/8")
+    return list(cells[(number - 1) * len(cells) // count : number * len(cells) // count])

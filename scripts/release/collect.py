@@ -9,24 +9,22 @@ import platform
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as installed
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-from packaging.requirements import Requirement
-
+from lltm_conda._version import __version__
 from lltm_conda.builder.sources import source_date
 from lltm_conda.compat.binary import read_binary
 from lltm_conda.compat.driver_probe import probe_devices
-from release import DIST, REPO, manifest
+from release import DIST, manifest
 from release.cells import Cell, all_cells
 from release.host import Host
 from release.manifest import Artefact, Binary, CellEntry, HostFacts, Manifest, Run
 from release.paths import CELL_LOGS
 from release.planner import Plan
 from release.progress import cell_outcomes, worst
-from release.provenance import commit, is_clean, version
+from release.provenance import commit, is_clean
 from release.store import digest
 from release.tasks import GOOD, Outcome, Status, Task
 from release.wheels import read_wheel
@@ -87,7 +85,7 @@ def collect(run: Finished, host: Host) -> Manifest:
     sdist, fat = run.outputs(run.plan.sdist), run.outputs(run.plan.fat_wheel)
     return Manifest(
         package="lltm",
-        version=version(),
+        version=__version__,
         commit=commit(),
         clean=is_clean(),
         sources=run.sources,
@@ -238,13 +236,5 @@ def host_facts(host: Host) -> HostFacts:
 
 
 def tool_versions() -> dict[str, str]:
-    """The versions of the packages that the release tool runs on."""
-    text = (REPO / "scripts" / "release" / "requirements.txt").read_text(encoding="utf-8")
-    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
-    found = {}
-    for name in (Requirement(line).name for line in lines):
-        try:
-            found[name] = installed(name)
-        except PackageNotFoundError:
-            continue
-    return found
+    """The packages in the release tool's environment."""
+    return {found.name: found.version for found in sorted(distributions(), key=lambda f: f.name)}

@@ -13,14 +13,14 @@ from pathlib import Path
 
 from lltm_conda.compat.records import TorchInstall
 from lltm_conda.compat.torch_probe import find_torch
-from release.conda_stubs import Stub, cuda_version, exports_of_pytorch, write_packages
+from release.conda_stubs import Stub, cuda_version, exports_of_pytorch, write_channel
 
 LINK = "linked-torch.pth"
 
 
-def write_channel(folder: Path, env: Path, python: str) -> Path:
+def link_torch(folder: Path, env: Path, python: str) -> Path:
     """A channel with the torch of the environment `env`, for Python `python`, in `folder`."""
-    return write_packages(folder, packages(find_torch(env), python))
+    return write_channel(folder, packages(find_torch(env), python))
 
 
 def packages(torch: TorchInstall, python: str) -> Iterator[Stub]:

@@ -19,7 +19,7 @@ from release import (
     downloads,
 )
 from release.cells import Cell
-from release.conda_linked import write_channel
+from release.conda_linked import link_torch
 from release.environments import REMEDY
 from release.pack_steps import gather
 from release.paths import BOOTSTRAP, CACHE, CHANNEL, ENVS, TEMPORARY, fresh
@@ -90,7 +90,7 @@ def package(
 def index_package(log: Log, package: Path, channel: Path) -> None:
     """Puts a package into a channel on disk and indexes it."""
     with _INDEX:
-        _worker(log, "index", package, channel)
+        _worker(log, "index", channel, package)
 
 
 def glibc_of(binaries: Sequence[Path]) -> str:
@@ -101,7 +101,7 @@ def glibc_of(binaries: Sequence[Path]) -> str:
 
 def link(context: Context, *, env: Task, folder: Path, python: str) -> Sequence[Path]:
     """A channel `folder` with the torch of the environment that `env` made."""
-    write_channel(fresh(folder), context.only(env), python)
+    link_torch(fresh(folder), context.only(env), python)
     for path in sorted(folder.glob("linux-64/*.tar.bz2")):
         context.log.write(path.name)
     return [folder]

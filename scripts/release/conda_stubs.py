@@ -14,7 +14,7 @@ import io
 import json
 import tarfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,38 +35,26 @@ CUDA_VERSIONS = ("12.0", "12.6", "12.8", "12.9", "13.0", "13.2")
 
 @dataclass(frozen=True)
 class Stub:
-    """One package: its index entry, its run_exports, its files.
+    """One package: what a solver sees of it, its run_exports, and its files, if it has any.
 
     Attributes:
-        files: path in the prefix -> text; none in a stub.
+        files: path in the prefix -> text.
     """
 
     name: str
     version: str
     build: str
-    number: int = 0
+    build_number: int = 0
     depends: tuple[str, ...] = ()
     constrains: tuple[str, ...] = ()
     run_exports: dict[str, tuple[str, ...]] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
 
     @property
-    def file_name(self) -> str:
-        return f"{self.name}-{self.version}-{self.build}.tar.bz2"
-
-    @property
     def index(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "version": self.version,
-            "build": self.build,
-            "build_number": self.number,
-            "depends": list(self.depends),
-            "constrains": list(self.constrains),
-            "subdir": "linux-64",
-            "license": "BSD-3-Clause",
-            "timestamp": 1700000000000,
-        }
+        left_out = ("run_exports", "files")
+        facts = {name: value for name, value in vars(self).items() if name not in left_out}
+        return {**facts, "subdir": "linux-64"}
 
 
 def below(version: str) -> str:
@@ -79,37 +67,23 @@ def stubs(matrix: Matrix) -> Iterator[Stub]:
     """Every package of the channel: Pythons, tools, compilers, CUDA, and pytorch in all builds."""
     for python in matrix.package.pythons:
         tag = "cp" + python.replace(".", "")
-        yield Stub(
-            "python",
-            f"{python}.9",
-            f"h0_0_{tag}",
-            run_exports={"weak": (f"python_abi {python}.* *_{tag}",), "noarch": ("python",)},
-        )
+        abi = {"weak": (f"python_abi {python}.* *_{tag}",), "noarch": ("python",)}
+        yield Stub("python", f"{python}.9", f"h0_0_{tag}", run_exports=abi)
         yield Stub("python_abi", python, f"8_{tag}", constrains=(f"python {python}.* *_{tag}",))
-    for name, version in (("pip", "25.3"), ("setuptools", "80.9.0"), ("ninja", "1.13.0")):
-        yield Stub(name, version, "h0_0", depends=("python >=3.10",) if name != "ninja" else ())
-    yield Stub(
-        "sysroot_linux-64",
-        "2.28",
-        "h0_0",
-        run_exports={"strong": ("__glibc >=2.28,<3.0.a0",)},
-    )
-    yield Stub(
-        "gxx_linux-64",
-        "14.3.0",
-        "h0_0",
-        depends=("sysroot_linux-64",),
-        run_exports={"strong": ("libstdcxx >=14", "libgcc >=14")},
-    )
-    yield Stub("libstdcxx", "15.2.0", "h0_0")
-    yield Stub("libgcc", "15.2.0", "h0_0")
+    for name, version in (("pip", "25.3"), ("setuptools", "80.9.0")):
+        yield Stub(name, version, "h0_0", depends=("python >=3.10",))
+    for name, version in (("ninja", "1.13.0"), ("libstdcxx", "15.2.0"), ("libgcc", "15.2.0")):
+        yield Stub(name, version, "h0_0")
+    glibc, gcc = ("__glibc >=2.28,<3.0.a0",), ("libstdcxx >=14", "libgcc >=14")
+    yield Stub("sysroot_linux-64", "2.28", "h0_0", run_exports={"strong": glibc})
+    sysroot = ("sysroot_linux-64",)
+    yield Stub("gxx_linux-64", "14.3.0", "h0_0", depends=sysroot, run_exports={"strong": gcc})
     for version in CUDA_VERSIONS:
         yield cuda_version(version)
         yield from _cuda(version)
     for minor, torch in matrix.torch.items():
         for python in torch.pythons:
-            yield _pytorch(torch.release, python, None)
-            for cuda in CUDA_OF_TORCH.get(minor, NEWER_CUDA):
+            for cuda in (None, *CUDA_OF_TORCH.get(minor, NEWER_CUDA)):
                 yield _pytorch(torch.release, python, cuda)
 
 
@@ -125,23 +99,15 @@ def exports_of_pytorch(release: str) -> dict[str, tuple[str, ...]]:
 
 
 def _cuda(version: str) -> Iterator[Stub]:
-    major = int(version.split(".")[0])
-    pin = f"cuda-version >={version},<{major + 1}"
-    yield Stub(
-        "cuda-nvcc",
-        f"{version}.48",
-        "h0_0",
-        depends=(f"cuda-version {version}.*",),
-        run_exports={"strong": (pin,)},
-    )
-    yield Stub("cuda-cudart", f"{version}.96", "h0_0", depends=(pin,))
-    yield Stub(
-        "cuda-cudart-dev",
-        f"{version}.96",
-        "h0_0",
-        depends=(f"cuda-cudart {version}.96", f"cuda-version {version}.*"),
-        run_exports={"weak": (f"cuda-cudart >={version}.96,<{major + 1}.0a0",)},
-    )
+    after = int(version.split(".")[0]) + 1
+    exact, pin = f"cuda-version {version}.*", f"cuda-version >={version},<{after}"
+    cudart = f"cuda-cudart >={version}.96,<{after}.0a0"
+    names = "cuda-nvcc", "cuda-cudart", "cuda-cudart-dev"
+    nvcc, runtime, headers = (Stub(name, f"{version}.96", "h0_0") for name in names)
+    yield replace(nvcc, depends=(exact,), run_exports={"strong": (pin,)})
+    yield replace(runtime, depends=(pin,))
+    needs = (f"cuda-cudart {version}.96", exact)
+    yield replace(headers, depends=needs, run_exports={"weak": (cudart,)})
 
 
 def _pytorch(release: str, python: str, cuda: str | None) -> Stub:
@@ -149,70 +115,50 @@ def _pytorch(release: str, python: str, cuda: str | None) -> Stub:
     depends = [f"python {python}.*", f"python_abi {python}.* *_cp{tag}", "libstdcxx >=14"]
     depends.append("__glibc >=2.28,<3.0.a0")
     number, flavour = 100, "cpu_mkl"
-    constrains = [f"pytorch-cpu {release}", "pytorch-gpu <0.0a0"]
     if cuda:
         number, flavour = 300, f"cuda{cuda.replace('.', '')}_mkl"
-        major = int(cuda.split(".")[0])
-        depends += ["__cuda", f"cuda-version >={cuda},<{major + 1}"]
-        depends.append(f"cuda-cudart >={cuda}.96,<{major + 1}.0a0")
-        constrains = [f"pytorch-gpu {release}", "pytorch-cpu <0.0a0"]
+        after = int(cuda.split(".")[0]) + 1
+        depends += ["__cuda", f"cuda-version >={cuda},<{after}"]
+        depends.append(f"cuda-cudart >={cuda}.96,<{after}.0a0")
     return Stub(
         "pytorch",
         release,
         f"{flavour}_py{tag}_h0_{number}",
-        number,
-        tuple(depends),
-        tuple(constrains),
-        exports_of_pytorch(release),
+        build_number=number,
+        depends=tuple(depends),
+        run_exports=exports_of_pytorch(release),
     )
-
-
-def _member(archive: tarfile.TarFile, name: str, text: str) -> None:
-    info = tarfile.TarInfo(name)
-    info.size = len(text.encode())
-    archive.addfile(info, io.BytesIO(text.encode()))
 
 
 def pack(stub: Stub) -> bytes:
     """The package's file: its metadata, and its files if it has any."""
-    paths = [
-        {
-            "_path": name,
-            "path_type": "hardlink",
-            "sha256": hashlib.sha256(text.encode()).hexdigest(),
-            "size_in_bytes": len(text.encode()),
-        }
-        for name, text in stub.files.items()
-    ]
+    paths = [{"_path": name, "path_type": "hardlink"} for name in stub.files]
+    members = {
+        "info/index.json": json.dumps(stub.index),
+        "info/paths.json": json.dumps({"paths": paths, "paths_version": 1}),
+        "info/run_exports.json": json.dumps(stub.run_exports),
+        **stub.files,
+    }
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:bz2", compresslevel=1) as archive:
-        _member(archive, "info/index.json", json.dumps(stub.index))
-        _member(archive, "info/files", "".join(f"{name}\n" for name in stub.files))
-        _member(archive, "info/paths.json", json.dumps({"paths": paths, "paths_version": 1}))
-        if stub.run_exports:
-            _member(archive, "info/run_exports.json", json.dumps(stub.run_exports))
-        for name, text in stub.files.items():
-            _member(archive, name, text)
+        for name, text in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(text.encode())
+            archive.addfile(info, io.BytesIO(text.encode()))
     return buffer.getvalue()
 
 
-def write_channel(folder: Path, matrix: Matrix) -> Path:
-    """Writes the channel of stubs into `folder`, which it returns."""
-    return write_packages(folder, stubs(matrix))
-
-
-def write_packages(folder: Path, packages: Iterable[Stub]) -> Path:
+def write_channel(folder: Path, packages: Iterable[Stub]) -> Path:
     """Writes a channel into `folder`, which it returns; an older one there is overwritten."""
-    entries = {}
-    (folder / "linux-64").mkdir(parents=True, exist_ok=True)
-    (folder / "noarch").mkdir(exist_ok=True)
+    entries: dict[str, Any] = {}
+    for subdir in ("linux-64", "noarch"):
+        (folder / subdir).mkdir(parents=True, exist_ok=True)
     for stub in packages:
-        data = pack(stub)
-        (folder / "linux-64" / stub.file_name).write_bytes(data)
-        digests = {"md5": hashlib.md5(data).hexdigest(), "sha256": hashlib.sha256(data).hexdigest()}
-        entries[stub.file_name] = {**stub.index, **digests, "size": len(data)}
-    for subdir, packages in (("linux-64", entries), ("noarch", {})):
-        data = {"info": {"subdir": subdir}, "packages": packages, "packages.conda": {}}
-        text = json.dumps({**data, "repodata_version": 1})
+        name, data = f"{stub.name}-{stub.version}-{stub.build}.tar.bz2", pack(stub)
+        (folder / "linux-64" / name).write_bytes(data)
+        sha256 = hashlib.sha256(data).hexdigest()
+        entries[name] = {**stub.index, "sha256": sha256, "size": len(data)}
+    for subdir, found in (("linux-64", entries), ("noarch", {})):
+        text = json.dumps({"info": {"subdir": subdir}, "packages": found, "packages.conda": {}})
         (folder / subdir / "repodata.json").write_text(text, encoding="utf-8")
     return folder

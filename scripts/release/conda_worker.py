@@ -1,28 +1,35 @@
-"""Builds, tests and installs conda packages, in a process whose output is the log.
+"""Builds, tests and installs conda packages with py-rattler and py-rattler-build.
 
-python -m release.conda_worker bootstrap|build|index|contents|matrix|test|install ...
+    python -m release.conda_worker bootstrap|build|index|contents|test|install ...
+
+It is a process of its own: its output is the log, and both libraries read the environment and their
+cache only once.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from release import REPO, ReleaseError
+from release import BUILD, REPO, ReleaseError
 from release.bootstrap import build_channel
-from release.conda_matrix import build as build_matrix
-from release.rattler_tools import (
-    build_recipe,
-    check_contents,
-    index_channel,
-    run_package_tests,
-)
-from release.rattler_tools import install as install_packages
+from release.paths import publish
+from release.store import digest
+
+if TYPE_CHECKING:
+    from rattler import GenericVirtualPackage, RepoDataRecord
+
+# Both libraries read this when they first touch their cache.
+os.environ.setdefault("RATTLER_CACHE_DIR", str(BUILD / "cache" / "rattler"))
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 Channels = Annotated[list[str], typer.Option("--channel", help="A URL; the first is preferred.")]
@@ -32,54 +39,127 @@ Channels = Annotated[list[str], typer.Option("--channel", help="A URL; the first
 def bootstrap(out: Path, wheels: Path, python: str) -> None:
     """Makes the base channel for tests from a folder of wheels and an interpreter."""
     build_channel(out.resolve(), sorted(wheels.resolve().glob("*.whl")), python)
+    index(out, [])
 
 
 @app.command()
-def matrix(folder: Path, recipe: Path) -> None:
-    """Builds every variant of a recipe, without content, against stubs of conda-forge."""
-    build_matrix(folder.resolve(), recipe.resolve())
+def build(
+    variants: Path, out: Path, channels: Channels, recipe: Path = REPO / "recipe" / "recipe.yaml"
+) -> None:
+    """Builds every package that a variants file describes, into `out/linux-64`."""
+    import rattler_build as rb
+
+    platform = rb.PlatformConfig(target_platform="linux-64")
+    config = rb.VariantConfig.from_file(str(variants))
+    stage = rb.Stage0Recipe.from_file(str(recipe))
+    for variant in stage.render(config, rb.RenderConfig(platform=platform)):
+        made = variant.run_build(
+            tool_config=rb.ToolConfiguration(test_strategy="skip"),
+            output_dir=out.resolve(),
+            channels=channels,
+            package_format="conda:3",
+        )
+        print(*made.packages)
 
 
 @app.command()
-def build(variants: Path, out: Path, channels: Channels) -> None:
-    """Builds the one package that a variants file describes."""
-    recipe = REPO / "recipe" / "recipe.yaml"
-    made = build_recipe(recipe, out=out.resolve(), channels=channels, variants=variants.resolve())
-    if len(made) != 1:
-        raise ReleaseError(f"{variants}: made {len(made)} packages, needs one")
-    print(made[0])
+def index(channel: Path, packages: list[Path]) -> None:
+    """Puts packages into a channel on disk and indexes it."""
+    from rattler.index import index_fs
 
-
-@app.command()
-def index(package: Path, channel: Path) -> None:
-    """Puts a package into a channel on disk and indexes it."""
-    target = channel / "linux-64" / package.name
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f".{target.name}.part")
-    shutil.copyfile(package, part)
-    part.replace(target)
-    index_channel(channel)
+    for package in packages:
+        publish(package, channel / "linux-64" / package.name)
+    (channel / "noarch").mkdir(parents=True, exist_ok=True)
+    # `force`, because a rebuilt file keeps its name.
+    asyncio.run(index_fs(channel, force=True))
 
 
 @app.command()
 def contents(package: Path, binaries: list[Path]) -> None:
-    """Checks that a package holds these binaries unchanged."""
-    print("\n".join(check_contents(package, binaries)))
+    """Checks that a package holds these binaries unchanged, and no path of the build."""
+    import rattler.package_streaming
+
+    with TemporaryDirectory(prefix="package-") as folder:
+        rattler.package_streaming.extract(package, folder)
+        listed = json.loads(Path(folder, "info/paths.json").read_text(encoding="utf-8"))["paths"]
+    paths = {entry["_path"]: entry for entry in listed}
+    for name, entry in paths.items():
+        if name.endswith("direct_url.json") or entry.get("prefix_placeholder"):
+            raise ReleaseError(f"{package.name}: {name} holds a path of the build; see recipe/")
+    for binary in binaries:
+        name = f"site-packages/lltm_conda/lib/{binary.name}"
+        found = paths.get(name, {}).get("sha256")
+        if found != digest(binary):
+            state = "is missing" if found is None else "was changed while it was packed"
+            raise ReleaseError(f"{package.name}: {name} {state}; see recipe/recipe.yaml")
+        print(f"{name}: sha256 {found}, as built")
 
 
 @app.command()
 def test(package: Path, channels: Channels) -> None:
-    """Runs the tests inside a package."""
-    run_package_tests(package, channels)
+    """Runs the tests inside a package, each in a new prefix."""
+    import rattler_build as rb
+
+    loaded = rb.Package.from_file(str(package))
+    for number, result in enumerate(loaded.run_tests(channel=channels)):
+        print(f"package test {number}: {'passed' if result.success else 'FAILED'}")
+        for line in result.output:
+            print(f"  {line}")
+        if not result.success:
+            raise ReleaseError(f"{package.name}: its test {number} failed; see the lines above")
+    print(f"{loaded.test_count} package test(s) passed")
 
 
 @app.command()
 def install(prefix: Path, specs: list[str], channels: Channels) -> None:
-    """Installs packages into a new prefix."""
-    if prefix.exists():
-        shutil.rmtree(prefix)
-    for name in install_packages(prefix, specs, channels):
-        print(name)
+    """Installs packages into a new prefix on this machine."""
+    import rattler
+
+    shutil.rmtree(prefix, ignore_errors=True)
+    overrides = rattler.VirtualPackageOverrides.from_env()  # CONDA_OVERRIDE_CUDA and the like
+    found = [package.into_generic() for package in rattler.VirtualPackage.detect(overrides)]
+    records = list(solve(channels, specs, found).values())
+    asyncio.run(rattler.install(records=records, target_prefix=str(prefix), show_progress=False))
+    print("\n".join(sorted(record.file_name for record in records)))
+
+
+def solve(
+    channels: Sequence[str],
+    specs: Sequence[str],
+    virtual: Sequence[GenericVirtualPackage],
+    cache: Path | None = None,
+) -> dict[str, RepoDataRecord]:
+    """The packages that a solver would install, by name; installs nothing.
+
+    Args:
+        channels: URLs, the preferred one first.
+        specs: the request, `lltm`, `python 3.12.*`.
+        virtual: what the machine has: `__cuda`, `__glibc`.
+        cache: a folder for the channels' index, None for the library's own.
+
+    Raises:
+        ReleaseError: there is no solution; the text names the conflict.
+    """
+    import rattler
+    from rattler.exceptions import SolverError
+
+    async def go() -> list[RepoDataRecord]:
+        return await rattler.solve(
+            sources=[rattler.Channel(channel) for channel in channels],
+            specs=list(specs),
+            gateway=rattler.Gateway(cache_dir=cache),
+            platforms=["linux-64", "noarch"],
+            virtual_packages=list(virtual),
+        )
+
+    try:
+        return {record.name.normalized: record for record in asyncio.run(go())}
+    except SolverError as error:
+        have = ", ".join(f"{p.name.normalized} {p.version}" for p in virtual)
+        text = f"no packages serve {', '.join(specs)} on a machine with {have}:\n{error}"
+        raise ReleaseError(
+            f"{text}\nask for less, or for what these channels hold: {', '.join(channels)}"
+        ) from error
 
 
 if __name__ == "__main__":

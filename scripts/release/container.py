@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -32,7 +31,7 @@ from release.progress import Reporter
 from release.runner import run_tasks
 from release.shell import Log
 from release.store import Store
-from release.tasks import GOOD, Status, Task
+from release.tasks import GOOD, Status
 from release.wheels import read_wheel
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -53,9 +52,9 @@ def before_all(selectors: Annotated[list[str] | None, typer.Argument()] = None) 
     for name, reason in reasons.items():
         if reason:
             console.print(f"skipped {name}: {reason}", markup=False, soft_wrap=True)
-    plan = Plan(matrix, host, Options(None), [cell for cell in wanted if not reasons[cell.name]])
-    audits = [own.audit for own in plan.of.values() if own.audit]
-    tasks = with_needs(plan, audits)
+    able = [cell for cell in wanted if not reasons[cell.name]]
+    plan = Plan(matrix, host, Options(None, pack=False), able)
+    tasks = list(plan.tasks.values())
     with Reporter(console, tasks) as reporter:
         outcomes = run_tasks(tasks, Store(STAMPS), LOGS, reporter, os.cpu_count() or 1)
     folder = fresh(Path(target))
@@ -67,16 +66,6 @@ def before_all(selectors: Annotated[list[str] | None, typer.Argument()] = None) 
     console.print(f"{folder}: {names or 'empty'}", markup=False, soft_wrap=True)
     failed = any(outcome.status is Status.FAILED for outcome in outcomes.values())
     raise typer.Exit(1 if failed or not names else 0)
-
-
-def with_needs(plan: Plan, tasks: Sequence[Task]) -> list[Task]:
-    """These tasks and all that they need, in the plan's order."""
-    found, waiting = set(tasks), list(tasks)
-    while waiting:
-        new = {*waiting.pop().needs} - found
-        found |= new
-        waiting += new
-    return [task for task in plan.tasks.values() if task in found]
 
 
 @app.command()

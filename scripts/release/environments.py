@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from release import ReleaseError, downloads
+from release import downloads
 from release.paths import ENVS, fresh
 from release.shell import Log
 from release.tasks import Context
@@ -64,13 +64,7 @@ def make_venv(
         without = folder / "without-torch.txt"
         without.write_text('torch; python_version < "3"\n', encoding="utf-8")
         words += ["--override", without]
-        (site_packages(folder) / "borrowed.pth").write_text(f"{borrowed}\n", encoding="utf-8")
+        (site,) = folder.glob("lib/python*/site-packages")
+        (site / "borrowed.pth").write_text(f"{borrowed}\n", encoding="utf-8")
     downloads.uv(log, words, find_links=find_links, remedy=REMEDY)
     return interpreter
-
-
-def site_packages(folder: Path) -> Path:
-    found = sorted(folder.glob("lib/python*/site-packages"))
-    if len(found) != 1:
-        raise ReleaseError(f"{folder} holds {len(found)} site-packages, needs one; delete it")
-    return found[0]

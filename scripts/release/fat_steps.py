@@ -8,7 +8,7 @@ from pathlib import Path
 
 from release import DIST, ReleaseError
 from release.pack_steps import true_tag
-from release.paths import ENVS, TEMPORARY, fresh, publish, tool
+from release.paths import ENVS, TEMPORARY, fresh, replace_wheel, tool
 from release.shell import Log
 from release.tasks import Context, SkipTask, Task
 from release.verify_steps import run_installed
@@ -41,10 +41,7 @@ def fat_wheel(
     found |= agreeing(carried, found)
     if not found:
         raise SkipTask("no variant was built, so there is nothing to pack")
-    made = make_fat_wheel(context.log, found, total)
-    final = publish(made, DIST / made.name)
-    forget_others(final)
-    return [final]
+    return [replace_wheel(make_fat_wheel(context.log, found, total), DIST, any_version=True)]
 
 
 def agreeing(carried: Mapping[str, Path], wheels: Mapping[str, Path]) -> dict[str, Path]:
@@ -77,13 +74,6 @@ def make_fat_wheel(log: Log, wheels: Mapping[str, Path], total: int) -> Path:
 def partial_version(count: int, total: int) -> str:
     """The local version of a wheel that lacks variants: `partial.3of21`."""
     return f"partial.{count}of{total}"
-
-
-def forget_others(final: Path) -> None:
-    """Deletes other fat wheels, so that `dist/lltm-*.whl` names this one."""
-    for path in DIST.glob("lltm-*.whl"):
-        if path != final:
-            path.unlink()
 
 
 def fat_site(context: Context, *, fat_wheel: Task) -> Sequence[Path]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+from packaging.version import Version
 from rich.console import Console
 
-from release import REPO, ReleaseError, cibuildwheel, evidence, support, support_table, variants
+from release import REPO, ReleaseError, cibuildwheel, evidence, support_table, variants
+from release.cells import all_cells
 from release.schema import Matrix
 from release.store import write_atomically
 
 README_FILE = REPO / "README.md"
 SUPPORT_PAGE = REPO / "docs" / "support.md"
+SUPPORT_FILE = REPO / "lltm_conda" / "compat" / "support.json"
 PYPROJECT = REPO / "pyproject.toml"
 
 
@@ -22,11 +26,24 @@ def expected(matrix: Matrix) -> dict[Path, str]:
     settings = cibuildwheel.table(matrix)
     return {
         variants.VARIANTS_FILE: variants.for_all(matrix),
-        support.SUPPORT_FILE: support.render(matrix),
+        SUPPORT_FILE: support(matrix),
         PYPROJECT: filled(PYPROJECT, "cibuildwheel", settings, ("# ", "")),
         README_FILE: filled(README_FILE, "support-table", short),
         SUPPORT_PAGE: filled(SUPPORT_PAGE, "environments", full),
     }
+
+
+def support(matrix: Matrix) -> str:
+    """What the installed package knows of the matrix: `lltm_conda.compat.support` reads it."""
+    facts = {
+        "variants": [cell.name for cell in all_cells(matrix)],
+        "torch_min": matrix.minors()[0],
+        "torch_max": matrix.minors()[-1],
+        "python_min": min(matrix.package.pythons, key=Version),
+        "channel": None,
+        "index": None,
+    }
+    return json.dumps(facts, indent=2) + "\n"
 
 
 def filled(path: Path, name: str, text: str, comment: tuple[str, str] = ("<!-- ", " -->")) -> str:
@@ -47,13 +64,13 @@ def filled(path: Path, name: str, text: str, comment: tuple[str, str] = ("<!-- "
     return before + begin + text + end + after
 
 
-def drifted(matrix: Matrix) -> list[str]:
-    """Names of generated files whose text is not what the matrix says."""
-    return [
-        str(path.relative_to(REPO))
+def drifted(matrix: Matrix) -> dict[str, str]:
+    """The generated files that are out of date: name in the checkout -> the text of the matrix."""
+    return {
+        str(path.relative_to(REPO)): text
         for path, text in expected(matrix).items()
         if not path.exists() or path.read_text(encoding="utf-8") != text
-    ]
+    }
 
 
 def check(matrix: Matrix) -> None:
@@ -70,8 +87,6 @@ def check(matrix: Matrix) -> None:
 def write(matrix: Matrix, console: Console) -> None:
     """Writes the generated files that are out of date."""
     stale = drifted(matrix)
-    for path, text in expected(matrix).items():
-        name = str(path.relative_to(REPO))
-        if name in stale:
-            write_atomically(path, text)
-        console.print(f"{'written  ' if name in stale else 'unchanged'} {name}")
+    for name, text in stale.items():
+        write_atomically(REPO / name, text)
+    console.print("\n".join(f"written {name}" for name in stale) or "all are up to date")

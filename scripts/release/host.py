@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +13,7 @@ from lltm_conda.compat.records import TorchInstall
 from lltm_conda.compat.torch_probe import TorchNotFoundError, find_torch
 from release import ReleaseError, toolchains
 from release.cells import Cell, all_cells, select
+from release.interpreters import python_facts
 from release.schema import Matrix
 from release.toolchains import Compilers, Toolchain
 
@@ -43,14 +42,7 @@ class Host:
 
 def probe(python: str, matrix: Matrix) -> Host:
     """Looks at this machine; `python` is the interpreter of the calling environment."""
-    code = (
-        "import json,os,sys; print(json.dumps([os.path.realpath(sys._base_executable),"
-        "*sys.version_info[:2]]))"
-    )
-    out = subprocess.run([python, "-c", code], capture_output=True, text=True)
-    if out.returncode:
-        raise ReleaseError(f"{python} does not run: {out.stderr.strip()}; set PYTHON to one")
-    base, major, minor = json.loads(out.stdout)
+    facts = python_facts(python)
     try:
         torch = find_torch(python=python)
     except TorchNotFoundError:
@@ -61,7 +53,7 @@ def probe(python: str, matrix: Matrix) -> Host:
         compiler = None
     cuda = toolchains.probe(matrix)
     driver = Path("/proc/driver/nvidia/version").exists()
-    return Host(base, f"{major}.{minor}", torch, compiler, cuda, driver)
+    return Host(facts["exe"], facts["minor"], torch, compiler, cuda, driver)
 
 
 def gcc_major(compiler: HostCompiler | None) -> int | None:

@@ -1,7 +1,8 @@
-"""Which Pythons this machine has."""
+"""The Pythons of this machine, and what each of them is."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -9,8 +10,33 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-# Only an interpreter that can make environments; prints the base one behind a launcher.
-_CODE = "import sys, venv, ensurepip; print('%d.%d' % sys.version_info[:2], sys._base_executable)"
+from release import ReleaseError
+
+# Fails where environments cannot be made; in an environment it tells of the base interpreter.
+_CODE = """
+import ensurepip, json, os, sys, sysconfig, venv
+print(json.dumps({
+    "exe": os.path.realpath(sys._base_executable),
+    "version": "%d.%d.%d" % sys.version_info[:3],
+    "minor": "%d.%d" % sys.version_info[:2],
+    "prefix": sys.base_prefix,
+    "stdlib": sysconfig.get_path("stdlib"),
+    "include": sysconfig.get_path("include"),
+}))
+"""
+
+
+def python_facts(python: str) -> dict[str, str]:
+    """Path, version and folders of an interpreter, which is run to tell them.
+
+    Raises:
+        ReleaseError: it does not run, or cannot make environments.
+    """
+    done = subprocess.run([python, "-c", _CODE], capture_output=True, text=True)
+    if done.returncode:
+        raise ReleaseError(f"{python} does not run: {done.stderr.strip()}; set PYTHON to one")
+    facts: dict[str, str] = json.loads(done.stdout)
+    return facts
 
 
 def interpreters(minor: str) -> Iterator[str]:
@@ -19,7 +45,9 @@ def interpreters(minor: str) -> Iterator[str]:
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     candidates += sorted(str(path) for path in pyenv.glob(f"{minor}.*/bin/python3"))
     for candidate in filter(None, candidates):
-        run = subprocess.run([candidate, "-c", _CODE], capture_output=True, text=True)
-        found, _, executable = run.stdout.strip().partition(" ")
-        if run.returncode == 0 and found == minor:
-            yield executable
+        try:
+            facts = python_facts(candidate)
+        except ReleaseError:
+            continue
+        if facts["minor"] == minor:
+            yield facts["exe"]

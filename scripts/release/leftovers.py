@@ -1,10 +1,10 @@
 """Kills what a killed run left running, before it can write into the files of the next run.
 
 `kill -9` ends the tool alone; compilers and installers go on. Every process of a run has the build
-folder in its environment, and is found by that alone. A command that is just being forked gets that
+folder in its environment, and is found by that. A command that is just being forked gets that
 environment only with its exec; until then it holds the tool's lock, which a fork inherits and an
 exec releases. So the tool starts commands with `close_fds=False`: closing the descriptors first
-would release the lock too early. Whoever holds the lock finds all of them.
+would release the lock too early. The holder of the lock finds all of these processes.
 """
 
 from __future__ import annotations
@@ -32,10 +32,16 @@ def end_leftovers(build: Path, tell: Callable[[str], None]) -> int:
     """
     ended = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     family = len(ended)
+
+    def works_for_build(process: psutil.Process) -> bool:
+        environment = process.info["environ"]  # None for the process of another user
+        return process.pid not in ended and (environment or {}).get(MARK) == str(build)
+
     # Repeat until there are none: one may have started another meanwhile.
-    while left := [p for p in psutil.process_iter() if p.pid not in ended and _works_for(p, build)]:
+    while left := [*filter(works_for_build, psutil.process_iter(["name", "environ"]))]:
         for process in left:
-            tell(f"ending process {process.pid} ({_name(process)}), which a killed run left behind")
+            name = process.info["name"]
+            tell(f"ending process {process.pid} ({name}), which a killed run left behind")
             _kill(process)
         psutil.wait_procs(left, timeout=PATIENCE)
         ended |= {process.pid for process in left}
@@ -46,20 +52,6 @@ def end_children() -> None:
     """Kills everything that this process started; does not wait for it."""
     for process in psutil.Process().children(recursive=True):
         _kill(process)
-
-
-def _works_for(process: psutil.Process, build: Path) -> bool:
-    try:
-        return process.environ().get(MARK) == str(build)
-    except (psutil.Error, OSError):
-        return False  # another user's, or gone
-
-
-def _name(process: psutil.Process) -> str:
-    try:
-        return process.name()
-    except psutil.Error:
-        return "gone"
 
 
 def _kill(process: psutil.Process) -> None:

@@ -11,17 +11,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from release import ReleaseError
+from release.schema import Strict
 from release.store import digest, write_atomically
 
 State = Literal["done", "partial", "failed", "skipped"]
 Kind = Literal["fat", "thin", "sdist", "conda"]
-
-
-class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Artefact(Strict):
@@ -31,7 +28,7 @@ class Artefact(Strict):
     kind: Kind
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     size: int
-    cells: list[str] = []
+    cells: list[str] = Field(default_factory=list)
 
 
 class Binary(Strict):
@@ -57,7 +54,7 @@ class Run(Strict):
     kind: str
     ran: bool
     why_not: str = ""
-    facts: dict[str, Any] = {}
+    facts: dict[str, Any] = Field(default_factory=dict)
 
 
 class CellEntry(Strict):
@@ -74,11 +71,11 @@ class CellEntry(Strict):
     state: State
     reason: str = ""
     torch: str
-    binaries: list[str] = []
+    binaries: list[str] = Field(default_factory=list)
     wheel: str | None = None
     conda: str | None = None
-    runs: list[Run] = []
-    steps: dict[str, float] = {}
+    runs: list[Run] = Field(default_factory=list)
+    steps: dict[str, float] = Field(default_factory=dict)
     log: str | None = None
     host: str = ""
 
@@ -154,7 +151,7 @@ def parse(path: Path) -> Manifest:
         ManifestError: it is missing, damaged or of another schema.
     """
     try:
-        return Manifest.model_validate_json(path.read_text(encoding="utf-8"), strict=True)
+        return Manifest.model_validate_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         text = f"{path}: cannot be read ({error.strerror})"
         raise ManifestError(f"{text}; run scripts/build_all.sh first") from error

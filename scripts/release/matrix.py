@@ -38,7 +38,7 @@ def load(path: Path = MATRIX_FILE) -> Matrix:
     if not isinstance(tree, dict):
         raise MatrixError(f"{path}:1: got {_kind(tree)}, needs a mapping with `schema: 1`")
     try:
-        matrix = Matrix.model_validate(_plain(tree))
+        matrix = Matrix.model_validate(tree)
     except ValidationError as error:
         lines = [_schema_problem(path, tree, detail) for detail in error.errors()]
         raise MatrixError("\n".join(dict.fromkeys(lines))) from error
@@ -46,18 +46,6 @@ def load(path: Path = MATRIX_FILE) -> Matrix:
     if problems:
         raise MatrixError("\n".join(problems))
     return matrix
-
-
-def _plain(node: Any) -> Any:
-    """Ruamel's types with positions, reduced to what pydantic's strict mode accepts."""
-    if isinstance(node, dict):
-        return {_plain(k): _plain(v) for k, v in node.items()}
-    if isinstance(node, list):
-        return [_plain(v) for v in node]
-    for kind in (bool, int, float, str):
-        if isinstance(node, kind):
-            return kind(node)
-    return node
 
 
 def _yaml_problem(path: Path, error: MarkedYAMLError) -> str:
@@ -82,31 +70,17 @@ def _line(tree: Any, loc: Iterable[str | int]) -> int:
     return line
 
 
-def _parent(tree: Any, loc: tuple[str | int, ...]) -> Any:
-    node = tree
-    for part in loc[:-1]:
-        try:
-            node = node[part]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return node
-
-
 def _schema_problem(path: Path, tree: Any, detail: ErrorDetails) -> str:
     loc = tuple(part for part in detail["loc"] if part != "[key]")
     where = f"{path}:{_line(tree, loc)}"
     name = ".".join(str(part) for part in loc)
     kind, got = detail["type"], detail["input"]
     if kind == "extra_forbidden":
-        known = _fields_at(loc)
-        near = difflib.get_close_matches(str(loc[-1]), known, n=2)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
+        near = difflib.get_close_matches(str(loc[-1]), _known_keys(), n=2)
+        hint = f"did you mean {' or '.join(near)}?" if near else "remove it"
         return f"{where}: unknown key `{name}`; {hint}"
     if kind == "missing":
-        parent = _parent(tree, loc)
-        near = difflib.get_close_matches(str(loc[-1]), [str(k) for k in parent or ()], n=1)
-        hint = f" (there is `{near[0]}`)" if near else ""
-        return f"{where}: `{name}` is missing{hint}; add it"
+        return f"{where}: `{name}` is missing; add it"
     needs = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     hint = ""
     if kind == "literal_error":
@@ -120,28 +94,16 @@ def _schema_problem(path: Path, tree: Any, detail: ErrorDetails) -> str:
     return f"{where}: `{name}`: got {got!r} ({_kind(got)}), needs {needs}{hint}"
 
 
-def _fields_at(loc: tuple[str | int, ...]) -> list[str]:
-    """The keys that the schema allows where the last part of `loc` stands."""
+def _known_keys() -> list[str]:
+    """Every key that the schema has somewhere."""
     schema = Matrix.model_json_schema(by_alias=True)
-    node: dict[str, Any] = schema
-    for part in loc[:-1]:
-        node = _resolve(schema, node)
-        if isinstance(part, int):
-            node = node.get("items", {})
-        else:
-            values = node.get("patternProperties", {})
-            any_value = node.get("additionalProperties") or next(iter(values.values()), {})
-            node = node.get("properties", {}).get(part) or any_value or {}
-    return sorted(_resolve(schema, node).get("properties", {}))
-
-
-def _resolve(schema: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
-    if "$ref" in node:
-        return schema["$defs"][node["$ref"].rsplit("/", 1)[1]]
-    return node
+    return sorted(
+        {key for node in (schema, *schema["$defs"].values()) for key in node.get("properties", {})}
+    )
 
 
 def _kind(value: Any) -> str:
-    names = {dict: "a mapping", list: "a list", str: "text", int: "a number", float: "a number"}
-    names |= {bool: "true/false", type(None): "nothing"}
-    return next((n for t, n in names.items() if type(value) is t), type(value).__name__)
+    # `bool` before `int`, which it is one of.
+    names = {dict: "a mapping", list: "a list", str: "text", bool: "true/false"}
+    names |= {int: "a number", float: "a number", type(None): "nothing"}
+    return next((n for t, n in names.items() if isinstance(value, t)), type(value).__name__)

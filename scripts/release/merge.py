@@ -14,17 +14,16 @@ from release import DIST, ReleaseError
 from release.cells import all_cells
 from release.collect import artefacts, missing
 from release.conda_steps import index_package
-from release.fat_steps import forget_others, make_fat_wheel
+from release.fat_steps import make_fat_wheel
 from release.manifest import (
     Artefact,
     Binary,
-    CellEntry,
     Manifest,
     ManifestError,
     parse,
     wrong_files,
 )
-from release.paths import CHANNEL, LOGS, TEMPORARY, fresh, publish
+from release.paths import CHANNEL, LOGS, TEMPORARY, fresh, publish, replace_wheel
 from release.run import finish, only_run
 from release.schema import Matrix
 from release.shell import Log
@@ -58,10 +57,17 @@ def merge(folders: Sequence[Path], matrix: Matrix, console: Console) -> int:
             )
         with Log(LOGS / "merge.log") as log:
             fat = make_fat_wheel(log, wheels, len(order))
-            _binaries(shards, fat)
+            binaries = _binaries(shards, fat)
             final = _publish(stage, fat, log)
         sdists = {DIST / a.path for m in shards.values() for a in m.artefacts if a.kind == "sdist"}
-        made = _manifest(shards, cells, order, sorted(sdists), final)
+        made = _joined(list(shards.values())).model_copy(
+            update={
+                "missing": missing(order, cells),
+                "cells": cells,
+                "binaries": binaries,
+                "artefacts": artefacts(cells, sorted(sdists), [final]),
+            }
+        )
         finish(made)
         shutil.rmtree(stage, ignore_errors=True)
     bad = [name for name, cell in cells.items() if cell.state == "failed"]
@@ -123,9 +129,7 @@ def _publish(stage: Path, fat: Path, log: Log) -> Path:
             index_package(log, path, CHANNEL)
         else:
             publish(path, DIST / path.relative_to(stage))
-    final = publish(fat, DIST / fat.name)
-    forget_others(final)
-    return final
+    return replace_wheel(fat, DIST, any_version=True)
 
 
 def _binaries(shards: Mapping[Path, Manifest], fat: Path) -> dict[str, Binary]:
@@ -146,26 +150,16 @@ def _binaries(shards: Mapping[Path, Manifest], fat: Path) -> dict[str, Binary]:
     return found
 
 
-def _manifest(
-    shards: Mapping[Path, Manifest],
-    cells: Mapping[str, CellEntry],
-    order: Sequence[str],
-    sdists: Sequence[Path],
-    fat: Path,
-) -> Manifest:
-    first = next(iter(shards.values()))
-    channels = {found.base_channel for found in shards.values()}
-    return first.model_copy(
+def _joined(shards: Sequence[Manifest]) -> Manifest:
+    """The manifest of shards as one run, with the cells and files of the first still."""
+    channels = {found.base_channel for found in shards}
+    return shards[0].model_copy(
         update={
-            "clean": all(found.clean for found in shards.values()),
+            "clean": all(found.clean for found in shards),
             "base_channel": None if None in channels else ", ".join(sorted(map(str, channels))),
             "shard": None,
             "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "seconds": max(found.seconds for found in shards.values()),
-            "missing": missing(order, cells),
-            "cells": dict(cells),
-            "binaries": _binaries(shards, fat),
-            "artefacts": artefacts(cells, sdists, [fat]),
-            "hosts": {n: h for m in shards.values() for n, h in m.hosts.items()},
+            "seconds": max(found.seconds for found in shards),
+            "hosts": {name: host for found in shards for name, host in found.hosts.items()},
         }
     )

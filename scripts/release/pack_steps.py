@@ -11,7 +11,7 @@ from pathlib import Path
 
 from release import DIST, REPO, ReleaseError
 from release.cells import Cell
-from release.paths import TEMPORARY, WHEELS, fresh, publish, tool
+from release.paths import TEMPORARY, WHEELS, fresh, publish, replace_wheel, tool
 from release.provenance import source_env, source_epoch
 from release.shell import Log, clean_env
 from release.tasks import Context, Task
@@ -96,9 +96,7 @@ def wheel(
     (made,) = out.glob("*.whl")
     tagged = true_tag(context.log, made, given, fresh(work / "repaired"))
     final = tagged.renamed(local=cell.local_version).write(fresh(work / "final"))
-    published = publish(final, WHEELS / final.name)
-    forget_older(published)
-    return [published]
+    return [replace_wheel(final, WHEELS)]
 
 
 def true_tag(log: Log, made: Path, given: Mapping[str, bytes], folder: Path) -> Wheel:
@@ -137,11 +135,3 @@ def check_binaries(path: Path, given: Mapping[str, bytes]) -> None:
     for name, content in wanted.items():
         if packed.get(name) != content:
             raise ReleaseError(f"{path.name}: {name} is missing or was changed by auditwheel")
-
-
-def forget_older(new: Path) -> None:
-    """Deletes wheels of the same version that an earlier build left under another platform tag."""
-    name = "-".join(new.name.split("-")[:2])
-    for path in new.parent.glob(f"{name}-*.whl"):
-        if path != new:
-            path.unlink()

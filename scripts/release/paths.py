@@ -45,6 +45,16 @@ def publish(source: Path, target: Path) -> Path:
     return target
 
 
+def replace_wheel(source: Path, folder: Path, *, any_version: bool = False) -> Path:
+    """Publishes a wheel; deletes those there of another platform tag, or of any version."""
+    target = publish(source, folder / source.name)
+    name, version, *_ = source.name.split("-")
+    for path in folder.glob(f"{name}-*.whl" if any_version else f"{name}-{version}-*.whl"):
+        if path != target:
+            path.unlink()
+    return target
+
+
 def tool(name: str) -> str:
     """A program of the tool's own environment, or else one on PATH."""
     beside = Path(sys.executable).with_name(name)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from release import (
-    REPO,
     build_steps,
     conda_steps,
     environments,
@@ -30,9 +29,9 @@ from release.tasks import Task
 from release.toolchains import Toolchain
 from release.variants import VARIANTS_FILE, for_conda, render
 
-CSRC = tuple(sources(REPO, "csrc/**/*"))
-RECIPE = tuple(path for path in sources(REPO, "recipe/*") if path != VARIANTS_FILE)
-EXAMPLE = tuple(sources(REPO, "examples/digits*.py"))
+CSRC = sources("csrc/**/*")
+RECIPE = tuple(path for path in sources("recipe/*") if path != VARIANTS_FILE)
+EXAMPLE = sources("examples/digits*.py")
 # Bytes of one unpacked torch with CUDA (environments are hard links into its cache), and how many
 # may lie on the disk at a time: two torches, so that one is fetched while the other is used.
 CUDA_TORCH = 7_500_000_000
@@ -46,10 +45,12 @@ class Options:
     Attributes:
         channel: the base channel's URL, or None for the bootstrap channel.
         carried: thin wheels of other cells, which an earlier run made from the same sources.
+        pack: whether binaries that pass the audit are packed, installed and run.
     """
 
     channel: str | None
     carried: Mapping[str, Path] = field(default_factory=dict)
+    pack: bool = True
 
 
 @dataclass
@@ -98,7 +99,7 @@ class Plan:
         self.fat_wheel: Task | None = None
         for cell in cells:
             self._plan(cell)
-        if cells:
+        if cells and options.pack:
             self.add_fat_wheel(cells)
 
     def add(self, task: Task, *cells: Cell) -> Task:
@@ -111,7 +112,7 @@ class Plan:
         env = self._torch_env(cell)
         kernels = [self._kernels(name, cell) for name in cell.kernels]
         own = self.of[cell.name] = CellTasks((self._glue(cell, env), *kernels))
-        toolkit = self._toolkit_of(cell)
+        toolkit = next((need for task in kernels for need in task.needs), None)
         run = partial(
             audit,
             cell=cell,
@@ -122,6 +123,8 @@ class Plan:
         )
         needs = (env.task, *own.binaries, *([toolkit] if toolkit else []))
         own.audit = self.add(Task(f"audit/{cell.name}", run, needs), cell)
+        if not self.options.pack:
+            return
         own.wheel = self._wheel(cell, own)
         own.venv = self._venv(cell, own.wheel, env)
         twin = any(c.glue == cell.glue and c.cuda_major is None for c in self.cells)
@@ -149,25 +152,24 @@ class Plan:
             return Env(name, self.add(Task(f"env/{name}", run), cell))
         release = self.torch_release(cell)
         name = f"torch-{release}-py{self.host.python_minor}"
-        if not cell.stable:
-            return self._cuda_torch(cell, name, release, find_links=True)
-        task = Task(f"env/{name}", self._make_env(release, name, None, True), disk=1_200_000_000)
-        return Env(name, self.add(task, cell))
+        return self._new_torch(cell, name, release, stays=cell.stable)
 
-    def _cuda_torch(
-        self, cell: Cell, name: str, release: str, *, find_links: bool, needs: tuple[Task, ...] = ()
+    def _new_torch(
+        self,
+        cell: Cell,
+        name: str,
+        release: str,
+        *,
+        stays: bool = False,
+        find_links: bool = True,
+        needs: tuple[Task, ...] = (),
     ) -> Env:
-        """A torch that is too large to stay: it goes with its cache after its last reader."""
-        cache = CACHE / f"uv-{name}"
-        run = self._make_env(release, name, cache, find_links)
-        temporary = (ENVS / name, cache)
-        task = Task(f"env/{name}", run, needs, temporary=temporary, disk=CUDA_TORCH)
-        return Env(name, self.add(task, cell), cache)
+        """A torch that is fetched; if it does not stay, it is deleted after its last reader.
 
-    def _make_env(
-        self, release: str, name: str, cache: Path | None, find_links: bool
-    ) -> partial[Sequence[Path]]:
-        return partial(
+        Then it has a cache of its own, which is deleted with it.
+        """
+        cache = None if stays else CACHE / f"uv-{name}"
+        run = partial(
             environments.torch_env,
             python=self.host.python,
             release=release,
@@ -175,6 +177,9 @@ class Plan:
             cache=cache,
             find_links=find_links,
         )
+        temporary, disk = ((ENVS / name, cache), CUDA_TORCH) if cache else ((), 1_200_000_000)
+        task = Task(f"env/{name}", run, needs, temporary=temporary, disk=disk)
+        return Env(name, self.add(task, cell), cache)
 
     # Binaries.
 
@@ -202,13 +207,6 @@ class Plan:
         facts = self._compiler_facts()
         task = Task(f"glue/{cell.glue}", run, (env.task,), inputs=CSRC, facts=facts)
         return self.add(task, cell)
-
-    def _toolkit_of(self, cell: Cell) -> Task | None:
-        """The task that makes the toolkit of a cell's CUDA kernels, if one does."""
-        if cell.cuda_major is None:
-            return None
-        chosen = toolchain(str(cell.variant.kernels), self.host, self.matrix)
-        return self._toolkit(chosen, cell) if isinstance(chosen, Toolchain) else None
 
     def _toolkit(self, chosen: Toolchain, cell: Cell) -> Task | None:
         """The task that makes a CUDA toolkit; None for an installed one."""
@@ -375,7 +373,7 @@ class Plan:
             return Env(name, self.add(Task(f"env/{name}", run), cell))
         release = served[-1].release
         name = f"torch-{release}-cu{major}-py{python}"
-        return self._cuda_torch(cell, name, release, find_links=False, needs=(package,))
+        return self._new_torch(cell, name, release, find_links=False, needs=(package,))
 
 
 def space_needed(plan: Plan) -> int:

@@ -45,33 +45,31 @@ class Reporter:
         self._count = 0
         self._running: list[str] = []
         self._lock = threading.Lock()
-        columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()]
-        self._bar = (
-            Progress(*columns, TimeElapsedColumn(), console=console, transient=True)
-            if console.is_terminal
-            else None
+        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+        self._bar = Progress(
+            *(*columns, TimeElapsedColumn()),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
         )
-        self._task = self._bar.add_task("starting", total=self.total) if self._bar else None
+        self._task = self._bar.add_task("starting", total=self.total)
 
     def __enter__(self) -> Reporter:
-        if self._bar:
-            self._bar.start()
+        self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._bar:
-            self._bar.stop()
+        self._bar.stop()
 
     def _update(self, advance: int) -> None:
-        if self._bar and self._task is not None:
-            names = ", ".join(self._running) or "waiting"
-            self._bar.update(self._task, description=names, advance=advance)
+        names = ", ".join(self._running) or "waiting"
+        self._bar.update(self._task, description=names, advance=advance)
 
     def started(self, task: Task) -> None:
         with self._lock:
             self._running.append(task.name)
             self._update(0)
-            if not self._bar:
+            if not self.console.is_terminal:
                 self._print(f"           {task.name} ...")
 
     def finished(self, task: Task, outcome: Outcome) -> None:

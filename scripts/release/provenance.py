@@ -44,10 +44,3 @@ def source_identity(files: Iterable[Path]) -> str:
     lines = [commit(), str(source_epoch())]
     lines += [f"{relative(path)}\0{digest(path)}" for path in files]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-
-
-def version() -> str:
-    """The package's version, from its one home."""
-    scope: dict[str, str] = {}
-    exec((REPO / "lltm_conda" / "_version.py").read_text(encoding="utf-8"), scope)
-    return scope["__version__"]

@@ -14,6 +14,7 @@ from typing import TextIO
 from rich.console import Console
 
 from release import BUILD, DIST, REPO, ReleaseError
+from release.cells import shard
 from release.collect import Finished, collect
 from release.conda_steps import CONDA_FORGE, conda_forge_in_reach
 from release.host import Host, chosen, obstacle
@@ -23,12 +24,11 @@ from release.manifest import Manifest, carried, read_or_set_aside, write
 from release.pack_steps import package_sources
 from release.paths import CELL_LOGS, INDEX, LOGS, MANIFEST, REPORT, STAMPS, TEMPORARY
 from release.planner import ROOM, Options, Plan, space_needed
-from release.progress import Reporter, cell_outcomes, summary, worst
+from release.progress import Reporter, summary
 from release.provenance import source_identity
 from release.report import write_report
 from release.runner import run_tasks
 from release.schema import Matrix
-from release.shards import parse_shard, split
 from release.simple_index import write_index
 from release.store import Store
 from release.tasks import Outcome, Status
@@ -62,8 +62,7 @@ class Release:
         self.request, self.matrix, self.host, self.console = request, matrix, host, console
         wanted = chosen(request.selectors, matrix, host)
         if request.shard:
-            number, count = parse_shard(request.shard)
-            wanted = split(wanted, count)[number - 1]
+            wanted = shard(wanted, request.shard)
         reasons = {cell.name: obstacle(cell, host, matrix) for cell in wanted}
         self.cells = [cell for cell in wanted if reasons[cell.name] is None]
         self.skipped = {name: reason for name, reason in reasons.items() if reason}
@@ -103,7 +102,7 @@ class Release:
             finish(manifest)
             shutil.rmtree(TEMPORARY, ignore_errors=True)
         self._show_results(plan, outcomes, manifest)
-        return self._exit_code(plan, outcomes)
+        return self._exit_code(outcomes, manifest)
 
     def _do(self, plan: Plan) -> dict[str, Outcome]:
         tasks, jobs = list(plan.tasks.values()), self.request.jobs
@@ -126,16 +125,15 @@ class Release:
             self.console.print(f"the wheel: {text}; {size}", markup=False, soft_wrap=True)
         self.console.print(f"the report: {REPORT}", markup=False, soft_wrap=True)
 
-    def _exit_code(self, plan: Plan, outcomes: Mapping[str, Outcome]) -> int:
+    def _exit_code(self, outcomes: Mapping[str, Outcome], manifest: Manifest) -> int:
         """0 if nothing failed and every cell asked for by name was done in full.
 
         A pattern, or every cell, may include what this machine cannot do.
         """
         if any(outcome.status is Status.FAILED for outcome in outcomes.values()):
             return 1
-        tasks = list(plan.tasks.values())
-        states = {c.name: worst(cell_outcomes(c.name, tasks, outcomes)) for c in self.cells}
-        incomplete = {n for n, state in states.items() if state is Status.SKIPPED} | {*self.skipped}
+        states = {cell.name: manifest.cells[cell.name].state for cell in self.cells}
+        incomplete = {name for name, state in states.items() if state != "done"} | {*self.skipped}
         named = [selector for selector in self.request.selectors if "*" not in selector]
         if named and incomplete & {cell.name for cell in chosen(named, self.matrix, self.host)}:
             return 1

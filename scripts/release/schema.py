@@ -126,6 +126,3 @@ class Matrix(Strict):
 
     def minors(self) -> list[str]:
         return sorted(self.torch, key=Version)
-
-    def served_by_stable(self, minor: str) -> bool:
-        return Version(minor) >= Version(self.stable.target)

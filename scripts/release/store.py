@@ -42,10 +42,9 @@ def _tree_digest(root: Path) -> str:
     return found.hexdigest()
 
 
-def sources(root: Path, *patterns: str) -> list[Path]:
-    """The files below `root` that match, sorted, without byte code."""
-    found = {path for pattern in patterns for path in root.glob(pattern) if path.is_file()}
-    return sorted(path for path in found if "__pycache__" not in path.parts)
+def sources(pattern: str) -> tuple[Path, ...]:
+    """The files of the checkout that match, sorted."""
+    return tuple(sorted(path for path in REPO.glob(pattern) if path.is_file()))
 
 
 def relative(path: Path) -> str:

@@ -1,20 +1,15 @@
-"""Installs the fat wheel beside every torch and Python that has a wheel, and runs it there.
+"""`--verify full`: runs the fat wheel beside every torch and Python that has a wheel of that torch.
 
-    python -m release.verify_full --wheel WHEEL [TORCH[@PYTHON] ...]
-
-`scripts/build_all.sh --verify full` does the same with the wheel that it has built. Environments of
-one torch share a cache of about 12 GB, which is deleted before the next torch. Results lie below
-build/verify-full and are valid for one wheel, so an interrupted run goes on where it stopped. When
-every environment has a result, all of them are stored in benchmarks/results/environments.json, and
-the support tables show them.
+Environments of one torch share a cache of about 12 GB, which is deleted before the next torch.
+Results lie below build/verify-full and are valid for one wheel, so an interrupted run goes on where
+it stopped. When every environment has a result, all of them are stored in
+benchmarks/results/environments.json, and the support tables show them.
 """
 
 from __future__ import annotations
 
-import argparse
 import platform
 import shutil
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -27,7 +22,6 @@ from release import DIST, REPO, ReleaseError, evidence
 from release.evidence import Environment, Evidence
 from release.interpreters import interpreters
 from release.manifest import parse
-from release.matrix import load
 from release.paths import MANIFEST
 from release.progress import Reporter
 from release.run import only_run
@@ -56,24 +50,13 @@ def _interpreter(python: str) -> str | None:
     return next(interpreters(python), None)
 
 
-def targets(matrix: Matrix, only: Sequence[str] = ()) -> list[Target]:
-    """Every environment for which PyPI has a torch, newest torch first.
-
-    Raises:
-        ReleaseError: a selector (`2.10` or `2.10@3.12`) names none.
-    """
-    found = [
+def targets(matrix: Matrix) -> list[Target]:
+    """Every environment for which PyPI has a torch, newest torch first."""
+    return [
         Target(minor, matrix.torch[minor].release, python, _interpreter(python))
         for minor in reversed(matrix.minors())
         for python in matrix.torch[minor].pythons
     ]
-    names = {name for t in found for name in (t.torch, f"{t.torch}@{t.python}")}
-    if wrong := [text for text in only if text not in names]:
-        known = ", ".join(f"{m} on {' '.join(matrix.torch[m].pythons)}" for m in matrix.minors())
-        text = f"{wrong[0]!r} names no torch and Python with a wheel"
-        raise ReleaseError(f"{text}; there are {known}")
-    chosen = {*only} or {target.torch for target in found}
-    return [t for t in found if t.torch in chosen or f"{t.torch}@{t.python}" in chosen]
 
 
 def verify_built(matrix: Matrix, console: Console, jobs: int) -> int:
@@ -86,13 +69,13 @@ def verify_built(matrix: Matrix, console: Console, jobs: int) -> int:
     if made is None:
         raise ReleaseError(f"{MANIFEST}: names no fat wheel; the run above says why none was made")
     with only_run(console):
-        return verify(DIST / made.path, matrix, console, jobs=jobs)
+        return verify(DIST / made.path, targets(matrix), matrix, console, jobs)
 
 
 def verify(
-    wheel: Path, matrix: Matrix, console: Console, *, only: Sequence[str] = (), jobs: int = 1
+    wheel: Path, wanted: Sequence[Target], matrix: Matrix, console: Console, jobs: int = 1
 ) -> int:
-    """Runs the environments that have no result yet; returns the exit code.
+    """Runs the wanted environments that have no result yet; returns the exit code.
 
     Stores all results when none is missing.
 
@@ -100,7 +83,6 @@ def verify(
         ReleaseError: `wheel` is not a readable wheel, or the disk is too small.
     """
     read_wheel(wheel)
-    wanted = targets(matrix, only)
     console.print(f"{wheel.name} ({digest(wheel)[:12]}): {len(wanted)} environments")
     tasks = {target: _task(target, wheel) for target in wanted}
     outcomes: dict[str, Outcome] = {}
@@ -201,21 +183,3 @@ def gathered(wheel: Path, matrix: Matrix, known: Sequence[Environment]) -> Evide
         command="scripts/build_all.sh --verify full",
         environments=rows,
     )
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("only", nargs="*", metavar="TORCH[@PYTHON]")
-    parser.add_argument("--wheel", type=Path, required=True)
-    parser.add_argument("--jobs", type=int, default=1, help="environments at a time (1)")
-    args = parser.parse_args()
-    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
-    try:
-        return verify(args.wheel.resolve(), load(), console, only=args.only, jobs=args.jobs)
-    except ReleaseError as error:
-        console.print(f"error: {error}", markup=False, style="red", soft_wrap=True)
-        return 2
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -33,3 +35,20 @@ def log(tmp_path):
 
     with Log(tmp_path / "logs" / "test.log") as log:
         yield log
+
+
+@pytest.fixture(scope="session")
+def conda_worker(tmp_path_factory):
+    """Runs a command of `release.conda_worker` in a process of its own; returns its output."""
+    cache = str(tmp_path_factory.mktemp("rattler"))
+
+    def run(*words: object, **extra: str) -> str:
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("LLTM_", "PYTHON"))}
+        env |= {"PYTHONPATH": f"{REPO / 'scripts'}:{REPO}", "LLTM_CONDA_LOAD": "0"}
+        command = [sys.executable, "-m", "release.conda_worker", *map(str, words)]
+        env |= {"RATTLER_CACHE_DIR": cache, **extra}
+        done = subprocess.run(command, env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run

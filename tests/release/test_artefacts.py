@@ -15,9 +15,9 @@ import pytest
 from release import BUILD, DIST, REPO
 from release.manifest import Manifest, parse, wrong_files
 from release.paths import ENVS, WHEELS
-from release.provenance import version
 from release.store import digest
 
+from lltm_conda._version import __version__
 from lltm_conda.compat.binary import read_binary
 
 HOW = "run scripts/build_all.sh host first"
@@ -72,10 +72,10 @@ def test_the_wheel_holds_binaries_without_python_symbols_or_rpaths(wheel, tmp_pa
 
 def test_the_wheel_names_its_variant_in_its_version(wheel) -> None:
     with ZipFile(wheel) as archive:
-        info = f"lltm-{version()}+stable.cpu.dist-info"
+        info = f"lltm-{__version__}+stable.cpu.dist-info"
         metadata = archive.read(f"{info}/METADATA").decode()
         assert f"{info}/RECORD" in archive.namelist()
-    assert f"\nVersion: {version()}+stable.cpu\n" in metadata
+    assert f"\nVersion: {__version__}+stable.cpu\n" in metadata
     assert "\nRequires-Python: >=3.10\n" in metadata
 
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from release import REPO, ReleaseError
-from release.conda_linked import write_channel
-from release.conda_stubs import Stub, write_packages
+from machines import machine
+from release import ReleaseError
+from release.conda_linked import link_torch
+from release.conda_stubs import Stub, write_channel
 from shared_objects import fake_torch
 
 pytest.importorskip("rattler")
+pytest.importorskip("rattler_build")
 
-from release.rattler_tools import machine, solve
+from release.conda_worker import solve
 
 PYTHON = "3.11"
 
@@ -27,13 +28,14 @@ class Channels:
         site = folder / "env" / "lib" / f"python{PYTHON}" / "site-packages"
         package = fake_torch(site, version, cuda=cuda)
         (package / "__init__.py").write_text("from .version import __version__\n")
-        linked = write_channel(folder / "linked", folder / "env", PYTHON)
+        linked = link_torch(folder / "linked", folder / "env", PYTHON)
         python = [Stub("python", f"{PYTHON}.9", "h0_0")]
-        self.urls = [c.as_uri() for c in (linked, write_packages(folder / "base", python))]
+        self.urls = [c.as_uri() for c in (linked, write_channel(folder / "base", python))]
         self.folder = folder
 
     def chosen(self, spec: str, driver: str | None) -> dict[str, str]:
-        return solve(self.urls, [spec], machine(driver), self.folder / "repodata")
+        found = solve(self.urls, [spec], machine(driver), self.folder / "repodata")
+        return {name: record.file_name for name, record in found.items()}
 
 
 @pytest.fixture
@@ -65,7 +67,7 @@ def test_a_cpu_build_is_none_with_cuda(tmp_path) -> None:
 
 
 def test_it_serves_the_python_of_its_environment_alone(cuda_build) -> None:
-    other = write_packages(cuda_build.folder / "other", [Stub("python", "3.12.9", "h0_0")])
+    other = write_channel(cuda_build.folder / "other", [Stub("python", "3.12.9", "h0_0")])
     with pytest.raises(ReleaseError, match="python"):
         solve(
             [cuda_build.urls[0], other.as_uri()],
@@ -75,14 +77,11 @@ def test_it_serves_the_python_of_its_environment_alone(cuda_build) -> None:
         )
 
 
-def test_installed_it_is_the_torch_of_the_environment(cuda_build) -> None:
+def test_installed_it_is_the_torch_of_the_environment(cuda_build, conda_worker) -> None:
     prefix = cuda_build.folder / "prefix"
-    own = {"PYTHONPATH": f"{REPO / 'scripts'}:{REPO}", "LLTM_CONDA_LOAD": "0"}
-    own |= {"RATTLER_CACHE_DIR": str(cuda_build.folder / "cache"), "CONDA_OVERRIDE_CUDA": "12.0"}
-    command = [sys.executable, "-m", "release.conda_worker", "install", prefix]
-    for url in cuda_build.urls:
-        command += ["--channel", url]
-    subprocess.run([*command, "pytorch * cuda*"], env={**os.environ, **own}, check=True)
+    channels = [word for url in cuda_build.urls for word in ("--channel", url)]
+    words = ["install", prefix, *channels, "pytorch * cuda*"]
+    conda_worker(*words, CONDA_OVERRIDE_CUDA="12.0")
     site = prefix / "lib" / f"python{PYTHON}" / "site-packages"
     code = f"import site; site.addsitedir({str(site)!r}); import torch; print(torch.__file__)"
     # Without the Python's own site-packages, where another torch may lie.

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from release import DIST, REPO
-from release.bootstrap import python_facts, stage_python
-from release.conda_stubs import write_channel
+from release.bootstrap import stage_python
+from release.conda_stubs import stubs, write_channel
 from release.downloads import uv_settings
-from release.interpreters import interpreters
+from release.interpreters import interpreters, python_facts
 from release.paths import CHANNEL, tool
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
@@ -50,7 +50,9 @@ def run(*words: object, cwd: Path, **extra: str) -> str:
     return done.stdout
 
 
-def test_a_package_built_on_one_python_runs_on_another(matrix, package, tmp_path) -> None:
+def test_a_package_built_on_one_python_runs_on_another(
+    matrix, package, tmp_path, conda_worker
+) -> None:
     rattler_build = pytest.importorskip("rattler_build")
     minor, interpreter = other_python(matrix)
     # A conda Python of that minor, with conda-forge's build string, out of this machine's.
@@ -70,19 +72,16 @@ def test_a_package_built_on_one_python_runs_on_another(matrix, package, tmp_path
         detect_prefix=False,
     )
     # conda-forge's pytorch in name only: its content comes from PyPI below.
-    stubs = write_channel(tmp_path / "stubs", matrix)
+    pytorch = write_channel(tmp_path / "stubs", stubs(matrix))
     prefix, torch = tmp_path / "prefix", matrix.torch[matrix.stable.built_with].release
     _, version, build = package.name.removesuffix(".conda").rsplit("-", 2)
-    worker = [sys.executable, "-m", "release.conda_worker"]
-    own = {"PYTHONPATH": f"{REPO / 'scripts'}:{REPO}", "LLTM_CONDA_LOAD": "0"}
-    own["RATTLER_CACHE_DIR"] = str(tmp_path / "cache")
     (python_package,) = pythons.glob("linux-64/*.conda")
-    run(*worker, "index", python_package, tmp_path / "base", cwd=tmp_path, **own)
+    conda_worker("index", tmp_path / "base", python_package)
     channels = []
-    for channel in (CHANNEL, tmp_path / "base", stubs):
+    for channel in (CHANNEL, tmp_path / "base", pytorch):
         channels += ["--channel", channel.as_uri()]
     specs = [f"lltm =={version} {build}", f"python {minor}.*", f"pytorch =={torch}"]
-    run(*worker, "install", prefix, *channels, *specs, cwd=tmp_path, **own)
+    conda_worker("install", prefix, *channels, *specs)
     python = prefix / "bin" / "python"
     settings = uv_settings(find_links=False) | {"UV_CACHE_DIR": str(tmp_path / "uv")}
     wanted = [f"torch=={torch}", "numpy"]

@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 from packaging.version import Version
 from release import REPO, ReleaseError
 from release.cells import all_cells
-from release.conda_stubs import stubs
-from release.variants import for_conda
+from release.conda_stubs import stubs, write_channel
+from release.variants import VARIANTS_FILE, for_conda
 
 pytest.importorskip("rattler")
 pytest.importorskip("rattler_build")
 
-from release.conda_matrix import make_channels
-from release.rattler_tools import machine, solve
+from machines import machine
+from release.conda_worker import solve
 
+RECIPE = REPO / "recipe" / "recipe.yaml"
+# Something to pack, instead of compiling.
+SCRIPT = 'mkdir -p "$SP_DIR/lltm_conda"\necho >"$SP_DIR/lltm_conda/__init__.py"\n'
 PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
 DRIVERS = [None, "12.4", "12.9", "13.0", "13.2"]
 
@@ -33,7 +37,27 @@ def folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def channels(folder) -> tuple[str, str]:
+def make_channels(matrix, conda_worker):
+    """Builds a recipe against stubs; returns the URLs of the channels with ours and the stubs."""
+
+    def make(folder: Path, recipe: Path = RECIPE) -> tuple[str, str]:
+        work, channel = folder / "source" / "recipe", folder / "channel"
+        stubs_channel = write_channel(folder / "stubs", stubs(matrix)).as_uri()
+        work.mkdir(parents=True)
+        shutil.copy(REPO / "LICENSE", work.parent)
+        (work / "build.sh").write_text(SCRIPT)
+        copy = shutil.copy(recipe, work / "recipe.yaml")
+        words = [VARIANTS_FILE, folder / "out", "--recipe", copy, "--channel", stubs_channel]
+        # The host environments of CUDA variants hold a pytorch that needs a driver.
+        conda_worker("build", *words, CONDA_OVERRIDE_CUDA="99")
+        conda_worker("index", channel, *(folder / "out").glob("linux-64/*.conda"))
+        return channel.as_uri(), stubs_channel
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def channels(folder, make_channels) -> tuple[str, str]:
     return make_channels(folder / "matrix")
 
 
@@ -42,7 +66,9 @@ def ask(channels, folder):
     """Solves for `lltm` and what else is named, on a machine with that driver."""
 
     def ask(driver: str | None, *specs: str, **other: str) -> dict[str, str]:
-        return solve(channels, ["lltm", *specs], machine(driver, **other), folder / "repodata")
+        facts = machine(driver, **other)
+        found = solve(channels, ["lltm", *specs], facts, folder / "repodata")
+        return {name: record.file_name for name, record in found.items()}
 
     return ask
 
@@ -109,9 +135,9 @@ def test_no_package_is_for_one_python(channels, folder) -> None:
     assert {entry["noarch"] for entry in index["packages.conda"].values()} == {"python"}
 
 
-def test_without_ignoring_run_exports_the_minor_would_be_pinned(tmp_path) -> None:
+def test_without_ignoring_run_exports_the_minor_would_be_pinned(make_channels, tmp_path) -> None:
     """The stubs export what conda-forge's pytorch does, so the tests above do not pass in vain."""
-    text = (REPO / "recipe" / "recipe.yaml").read_text(encoding="utf-8")
+    text = RECIPE.read_text(encoding="utf-8")
     start, end = text.index("  ignore_run_exports:"), text.index("tests:\n")
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(text[:start] + text[end:], encoding="utf-8")
@@ -129,7 +155,7 @@ def test_every_pytorch_on_every_python_gets_its_package(matrix, ask, driver) -> 
             continue
         found = ask(driver, f"python {python}.*", f"pytorch {minor}.*")
         ours, theirs = build_of(found["lltm"]), build_of(found["pytorch"])
-        lane = "stable210" if matrix.served_by_stable(minor) else f"aten{minor.replace('.', '')}"
+        lane = f"aten{minor.replace('.', '')}" if matrix.torch[minor].aten else "stable210"
         device = "cpu" if driver is None else "cuda"
         good = lane in ours and ours.startswith(device) and theirs.startswith(device)
         # cuda128_... beside cuda129_...: the major is what counts.

@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from release import REPO
 from release.cells import all_cells, select
-from release.conda_linked import write_channel
+from release.conda_linked import link_torch
 from release.paths import BOOTSTRAP, ENVS
 from release.variants import render
 
 pytestmark = pytest.mark.slow
 
 
-def worker(folder: Path, *words: str | Path) -> None:
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("LLTM_", "PYTHON"))}
-    env |= {"PYTHONPATH": f"{REPO / 'scripts'}:{REPO}", "LLTM_CONDA_LOAD": "0"}
-    env["RATTLER_CACHE_DIR"] = str(folder / "cache")
-    command = [sys.executable, "-m", "release.conda_worker", *map(str, words)]
-    done = subprocess.run(command, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_a_package_compiled_beside_a_pytorch_does_not_take_its_pin(matrix, tmp_path) -> None:
+def test_a_package_compiled_beside_a_pytorch_does_not_take_its_pin(
+    matrix, tmp_path, conda_worker
+) -> None:
     """That pytorch exports the pin of its minor to what is built with it, as conda-forge's does."""
     rattler_build = pytest.importorskip("rattler_build")
     torch = matrix.torch[matrix.stable.built_with].release
@@ -34,14 +23,14 @@ def test_a_package_compiled_beside_a_pytorch_does_not_take_its_pin(matrix, tmp_p
     env = ENVS / f"torch-{torch}-py{python}"
     if not BOOTSTRAP.is_dir() or not env.is_dir():
         pytest.skip("no bootstrap channel: run scripts/build_all.sh stable210-cpu first")
-    linked = write_channel(tmp_path / "linked", env, python)
+    linked = link_torch(tmp_path / "linked", env, python)
     (cell,) = select(all_cells(matrix), ["stable210-cpu"])
     variants = tmp_path / "variants.yaml"
     variants.write_text(render([cell], matrix), encoding="utf-8")
     channels = ["--channel", linked.as_uri(), "--channel", BOOTSTRAP.as_uri()]
     out = tmp_path / "out"
-    worker(tmp_path, "build", variants, out, *channels)
+    conda_worker("build", variants, out, *channels)
     (made,) = out.glob("linux-64/lltm-*.conda")
     package = rattler_build.Package.from_file(str(made))
     assert set(package.depends) == {"python >=3.10", "pytorch >=2.10.0 cpu*"}
-    worker(tmp_path, "test", made, "--channel", out.as_uri(), *channels)
+    conda_worker("test", made, "--channel", out.as_uri(), *channels)

@@ -153,8 +153,8 @@ def test_what_is_started_while_one_looks_is_ended_too(tmp_path, monkeypatch) -> 
 
     look = psutil.process_iter
 
-    def look_late():
-        found = list(look())
+    def look_late(attributes):
+        found = list(look(attributes))
         if len(started) == 1:
             start_one()
         return found

@@ -6,11 +6,10 @@ import json
 
 import pytest
 from release.cells import all_cells
-from release.generated import PYPROJECT, README_FILE, expected
+from release.generated import PYPROJECT, README_FILE, SUPPORT_FILE, expected
 from release.host import Host
 from release.listing import github, json_list
 from release.matrix import load
-from release.support import SUPPORT_FILE
 from release.toolchains import Compilers
 from release.variants import VARIANTS_FILE
 from ruamel.yaml import YAML

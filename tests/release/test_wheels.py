@@ -16,7 +16,8 @@ from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 from release import ReleaseError, fat_steps
 from release.fat_steps import make_fat_wheel, partial_version
-from release.pack_steps import check_binaries, forget_older, repack, true_tag
+from release.pack_steps import check_binaries, repack, true_tag
+from release.paths import replace_wheel
 from release.provenance import source_epoch
 from release.simple_index import write_index
 from release.wheels import join, read_wheel
@@ -209,9 +210,10 @@ def test_a_fat_wheel_above_the_limit_is_stopped(real, log, tmp_path, monkeypatch
 def test_an_older_platform_tag_of_the_same_version_is_removed(tmp_path) -> None:
     old = make_wheel(tmp_path, {"kernels-cpu.so": CPU}, version="0.1.0+stable.cpu")
     other = make_wheel(tmp_path, {"kernels-cpu.so": CPU}, version="0.1.0+stable.cu13")
-    new = make_wheel(tmp_path, {}, version="0.1.0+stable.cpu", tag="py3-none-manylinux_2_34_x86_64")
-    forget_older(new)
-    assert not old.exists() and other.exists() and new.exists()
+    tag = "py3-none-manylinux_2_34_x86_64"
+    new = make_wheel(tmp_path / "made", {}, version="0.1.0+stable.cpu", tag=tag)
+    assert replace_wheel(new, tmp_path) == tmp_path / new.name
+    assert not old.exists() and other.exists() and (tmp_path / new.name).exists()
 
 
 @pytest.mark.parametrize("way", ["--extra-index-url", "--find-links"])
