@@ -20,17 +20,15 @@ import typer
 from rich.console import Console
 
 from release import BUILD, REPO, ReleaseError
-from release.cells import all_cells, select
+from release.cells import all_cells
 from release.fat_steps import partial_version
-from release.host import obstacle, probe
+from release.host import probe
 from release.matrix import load
 from release.pack_steps import true_tag
-from release.paths import LOGS, STAMPS, TEMPORARY, fresh
-from release.planner import Options, Plan
-from release.progress import Reporter
-from release.runner import run_tasks
+from release.paths import LOGS, TEMPORARY, fresh
+from release.planner import Options
+from release.run import Release, Request
 from release.shell import Log
-from release.store import Store
 from release.tasks import GOOD, Status
 from release.wheels import read_wheel
 
@@ -47,16 +45,12 @@ def before_all(selectors: Annotated[list[str] | None, typer.Argument()] = None) 
         raise ReleaseError(f"{text}, otherwise set it to a folder for the binaries")
     matrix = load()
     host = probe(os.environ.get("LLTM_RELEASE_PYTHON", sys.executable), matrix)
-    wanted = select(all_cells(matrix), selectors or ())
-    reasons = {cell.name: obstacle(cell, host, matrix) for cell in wanted}
-    for name, reason in reasons.items():
-        if reason:
-            console.print(f"skipped {name}: {reason}", markup=False, soft_wrap=True)
-    able = [cell for cell in wanted if not reasons[cell.name]]
-    plan = Plan(matrix, host, Options(None, pack=False), able)
-    tasks = list(plan.tasks.values())
-    with Reporter(console, tasks) as reporter:
-        outcomes = run_tasks(tasks, Store(STAMPS), LOGS, reporter, os.cpu_count() or 1)
+    request = Request(tuple(selectors or ()), channel="bootstrap", jobs=os.cpu_count() or 1)
+    release = Release(request, matrix, host, console)
+    for name, reason in release.skipped.items():
+        console.print(f"skipped {name}: {reason}", markup=False, soft_wrap=True)
+    plan = release.plan(Options(None, pack=False))
+    outcomes = release.do(plan)
     folder = fresh(Path(target))
     for own in plan.of.values():
         if own.audit and outcomes[own.audit.name].status in GOOD:

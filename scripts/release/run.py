@@ -87,7 +87,7 @@ class Release:
             wheels = {name: DIST / str(cell.wheel) for name, cell in kept.items()}
             plan = self.plan(replace(self.options, carried=wheels))
             check_space(plan)
-            outcomes = self._do(plan)
+            outcomes = self.do(plan)
             finished = Finished(
                 plan=plan,
                 outcomes=outcomes,
@@ -104,7 +104,8 @@ class Release:
         self._show_results(plan, outcomes, manifest)
         return self._exit_code(outcomes, manifest)
 
-    def _do(self, plan: Plan) -> dict[str, Outcome]:
+    def do(self, plan: Plan) -> dict[str, Outcome]:
+        """Runs the tasks of a plan."""
         tasks, jobs = list(plan.tasks.values()), self.request.jobs
         verbose = self.request.verbose
         with Reporter(self.console, tasks, verbose=verbose, cell_logs=CELL_LOGS) as reporter:

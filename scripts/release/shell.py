@@ -57,6 +57,8 @@ class Log:
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
+        if not self.path.is_file():  # a device may have no end
+            return
         text = self.path.read_text(encoding="utf-8", errors="replace")
         if (clean := redacted(text)) != text:
             self.path.write_text(clean, encoding="utf-8")
