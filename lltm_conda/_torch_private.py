@@ -61,21 +61,6 @@ def implementations(namespace: str) -> torch.library.Library:
     return library
 
 
-_libraries = ExitStack()
-
-
-def implementations(namespace: str) -> torch.library.Library:
-    """A ``torch.library.Library`` of kind "IMPL", kept for as long as the process runs.
-
-    ``Library(...)`` hands the name of its caller's file to C++, which refuses a path that is not
-    UTF-8. Here the caller is torch itself.
-    """
-    library: torch.library.Library = _libraries.enter_context(
-        torch.library._scoped_library(namespace, "IMPL")
-    )
-    return library
-
-
 def is_forward_over_reverse() -> bool:
     """Whether functorch runs forward mode over reverse mode, as ``torch.func.hessian`` does.
 
