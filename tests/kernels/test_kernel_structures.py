@@ -29,7 +29,7 @@ STRUCTURES = {
 
 
 def cpu_kernels() -> Any:
-    return read_header().table(ctypes.CDLL(str(loader.LIB_DIR / "kernels-cpu.so")))
+    return read_header().table(ctypes.CDLL(str((loader.PACKAGE / "lib") / "kernels-cpu.so")))
 
 
 def test_every_structure_of_the_header_is_read() -> None:
