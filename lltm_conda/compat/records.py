@@ -13,17 +13,11 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from .text import printable
 
-if TYPE_CHECKING:
-    from typing_extensions import Self, dataclass_transform
-else:
-
-    def dataclass_transform(**_: Any) -> Any:
-        return lambda cls: cls
-
+Self = TypeVar("Self", bound="Record")
 
 RECORD_SCHEMA = 1
 RECORD_SECTION = ".lltm.record"
@@ -36,7 +30,6 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 OK, NOTE, REJECTED, UNKNOWN = "ok", "note", "rejected", "unknown"
 
 
-@dataclass_transform(frozen_default=True)
 class Record:
     """A frozen record whose fields are the annotations of its class.
 
@@ -65,7 +58,7 @@ class Record:
     def _asdict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self._fields}
 
-    def _replace(self, **changes: Any) -> Self:
+    def _replace(self: Self, **changes: Any) -> Self:
         """A copy with other values in some fields."""
         return type(self)(**{**self.__dict__, **changes})
 
