@@ -29,7 +29,7 @@ def test_what_is_wrong_with_a_device_is_all_that_is_said(monkeypatch) -> None:
         raise AssertionError("the kernels were asked as well")
 
     monkeypatch.setattr(functions, "check_cuda", fault)
-    monkeypatch.setattr(functions, "_forward_call", kernels)
+    monkeypatch.setattr(functions, "_eager_forward", kernels)
     with pytest.raises(RuntimeError, match="has no code for the device"):
         lltm_conda.lltm(*on_devices("cuda"))
 
