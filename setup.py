@@ -1,5 +1,5 @@
-"""Builds lltm ahead of time. The metadata is in pyproject.toml; lltm_conda/builder says how to
-compile, and is imported without torch."""
+"""Builds lltm ahead of time. The metadata is in pyproject.toml; lltm_conda/engine/builder says how
+to compile, and is imported without torch."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ ROOT = Path(__file__).resolve().parent
 os.environ["LLTM_CONDA_LOAD"] = "0"  # nothing is built yet that could be loaded
 sys.path.insert(0, str(ROOT))
 
-from lltm_conda.builder import BuildError, execute, fitting_request, plan  # noqa: E402
-from lltm_conda.compat.torch_probe import TorchNotFoundError, find_torch  # noqa: E402
+from lltm_conda.engine.builder import BuildError, execute, fitting_request, plan  # noqa: E402
+from lltm_conda.engine.compat.torch_probe import TorchNotFoundError, find_torch  # noqa: E402
 
 NO_TORCH = (
     "lltm is compiled against the torch of your environment, and the build sees none ({}). "
@@ -85,18 +85,20 @@ class PlatformWheel(bdist_wheel):
 setup(
     packages=[
         "lltm_conda",
-        "lltm_conda.builder",
-        "lltm_conda.compat",
+        "lltm_conda.engine",
+        "lltm_conda.engine.builder",
+        "lltm_conda.engine.compat",
         "lltm_conda.csrc",
+        "lltm_conda.csrc.engine",
+        "lltm_conda.csrc.engine.torch_aten",
+        "lltm_conda.csrc.engine.torch_stable",
         "lltm_conda.csrc.kernels",
         "lltm_conda.csrc.kernels.cpu",
         "lltm_conda.csrc.kernels.cuda",
         "lltm_conda.csrc.ops",
-        "lltm_conda.csrc.torch_aten",
-        "lltm_conda.csrc.torch_stable",
     ],
     package_dir={"lltm_conda.csrc": "csrc"},
-    package_data={"lltm_conda": ["py.typed", "compat/*.json"], "": ["*.h", "*.cpp", "*.cu"]},
+    package_data={"lltm_conda": ["py.typed", "engine/compat/*.json"], "": ["*.h", "*.cpp", "*.cu"]},
     # Without an extension, setuptools would make a pure wheel; BuildBinaries does the work.
     ext_modules=[Extension("lltm_conda.lib.binaries", sources=[])],
     cmdclass={"build_ext": BuildBinaries, "bdist_wheel": PlatformWheel},

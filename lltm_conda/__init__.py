@@ -13,9 +13,10 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from . import loader
+from . import _old_names
 from ._version import __version__
-from .loader import LLTMImportError
+from .engine import loader
+from .engine.loader import LLTMImportError
 
 __all__ = [
     "LLTM",
@@ -26,6 +27,8 @@ __all__ = [
     "lltm",
     "reference",
 ]
+
+_old_names.keep()
 
 
 def _is_the_program() -> bool:

@@ -16,15 +16,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from . import loader
 from ._version import __version__
-from .compat import KernelsName, VariantName, judge_file, probe_runtime, render, select
-from .compat.explain import explain, installed_copies
-from .compat.package_files import find_binaries
-from .compat.package_probe import package_problems
-from .compat.records import Finding, NameFormatError, Runtime, Verdict, as_plain, file_name
-from .compat.selection import Selection
-from .compat.text import printable
+from .engine import loader
+from .engine.compat import KernelsName, VariantName, judge_file, probe_runtime, render, select
+from .engine.compat.explain import explain, installed_copies
+from .engine.compat.package_files import find_binaries
+from .engine.compat.package_probe import package_problems
+from .engine.compat.records import Finding, NameFormatError, Runtime, Verdict, as_plain, file_name
+from .engine.compat.selection import Selection
+from .engine.compat.text import printable
 
 JSON_SCHEMA = 1
 _SMOKE_SECONDS = 600
@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a path may hold any byte
     if arguments[:1] == ["build"]:
-        from .local_build import main as build
+        from .engine.local_build import main as build
 
         return build(arguments[1:])
     options = _parser().parse_args(arguments)

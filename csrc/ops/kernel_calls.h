@@ -4,10 +4,10 @@
 #include <optional>
 #include <stdexcept>
 
+#include "../engine/cuda_stream.h"
+#include "../engine/guards.h"
+#include "../engine/kernel_registry.h"
 #include "../kernels/lltm_kernels.h"
-#include "cuda_stream.h"
-#include "guards.h"
-#include "kernel_registry.h"
 
 namespace lltm {
 

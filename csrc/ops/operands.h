@@ -4,8 +4,8 @@
 #include <initializer_list>
 #include <optional>
 
+#include "../engine/guards.h"
 #include "../kernels/lltm_kernels.h"
-#include "guards.h"
 
 namespace lltm {
 

@@ -33,10 +33,10 @@ os.environ["LLTM_CONDA_LOAD"] = "0"
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
-from lltm_conda.builder import BuildError, BuildRequest, execute, plan  # noqa: E402
-from lltm_conda.compat import Runtime, find_torch, judge_file, probe_runtime, read_binary  # noqa: E402
-from lltm_conda.compat.layouts import LAYOUTS  # noqa: E402
-from lltm_conda.compat.records import GlueName, dotted  # noqa: E402
+from lltm_conda.engine.builder import BuildError, BuildRequest, execute, plan  # noqa: E402
+from lltm_conda.engine.compat import Runtime, find_torch, judge_file, probe_runtime, read_binary  # noqa: E402
+from lltm_conda.engine.compat.layouts import LAYOUTS  # noqa: E402
+from lltm_conda.engine.compat.records import GlueName, dotted  # noqa: E402
 
 RESULT = HERE / "pair_table.json"
 STABLE = "stable210"

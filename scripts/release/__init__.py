@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-# The tool reads lltm_conda.compat and .builder; torch must not be needed for that.
+# The tool reads lltm_conda.engine.compat and .builder; torch must not be needed for that.
 os.environ.setdefault("LLTM_CONDA_LOAD", "0")
 
 REPO = Path(__file__).resolve().parents[2]

@@ -13,8 +13,8 @@ from auditwheel.architecture import Architecture
 from auditwheel.libc import Libc
 from auditwheel.policy import WheelPolicies
 
-from lltm_conda.compat.binary import read_binary
-from lltm_conda.compat.records import BinaryRecord, as_plain
+from lltm_conda.engine.compat.binary import read_binary
+from lltm_conda.engine.compat.records import BinaryRecord, as_plain
 from release import BUILD, ReleaseError
 from release.cells import Cell
 from release.paths import tool

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from lltm_conda._version import __version__
-from lltm_conda.builder.sources import source_date
-from lltm_conda.compat.binary import read_binary
-from lltm_conda.compat.driver_probe import probe_devices
+from lltm_conda.engine.builder.sources import source_date
+from lltm_conda.engine.compat.binary import read_binary
+from lltm_conda.engine.compat.driver_probe import probe_devices
 from release import DIST, manifest
 from release.cells import Cell, all_cells
 from release.host import Host

@@ -10,7 +10,7 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
-from lltm_conda.compat.binary import read_binary
+from lltm_conda.engine.compat.binary import read_binary
 from release import (
     BUILD,
     REPO,

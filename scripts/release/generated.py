@@ -15,7 +15,7 @@ from release.store import write_atomically
 
 README_FILE = REPO / "README.md"
 SUPPORT_PAGE = REPO / "docs" / "support.md"
-SUPPORT_FILE = REPO / "lltm_conda" / "compat" / "support.json"
+SUPPORT_FILE = REPO / "lltm_conda" / "engine" / "compat" / "support.json"
 PYPROJECT = REPO / "pyproject.toml"
 
 
@@ -34,7 +34,7 @@ def expected(matrix: Matrix) -> dict[Path, str]:
 
 
 def support(matrix: Matrix) -> str:
-    """What the installed package knows of the matrix: `lltm_conda.compat.support` reads it."""
+    """What the installed package knows of the matrix: `engine.compat.support` reads it."""
     facts = {
         "variants": [cell.name for cell in all_cells(matrix)],
         "torch_min": matrix.minors()[0],

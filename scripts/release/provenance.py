@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 
-from lltm_conda.builder.sources import git_commit, source_date
+from lltm_conda.engine.builder.sources import git_commit, source_date
 from release import REPO
 from release.store import digest, relative
 

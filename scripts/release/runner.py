@@ -17,7 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from lltm_conda.builder import BuildError
+from lltm_conda.engine.builder import BuildError
 from release import BUILD, ReleaseError
 from release.code_files import code_of
 from release.shell import Log

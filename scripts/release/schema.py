@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from packaging.version import Version
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
-from lltm_conda.builder import cxx_standard
+from lltm_conda.engine.builder import cxx_standard
 
 Minor = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+$")]
 Release = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+\.\d+$")]

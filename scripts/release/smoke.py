@@ -20,7 +20,8 @@ from typing import Any
 import torch
 
 import lltm_conda
-from lltm_conda import LLTMLayer, lltm, loader, reference
+from lltm_conda import LLTMLayer, lltm, reference
+from lltm_conda.engine import loader
 
 # Relative norm of the difference, by dtype.
 TOLERANCES = {

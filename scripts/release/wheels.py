@@ -16,7 +16,7 @@ from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
-from lltm_conda.compat.binary import read_binary
+from lltm_conda.engine.compat.binary import read_binary
 from release import ReleaseError
 from release.provenance import source_epoch
 

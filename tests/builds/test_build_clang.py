@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lltm_conda.builder import BuildRequest, ClangToolkit, Step, plan
+from lltm_conda.engine.builder import BuildRequest, ClangToolkit, Step, plan
 
 KNOWS = "sm_70 sm_75 sm_80 sm_90 sm_90a"
 ASSEMBLES = "'sm_75','sm_80','sm_90','sm_90a','sm_100','sm_120'"

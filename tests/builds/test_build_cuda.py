@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from build_places import copy_sources, environment, run
 
-from lltm_conda.builder import (
+from lltm_conda.engine.builder import (
     BuildError,
     BuildRequest,
     CudaToolkit,
@@ -17,12 +17,12 @@ from lltm_conda.builder import (
     find_cuda_toolkit,
     plan,
 )
-from lltm_conda.compat import read_binary
+from lltm_conda.engine.compat import read_binary
 
 BUILD = """
 import os, sys
 from pathlib import Path
-from lltm_conda.builder import BuildRequest, execute, find_cuda_toolkit, plan
+from lltm_conda.engine.builder import BuildRequest, execute, find_cuda_toolkit, plan
 
 nvcc = find_cuda_toolkit({**os.environ, "PATH": str(Path(sys.argv[1]).parent)})
 name = f"cuda{nvcc.version[0]}"

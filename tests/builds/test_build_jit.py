@@ -15,7 +15,7 @@ import torch
 from build_places import REPO, environment, run
 
 import lltm_conda
-from lltm_conda.builder import source_root
+from lltm_conda.engine.builder import source_root
 
 PROGRAM = Path(__file__).with_name("jit_program.py")
 SHOWN = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -27,9 +27,9 @@ try:
 except ImportError as error:
     print(error)
     os.environ["LLTM_CONDA_LOAD"] = "0"
-    import lltm_conda.jit
+    import lltm_conda.engine.jit
 
-    lltm_conda.jit.load()
+    lltm_conda.engine.jit.load()
 
 import torch
 
@@ -105,7 +105,7 @@ def test_same_arguments_give_the_same_library(first: Answer) -> None:
 
 def test_the_name_of_the_object_is_deprecated(first: Answer) -> None:
     (warning,) = first["deprecated_name"]
-    assert warning.startswith("DeprecationWarning: lltm_conda.jit.load(name=...)")
+    assert warning.startswith("DeprecationWarning: lltm_conda.engine.jit.load(name=...)")
 
 
 def test_second_process_takes_it_from_the_cache(first: Answer, cache: Path) -> None:

@@ -14,10 +14,10 @@ import pytest
 from build_places import environment, run
 
 import lltm_conda
-from lltm_conda import local_build
-from lltm_conda.builder import BuildError
-from lltm_conda.compat import cache, find_torch
-from lltm_conda.compat.package_files import source_hash
+from lltm_conda.engine import local_build
+from lltm_conda.engine.builder import BuildError
+from lltm_conda.engine.compat import cache, find_torch
+from lltm_conda.engine.compat.package_files import source_hash
 
 PACKAGE = Path(lltm_conda.__file__).parent
 THREADS = Path(__file__).with_name("threads_program.py")

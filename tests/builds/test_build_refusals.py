@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from build_places import Place, environment
 
-from lltm_conda.builder import (
+from lltm_conda.engine.builder import (
     BuildError,
     BuildRequest,
     cuda_toolkit,
@@ -16,8 +16,8 @@ from lltm_conda.builder import (
     fitting_request,
     plan,
 )
-from lltm_conda.builder.cuda_toolkit import parse_architectures
-from lltm_conda.compat import TorchInstall
+from lltm_conda.engine.builder.cuda_toolkit import parse_architectures
+from lltm_conda.engine.compat import TorchInstall
 
 
 def a_torch(root: Path, version: str = "2.13.0", cuda: str | None = None) -> TorchInstall:

@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 
 import lltm_conda
-from lltm_conda import loader, local_build
-from lltm_conda.compat import find_torch, probe_runtime
-from lltm_conda.compat.package_files import find_binaries
+from lltm_conda.engine import loader, local_build
+from lltm_conda.engine.compat import find_torch, probe_runtime
+from lltm_conda.engine.compat.package_files import find_binaries
 
 ROUNDS = 40
 torch.set_num_threads(1)

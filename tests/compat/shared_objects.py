@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lltm_conda._version import __version__
-from lltm_conda.builder.record import KERNEL_ABI
+from lltm_conda.engine.builder.record import KERNEL_ABI
 
 ERROR_NEW = (
     "_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"

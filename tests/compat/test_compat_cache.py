@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from made_facts import make_torch
 
-from lltm_conda.compat import cache
-from lltm_conda.compat.cache import CacheError
+from lltm_conda.engine.compat import cache
+from lltm_conda.engine.compat.cache import CacheError
 
 
 @pytest.fixture(autouse=True)
@@ -183,7 +183,7 @@ def test_a_lock_ends_with_its_process() -> None:
     """Also where every process has the same number, as the first of a container has."""
     cache.make(cache.root())
     code = (
-        "from lltm_conda.compat import cache\n"
+        "from lltm_conda.engine.compat import cache\n"
         "with cache.locked():\n    print('held', flush=True)\n    input()"
     )
     command = [sys.executable, "-c", code]

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from lltm_conda import compat
-from lltm_conda.compat import faults
-from lltm_conda.compat.layouts import LAYOUTS
-from lltm_conda.compat.records import dotted
-from lltm_conda.compat.troubleshooting import page
+from lltm_conda.engine import compat
+from lltm_conda.engine.compat import faults
+from lltm_conda.engine.compat.layouts import LAYOUTS
+from lltm_conda.engine.compat.records import dotted
+from lltm_conda.engine.compat.troubleshooting import page
 
 REPO = Path(__file__).resolve().parents[2]
 

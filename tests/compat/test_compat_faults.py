@@ -20,10 +20,10 @@ from pathlib import Path
 import pytest
 from shared_objects import shared_object
 
-from lltm_conda import loader
-from lltm_conda.builder import BuildError, BuildRequest, plan
-from lltm_conda.builder.cuda_toolkit import parse_architectures
-from lltm_conda.compat import (
+from lltm_conda.engine import loader
+from lltm_conda.engine.builder import BuildError, BuildRequest, plan
+from lltm_conda.engine.builder.cuda_toolkit import parse_architectures
+from lltm_conda.engine.compat import (
     Finding,
     TorchInstall,
     Verdict,
@@ -170,7 +170,7 @@ def test_10_a_binary_that_needs_a_newer_system(tmp_path: Path, family: bytes) ->
     """Our own binary, with one version need patched to a version that does not exist yet."""
     source = loader.load().paths[0 if b"XX" in family else 1]
     data = source.read_bytes()
-    from lltm_conda.compat.elf import Elf
+    from lltm_conda.engine.compat.elf import Elf
 
     with Elf(source) as elf:
         versions = {version.encode() for _, version in elf.version_needs()}
@@ -253,7 +253,7 @@ def test_1_a_binary_for_another_torch_really_installed(tmp_path: Path, minor: st
     other = torch_probe.find_torch(target)
     glue = f"aten{minor.replace('.', '')}-abi{other.cxx11_abi}"
     out = tmp_path / "out"
-    from lltm_conda.builder import execute
+    from lltm_conda.engine.builder import execute
 
     execute(plan(BuildRequest(out, glue=glue, torch=other, kernels=())), out / "work", jobs=2)
     shutil.rmtree(target)  # more than a gigabyte

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from made_facts import make_runtime, make_torch
 
-from lltm_conda.compat import Environment, TorchInstall, VariantName, fixes, support
+from lltm_conda.engine.compat import Environment, TorchInstall, VariantName, fixes, support
 
 PIP, CONDA = Environment("pip"), Environment("conda")
 UPGRADE = "python -m pip install --upgrade --force-reinstall --no-deps lltm"

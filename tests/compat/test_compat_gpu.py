@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from lltm_conda import loader
-from lltm_conda.compat import driver_probe, fatbin, faults, probe_runtime, read_binary
-from lltm_conda.compat.elf import Elf
+from lltm_conda.engine import loader
+from lltm_conda.engine.compat import driver_probe, fatbin, faults, probe_runtime, read_binary
+from lltm_conda.engine.compat.elf import Elf
 
 pytestmark = pytest.mark.cuda
 
@@ -25,7 +25,7 @@ Copy = Callable[..., Path]
 FIRST_CUDA_CALL = textwrap.dedent(
     """
     import json, torch, lltm_conda
-    from lltm_conda import loader
+    from lltm_conda.engine import loader
     tensors = [torch.randn(*s, device="cuda") for s in ((4, 3), (15, 8), (15,), (4, 5), (4, 5))]
     loaded = loader.loaded()
     try:
@@ -91,7 +91,7 @@ def test_4_kernels_without_this_architecture(
     """Kernels compiled for another GPU generation alone, in the place of the package's."""
     import torch
 
-    from lltm_conda.builder import BuildRequest, execute, find_cuda_toolkit, plan
+    from lltm_conda.engine.builder import BuildRequest, execute, find_cuda_toolkit, plan
 
     toolkit = find_cuda_toolkit(dict(os.environ))
     if toolkit is None:

@@ -25,7 +25,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from shared_objects import fake_torch, shared_object
 
-from lltm_conda.compat import (
+from lltm_conda.engine.compat import (
     BinaryRecord,
     fatbin,
     find_torch,
@@ -34,8 +34,8 @@ from lltm_conda.compat import (
     read_binary,
     render,
 )
-from lltm_conda.compat.elf import Elf, ElfError
-from lltm_conda.compat.text import printable
+from lltm_conda.engine.compat.elf import Elf, ElfError
+from lltm_conda.engine.compat.text import printable
 
 
 def read_safely(path: Path) -> BinaryRecord:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from made_facts import make_aten, make_cuda, make_glue, make_runtime, make_torch
 
-from lltm_conda.builder.record import KERNEL_ABI
-from lltm_conda.compat import (
+from lltm_conda.engine.builder.record import KERNEL_ABI
+from lltm_conda.engine.compat import (
     BinaryRecord,
     Device,
     Driver,
@@ -21,9 +21,9 @@ from lltm_conda.compat import (
     faults,
     judge,
 )
-from lltm_conda.compat.judge_cuda import driver_cuda, runs_on
-from lltm_conda.compat.layouts import LAYOUTS
-from lltm_conda.compat.records import NOTE, OK, REJECTED, UNKNOWN
+from lltm_conda.engine.compat.judge_cuda import driver_cuda, runs_on
+from lltm_conda.engine.compat.layouts import LAYOUTS
+from lltm_conda.engine.compat.records import NOTE, OK, REJECTED, UNKNOWN
 
 
 def finding(binary: BinaryRecord, runtime: Runtime, dimension: str) -> Finding:

@@ -15,8 +15,8 @@ import pytest
 from made_facts import make_cuda
 from shared_objects import KERNELS_RECORD, shared_object
 
-from lltm_conda import loader
-from lltm_conda.compat import Driver, Finding, driver_probe, faults
+from lltm_conda.engine import loader
+from lltm_conda.engine.compat import Driver, Finding, driver_probe, faults
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Copy = Callable[..., Path]
@@ -26,7 +26,7 @@ FAILING_IMPORT = textwrap.dedent(
     import json, pathlib
     try:
         import lltm_conda
-        print(json.dumps({"loaded": lltm_conda.loader.loaded().variant}))
+        print(json.dumps({"loaded": lltm_conda.engine.loader.loaded().variant}))
     except ImportError as error:
         maps = pathlib.Path("/proc/self/maps").read_text()
         finding = getattr(error, "finding", None)
@@ -75,7 +75,7 @@ def test_loading_is_idempotent_from_any_thread_and_leaves_cuda_alone(
 ) -> None:
     code = """
         import json, threading, torch, lltm_conda
-        from lltm_conda import loader
+        from lltm_conda.engine import loader
         found = []
         threads = [threading.Thread(target=lambda: found.append(loader.load())) for _ in range(8)]
         [thread.start() for thread in threads]; [thread.join() for thread in threads]
@@ -235,7 +235,7 @@ def test_a_second_copy_is_told_of_the_first(package_copy: Copy, run_python: Run)
     package = package_copy()
     code = f"""
         import sys, lltm_conda
-        first = lltm_conda.loader.loaded().paths[0]
+        first = lltm_conda.engine.loader.loaded().paths[0]
         for name in [name for name in sys.modules if name.startswith("lltm_conda")]:
             del sys.modules[name]
         sys.path.insert(0, {str(package.parents[1] / "second")!r})

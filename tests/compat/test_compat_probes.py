@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from shared_objects import GLUE_RECORD, KERNELS_RECORD, fake_torch, shared_object
 
-from lltm_conda.compat import (
+from lltm_conda.engine.compat import (
     Device,
     TorchNotFoundError,
     driver_probe,
@@ -26,8 +26,8 @@ from lltm_conda.compat import (
     read_binary,
     torch_probe,
 )
-from lltm_conda.compat.binary import is_torch_symbol, symbol_flavour
-from lltm_conda.compat.records import REJECTED
+from lltm_conda.engine.compat.binary import is_torch_symbol, symbol_flavour
+from lltm_conda.engine.compat.records import REJECTED
 
 
 def test_the_probe_agrees_with_the_imported_torch() -> None:
@@ -46,7 +46,7 @@ def test_another_interpreter_is_asked_where_its_torch_is(torch_root: Path) -> No
 
 def test_finding_torch_does_not_import_it(torch_root: Path) -> None:
     code = (
-        "import sys; from lltm_conda.compat import find_torch; "
+        "import sys; from lltm_conda.engine.compat import find_torch; "
         f"t = find_torch({str(torch_root)!r}); "
         "print(t.version, 'torch' in sys.modules)"
     )
@@ -400,7 +400,7 @@ def installed(tmp_path: Path) -> Path:
     digest = "mjsZ1zr4d2oxk1Lz20I3TPTRC_p7vv6zncJQuh-TrDs"
     lines = [
         f"lltm_conda/lib/kernels-cpu.so,sha256={_urlsafe_sha256(b'binary')},6",
-        f"lltm_conda/loader.py,sha256={digest},5",
+        f"lltm_conda/engine/loader.py,sha256={digest},5",
         "lltm_conda/__pycache__/loader.cpython-311.pyc,,",
         "lltm-0.1.0.dist-info/RECORD,,",
     ]
@@ -421,7 +421,7 @@ def test_missing_and_altered_files_are_named(installed: Path) -> None:
     (installed / "lib" / "kernels-cpu.so").write_bytes(b"BINARY")  # of the same size
     (installed / "loader.py").unlink()
     missing, altered = package_probe.package_problems(installed)
-    assert "missing since it was installed: lltm_conda/loader.py" in missing
+    assert "missing since it was installed: lltm_conda/engine/loader.py" in missing
     assert "altered since it was installed: lltm_conda/lib/kernels-cpu.so" in altered
 
 

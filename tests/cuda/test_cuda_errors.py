@@ -14,7 +14,7 @@ import torch
 from op_cases import NAMES, like, make_inputs, saved_for_backward
 
 import lltm_conda
-from lltm_conda import loader
+from lltm_conda.engine import loader
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 

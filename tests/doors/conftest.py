@@ -12,10 +12,10 @@ import pytest
 import torch
 
 import lltm_conda
-from lltm_conda.builder import BuildRequest, execute, plan
-from lltm_conda.builder.fit import FIRST_STABLE
-from lltm_conda.compat.records import GlueName, file_name
-from lltm_conda.compat.torch_probe import find_torch
+from lltm_conda.engine.builder import BuildRequest, execute, plan
+from lltm_conda.engine.builder.fit import FIRST_STABLE
+from lltm_conda.engine.compat.records import GlueName, file_name
+from lltm_conda.engine.compat.torch_probe import find_torch
 
 
 class Door:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from lltm_conda.builder import source_root
-from lltm_conda.builder.fit import FIRST_STABLE
-from lltm_conda.compat.torch_probe import find_torch
+from lltm_conda.engine.builder import source_root
+from lltm_conda.engine.builder.fit import FIRST_STABLE
+from lltm_conda.engine.compat.torch_probe import find_torch
 
 COMPUTE = """
 import sys, torch, lltm_conda
@@ -41,15 +41,15 @@ torch.save(results, PATH)
 
 LOADED = """
 import json, lltm_conda
-from lltm_conda import loader
+from lltm_conda.engine import loader
 print(json.dumps(loader.load().glue.name))
 """
 
 # Stands in for the kernels, and asks the door for two threads as kernels do.
 THREADS = """
 import ctypes, json, threading, torch, lltm_conda
-from lltm_conda import loader
-from lltm_conda.builder.record import KERNEL_ABI
+from lltm_conda.engine import loader
+from lltm_conda.engine.builder.record import KERNEL_ABI
 
 class Execution(ctypes.Structure):
     Range = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
@@ -137,7 +137,7 @@ def test_two_threads_agree_with_one(doors, door, tmp_path) -> None:
 
 
 RANKS = """
-#include "torch_stable/torch.h"
+#include "engine/torch_stable/torch.h"
 
 using Tensor = torch::stable::Tensor;
 namespace {

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import lltm_conda
-from lltm_conda import loader
+from lltm_conda.engine import loader
 
 REPO = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPO / "scripts"))

@@ -9,7 +9,7 @@ from release import build_steps
 from release.shell import Log
 from release.tasks import Context
 
-from lltm_conda.builder import BuildRequest, Step
+from lltm_conda.engine.builder import BuildRequest, Step
 
 
 class Compiling:

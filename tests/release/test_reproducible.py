@@ -20,8 +20,8 @@ from build_places import copy_sources, environment  # noqa: E402
 BUILD = """
 import sys
 from pathlib import Path
-from lltm_conda.builder import BuildRequest, execute, glue_for, plan
-from lltm_conda.compat.torch_probe import find_torch
+from lltm_conda.engine.builder import BuildRequest, execute, glue_for, plan
+from lltm_conda.engine.compat.torch_probe import find_torch
 
 out, alias = map(Path, sys.argv[1:])
 found = find_torch()

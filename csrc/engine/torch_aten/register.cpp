@@ -1,7 +1,7 @@
 // Registers the operators of ops/operators.h through ATen.
 #include <torch/library.h>
 
-#include "../ops/operators.h"
+#include "../../ops/operators.h"
 #include "torch.h"
 
 namespace {

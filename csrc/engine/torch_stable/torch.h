@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "../kernels/lltm_kernels.h"
+#include "../../kernels/lltm_kernels.h"
 
 // Declared here rather than included from torch/csrc/inductor/aoti_torch/generated/c_shim_cuda.h,
 // the CUDA ones weakly, since a CPU build of torch lacks them. They are part of the C interface

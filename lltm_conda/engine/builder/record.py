@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from .._version import __version__
+from ..._version import __version__
 from .sources import git_commit, source_date
 
 # Equals LLTM_KERNEL_ABI in csrc/kernels/lltm_kernels.h (a test compares them).

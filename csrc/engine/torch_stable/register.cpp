@@ -1,5 +1,5 @@
 // Registers the operators of ops/operators.h through the stable ABI.
-#include "../ops/operators.h"
+#include "../../ops/operators.h"
 #include "torch.h"
 
 namespace {

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ._version import __version__
+from .._version import __version__
 
 if TYPE_CHECKING:
     import torch
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .compat.records import BinaryRecord, Finding, Runtime, Verdict
     from .compat.selection import Selection
 
-PACKAGE = Path(__file__).parent
+PACKAGE = Path(__file__).parents[1]
 
 
 def describe(finding: Finding, subject: str = "lltm cannot be loaded") -> str:

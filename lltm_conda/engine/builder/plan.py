@@ -204,7 +204,7 @@ def _glue(request: BuildRequest, compiler: HostCompiler, name: str) -> list[Step
         *("-isystem", str(torch.include_dir / "torch" / "csrc" / "api" / "include")),
         *_door_flags(glue),
     ]
-    for folder in ("ops", f"torch_{glue.lane}"):
+    for folder in ("engine", f"engine/torch_{glue.lane}"):
         for source in sorted((source_root() / folder).glob("*.cpp")):
             target.compile(source, base)
     target.record(

@@ -13,7 +13,7 @@
 
 #include <initializer_list>
 
-#include "../kernels/lltm_kernels.h"
+#include "../../kernels/lltm_kernels.h"
 
 namespace lltm {
 

@@ -104,7 +104,7 @@ def load(
         library = loader.load(_built(runtime.torch, with_cuda, base, verbose))
         _made_with = (with_cuda, base)
         # Something is loaded now, so the package takes its public names.
-        importlib.reload(sys.modules[__name__.rpartition(".")[0]])
+        importlib.reload(sys.modules[__name__.rpartition(".engine.")[0]])
         return library
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .programs import BuildError, output_of
 
-_PACKAGE = Path(__file__).resolve().parents[1]
+_PACKAGE = Path(__file__).resolve().parents[2]
 
 
 def source_root() -> Path:
@@ -31,7 +31,7 @@ def linked_sources(lane: str, *, cuda: bool) -> list[Path]:
     `LLTM_LINKED_CUDA_KERNELS`.
     """
     root = source_root()
-    folders = ["kernels/cpu", "ops", f"torch_{lane}"] + (["kernels/cuda"] if cuda else [])
+    folders = ["kernels/cpu", "engine", f"engine/torch_{lane}"] + (["kernels/cuda"] if cuda else [])
     return sorted(
         path
         for folder in folders

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from .._version import __version__
 from . import loader
-from ._version import __version__
 from .builder import BuildError, execute, fitting_request, plan
 from .compat import cache, driver_probe, find_torch, judge_file, probe_runtime, render, select
 from .compat.package_files import source_hash
