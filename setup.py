@@ -85,9 +85,6 @@ class PlatformWheel(bdist_wheel):
 setup(
     packages=[
         "lltm_conda",
-        "lltm_conda.engine",
-        "lltm_conda.engine.builder",
-        "lltm_conda.engine.compat",
         "lltm_conda.csrc",
         "lltm_conda.csrc.engine",
         "lltm_conda.csrc.engine.torch_aten",
@@ -96,6 +93,9 @@ setup(
         "lltm_conda.csrc.kernels.cpu",
         "lltm_conda.csrc.kernels.cuda",
         "lltm_conda.csrc.ops",
+        "lltm_conda.engine",
+        "lltm_conda.engine.builder",
+        "lltm_conda.engine.compat",
     ],
     package_dir={"lltm_conda.csrc": "csrc"},
     package_data={"lltm_conda": ["py.typed", "engine/compat/*.json"], "": ["*.h", "*.cpp", "*.cu"]},
