@@ -28,7 +28,7 @@ import numpy as np
 from gpu_suite import ROOT, commit, machine
 from kernel_structures import read_header
 
-SMOKE = ROOT / "scripts" / "release" / "smoke.py"
+SMOKE = ROOT / "scripts" / "smoke.py"
 TENSORS = ("gates", "bias", "old_cell", "new_h", "new_cell")
 SHAPES = [(1, 1), (16, 128), (257, 384)]
 DTYPES = {0: (np.float32, 1e-5), 1: (np.float64, 1e-12), 2: (np.float16, 5e-3)}

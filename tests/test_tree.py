@@ -243,20 +243,17 @@ def test_version_has_one_home() -> None:
 
 
 def test_setup_installs_every_folder_of_the_package() -> None:
-    tree = ast.parse((REPO / "setup.py").read_text())
-    lists = [
-        ast.literal_eval(keyword.value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        for keyword in node.keywords
-        if keyword.arg == "packages"
-    ]
+    code = (
+        "from setuptools import distutils\nfrom distutils.core import run_setup\n"
+        "print(*run_setup('setup.py', stop_after='init').packages)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True)
+    found = run.stdout.split()
     folders = {path.parent for path in PACKAGE.rglob("*.py")}
     expected = {".".join(folder.relative_to(REPO).parts) for folder in folders}
     native = {path.parent for path in NATIVE} | {CSRC}
     expected |= {".".join(("lltm_conda", *folder.relative_to(REPO).parts)) for folder in native}
-    assert lists == [sorted(lists[0])]
-    assert set(lists[0]) == expected
+    assert sorted(found) == sorted(expected), run.stderr
 
 
 def tracked() -> list[Path]:
@@ -266,6 +263,19 @@ def tracked() -> list[Path]:
     if run.returncode:
         pytest.skip("not a git checkout")
     return [path for name in run.stdout.split("\0") if name and (path := REPO / name).is_file()]
+
+
+@pytest.mark.parametrize("folder", ["scripts/release"])
+def test_the_engine_does_not_name_its_client(folder: str) -> None:
+    """A new project takes these folders as they are; who it is stands in `project:` alone."""
+    named = [
+        f"{name_of(path)}:{number}: {line.strip()}"
+        for path in tracked()
+        if path.is_relative_to(REPO / folder)
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if "lltm" in line.lower()
+    ]
+    assert named == []
 
 
 def test_no_file_of_git_belongs_to_one_machine_or_to_a_build() -> None:

@@ -8,14 +8,14 @@ from pathlib import Path
 from packaging.version import Version
 from rich.console import Console
 
-from release import REPO, ReleaseError, cibuildwheel, evidence, support_table, variants
+from release import PACKAGE, REPO, ReleaseError, cibuildwheel, evidence, support_table, variants
 from release.cells import all_cells
 from release.schema import Matrix
 from release.store import write_atomically
 
 README_FILE = REPO / "README.md"
 SUPPORT_PAGE = REPO / "docs" / "support.md"
-SUPPORT_FILE = REPO / "lltm_conda" / "engine" / "compat" / "support.json"
+SUPPORT_FILE = PACKAGE / "engine" / "compat" / "support.json"
 PYPROJECT = REPO / "pyproject.toml"
 HEADER_FILE = REPO / "csrc" / "project.h"
 WRITE = "scripts/build_all.sh --write-generated"
@@ -30,7 +30,7 @@ def expected(matrix: Matrix) -> dict[Path, str]:
     return {
         variants.VARIANTS_FILE: variants.for_all(matrix),
         SUPPORT_FILE: support(matrix),
-        REPO / matrix.project.package / "_project.py": project_record(matrix),
+        PACKAGE / "_project.py": project_record(matrix),
         HEADER_FILE: project_header(matrix),
         PYPROJECT: filled(PYPROJECT, "cibuildwheel", settings, ("# ", "")),
         README_FILE: filled(README_FILE, "support-table", short),

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from packaging.version import Version
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
-from lltm_conda.engine.builder import cxx_standard
+from engine.builder import cxx_standard
 
 Minor = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+$")]
 Release = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+\.\d+$")]
@@ -47,6 +47,10 @@ class Project(Strict):
     namespace: Identifier
     prefix: Identifier
     definition: str = ""
+    smoke: str
+    example: str
+    example_needs: str
+    wheel_limit: int
 
 
 class Package(Strict):
