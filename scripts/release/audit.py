@@ -103,7 +103,7 @@ def _problems(record: BinaryRecord, cell: Cell) -> Iterator[str]:
     for problem in record.problems:
         yield f"{name}: {problem}"
     if record.record is None:
-        yield f"{name}: carries no build record (section .lltm.record); was it stripped?"
+        yield f"{name}: carries no build record (section .torch_extension.record); was it stripped?"
         return
     if record.python_symbols:
         yield f"{name}: references Python ({', '.join(record.python_symbols[:3])}); it must not"
