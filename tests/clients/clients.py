@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
-from lltm_conda.engine.builder import execute, plan
+from lltm_conda.engine.builder import execute, fitting_request, plan
 from lltm_conda.engine.builder.fit import FIRST_STABLE
-from lltm_conda.engine.builder.targets import BuildRequest
 from lltm_conda.engine.compat.records import GlueName
 from lltm_conda.engine.compat.torch_probe import find_torch
 from lltm_conda.engine.loader import BinariesCudaError, BinariesImportError, Loader
@@ -62,8 +62,8 @@ def build(name: str, root: Path, engine: Path) -> Project:
     shutil.copytree(HERE / name, root, dirs_exist_ok=True)
     shutil.copytree(engine, root / "csrc" / "engine")
     project = project_of(name, root)
-    for number, glue in enumerate(glues()):
-        kernels = project.kernels if number == 0 else ()
-        request = BuildRequest(root / "lib", project, glue, find_torch(), kernels)
+    fitting = fitting_request(project, find_torch(), root / "lib", log=lambda line: None)
+    others = [replace(fitting, glue=glue, kernels=()) for glue in glues() if glue != fitting.glue]
+    for request in (fitting, *others):
         execute(plan(request), root / "work", jobs=2, log=lambda line: None)
     return project
