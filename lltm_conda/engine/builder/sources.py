@@ -52,9 +52,9 @@ def linked_sources(lane: str, *, cuda: bool) -> list[Path]:
     )
 
 
-def kernel_abi(root: Path) -> int:
+def kernel_abi(root: Path | None = None) -> int:
     """What a header of `csrc/kernels` defines as ..._KERNEL_ABI; 0 where no kernels are."""
-    for header in sorted((root / "kernels").glob("*.h")):
+    for header in sorted(((root or source_root()) / "kernels").glob("*.h")):
         text = header.read_text(encoding="utf-8")
         if found := re.search(r"^#define \w+_KERNEL_ABI (\d+)$", text, re.MULTILINE):
             return int(found[1])
