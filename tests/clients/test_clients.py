@@ -47,7 +47,7 @@ from clients import loader_of, project_of
 order, root = sys.argv[1].split(), Path(sys.argv[2])
 for name in order:
     if name == "lltm":
-                from lltm_conda.loader import loaded
+        from lltm_conda.loader import loaded
         print(name, loaded().variant)
     else:
         loader = loader_of(project_of(name, root / name))
