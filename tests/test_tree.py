@@ -97,13 +97,12 @@ def strangers(path: Path, allowed: tuple[str, ...]) -> list[str]:
 
 @pytest.mark.parametrize("path", python_files("lltm_conda/engine/compat"), ids=name_of)
 def test_compat_imports_the_standard_library_alone(path: Path) -> None:
-    assert strangers(path, ("lltm_conda.engine.compat",)) == []
+    assert strangers(path, ("lltm_conda.engine.compat", "lltm_conda.engine.project")) == []
 
 
 @pytest.mark.parametrize("path", python_files("lltm_conda/engine/builder"), ids=name_of)
 def test_builder_imports_compat_and_the_standard_library_alone(path: Path) -> None:
-    allowed = ("lltm_conda.engine.builder", "lltm_conda.engine.compat")
-    allowed += ("lltm_conda.engine.project", "lltm_conda._project")
+    allowed = ("lltm_conda.engine.builder", "lltm_conda.engine.compat", "lltm_conda.engine.project")
     assert strangers(path, allowed) == []
 
 
@@ -112,9 +111,32 @@ def test_package_imports_torch_and_the_standard_library_alone(path: Path) -> Non
     assert strangers(path, ("lltm_conda", "torch")) == []
 
 
-@pytest.mark.parametrize("path", [PACKAGE / "engine" / "loader.py"], ids=name_of)
-def test_loader_knows_neither_the_op_nor_the_builder(path: Path) -> None:
-    assert strangers(path, ("lltm_conda.engine.compat", "lltm_conda._version", "torch")) == []
+@pytest.mark.parametrize("path", python_files("lltm_conda/engine"), ids=name_of)
+def test_the_engine_knows_no_client_and_its_loader_alone_knows_torch(path: Path) -> None:
+    torch = ("torch",) if path.name == "loader.py" else ()
+    assert strangers(path, ("lltm_conda.engine", *torch)) == []
+
+
+def test_the_loader_does_not_know_the_builder() -> None:
+    allowed = ("lltm_conda.engine.compat", "lltm_conda.engine.project", "torch")
+    assert strangers(PACKAGE / "engine" / "loader.py", allowed) == []
+
+
+@pytest.mark.parametrize("path", python_files("lltm_conda/engine"), ids=name_of)
+def test_the_engine_imports_itself_by_relative_names(path: Path) -> None:
+    """A copy of the engine serves another package under that package's name."""
+    absolute = [
+        node.lineno
+        for node in ast.walk(ast.parse(path.read_text()))
+        if (isinstance(node, ast.ImportFrom) and not node.level and "engine" in str(node.module))
+        or (isinstance(node, ast.Import) and any("engine" in a.name for a in node.names))
+    ]
+    assert absolute == []
+
+
+@pytest.mark.parametrize("path", python_files("scripts/release"), ids=name_of)
+def test_the_release_tool_imports_the_engine_and_nothing_else_of_the_package(path: Path) -> None:
+    assert [name for name, _ in imports(path) if name.split(".")[0] == PACKAGE.name] == []
 
 
 @pytest.mark.parametrize(
@@ -222,7 +244,7 @@ def test_kernel_abi_of_records_is_that_of_the_header() -> None:
     from lltm_conda.engine.builder.sources import kernel_abi
 
     header = (CSRC / "kernels" / "lltm_kernels.h").read_text()
-    assert f"#define LLTM_KERNEL_ABI {kernel_abi()}\n" in header
+    assert f"#define LLTM_KERNEL_ABI {kernel_abi(CSRC)}\n" in header
 
 
 def test_version_has_one_home() -> None:
@@ -263,7 +285,7 @@ def tracked() -> list[Path]:
     return [path for name in run.stdout.split("\0") if name and (path := REPO / name).is_file()]
 
 
-@pytest.mark.parametrize("folder", ["scripts/release"])
+@pytest.mark.parametrize("folder", ["lltm_conda/engine", "csrc/engine", "scripts/release"])
 def test_the_engine_does_not_name_its_client(folder: str) -> None:
     """A new project takes these folders as they are; who it is stands in `project:` alone."""
     named = [
