@@ -48,7 +48,6 @@ order, root = sys.argv[1].split(), Path(sys.argv[2])
 for name in order:
     if name == "lltm":
         from lltm_conda.loader import loaded
-
         print(name, loaded().variant)
     else:
         loader = loader_of(project_of(name, root / name))
