@@ -13,7 +13,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from . import loader
+from . import _old_names, loader  # noqa: F401
+from ._project import PROJECT as PROJECT
 from ._version import __version__
 from .loader import LLTMImportError
 

@@ -12,15 +12,15 @@ import torch
 from build_places import environment, run
 
 from lltm_conda._version import __version__
-from lltm_conda.builder import (
+from lltm_conda.engine.builder import (
     BuildError,
     CudaToolkit,
     find_cuda_toolkit,
     linked_sources,
     source_root,
 )
-from lltm_conda.builder.fit import FIRST_STABLE
-from lltm_conda.compat import find_torch
+from lltm_conda.engine.builder.fit import FIRST_STABLE
+from lltm_conda.engine.compat import find_torch
 
 PREFIX = torch.utils.cmake_prefix_path
 QUICK = ("-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O0", "-DCMAKE_CUDA_FLAGS_DEBUG=-O0")

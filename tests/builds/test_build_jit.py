@@ -15,7 +15,7 @@ import torch
 from build_places import REPO, environment, run
 
 import lltm_conda
-from lltm_conda.builder import source_root
+from lltm_conda.engine.builder import source_root
 
 PROGRAM = Path(__file__).with_name("jit_program.py")
 SHOWN = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)

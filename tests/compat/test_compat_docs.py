@@ -11,17 +11,18 @@ from typing import Any
 
 import pytest
 
-from lltm_conda import compat
-from lltm_conda.compat import faults
-from lltm_conda.compat.layouts import LAYOUTS
-from lltm_conda.compat.records import dotted
-from lltm_conda.compat.troubleshooting import page
+from lltm_conda._project import PROJECT
+from lltm_conda.engine import compat
+from lltm_conda.engine.compat import faults
+from lltm_conda.engine.compat.layouts import LAYOUTS
+from lltm_conda.engine.compat.records import dotted
+from lltm_conda.engine.compat.troubleshooting import page
 
 REPO = Path(__file__).resolve().parents[2]
 
 
 def test_the_troubleshooting_page_is_up_to_date() -> None:
-    assert (REPO / "docs" / "troubleshooting.md").read_text() == page()
+    assert (REPO / "docs" / "troubleshooting.md").read_text() == page(PROJECT)
 
 
 def test_there_are_fifteen_classes_in_order() -> None:

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from lltm_conda import loader
-from lltm_conda.compat import driver_probe, fatbin, faults, probe_runtime, read_binary
-from lltm_conda.compat.elf import Elf
+from lltm_conda._project import PROJECT
+from lltm_conda.engine.compat import driver_probe, fatbin, faults, probe_runtime, read_binary
+from lltm_conda.engine.compat.elf import Elf
 
 pytestmark = pytest.mark.cuda
 
@@ -91,7 +92,7 @@ def test_4_kernels_without_this_architecture(
     """Kernels compiled for another GPU generation alone, in the place of the package's."""
     import torch
 
-    from lltm_conda.builder import BuildRequest, execute, find_cuda_toolkit, plan
+    from lltm_conda.engine.builder import BuildRequest, execute, find_cuda_toolkit, plan
 
     toolkit = find_cuda_toolkit(dict(os.environ))
     if toolkit is None:
@@ -100,7 +101,12 @@ def test_4_kernels_without_this_architecture(
     name = f"cuda{toolkit.version[0]}"
     env = {key: value for key, value in os.environ.items() if key != "TORCH_CUDA_ARCH_LIST"}
     request = BuildRequest(
-        tmp_path / "out", kernels=(name,), env=env, cuda=toolkit, architectures=other
+        project=PROJECT,
+        out_dir=tmp_path / "out",
+        kernels=(name,),
+        env=env,
+        cuda=toolkit,
+        architectures=other,
     )
     execute(plan(request), tmp_path / "work", jobs=2)
     package = package_copy()

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from shared_objects import shared_object
 
-from lltm_conda.builder import source_root
-from lltm_conda.compat import find_torch, layouts, read_binary
+from lltm_conda.engine.builder import source_root
+from lltm_conda.engine.compat import find_torch, layouts, read_binary
 
 
 def test_every_row_has_every_field() -> None:
@@ -19,7 +19,7 @@ def test_every_row_has_every_field() -> None:
 
 
 def test_the_installed_torch_has_the_layout_of_the_table(tmp_path: Path) -> None:
-    """csrc/torch_aten/layout.cpp compiled with its headers, read back from the sections."""
+    """csrc/engine/torch_aten/layout.cpp compiled with its headers, read back from the sections."""
     torch = find_torch()
     expected = layouts.LAYOUTS.get(torch.version_tuple)
     if expected is None or not torch.is_release:
@@ -28,7 +28,7 @@ def test_the_installed_torch_has_the_layout_of_the_table(tmp_path: Path) -> None
     command = ["g++", "-shared", "-fPIC", f"-std=c++{20 if torch.version_tuple >= (2, 14) else 17}"]
     command += [f"-D_GLIBCXX_USE_CXX11_ABI={torch.cxx11_abi}", f"-I{torch.include_dir}"]
     command += [f"-I{torch.include_dir / 'torch' / 'csrc' / 'api' / 'include'}"]
-    command += [str(source_root() / "torch_aten" / "layout.cpp"), "-o", str(path)]
+    command += [str(source_root() / "engine" / "torch_aten" / "layout.cpp"), "-o", str(path)]
     subprocess.run(command, check=True, capture_output=True)
     binary = read_binary(path)
     assert binary.problems == ()
@@ -48,6 +48,8 @@ def test_a_difference_names_the_field_and_both_values() -> None:
 
 def test_a_slot_section_of_another_length_is_a_problem(tmp_path: Path) -> None:
     source = tmp_path / "slots.c"
-    source.write_text('__attribute__((section(".lltm.vtable"), used)) static const long x[3];')
+    source.write_text(
+        '__attribute__((section(".torch_extension.vtable"), used)) static const long x[3];'
+    )
     path = shared_object(tmp_path / "x.so", layout=layouts.LAYOUTS[(2, 9)], flags=[str(source)])
-    assert ".lltm.vtable has 24 bytes" in read_binary(path).problems[0]
+    assert ".torch_extension.vtable has 24 bytes" in read_binary(path).problems[0]

@@ -12,10 +12,11 @@ import pytest
 import torch
 
 import lltm_conda
-from lltm_conda.builder import BuildRequest, execute, plan
-from lltm_conda.builder.fit import FIRST_STABLE
-from lltm_conda.compat.records import GlueName, file_name
-from lltm_conda.compat.torch_probe import find_torch
+from lltm_conda._project import PROJECT
+from lltm_conda.engine.builder import BuildRequest, execute, plan
+from lltm_conda.engine.builder.fit import FIRST_STABLE
+from lltm_conda.engine.compat.records import GlueName, file_name
+from lltm_conda.engine.compat.torch_probe import find_torch
 
 
 class Door:
@@ -63,7 +64,9 @@ def doors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Door]:
         shutil.copytree(installed, site / "lltm_conda", ignore=other)
         glue = installed / "lib" / file_name(name)
         if not glue.is_file():
-            request = BuildRequest(out_dir=root / "build", glue=str(name), torch=facts, kernels=())
+            request = BuildRequest(
+                project=PROJECT, out_dir=root / "build", glue=str(name), torch=facts, kernels=()
+            )
             execute(plan(request), root / "build", jobs=2, log=lambda line: None)
             glue = root / "build" / glue.name
         shutil.copy2(glue, lib)

@@ -13,8 +13,8 @@ from release.host import Host, host_cell, obstacle
 from release.planner import Options, Plan
 from release.toolchains import Compilers
 
-from lltm_conda.builder import HostCompiler
-from lltm_conda.compat.records import TorchInstall, VariantName
+from lltm_conda.engine.builder import HostCompiler
+from lltm_conda.engine.compat.records import TorchInstall, VariantName
 
 GXX = HostCompiler(("g++",), "g++", "12.2.0")
 CLANG = Compilers(debian=frozenset({"clang-19"}))

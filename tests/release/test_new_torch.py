@@ -14,7 +14,7 @@ from release.toolchains import Compilers
 from release.variants import VARIANTS_FILE
 from ruamel.yaml import YAML
 
-from lltm_conda.builder import HostCompiler
+from lltm_conda.engine.builder import HostCompiler
 
 ENTRY = """
   "2.16":

@@ -12,7 +12,7 @@ from release.tasks import SkipTask
 from release.toolchains import Compilers
 from release.variants import for_conda
 
-from lltm_conda.builder import CudaToolkit, HostCompiler
+from lltm_conda.engine.builder import CudaToolkit, HostCompiler
 
 CLANG = Compilers(debian=frozenset({"clang-19"}))
 HOST = Host("python3", "3.11", None, HostCompiler(("g++",), "g++", "12.2.0"), CLANG)

@@ -18,7 +18,7 @@ from rich.console import Console
 from shared_objects import GLUE_RECORD, KERNELS_RECORD, shared_object
 from wheel_makers import make_wheel
 
-from lltm_conda.builder import HostCompiler
+from lltm_conda.engine.builder import HostCompiler
 
 GXX = HostCompiler(("g++",), "g++", "12.2.0")
 

@@ -10,7 +10,7 @@ import pytest
 from release.toolchain_steps import ADAPTER
 from release.toolchains import Compilers, Toolchain, choose
 
-from lltm_conda.builder import CudaToolkit
+from lltm_conda.engine.builder import CudaToolkit
 
 DEBIAN = frozenset({"clang-19"})
 

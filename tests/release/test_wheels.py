@@ -24,7 +24,7 @@ from release.wheels import join, read_wheel
 from shared_objects import KERNELS_RECORD, shared_object
 from wheel_makers import TAG, make_wheel
 
-from lltm_conda.compat.binary import read_binary
+from lltm_conda.engine.compat.binary import read_binary
 
 CPU, CUDA, GLUE = b"\x7fELF cpu", b"\x7fELF cuda", b"\x7fELF glue"
 THIN = {

@@ -1,0 +1,124 @@
+// Argument checks of the raw operators. Every message names the argument, what it got, what it
+// needs, and what to do.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <stdexcept>
+#include <string>
+
+#include "kernel_registry.h"
+
+// The tutorial's names. They need `Torch` in scope and take the variable's name as the argument's.
+#define CHECK_CPU(x) \
+  ::PROJECT_NAMESPACE::Guards<Torch>::on_device(x, #x, ::PROJECT_NAMESPACE::Device::kCPU)
+#define CHECK_CUDA(x) \
+  ::PROJECT_NAMESPACE::Guards<Torch>::on_device(x, #x, ::PROJECT_NAMESPACE::Device::kCUDA)
+#define CHECK_CONTIGUOUS(x) ::PROJECT_NAMESPACE::Guards<Torch>::contiguous(x, #x)
+#define CHECK_INPUT(x) \
+  CHECK_CUDA(x);       \
+  CHECK_CONTIGUOUS(x)
+
+namespace PROJECT_NAMESPACE {
+
+// The names of torch's scalar type codes, which are part of its serialisation format and do not
+// change.
+inline std::string dtype_name(int32_t scalar_type) {
+  static const char* const names[] = {
+      "uint8",     "int8",      "int16",      "int32", "int64", "float16", "float32", "float64",
+      "complex32", "complex64", "complex128", "bool",  "qint8", "quint8",  "qint32",  "bfloat16"};
+  if (scalar_type >= 0 && scalar_type < 16) return names[scalar_type];
+  static const char* const newer[] = {"float8_e5m2",     "float8_e4m3fn", "float8_e5m2fnuz",
+                                      "float8_e4m3fnuz", "uint16",        "uint32",
+                                      "uint64"};
+  if (scalar_type >= 23 && scalar_type < 30) return newer[scalar_type - 23];
+  return "scalar type " + std::to_string(scalar_type);
+}
+
+// Texts are joined from strings: a stream would bring locales in, and with them a crash if a
+// compiler links the C++ library statically into a process that has torch's.
+inline std::string text_of(const char* part) { return part; }
+inline std::string text_of(const std::string& part) { return part; }
+inline std::string text_of(int64_t part) { return std::to_string(part); }
+
+inline std::string list_text(const int64_t* values, int64_t count) {
+  std::string text = "(";
+  for (int64_t k = 0; k < count; ++k) text += (k > 0 ? ", " : "") + std::to_string(values[k]);
+  return text + (count == 1 ? ",)" : ")");
+}
+
+template <typename Torch>
+struct Guards {
+  using Tensor = typename Torch::Tensor;
+
+  template <typename... Parts>
+  [[noreturn]] static void fail(const Parts&... parts) {
+    throw std::runtime_error(PROJECT_NAME ": " + (text_of(parts) + ...));
+  }
+
+  static std::string shape(const Tensor& tensor) {
+    return list_text(Torch::sizes(tensor), Torch::dim(tensor));
+  }
+
+  static std::string device(const Tensor& tensor) {
+    if (Torch::is_cpu(tensor)) return "cpu";
+    const std::string index = std::to_string(Torch::device_index(tensor));
+    return (Torch::is_cuda(tensor) ? "cuda:" : "another device, index ") + index;
+  }
+
+  static void on_device(const Tensor& tensor, const char* name, Device wanted) {
+    if (wanted == Device::kCUDA && !Torch::is_cuda(tensor)) {
+      fail(name, " must be a CUDA tensor like the other arguments, got one on ", device(tensor),
+           "; move it with ", name, ".cuda()");
+    }
+    if (wanted == Device::kCPU && !Torch::is_cpu(tensor)) {
+      fail(name, " must be a CPU tensor like the other arguments, got one on ", device(tensor),
+           "; move it with ", name, ".cpu()");
+    }
+  }
+
+  static void contiguous(const Tensor& tensor, const char* name) {
+    if (Torch::is_contiguous(tensor)) return;
+    const std::string strides = list_text(Torch::strides(tensor), Torch::dim(tensor));
+    fail(name, " must be contiguous, got shape ", shape(tensor), " with strides ", strides,
+         "; call ", name, ".contiguous()");
+  }
+
+  // The dtype and the device of `model`, whose name is `model_name`.
+  static void like(const Tensor& tensor, const char* name, const Tensor& model,
+                   const char* model_name) {
+    if (Torch::scalar_type(tensor) != Torch::scalar_type(model)) {
+      const std::string wanted = dtype_name(Torch::scalar_type(model));
+      fail(name, " must have the dtype of ", model_name, ", ", wanted, ", got ",
+           dtype_name(Torch::scalar_type(tensor)), "; convert it with ", name, ".to(torch.", wanted,
+           ")");
+    }
+    if (Torch::device_index(tensor) != Torch::device_index(model)) {
+      fail(name, " must be on the device of ", model_name, ", ", device(model), ", got ",
+           device(tensor), "; move it with ", name, ".to(", model_name, ".device)");
+    }
+  }
+
+  static void has_dim(const Tensor& tensor, const char* name, int64_t dim, const char* meaning) {
+    if (Torch::dim(tensor) != dim) {
+      fail(name, " must have shape ", meaning, ", got ", Torch::dim(tensor),
+           " dimensions: ", shape(tensor), "; reshape it");
+    }
+  }
+
+  // `origin` says where the values of the letters in `meaning` come from.
+  static void has_shape(const Tensor& tensor, const char* name,
+                        std::initializer_list<int64_t> wanted, const char* meaning,
+                        const char* origin) {
+    bool same = Torch::dim(tensor) == static_cast<int64_t>(wanted.size());
+    for (size_t k = 0; same && k < wanted.size(); ++k) {
+      same = Torch::sizes(tensor)[k] == wanted.begin()[k];
+    }
+    if (same) return;
+    const auto count = static_cast<int64_t>(wanted.size());
+    fail(name, " must have shape ", meaning, " = ", list_text(wanted.begin(), count), ", got ",
+         shape(tensor), "; ", origin);
+  }
+};
+
+}  // namespace PROJECT_NAMESPACE

@@ -1,0 +1,98 @@
+// Door 2: what the op needs of torch, through ATen. One build serves one torch minor.
+#pragma once
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/library.h>
+
+#include <initializer_list>
+
+#include "../kernel_table.h"
+
+namespace PROJECT_NAMESPACE {
+
+struct AtenTorch {
+  using Tensor = at::Tensor;
+
+  static int64_t dim(const Tensor& tensor) { return tensor.dim(); }
+  static const int64_t* sizes(const Tensor& tensor) { return tensor.sizes().data(); }
+  static const int64_t* strides(const Tensor& tensor) { return tensor.strides().data(); }
+  static bool is_cpu(const Tensor& tensor) { return tensor.is_cpu(); }
+  static bool is_cuda(const Tensor& tensor) { return tensor.is_cuda(); }
+  static bool is_contiguous(const Tensor& tensor) { return tensor.is_contiguous(); }
+  static int32_t device_index(const Tensor& tensor) { return tensor.get_device(); }
+  static void* data(const Tensor& tensor) { return tensor.data_ptr(); }
+  static int64_t element_size(const Tensor& tensor) { return tensor.element_size(); }
+  static int32_t scalar_type(const Tensor& tensor) {
+    return static_cast<int32_t>(tensor.scalar_type());
+  }
+
+  static Tensor empty(std::initializer_list<int64_t> sizes, const Tensor& like) {
+    return at::empty(at::IntArrayRef(sizes), like.options());
+  }
+  static Tensor empty_like(const Tensor& model) {
+    return at::empty(model.sizes(), model.options());
+  }
+
+  // A view that starts `offset` elements after the start of `tensor`.
+  static Tensor strided(const Tensor& tensor, std::initializer_list<int64_t> sizes,
+                        std::initializer_list<int64_t> strides, int64_t offset) {
+    return tensor.as_strided(at::IntArrayRef(sizes), at::IntArrayRef(strides),
+                             tensor.storage_offset() + offset);
+  }
+
+  static Tensor cat_columns(const Tensor& left, const Tensor& right) {
+    return at::cat({left, right}, 1);
+  }
+
+  // out = bias + left right
+  static void addmm_out(Tensor out, const Tensor& bias, const Tensor& left, const Tensor& right) {
+    at::addmm_out(out, bias, left, right);
+  }
+
+  // out = left right
+  static void mm_out(Tensor out, const Tensor& left, const Tensor& right) {
+    at::mm_out(out, left, right);
+  }
+
+  // out = left right, matrix by matrix of (P, ...)
+  static void bmm_out(Tensor out, const Tensor& left, const Tensor& right) {
+    at::bmm_out(out, left, right);
+  }
+
+  static void copy(Tensor to, const Tensor& from) { to.copy_(from); }
+  static void zero(Tensor tensor) { tensor.zero_(); }
+
+  static void parallel_for(int64_t begin, int64_t end, int64_t grain_size,
+                           PROJECT_SYMBOL(range_function) function, void* context) {
+    at::parallel_for(begin, end, grain_size,
+                     [&](int64_t first, int64_t last) { function(first, last, context); });
+  }
+
+  // Makes the tensor's device current, and hides the op's inner calls from autograd and autocast,
+  // which have seen the op as a whole.
+  class DeviceGuard {
+   public:
+    explicit DeviceGuard(const Tensor& tensor) : device_(tensor.device()) {}
+
+   private:
+    c10::OptionalDeviceGuard device_;
+    c10::impl::ExcludeDispatchKeyGuard below_{c10::autograd_dispatch_keyset_with_ADInplaceOrView |
+                                              c10::autocast_dispatch_keyset};
+  };
+};
+
+using Door = AtenTorch;
+
+}  // namespace PROJECT_NAMESPACE
+
+#define PROJECT_LIBRARY(name, library) TORCH_LIBRARY(name, library)
+#define PROJECT_LIBRARY_IMPL(name, key, library) TORCH_LIBRARY_IMPL(name, key, library)
+#define PROJECT_BOX(function) function

@@ -1,0 +1,178 @@
+// Door 1: what the op needs of torch, through LibTorch's stable ABI (torch >= 2.10).
+#pragma once
+
+#include <dlfcn.h>
+#include <torch/csrc/stable/accelerator.h>
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <array>
+#include <initializer_list>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "../kernel_table.h"
+
+// Declared here rather than included from torch/csrc/inductor/aoti_torch/generated/c_shim_cuda.h,
+// the CUDA ones weakly, since a CPU build of torch lacks them. They are part of the C interface
+// that AOTInductor's packages link against, whose functions torch keeps. They reach ATen's GEMM
+// without the dispatcher, so neither autograd nor autocast sees the op's inner calls.
+extern "C" {
+AOTITorchError aoti_torch_cpu_cat(const AtenTensorHandle*, int64_t, int64_t, AtenTensorHandle*);
+AOTITorchError aoti_torch_cpu_addmm_out(AtenTensorHandle, AtenTensorHandle, AtenTensorHandle,
+                                        AtenTensorHandle, double, double);
+AOTITorchError aoti_torch_cpu_mm_out(AtenTensorHandle, AtenTensorHandle, AtenTensorHandle);
+AOTITorchError aoti_torch_cpu_bmm_out(AtenTensorHandle, AtenTensorHandle, AtenTensorHandle);
+__attribute__((weak)) AOTITorchError aoti_torch_cuda_cat(const AtenTensorHandle*, int64_t, int64_t,
+                                                         AtenTensorHandle*);
+__attribute__((weak)) AOTITorchError aoti_torch_cuda_addmm_out(AtenTensorHandle, AtenTensorHandle,
+                                                               AtenTensorHandle, AtenTensorHandle,
+                                                               double, double);
+__attribute__((weak)) AOTITorchError aoti_torch_cuda_bmm_out(AtenTensorHandle, AtenTensorHandle,
+                                                             AtenTensorHandle);
+__attribute__((weak)) AOTITorchError aoti_torch_cuda_mm_out(AtenTensorHandle, AtenTensorHandle,
+                                                            AtenTensorHandle);
+}
+
+namespace PROJECT_NAMESPACE {
+
+struct StableTorch {
+  using Tensor = torch::stable::Tensor;
+
+  static int64_t dim(const Tensor& tensor) { return tensor.dim(); }
+  static const int64_t* sizes(const Tensor& tensor) { return tensor.sizes().data(); }
+  static const int64_t* strides(const Tensor& tensor) { return tensor.strides().data(); }
+  static bool is_cpu(const Tensor& tensor) { return tensor.is_cpu(); }
+  static bool is_cuda(const Tensor& tensor) { return tensor.is_cuda(); }
+  static bool is_contiguous(const Tensor& tensor) { return tensor.is_contiguous(); }
+  static int32_t device_index(const Tensor& tensor) { return tensor.get_device_index(); }
+  static void* data(const Tensor& tensor) { return tensor.data_ptr(); }
+
+  static int32_t scalar_type(const Tensor& tensor) {
+    int32_t code = -1;
+    check(aoti_torch_get_dtype(tensor.get(), &code), "dtype query");
+    return code;
+  }
+
+  static int64_t element_size(const Tensor& tensor) {
+    return static_cast<int64_t>(aoti_torch_dtype_element_size(scalar_type(tensor)));
+  }
+
+  static Tensor empty(std::initializer_list<int64_t> sizes, const Tensor& like) {
+    return empty(sizes.begin(), sizes.size(), like);
+  }
+  // Contiguous, whatever strides the dimensions of size 1 have in `model`.
+  static Tensor empty_like(const Tensor& model) {
+    return empty(sizes(model), static_cast<size_t>(dim(model)), model);
+  }
+
+  // A view that starts `offset` elements after the start of `tensor`.
+  static Tensor strided(const Tensor& tensor, std::initializer_list<int64_t> sizes,
+                        std::initializer_list<int64_t> strides, int64_t offset) {
+    AtenTensorHandle handle = nullptr;
+    check(aoti_torch__reinterpret_tensor(tensor.get(), static_cast<int64_t>(sizes.size()),
+                                         sizes.begin(), strides.begin(), offset, &handle),
+          "view");
+    return Tensor(handle);
+  }
+
+  static Tensor cat_columns(const Tensor& left, const Tensor& right) {
+    const AtenTensorHandle parts[] = {left.get(), right.get()};
+    AtenTensorHandle handle = nullptr;
+    const auto cat = left.is_cuda() ? aoti_torch_cuda_cat : aoti_torch_cpu_cat;
+    check(cat(parts, 2, 1, &handle), "cat");
+    return Tensor(handle);
+  }
+
+  // out = bias + left right
+  static void addmm_out(const Tensor& out, const Tensor& bias, const Tensor& left,
+                        const Tensor& right) {
+    const auto addmm = out.is_cuda() ? aoti_torch_cuda_addmm_out : aoti_torch_cpu_addmm_out;
+    check(addmm(out.get(), bias.get(), left.get(), right.get(), 1.0, 1.0), "addmm");
+  }
+
+  // out = left right
+  static void mm_out(const Tensor& out, const Tensor& left, const Tensor& right) {
+    const auto mm = out.is_cuda() ? aoti_torch_cuda_mm_out : aoti_torch_cpu_mm_out;
+    check(mm(out.get(), left.get(), right.get()), "mm");
+  }
+
+  // out = left right, matrix by matrix of (P, ...)
+  static void bmm_out(const Tensor& out, const Tensor& left, const Tensor& right) {
+    const auto bmm = out.is_cuda() ? aoti_torch_cuda_bmm_out : aoti_torch_cpu_bmm_out;
+    check(bmm(out.get(), left.get(), right.get()), "bmm");
+  }
+
+  static void copy(const Tensor& to, const Tensor& from) {
+    check(aoti_torch_copy_(to.get(), from.get(), 0), "copy");
+  }
+  static void zero(const Tensor& tensor) { check(aoti_torch_zero_(tensor.get()), "zero"); }
+
+  static void parallel_for(int64_t begin, int64_t end, int64_t grain_size,
+                           PROJECT_SYMBOL(range_function) function, void* context) {
+    check(torch_parallel_for(begin, end, grain_size, function, context), "parallel_for");
+  }
+
+  // Makes the tensor's device current; does nothing for CPU tensors.
+  class DeviceGuard {
+   public:
+    explicit DeviceGuard(const Tensor& tensor) {
+      if (tensor.is_cuda()) guard_.emplace(tensor.get_device_index());
+    }
+
+   private:
+    std::optional<torch::stable::accelerator::DeviceGuard> guard_;
+  };
+
+ private:
+  static Tensor empty(const int64_t* sizes, size_t rank, const Tensor& like) {
+    // Memory from the heap only for a rank that is rare.
+    std::array<int64_t, 6> few;
+    std::vector<int64_t> many(rank > few.size() ? rank : 0);
+    int64_t* const strides = many.empty() ? few.data() : many.data();
+    int64_t stride = 1;
+    for (size_t dim = rank; dim-- > 0;) {
+      strides[dim] = stride;
+      stride *= sizes[dim];
+    }
+    int32_t device_type = 0;
+    check(aoti_torch_get_device_type(like.get(), &device_type), "device query");
+    AtenTensorHandle handle = nullptr;
+    check(aoti_torch_empty_strided(static_cast<int64_t>(rank), sizes, strides, scalar_type(like),
+                                   device_type, device_index(like), &handle),
+          "allocation");
+    return Tensor(handle);
+  }
+
+  // `what` names what torch was asked for.
+  static void check(AOTITorchError error, const char* what) {
+    if (error == AOTI_TORCH_SUCCESS) return;
+    throw std::runtime_error(std::string(PROJECT_NAME ": torch's ") + what + " failed: " + cause());
+  }
+
+  // From 2.13 on, torch gives the text of its last exception. The function is looked up by name, so
+  // that the object needs no torch newer than its target.
+  static std::string cause() {
+    if (void* torch = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD)) {
+      using What = const char* (*)();
+      const auto what =
+          reinterpret_cast<What>(dlsym(torch, "torch_exception_get_what_without_backtrace"));
+      const std::string text = what != nullptr ? what() : "";
+      dlclose(torch);
+      if (!text.empty()) return text;
+    }
+    return "out of memory, or a CUDA error of this or of an earlier operation; torch printed the "
+           "cause to the standard error output";
+  }
+};
+
+using Door = StableTorch;
+
+}  // namespace PROJECT_NAMESPACE
+
+#define PROJECT_LIBRARY(name, library) STABLE_TORCH_LIBRARY(name, library)
+#define PROJECT_LIBRARY_IMPL(name, key, library) STABLE_TORCH_LIBRARY_IMPL(name, key, library)
+#define PROJECT_BOX(function) TORCH_BOX(function)

@@ -1,0 +1,212 @@
+"""Finds nvcc and says which architectures to compile for."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .programs import BuildError, output_of
+
+# What to do where no nvcc is found.
+NO_NVCC = (
+    "looked for CUDA_HOME, nvcc on PATH, /usr/local/cuda and PyPI's cuda-toolkit. Install one "
+    '(pip install "cuda-toolkit[nvcc,cudart,cccl]==13.0.*"), set CUDA_HOME'
+)
+
+# What to do where a program of a toolkit does not run.
+REPAIR = "repair it, or set CUDA_HOME to a CUDA toolkit"
+
+# The GPU generations that the kernels are compiled for, by CUDA major. Each is named by its oldest
+# architecture, whose code the later ones of the generation run. The first releases of a CUDA major
+# know fewer.
+_OLDEST_OF_GENERATION: dict[int, tuple[str, ...]] = {
+    12: ("7.0", "8.0", "9.0", "10.0", "12.0"),
+    13: ("7.5", "8.0", "9.0", "10.0", "11.0", "12.0"),
+}
+
+# Where NVIDIA's own installers put a toolkit.
+SYSTEM_HOMES = (Path("/usr/local/cuda"),)
+
+# The names that TORCH_CUDA_ARCH_LIST accepts beside numbers.
+_GENERATIONS = {
+    "maxwell": "5.0;5.2",
+    "pascal": "6.0;6.1+PTX",
+    "volta": "7.0+PTX",
+    "turing": "7.5+PTX",
+    "ampere": "8.0;8.6+PTX",
+    "ada": "8.9+PTX",
+    "hopper": "9.0+PTX",
+    "blackwell": "10.0;12.0+PTX",
+}
+
+
+@dataclass(frozen=True)
+class CudaToolkit:
+    """A CUDA toolkit of NVIDIA's.
+
+    Attributes:
+        nvcc: the path of its compiler.
+        version: its CUDA release, as (major, minor).
+        library_dirs: the folders that hold libcudart_static.a.
+    """
+
+    nvcc: str
+    version: tuple[int, int]
+    library_dirs: tuple[str, ...] = ()
+
+    @property
+    def version_text(self) -> str:
+        return f"{self.version[0]}.{self.version[1]}"
+
+    @property
+    def place(self) -> str:
+        """Where it lies, for messages."""
+        return self.nvcc
+
+    def home(self) -> Path:
+        """Its folder, as nvcc prints it: the nvcc on PATH may be a script elsewhere."""
+        dry_run = [self.nvcc, "--dryrun", "-x", "cu", os.devnull, "-o", os.devnull]
+        top = re.search(r"^#\$ TOP=(.+)$", output_of(dry_run, REPAIR), re.MULTILINE)
+        return Path(top[1]).resolve() if top else Path(self.nvcc).resolve().parents[1]
+
+    def architectures(self) -> frozenset[str]:
+        """Every architecture it compiles for, as `75`, `90`, ..."""
+        listed = output_of([self.nvcc, "--list-gpu-arch"], REPAIR)
+        return frozenset(re.findall(r"compute_(\d+)", listed))
+
+
+def find_cuda_toolkit(
+    env: Mapping[str, str],
+    site_packages: Iterable[Path] | None = None,
+    *,
+    major: int | None = None,
+) -> CudaToolkit | None:
+    """The toolkit that CUDA_HOME or CUDA_PATH names, else that of the nvcc on PATH, of
+    /usr/local/cuda, or of PyPI's `cuda-toolkit[nvcc]` in the running environment; else None.
+
+    With `major`, a toolkit of that CUDA major is taken before the first one there is.
+
+    Raises:
+        BuildError: CUDA_HOME names a folder without nvcc, or nvcc does not run.
+    """
+    toolkits = map(_identify, _named(env) or _installed(env, site_packages))
+    first = next(toolkits, None)
+    if first is None or major in (None, first.version[0]):
+        return first
+    return next((toolkit for toolkit in toolkits if toolkit.version[0] == major), first)
+
+
+def find_cuda_toolkits(env: Mapping[str, str]) -> list[CudaToolkit]:
+    """Every toolkit there is, in the order in which :func:`find_cuda_toolkit` looks for one."""
+    homes = [Path(env[name]) for name in ("CUDA_HOME", "CUDA_PATH") if env.get(name)]
+    found: dict[Path, Path] = {}
+    for path in (*_nvccs(homes), *_installed(env, None)):
+        found.setdefault(path.resolve(), path)
+    return [_identify(path) for path in found.values()]
+
+
+def _named(env: Mapping[str, str]) -> list[Path]:
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        if env.get(variable):
+            if found := _nvccs([Path(env[variable])]):
+                return found
+            raise BuildError(
+                f"{variable}={env[variable]} holds no bin/nvcc; set it to a CUDA toolkit, or "
+                "unset it to build for the CPU only"
+            )
+    return []
+
+
+def _nvccs(homes: Iterable[Path]) -> list[Path]:
+    return [home / "bin" / "nvcc" for home in homes if (home / "bin" / "nvcc").is_file()]
+
+
+def _installed(env: Mapping[str, str], site_packages: Iterable[Path] | None) -> Iterator[Path]:
+    if on_path := shutil.which("nvcc", path=env.get("PATH")):
+        yield Path(on_path)
+    homes = [*SYSTEM_HOMES]
+    for home in SYSTEM_HOMES:
+        homes += sorted(home.parent.glob(f"{home.name}-*"), reverse=True)
+    if env.get("CONDA_PREFIX"):
+        homes.append(Path(env["CONDA_PREFIX"]))
+    if site_packages is None:
+        site_packages = [Path(sysconfig.get_path("purelib")), *map(Path, sys.path)]
+    for folder in site_packages:
+        homes += sorted(folder.glob("nvidia/cu*"), reverse=True)
+    yield from _nvccs(homes)
+
+
+def _identify(nvcc: Path) -> CudaToolkit:
+    text = output_of([str(nvcc), "--version"], REPAIR)
+    release = re.search(r"release (\d+)\.(\d+)", text)
+    if release is None:
+        raise BuildError(f"{nvcc} --version names no release: {text.strip()[-200:]!r}")
+    home = nvcc.parents[1]
+    # PyPI's toolkit has lib where nvcc looks for lib64.
+    library_dirs = tuple(
+        str(home / name)
+        for name in ("lib64", "lib")
+        if (home / name / "libcudart_static.a").exists()
+    )
+    return CudaToolkit(str(nvcc), (int(release[1]), int(release[2])), library_dirs)
+
+
+def default_architectures(version: tuple[int, int], compiled: frozenset[str]) -> str:
+    """What a build without TORCH_CUDA_ARCH_LIST is for, in that variable's syntax.
+
+    That is every generation that a toolkit of this version compiles for (`compiled` are its
+    architectures), and PTX of the newest for later ones.
+
+    Raises:
+        BuildError: this CUDA major is unknown here, or the toolkit compiles for none of its GPUs.
+    """
+    generations = _OLDEST_OF_GENERATION.get(version[0], ())
+    chosen = [number for number in generations if number.replace(".", "") in compiled]
+    if not chosen:
+        majors = " and ".join(map(str, _OLDEST_OF_GENERATION))
+        raise BuildError(
+            f"it is not known what CUDA {version[0]}.{version[1]} should compile the kernels for: "
+            f"the builder knows the GPUs of CUDA {majors}. Set CUDA_HOME to a toolkit of these, or "
+            f"TORCH_CUDA_ARCH_LIST to what yours compiles, for example 8.0+PTX"
+        )
+    return ";".join(chosen) + "+PTX"
+
+
+def parse_architectures(text: str, compilable: Iterable[str] | None = None) -> list[str]:
+    """`8.0;9.0a+PTX` -> `["sm_80", "sm_90a", "compute_90a"]`: TORCH_CUDA_ARCH_LIST's syntax.
+
+    Raises:
+        BuildError: an entry is not an architecture, or not one of `compilable` (as `80`, `90a`).
+    """
+    result: list[str] = []
+    for entry in re.split(r"[;,\s]+", text.strip()):
+        expanded = _GENERATIONS.get(entry.lower().removesuffix("+ptx"), entry)
+        for item in expanded.split(";"):
+            match = re.fullmatch(r"(\d+)\.(\d)([af]?)(\+PTX)?", item, re.IGNORECASE)
+            number = f"{match[1]}{match[2]}" if match else ""
+            # nvcc lists 90 and accepts 90a too, code for that one architecture.
+            if match is None or (compilable is not None and number not in set(compilable)):
+                known = ", ".join(sorted(set(compilable), key=int)) if compilable else "any"
+                raise BuildError(
+                    f"TORCH_CUDA_ARCH_LIST: {entry!r} is no CUDA architecture that this nvcc "
+                    f"compiles (it compiles {known}); write for example 8.0;9.0+PTX"
+                )
+            number += match[3].lower()
+            wanted = [f"sm_{number}"] + ([f"compute_{number}"] if match[4] else [])
+            result += [name for name in wanted if name not in result]
+    return result
+
+
+def architecture_flags(architectures: Iterable[str]) -> list[str]:
+    """nvcc's `-gencode` flags for `sm_XY` (machine code) and `compute_XY` (PTX)."""
+    flags = []
+    for name in architectures:
+        number = name.split("_", 1)[1]
+        flags += ["-gencode", f"arch=compute_{number},code={name}"]
+    return flags

@@ -1,0 +1,209 @@
+"""Probe: read one shared object into a `BinaryRecord`, without loading it."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+
+from .elf import Elf
+from .layouts import SLOTS
+from .records import (
+    LAYOUT_SECTION,
+    RECORD_SECTION,
+    VTABLE_SECTION,
+    BinaryRecord,
+    BuildRecord,
+    GlueName,
+    RecordError,
+    parse_file_name,
+    parse_version,
+)
+from .text import printable
+
+_TORCH_C = (b"aoti_torch_", b"torch_", b"THP")
+_MAX_FLAVOUR_TEXT = 1 << 18
+
+
+def is_torch_symbol(name: bytes) -> bool:
+    """Whether an undefined symbol is one that torch's libraries must provide."""
+    if name.startswith(_TORCH_C):
+        return True
+    if not any(space in name for space in (b"2at", b"3c10", b"5torch", b"6caffe2")):
+        return False  # the import of the package gets along without the pattern
+    # at::, c10::, torch:: and caffe2:: (which lives in libc10), as functions, members, type
+    # information, virtual tables, guards and thunks. Each part of a name matches in one way only,
+    # so a long name is matched or refused in linear time.
+    pattern = rb"_Z(?:T[ISVTC]|GV|GR|Thn?[0-9]+_)*(?:N[rVK]*[RO]?)?(?:2at|3c10|5torch|6caffe2)"
+    return re.match(pattern, name) is not None
+
+
+def symbol_flavour(name: str) -> int | None:
+    """The C++11 ABI flavour that a mangled name speaks: 1, 0, or None when it holds no string.
+
+    `std::__cxx11` can only come from flavour 1; the substitution `Ss` (the old `std::string`) only
+    from flavour 0. Identifiers are skipped by their lengths, so `DispatchKeySset` is no `Ss`.
+    """
+    if not name.startswith("_Z"):
+        return None
+    if "7__cxx11" in name:
+        return 1
+    if "Ss" not in name:
+        return None
+    # A literal such as Lj8E, the length of an identifier, or the substitution.
+    part = re.compile(r"L[a-z]n?[0-9]+E|([0-9]+)|(Ss)")
+    at = 2
+    while (found := part.search(name, at)) is not None:
+        if found[2]:
+            return 0
+        at = found.end() + (int(found[1][:6]) if found[1] else 0)
+    return None
+
+
+def read_binary(path: str | Path, *, light: bool = False) -> BinaryRecord:
+    """Read a shared object.
+
+    Args:
+        path: the file.
+        light: only what an import of the package needs of its own files (no GPU code walk: the
+            build record says the architectures).
+
+    Returns:
+        The record. A file that cannot be read or is malformed gives kind "unreadable" and says why
+        in `problems`; nothing is raised, and a file of 1 MB costs at most 1 s and 100 MB.
+    """
+    path = Path(path)
+    blank = BinaryRecord(path=path, kind="unreadable", name=printable(path.name))
+    try:
+        with Elf(path) as elf:
+            return _read(elf, blank, light)
+    except OSError as error:
+        return blank._replace(problems=(error.strerror or str(error),))
+    except ValueError as error:  # ElfError, or a path that no file can have
+        return blank._replace(problems=(str(error),))
+
+
+def _read(elf: Elf, blank: BinaryRecord, light: bool) -> BinaryRecord:
+    problems: list[str] = []
+    record = layout = None
+    try:
+        raw = elf.section_bytes(RECORD_SECTION)
+        if raw is not None:
+            record = BuildRecord.parse(raw)
+        raw = elf.section_bytes(LAYOUT_SECTION)
+        if raw is not None:
+            layout = _layout(raw) | _slots(elf.section_bytes(VTABLE_SECTION))
+    except RecordError as error:
+        problems.append(str(error))
+    torch_symbols, python_symbols, modules = _symbols(elf)
+    cuda_archs = record.cuda_archs if record else ()
+    if not light:
+        from . import fatbin  # an ordinary import of the package believes the record
+
+        found_archs = fatbin.architectures(elf)
+        absent = [arch for arch in cuda_archs if arch not in found_archs]
+        if absent:
+            problems.append(f"its record names GPU code that is not in it: {' '.join(absent)}")
+        # Not the other way round: nvcc's link step adds an empty stub for its default architecture.
+        cuda_archs = cuda_archs if record else found_archs
+    named = parse_file_name(blank.path.name)
+    if record is not None:
+        kind, label = record.kind, record.name
+        if named is not None and str(named) != label:
+            problems.append(f"the file is named {blank.name} but its record says {label}")
+    elif named is not None:
+        kind, label = ("glue" if isinstance(named, GlueName) else "kernels"), str(named)
+        if not problems:
+            problems.append(
+                f"no build record (section {RECORD_SECTION}): not built by this package"
+            )
+    else:
+        needs_torch = any(name.startswith(("libtorch", "libc10")) for name in elf.needed)
+        is_extension = torch_symbols or needs_torch or modules
+        kind, label = ("extension" if is_extension else "library"), blank.name
+    flavours = _flavours(torch_symbols)
+    if len(flavours) > 1:
+        problems.append("torch symbols of both C++ ABI flavours")
+    return blank._replace(
+        kind=kind,
+        name=label,
+        record=record,
+        layout=layout,
+        platform=f"linux-{elf.machine}",
+        needed=elf.needed,
+        runpath=elf.runpath,
+        floors=newest_versions(version for _, version in elf.version_needs()),
+        torch_symbols=torch_symbols,
+        python_symbols=python_symbols,
+        modules=modules,
+        cxx11_abi=min(flavours, default=None),
+        cuda_archs=cuda_archs,
+        size=elf.size,
+        problems=tuple(problems),
+    )
+
+
+def _symbols(elf: Elf) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """The undefined strong symbols of torch, those of Python, and the Python modules defined."""
+    torch: list[str] = []
+    python: list[str] = []
+    modules: list[str] = []
+    for name, defined, weak in elf.symbols():
+        if defined:
+            if name.startswith(b"PyInit_"):
+                modules.append(printable(name[7:]))
+        elif not weak:
+            if is_torch_symbol(name):
+                torch.append(printable(name))
+            elif name.startswith((b"Py", b"_Py")):
+                python.append(printable(name))
+    return tuple(torch), tuple(python), tuple(modules)
+
+
+def newest_versions(names: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """The newest of each family: `{"GLIBCXX": (3, 4, 30)}` from `GLIBCXX_3.4.21` and others."""
+    newest: dict[str, tuple[int, ...]] = {}
+    for name in names:
+        family, _, number = name.partition("_")
+        version = parse_version(number)
+        if (
+            family in ("GLIBC", "GLIBCXX", "CXXABI")
+            and version
+            and version > newest.get(family, ())
+        ):
+            newest[family] = version
+    return newest
+
+
+def _flavours(symbols: tuple[str, ...]) -> set[int]:
+    """The C++ ABI flavours of the symbols, or of the first 256 kB of them."""
+    found: set[int | None] = set()
+    left = _MAX_FLAVOUR_TEXT
+    for name in symbols:
+        left -= len(name)
+        if left < 0:
+            break
+        found.add(symbol_flavour(name))
+    return {flavour for flavour in found if flavour is not None}
+
+
+def _slots(raw: bytes | None) -> dict[str, int]:
+    """The slots of virtual functions from pointers to them: (1 + 8 * slot, 0) each."""
+    if raw is None:
+        return {}
+    if len(raw) != 16 * len(SLOTS):
+        raise RecordError(f"{VTABLE_SECTION} has {len(raw)} bytes, not {16 * len(SLOTS)}")
+    numbers = struct.unpack(f"<{2 * len(SLOTS)}q", raw)[::2]
+    return {name: (number - 1) // 8 for name, number in zip(SLOTS, numbers, strict=True)}
+
+
+def _layout(raw: bytes) -> dict[str, int]:
+    try:
+        data = json.loads(raw.rstrip(b"\0").decode("utf-8"))
+    except (UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise RecordError(f"the layout fingerprint is not JSON ({error})") from None
+    if not isinstance(data, dict) or not all(type(value) is int for value in data.values()):
+        raise RecordError("the layout fingerprint is not an object of integers")
+    return {printable(name): value for name, value in data.items()}

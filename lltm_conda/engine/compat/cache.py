@@ -1,0 +1,294 @@
+"""The user's cache of binaries built on this machine.
+
+It holds code that will be executed, so it belongs to the effective user alone: every folder is
+0700, and a folder or file that is a symlink, belongs to another user or is writable for others is
+refused. An entry is keyed by the torch build, the version of the package and a hash of its sources.
+Every function that takes `base` works on that cache folder instead of `root(project)`.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from ..project import Project
+from .records import Record, TorchInstall
+from .text import printable
+
+MANIFEST = "build.json"
+#: Where a build works until it is finished; one that was killed leaves its folder here.
+UNFINISHED = "building-"
+_LOCK = "lock"
+
+
+class CacheError(RuntimeError):
+    """The cache cannot be trusted, or a folder of it cannot be made.
+
+    Attributes:
+        path: which folder or file.
+        reason: what is wrong with it.
+        fix: what to do.
+    """
+
+    def __init__(self, path: Path, reason: str, fix: str) -> None:
+        text = f"the build cache is not used: {path} {reason}. To mend it: {fix}"
+        super().__init__(printable(text))
+        self.path = path
+        self.reason = reason
+        self.fix = fix
+
+
+class NoCacheFolderError(RuntimeError):
+    """There is no place for the cache: no setting names one and the user has no home folder."""
+
+
+class Entry(Record):
+    """A folder of the cache, with what its `build.json` says ("?" where it says nothing).
+
+    `finished` is False for what nobody uses: builds that were killed (or still run: see `locked`),
+    and the verdicts that old versions kept.
+    """
+
+    path: Path
+    key: str
+    variant: str
+    torch: str
+    size: int
+    finished: bool
+
+
+def root(project: Project) -> Path:
+    """`$PREFIX_CACHE`, else `$XDG_CACHE_HOME/PACKAGE`, else `~/.cache/PACKAGE`.
+
+    Raises:
+        NoCacheFolderError: none of them names a folder.
+    """
+    variable = project.variable("CACHE")
+    own = os.environ.get(variable)
+    if own:
+        try:
+            return Path(own).expanduser().absolute()
+        except RuntimeError:
+            raise NoCacheFolderError(
+                f"{variable}={own} names no folder, because that home folder is unknown; "
+                "write the whole path"
+            ) from None
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if base.is_absolute():
+        return base / project.package
+    folder = home()
+    if folder is None:
+        raise NoCacheFolderError(
+            "there is no folder for the build cache: HOME is not set, and the password file has no "
+            f"home folder for user {os.geteuid()}; {_another(project)}"
+        )
+    return folder / ".cache" / project.package
+
+
+def _another(project: Project) -> str:
+    return f"set {project.variable('CACHE')} to a folder of your own"
+
+
+def home() -> Path | None:
+    """The user's home folder; None where there is none."""
+    try:
+        folder = Path.home()
+    except RuntimeError:
+        return None
+    return folder if folder.is_absolute() else None
+
+
+def source_hash(files: Iterable[tuple[str, Path]]) -> str:
+    """A hash over (name, file) pairs: names and contents, in the order of the names."""
+    import hashlib
+
+    digest = hashlib.sha256()
+    for name, path in sorted(files, key=lambda pair: pair[0]):
+        data = path.read_bytes()
+        digest.update(os.fsencode(name) + b"\0%d\0" % len(data))
+        digest.update(data)
+    return digest.hexdigest()[:16]
+
+
+def torch_key(version: str, cuda: str | None, cxx11_abi: int | None) -> str:
+    """A folder name for a torch build."""
+    text = f"torch{version}-{'cuda' + cuda if cuda else 'cpu'}-abi{cxx11_abi}"
+    return re.sub(r"[^A-Za-z0-9.+-]", "_", text)
+
+
+def entry_folder(
+    project: Project, torch: TorchInstall, sources: str, base: Path | None = None
+) -> Path:
+    """Where the build of these sources for this torch lies (whether or not it exists)."""
+    key = torch_key(torch.version, torch.cuda, torch.cxx11_abi)
+    return (base or root(project)) / key / f"{project.version}-{sources}"
+
+
+def distrust(path: Path) -> str | None:
+    """Why `path` must not be loaded from, or None when it is the user's own."""
+    try:
+        status = os.lstat(path)
+    except OSError as error:
+        return error.strerror or str(error)
+    if stat.S_ISLNK(status.st_mode):
+        return "is a symlink"
+    if hasattr(os, "geteuid") and status.st_uid != os.geteuid():
+        return f"belongs to user {status.st_uid}, not to {os.geteuid()}"
+    if stat.S_ISDIR(status.st_mode) and status.st_mode & 0o077:
+        return f"has mode {stat.S_IMODE(status.st_mode):04o}, not 0700"
+    if stat.S_ISREG(status.st_mode) and status.st_mode & 0o022:
+        return f"is writable for others (mode {stat.S_IMODE(status.st_mode):04o})"
+    if not stat.S_ISDIR(status.st_mode) and not stat.S_ISREG(status.st_mode):
+        return "is neither a folder nor a file"
+    return None
+
+
+def trusted_files(project: Project, folder: Path, base: Path | None = None) -> tuple[Path, ...]:
+    """The shared objects of an entry, after checking every folder down from the root.
+
+    Raises:
+        CacheError: naming the path that cannot be trusted.
+    """
+    base = base or root(project)
+    for path in _chain(folder, base):
+        _insist(project, path, base)
+    files = tuple(sorted(folder.glob("*.so")))
+    for path in files:
+        _insist(project, path, base)
+    return files
+
+
+def _chain(folder: Path, base: Path) -> list[Path]:
+    """`base`, then every folder below it down to `folder`."""
+    parts = folder.relative_to(base).parts
+    return [base.joinpath(*parts[:depth]) for depth in range(len(parts) + 1)]
+
+
+def _insist(project: Project, path: Path, base: Path) -> None:
+    reason = distrust(path)
+    if reason is not None and "belongs to user" in reason:
+        raise CacheError(path, reason, _another(project))
+    if reason is not None:
+        raise CacheError(path, reason, f"chmod -R go= {base}   (or remove it: rm -r {base})")
+
+
+def make(project: Project, folder: Path, base: Path | None = None) -> None:
+    """Create the folders down to `folder`, each 0700, refusing what is not the user's own.
+
+    Nothing is made inside a folder of another user, unless that is root (as for `/tmp`): root with
+    a user's HOME would leave folders there that the user cannot write to.
+
+    Raises:
+        CacheError: a folder belongs to another user, cannot be trusted or cannot be made.
+    """
+    base = base or root(project)
+    missing = [path for path in (base, *base.parents) if not os.path.lexists(path)]
+    if missing:
+        above = missing[-1].parent
+        try:
+            owner = above.stat().st_uid
+        except OSError as error:
+            raise CacheError(
+                above, f"cannot be used ({error.strerror})", _another(project)
+            ) from error
+        if owner not in (os.geteuid(), 0):
+            raise CacheError(
+                above, f"belongs to user {owner}, not to {os.geteuid()}", _another(project)
+            )
+    for path in (*reversed(missing[1:]), *_chain(folder, base)):
+        try:
+            path.mkdir(mode=0o700)
+            path.chmod(0o700)  # whatever the umask is
+        except FileExistsError:
+            pass
+        except OSError as error:
+            raise CacheError(
+                path, f"cannot be made ({error.strerror})", _another(project)
+            ) from error
+    for path in _chain(folder, base):
+        _insist(project, path, base)
+        if not path.is_dir():
+            raise CacheError(path, "is no folder", f"remove it: rm {path}")
+
+
+@contextmanager
+def locked(
+    project: Project, base: Path | None = None, *, wait: bool = True
+) -> Iterator[bool | None]:
+    """Hold the lock of a cache that `make` has made; it is released when its process ends.
+
+    Args:
+        base: the cache folder.
+        wait: whether to wait while another process or thread holds the lock.
+
+    Yields:
+        True while the lock is held; False where another holds it; None where the file system has
+        no locks.
+
+    Raises:
+        CacheError: the lock file cannot be trusted or opened.
+    """
+    import fcntl
+
+    base = base or root(project)
+    path = base / _LOCK
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o600)
+    except OSError as error:
+        reason = distrust(path) or f"cannot be opened ({error.strerror})"
+        raise CacheError(path, reason, f"remove it: rm {path}") from error
+    try:
+        held: bool | None = True
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            held = False
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
+            held = None
+        yield held
+    finally:
+        os.close(descriptor)
+
+
+def manifest(folder: Path) -> dict[str, Any]:
+    """What the `build.json` of an entry says; empty when it cannot be read."""
+    try:
+        data = json.loads((folder / MANIFEST).read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def entries(project: Project, base: Path | None = None) -> tuple[Entry, ...]:
+    """Every build of the cache by path, then what is not finished."""
+    found = []
+    with suppress(OSError, NoCacheFolderError):  # there is no cache, or none that can be read
+        base = base or root(project)
+        for pattern in ("torch*/*", f"{UNFINISHED}*", "verdicts"):
+            for folder in sorted(base.glob(pattern)):
+                if folder.is_dir() and not folder.is_symlink():
+                    data = manifest(folder)
+                    named = {key: str(data.get(key, "?")) for key in ("variant", "torch")}
+                    key, finished = str(folder.relative_to(base)), pattern == "torch*/*"
+                    size = _size(folder)
+                    found.append(Entry(path=folder, key=key, size=size, finished=finished, **named))
+    return tuple(found)
+
+
+def _size(folder: Path) -> int:
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):  # a build that is running removes its files
+                total += (Path(place) / name).lstat().st_size
+    return total

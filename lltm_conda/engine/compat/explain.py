@@ -1,0 +1,175 @@
+"""From verdicts to the one cause that the user reads, and its text."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from ..project import Project
+from . import faults, fixes
+from .host_probe import environment
+from .package_files import source_root
+from .records import REJECTED, BinaryRecord, Finding, Runtime
+from .selection import Selection
+from .text import printable, some
+
+
+def explain(
+    selection: Selection,
+    runtime: Runtime,
+    paths: list[Path],
+    distrusted: Finding | None = None,
+) -> Finding:
+    """The one cause of a selection that is not complete.
+
+    Args:
+        selection: what was judged.
+        runtime: what it was judged against.
+        paths: the shared objects that there are.
+        distrusted: why the build cache was refused, if it was.
+    """
+    if runtime.platform != "linux-x86_64":
+        why = f"there is no binary for {runtime.platform}"
+        needed, fix = "linux-x86_64", fixes.without_binaries(runtime.project)
+        return Finding("platform", REJECTED, runtime.platform, needed, why, fix)
+    cause = selection.cause
+    if cause is not None:
+        return cause
+    if distrusted is not None:
+        return distrusted
+    if not paths:
+        return no_binaries(runtime)
+    kind = "glue" if selection.glue is None else "kernels"
+    if selection.forced:
+        variable = runtime.project.variable("VARIANT")
+        fix = f"unset {variable}"
+        why = f"the variant {selection.forced} asked for by {variable} is not installed"
+    else:
+        fix = fixes.reinstall(runtime)
+        why = f"the installed package holds no {kind}"
+    observed = some([path.name for path in paths], 20)
+    wanted = selection.forced or ("a glue" if kind == "glue" else "kernels-cpu.so")
+    return _package_files(observed, wanted, why, fix)
+
+
+def _package_files(observed: str, needed: str, why: str, fix: str) -> Finding:
+    fault = faults.PACKAGE_FILES
+    return Finding("package files", REJECTED, printable(observed), needed, why, fix, fault)
+
+
+def no_binaries(runtime: Runtime) -> Finding:
+    """There is no shared object: a source folder, or an installation that lost its files."""
+    package = runtime.project.folder
+    if source_root(package) != package.parent:
+        return _package_files(
+            f"no shared object in {package / 'lib'}",
+            "a glue and its kernels",
+            "the installed package holds no binaries",
+            fixes.reinstall(runtime),
+        )
+    installed = installed_copies(package)
+    if installed:
+        return _package_files(
+            f"{package}, a source folder",
+            f"the installed package {printable(installed[0])}",
+            "the source folder shadows the installed package",
+            "start Python in another folder",
+        )
+    build = fixes.build(runtime.project)
+    return _package_files(
+        f"{package}, a source folder without binaries",
+        "binaries built for this torch",
+        f"{runtime.project.distribution} was not built here yet",
+        f"python -m pip install . --no-build-isolation   (or: {build})",
+    )
+
+
+def installed_copies(package: Path) -> list[Path]:
+    """Other folders of the package's name, with binaries, on the path of this Python."""
+    found = []
+    for entry in sys.path:
+        folder = Path(entry or ".") / package.name
+        try:
+            if (folder / "lib").is_dir() and folder.resolve() != package.resolve():
+                found.append(folder)
+        except (OSError, RuntimeError):
+            continue
+    return found
+
+
+def load_failure(binary: BinaryRecord, runtime: Runtime, error: OSError) -> Finding:
+    """The dynamic linker refused what the judge had accepted."""
+    # torch >= 2.9 hides the linker's text behind "Could not load this library".
+    text = printable(str(error.__cause__ or error))
+    known = faults.classify(text)
+    title = f" ({known.title})" if known else ""
+    why = f"{binary.file} was accepted but could not be loaded{title}"
+    needed = f"{binary.file} accepted by the dynamic linker"
+    fault = known.number if known else None
+    return Finding("loading", REJECTED, text, needed, why, fixes.fit_torch(runtime), fault)
+
+
+def other_object(binary: BinaryRecord, reported: str) -> Finding:
+    """The object that was loaded does not report the record of the file."""
+    why = f"{binary.file} on disk is not the one that is loaded in this process"
+    written = binary.record.text if binary.record else "a build record in the file"
+    fault, observed = faults.PACKAGE_FILES, printable(reported) or "nothing"
+    return Finding("build record", REJECTED, observed, written, why, "restart Python", fault)
+
+
+def refused_kernels(kernels: BinaryRecord, refusal: bytes, runtime: Runtime) -> Finding:
+    """The glue refused the table of the kernels."""
+    why, needed = f"the glue refused {kernels.file}", "kernels of the same build as the glue"
+    fault, fix = faults.PACKAGE_FILES, fixes.reinstall(runtime)
+    return Finding("kernel table", REJECTED, printable(refusal), needed, why, fix, fault)
+
+
+def no_cuda(selection: Selection, runtime: Runtime) -> Finding:
+    """Why there are no CUDA kernels although torch is a CUDA build."""
+    for verdict in selection.considered:
+        if verdict.binary.file.startswith("kernels-cuda") and verdict.cause is not None:
+            return verdict.cause
+    observed, needed = "CPU kernels only", "kernels for CUDA tensors"
+    fix = f"{fixes.fit_torch(runtime)}   (or: {fixes.build(runtime.project)})"
+    if selection.forced:
+        variable = runtime.project.variable("VARIANT")
+        observed = f"variant {selection.forced}, forced by {variable}"
+        fix = f"unset {variable}"
+    why = "the installed package holds no CUDA kernels that fit"
+    fault = faults.CPU_ONLY_BINARY
+    return Finding("CUDA kernels", REJECTED, observed, needed, why, fix, fault)
+
+
+def no_cuda_build(version: str, project: Project) -> Finding:
+    """There are CUDA tensors, and torch was a CPU build when the package was loaded."""
+    fix = fixes.cuda_torch(environment(project), None)
+    why, observed = "torch is a CPU-only build", f"torch {version}"
+    fault = faults.CPU_TORCH_SWAPPED_IN
+    return Finding("CUDA kernels", REJECTED, observed, "a CUDA build of torch", why, fix, fault)
+
+
+def refused_forced_name(forced: str, error: ValueError, project: Project) -> Finding:
+    """The variable that forces a variant does not hold the name of one."""
+    name, needed = project.variable("VARIANT"), "the name of a variant, or nothing"
+    return Finding(name, REJECTED, repr(forced), needed, str(error), f"unset {name}")
+
+
+def no_torch(error: Exception, project: Project) -> Finding:
+    """`import torch` raised this."""
+    missing = isinstance(error, ModuleNotFoundError) and error.name == "torch"
+    here = environment(project)
+    why = "torch is not installed" if missing else "import torch fails"
+    fix = fixes.install_torch(here, project) if missing else fixes.reinstall_torch(here, None)
+    observed = printable(f"{type(error).__name__}: {error}")
+    return _torch(observed, "a torch that can be imported", why, fix)
+
+
+def not_pytorch(module: object, error: Exception) -> Finding:
+    """The module named torch is something else."""
+    observed = printable(str(getattr(module, "__file__", None)))
+    fix = "rename the file or folder that shadows it"
+    return _torch(observed, "the torch package of PyTorch", printable(str(error)), fix)
+
+
+def _torch(observed: str, needed: str, why: str, fix: str) -> Finding:
+    return Finding("torch", REJECTED, observed, needed, why, fix, faults.TORCH_NOT_LOADED)

@@ -1,0 +1,138 @@
+"""Probe: the platform, the Python, the C and C++ libraries and the environment of this process."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+
+from ..project import NOBODY, Project
+from .binary import newest_versions
+from .elf import Elf, ElfError
+from .records import Environment, parse_version
+from .torch_probe import installer
+
+_FOLDERS = ["/usr/lib/x86_64-linux-gnu", "/lib/x86_64-linux-gnu", "/usr/lib64", "/lib64"]
+_FOLDERS += ["/usr/lib", "/usr/local/lib"]
+_MAX_MAPS = 4 << 20
+
+
+def system() -> str:
+    """`linux`, `darwin`, `windows`."""
+    return "windows" if sys.platform == "win32" else sys.platform
+
+
+def machine() -> str:
+    """`x86_64`, `aarch64`; the names that Windows and macOS use are translated."""
+    name = (
+        os.uname().machine
+        if hasattr(os, "uname")
+        else os.environ.get("PROCESSOR_ARCHITECTURE", "unknown")
+    )
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(name.lower(), name.lower())
+
+
+def free_threaded() -> bool:
+    """Whether this Python was built without the global interpreter lock."""
+    return "t" in getattr(sys, "abiflags", "")
+
+
+def libc() -> tuple[str, tuple[int, ...]] | None:
+    """`("glibc", (2, 36))`; `("musl", ())` for a C library without glibc's name; None elsewhere."""
+    if sys.platform != "linux":
+        return None
+    try:
+        text = os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (ValueError, OSError, AttributeError):
+        return "musl", ()
+    name, _, version = text.partition(" ")
+    return (name or "musl"), parse_version(version) or ()
+
+
+def libstdcxx() -> dict[str, tuple[int, ...]] | None:
+    """The newest `GLIBCXX` and `CXXABI` of the libstdc++ this process has, or would load."""
+    loaded = loaded_file("libstdc++.so.6", "_ZSt9terminatev")
+    others = (folder / "libstdc++.so.6" for folder in library_folders())
+    for path in chain(filter(None, (loaded,)), others):
+        versions = defined_versions(path)
+        if versions:
+            return versions
+    return None
+
+
+def library_folders() -> Iterator[Path]:
+    """Where the dynamic linker looks, and the libraries of this Python's environment."""
+    for entry in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
+        if entry:
+            yield Path(entry)
+    for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
+        yield Path(prefix) / "lib"
+    yield from map(Path, _FOLDERS)
+
+
+class _DlInfo(ctypes.Structure):
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
+def loaded_file(library: str, symbol: str) -> Path | None:
+    """The file of a library that this process has already loaded; nothing is loaded for it.
+
+    Args:
+        library: its SONAME.
+        symbol: a function it defines.
+    """
+    try:
+        handle = ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+        address = ctypes.cast(getattr(handle, symbol), ctypes.c_void_p)
+        info = _DlInfo()
+        if not ctypes.CDLL(None).dladdr(address, ctypes.byref(info)) or not info.file:
+            return None
+    except (OSError, AttributeError):
+        return None
+    return Path(os.fsdecode(info.file))
+
+
+def mapped_files(start: str, maps: Path = Path("/proc/self/maps")) -> list[Path]:
+    """The files of this process's memory map whose names begin with `start`."""
+    try:
+        with maps.open("rb") as file:
+            lines = file.read(_MAX_MAPS).splitlines()
+    except OSError:
+        return []
+    paths = (
+        os.fsdecode(line[line.find(b"/") :]) for line in lines if b"/" + start.encode() in line
+    )
+    return [Path(path) for path in dict.fromkeys(paths) if Path(path).name.startswith(start)]
+
+
+def defined_versions(path: Path) -> dict[str, tuple[int, ...]] | None:
+    """The newest version of each family that a library defines; None when it cannot be read."""
+    try:
+        with Elf(path) as elf:
+            return newest_versions(elf.version_definitions())
+    except (ElfError, OSError):
+        return None
+
+
+def environment(project: Project = NOBODY) -> Environment:
+    """Which tool manages this environment: conda where it installed the package or the Python."""
+    name, version = project.distribution, project.version
+    by = installer(project.folder, name, version) if version else None
+    kind = "conda" if by == "conda" or (by is None and is_conda_prefix(Path(sys.prefix))) else "pip"
+    return Environment(kind, installer=by)
+
+
+def is_conda_prefix(prefix: Path) -> bool:
+    """Whether `prefix` is a conda environment (not a venv made inside one)."""
+    try:
+        return (prefix / "conda-meta").is_dir() and not (prefix / "pyvenv.cfg").exists()
+    except OSError:
+        return False

@@ -1,0 +1,156 @@
+"""Dimensions of CUDA: the build of torch, the driver, the GPU architectures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from . import faults, fixes
+from .records import (
+    NOTE,
+    OK,
+    REJECTED,
+    UNKNOWN,
+    BinaryRecord,
+    Driver,
+    Finding,
+    Runtime,
+    dotted,
+    parse_version,
+)
+from .text import some
+
+#: The first driver branch of each CUDA release, newest first: for a driver that cannot be asked.
+_DRIVER_CUDA = {580: (13, 0), 575: (12, 9), 570: (12, 8), 565: (12, 7), 560: (12, 6), 555: (12, 5)}
+_DRIVER_CUDA |= {550: (12, 4), 545: (12, 3), 535: (12, 2), 530: (12, 1), 525: (12, 0), 450: (11, 0)}
+
+
+def cuda_build(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
+    torch, cuda = runtime.torch, parse_version(binary.record.cuda if binary.record else None)
+    if torch is None or cuda is None:
+        return
+    dimension, major = "CUDA build of torch", cuda[0]
+    if torch.cuda is None:
+        kind = "ROCm" if torch.hip else "XPU" if torch.xpu else "CPU-only"
+        observed, needed = f"torch {torch.version} ({kind})", "a CUDA build of torch"
+        why = (
+            f"torch is a {kind} build, so there are no CUDA tensors; if there were before, a "
+            f"{kind} torch was swapped in"
+        )
+        fix = fixes.cuda_torch(runtime.environment, torch)
+        swapped = faults.CPU_TORCH_SWAPPED_IN
+        yield Finding(dimension, REJECTED, observed, needed, why, fix, swapped)
+        return
+    if torch.cuda_major is not None and torch.cuda_major >= major:
+        yield Finding(dimension, OK, f"CUDA {torch.cuda}", f"CUDA {major} or newer")
+        return
+    speaks, fix = driver_cuda(runtime.driver), ""
+    fault: int | None = faults.CUDA_MAJOR
+    observed = f"CUDA {torch.cuda}, driver for CUDA {dotted(speaks)}"
+    if not runtime.gpu_probed:
+        status, why = UNKNOWN, "the driver was not looked at"
+    elif speaks is not None and speaks[0] >= major:
+        status, why, fault = NOTE, "torch is older, the driver is new enough", None
+    else:
+        status, fix = REJECTED, fixes.fit_torch(runtime)
+        why = (
+            f"the kernels need CUDA {major}, torch is built for CUDA {torch.cuda}, and no driver "
+            f"for CUDA {major} is here"
+        )
+    needed = f"a driver for CUDA {major}"
+    yield Finding(dimension, status, observed, needed, why, fix, fault)
+
+
+def driver_cuda(driver: Driver | None) -> tuple[int, int] | None:
+    """The newest CUDA that a driver serves: as it said, else from its version; None if unknown."""
+    if driver is None:
+        return None
+    if driver.cuda is not None:
+        return driver.cuda
+    branch = (parse_version(driver.version) or (0,))[0]
+    return next((cuda for first, cuda in _DRIVER_CUDA.items() if branch >= first), None)
+
+
+def _binary_cuda(binary: BinaryRecord) -> tuple[int, ...] | None:
+    if binary.record is not None:
+        return parse_version(binary.record.cuda)
+    runtimes = [name for name in binary.needed if name.startswith("libcudart.so.")]
+    return parse_version(runtimes[0].removeprefix("libcudart.so.")) if runtimes else None
+
+
+def driver(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
+    cuda = _binary_cuda(binary)
+    if cuda is None or not runtime.gpu_probed:
+        return
+    needed = f"a driver for CUDA {cuda[0]} ({fixes.DRIVER_FLOORS.get(cuda[0], 'any')} or newer)"
+    if runtime.driver is None:
+        why = "no GPU can be used here; the CPU can"
+        yield Finding("driver", NOTE, "no NVIDIA driver", needed, why)
+        return
+    speaks = driver_cuda(runtime.driver)
+    observed = f"{runtime.driver.version or 'unknown version'} (CUDA {dotted(speaks)})"
+    if speaks is None:
+        yield Finding("driver", UNKNOWN, observed, needed, "which CUDA it serves is not known")
+    elif speaks[0] >= cuda[0]:
+        yield Finding("driver", OK, observed, needed)
+    else:
+        why = f"the NVIDIA driver serves CUDA {dotted(speaks)}, the kernels are CUDA {cuda[0]}"
+        fix = fixes.newer_driver(cuda)
+        yield Finding("driver", REJECTED, observed, needed, why, fix, faults.DRIVER)
+
+
+def runs_on(archs: tuple[str, ...], capability: tuple[int, int]) -> str | None:
+    """ "code" when an architecture's machine code runs on the GPU, "ptx" when only PTX does.
+
+    Machine code runs within its major from its minor on; `sm_90a` on exactly 9.0; `sm_100f` within
+    its family (same major, from its minor on). PTX of `compute_N` runs on N and everything later,
+    with the same suffixes' limits.
+    """
+    best = None
+    for arch in archs:
+        kind, _, number = arch.partition("_")
+        letter = number[-1:] if number[-1:] in ("a", "f") else ""
+        digits = number.removesuffix(letter)
+        if kind not in ("sm", "compute") or not digits.isdecimal() or not 2 <= len(digits) <= 4:
+            continue
+        own = (int(digits[:-1]), int(digits[-1]))
+        if letter == "a":
+            fits = own == capability
+        elif kind == "compute" and not letter:
+            fits = own <= capability
+        else:
+            fits = own[0] == capability[0] and own[1] <= capability[1]
+        if fits and kind == "sm":
+            return "code"
+        if fits:
+            best = "ptx"
+    return best
+
+
+def gpu_architecture(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
+    if not binary.cuda_archs or not runtime.devices:
+        return
+    cuda, speaks = _binary_cuda(binary), driver_cuda(runtime.driver)
+    old_driver = cuda is not None and speaks is not None and speaks < cuda[:2]
+    ways = [(device, runs_on(binary.cuda_archs, device.capability)) for device in runtime.devices]
+    refused = [(d, how) for d, how in ways if how is None or (how == "ptx" and old_driver)]
+    archs = ", ".join(binary.cuda_archs)
+    named = some([f"{d.name} ({dotted(d.capability)})" for d in runtime.devices], 8)
+    if not refused:
+        yield Finding("GPU architecture", OK, named, archs)
+        return
+    device, how = refused[0]
+    label = f"{device.name} (compute capability {dotted(device.capability)})"
+    if how == "ptx":
+        fault, fix = faults.DRIVER, fixes.newer_driver(cuda)
+        why = (
+            f"on the {label} only the PTX of {binary.name} could run, and the driver "
+            f"(CUDA {dotted(speaks)}) is older than the PTX (CUDA {dotted(cuda)})"
+        )
+    else:
+        fault, fix = (
+            faults.GPU_ARCHITECTURE,
+            fixes.build_cuda(runtime.project, [d.capability for d, _ in refused]),
+        )
+        why = f"{binary.name} holds no code for the {label}"
+    status = REJECTED if len(refused) == len(ways) else NOTE
+    yield Finding("GPU architecture", status, named, archs, why, fix, fault)

@@ -1,0 +1,150 @@
+"""Dimensions of the file and the host: whole files, platform, Python, system libraries, the op."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from . import faults, fixes, support
+from .records import NOTE, OK, REJECTED, BinaryRecord, Finding, Runtime, dotted
+from .text import printable
+
+OUR_PLATFORM = "linux-x86_64"
+
+
+def ours(binary: BinaryRecord, runtime: Runtime) -> bool:
+    """Whether a binary has the name or the record of one of the project's."""
+    owner = binary.record.package if binary.record else runtime.project.distribution
+    named = binary.kind in ("glue", "kernels")
+    return named and bool(owner) and owner == runtime.project.distribution
+
+
+def fitting(binary: BinaryRecord, runtime: Runtime, our_fix: str) -> str:
+    """What to do about a binary that does not fit: `our_fix` if it is ours."""
+    return our_fix if ours(binary, runtime) else fixes.other_package(binary, runtime)
+
+
+def whole_file(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
+    wanted = "a whole shared object"
+    if binary.kind == "unreadable" or binary.problems:
+        why = f"{binary.file} is damaged or not what its name says: {binary.problems[0]}"
+        fix = f"reinstall the package that owns {binary.file}"
+        if ours(binary, runtime) or binary.path.parent.name == "lib":
+            fix = fixes.reinstall(runtime)
+        observed = "; ".join(binary.problems)
+        yield Finding("file", REJECTED, observed, wanted, why, fix, faults.PACKAGE_FILES)
+        return
+    yield Finding("file", OK, f"{binary.size} bytes", wanted)
+    record, version, table = binary.record, runtime.package_version, runtime.kernel_abi
+    if record is None or not version:
+        return
+    if record.package != runtime.project.distribution:
+        sides = f"a binary of {record.package}", f"one of {runtime.project.distribution}"
+        why = f"{binary.file} belongs to {record.package}"
+        yield _same("package", False, sides, why, runtime)
+        return
+    sides = f"binary {record.version}", f"{version}, as the Python files"
+    why = f"{binary.file} is left over from version {record.version}"
+    yield _same("package version", record.version == version, sides, why, runtime)
+    if record.kind == "kernels" and table is not None:
+        sides = f"version {record.kernel_abi}", f"version {table}, as the glue"
+        why = f"{binary.file} comes from another build than the glue"
+        yield _same("kernel table", record.kernel_abi == table, sides, why, runtime)
+
+
+def _same(
+    dimension: str, same: bool, sides: tuple[str, str], why: str, runtime: Runtime
+) -> Finding:
+    """A finding on two files of the package that must come from one build."""
+    if same:
+        return Finding(dimension, OK, *sides)
+    return Finding(dimension, REJECTED, *sides, why, fixes.reinstall(runtime), faults.PACKAGE_FILES)
+
+
+def platform(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
+    here, built = runtime.platform, binary.platform or OUR_PLATFORM
+    if here == built:
+        yield Finding("platform", OK, here, built)
+    else:
+        why = f"there is no binary for {here}; only {OUR_PLATFORM} is built"
+        fix = (
+            fixes.without_binaries(runtime.project)
+            if ours(binary, runtime)
+            else "find a build for this platform"
+        )
+        yield Finding("platform", REJECTED, here, built, why, fix)
+
+
+def python(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
+    here = f"{runtime.implementation} {dotted(runtime.python)}"
+    if runtime.free_threaded:
+        here += " free-threaded"
+    floor = support.load(runtime.project.folder).python_min
+    anything = "any Python (no Python symbol is used)"
+    if binary.kind == "extension" and binary.modules:
+        yield _module_tag(binary, runtime, here)
+    elif ours(binary, runtime) and runtime.python[:2] < floor:
+        needed = f"Python >= {dotted(floor)}"
+        why = f"Python {dotted(runtime.python[:2])} is older than the oldest that is supported"
+        fix = f"create an environment with Python {dotted(floor)} or newer"
+        yield Finding("python", REJECTED, here, needed, why, fix)
+    elif runtime.free_threaded:
+        why = (
+            "free-threaded Python is untested: the binary holds no Python code, but the Python "
+            "files have never been run without the lock"
+        )
+        yield Finding("python", NOTE, here, anything, why, fault=faults.REGISTERED_TWICE)
+    else:
+        yield Finding("python", OK, here, anything)
+
+
+def _module_tag(binary: BinaryRecord, runtime: Runtime, here: str) -> Finding:
+    """Whether this Python imports a module of this name, `x.cpython-311-*.so` or `x.abi3.so`."""
+    _, _, tag = binary.file.removesuffix(".so").partition(".")
+    if tag == "abi3" and runtime.free_threaded:
+        needed, fault = "a Python with the global interpreter lock (abi3)", faults.REGISTERED_TWICE
+        why = "a limited-API module does not load in a free-threaded Python"
+    elif tag.startswith("cpython-") and not f"{tag}-".startswith(runtime.python_tag):
+        needed, fault = tag, faults.PACKAGE_FILES
+        why = (
+            f"{binary.file} was built for another Python: this one does not even see it "
+            "(ModuleNotFoundError)"
+        )
+    else:
+        said = {"abi3": "any CPython 3 (abi3)", "": "not said by the file's name"}.get(tag, tag)
+        return Finding("python", OK if tag else NOTE, here, said)
+    return Finding(
+        "python", REJECTED, here, needed, why, fixes.other_package(binary, runtime), fault
+    )
+
+
+def system_libraries(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
+    for family, version in sorted(binary.floors.items()):
+        needed = f"{family}_{dotted(version)}"
+        if family == "GLIBC":
+            if runtime.libc is None:
+                continue  # another platform, which has its own finding
+            dimension, name = "glibc", runtime.libc[0]
+            have = runtime.libc[1] if name == "glibc" else None
+            observed = f"{name} {dotted(have) if have else ''}".strip()
+        else:
+            dimension, have = "libstdc++", (runtime.libstdcxx or {}).get(family)
+            observed = f"{family}_{dotted(have)}" if have else "not known"
+        if have is not None and have >= version:
+            yield Finding(dimension, OK, observed, needed)
+        elif have is None and family != "GLIBC":
+            why = "no libstdc++ could be read; the dynamic linker reports one that is too old"
+            yield Finding(dimension, NOTE, observed, needed, why)
+        else:
+            why = f"the {dimension} of this system is older than {binary.file} needs"
+            fix = fitting(binary, runtime, fixes.system_libraries(runtime, family))
+            fault = faults.SYSTEM_LIBRARIES
+            yield Finding(dimension, REJECTED, observed, needed, why, fix, fault)
+
+
+def registration(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
+    if binary.kind == "glue" and runtime.registered_by is not None:
+        other, operators = printable(runtime.registered_by), runtime.project.operators
+        observed, needed = f"already registered by {other}", f"{operators} registered once"
+        why = f"another copy of {runtime.project.distribution} is loaded in this process"
+        fix, fault = fixes.remove_duplicate(runtime, other), faults.REGISTERED_TWICE
+        yield Finding("op registration", REJECTED, observed, needed, why, fix, fault)

@@ -1,0 +1,58 @@
+"""The measured layouts of torch's C++ classes, by torch minor.
+
+A missing symbol proves that an ATen binary does not fit. That none is missing proves nothing: code
+for torch 2.4 loads in 2.5 and registers its kernels under the wrong dispatch key, code for 2.8
+aborts inside `dlopen` in 2.9, and code for 2.9 calls the wrong virtual function in 2.10. These
+integers, which the compiler writes into every ATen binary, tell all of those cases apart. ATen glue
+is refused in a torch that is not listed here; nothing is guessed.
+"""
+
+from __future__ import annotations
+
+FIELDS = (
+    "dispatch_key_cpu",
+    "dispatch_key_composite_implicit",
+    "sizeof_tensor_impl",
+    "sizeof_storage_impl",
+    "sizeof_function_schema",
+    "sizeof_library",
+    "sizeof_cpp_function",
+    "scalar_type_num_options",
+    "slot_tensor_impl_storage",
+    "slot_tensor_impl_shallow_copy_from",
+)
+#: The fields of virtual functions, in the order of the section `.torch_extension.vtable`.
+SLOTS = FIELDS[-2:]
+
+#: Fields that may differ: torch appends a new scalar type to its enumeration, so the numbers of the
+#: types that a binary knows stay the same.
+HARMLESS = frozenset({"scalar_type_num_options"})
+
+_ROWS: dict[tuple[int, int], tuple[int, ...]] = {
+    (2, 4): (48, 144, 184, 88, 72, 96, 72, 38, 20, 28),
+    (2, 5): (49, 145, 184, 88, 72, 96, 72, 38, 20, 28),
+    (2, 6): (49, 145, 184, 96, 72, 96, 72, 45, 20, 28),
+    (2, 7): (50, 146, 184, 96, 120, 120, 96, 46, 20, 28),
+    (2, 8): (50, 152, 184, 96, 120, 120, 96, 47, 20, 28),
+    (2, 9): (50, 152, 184, 96, 120, 120, 104, 47, 20, 28),
+    (2, 10): (50, 152, 184, 96, 120, 120, 104, 47, 23, 31),
+    (2, 11): (50, 152, 184, 96, 120, 120, 104, 47, 23, 31),
+    (2, 12): (50, 152, 184, 96, 120, 120, 104, 47, 23, 31),
+    (2, 13): (49, 151, 176, 96, 120, 120, 104, 47, 23, 31),
+    (2, 14): (49, 151, 176, 96, 120, 120, 104, 48, 23, 31),
+    (2, 15): (49, 151, 176, 96, 120, 120, 104, 48, 23, 31),
+}
+
+LAYOUTS: dict[tuple[int, int], dict[str, int]] = {
+    minor: dict(zip(FIELDS, row, strict=True)) for minor, row in _ROWS.items()
+}
+
+
+def difference(built: dict[str, int], runs: dict[str, int]) -> tuple[tuple[str, int, int], ...]:
+    """(field, built with, runs with) for every field that differs or is missing on one side."""
+    names = [*FIELDS, *sorted(set(built) - set(FIELDS))]
+    return tuple(
+        (name, built.get(name, -1), runs.get(name, -1))
+        for name in names
+        if built.get(name) != runs.get(name)
+    )

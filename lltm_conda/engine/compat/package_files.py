@@ -1,0 +1,59 @@
+"""Where binaries are looked for: the package's own folder, then the user's build cache."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from ..project import Project
+from . import cache
+from .records import REJECTED, Finding, TorchInstall
+from .text import printable
+
+
+def find_binaries(
+    project: Project, torch: TorchInstall | None
+) -> tuple[list[Path], Finding | None]:
+    """The package's shared objects, then those that the user built for this torch.
+
+    Args:
+        project: whose they are.
+        torch: for which torch local builds are wanted.
+
+    Returns:
+        The paths, and why the build cache was not trusted (None where it was, or where none is).
+    """
+    paths: list[Path] = []
+    with suppress(OSError):
+        paths += sorted((project.folder / "lib").glob("*.so"))
+    try:
+        if torch is not None and cache.entry_folder(project, torch, "").parent.is_dir():
+            sources = source_hash(project.folder)  # takes longer than the look at the folder
+            folder = cache.entry_folder(project, torch, sources or "")
+            if sources is not None and folder.is_dir():
+                paths += cache.trusted_files(project, folder)
+    except cache.CacheError as error:
+        what = printable(f"{error.path} {error.reason}")
+        needed = "folders and files that only you can write: they are code that is executed"
+        why = f"the build cache is refused: {what}"
+        return paths, Finding("build cache", REJECTED, what, needed, why, printable(error.fix))
+    except (OSError, RuntimeError):
+        pass  # no home folder, or no permission to look into it
+    return paths, None
+
+
+def source_hash(package: Path) -> str | None:
+    """The hash of the C++ and CUDA sources beside a package, None when they are not shipped."""
+    root = source_root(package)
+    if root is None:
+        return None
+    files = (path for path in (root / "csrc").rglob("*") if path.is_file())
+    return cache.source_hash((str(path.relative_to(root)), path) for path in files)
+
+
+def source_root(package: Path) -> Path | None:
+    """What holds `csrc/`: the installed package or the checkout around it; None if nothing does."""
+    for folder in (package, package.parent):
+        if (folder / "csrc" / "project.h").is_file():
+            return folder
+    return None

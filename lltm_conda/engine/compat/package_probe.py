@@ -1,0 +1,69 @@
+"""Probe: are the package's files those that were installed, and installed once?"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+from pathlib import Path
+
+from ..project import Project
+from .text import printable, some
+
+_MAX_RECORD = 4 << 20
+
+
+def package_problems(project: Project) -> tuple[str, ...]:
+    """What the installer's list of files says against the files that are there.
+
+    Returns:
+        One sentence a problem: missing or altered files, or two installations over each other.
+        Empty for a whole package, and for a source folder, which has no such list.
+    """
+    package = project.folder
+    try:
+        lists = sorted(package.parent.glob(f"{project.distribution}-*.dist-info/RECORD"))
+    except OSError:
+        return ()
+    problems = []
+    if len(lists) > 1:
+        names = ", ".join(path.parent.name for path in lists)
+        problems.append(f"installed over each other: {names}")
+    for path in lists[-1:]:
+        problems += _compare(package, path)
+    return tuple(map(printable, problems))
+
+
+def _compare(package: Path, record: Path) -> list[str]:
+    try:
+        with record.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.reader(file.read(_MAX_RECORD).splitlines()))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        return [f"{record} cannot be read ({error})"]
+    missing, altered = [], []
+    for row in rows:
+        if len(row) != 3 or not row[0].startswith(f"{package.name}/") or row[0].endswith(".pyc"):
+            continue
+        path = package.parent / row[0]
+        try:
+            size = path.stat().st_size
+            # Only what is loaded is worth hashing; for the rest a size tells.
+            wrong = row[2].isdecimal() and row[2] != str(size)
+            if not wrong and path.suffix == ".so" and row[1].startswith("sha256="):
+                wrong = _digest(path) != row[1].removeprefix("sha256=")
+        except (OSError, ValueError):  # a name that no file can have
+            missing.append(row[0])
+            continue
+        if wrong:
+            altered.append(row[0])
+    problems = []
+    if missing:
+        problems.append(f"missing since it was installed: {some(missing, 4)}")
+    if altered:
+        problems.append(f"altered since it was installed: {some(altered, 4)}")
+    return problems
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256(path.read_bytes()).digest()
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()

@@ -1,0 +1,519 @@
+"""What a binary is, what a runtime is, and what the judge found when it compared the two.
+
+Everything here is plain, frozen data: no file is opened, nothing is decided. Names of binaries and
+variants are parsed and rendered by inverse functions (`parse(str(name)) == name`).
+
+Every import of the package pays for what this module does when it is imported: no pattern is
+compiled, and the classes are `Record`s.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar, TypeVar
+
+from ..project import NOBODY, Project
+from .text import printable
+
+Self = TypeVar("Self", bound="Record")
+
+RECORD_SCHEMA = 1
+RECORD_SECTION = ".torch_extension.record"
+LAYOUT_SECTION = ".torch_extension.layout"
+#: Pointers to virtual member functions of TensorImpl, 16 bytes each.
+VTABLE_SECTION = ".torch_extension.vtable"
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+OK, NOTE, REJECTED, UNKNOWN = "ok", "note", "rejected", "unknown"
+
+
+class Record:
+    """A frozen record whose fields are the annotations of its class.
+
+    A class takes 0.01 ms to make; as a NamedTuple it takes 0.1 ms, as a frozen dataclass 1 ms.
+    """
+
+    _fields: ClassVar[tuple[str, ...]]
+    _required: ClassVar[frozenset[str]]
+
+    def __init_subclass__(cls) -> None:
+        cls._fields = tuple(cls.__annotations__)
+        cls._required = frozenset(name for name in cls._fields if not hasattr(cls, name))
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        given = self.__dict__
+        given.update(zip(self._fields, values, strict=False), **named)
+        if len(given) != len(values) + len(named) or not self._required <= given.keys() <= {
+            *self._fields
+        }:
+            fields = ", ".join(self._fields)
+            raise TypeError(f"{type(self).__name__} has the fields {fields}; got {[*given]}")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{type(self).__name__} is frozen; use _replace({name}=...)")
+
+    def _asdict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self._fields}
+
+    def _replace(self: Self, **changes: Any) -> Self:
+        """A copy with other values in some fields."""
+        return type(self)(**{**self.__dict__, **changes})
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self._asdict() == other._asdict()
+
+    def __hash__(self) -> int:
+        return hash((type(self), *self._asdict().values()))
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={value!r}" for name, value in self._asdict().items())
+        return f"{type(self).__name__}({fields})"
+
+
+class NameFormatError(ValueError):
+    """A name of a binary or a variant that does not follow the naming scheme."""
+
+
+class RecordError(ValueError):
+    """A build record that is not what a binary of ours carries."""
+
+
+class GlueName(Record):
+    """`stable210`, `aten24-abi0`: which torch ABI a glue object speaks.
+
+    Attributes:
+        lane: the door: "stable" (LibTorch stable ABI, every torch from `torch` on) or "aten" (one
+            minor).
+        torch: (major, minor) of that torch.
+        cxx11_abi: 0 or 1 for ATen glue, None for stable glue.
+    """
+
+    lane: str
+    torch: tuple[int, int]
+    cxx11_abi: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> GlueName:
+        """Read a glue name; raises `NameFormatError` naming what is wrong with it."""
+        lane = "stable" if text.startswith("stable") else "aten"
+        digits, _, abi = text.removeprefix(lane).partition("-abi")
+        if digits[:4].isdecimal():
+            name = cls(lane, (int(digits[0]), int(digits[1:4] or 0)), {"0": 0, "1": 1}.get(abi))
+            flavoured = name.cxx11_abi is not None
+            if str(name) == text and name.torch[0] and flavoured == (lane == "aten"):
+                return name
+        raise NameFormatError(
+            f"{text[:80]!r} is not a glue name: expected stable<major><minor> or "
+            "aten<major><minor>-abi<0|1>, e.g. stable210 or aten24-abi0"
+        )
+
+    def __str__(self) -> str:
+        abi = "" if self.cxx11_abi is None else f"-abi{self.cxx11_abi}"
+        return f"{self.lane}{self.torch[0]}{self.torch[1]}{abi}"
+
+
+class KernelsName(Record):
+    """`cpu`, `cuda12`, `cuda13`: what a kernel object runs on. `cuda_major` is None for the CPU."""
+
+    cuda_major: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> KernelsName:
+        """Read a kernels name; raises `NameFormatError` naming what is wrong with it."""
+        major = text.removeprefix("cuda")[:2]
+        name = cls(int(major) if major.isdecimal() else None)
+        if str(name) != text or name.cuda_major == 0:
+            raise NameFormatError(
+                f"{text[:80]!r} is not a kernels name: expected cpu, cuda12 or cuda13"
+            )
+        return name
+
+    def __str__(self) -> str:
+        return "cpu" if self.cuda_major is None else f"cuda{self.cuda_major}"
+
+
+class VariantName(Record):
+    """`stable210-cu13`: a glue with the kernels beside it (CUDA variants hold the CPU's too)."""
+
+    glue: GlueName
+    kernels: KernelsName
+
+    @classmethod
+    def parse(cls, text: str) -> VariantName:
+        """Read a variant name; raises `NameFormatError` naming what is wrong with it."""
+        glue, _, kernels = text.rpartition("-")
+        try:
+            name = cls(GlueName.parse(glue), KernelsName.parse(kernels.replace("cu", "cuda", 1)))
+        except NameFormatError:
+            name = None
+        if name is None or str(name) != text:
+            raise NameFormatError(
+                f"{text[:80]!r} is not a variant name: expected <glue>-<cpu|cu12|cu13>, "
+                "e.g. stable210-cpu or aten29-abi1-cu12"
+            )
+        return name
+
+    def __str__(self) -> str:
+        return f"{self.glue}-{str(self.kernels).replace('cuda', 'cu')}"
+
+
+def parse_file_name(name: str) -> GlueName | KernelsName | None:
+    """`glue-stable210.so` -> GlueName, `kernels-cuda13.so` -> KernelsName, else None."""
+    kind, dash, rest = name.partition("-")
+    if not dash or not rest.endswith(".so"):
+        return None
+    try:
+        if kind == "glue":
+            return GlueName.parse(rest[:-3])
+        if kind == "kernels":
+            return KernelsName.parse(rest[:-3])
+    except NameFormatError:
+        pass
+    return None
+
+
+def file_name(name: GlueName | KernelsName) -> str:
+    """The inverse of `parse_file_name`."""
+    return f"{'glue' if isinstance(name, GlueName) else 'kernels'}-{name}.so"
+
+
+#: The fields of every record and those of each kind, with their types.
+_COMMON: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("kind", "name", "package", "version", "platform"), (str,)),
+    "kernel_abi": (int,),
+}
+_OF_KIND: dict[str, dict[str, tuple[type, ...]]] = {
+    "glue": {
+        **dict.fromkeys(("lane", "torch_target", "torch_built"), (str,)),
+        "cxx11_abi": (int, type(None)),
+    },
+    "kernels": {"device": (str,), "cuda": (str, type(None)), "cuda_archs": (list,)},
+}
+
+
+class BuildRecord(Record):
+    """The JSON text that the build put into a binary's record section, checked."""
+
+    kind: str
+    name: str
+    package: str
+    version: str
+    kernel_abi: int
+    platform: str
+    lane: str | None = None
+    torch_target: tuple[int, int] | None = None
+    torch_built: str | None = None
+    cxx11_abi: int | None = None
+    device: str | None = None
+    cuda: str | None = None
+    cuda_archs: tuple[str, ...] = ()
+    text: str = ""
+
+    @classmethod
+    def parse(cls, raw: bytes | str) -> BuildRecord:
+        """Read a record; raises `RecordError` naming the field that is missing or wrong."""
+        data, text = _checked_fields(raw)
+        glue = data["kind"] == "glue"
+        try:
+            (GlueName if glue else KernelsName).parse(data["name"])
+        except NameFormatError as error:
+            raise RecordError(f"the build record's field 'name': {error}") from None
+        target = parse_minor(data["torch_target"]) if glue else None
+        if glue and (target is None or data["lane"] not in ("stable", "aten")):
+            raise RecordError(
+                f"the build record's lane and torch_target are {_shown(data['lane'])} and "
+                f"{_shown(data['torch_target'])}"
+            )
+        return cls(**{**data, "torch_target": target, "text": text})
+
+
+def _checked_fields(raw: bytes | str) -> tuple[dict[str, Any], str]:
+    """The fields of a record, each of the right type and printable, and the record's own text."""
+    try:
+        text = raw.rstrip(b"\0").decode("utf-8") if isinstance(raw, bytes) else raw
+        data = json.loads(text)
+    except (UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise RecordError(f"the build record is not JSON in UTF-8 ({error})") from None
+    if not isinstance(data, dict):
+        raise RecordError(f"the build record is a {type(data).__name__}, not an object")
+    if not text.isprintable():
+        raise RecordError("the build record is not one line of printable text")
+    kind, schema = data.get("kind"), data.get("schema")
+    if kind not in ("glue", "kernels"):
+        raise RecordError(f"the build record's kind is {_shown(kind)}, not 'glue' or 'kernels'")
+    if type(schema) is not int or schema != RECORD_SCHEMA:
+        raise RecordError(
+            f"the build record has schema {_shown(schema)}, this package reads {RECORD_SCHEMA}"
+        )
+    fields: dict[str, Any] = {}
+    for key, types in (_COMMON | _OF_KIND[kind]).items():
+        value = data.get(key)
+        if (key not in data and type(None) not in types) or not isinstance(value, types):
+            raise RecordError(f"the build record's field {key!r} is {_shown(value)}")
+        fields[key] = printable(value) if isinstance(value, str) else value
+    archs = fields.get("cuda_archs", [])
+    if not all(isinstance(arch, str) for arch in archs):
+        raise RecordError("the build record's field 'cuda_archs' is not a list of names")
+    return {**fields, "cuda_archs": tuple(map(printable, archs))}, text
+
+
+def _shown(value: object) -> str:
+    """A short representation; a list or an object could be nested too deeply for `repr`."""
+    return f"a {type(value).__name__}" if isinstance(value, (list, dict)) else repr(value)[:80]
+
+
+def parse_version(version: str | None) -> tuple[int, ...] | None:
+    """`"580.65.06"` -> `(580, 65, 6)`; None when the text does not start with a number."""
+    numbers = []
+    for part in (version or "").split(".", 8)[:8]:
+        digits = part[: len(part) - len(part.lstrip("0123456789"))][:9]
+        if digits:
+            numbers.append(int(digits))
+        if not digits or digits != part:
+            break
+    return tuple(numbers) or None
+
+
+def parse_minor(version: str | None) -> tuple[int, int] | None:
+    """`"2.13.0+cpu"` -> `(2, 13)`; None when the text does not start with two numbers."""
+    numbers = parse_version(version) or ()
+    return (numbers[0], numbers[1]) if len(numbers) > 1 else None
+
+
+def dotted(version: tuple[int, ...] | None) -> str:
+    """`(2, 13)` -> `"2.13"`; `None` -> `"unknown"`."""
+    return "unknown" if version is None else ".".join(map(str, version))
+
+
+class BinaryRecord(Record):
+    """One shared object, read without loading it.
+
+    Attributes:
+        path: where it lies.
+        kind: "glue", "kernels" (ours), "extension" (anybody's torch extension), "library" (an ELF
+            shared object that has nothing to do with torch) or "unreadable".
+        name: `stable210`, `cuda13`, or the file's name for what is not ours.
+        record: the build record, if it carries one.
+        layout: the ATen layout fingerprint that it was compiled with, if it carries one.
+        platform: `linux-x86_64` and the like, from the ELF header.
+        needed: DT_NEEDED in order.
+        runpath: DT_RUNPATH or DT_RPATH, "" if there is none.
+        floors: the highest version it needs of `GLIBC`, `GLIBCXX`, `CXXABI`.
+        torch_symbols: undefined strong symbols of `at::`, `c10::`, `torch::` and the C shim.
+        python_symbols: undefined symbols of the Python C API.
+        modules: the Python modules it defines (from `PyInit_*`).
+        cxx11_abi: the flavour its torch symbols speak, None if none of them tells.
+        cuda_archs: `sm_90` is machine code, `compute_90` is PTX; from the record (all of which
+            must be in `.nv_fatbin`), or what `.nv_fatbin` holds where there is no record.
+        size: bytes.
+        problems: what is wrong with the file itself; empty for a whole file.
+    """
+
+    path: Path
+    kind: str
+    name: str
+    record: BuildRecord | None = None
+    layout: Mapping[str, int] | None = None
+    platform: str | None = None
+    needed: tuple[str, ...] = ()
+    runpath: str = ""
+    floors: Mapping[str, tuple[int, ...]] = _NOTHING
+    torch_symbols: tuple[str, ...] = ()
+    python_symbols: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    cxx11_abi: int | None = None
+    cuda_archs: tuple[str, ...] = ()
+    size: int = 0
+    problems: tuple[str, ...] = ()
+
+    @property
+    def file(self) -> str:
+        """The file's name, safe to print."""
+        return printable(self.path.name)
+
+    @property
+    def lane(self) -> str | None:
+        """ "stable", "aten", or None for a file that uses neither of torch's interfaces."""
+        if self.record is not None and self.record.lane is not None:
+            return self.record.lane
+        if self.kind != "extension":
+            return None
+        return "aten" if any(name.startswith("_Z") for name in self.torch_symbols) else "stable"
+
+
+class TorchInstall(Record):
+    """A torch installation, known without importing it.
+
+    Attributes:
+        version: `2.13.0+cpu`, as in its `version.py`.
+        version_tuple: `(2, 13)`.
+        cuda: `13.0`, or None for a build without CUDA.
+        hip: the ROCm version, or None.
+        cxx11_abi: 0 or 1 (the flavour of libc10's symbols), None where it cannot be told.
+        root: the `torch` package folder.
+        lib_dir, include_dir: where its libraries and headers lie.
+        installer: "pip", "uv", "conda" or None: who put it there.
+        xpu: the oneAPI version, or None.
+        python_tags: Pythons its `_C` module was built for: `("cpython-311-x86_64-linux-gnu",)`.
+        problems: what is wrong with it; empty for an installation that looks whole.
+    """
+
+    version: str
+    version_tuple: tuple[int, int]
+    cuda: str | None
+    hip: str | None
+    cxx11_abi: int | None
+    root: Path
+    lib_dir: Path
+    include_dir: Path
+    installer: str | None = None
+    xpu: str | None = None
+    python_tags: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def cuda_major(self) -> int | None:
+        """`13` for a CUDA 13.0 build, None for a build without CUDA."""
+        parts = parse_version(self.cuda)
+        return parts[0] if parts else None
+
+    @property
+    def is_release(self) -> bool:
+        """False for alphas, nightlies and source builds without a tag: nobody measured those."""
+        import re
+
+        return re.fullmatch(r"[0-9]+(\.[0-9]+)+(\.post[0-9]+)?(\+.*)?", self.version) is not None
+
+
+class Device(Record):
+    """One GPU: its index, name and compute capability."""
+
+    index: int
+    name: str
+    capability: tuple[int, int]
+
+
+class Driver(Record):
+    """The NVIDIA driver: `version` ("580.65.06") and the newest `cuda` it serves ((13, 0))."""
+
+    version: str | None
+    cuda: tuple[int, int] | None
+
+
+class Environment(Record):
+    """Where commands will be typed.
+
+    Attributes:
+        kind: "conda" or "pip".
+        python: the interpreter as it should be typed.
+        installer: who installed this package ("pip", "uv", "conda", None for a source folder).
+    """
+
+    kind: str = "pip"
+    python: str = "python"
+    installer: str | None = None
+
+
+class Runtime(Record):
+    """The process, the machine and the torch that a binary would be loaded into.
+
+    Everything the judge looks at, and nothing else. None means "not known"; the judge accepts
+    nothing on an unknown fact where a wrong guess could crash.
+
+    Attributes:
+        project: whose binaries these are to be; everything else is judged as somebody else's.
+        missing: for a binary's path, the torch symbols that were looked up and not found.
+        libraries: for a binary's path, the needed libraries that were looked for and not found.
+        gpu_probed: whether `driver` and `devices` were looked at; at import they are not.
+        registered_by: which file has registered the ops already, None if none has.
+        package_version: the version of the Python files.
+        kernel_abi: the table layout that the chosen glue speaks, None before one is chosen.
+    """
+
+    system: str
+    machine: str
+    python: tuple[int, int, int]
+    implementation: str = "cpython"
+    free_threaded: bool = False
+    libc: tuple[str, tuple[int, ...]] | None = None
+    libstdcxx: Mapping[str, tuple[int, ...]] | None = None
+    torch: TorchInstall | None = None
+    torch_problem: str | None = None
+    gpu_probed: bool = False
+    driver: Driver | None = None
+    devices: tuple[Device, ...] = ()
+    registered_by: str | None = None
+    package_version: str = ""
+    kernel_abi: int | None = None
+    environment: Environment = Environment()
+    missing: Mapping[str, tuple[str, ...]] = _NOTHING
+    libraries: Mapping[str, tuple[str, ...]] = _NOTHING
+    project: Project = NOBODY
+
+    @property
+    def platform(self) -> str:
+        """`linux-x86_64` and the like."""
+        return f"{self.system}-{self.machine}"
+
+    @property
+    def python_tag(self) -> str:
+        """How the tags of this Python's modules begin: `cpython-311-`."""
+        return f"cpython-{self.python[0]}{self.python[1]}{'t' if self.free_threaded else ''}-"
+
+
+class Finding(Record):
+    """One dimension of a verdict.
+
+    Attributes:
+        dimension: what was compared, e.g. "torch version".
+        status: `OK`, `NOTE` (accepted, with a remark), `REJECTED`, or `UNKNOWN` (could not be
+            told; not accepted).
+        observed, needed: the two sides, as text.
+        why: one sentence; the cause, where it is a rejection.
+        fix: the command or the step to take; empty where there is nothing to do.
+        fault: the number of the class in the troubleshooting page, None where there is none.
+    """
+
+    dimension: str
+    status: str
+    observed: str
+    needed: str
+    why: str = ""
+    fix: str = ""
+    fault: int | None = None
+
+
+class Verdict(Record):
+    """A binary and its findings, in the order in which they were made (cheap ones first)."""
+
+    binary: BinaryRecord
+    findings: tuple[Finding, ...]
+
+    @property
+    def accepted(self) -> bool:
+        """True when nothing was rejected and nothing that matters stayed unknown."""
+        return all(finding.status in (OK, NOTE) for finding in self.findings)
+
+    @property
+    def cause(self) -> Finding | None:
+        """The first rejection, else the first unknown, else None."""
+        for status in (REJECTED, UNKNOWN):
+            for finding in self.findings:
+                if finding.status == status:
+                    return finding
+        return None
+
+
+def as_plain(value: Any) -> Any:
+    """Records, tuples and paths as JSON-ready dicts, lists and strings."""
+    if hasattr(value, "_asdict"):
+        return {name: as_plain(item) for name, item in value._asdict().items()}
+    if isinstance(value, Mapping):
+        return {str(key): as_plain(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list, frozenset, set)):
+        return [as_plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value

@@ -1,0 +1,77 @@
+"""Probe: everything about this process and machine that the judge looks at."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from ..project import NOBODY, Project
+from . import host_probe, torch_probe
+from .records import Runtime, TorchInstall
+
+
+def probe_runtime(
+    torch: TorchInstall | Path | str | None = None,
+    *,
+    gpu: bool = True,
+    package_version: str | None = None,
+    registered_by: str | None = None,
+    project: Project = NOBODY,
+) -> Runtime:
+    """Collect the facts, without importing torch and without initialising CUDA.
+
+    Args:
+        torch: an installation, or where to look for one; None for this interpreter's own.
+        gpu: whether to ask for the driver and the devices.
+        package_version: the version that binaries must have; "" for any, None for the project's.
+        registered_by: which file has registered the ops already.
+        project: whose binaries are judged; by default every file is somebody else's.
+    """
+    problem = None
+    install = torch if isinstance(torch, TorchInstall) else None
+    if not isinstance(torch, TorchInstall):
+        try:
+            install = torch_probe.find_torch(torch or None)
+        except torch_probe.TorchNotFoundError as error:
+            problem = str(error)
+    facts = runtime_of(install, project, registered_by)
+    if package_version is not None:
+        facts = facts._replace(package_version=package_version)
+    if torch is not None and install is not None:
+        python, free_threaded = _python_of(install, facts.python, facts.free_threaded)
+        facts = facts._replace(python=python, free_threaded=free_threaded)
+    if gpu:
+        from .driver_probe import probe_devices, probe_driver  # not needed by an import
+
+        facts = facts._replace(gpu_probed=True, driver=probe_driver(), devices=probe_devices())
+    return facts._replace(torch_problem=problem)
+
+
+def _python_of(
+    torch: TorchInstall, own: tuple[int, int, int], own_free: bool
+) -> tuple[tuple[int, int, int], bool]:
+    """The Python of a torch elsewhere: this one if it fits, else the one it was built for."""
+    tags = [re.match(r"cpython-([0-9])([0-9]+)(t?)-", f"{tag}-") for tag in torch.python_tags]
+    found = [((int(tag[1]), int(tag[2]), 0), tag[3] == "t") for tag in tags if tag]
+    if not found or any(version[:2] == own[:2] and free == own_free for version, free in found):
+        return own, own_free
+    return found[0]
+
+
+def runtime_of(torch: TorchInstall | None, project: Project, registered_by: str | None) -> Runtime:
+    """The facts of this process with this torch; the GPU is not asked."""
+    return Runtime(
+        system=host_probe.system(),
+        machine=host_probe.machine(),
+        python=sys.version_info[:3],
+        implementation=sys.implementation.name,
+        free_threaded=host_probe.free_threaded(),
+        libc=host_probe.libc(),
+        libstdcxx=host_probe.libstdcxx(),
+        torch=torch,
+        registered_by=registered_by,
+        package_version=project.version,
+        environment=host_probe.environment(project),
+        project=project,
+    )

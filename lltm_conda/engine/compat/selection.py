@@ -1,0 +1,157 @@
+"""Choose the binaries to load: the best accepted glue, CPU kernels and CUDA kernels.
+
+The order of preference is a pure function of names and torch, so files that cannot win are not even
+read at import; with `exhaustive` everything is judged and the trace answers "why not this one?".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from ..project import NOBODY, Project
+from .records import (
+    Finding,
+    GlueName,
+    KernelsName,
+    Record,
+    Runtime,
+    TorchInstall,
+    VariantName,
+    Verdict,
+    parse_file_name,
+)
+
+Judge = Callable[[Path, Runtime], Verdict]
+Name = GlueName | KernelsName
+
+
+class Selection(Record):
+    """What was chosen, and every verdict that led there.
+
+    Attributes:
+        glue, cpu, cuda: the chosen binaries' verdicts; None where none was accepted (or, for
+            `cuda`, where torch is no CUDA build).
+        considered: every verdict reached, in order of preference within each kind.
+        forced: the variant asked for by name, or None.
+        project: whose binaries these are.
+    """
+
+    glue: Verdict | None
+    cpu: Verdict | None
+    cuda: Verdict | None
+    considered: tuple[Verdict, ...]
+    forced: str | None = None
+    project: Project = NOBODY
+
+    @property
+    def complete(self) -> bool:
+        """Whether the op can be loaded: a glue, and the CPU kernels if the project has any."""
+        return self.glue is not None and (self.cpu is not None or "cpu" not in self.project.kernels)
+
+    @property
+    def variant(self) -> str | None:
+        """The name of what was chosen, e.g. `stable210-cu13`; None if it is not complete."""
+        if self.glue is None or not self.complete:
+            return None
+        kernels = KernelsName.parse(self.cuda.binary.name) if self.cuda else KernelsName()
+        return str(VariantName(GlueName.parse(self.glue.binary.name), kernels))
+
+    @property
+    def cause(self) -> Finding | None:
+        """Why nothing can be loaded: the cause of the first refusal in preference; None when it can
+        be loaded, or when there is no file of the kind that lacks."""
+        if self.complete:
+            return None
+        for verdict in self.considered:
+            is_glue = isinstance(parse_file_name(verdict.binary.path.name), GlueName)
+            if is_glue == (self.glue is None) and verdict.cause is not None:
+                if self.forced is None:
+                    return verdict.cause
+                does_not = f"{self.forced}, which does not fit: {verdict.cause.why}"
+                variable = self.project.variable("VARIANT")
+                why = f"{variable} asks for {does_not}"
+                return verdict.cause._replace(why=why, fix=f"unset {variable}")
+        return None
+
+
+def glue_preference(name: GlueName, torch: TorchInstall | None) -> tuple[int, ...]:
+    """Sort key of a glue: fitting ones first, then those nearest to the torch.
+
+    The stable ABI comes first where torch has it (one binary, every later torch), then the ATen
+    build of this very minor, then its neighbours; the right C++ ABI flavour before the other.
+    """
+    here = torch.version_tuple if torch else (0, 0)
+    flavour = torch.cxx11_abi if torch else None
+    wrong = int(flavour is not None and name.cxx11_abi not in (None, flavour))
+    distance = abs((name.torch[0] - here[0]) * 1000 + name.torch[1] - here[1])
+    if name.lane == "stable":
+        return (0, 0, distance, -name.torch[1]) if name.torch <= here else (2, 0, distance, 0)
+    return (1, distance, wrong, name.torch[1])
+
+
+def kernels_preference(name: KernelsName, torch: TorchInstall | None) -> tuple[int, int]:
+    """Sort key of CUDA kernels: torch's major, then older ones, then newer ones."""
+    major, have = name.cuda_major or 0, (torch.cuda_major if torch else None) or 0
+    if major == have:
+        return 0, 0
+    return (1, have - major) if major < have else (2, major - have)
+
+
+def select(
+    paths: Iterable[Path],
+    runtime: Runtime,
+    judge_one: Judge,
+    *,
+    forced: str | None = None,
+    exhaustive: bool = False,
+) -> Selection:
+    """Choose among the files of `paths` (names that are not ours are skipped).
+
+    Args:
+        paths: shared objects, in order of preference among files of the same name.
+        runtime: what they would be loaded into.
+        judge_one: gives the verdict on one file, e.g. `compat.judge_file`.
+        forced: take this variant or nothing (it is still judged).
+        exhaustive: judge every file, also those that can no longer win.
+
+    Raises:
+        NameFormatError: when `forced` is no variant name.
+    """
+    wanted = VariantName.parse(forced) if forced else None
+    glues: list[tuple[Path, GlueName]] = []
+    cpus: list[tuple[Path, KernelsName]] = []
+    cudas: list[tuple[Path, KernelsName]] = []
+    for path in paths:
+        name = parse_file_name(path.name)
+        if isinstance(name, GlueName):
+            glues.append((path, name))
+        elif isinstance(name, KernelsName):
+            (cpus if name.cuda_major is None else cudas).append((path, name))
+    torch = runtime.torch
+    glues.sort(key=lambda pair: glue_preference(pair[1], torch))
+    cudas.sort(key=lambda pair: kernels_preference(pair[1], torch))
+    considered: list[Verdict] = []
+
+    def best(
+        candidates: Iterable[tuple[Path, Name]], only: Name | None, facts: Runtime
+    ) -> Verdict | None:
+        chosen = None
+        for path, name in candidates:
+            allowed = only is None or name == only
+            if exhaustive or (allowed and chosen is None):
+                verdict = judge_one(path, facts)
+                considered.append(verdict)
+                if chosen is None and allowed and verdict.accepted:
+                    chosen = verdict
+        return chosen
+
+    glue = best(glues, wanted.glue if wanted else None, runtime)
+    if glue is not None and glue.binary.record is not None:
+        runtime = runtime._replace(kernel_abi=glue.binary.record.kernel_abi)
+    cpu = cuda = None
+    if exhaustive or glue is not None:
+        cpu = best(cpus, None, runtime)
+    if exhaustive or (glue is not None and torch is not None and torch.cuda is not None):
+        cuda = best(cudas, wanted.kernels if wanted else None, runtime)
+    return Selection(glue, cpu, cuda, tuple(considered), forced, runtime.project)
