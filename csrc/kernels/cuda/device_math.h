@@ -24,14 +24,15 @@ struct FloatMath {
   LLTM_DEVICE static float elu_slope(float g) { return g > 0.0f ? 1.0f : g + 1.0f; }
 
   LLTM_DEVICE static float tanh(float x) {
-    // Fitted on [-0.6, 0.6], where 1 - decay loses digits.
+    const float large = large_tanh(x);  // first: last, it would wait for the comparison
+    // Fitted on [-0.6, 0.6], where `large` loses digits.
     const float s = x * x;
     const float high = fmaf(s, 2.07946189e-2f, -5.37832938e-2f);
     const float low = fmaf(s, 1.33319154e-1f, -3.33332986e-1f);
     const float quartic = s * s;
     const float p = fmaf(quartic, fmaf(quartic, -5.89394569e-3f, high), low);
     const float near = fmaf(x * s, p, x);
-    return fabsf(x) < 0.6f ? near : large_tanh(x);
+    return fabsf(x) < 0.6f ? near : large;
   }
 
  protected:

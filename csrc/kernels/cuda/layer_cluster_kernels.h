@@ -146,14 +146,13 @@ __global__ void __launch_bounds__(L::kThreads, 1)
     }
     float products[kOwn][kGateCount];
     Sum::add(sums, lane, products);
-    own.step(products);
+    own.step(products, more);
     if (more) {
 #pragma unroll
       for (int r = 0; r < kOwn; ++r) {
         if (own_row + r < rows) targets.send_all(r * L::kInner * 4, own.h(r));
       }
     }
-    if (more) own.fetch();  // this takes about a step
     own.store();
     if (asks && left > kClusterAhead) prefetch_to_l2(later);
     if (!more) break;

@@ -142,7 +142,6 @@ class ForwardUnit {
     const int64_t first = walk.first * plane;
     stride_ = walk.stride * plane;
     gates_ = static_cast<T*>(a.gates) + (first + row * state_) * kGateCount + unit;
-    next_gates_ = gates_;
     output_ = static_cast<T*>(a.output) + first + element_;
     cells_ = static_cast<T*>(a.cells) + first + element_;
 #pragma unroll
@@ -152,32 +151,26 @@ class ForwardUnit {
       cell_[r] =
           load_or_zero(static_cast<const T*>(a.initial_cell), element_ + r * state_, valid_[r]);
     }
-    fetch();
+    fetch(gates_);
   }
 
   LLTM_DEVICE bool writes(int r) const { return writes_[r]; }
   LLTM_DEVICE float h(int r) const { return widen(h_[r]); }
 
-  // Starts to read what the next step needs.
-  LLTM_DEVICE void fetch() {
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-#pragma unroll
-      for (int gate = 0; gate < kGateCount; ++gate) {
-        if (valid_[r]) ahead_[r][gate] = next_gates_[(kGateCount * r + gate) * state_];
-      }
-    }
-    next_gates_ += kGateCount * stride_;
-  }
-
-  // One step, from the products of the old h.
-  LLTM_DEVICE void step(const float (&products)[kRows][kGateCount]) {
+  // One step, from the products of the old h. Starts to read what the next step needs, if there are
+  // `more`: before the activations, since reading takes about a step. The last step reads its own
+  // gates again, because a condition on the reads would delay them.
+  LLTM_DEVICE void step(const float (&products)[kRows][kGateCount], bool more) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
 #pragma unroll
       for (int gate = 0; gate < kGateCount; ++gate) {
         z_[r][gate] = narrow<T>(products[r][gate] + widen(ahead_[r][gate]));
       }
+    }
+    fetch(more ? gates_ + kGateCount * stride_ : gates_);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
       h_[r] = forward_element(z_[r][kInputGate], z_[r][kOutputGate], z_[r][kCandidate], cell_[r]);
     }
   }
@@ -212,12 +205,21 @@ class ForwardUnit {
   }
 
  private:
+  LLTM_DEVICE void fetch(const T* from) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+      for (int gate = 0; gate < kGateCount; ++gate) {
+        if (valid_[r]) ahead_[r][gate] = from[(kGateCount * r + gate) * state_];
+      }
+    }
+  }
+
   int state_;
   int64_t element_;  // of tensors (B, S)
   int64_t stride_;   // from step to step, of tensors (T, B, S)
   bool keeps_cells_;
   T* gates_;
-  const T* next_gates_;
   T* output_;
   T* cells_;
   bool valid_[kRows];

@@ -126,8 +126,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
     }
     float products[Sum::kOwnRows][kGateCount];
     Sum::add(sums, lane, products);
-    own.step(products);
-    if (left > 1) own.fetch();
+    own.step(products, left > 1);
 #pragma unroll
     for (int r = 0; r < Sum::kOwnRows; ++r) {
       if (own.writes(r)) h[half][(own_row + r) * L::kInner + unit] = own.h(r);
