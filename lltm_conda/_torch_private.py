@@ -11,10 +11,13 @@ from torch import Tensor
 
 __all__ = [
     "apply_in_c",
+    "autocast_is_active",
     "below_autograd",
+    "device_of",
     "forward_mode_is_active",
     "functorch_is_active",
     "implementations",
+    "in_c",
     "is_forward_over_reverse",
     "is_zero_tensor",
 ]
@@ -32,19 +35,18 @@ def apply_in_c(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     return super(torch.autograd.Function, function).apply  # type: ignore[misc, no-any-return]
 
 
-def below_autograd(op: torch._ops.OpOverload) -> Callable[..., Any]:
-    """``op`` without its Python part and its registered autograd; dynamo cannot trace it.
+def in_c(op: torch._ops.OpOverload) -> Callable[..., Any]:
+    """``op`` without its Python part, which dynamo needs and eager calls do not."""
+    return op._op
 
-    Inside an autograd Function that autograd records nothing, but it takes as long as a tiny step.
-    """
-    call, guard = op._op, torch._C._AutoDispatchBelowAutograd
 
-    def run(*arguments: Any) -> Any:
-        with guard():
-            return call(*arguments)
+# In this context raw ops run without the autograd that `register` gave them: inside an autograd
+# Function that records nothing, but takes as long as a tiny step. Dynamo cannot trace it.
+below_autograd: Any = torch._C._AutoDispatchBelowAutograd
 
-    return run
-
+# Whether autocast is on for any device. `torch.is_autocast_enabled` asks for one, by its name, which
+# takes 1,000 instructions to read.
+autocast_is_active = torch._C._is_any_autocast_enabled
 
 _libraries = ExitStack()
 
@@ -82,3 +84,11 @@ def forward_mode_is_active() -> bool:
 def is_zero_tensor(tensor: Tensor) -> bool:
     """Whether a tensor is a ZeroTensor: zeros without memory, which autograd makes."""
     return tensor._is_zerotensor()
+
+
+def device_of(tensor: Tensor) -> torch.device:
+    """The device of a tensor, or the one that a fake tensor stands for.
+
+    Torch calls the Meta implementation of an op with fake tensors whose ``device`` is meta.
+    """
+    return getattr(tensor, "fake_device", tensor.device)

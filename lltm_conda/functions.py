@@ -29,6 +29,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
 from . import _derivatives
 from ._fake import fake_backward, fake_forward
@@ -36,8 +37,10 @@ from ._refusals import refusal
 from ._registration import batching_rule, register
 from ._torch_private import (
     apply_in_c,
+    autocast_is_active,
     below_autograd,
     functorch_is_active,
+    in_c,
     is_forward_over_reverse,
 )
 from .engine.loader import check_cuda
@@ -53,8 +56,8 @@ register(
     _derivatives.setup_context_of_backward,
 )
 _forward_op = torch.ops.lltm.forward.default
-_eager_forward = below_autograd(_forward_op)
-_eager_backward = below_autograd(torch.ops.lltm.backward.default)
+_eager_forward = in_c(_forward_op)
+_backward_in_c = in_c(torch.ops.lltm.backward.default)
 
 
 def refuse_forward_mode(ctx: Any, *grad_inputs: Any) -> Any:
@@ -94,17 +97,16 @@ def lltm(
         NotImplementedError: forward-mode differentiation, or a layout or device that has no kernel
             (sparse, quantised, MPS, XPU, ...); :func:`lltm_conda.reference` may serve there.
     """
-    if torch.compiler.is_compiling():
+    if is_compiling():
         tensors = autocast((input, weights, bias, old_h, old_cell))
         new_h, new_cell, _ = _forward_op(*(tensor.contiguous() for tensor in tensors))
         return new_h, new_cell
     try:
-        on_cuda = input.is_cuda
-        if on_cuda:
+        if input.is_cuda:
             check_cuda(input.device)
         if functorch_is_active():
             return _under_functorch(input, weights, bias, old_h, old_cell)
-        if torch.is_autocast_enabled("cuda" if on_cuda else "cpu"):
+        if autocast_is_active():
             tensors = (input, weights, bias, old_h, old_cell)
             input, weights, bias, old_h, old_cell = autocast(tensors)
         return _apply(  # type: ignore[no-any-return]
@@ -160,7 +162,8 @@ class _EagerLLTMFunction(torch.autograd.Function):
     def forward(
         ctx: Any, input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
     ) -> tuple[Tensor, Tensor]:
-        new_h, new_cell, gates = _eager_forward(input, weights, bias, old_h, old_cell)
+        with below_autograd():
+            new_h, new_cell, gates = _eager_forward(input, weights, bias, old_h, old_cell)
         if input.is_cuda and new_h.numel() * 3 * weights.size(1) <= _MADE_AGAIN:
             gates = None
         ctx.save_for_backward(input, weights, bias, old_h, new_cell, gates)
@@ -179,9 +182,14 @@ class _EagerLLTMFunction(torch.autograd.Function):
         if not saved[0].is_cuda:
             grad_h = _derivatives.contiguous(grad_h)
             grad_cell = _derivatives.contiguous(grad_cell)
-        return _derivatives.by_kernels(_eager_backward, (grad_h, grad_cell, None), saved, wanted)
+        return _derivatives.by_kernels(_backward, (grad_h, grad_cell, None), saved, wanted)
 
     jvp = staticmethod(refuse_forward_mode)
+
+
+def _backward(*arguments: Any) -> tuple[Tensor, ...]:
+    with below_autograd():
+        return _backward_in_c(*arguments)  # type: ignore[no-any-return]
 
 
 _apply = apply_in_c(_EagerLLTMFunction)
@@ -225,13 +233,15 @@ def _under_functorch(*tensors: Tensor) -> tuple[Tensor, Tensor]:
     return new_h, new_cell
 
 
-def autocast(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def autocast(tensors: tuple[Any, ...]) -> tuple[Any, ...]:
     """Casts as autocast casts a linear layer: everything but float64 to the autocast dtype."""
     device_type = tensors[0].device.type
     if device_type not in ("cpu", "cuda") or not torch.is_autocast_enabled(device_type):
         return tensors
     dtype = torch.get_autocast_dtype(device_type)
     return tuple(
-        tensor.to(dtype) if tensor.is_floating_point() and tensor.dtype != torch.float64 else tensor
+        tensor.to(dtype)
+        if tensor is not None and tensor.is_floating_point() and tensor.dtype != torch.float64
+        else tensor
         for tensor in tensors
     )

@@ -354,21 +354,23 @@ class LLTMLayer(nn.Module):
         """
         weights = parameter(self, "weights" + suffix)
         bias = parameter(self, "bias" + suffix) if self.bias else None
+        checkpointed = self.checkpoint is not None and torch.is_grad_enabled()
+        run = self._checkpointed if checkpointed else run_sequence
         if rectangle is None:
-            output, h, cell, _ = self._sequence(
+            output, h, cell, _ = run(
                 input, weights, bias, h, cell, reverse, self.keep_cells, stacked
             )
             return output, h, cell
         # Reversed in its place, a sequence still comes before its padding.
         if reverse:
             input = rectangle.mirror(input)
-        output, _, _, cells = self._sequence(input, weights, bias, h, cell, False, True, stacked)
+        output, _, _, cells = run(input, weights, bias, h, cell, False, True, stacked)
         h, cell = rectangle.final(output), rectangle.final(cells)
         if stacked:
             h, cell = h.unsqueeze(0), cell.unsqueeze(0)
         return rectangle.mirror(output) if reverse else output, h, cell
 
-    def _sequence(
+    def _checkpointed(
         self,
         input: Tensor,
         weights: Tensor,
@@ -379,8 +381,8 @@ class LLTMLayer(nn.Module):
         keep_cells: bool,
         stacked: bool,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        if self.checkpoint is None or not torch.is_grad_enabled():
-            return run_sequence(input, weights, bias, h, cell, reverse, keep_cells, stacked)
+        """`run_sequence` that keeps for backward only what starts each run of steps."""
+        assert self.checkpoint is not None
         runs = list(input.split(self.checkpoint))
         outputs, all_cells = [], []
         for run in reversed(runs) if reverse else runs:
