@@ -57,7 +57,7 @@ register(
 )
 _forward_op = torch.ops.lltm.forward.default
 _eager_forward = in_c(_forward_op)
-_backward_in_c = in_c(torch.ops.lltm.backward.default)
+_eager_backward = in_c(torch.ops.lltm.backward.default)
 
 
 def refuse_forward_mode(ctx: Any, *grad_inputs: Any) -> Any:
@@ -68,9 +68,11 @@ def refuse_forward_mode(ctx: Any, *grad_inputs: Any) -> Any:
     )
 
 
-# What the graph keeps: up to this many multiplications in a step's product, a GPU makes the gates
-# again in backward. They are three fifths of what a training loop would keep, and a step of this
-# size makes them in less than a microsecond.
+# On a GPU, the graph of a step with at most this many multiplications does not keep the gates:
+# backward makes them again. They are three fifths of what a training loop would keep, and take less
+# than a microsecond to make. The kernels' plan is not asked here, because that would be one more
+# operator call a step; where a plan does not make gates itself, the raw op makes them by forward.
+# The raw op always returns gates: its schema, its fake and its second derivatives need them.
 _MADE_AGAIN = 2_000_000
 
 
@@ -189,7 +191,7 @@ class _EagerLLTMFunction(torch.autograd.Function):
 
 def _backward(*arguments: Any) -> tuple[Tensor, ...]:
     with below_autograd():
-        return _backward_in_c(*arguments)  # type: ignore[no-any-return]
+        return _eager_backward(*arguments)  # type: ignore[no-any-return]
 
 
 _apply = apply_in_c(_EagerLLTMFunction)
