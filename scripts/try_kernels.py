@@ -98,9 +98,8 @@ def alone(kernels: Path, cudart: str) -> dict[str, Any]:
             given = [random.standard_normal(shape).astype(dtype) for shape in shapes]
             new_h, new_cell = (np.zeros((batch, state), dtype) for _ in range(2))
             places = [gpu.put(array) for array in (*given, new_h, new_cell)]
-            arguments = interface.types["lltm_cell_forward_arguments"](
-                batch_size=batch,
-                state_size=state,
+            arguments = interface.types["lltm_step_forward_arguments"](
+                sizes=interface.types["lltm_step_sizes"](batch_size=batch, state_size=state),
                 **dict(zip(TENSORS, places, strict=True)),
             )
             text = table.cell_forward(number, arguments, execution)

@@ -42,22 +42,16 @@ class CellBackward {
 
     const typename Torch::DeviceGuard device_guard(input);
     const lltm_execution where = Calls::execution(input);
-    const lltm_step_sizes step_sizes = sizes.step();
+    lltm_step_backward_arguments step = {};
+    step.sizes = sizes.step();
     const lltm_step_plan plan =
-        Calls::plan_step(sizes.dtype, LLTM_BACKWARD, needs, step_sizes, where);
+        Calls::plan_step(sizes.dtype, LLTM_BACKWARD, needs, step.sizes, where);
     OptionalTensor gates = given_gates;
     if (!gates && plan.makes_gates == 0) {
       // Gates do not depend on the old cell state, so new_cell serves in its place.
       gates = std::get<2>(CellForward<Torch, device>::run(input, weights, bias, old_h, new_cell));
     }
-    Gradients<Torch> d;
-    d.input = d.like(input, needs, LLTM_NEEDS_INPUT);
-    d.weights = d.like(weights, needs, LLTM_NEEDS_WEIGHTS);
-    d.bias = d.like(bias, needs, LLTM_NEEDS_BIAS);
-    d.h = d.like(old_h, needs, LLTM_NEEDS_OLD_H);
-    d.cell = d.like(new_cell, needs, LLTM_NEEDS_OLD_CELL);
-    lltm_step_backward_arguments step = {};
-    step.sizes = step_sizes;
+    Gradients<Torch> d(needs, input, weights, bias, old_h, new_cell);
     step.grad_h = Calls::data_or_null(grad_h);
     step.grad_cell = Calls::data_or_null(grad_cell);
     step.grad_gates = Calls::data_or_null(grad_gates);
@@ -78,7 +72,7 @@ class CellBackward {
     if (plan.family != 0) {
       Calls::check(Calls::kernels().step_backward(sizes.dtype, plan.family, &step, &where));
     } else {
-      by_gemm(sizes, plan, step, input, weights, old_h, d, where);
+      by_gemm(sizes, plan, step, where, input, weights, old_h, d);
     }
     return d.take(input);
   }
@@ -106,30 +100,16 @@ class CellBackward {
 
   // The gradients that `step` wants: the pointwise part by a kernel, the products by torch.
   static void by_gemm(const CellSizes& sizes, const lltm_step_plan& plan,
-                      const lltm_step_backward_arguments& step, const Tensor& input,
-                      const Tensor& weights, const Tensor& old_h, const Gradients<Torch>& d,
-                      const lltm_execution& where) {
+                      lltm_step_backward_arguments step, const lltm_execution& where,
+                      const Tensor& input, const Tensor& weights, const Tensor& old_h,
+                      const Gradients<Torch>& d) {
     const Tensor d_gates = Torch::empty({sizes.batch, 3, sizes.state}, input);
     OptionalTensor joined;
     if (plan.joins_operands != 0) joined = Torch::empty({sizes.batch, sizes.columns()}, input);
-    lltm_cell_backward_arguments cell = {};
-    cell.batch_size = sizes.batch;
-    cell.state_size = sizes.state;
-    cell.grad_h = step.grad_h;
-    cell.grad_cell = step.grad_cell;
-    cell.grad_gates = step.grad_gates;
-    cell.gates = step.gates;
-    cell.new_cell = step.new_cell;
-    cell.d_gates = Torch::data(d_gates);
-    cell.d_old_cell = step.d_old_cell;
-    cell.d_bias = plan.cell_sums_bias != 0 ? step.d_bias : nullptr;
-    cell.workspace = step.workspace;
-    cell.strides = step.strides;
-    cell.input_size = sizes.features;
-    cell.old_h = step.old_h;
-    cell.input = step.input;
-    cell.joined = Calls::data_or_null(joined);
-    Calls::check(Calls::kernels().cell_backward(sizes.dtype, &cell, &where));
+    step.d_gates = Torch::data(d_gates);
+    step.joined = Calls::data_or_null(joined);
+    if (plan.cell_sums_bias == 0) step.d_bias = nullptr;
+    Calls::check(Calls::kernels().cell_backward(sizes.dtype, &step, &where));
 
     // Strides separate the halves of `weights` that belong to old_h and to input: nothing is
     // concatenated, and the gradients share no memory.

@@ -57,12 +57,7 @@ class LayerBackward {
     const Tensor all_cells =
         is_empty(cells) ? make_cells(sizes, initial_cell, gates, where) : cells;
     const Tensor d_gates = Torch::empty({sizes.steps, sizes.batch, 3, sizes.state}, input);
-    Gradients<Torch> d;
-    d.input = d.like(input, needs, LLTM_NEEDS_INPUT);
-    d.weights = d.like(weights, needs, LLTM_NEEDS_WEIGHTS);
-    d.bias = d.like(bias, needs, LLTM_NEEDS_BIAS);
-    d.h = d.like(initial_h, needs, LLTM_NEEDS_OLD_H);
-    d.cell = d.like(initial_cell, needs, LLTM_NEEDS_OLD_CELL);
+    Gradients<Torch> d(needs, input, weights, bias, initial_h, initial_cell);
     lltm_layer_backward_arguments layer = {};
     layer.sizes = sizes.layer();
     layer.weights = Torch::data(weights);

@@ -65,7 +65,8 @@ class LayerBackwardLoop {
       if (plan_.family != 0 && step.d_old_h != nullptr && step.d_old_cell != nullptr) {
         Calls::check(Calls::kernels().step_backward(sizes_.dtype, plan_.family, &step, &where_));
       } else {
-        run_cell(step, n + 1 < sizes_.steps ? plan_.split_k : 1);
+        step.more_grad_h_planes = n + 1 < sizes_.steps ? plan_.split_k : 1;
+        Calls::check(Calls::kernels().cell_backward(sizes_.dtype, &step, &where_));
         if (n > 0) {
           multiply(d_h[n % 2], t);
         } else if (d_initial_h) {
@@ -97,24 +98,6 @@ class LayerBackwardLoop {
   Tensor empty_d_cell() const {
     return Torch::empty({has_float32_cells() ? 2 * sizes_.batch : sizes_.batch, sizes_.state},
                         d_gates_);
-  }
-
-  // The pointwise part of a step; `planes` are those of more_grad_h.
-  void run_cell(const lltm_step_backward_arguments& step, int32_t planes) const {
-    lltm_cell_backward_arguments cell = {};
-    cell.batch_size = sizes_.batch;
-    cell.state_size = sizes_.state;
-    cell.grad_h = step.grad_h;
-    cell.grad_cell = step.grad_cell;
-    cell.more_grad_h = step.more_grad_h;
-    cell.more_grad_cell = step.more_grad_cell;
-    cell.more_grad_h_planes = planes;
-    cell.gates = step.gates;
-    cell.new_cell = step.new_cell;
-    cell.d_gates = step.d_gates;
-    cell.d_old_cell = step.d_old_cell;
-    cell.float32 = step.float32;
-    Calls::check(Calls::kernels().cell_backward(sizes_.dtype, &cell, &where_));
   }
 
   // d_old_h = d_z W_h: one product, or as many planes as the plan says.

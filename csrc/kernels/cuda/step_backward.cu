@@ -220,7 +220,7 @@ const char* cuda_step_backward(lltm_dtype dtype, int32_t,
                                const lltm_execution* execution) {
   return dispatch_dtype(dtype, [&](auto zero) -> const char* {
     using T = decltype(zero);
-    const lltm_step_backward_arguments a = with_strides(*arguments, arguments->sizes.state_size);
+    const lltm_step_backward_arguments a = with_strides(*arguments);
     const DeviceScope device(execution->device_index);
     if (device.error() != cudaSuccess) return error_text("step_backward", device.error());
     const auto stream = static_cast<cudaStream_t>(execution->stream);

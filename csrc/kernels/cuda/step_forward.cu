@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
     for (int gate = 0; gate < Tile::kGates; ++gate) {
       const C sum = Tile::total(shared, gate, tile_row, tile_column) + addends[item][gate];
       const T stored = narrow<T>(sum);
-      if (gates != nullptr) gates[(row * Tile::kGates + gate) * state_size + column] = stored;
+      gates[(row * Tile::kGates + gate) * state_size + column] = stored;
       z[gate] = widen(stored);  // what backward will read is what forward computes with
     }
     const int64_t element = row * state_size + column;

@@ -100,7 +100,7 @@ int32_t named_family(const char* name) {
 void describe(lltm_dtype dtype, lltm_pass pass, int32_t needs, const lltm_step_sizes& sizes,
               const lltm_execution& execution, lltm_step_plan* plan) {
   if (pass == LLTM_FORWARD) {
-    plan->gemm_adds_bias = 1;  // cuBLAS adds it for nothing
+    plan->gemm_adds_bias = plan->family == kGemm;  // cuBLAS adds it for nothing
     return;
   }
   if (plan->family != kGemm) {

@@ -12,7 +12,7 @@ from ..._version import __version__
 from .sources import git_commit, source_date
 
 # Equals LLTM_KERNEL_ABI in csrc/kernels/lltm_kernels.h (a test compares them).
-KERNEL_ABI = 6
+KERNEL_ABI = 7
 
 
 def record_source(kind: str, name: str, env: Mapping[str, str], **facts: Any) -> str:
