@@ -197,7 +197,7 @@ typedef struct {
   lltm_step_sizes sizes;
   const void* input;          // step: (B, I)
   const void* weights;        // step: (3S, S + I) with rows `weight_stride` apart, those of h first
-  const void* bias;           // (3S): is added to the pre-activations; or NULL
+  const void* bias;           // (3S): is added; or NULL, for cell where the plan's GEMM adds it
   const void* old_h;          // step: (B, S)
   const void* old_cell;       // (B, S)
   int32_t gates_hold_addend;  // step: 1: the contents of gates are added to the products

@@ -40,17 +40,6 @@ __global__ void __launch_bounds__(kThreads)
       for (int gate = 0; gate < kGateCount; ++gate) {
         z[gate] = load_gate<T, N>(arguments.gates, row, state_size, gate, column);
       }
-      if (arguments.bias != nullptr) {
-#pragma unroll
-        for (int gate = 0; gate < kGateCount; ++gate) {
-          const auto bias = load_gate<T, N>(arguments.bias, 0, state_size, gate, column);
-#pragma unroll
-          for (int e = 0; e < N; ++e) {
-            z[gate].element[e] = narrow<T>(widen(z[gate].element[e]) + widen(bias.element[e]));
-          }
-          store_gate(arguments.gates, row, state_size, gate, column, z[gate]);
-        }
-      }
       Pack<T, N> new_h;
       Pack<Cell, N> new_cell;
 #pragma unroll
@@ -373,12 +362,14 @@ const char* cuda_cell_forward(lltm_dtype dtype, const lltm_step_forward_argument
   return dispatch_dtype(dtype, [&](auto zero) -> const char* {
     using T = decltype(zero);
     const lltm_step_forward_arguments& a = *arguments;
+    if (a.bias != nullptr)
+      return "lltm CUDA kernel cell_forward: bias must be NULL: the GEMM adds it";
     const DeviceScope device(execution->device_index);
     if (device.error() != cudaSuccess) return error_text("cell_forward", device.error());
     if (a.sizes.batch_size == 0 || a.sizes.state_size == 0)
       return nullptr;  // CUDA refuses empty grids
     const bool vectors = a.sizes.state_size % kVectorSize<T> == 0 &&
-                         aligned_for_vectors(a.gates, a.bias, a.old_cell, a.new_h, a.new_cell,
+                         aligned_for_vectors(a.gates, a.old_cell, a.new_h, a.new_cell,
                                              a.running.old_cell, a.running.new_cell);
     return vectors ? launch_forward<T, kVectorSize<T>>(a, *execution)
                    : launch_forward<T, 1>(a, *execution);
