@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn, overload
+from typing import Any, overload
 
 import torch
 import torch.nn.functional as F
@@ -15,14 +14,14 @@ from torch.utils.checkpoint import checkpoint
 
 from ._packed import Rectangle
 from .layer_functions import run_sequence
-from .modules import LLTM, parameter
+from .modules import LLTM, Recurrent, parameter
 
 __all__ = ["LLTMLayer"]
 
 State = tuple[Tensor, Tensor]
 
 
-class LLTMLayer(nn.Module):
+class LLTMLayer(Recurrent):
     """LLTM cells over whole sequences, in one or several layers and one or both directions.
 
     Arguments, shapes and results are those of ``torch.nn.LSTM`` (without ``proj_size``). Each layer
@@ -104,12 +103,6 @@ class LLTMLayer(nn.Module):
                     "bias" + suffix, nn.Parameter(torch.empty(rows, device=device, dtype=dtype))
                 )
         self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draws all parameters from U(-1/√S, 1/√S), as ``LLTM`` and ``nn.LSTM`` do."""
-        bound = 1.0 / math.sqrt(self.state_size)
-        for tensor in self.parameters():
-            nn.init.uniform_(tensor, -bound, bound)
 
     @overload
     def forward(self, input: Tensor, state: State | None = None) -> tuple[Tensor, State]: ...
@@ -260,13 +253,6 @@ class LLTMLayer(nn.Module):
             if value != default:
                 text += f", {name}={value}"
         return text
-
-    def __prepare_scriptable__(self) -> NoReturn:
-        """What ``torch.jit.script`` asks first: refused, with the way that works."""
-        raise NotImplementedError(
-            "lltm: TorchScript is not supported (a custom autograd Function cannot be scripted); "
-            "use torch.export or torch.compile"
-        )
 
     def _cells(self) -> Iterator[tuple[str, int]]:
         """Suffix of the parameters' names and input features of every cell, in order."""

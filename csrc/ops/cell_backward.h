@@ -8,6 +8,7 @@
 #include "gradients.h"
 #include "kernel_calls.h"
 #include "operands.h"
+#include "views.h"
 
 namespace lltm {
 
@@ -80,6 +81,7 @@ class CellBackward {
  private:
   using Calls = KernelCalls<Torch, device>;
   using Check = Operands<Torch, device>;
+  using View = Views<Torch>;
   // CUDA kernels read the gradients of h and of the cell state with any strides.
   static constexpr Strides kStrides =
       device == Device::kCUDA ? Strides::kAny : Strides::kContiguous;
@@ -111,27 +113,19 @@ class CellBackward {
     if (plan.cell_sums_bias == 0) step.d_bias = nullptr;
     Calls::check(Calls::kernels().cell_backward(sizes.dtype, &step, &where));
 
-    // Strides separate the halves of `weights` that belong to old_h and to input: nothing is
-    // concatenated, and the gradients share no memory.
-    const int64_t rows = 3 * sizes.state;
-    const Tensor d_z = Torch::strided(d_gates, {sizes.batch, rows}, {rows, 1}, 0);
-    const Tensor d_z_transposed = Torch::strided(d_gates, {rows, sizes.batch}, {1, rows}, 0);
-    const auto h_half = [&](const Tensor& matrix) {
-      return Torch::strided(matrix, {rows, sizes.state}, {sizes.columns(), 1}, 0);
-    };
-    const auto input_half = [&](const Tensor& matrix) {
-      return Torch::strided(matrix, {rows, sizes.features}, {sizes.columns(), 1}, sizes.state);
-    };
-    if (d.h) Torch::mm_out(*d.h, d_z, h_half(weights));
-    if (d.input) Torch::mm_out(*d.input, d_z, input_half(weights));
+    const int64_t columns = 3 * sizes.state;
+    const Tensor d_z = View::rows(d_gates, 0, sizes.batch, columns);
+    const Tensor d_z_transposed = View::rows_transposed(d_gates, 0, sizes.batch, columns);
+    if (d.h) Torch::mm_out(*d.h, d_z, View::h_columns(weights, sizes));
+    if (d.input) Torch::mm_out(*d.input, d_z, View::input_columns(weights, sizes));
     if (joined) {
       Torch::mm_out(*d.weights, d_z_transposed, *joined);
     } else if (d.weights) {
-      Torch::mm_out(h_half(*d.weights), d_z_transposed, old_h);
-      Torch::mm_out(input_half(*d.weights), d_z_transposed, input);
+      Torch::mm_out(View::h_columns(*d.weights, sizes), d_z_transposed, old_h);
+      Torch::mm_out(View::input_columns(*d.weights, sizes), d_z_transposed, input);
     }
     if (d.bias && plan.cell_sums_bias == 0) {
-      Calls::sum_columns(sizes.dtype, sizes.batch, rows, d_gates, *d.bias, where);
+      Calls::sum_columns(sizes.dtype, sizes.batch, columns, d_gates, *d.bias, where);
     }
   }
 };

@@ -8,6 +8,7 @@
 
 #include "kernel_calls.h"
 #include "operands.h"
+#include "views.h"
 
 namespace lltm {
 
@@ -65,9 +66,8 @@ class CellForward {
                        const Tensor& gates) {
     const int64_t rows = 3 * sizes.state;
     const Tensor x = Torch::cat_columns(old_h, input);
-    const Tensor z = Torch::strided(gates, {sizes.batch, rows}, {rows, 1}, 0);
-    const Tensor transposed =
-        Torch::strided(weights, {sizes.columns(), rows}, {1, sizes.columns()}, 0);
+    const Tensor z = Views<Torch>::rows(gates, 0, sizes.batch, rows);
+    const Tensor transposed = Views<Torch>::rows_transposed(weights, 0, rows, sizes.columns());
     if (plan.gemm_adds_bias != 0) {
       Torch::addmm_out(z, Torch::strided(bias, {rows}, {1}, 0), x, transposed);
     } else {

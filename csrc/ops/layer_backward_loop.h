@@ -6,6 +6,7 @@
 
 #include "kernel_calls.h"
 #include "operands.h"
+#include "views.h"
 
 namespace lltm {
 
@@ -24,8 +25,7 @@ class LayerBackwardLoop {
                                sizes.step(), where)),
         planes_(std::max<int64_t>(plan_.split_k, 1)),
         depth_(3 * sizes.state / planes_),
-        weights_h_(
-            Torch::strided(weights, {3 * sizes.state, sizes.state}, {sizes.columns(), 1}, 0)),
+        weights_h_(Views<Torch>::h_columns(weights, sizes)),
         weights_h_planes_(Torch::strided(weights, {planes_, depth_, sizes.state},
                                          {depth_ * sizes.columns(), sizes.columns(), 1}, 0)) {}
 
@@ -70,8 +70,7 @@ class LayerBackwardLoop {
         if (n > 0) {
           multiply(d_h[n % 2], t);
         } else if (d_initial_h) {
-          multiply_whole(
-              Torch::strided(*d_initial_h, {sizes_.batch, sizes_.state}, {sizes_.state, 1}, 0), t);
+          multiply_whole(Views<Torch>::rows(*d_initial_h, 0, sizes_.batch, sizes_.state), t);
         }
       }
       step.more_grad_h = step.d_old_h;
@@ -109,9 +108,8 @@ class LayerBackwardLoop {
   }
 
   void multiply_whole(const Tensor& d_old_h, int64_t t) const {
-    const int64_t rows = 3 * sizes_.state;
     const Tensor d_z =
-        Torch::strided(d_gates_, {sizes_.batch, rows}, {rows, 1}, t * 3 * sizes_.plane());
+        Views<Torch>::rows(d_gates_, t * sizes_.batch, sizes_.batch, 3 * sizes_.state);
     Torch::mm_out(d_old_h, d_z, weights_h_);
   }
 

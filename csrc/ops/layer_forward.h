@@ -9,6 +9,7 @@
 
 #include "kernel_calls.h"
 #include "operands.h"
+#include "views.h"
 
 namespace lltm {
 
@@ -73,6 +74,7 @@ class LayerForward {
  private:
   using Calls = KernelCalls<Torch, device>;
   using Check = Operands<Torch, device>;
+  using View = Views<Torch>;
 
   // (B, S), or like `model` (1, B, S) as in nn.LSTM, which saves the caller views.
   static Tensor state_like(const OptionalTensor& model, const LayerSizes& sizes,
@@ -82,8 +84,7 @@ class LayerForward {
 
   // One (B, S) of a sequence of them.
   static Tensor plane(const Tensor& sequence, int64_t index, const LayerSizes& sizes) {
-    return Torch::strided(sequence, {sizes.batch, sizes.state}, {sizes.state, 1},
-                          index * sizes.plane());
+    return View::rows(sequence, index * sizes.batch, sizes.batch, sizes.state);
   }
 
   static int64_t cell_plane(const LayerSizes& sizes, bool keep_cells, int64_t step) {
@@ -95,8 +96,8 @@ class LayerForward {
                              const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
                              const Tensor& gates) {
     const int64_t rows = 3 * sizes.state;
-    const Tensor z = Torch::strided(gates, {sizes.rows(), rows}, {rows, 1}, 0);
-    const Tensor x = Torch::strided(input, {sizes.rows(), sizes.features}, {sizes.features, 1}, 0);
+    const Tensor z = View::rows(gates, 0, sizes.rows(), rows);
+    const Tensor x = View::rows(input, 0, sizes.rows(), sizes.features);
     const Tensor weights_x =
         Torch::strided(weights, {sizes.features, rows}, {1, sizes.columns()}, sizes.state);
     if (bias && plan.product_adds_bias != 0) {
@@ -151,8 +152,7 @@ class LayerForward {
         Calls::check(Calls::kernels().step_forward(sizes.dtype, plan.family, &step, &where));
       } else {
         if (old_h) {
-          const Tensor sum =
-              Torch::strided(gates, {sizes.batch, rows}, {rows, 1}, t * 3 * sizes.plane());
+          const Tensor sum = View::rows(gates, t * sizes.batch, sizes.batch, rows);
           Torch::addmm_out(sum, sum, *old_h, weights_h);
         }
         Calls::check(Calls::kernels().cell_forward(sizes.dtype, &step, &where));
