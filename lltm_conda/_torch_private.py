@@ -23,14 +23,14 @@ __all__ = [
 ]
 
 # Whether torch.func or torch.vmap runs. An autograd Function without `setup_context` raises there,
-# so `lltm` must ask first. Nothing public tells.
+# so `lltm` must ask first. Torch has no public function for it.
 functorch_is_active = torch._C._are_functorch_transforms_active
 
 
 def apply_in_c(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     """``function.apply`` without its Python part, for calls while functorch is not active.
 
-    That part unwraps dead functorch tensors, which the dispatcher does as well. It takes 2 µs.
+    That part takes 2 µs to unwrap dead functorch tensors, and the dispatcher unwraps them too.
     """
     return super(torch.autograd.Function, function).apply  # type: ignore[misc, no-any-return]
 
@@ -44,8 +44,8 @@ def in_c(op: torch._ops.OpOverload) -> Callable[..., Any]:
 # Function that records nothing, but takes as long as a tiny step. Dynamo cannot trace it.
 below_autograd: Any = torch._C._AutoDispatchBelowAutograd
 
-# Whether autocast is on for any device. `torch.is_autocast_enabled` asks for one, by its name, which
-# takes 1,000 instructions to read.
+# Whether autocast is on for any device. `torch.is_autocast_enabled` takes the name of one device,
+# and a thousand instructions to parse it.
 autocast_is_active = torch._C._is_any_autocast_enabled
 
 _libraries = ExitStack()
@@ -66,8 +66,7 @@ def implementations(namespace: str) -> torch.library.Library:
 def is_forward_over_reverse() -> bool:
     """Whether functorch runs forward mode over reverse mode, as ``torch.func.hessian`` does.
 
-    The stack of transforms is the only thing that tells this from forward mode alone, which the
-    op refuses.
+    Only the stack of transforms tells this from plain forward mode, which the op refuses.
     """
     functorch: Any = torch._C._functorch
     transforms = [level.key() for level in functorch.get_interpreter_stack() or ()]

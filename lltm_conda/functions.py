@@ -9,17 +9,17 @@ The raw ops are C++ (``csrc/ops/operators.h`` lists them). They check their argu
 of the device's kernels (``csrc/kernels``) what is quickest for these sizes, allocate the results,
 and call either the kernels for a whole step or torch's GEMM and one pointwise kernel.
 
-Four things can stand between a caller and the raw ops, because torch has four ways to ask for
-derivatives. All have the same derivatives, those of `_derivatives`:
+Torch has four ways to ask for derivatives, so there are four ways from a caller to the raw ops. All
+use the derivatives of `_derivatives`:
 
-* `_EagerLLTMFunction`: eager mode. Its form, with ``ctx`` in ``forward``, is the quickest: half the
-  time of the next one for a tiny step.
-* `FunctorchLLTMFunction`: ``torch.func`` and ``torch.vmap``, which take no other form than
-  ``setup_context`` and a rule for ``vmap``.
-* What `register` tells torch about the raw op itself: ``torch.compile``, ``torch.export``, and
-  callers of ``torch.ops.lltm.forward``. There is no Function then; a compiler sees one operator.
-* `LLTMFunction`, the tutorial's name: its ``apply`` is `lltm`, but ``torch.compile`` traces its
-  ``forward`` and ``backward`` instead, and needs them without private calls.
+* `_EagerLLTMFunction`: eager mode. ``forward`` takes ``ctx``, the quickest form: a tiny step takes
+  half the time of the next form.
+* `FunctorchLLTMFunction`: ``torch.func`` and ``torch.vmap``. They need ``setup_context`` and a rule
+  for ``vmap``.
+* No Function, but what `register` tells torch about the raw op itself: ``torch.compile`` and
+  ``torch.export``, which see one operator, and callers of ``torch.ops.lltm.forward``.
+* `LLTMFunction`, the tutorial's name. In eager mode its ``apply`` is `lltm`; ``torch.compile``
+  traces its ``forward`` and ``backward`` instead, so these make no private calls.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ def refuse_forward_mode(ctx: Any, *grad_inputs: Any) -> Any:
 
 
 # On a GPU, the graph of a step with at most this many multiplications does not keep the gates:
-# backward makes them again. They are three fifths of what a training loop would keep, and take less
-# than a microsecond to make. The kernels' plan is not asked here, because that would be one more
-# operator call a step; where a plan does not make gates itself, the raw op makes them by forward.
+# backward recomputes them. They are three fifths of what a training loop would keep, and take less
+# than a microsecond to compute. The kernels' plan is not asked here, because that would be one more
+# operator call a step; where a plan does not recompute the gates, the raw op runs forward for them.
 # The raw op always returns gates: its schema, its fake and its second derivatives need them.
 _MADE_AGAIN = 2_000_000
 
@@ -97,7 +97,7 @@ def lltm(
     Raises:
         RuntimeError: an argument has a wrong shape, dtype or device; the text names it.
         NotImplementedError: forward-mode differentiation, or a layout or device that has no kernel
-            (sparse, quantised, MPS, XPU, ...); :func:`lltm_conda.reference` may serve there.
+            (sparse, quantised, MPS, XPU, ...); :func:`lltm_conda.reference` may work there.
     """
     if is_compiling():
         tensors = autocast((input, weights, bias, old_h, old_cell))
@@ -157,7 +157,7 @@ class _EagerLLTMFunction(torch.autograd.Function):
     """What `lltm` applies in eager mode: returns ``(new_h, new_cell)``.
 
     The gates are kept for backward but are no output: torch would wrap an output at every step.
-    The price: no graph leads to them, so second derivatives make them again.
+    The price: no graph leads to them, so second derivatives recompute them.
     """
 
     @staticmethod

@@ -37,6 +37,7 @@ from .functions import autocast, refuse_forward_mode
 __all__ = ["lltm_sequence", "run_sequence"]
 
 Sequence = tuple[Tensor, Tensor, Tensor, Tensor]
+Arguments = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
 
 register(
     "layer_forward",
@@ -108,9 +109,9 @@ def run_sequence(
 ) -> Sequence:
     """`lltm_sequence`; if `stacked`, states are (1, B, S), as a module of one layer has them.
 
-    A caller that wants stacked states gives both initial states, or neither.
+    If `stacked`, both initial states are given, or neither.
     """
-    tensors = (input, weights, bias, initial_h, initial_cell)
+    tensors: Arguments = (input, weights, bias, initial_h, initial_cell)
     if is_compiling():
         return _traceable(tensors, reverse, keep_cells, stacked)
     try:
@@ -121,7 +122,7 @@ def run_sequence(
         operands = _operands(tensors, reverse, keep_cells)
         if torch.is_grad_enabled() or forward_mode_is_active():
             return _apply(*operands, stacked)  # type: ignore[no-any-return]
-        output, final_h, final_cell, _, cells = _forward(*operands, stacked)
+        output, final_h, final_cell, _, cells = _forward(operands, stacked)
         return output, final_h, final_cell, cells
     except (RuntimeError, AttributeError, TypeError) as error:
         present = [(n, t) for n, t in zip(_NAMES, tensors, strict=True) if t is not None]
@@ -131,21 +132,11 @@ def run_sequence(
         raise NotImplementedError(reason) from error
 
 
-def _forward(
-    input: Tensor,
-    weights: Tensor,
-    bias: Tensor | None,
-    h: Tensor | None,
-    cell: Tensor | None,
-    reverse: bool,
-    keep_cells: bool,
-    allow_tf32: bool,
-    stacked: bool,
-) -> tuple[Tensor, ...]:
+def _forward(operands: tuple[Any, ...], stacked: bool) -> tuple[Tensor, ...]:
     """The raw op in eager mode, with final states as (1, B, S) if `stacked`."""
     with below_autograd():
-        results = _forward_in_c(input, weights, bias, h, cell, reverse, keep_cells, allow_tf32)
-        if stacked and h is None:
+        results = _forward_in_c(*operands)
+        if stacked and operands[3] is None:
             # In place: an autograd Function may not return views of what it made.
             results[1].unsqueeze_(0)
             results[2].unsqueeze_(0)
@@ -164,22 +155,9 @@ class _LayerFunction(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(  # each argument by its name: packing them costs a short sequence 1 % of its time
-        ctx: Any,
-        input: Tensor,
-        weights: Tensor,
-        bias: Tensor | None,
-        h: Tensor | None,
-        cell: Tensor | None,
-        reverse: bool,
-        keep_cells: bool,
-        allow_tf32: bool,
-        stacked: bool,
-    ) -> Sequence:
-        output, final_h, final_cell, gates, cells = _forward(
-            input, weights, bias, h, cell, reverse, keep_cells, allow_tf32, stacked
-        )
-        ctx.reverse, ctx.allow_tf32 = reverse, allow_tf32
+    def forward(ctx: Any, *arguments: Any) -> Sequence:
+        input, weights, bias, h, cell, ctx.reverse, keep_cells, ctx.allow_tf32, stacked = arguments
+        output, final_h, final_cell, gates, cells = _forward(arguments[:8], stacked)
         ctx.save_for_backward(input, weights, bias, h, cell, output, gates, cells)
         ctx.set_materialize_grads(False)
         if not keep_cells:
@@ -196,9 +174,7 @@ class _LayerFunction(torch.autograd.Function):
 _apply = apply_in_c(_LayerFunction)
 
 
-def _traceable(
-    tensors: tuple[Any, ...], reverse: bool, keep_cells: bool, stacked: bool
-) -> Sequence:
+def _traceable(tensors: Arguments, reverse: bool, keep_cells: bool, stacked: bool) -> Sequence:
     """`run_sequence` in operations that a compiler or functorch can follow."""
     if is_compiling():
         operands = _operands(tensors, reverse, keep_cells)
@@ -210,11 +186,11 @@ def _traceable(
     return output, final_h, final_cell, cells
 
 
-def _operands(tensors: tuple[Any, ...], reverse: bool, keep_cells: bool) -> tuple[Any, ...]:
+def _operands(tensors: Arguments, reverse: bool, keep_cells: bool) -> tuple[Any, ...]:
     """What the raw op takes: contiguous tensors, cast by autocast, and the options."""
-    if autocast_is_active():
-        tensors = autocast(tensors)
-    input, weights, bias, initial_h, initial_cell = tensors
+    input, weights, bias, initial_h, initial_cell = (
+        autocast(tensors) if autocast_is_active() else tensors
+    )
     return (
         input.contiguous(),
         weights.contiguous(),

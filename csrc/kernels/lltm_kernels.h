@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-// Raised whenever a struct below changes in any way but by new members at the end of the table.
+// Raised with every change of a struct below, except for new members at the end of the table.
 #define LLTM_KERNEL_ABI 7
 #define LLTM_MOST_SPLIT_K 4
 #define LLTM_MOST_PARTS 5
@@ -62,7 +62,7 @@ typedef struct {
   void* new_cell;        // (B, S), float32: written in addition to new_cell; or NULL
 } lltm_running_cell;
 
-// 1: this gradient of a cell state is float32, whatever the dtype of the other tensors.
+// 1: this gradient of a cell state is float32, though the other tensors have another dtype.
 typedef struct {
   int32_t more_grad_cell;
   int32_t d_old_cell;
@@ -174,7 +174,7 @@ typedef struct {
   int64_t workspace_bytes;  // 16-byte aligned memory with any contents; for gemm, cell_backward's
   // Forward by gemm, 1: the GEMM adds the bias; 0: cell_forward adds it.
   int32_t gemm_adds_bias;
-  // Backward by a family, 1: where gates are NULL it makes them again itself.
+  // Backward by a family, 1: it recomputes gates that are NULL.
   int32_t makes_gates;
   // Backward by gemm, 1: cell_backward makes d_bias; 0: column_sum does.
   int32_t cell_sums_bias;
@@ -218,7 +218,7 @@ typedef struct {
   const void* more_grad_cell;  // (B, S) or NULL
   const void* input;           // as in forward, likewise the next two; cell: read for `joined`
   const void* weights;         // step
-  const void* bias;            // step: read only if gates are made again
+  const void* bias;            // step: read only if gates are recomputed
   const void* old_h;           // (B, S); cell: read for `joined`
   const void* new_cell;        // (B, S)
   const void* gates;  // (B, 3, S): pre-activations; or NULL where the plan says makes_gates

@@ -23,7 +23,7 @@ class CellBackward {
       "Tensor weights, Tensor bias, Tensor old_h, Tensor new_cell, Tensor? gates, int needs) -> "
       "(Tensor d_input, Tensor d_weights, Tensor d_bias, Tensor d_old_h, Tensor d_old_cell)";
 
-  // A missing grad_* counts as zero; missing gates are made again. `needs` is a mask of the wanted
+  // A missing grad_* counts as zero; missing gates are recomputed. `needs` is a mask of the wanted
   // gradients: 1 input, 2 weights, 4 bias, 8 old_h, 16 old_cell. The others come back without
   // elements.
   static std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> run(
@@ -49,7 +49,7 @@ class CellBackward {
         Calls::plan_step(sizes.dtype, LLTM_BACKWARD, needs, step.sizes, where);
     OptionalTensor gates = given_gates;
     if (!gates && plan.makes_gates == 0) {
-      // Gates do not depend on the old cell state, so new_cell serves in its place.
+      // Gates do not depend on the old cell state, so any tensor of its shape will do: new_cell.
       gates = std::get<2>(CellForward<Torch, device>::run(input, weights, bias, old_h, new_cell));
     }
     Gradients<Torch> d(needs, input, weights, bias, old_h, new_cell);

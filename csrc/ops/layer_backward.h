@@ -1,7 +1,7 @@
 // torch.ops.lltm.layer_backward: the gradients of a layer over a whole sequence, in one direction.
 //
-// Only the recurrence is serial. The gradients of input, weights and bias are one GEMM or sum each
-// after it, or a few, of parts of the sequence.
+// Only the recurrence is serial. After it, the gradients of input, weights and bias take one GEMM
+// or sum each, or a few over parts of the sequence.
 #pragma once
 
 #include <algorithm>
@@ -151,7 +151,7 @@ class LayerBackward {
     };
     add(View::input_columns(d_weights, sizes), d_z_transposed(first, last),
         steps(View::rows, input, first, last, sizes.features));
-    // Every step but the first read the output of the step before it.
+    // Each step after the first read the output of the step before it.
     const int64_t second = std::max<int64_t>(first, 1);
     const Tensor of_h = View::h_columns(d_weights, sizes);
     add(of_h, d_z_transposed(second, last),

@@ -1,7 +1,7 @@
 // torch.ops.lltm.layer_forward: a layer of LLTM cells over a whole sequence, in one direction.
 //
-// Only the recurrence is serial. The product of the input with the weights is one GEMM for all
-// steps before it.
+// Only the recurrence is serial. Before it, one GEMM multiplies the input of all steps with the
+// weights.
 #pragma once
 
 #include <optional>
@@ -107,8 +107,8 @@ class LayerForward {
     }
   }
 
-  // Step by step: a whole step by a family of the kernels, or a GEMM and the cell's kernel. Serves
-  // every size and dtype.
+  // Step by step, for every size and dtype: a family of the kernels runs the whole step, or a GEMM
+  // and then the pointwise kernel.
   static void loop(const LayerSizes& sizes, const lltm_layer_forward_arguments& layer,
                    const Tensor& weights, const OptionalTensor& initial_h,
                    const OptionalTensor& initial_cell, const Tensor& gates, const Tensor& output,
@@ -123,7 +123,7 @@ class LayerForward {
     step.bias = layer.bias;
     step.gates_hold_addend = 1;
     step.workspace = Calls::data_or_null(workspace);
-    // No tensors where addresses serve: the host's time bounds small steps.
+    // Addresses instead of tensors where possible: the host's time bounds small steps.
     const int64_t plane_bytes = sizes.plane() * lltm_dtype_bytes(sizes.dtype);
     const auto at = [&](void* sequence, int64_t planes) -> void* {
       return static_cast<char*>(sequence) + planes * plane_bytes;

@@ -15,7 +15,7 @@ struct Cell {
   using Formulas = CellFormulas<VectorMath<C>>;
   static constexpr int64_t kLanes = Lanes<C>::kCount;
 
-  // Elements that are worth waking another thread for.
+  // Waking another thread pays off from so many elements on.
   static constexpr int64_t kElementsPerThread = 16384;
 
   static const char* forward(const lltm_step_forward_arguments& arguments,

@@ -6,15 +6,15 @@
 
 namespace lltm {
 
-// What N elements' gradients come from beside the pre-activations.
+// What the gradients of N elements are computed from, in addition to the pre-activations.
 template <typename T, int N>
 struct Incoming {
   Pack<T, N> new_cell;
   Pack<T, N> grad_h;
   Pack<T, N> grad_cell;
 
-  // Of the elements from `column` on in one row of (B, S). Single elements are read wherever they
-  // lie, several only where the gradients are contiguous. The caller has set all strides.
+  // Loads N elements of one row of (B, S), from `column` on. N may exceed 1 only if the gradients
+  // are contiguous; single elements are read with any strides, which the caller has set.
   LLTM_DEVICE static Incoming load(const lltm_step_backward_arguments& arguments, int64_t row,
                                    int64_t state_size, int64_t column) {
     const int64_t element = row * state_size + column;
@@ -100,9 +100,9 @@ LLTM_DEVICE void store_cell(void* new_cell, void* running, int64_t element,
   }
 }
 
-// How the gradients that a step's successor has left lie in memory.
+// The memory layout of the gradients that come from the next step.
 struct FromLater {
-  int64_t planes = 1;      // whose sum more_grad_h is
+  int64_t planes = 1;      // more_grad_h is the sum of so many
   int64_t plane_size = 0;  // in elements
   lltm_float32_gradients float32 = {0, 0};
 };

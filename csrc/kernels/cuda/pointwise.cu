@@ -1,5 +1,5 @@
-// What follows the GEMM in one LLTM step. Memory bounds it, so each thread moves 16 bytes at a
-// time.
+// What follows the GEMM in one LLTM step. Memory bandwidth bounds it, so each thread moves 16 bytes
+// at a time.
 #include <type_traits>
 
 #include "../dispatch.h"
@@ -174,7 +174,7 @@ LLTM_DEVICE void sum_parts(const lltm_step_backward_arguments& arguments, int th
     const int64_t to = int64_t{blockIdx.x} * width * N + k % (width * N);
     if (to >= state_size) continue;
     const int64_t of_gate = gate * state_size + to;
-    // Volatile: what this multiprocessor may have in its own cache is older.
+    // Volatile: this multiprocessor's own cache may hold older values.
     const volatile C* const from = static_cast<const C*>(arguments.workspace) + of_gate;
     C part[kMostParts];
 #pragma unroll
