@@ -13,10 +13,10 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from . import _old_names
+from . import _old_names, loader  # noqa: F401
+from ._project import PROJECT as PROJECT
 from ._version import __version__
-from .engine import loader
-from .engine.loader import LLTMImportError
+from .loader import LLTMImportError
 
 __all__ = [
     "LLTM",
@@ -27,8 +27,6 @@ __all__ = [
     "lltm",
     "reference",
 ]
-
-_old_names.keep()
 
 
 def _is_the_program() -> bool:

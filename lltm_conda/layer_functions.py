@@ -31,8 +31,8 @@ from ._torch_private import (
     functorch_is_active,
     in_c,
 )
-from .engine.loader import check_cuda
 from .functions import autocast, refuse_forward_mode
+from .loader import check_cuda
 
 __all__ = ["lltm_sequence", "run_sequence"]
 

@@ -9,14 +9,14 @@ from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 
-from lltm_conda.engine.builder.sources import git_commit, source_date
-from release import REPO
+from engine.builder.sources import git_commit, source_date
+from release import PROJECT, REPO
 from release.store import digest, relative
 
 
 def commit() -> str:
     """The commit of the checkout, or "unknown"."""
-    return git_commit(os.environ)
+    return git_commit(PROJECT, os.environ)
 
 
 def is_clean() -> bool:
@@ -28,7 +28,7 @@ def is_clean() -> bool:
 
 def source_epoch() -> int:
     """The commit's date in seconds since 1970; a fixed date without git."""
-    text = source_date(os.environ)
+    text = source_date(PROJECT, os.environ)
     if text == "unknown":
         return 1577836800  # 2020-01-01, zip files know no year before 1980
     return int(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp())
@@ -36,7 +36,7 @@ def source_epoch() -> int:
 
 def source_env() -> dict[str, str]:
     """Environment variables for builds outside the checkout, which cannot ask git."""
-    return {"SOURCE_DATE_EPOCH": str(source_epoch()), "LLTM_GIT_COMMIT": commit()}
+    return {"SOURCE_DATE_EPOCH": str(source_epoch()), PROJECT.variable("GIT_COMMIT"): commit()}
 
 
 def source_identity(files: Iterable[Path]) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from made_facts import make_aten, make_cuda, make_glue, make_runtime, make_torch
 
-from lltm_conda.engine.builder.record import KERNEL_ABI
+from lltm_conda._project import PROJECT
+from lltm_conda.engine.builder.sources import kernel_abi
 from lltm_conda.engine.compat import (
     BinaryRecord,
     Device,
@@ -192,7 +193,7 @@ REJECTIONS: list[tuple[str, Callable[[], tuple[BinaryRecord, Runtime]], str, int
     ),
     (
         "kernels of another table",
-        lambda: (make_cuda(), make_runtime(make_torch(cuda="13.0"), kernel_abi=KERNEL_ABI + 1)),
+        lambda: (make_cuda(), make_runtime(make_torch(cuda="13.0"), kernel_abi=kernel_abi() + 1)),
         "kernel table",
         8,
     ),
@@ -431,3 +432,18 @@ def test_every_rejection_ends_in_a_command_of_the_environment(kind: str) -> None
         cause = judge(binary, runtime._replace(environment=Environment(kind))).cause
         assert cause is not None
         assert other not in cause.fix, name
+
+
+@pytest.mark.parametrize("kind", ["pip", "conda"])
+def test_every_rejection_speaks_of_the_project_of_the_runtime(kind: str) -> None:
+    project = PROJECT._replace(
+        distribution="other-op", package="other_op", namespace="other", prefix="OTHER"
+    )
+    project = project._replace(definition="other_op.plain.op")
+    for name, case, _, _ in REJECTIONS:
+        binary, runtime = case()
+        if binary.record is not None:
+            binary = binary._replace(record=binary.record._replace(package="other-op"))
+        runtime = runtime._replace(project=project, environment=Environment(kind))
+        for found in judge(binary, runtime).findings:
+            assert "lltm" not in f"{found.observed} {found.needed} {found.why} {found.fix}", name

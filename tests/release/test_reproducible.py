@@ -20,6 +20,7 @@ from build_places import copy_sources, environment  # noqa: E402
 BUILD = """
 import sys
 from pathlib import Path
+from lltm_conda._project import PROJECT
 from lltm_conda.engine.builder import BuildRequest, execute, glue_for, plan
 from lltm_conda.engine.compat.torch_probe import find_torch
 
@@ -28,7 +29,7 @@ found = find_torch()
 alias.symlink_to(found.root)
 include, lib = alias / "include", alias / "lib"
 found = found._replace(root=alias, include_dir=include, lib_dir=lib)
-request = BuildRequest(out_dir=out, glue=glue_for(found), torch=found, kernels=("cpu",))
+request = BuildRequest(out, PROJECT, glue=glue_for(found, PROJECT), torch=found)
 execute(plan(request), out / "objects")
 """
 
@@ -45,7 +46,7 @@ def start(root: Path) -> subprocess.Popen[str]:
     env = environment(
         PYTHONPATH=str(root / "source"),
         LLTM_CONDA_LOAD="0",
-        LLTM_GIT_COMMIT="c" * 40,
+        LLTM_CONDA_GIT_COMMIT="c" * 40,
         SOURCE_DATE_EPOCH="1700000000",
         # Else g++ writes the shorter of a header's paths, which may be the same for both.
         CXXFLAGS="-fno-canonical-system-headers",
