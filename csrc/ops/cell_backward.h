@@ -72,7 +72,7 @@ class CellBackward {
     step.workspace = Calls::data_or_null(workspace);
     if (plan.family != 0) {
       Calls::check(Calls::kernels().step_backward(sizes.dtype, plan.family, &step, &where));
-    } else {
+    } else {  // family 0: a pointwise kernel, then torch's GEMMs
       by_gemm(sizes, plan, step, where, input, weights, old_h, d);
     }
     return d.take(input);

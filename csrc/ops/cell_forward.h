@@ -49,7 +49,7 @@ class CellForward {
       const std::optional<Tensor> workspace = Calls::workspace(plan.workspace_bytes, input);
       step.workspace = Calls::data_or_null(workspace);
       Calls::check(Calls::kernels().step_forward(sizes.dtype, plan.family, &step, &where));
-    } else {
+    } else {  // family 0: torch's GEMM, then a pointwise kernel
       multiply(sizes, plan, input, weights, bias, old_h, gates);
       Calls::check(Calls::kernels().cell_forward(sizes.dtype, &step, &where));
     }
