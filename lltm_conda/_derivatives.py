@@ -1,10 +1,9 @@
 """Derivatives of the LLTM cell, in two forms.
 
 `by_kernels` calls the raw backward op. `differentiable` computes the same gradients in PyTorch's
-own operations, for a caller who differentiates the gradients again. Every way in which torch asks
-for derivatives ends in these two: the autograd Functions of `functions`, and `backward`, which
-`torch.library.register_autograd` has for the raw op. The formulas are in `differentiable`; the
-cell itself is defined in `reference`.
+own operations, for a caller who differentiates the gradients again. The autograd
+Functions of `functions` and what `torch.library.register_autograd` is given for the raw op all lead
+to one of these two. The formulas are in `differentiable`; `reference` defines the cell itself.
 """
 
 from __future__ import annotations
@@ -105,7 +104,7 @@ def differentiable(
     Args:
         grads: those of (new_h, new_cell, gates), of shapes (B, S), (B, S) and (B, 3, S); None
             stands for zeros.
-        saved: (input, weights, bias, old_h, new_cell, gates); gates of None are made again.
+        saved: (input, weights, bias, old_h, new_cell, gates); gates of None are recomputed.
         wanted: which of the five gradients to compute; the others are None.
     """
     grad_h, grad_cell, grad_gates = grads

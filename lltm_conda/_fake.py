@@ -2,32 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from ._derivatives import NEEDS
+from ._torch_private import device_of
 
 __all__ = [
-    "check_tensor",
     "fake_backward",
     "fake_forward",
+    "fake_layer_backward",
+    "fake_layer_forward",
 ]
 
-_ORIGIN = "B, I and S are read from input (B, I) and old_h (B, S)"
+_CELL = "B, I and S are read from input (B, I) and old_h (B, S)"
+_LAYER = "T, B and I are read from input (T, B, I), S from weights (3S, S + I)"
+_WEIGHTS_OF_LAYER = "I is read from input (T, B, I), S from the rows of weights"
 
 
-def check_tensor(
-    tensor: Tensor,
+def _check_dim(tensor: Tensor, name: str, dim: int, meaning: str) -> None:
+    if tensor.dim() != dim:
+        raise RuntimeError(
+            f"lltm: {name} must have shape {meaning}, got {tensor.dim()} dimensions: "
+            f"{tuple(tensor.shape)}; reshape it"
+        )
+
+
+def _check(
+    tensor: Tensor | None,
     name: str,
     input: Tensor,
     shape: tuple[int, ...],
     meaning: str,
-    origin: str = _ORIGIN,
+    origin: str,
 ) -> None:
     """Refuses what the kernels refuse; `origin` says where the letters of `meaning` come from."""
-    if tensor.device != input.device:
+    if tensor is None:
+        return
+    wanted, device = device_of(input), device_of(tensor)
+    if device != wanted:
         raise RuntimeError(
-            f"lltm: {name} must be on the device of input, {input.device}, got {tensor.device}; "
+            f"lltm: {name} must be on the device of input, {wanted}, got {device}; "
             f"move it with {name}.to(input.device)"
         )
     if tensor.dtype != input.dtype:
@@ -35,14 +52,10 @@ def check_tensor(
             f"lltm: {name} must have the dtype of input, {input.dtype}, got {tensor.dtype}; "
             f"convert it with {name}.to(input.dtype)"
         )
-    if tensor.dim() != len(shape):
-        raise RuntimeError(
-            f"lltm: {name} must have shape {meaning}, got {tensor.dim()} dimensions: "
-            f"{tuple(tensor.shape)}; reshape it"
-        )
-    for size, wanted in zip(tensor.shape, shape, strict=True):
+    _check_dim(tensor, name, len(shape), meaning)
+    for size, expected in zip(tensor.shape, shape, strict=True):
         torch._check(
-            size == wanted,
+            size == expected,
             lambda: (
                 f"lltm: {name} must have shape {meaning} = {tuple(shape)}, got "
                 f"{tuple(tensor.shape)}; {origin}"
@@ -50,20 +63,32 @@ def check_tensor(
         )
 
 
-def _sizes(input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor) -> tuple[int, int]:
-    for tensor, name, meaning in ((input, "input", "(B, I)"), (old_h, "old_h", "(B, S)")):
-        if tensor.dim() != 2:
-            raise RuntimeError(
-                f"lltm: {name} must have shape {meaning}, got {tensor.dim()} dimensions: "
-                f"{tuple(tensor.shape)}; reshape it"
-            )
-    batch_size, input_features = input.shape
-    state_size = old_h.shape[1]
-    check_tensor(old_h, "old_h", input, (batch_size, state_size), "(B, S)")
-    rows = 3 * state_size
-    check_tensor(weights, "weights", input, (rows, state_size + input_features), "(3S, S + I)")
-    shape = (1, rows) if bias.dim() == 2 else (rows,)
-    check_tensor(bias, "bias", input, shape, "(3S) or (1, 3S)")
+def _check_bias(bias: Tensor | None, input: Tensor, rows: int, origin: str) -> None:
+    shape = (1, rows) if bias is not None and bias.dim() == 2 else (rows,)
+    _check(bias, "bias", input, shape, "(3S) or (1, 3S)", origin)
+
+
+def _empty_gradients(
+    needs: int, input: Tensor, others: Sequence[Tensor | None]
+) -> tuple[Tensor, ...]:
+    """Of `input` and `others`: without elements where `needs` lacks the bit."""
+    return tuple(
+        input.new_empty(like.shape if like is not None and needs & bit else (0,))
+        for like, bit in zip((input, *others), NEEDS, strict=True)
+    )
+
+
+# The cell.
+
+
+def _cell_sizes(input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor) -> tuple[int, int]:
+    _check_dim(input, "input", 2, "(B, I)")
+    _check_dim(old_h, "old_h", 2, "(B, S)")
+    (batch_size, input_features), state_size = input.shape, old_h.shape[1]
+    rows, columns = 3 * state_size, state_size + input_features
+    _check(old_h, "old_h", input, (batch_size, state_size), "(B, S)", _CELL)
+    _check(weights, "weights", input, (rows, columns), "(3S, S + I)", _CELL)
+    _check_bias(bias, input, rows, _CELL)
     return batch_size, state_size
 
 
@@ -71,8 +96,8 @@ def fake_forward(
     input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Empty results of ``torch.ops.lltm.forward``."""
-    batch_size, state_size = _sizes(input, weights, bias, old_h)
-    check_tensor(old_cell, "old_cell", input, (batch_size, state_size), "(B, S)")
+    batch_size, state_size = _cell_sizes(input, weights, bias, old_h)
+    _check(old_cell, "old_cell", input, (batch_size, state_size), "(B, S)", _CELL)
     return (
         input.new_empty((batch_size, state_size)),
         input.new_empty((batch_size, state_size)),
@@ -93,19 +118,101 @@ def fake_backward(
     needs: int,
 ) -> tuple[Tensor, ...]:
     """Empty results of ``torch.ops.lltm.backward``."""
-    batch_size, state_size = _sizes(input, weights, bias, old_h)
-    plane, cube = (batch_size, state_size), (batch_size, 3, state_size)
-    for tensor, name, shape in (
-        (new_cell, "new_cell", plane),
-        (gates, "gates", cube),
-        (grad_h, "grad_h", plane),
-        (grad_cell, "grad_cell", plane),
-        (grad_gates, "grad_gates", cube),
-    ):
-        if tensor is not None:
-            check_tensor(tensor, name, input, shape, "(B, S)" if shape is plane else "(B, 3, S)")
-    likes = (input, weights, bias, old_h, new_cell)
-    return tuple(
-        input.new_empty(like.shape if needs & bit else (0,))
-        for like, bit in zip(likes, NEEDS, strict=True)
+    batch_size, state_size = _cell_sizes(input, weights, bias, old_h)
+    state, all_gates = (batch_size, state_size), (batch_size, 3, state_size)
+    _check(new_cell, "new_cell", input, state, "(B, S)", _CELL)
+    _check(gates, "gates", input, all_gates, "(B, 3, S)", _CELL)
+    _check(grad_h, "grad_h", input, state, "(B, S)", _CELL)
+    _check(grad_cell, "grad_cell", input, state, "(B, S)", _CELL)
+    _check(grad_gates, "grad_gates", input, all_gates, "(B, 3, S)", _CELL)
+    return _empty_gradients(needs, input, (weights, bias, old_h, new_cell))
+
+
+# The layer.
+
+
+def _layer_sizes(
+    input: Tensor,
+    weights: Tensor,
+    bias: Tensor | None,
+    initial_h: Tensor | None,
+    initial_cell: Tensor | None,
+) -> tuple[int, int, int]:
+    _check_dim(input, "input", 3, "(T, B, I)")
+    _check_dim(weights, "weights", 2, "(3S, S + I)")
+    steps, batch_size, input_features = input.shape
+    torch._check(
+        steps > 0,
+        lambda: (
+            "lltm: input must have shape (T, B, I) with at least one step, got "
+            f"{tuple(input.shape)}; leave out empty sequences"
+        ),
     )
+    state_size = weights.shape[0] // 3
+    rows, columns = 3 * state_size, state_size + input_features
+    _check(weights, "weights", input, (rows, columns), "(3S, S + I)", _WEIGHTS_OF_LAYER)
+    _check_bias(bias, input, rows, _LAYER)
+    _check_state(initial_h, "initial_h", input, batch_size, state_size)
+    _check_state(initial_cell, "initial_cell", input, batch_size, state_size)
+    return steps, batch_size, state_size
+
+
+def _check_state(
+    state: Tensor | None, name: str, input: Tensor, batch_size: int, state_size: int
+) -> None:
+    stacked = (1,) if state is not None and state.dim() == 3 else ()
+    shape = (*stacked, batch_size, state_size)
+    _check(state, name, input, shape, "(B, S) or (1, B, S)", _LAYER)
+
+
+def fake_layer_forward(
+    input: Tensor,
+    weights: Tensor,
+    bias: Tensor | None,
+    initial_h: Tensor | None,
+    initial_cell: Tensor | None,
+    reverse: bool,
+    keep_cells: bool,
+    allow_tf32: bool,
+) -> tuple[Tensor, ...]:
+    """Empty results of ``torch.ops.lltm.layer_forward``."""
+    steps, batch_size, state_size = _layer_sizes(input, weights, bias, initial_h, initial_cell)
+    state = (batch_size, state_size)
+    return (
+        input.new_empty((steps, *state)),
+        input.new_empty(state if initial_h is None else initial_h.shape),
+        input.new_empty(state if initial_cell is None else initial_cell.shape),
+        input.new_empty((steps, batch_size, 3, state_size)),
+        input.new_empty((steps, *state) if keep_cells else (0,)),
+    )
+
+
+def fake_layer_backward(
+    grad_output: Tensor | None,
+    grad_final_h: Tensor | None,
+    grad_final_cell: Tensor | None,
+    grad_cells: Tensor | None,
+    input: Tensor,
+    weights: Tensor,
+    bias: Tensor | None,
+    initial_h: Tensor | None,
+    initial_cell: Tensor | None,
+    output: Tensor,
+    gates: Tensor,
+    cells: Tensor,
+    needs: int,
+    reverse: bool,
+    allow_tf32: bool,
+) -> tuple[Tensor, ...]:
+    """Empty results of ``torch.ops.lltm.layer_backward``."""
+    steps, batch_size, state_size = _layer_sizes(input, weights, bias, initial_h, initial_cell)
+    sequence, all_gates = (steps, batch_size, state_size), (steps, batch_size, 3, state_size)
+    _check(output, "output", input, sequence, "(T, B, S)", _LAYER)
+    _check(gates, "gates", input, all_gates, "(T, B, 3, S)", _LAYER)
+    if cells.dim() == 3:  # else forward did not keep them
+        _check(cells, "cells", input, sequence, "(T, B, S)", _LAYER)
+    _check(grad_output, "grad_output", input, sequence, "(T, B, S)", _LAYER)
+    _check(grad_cells, "grad_cells", input, sequence, "(T, B, S)", _LAYER)
+    _check_state(grad_final_h, "grad_final_h", input, batch_size, state_size)
+    _check_state(grad_final_cell, "grad_final_cell", input, batch_size, state_size)
+    return _empty_gradients(needs, input, (weights, bias, initial_h, initial_cell))

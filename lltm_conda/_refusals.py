@@ -12,7 +12,7 @@ _ADVICE = "lltm_conda.reference computes the cell in plain PyTorch"
 
 
 def refusal(tensors: tuple[Tensor, ...], names: tuple[str, ...] = _NAMES) -> str | None:
-    """The first argument that no kernel serves, and what to do; None if none is to blame."""
+    """Names the first argument that has no kernel, and says what to do; None if all have one."""
     for name, tensor in zip(names, tensors, strict=True):
         if not isinstance(tensor, Tensor):
             return (

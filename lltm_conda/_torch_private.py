@@ -11,40 +11,42 @@ from torch import Tensor
 
 __all__ = [
     "apply_in_c",
+    "autocast_is_active",
     "below_autograd",
+    "device_of",
     "forward_mode_is_active",
     "functorch_is_active",
     "implementations",
+    "in_c",
     "is_forward_over_reverse",
     "is_zero_tensor",
 ]
 
 # Whether torch.func or torch.vmap runs. An autograd Function without `setup_context` raises there,
-# so `lltm` must ask first. Nothing public tells.
+# so `lltm` must ask first. Torch has no public function for it.
 functorch_is_active = torch._C._are_functorch_transforms_active
 
 
 def apply_in_c(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     """``function.apply`` without its Python part, for calls while functorch is not active.
 
-    That part unwraps dead functorch tensors, which the dispatcher does as well. It takes 2 µs.
+    That part takes 2 µs to unwrap dead functorch tensors, and the dispatcher unwraps them too.
     """
     return super(torch.autograd.Function, function).apply  # type: ignore[misc, no-any-return]
 
 
-def below_autograd(op: torch._ops.OpOverload) -> Callable[..., Any]:
-    """``op`` without its Python part and its registered autograd; dynamo cannot trace it.
+def in_c(op: torch._ops.OpOverload) -> Callable[..., Any]:
+    """``op`` without its Python part, which dynamo needs and eager calls do not."""
+    return op._op
 
-    Inside an autograd Function that autograd records nothing, but it takes as long as a tiny step.
-    """
-    call, guard = op._op, torch._C._AutoDispatchBelowAutograd
 
-    def run(*arguments: Any) -> Any:
-        with guard():
-            return call(*arguments)
+# In this context raw ops run without the autograd that `register` gave them: inside an autograd
+# Function that records nothing, but takes as long as a tiny step. Dynamo cannot trace it.
+below_autograd: Any = torch._C._AutoDispatchBelowAutograd
 
-    return run
-
+# Whether autocast is on for any device. `torch.is_autocast_enabled` takes the name of one device,
+# and a thousand instructions to parse it.
+autocast_is_active = torch._C._is_any_autocast_enabled
 
 _libraries = ExitStack()
 
@@ -64,8 +66,7 @@ def implementations(namespace: str) -> torch.library.Library:
 def is_forward_over_reverse() -> bool:
     """Whether functorch runs forward mode over reverse mode, as ``torch.func.hessian`` does.
 
-    The stack of transforms is the only thing that tells this from forward mode alone, which the
-    op refuses.
+    Only the stack of transforms tells this from plain forward mode, which the op refuses.
     """
     functorch: Any = torch._C._functorch
     transforms = [level.key() for level in functorch.get_interpreter_stack() or ()]
@@ -82,3 +83,11 @@ def forward_mode_is_active() -> bool:
 def is_zero_tensor(tensor: Tensor) -> bool:
     """Whether a tensor is a ZeroTensor: zeros without memory, which autograd makes."""
     return tensor._is_zerotensor()
+
+
+def device_of(tensor: Tensor) -> torch.device:
+    """The device of a tensor, or the one that a fake tensor stands for.
+
+    Torch calls the Meta implementation of an op with fake tensors whose ``device`` is meta.
+    """
+    return getattr(tensor, "fake_device", tensor.device)

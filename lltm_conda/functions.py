@@ -9,17 +9,17 @@ The raw ops are C++ (``csrc/ops/operators.h`` lists them). They check their argu
 of the device's kernels (``csrc/kernels``) what is quickest for these sizes, allocate the results,
 and call either the kernels for a whole step or torch's GEMM and one pointwise kernel.
 
-Four things can stand between a caller and the raw ops, because torch has four ways to ask for
-derivatives. All have the same derivatives, those of `_derivatives`:
+Torch has four ways to ask for derivatives, so there are four ways from a caller to the raw ops. All
+use the derivatives of `_derivatives`:
 
-* `_EagerLLTMFunction`: eager mode. Its form, with ``ctx`` in ``forward``, is the quickest: half the
-  time of the next one for a tiny step.
-* `FunctorchLLTMFunction`: ``torch.func`` and ``torch.vmap``, which take no other form than
-  ``setup_context`` and a rule for ``vmap``.
-* What `register` tells torch about the raw op itself: ``torch.compile``, ``torch.export``, and
-  callers of ``torch.ops.lltm.forward``. There is no Function then; a compiler sees one operator.
-* `LLTMFunction`, the tutorial's name: its ``apply`` is `lltm`, but ``torch.compile`` traces its
-  ``forward`` and ``backward`` instead, and needs them without private calls.
+* `_EagerLLTMFunction`: eager mode. ``forward`` takes ``ctx``, the quickest form: a tiny step takes
+  half the time of the next form.
+* `FunctorchLLTMFunction`: ``torch.func`` and ``torch.vmap``. They need ``setup_context`` and a rule
+  for ``vmap``.
+* No Function, but what `register` tells torch about the raw op itself: ``torch.compile`` and
+  ``torch.export``, which see one operator, and callers of ``torch.ops.lltm.forward``.
+* `LLTMFunction`, the tutorial's name. In eager mode its ``apply`` is `lltm`; ``torch.compile``
+  traces its ``forward`` and ``backward`` instead, so these make no private calls.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
 from . import _derivatives
 from ._fake import fake_backward, fake_forward
@@ -36,8 +37,10 @@ from ._refusals import refusal
 from ._registration import batching_rule, register
 from ._torch_private import (
     apply_in_c,
+    autocast_is_active,
     below_autograd,
     functorch_is_active,
+    in_c,
     is_forward_over_reverse,
 )
 from .loader import check_cuda
@@ -53,8 +56,8 @@ register(
     _derivatives.setup_context_of_backward,
 )
 _forward_op = torch.ops.lltm.forward.default
-_eager_forward = below_autograd(_forward_op)
-_eager_backward = below_autograd(torch.ops.lltm.backward.default)
+_eager_forward = in_c(_forward_op)
+_eager_backward = in_c(torch.ops.lltm.backward.default)
 
 
 def refuse_forward_mode(ctx: Any, *grad_inputs: Any) -> Any:
@@ -65,9 +68,11 @@ def refuse_forward_mode(ctx: Any, *grad_inputs: Any) -> Any:
     )
 
 
-# What the graph keeps: up to this many multiplications in a step's product, a GPU makes the gates
-# again in backward. They are three fifths of what a training loop would keep, and a step of this
-# size makes them in less than a microsecond.
+# On a GPU, the graph of a step with at most this many multiplications does not keep the gates:
+# backward recomputes them. They are three fifths of what a training loop would keep, and take less
+# than a microsecond to compute. The kernels' plan is not asked here, because that would be one more
+# operator call a step; where a plan does not recompute the gates, the raw op runs forward for them.
+# The raw op always returns gates: its schema, its fake and its second derivatives need them.
 _MADE_AGAIN = 2_000_000
 
 
@@ -92,19 +97,18 @@ def lltm(
     Raises:
         RuntimeError: an argument has a wrong shape, dtype or device; the text names it.
         NotImplementedError: forward-mode differentiation, or a layout or device that has no kernel
-            (sparse, quantised, MPS, XPU, ...); :func:`lltm_conda.reference` may serve there.
+            (sparse, quantised, MPS, XPU, ...); :func:`lltm_conda.reference` may work there.
     """
-    if torch.compiler.is_compiling():
+    if is_compiling():
         tensors = autocast((input, weights, bias, old_h, old_cell))
         new_h, new_cell, _ = _forward_op(*(tensor.contiguous() for tensor in tensors))
         return new_h, new_cell
     try:
-        on_cuda = input.is_cuda
-        if on_cuda:
+        if input.is_cuda:
             check_cuda(input.device)
         if functorch_is_active():
             return _under_functorch(input, weights, bias, old_h, old_cell)
-        if torch.is_autocast_enabled("cuda" if on_cuda else "cpu"):
+        if autocast_is_active():
             tensors = (input, weights, bias, old_h, old_cell)
             input, weights, bias, old_h, old_cell = autocast(tensors)
         return _apply(  # type: ignore[no-any-return]
@@ -153,14 +157,15 @@ class _EagerLLTMFunction(torch.autograd.Function):
     """What `lltm` applies in eager mode: returns ``(new_h, new_cell)``.
 
     The gates are kept for backward but are no output: torch would wrap an output at every step.
-    The price: no graph leads to them, so second derivatives make them again.
+    The price: no graph leads to them, so second derivatives recompute them.
     """
 
     @staticmethod
     def forward(
         ctx: Any, input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
     ) -> tuple[Tensor, Tensor]:
-        new_h, new_cell, gates = _eager_forward(input, weights, bias, old_h, old_cell)
+        with below_autograd():
+            new_h, new_cell, gates = _eager_forward(input, weights, bias, old_h, old_cell)
         if input.is_cuda and new_h.numel() * 3 * weights.size(1) <= _MADE_AGAIN:
             gates = None
         ctx.save_for_backward(input, weights, bias, old_h, new_cell, gates)
@@ -179,9 +184,14 @@ class _EagerLLTMFunction(torch.autograd.Function):
         if not saved[0].is_cuda:
             grad_h = _derivatives.contiguous(grad_h)
             grad_cell = _derivatives.contiguous(grad_cell)
-        return _derivatives.by_kernels(_eager_backward, (grad_h, grad_cell, None), saved, wanted)
+        return _derivatives.by_kernels(_backward, (grad_h, grad_cell, None), saved, wanted)
 
     jvp = staticmethod(refuse_forward_mode)
+
+
+def _backward(*arguments: Any) -> tuple[Tensor, ...]:
+    with below_autograd():
+        return _eager_backward(*arguments)  # type: ignore[no-any-return]
 
 
 _apply = apply_in_c(_EagerLLTMFunction)
@@ -225,13 +235,15 @@ def _under_functorch(*tensors: Tensor) -> tuple[Tensor, Tensor]:
     return new_h, new_cell
 
 
-def autocast(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def autocast(tensors: tuple[Any, ...]) -> tuple[Any, ...]:
     """Casts as autocast casts a linear layer: everything but float64 to the autocast dtype."""
     device_type = tensors[0].device.type
     if device_type not in ("cpu", "cuda") or not torch.is_autocast_enabled(device_type):
         return tensors
     dtype = torch.get_autocast_dtype(device_type)
     return tuple(
-        tensor.to(dtype) if tensor.is_floating_point() and tensor.dtype != torch.float64 else tensor
+        tensor.to(dtype)
+        if tensor is not None and tensor.is_floating_point() and tensor.dtype != torch.float64
+        else tensor
         for tensor in tensors
     )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn, overload
+from typing import Any, overload
 
 import torch
 import torch.nn.functional as F
@@ -15,14 +14,14 @@ from torch.utils.checkpoint import checkpoint
 
 from ._packed import Rectangle
 from .layer_functions import run_sequence
-from .modules import LLTM, parameter
+from .modules import LLTM, Recurrent, parameter
 
 __all__ = ["LLTMLayer"]
 
 State = tuple[Tensor, Tensor]
 
 
-class LLTMLayer(nn.Module):
+class LLTMLayer(Recurrent):
     """LLTM cells over whole sequences, in one or several layers and one or both directions.
 
     Arguments, shapes and results are those of ``torch.nn.LSTM`` (without ``proj_size``). Each layer
@@ -104,12 +103,6 @@ class LLTMLayer(nn.Module):
                     "bias" + suffix, nn.Parameter(torch.empty(rows, device=device, dtype=dtype))
                 )
         self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draws all parameters from U(-1/√S, 1/√S), as ``LLTM`` and ``nn.LSTM`` do."""
-        bound = 1.0 / math.sqrt(self.state_size)
-        for tensor in self.parameters():
-            nn.init.uniform_(tensor, -bound, bound)
 
     @overload
     def forward(self, input: Tensor, state: State | None = None) -> tuple[Tensor, State]: ...
@@ -261,13 +254,6 @@ class LLTMLayer(nn.Module):
                 text += f", {name}={value}"
         return text
 
-    def __prepare_scriptable__(self) -> NoReturn:
-        """What ``torch.jit.script`` asks first: refused, with the way that works."""
-        raise NotImplementedError(
-            "lltm: TorchScript is not supported (a custom autograd Function cannot be scripted); "
-            "use torch.export or torch.compile"
-        )
-
     def _cells(self) -> Iterator[tuple[str, int]]:
         """Suffix of the parameters' names and input features of every cell, in order."""
         directions = ("", "_reverse") if self.bidirectional else ("",)
@@ -354,21 +340,23 @@ class LLTMLayer(nn.Module):
         """
         weights = parameter(self, "weights" + suffix)
         bias = parameter(self, "bias" + suffix) if self.bias else None
+        checkpointed = self.checkpoint is not None and torch.is_grad_enabled()
+        run = self._checkpointed if checkpointed else run_sequence
         if rectangle is None:
-            output, h, cell, _ = self._sequence(
+            output, h, cell, _ = run(
                 input, weights, bias, h, cell, reverse, self.keep_cells, stacked
             )
             return output, h, cell
         # Reversed in its place, a sequence still comes before its padding.
         if reverse:
             input = rectangle.mirror(input)
-        output, _, _, cells = self._sequence(input, weights, bias, h, cell, False, True, stacked)
+        output, _, _, cells = run(input, weights, bias, h, cell, False, True, stacked)
         h, cell = rectangle.final(output), rectangle.final(cells)
         if stacked:
             h, cell = h.unsqueeze(0), cell.unsqueeze(0)
         return rectangle.mirror(output) if reverse else output, h, cell
 
-    def _sequence(
+    def _checkpointed(
         self,
         input: Tensor,
         weights: Tensor,
@@ -379,8 +367,8 @@ class LLTMLayer(nn.Module):
         keep_cells: bool,
         stacked: bool,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        if self.checkpoint is None or not torch.is_grad_enabled():
-            return run_sequence(input, weights, bias, h, cell, reverse, keep_cells, stacked)
+        """`run_sequence` that keeps for backward only what starts each run of steps."""
+        assert self.checkpoint is not None
         runs = list(input.split(self.checkpoint))
         outputs, all_cells = [], []
         for run in reversed(runs) if reverse else runs:

@@ -17,16 +17,19 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
 from . import _layer_derivatives
-from ._layer_fake import fake_layer_backward, fake_layer_forward
+from ._fake import fake_layer_backward, fake_layer_forward
 from ._refusals import refusal
 from ._registration import register
 from ._torch_private import (
     apply_in_c,
+    autocast_is_active,
     below_autograd,
     forward_mode_is_active,
     functorch_is_active,
+    in_c,
 )
 from .functions import autocast, refuse_forward_mode
 from .loader import check_cuda
@@ -44,8 +47,8 @@ register(
 )
 register("layer_backward", fake_layer_backward, _layer_derivatives.refuse_backward_of_backward)
 _forward_op = torch.ops.lltm.layer_forward.default
-_eager_forward = below_autograd(_forward_op)
-_eager_backward = below_autograd(torch.ops.lltm.layer_backward.default)
+_forward_in_c = in_c(_forward_op)
+_backward_in_c = in_c(torch.ops.lltm.layer_backward.default)
 # Where asking the older flag raises once the newer was set. A version, not text.
 _NEWER_TF32_FLAG = torch.__version__ >= "2.9"
 _NAMES = ("input", "weights", "bias", "initial_h", "initial_cell")
@@ -106,24 +109,20 @@ def run_sequence(
 ) -> Sequence:
     """`lltm_sequence`; if `stacked`, states are (1, B, S), as a module of one layer has them.
 
-    A caller that wants stacked states gives both initial states, or neither.
+    If `stacked`, both initial states are given, or neither.
     """
     tensors: Arguments = (input, weights, bias, initial_h, initial_cell)
-    if torch.compiler.is_compiling():
-        operands = _operands(_cast(tensors), reverse, keep_cells)
-        output, final_h, final_cell, _, cells = _forward_op(*operands)
-        return output, *_stacked(stacked, initial_h, final_h, final_cell), cells
+    if is_compiling():
+        return _traceable(tensors, reverse, keep_cells, stacked)
     try:
         if input.is_cuda:
             check_cuda(input.device)
         if functorch_is_active():
-            steps = _layer_derivatives.steps_of_cells(*tensors, reverse)
-            output, final_h, final_cell, cells = steps
-            return output, *_stacked(stacked, initial_h, final_h, final_cell), cells
-        operands = _operands(_cast(tensors), reverse, keep_cells)
+            return _traceable(tensors, reverse, keep_cells, stacked)
+        operands = _operands(tensors, reverse, keep_cells)
         if torch.is_grad_enabled() or forward_mode_is_active():
             return _apply(*operands, stacked)  # type: ignore[no-any-return]
-        output, final_h, final_cell, _, cells = _call(operands, stacked)
+        output, final_h, final_cell, _, cells = _forward(operands, stacked)
         return output, final_h, final_cell, cells
     except (RuntimeError, AttributeError, TypeError) as error:
         present = [(n, t) for n, t in zip(_NAMES, tensors, strict=True) if t is not None]
@@ -133,16 +132,32 @@ def run_sequence(
         raise NotImplementedError(reason) from error
 
 
-class _LayerFunction(torch.autograd.Function):
-    """A sequence in eager mode: returns ``(output, final_h, final_cell, cells)``."""
+def _forward(operands: tuple[Any, ...], stacked: bool) -> tuple[Tensor, ...]:
+    """The raw op in eager mode, with final states as (1, B, S) if `stacked`."""
+    with below_autograd():
+        results = _forward_in_c(*operands)
+        if stacked and operands[3] is None:
+            # In place: an autograd Function may not return views of what it made.
+            results[1].unsqueeze_(0)
+            results[2].unsqueeze_(0)
+    return results  # type: ignore[no-any-return]
 
-    # As in the cell's Function, the gates are kept for backward but are no output.
+
+def _backward(*arguments: Any) -> tuple[Tensor, ...]:
+    with below_autograd():
+        return _backward_in_c(*arguments)  # type: ignore[no-any-return]
+
+
+class _LayerFunction(torch.autograd.Function):
+    """A sequence in eager mode: returns ``(output, final_h, final_cell, cells)``.
+
+    As in the cell's Function, the gates are kept for backward but are no output.
+    """
 
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> Sequence:
-        *operands, stacked = arguments
-        input, weights, bias, h, cell, ctx.reverse, keep_cells, ctx.allow_tf32 = operands
-        output, final_h, final_cell, gates, cells = _call(operands, stacked)
+        input, weights, bias, h, cell, ctx.reverse, keep_cells, ctx.allow_tf32, stacked = arguments
+        output, final_h, final_cell, gates, cells = _forward(arguments[:8], stacked)
         ctx.save_for_backward(input, weights, bias, h, cell, output, gates, cells)
         ctx.set_materialize_grads(False)
         if not keep_cells:
@@ -151,7 +166,7 @@ class _LayerFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        return (*_layer_derivatives.gradients(_eager_backward, ctx, grads), None, None, None, None)
+        return (*_layer_derivatives.gradients(_backward, ctx, grads), None, None, None, None)
 
     jvp = staticmethod(refuse_forward_mode)
 
@@ -159,36 +174,23 @@ class _LayerFunction(torch.autograd.Function):
 _apply = apply_in_c(_LayerFunction)
 
 
-def _call(operands: Any, stacked: bool) -> tuple[Tensor, ...]:
-    """The raw op without its autograd: `_LayerFunction` is that, or nothing is recorded."""
-    output, final_h, final_cell, gates, cells = _eager_forward(*operands)
-    if stacked and operands[3] is None:
-        # In place: no Function may return views of what it made.
-        final_h.unsqueeze_(0)
-        final_cell.unsqueeze_(0)
-    return output, final_h, final_cell, gates, cells
-
-
-def _stacked(
-    stacked: bool, initial_h: Tensor | None, final_h: Tensor, final_cell: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Final states as (1, B, S) where `stacked`, in operations that a tracer sees."""
-    if stacked and initial_h is None:
-        return final_h.unsqueeze(0), final_cell.unsqueeze(0)
-    return final_h, final_cell
-
-
-def _cast(tensors: Arguments) -> Arguments:
-    """What autocast makes of them."""
-    if not torch.is_autocast_enabled("cuda" if tensors[0].is_cuda else "cpu"):
-        return tensors
-    cast = iter(autocast(tuple(tensor for tensor in tensors if tensor is not None)))
-    return tuple(None if tensor is None else next(cast) for tensor in tensors)  # type: ignore[return-value]
+def _traceable(tensors: Arguments, reverse: bool, keep_cells: bool, stacked: bool) -> Sequence:
+    """`run_sequence` in operations that a compiler or functorch can follow."""
+    if is_compiling():
+        operands = _operands(tensors, reverse, keep_cells)
+        output, final_h, final_cell, _, cells = _forward_op(*operands)
+    else:
+        output, final_h, final_cell, cells = _layer_derivatives.steps_of_cells(*tensors, reverse)
+    if stacked and tensors[3] is None:
+        final_h, final_cell = final_h.unsqueeze(0), final_cell.unsqueeze(0)
+    return output, final_h, final_cell, cells
 
 
 def _operands(tensors: Arguments, reverse: bool, keep_cells: bool) -> tuple[Any, ...]:
-    """What the raw op takes: contiguous tensors, and the options."""
-    input, weights, bias, initial_h, initial_cell = tensors
+    """What the raw op takes: contiguous tensors, cast by autocast, and the options."""
+    input, weights, bias, initial_h, initial_cell = (
+        autocast(tensors) if autocast_is_active() else tensors
+    )
     return (
         input.contiguous(),
         weights.contiguous(),

@@ -20,7 +20,26 @@ def parameter(module: nn.Module, name: str) -> Tensor:
     return getattr(module, name) if found is None else found
 
 
-class LLTM(nn.Module):
+class Recurrent(nn.Module):
+    """What the cell and the layer share."""
+
+    state_size: int
+
+    def reset_parameters(self) -> None:
+        """Draws all parameters from U(-1/√S, 1/√S), as the tutorial and ``nn.LSTM`` do."""
+        bound = 1.0 / math.sqrt(self.state_size)
+        for tensor in self.parameters():
+            nn.init.uniform_(tensor, -bound, bound)
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        """What ``torch.jit.script`` asks first: refused, with the way that works."""
+        raise NotImplementedError(
+            "lltm: TorchScript is not supported (a custom autograd Function cannot be scripted); "
+            "use torch.export or torch.compile, or script a module on lltm_conda.reference"
+        )
+
+
+class LLTM(Recurrent):
     """One step of the LLTM recurrent cell, with its parameters.
 
     Parameters are named and laid out as in PyTorch's tutorial: ``weights`` ``(3S, S + I)`` with the
@@ -59,12 +78,6 @@ class LLTM(nn.Module):
         self.bias = nn.Parameter(torch.empty(3 * state_size, device=device, dtype=dtype))
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """Draws all parameters from U(-1/√S, 1/√S), as the tutorial and ``nn.LSTMCell`` do."""
-        bound = 1.0 / math.sqrt(self.state_size)
-        for tensor in self.parameters():
-            nn.init.uniform_(tensor, -bound, bound)
-
     def forward(
         self, input: Tensor, state: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
@@ -85,13 +98,6 @@ class LLTM(nn.Module):
             state = (zeros, zeros)
         old_h, old_cell = state
         return lltm(input, parameter(self, "weights"), parameter(self, "bias"), old_h, old_cell)
-
-    def __prepare_scriptable__(self) -> NoReturn:
-        """What ``torch.jit.script`` asks first: refused, with the way that works."""
-        raise NotImplementedError(
-            "lltm: TorchScript is not supported (a custom autograd Function cannot be scripted); "
-            "use torch.export or torch.compile, or script a module on lltm_conda.reference"
-        )
 
     def extra_repr(self) -> str:
         return f"input_features={self.input_features}, state_size={self.state_size}"

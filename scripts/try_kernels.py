@@ -29,15 +29,15 @@ from gpu_suite import ROOT, commit, machine
 from kernel_structures import read_header
 
 SMOKE = ROOT / "scripts" / "smoke.py"
-TENSORS = ("gates", "bias", "old_cell", "new_h", "new_cell")
+TENSORS = ("gates", "old_cell", "new_h", "new_cell")
 SHAPES = [(1, 1), (16, 128), (257, 384)]
 DTYPES = {0: (np.float32, 1e-5), 1: (np.float64, 1e-12), 2: (np.float16, 5e-3)}
 TO_DEVICE, TO_HOST = 1, 2
 
 
-def definition(gates: Any, bias: Any, old_cell: Any) -> tuple[Any, Any]:
-    """The cell after its product, in float64: new_h and new_cell."""
-    z = gates.astype(np.float64) + bias.astype(np.float64).reshape(3, -1)
+def definition(gates: Any, old_cell: Any) -> tuple[Any, Any]:
+    """The cell after its product and bias, in float64: new_h and new_cell."""
+    z = gates.astype(np.float64)
     i, o, c = z[:, 0], z[:, 1], z[:, 2]
     sigma_i, sigma_o = 1 / (1 + np.exp(-i)), 1 / (1 + np.exp(-o))
     elu = np.where(c > 0, c, np.expm1(np.minimum(c, 0)))
@@ -95,20 +95,19 @@ def alone(kernels: Path, cudart: str) -> dict[str, Any]:
     random, compared, failed = np.random.default_rng(0), [], 0
     for number, (dtype, tolerance) in DTYPES.items():
         for batch, state in SHAPES:
-            shapes = [(batch, 3, state), (3 * state,), (batch, state)]
+            shapes = [(batch, 3, state), (batch, state)]
             given = [random.standard_normal(shape).astype(dtype) for shape in shapes]
             new_h, new_cell = (np.zeros((batch, state), dtype) for _ in range(2))
             places = [gpu.put(array) for array in (*given, new_h, new_cell)]
-            arguments = interface.types["lltm_cell_forward_arguments"](
-                batch_size=batch,
-                state_size=state,
+            arguments = interface.types["lltm_step_forward_arguments"](
+                sizes=interface.types["lltm_step_sizes"](batch_size=batch, state_size=state),
                 **dict(zip(TENSORS, places, strict=True)),
             )
             text = table.cell_forward(number, arguments, execution)
             if text:
                 raise SystemExit(text.decode())
             wanted = definition(*given)
-            got = gpu.get(places[3], new_h), gpu.get(places[4], new_cell)
+            got = gpu.get(places[2], new_h), gpu.get(places[3], new_cell)
             error = max(map(difference, got, wanted))
             failed += not error <= tolerance
             name = np.dtype(dtype).name

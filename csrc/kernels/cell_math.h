@@ -4,7 +4,6 @@
 //
 // Backward uses the gates' pre-activations z, for every dtype: they are the GEMM's own output
 // (nothing is written twice), and a 16-bit sigmoid would lose its derivative for |z| above 7 to 9.
-// In float32 and float64, z_o may be left out: o = h' / tanh(c').
 #pragma once
 
 #include <cmath>
@@ -46,13 +45,10 @@ struct CellFormulas {
 
   static LLTM_HOST_DEVICE Gradients backward(Value grad_h, Value grad_cell, Value z_i, Value z_o,
                                              Value z_c, Value new_cell) {
-    return gradients(grad_h, grad_cell, Math::sigmoid(z_i), Math::sigmoid(z_o), Math::elu(z_c),
-                     Math::tanh(new_cell));
-  }
-
-  // From the activations themselves, with t = tanh(c').
-  static LLTM_HOST_DEVICE Gradients gradients(Value grad_h, Value grad_cell, Sigmoid<Value> i,
-                                              Sigmoid<Value> o, Value g, Value t) {
+    const Sigmoid<Value> i = Math::sigmoid(z_i);
+    const Sigmoid<Value> o = Math::sigmoid(z_o);
+    const Value g = Math::elu(z_c);
+    const Value t = Math::tanh(new_cell);
     const Value d_cell = grad_cell + grad_h * o.value * (typename Math::Scalar(1) - t * t);
     return {{d_cell * g * i.value * i.complement, grad_h * t * o.value * o.complement,
              d_cell * i.value * Math::elu_slope(g)},

@@ -11,8 +11,8 @@
 extern "C" {
 #endif
 
-// Raised whenever a struct below changes in any way but by new members at the end of the table.
-#define LLTM_KERNEL_ABI 6
+// Raised with every change of a struct below, except for new members at the end of the table.
+#define LLTM_KERNEL_ABI 7
 #define LLTM_MOST_SPLIT_K 4
 #define LLTM_MOST_PARTS 5
 
@@ -47,25 +47,11 @@ typedef struct {
   void* new_cell;        // (B, S), float32: written in addition to new_cell; or NULL
 } lltm_running_cell;
 
-// 1: this gradient of a cell state is float32, whatever the dtype of the other tensors.
+// 1: this gradient of a cell state is float32, though the other tensors have another dtype.
 typedef struct {
   int32_t more_grad_cell;
   int32_t d_old_cell;
 } lltm_float32_gradients;
-
-// One LLTM step after the GEMM. All tensors are contiguous and, except those of `running` and
-// `float32`, of one dtype.
-
-typedef struct {
-  int64_t batch_size;    // B
-  int64_t state_size;    // S
-  void* gates;           // (B, 3, S): pre-activations z_i, z_o, z_c
-  const void* bias;      // (3S): is added to gates in place; or NULL when gates contain it already
-  const void* old_cell;  // (B, S)
-  void* new_h;           // (B, S), written
-  void* new_cell;        // (B, S), written
-  lltm_running_cell running;
-} lltm_cell_forward_arguments;
 
 // Strides, in elements, of the rows and columns of grad_h and grad_cell: often these come from a
 // sum and are one number, expanded. Read by CUDA kernels only, and only if `given` is 1; otherwise
@@ -75,33 +61,6 @@ typedef struct {
   int64_t grad_h[2];
   int64_t grad_cell[2];
 } lltm_gradient_strides;
-
-typedef struct {
-  int64_t batch_size;
-  int64_t state_size;
-  const void* grad_h;      // (B, S) or NULL, which means zero; likewise the next two
-  const void* grad_cell;   // (B, S) or NULL
-  const void* grad_gates;  // (B, 3, S) or NULL
-  // Added to grad_h and grad_cell: in a sequence two read a state, the output and the next step.
-  const void* more_grad_h;     // (B, S) or (more_grad_h_planes, B, S), or NULL
-  const void* more_grad_cell;  // (B, S) or NULL
-  const void* gates;           // (B, 3, S): pre-activations
-  const void* new_cell;        // (B, S)
-  void* d_gates;               // (B, 3, S), written
-  void* d_old_cell;            // (B, S), written, or NULL when it is not wanted
-  void* d_bias;  // (3S): sums of d_gates, written; or NULL, always where the plan does not sum it
-  void* workspace;  // of the plan, or NULL without d_bias
-  lltm_gradient_strides strides;
-  // [old_h, input], which the product for d_weights reads. Only where the plan joins operands.
-  int64_t input_size;  // I; the four are read only if `joined` is given
-  const void* old_h;   // (B, S)
-  const void* input;   // (B, I)
-  void* joined;        // (B, S + I), written, or NULL when it is not wanted
-  // For a sequence's loop over steps, without d_bias: the number of planes of more_grad_h that are
-  // added up, at most the plan's split_k. 0 means 1.
-  int32_t more_grad_h_planes;
-  lltm_float32_gradients float32;
-} lltm_cell_backward_arguments;
 
 // sums[column] = sum over rows of matrix[row][column]: the gradient of a bias.
 typedef struct {
@@ -200,7 +159,7 @@ typedef struct {
   int64_t workspace_bytes;  // 16-byte aligned memory with any contents; for gemm, cell_backward's
   // Forward by gemm, 1: the GEMM adds the bias; 0: cell_forward adds it.
   int32_t gemm_adds_bias;
-  // Backward by a family, 1: where gates are NULL it makes them again itself.
+  // Backward by a family, 1: it recomputes gates that are NULL.
   int32_t makes_gates;
   // Backward by gemm, 1: cell_backward makes d_bias; 0: column_sum does.
   int32_t cell_sums_bias;
@@ -213,45 +172,56 @@ typedef struct {
   int32_t split_k;
 } lltm_step_plan;
 
+// One step, for step_forward and step_backward, which run it whole, and for cell_forward and
+// cell_backward, which run what follows the GEMM: the pointwise part. What only one of them reads
+// or writes says so, as "step:" or "cell:".
+//
 // All tensors are contiguous and, except those of `running` and `float32`, of one dtype; rows of
 // `weights` may have gaps.
 typedef struct {
   lltm_step_sizes sizes;
-  const void* input;          // (B, I)
-  const void* weights;        // (3S, S + I) with rows `weight_stride` apart, the columns of h first
-  const void* bias;           // (3S), or NULL for none
-  const void* old_h;          // (B, S)
+  const void* input;          // step: (B, I)
+  const void* weights;        // step: (3S, S + I) with rows `weight_stride` apart, those of h first
+  const void* bias;           // (3S): is added; or NULL, for cell where the plan's GEMM adds it
+  const void* old_h;          // step: (B, S)
   const void* old_cell;       // (B, S)
-  int32_t gates_hold_addend;  // 1: the contents of gates are added to the products
-  void* gates;                // (B, 3, S): pre-activations, written
+  int32_t gates_hold_addend;  // step: 1: the contents of gates are added to the products
+  void* gates;                // (B, 3, S): pre-activations, written; cell: in, the products
   void* new_h;                // (B, S), written
   void* new_cell;             // (B, S), written
-  void* workspace;
+  void* workspace;            // step
   lltm_running_cell running;
 } lltm_step_forward_arguments;
 
 typedef struct {
   lltm_step_sizes sizes;
-  const void* grad_h;          // (B, S) or NULL, which means zero; likewise the next two
-  const void* grad_cell;       // (B, S) or NULL
-  const void* grad_gates;      // (B, 3, S) or NULL
-  const void* more_grad_h;     // (B, S) or NULL: added to grad_h
-  const void* more_grad_cell;  // (B, S) or NULL: added to grad_cell
-  const void* input;           // input, weights and bias as in forward
-  const void* weights;
-  const void* bias;      // read only if gates are made again
-  const void* old_h;     // (B, S)
-  const void* new_cell;  // (B, S)
-  const void* gates;     // (B, 3, S): pre-activations; or NULL where the plan says makes_gates
-  void* d_gates;         // (B, 3, S), written, or NULL when it is not wanted
-  void* d_input;         // (B, I), written, or NULL when it is not wanted; likewise the next four
-  void* d_weights;       // (3S, S + I), rows without gaps
-  void* d_bias;          // (3S)
-  void* d_old_h;         // (B, S)
-  void* d_old_cell;      // (B, S)
-  void* workspace;
+  const void* grad_h;      // (B, S) or NULL, which means zero; likewise the next two
+  const void* grad_cell;   // (B, S) or NULL
+  const void* grad_gates;  // (B, 3, S) or NULL
+  // Added to grad_h and grad_cell: in a sequence two read a state, the output and the next step.
+  const void* more_grad_h;     // (B, S) or NULL; cell: or (more_grad_h_planes, B, S)
+  const void* more_grad_cell;  // (B, S) or NULL
+  const void* input;           // as in forward, likewise the next two; cell: read for `joined`
+  const void* weights;         // step
+  const void* bias;            // step: read only if gates are recomputed
+  const void* old_h;           // (B, S); cell: read for `joined`
+  const void* new_cell;        // (B, S)
+  const void* gates;  // (B, 3, S): pre-activations; or NULL where the plan says makes_gates
+  void* d_gates;      // (B, 3, S), written; step: or NULL when it is not wanted
+  void* d_input;      // step: (B, I), written, or NULL when it is not wanted
+  void* d_weights;    // step: (3S, S + I), rows without gaps, or NULL
+  void* d_bias;       // (3S) or NULL; cell: NULL where the plan does not sum it
+  void* d_old_h;      // step: (B, S) or NULL
+  void* d_old_cell;   // (B, S) or NULL
+  void* workspace;    // cell: read only with d_bias
   lltm_gradient_strides strides;
   lltm_float32_gradients float32;
+  // cell: (B, S + I), [old_h, input], which the product for d_weights reads; written, or NULL when
+  // it is not wanted. Only where the plan joins operands.
+  void* joined;
+  // cell, without d_bias: the number of planes of more_grad_h that are added up, at most the plan's
+  // split_k. 0 means 1.
+  int32_t more_grad_h_planes;
 } lltm_step_backward_arguments;
 
 // Kernels return NULL, or a text that says what failed; it is valid until the thread's next call.
@@ -262,9 +232,9 @@ typedef struct {
 // known, or whose family cannot run the problem, is an error.
 typedef struct {
   lltm_table_head head;  // with LLTM_KERNEL_ABI
-  const char* (*cell_forward)(lltm_dtype, const lltm_cell_forward_arguments*,
+  const char* (*cell_forward)(lltm_dtype, const lltm_step_forward_arguments*,
                               const lltm_execution*);
-  const char* (*cell_backward)(lltm_dtype, const lltm_cell_backward_arguments*,
+  const char* (*cell_backward)(lltm_dtype, const lltm_step_backward_arguments*,
                                const lltm_execution*);
   const char* (*column_sum)(lltm_dtype, const lltm_column_sum_arguments*, const lltm_execution*);
   const char* (*layer_plan)(lltm_dtype, lltm_pass, const lltm_layer_sizes*, const lltm_execution*,

@@ -8,6 +8,7 @@
 #include "gradients.h"
 #include "kernel_calls.h"
 #include "operands.h"
+#include "views.h"
 
 namespace lltm {
 
@@ -22,7 +23,7 @@ class CellBackward {
       "Tensor weights, Tensor bias, Tensor old_h, Tensor new_cell, Tensor? gates, int needs) -> "
       "(Tensor d_input, Tensor d_weights, Tensor d_bias, Tensor d_old_h, Tensor d_old_cell)";
 
-  // A missing grad_* counts as zero; missing gates are made again. `needs` is a mask of the wanted
+  // A missing grad_* counts as zero; missing gates are recomputed. `needs` is a mask of the wanted
   // gradients: 1 input, 2 weights, 4 bias, 8 old_h, 16 old_cell. The others come back without
   // elements.
   static std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> run(
@@ -42,22 +43,16 @@ class CellBackward {
 
     const typename Torch::DeviceGuard device_guard(input);
     const lltm_execution where = Calls::execution(input);
-    const lltm_step_sizes step_sizes = sizes.step();
+    lltm_step_backward_arguments step = {};
+    step.sizes = sizes.step();
     const lltm_step_plan plan =
-        Calls::plan_step(sizes.dtype, LLTM_BACKWARD, needs, step_sizes, where);
+        Calls::plan_step(sizes.dtype, LLTM_BACKWARD, needs, step.sizes, where);
     OptionalTensor gates = given_gates;
     if (!gates && plan.makes_gates == 0) {
-      // Gates do not depend on the old cell state, so new_cell serves in its place.
+      // Gates do not depend on the old cell state, so any tensor of its shape will do: new_cell.
       gates = std::get<2>(CellForward<Torch, device>::run(input, weights, bias, old_h, new_cell));
     }
-    Gradients<Torch> d;
-    d.input = d.like(input, needs, LLTM_NEEDS_INPUT);
-    d.weights = d.like(weights, needs, LLTM_NEEDS_WEIGHTS);
-    d.bias = d.like(bias, needs, LLTM_NEEDS_BIAS);
-    d.h = d.like(old_h, needs, LLTM_NEEDS_OLD_H);
-    d.cell = d.like(new_cell, needs, LLTM_NEEDS_OLD_CELL);
-    lltm_step_backward_arguments step = {};
-    step.sizes = step_sizes;
+    Gradients<Torch> d(needs, input, weights, bias, old_h, new_cell);
     step.grad_h = Calls::data_or_null(grad_h);
     step.grad_cell = Calls::data_or_null(grad_cell);
     step.grad_gates = Calls::data_or_null(grad_gates);
@@ -77,8 +72,8 @@ class CellBackward {
     step.workspace = Calls::data_or_null(workspace);
     if (plan.family != 0) {
       Calls::check(Calls::kernels().step_backward(sizes.dtype, plan.family, &step, &where));
-    } else {
-      by_gemm(sizes, plan, step, input, weights, old_h, d, where);
+    } else {  // family 0: a pointwise kernel, then torch's GEMMs
+      by_gemm(sizes, plan, step, where, input, weights, old_h, d);
     }
     return d.take(input);
   }
@@ -86,6 +81,7 @@ class CellBackward {
  private:
   using Calls = KernelCalls<Torch, device>;
   using Check = Operands<Torch, device>;
+  using View = Views<Torch>;
   // CUDA kernels read the gradients of h and of the cell state with any strides.
   static constexpr Strides kStrides =
       device == Device::kCUDA ? Strides::kAny : Strides::kContiguous;
@@ -106,52 +102,30 @@ class CellBackward {
 
   // The gradients that `step` wants: the pointwise part by a kernel, the products by torch.
   static void by_gemm(const CellSizes& sizes, const lltm_step_plan& plan,
-                      const lltm_step_backward_arguments& step, const Tensor& input,
-                      const Tensor& weights, const Tensor& old_h, const Gradients<Torch>& d,
-                      const lltm_execution& where) {
+                      lltm_step_backward_arguments step, const lltm_execution& where,
+                      const Tensor& input, const Tensor& weights, const Tensor& old_h,
+                      const Gradients<Torch>& d) {
     const Tensor d_gates = Torch::empty({sizes.batch, 3, sizes.state}, input);
     OptionalTensor joined;
     if (plan.joins_operands != 0) joined = Torch::empty({sizes.batch, sizes.columns()}, input);
-    lltm_cell_backward_arguments cell = {};
-    cell.batch_size = sizes.batch;
-    cell.state_size = sizes.state;
-    cell.grad_h = step.grad_h;
-    cell.grad_cell = step.grad_cell;
-    cell.grad_gates = step.grad_gates;
-    cell.gates = step.gates;
-    cell.new_cell = step.new_cell;
-    cell.d_gates = Torch::data(d_gates);
-    cell.d_old_cell = step.d_old_cell;
-    cell.d_bias = plan.cell_sums_bias != 0 ? step.d_bias : nullptr;
-    cell.workspace = step.workspace;
-    cell.strides = step.strides;
-    cell.input_size = sizes.features;
-    cell.old_h = step.old_h;
-    cell.input = step.input;
-    cell.joined = Calls::data_or_null(joined);
-    Calls::check(Calls::kernels().cell_backward(sizes.dtype, &cell, &where));
+    step.d_gates = Torch::data(d_gates);
+    step.joined = Calls::data_or_null(joined);
+    if (plan.cell_sums_bias == 0) step.d_bias = nullptr;
+    Calls::check(Calls::kernels().cell_backward(sizes.dtype, &step, &where));
 
-    // Strides separate the halves of `weights` that belong to old_h and to input: nothing is
-    // concatenated, and the gradients share no memory.
-    const int64_t rows = 3 * sizes.state;
-    const Tensor d_z = Torch::strided(d_gates, {sizes.batch, rows}, {rows, 1}, 0);
-    const Tensor d_z_transposed = Torch::strided(d_gates, {rows, sizes.batch}, {1, rows}, 0);
-    const auto h_half = [&](const Tensor& matrix) {
-      return Torch::strided(matrix, {rows, sizes.state}, {sizes.columns(), 1}, 0);
-    };
-    const auto input_half = [&](const Tensor& matrix) {
-      return Torch::strided(matrix, {rows, sizes.features}, {sizes.columns(), 1}, sizes.state);
-    };
-    if (d.h) Torch::mm_out(*d.h, d_z, h_half(weights));
-    if (d.input) Torch::mm_out(*d.input, d_z, input_half(weights));
+    const int64_t columns = 3 * sizes.state;
+    const Tensor d_z = View::rows(d_gates, 0, sizes.batch, columns);
+    const Tensor d_z_transposed = View::rows_transposed(d_gates, 0, sizes.batch, columns);
+    if (d.h) Torch::mm_out(*d.h, d_z, View::h_columns(weights, sizes));
+    if (d.input) Torch::mm_out(*d.input, d_z, View::input_columns(weights, sizes));
     if (joined) {
       Torch::mm_out(*d.weights, d_z_transposed, *joined);
     } else if (d.weights) {
-      Torch::mm_out(h_half(*d.weights), d_z_transposed, old_h);
-      Torch::mm_out(input_half(*d.weights), d_z_transposed, input);
+      Torch::mm_out(View::h_columns(*d.weights, sizes), d_z_transposed, old_h);
+      Torch::mm_out(View::input_columns(*d.weights, sizes), d_z_transposed, input);
     }
     if (d.bias && plan.cell_sums_bias == 0) {
-      Calls::sum_columns(sizes.dtype, sizes.batch, rows, d_gates, *d.bias, where);
+      Calls::sum_columns(sizes.dtype, sizes.batch, columns, d_gates, *d.bias, where);
     }
   }
 };

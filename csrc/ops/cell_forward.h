@@ -8,6 +8,7 @@
 
 #include "kernel_calls.h"
 #include "operands.h"
+#include "views.h"
 
 namespace lltm {
 
@@ -30,36 +31,27 @@ class CellForward {
 
     const typename Torch::DeviceGuard device_guard(input);
     const lltm_execution where = Calls::execution(input);
-    const lltm_step_sizes step_sizes = sizes.step();
-    const lltm_step_plan plan = Calls::plan_step(sizes.dtype, LLTM_FORWARD, 0, step_sizes, where);
+    lltm_step_forward_arguments step = {};
+    step.sizes = sizes.step();
+    const lltm_step_plan plan = Calls::plan_step(sizes.dtype, LLTM_FORWARD, 0, step.sizes, where);
     const Tensor gates = Torch::empty({sizes.batch, 3, sizes.state}, input);
     const Tensor new_h = Torch::empty({sizes.batch, sizes.state}, input);
     const Tensor new_cell = Torch::empty({sizes.batch, sizes.state}, input);
+    step.input = Torch::data(input);
+    step.weights = Torch::data(weights);
+    step.bias = plan.gemm_adds_bias != 0 ? nullptr : Torch::data(bias);
+    step.old_h = Torch::data(old_h);
+    step.old_cell = Torch::data(old_cell);
+    step.gates = Torch::data(gates);
+    step.new_h = Torch::data(new_h);
+    step.new_cell = Torch::data(new_cell);
     if (plan.family != 0) {
       const std::optional<Tensor> workspace = Calls::workspace(plan.workspace_bytes, input);
-      lltm_step_forward_arguments step = {};
-      step.sizes = step_sizes;
-      step.input = Torch::data(input);
-      step.weights = Torch::data(weights);
-      step.bias = Torch::data(bias);
-      step.old_h = Torch::data(old_h);
-      step.old_cell = Torch::data(old_cell);
-      step.gates = Torch::data(gates);
-      step.new_h = Torch::data(new_h);
-      step.new_cell = Torch::data(new_cell);
       step.workspace = Calls::data_or_null(workspace);
       Calls::check(Calls::kernels().step_forward(sizes.dtype, plan.family, &step, &where));
-    } else {
+    } else {  // family 0: torch's GEMM, then a pointwise kernel
       multiply(sizes, plan, input, weights, bias, old_h, gates);
-      lltm_cell_forward_arguments cell = {};
-      cell.batch_size = sizes.batch;
-      cell.state_size = sizes.state;
-      cell.gates = Torch::data(gates);
-      cell.bias = plan.gemm_adds_bias != 0 ? nullptr : Torch::data(bias);
-      cell.old_cell = Torch::data(old_cell);
-      cell.new_h = Torch::data(new_h);
-      cell.new_cell = Torch::data(new_cell);
-      Calls::check(Calls::kernels().cell_forward(sizes.dtype, &cell, &where));
+      Calls::check(Calls::kernels().cell_forward(sizes.dtype, &step, &where));
     }
     return {new_h, new_cell, gates};
   }
@@ -74,9 +66,8 @@ class CellForward {
                        const Tensor& gates) {
     const int64_t rows = 3 * sizes.state;
     const Tensor x = Torch::cat_columns(old_h, input);
-    const Tensor z = Torch::strided(gates, {sizes.batch, rows}, {rows, 1}, 0);
-    const Tensor transposed =
-        Torch::strided(weights, {sizes.columns(), rows}, {1, sizes.columns()}, 0);
+    const Tensor z = Views<Torch>::rows(gates, 0, sizes.batch, rows);
+    const Tensor transposed = Views<Torch>::rows_transposed(weights, 0, rows, sizes.columns());
     if (plan.gemm_adds_bias != 0) {
       Torch::addmm_out(z, Torch::strided(bias, {rows}, {1}, 0), x, transposed);
     } else {

@@ -5,6 +5,8 @@
 #include <tuple>
 #include <utility>
 
+#include "../kernels/lltm_kernels.h"
+
 namespace lltm {
 
 template <typename Torch>
@@ -18,15 +20,16 @@ struct Gradients {
   OptionalTensor h;
   OptionalTensor cell;
 
-  // Uninitialised; none where `needs`, the mask of wanted gradients, lacks the bit.
-  static OptionalTensor like(const Tensor& operand, int64_t needs, int64_t bit) {
-    if ((needs & bit) == 0) return std::nullopt;
-    return Torch::empty_like(operand);
-  }
-  static OptionalTensor like(const OptionalTensor& operand, int64_t needs, int64_t bit) {
-    if (!operand) return std::nullopt;
-    return like(*operand, needs, bit);
-  }
+  // Uninitialised. `needs` is the mask of the wanted ones. An operand is a tensor or an optional
+  // one; without it there is no gradient.
+  template <typename Bias, typename State>
+  Gradients(int64_t needs, const Tensor& input, const Tensor& weights, const Bias& bias,
+            const State& h, const State& cell)
+      : input(like(input, needs & LLTM_NEEDS_INPUT)),
+        weights(like(weights, needs & LLTM_NEEDS_WEIGHTS)),
+        bias(like(bias, needs & LLTM_NEEDS_BIAS)),
+        h(like(h, needs & LLTM_NEEDS_OLD_H)),
+        cell(like(cell, needs & LLTM_NEEDS_OLD_CELL)) {}
 
   // Moves them out; those that are not wanted come without elements.
   std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> take(const Tensor& model) {
@@ -35,6 +38,14 @@ struct Gradients {
     };
     return {or_nothing(input), or_nothing(weights), or_nothing(bias), or_nothing(h),
             or_nothing(cell)};
+  }
+
+ private:
+  static OptionalTensor like(const Tensor& operand, int64_t wanted) {
+    return wanted != 0 ? OptionalTensor(Torch::empty_like(operand)) : std::nullopt;
+  }
+  static OptionalTensor like(const OptionalTensor& operand, int64_t wanted) {
+    return operand ? like(*operand, wanted) : std::nullopt;
   }
 };
 

@@ -1,7 +1,7 @@
 // torch.ops.lltm.layer_backward: the gradients of a layer over a whole sequence, in one direction.
 //
-// Only the recurrence is serial. The gradients of input, weights and bias are one GEMM or sum each
-// after it, or a few, of parts of the sequence.
+// Only the recurrence is serial. After it, the gradients of input, weights and bias take one GEMM
+// or sum each, or a few over parts of the sequence.
 #pragma once
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include "kernel_calls.h"
 #include "layer_backward_loop.h"
 #include "operands.h"
+#include "views.h"
 
 namespace lltm {
 
@@ -57,12 +58,7 @@ class LayerBackward {
     const Tensor all_cells =
         is_empty(cells) ? make_cells(sizes, initial_cell, gates, where) : cells;
     const Tensor d_gates = Torch::empty({sizes.steps, sizes.batch, 3, sizes.state}, input);
-    Gradients<Torch> d;
-    d.input = d.like(input, needs, LLTM_NEEDS_INPUT);
-    d.weights = d.like(weights, needs, LLTM_NEEDS_WEIGHTS);
-    d.bias = d.like(bias, needs, LLTM_NEEDS_BIAS);
-    d.h = d.like(initial_h, needs, LLTM_NEEDS_OLD_H);
-    d.cell = d.like(initial_cell, needs, LLTM_NEEDS_OLD_CELL);
+    Gradients<Torch> d(needs, input, weights, bias, initial_h, initial_cell);
     lltm_layer_backward_arguments layer = {};
     layer.sizes = sizes.layer();
     layer.weights = Torch::data(weights);
@@ -106,6 +102,7 @@ class LayerBackward {
  private:
   using Calls = KernelCalls<Torch, device>;
   using Check = Operands<Torch, device>;
+  using View = Views<Torch>;
 
   static bool is_empty(const Tensor& tensor) {
     const int64_t* const sizes = Torch::sizes(tensor);
@@ -124,20 +121,14 @@ class LayerBackward {
     return cells;
   }
 
-  // Rows of a sequence that are one matrix for all steps and the batch.
-  static Tensor rows_of(const Tensor& tensor, int64_t rows, int64_t columns, int64_t first) {
-    return Torch::strided(tensor, {rows, columns}, {columns, 1}, first * columns);
-  }
-
   // d_input of the steps [first, last).
   static void input_gradient(const LayerSizes& sizes, int64_t first, int64_t last,
                              const Tensor& weights, const Tensor& d_gates, const Tensor& d_input) {
-    const int64_t rows = (last - first) * sizes.batch;
     const int64_t row = sizes.earliest(first, last) * sizes.batch;
-    const Tensor weights_x = Torch::strided(weights, {3 * sizes.state, sizes.features},
-                                            {sizes.columns(), 1}, sizes.state);
-    Torch::mm_out(rows_of(d_input, rows, sizes.features, row),
-                  rows_of(d_gates, rows, 3 * sizes.state, row), weights_x);
+    const int64_t rows = (last - first) * sizes.batch;
+    Torch::mm_out(View::rows(d_input, row, rows, sizes.features),
+                  View::rows(d_gates, row, rows, 3 * sizes.state),
+                  View::input_columns(weights, sizes));
   }
 
   // d_weights of the steps [first, last), added to those of the steps from `last` on.
@@ -145,30 +136,29 @@ class LayerBackward {
                                const Tensor& input, const OptionalTensor& initial_h,
                                const Tensor& output, const Tensor& d_gates,
                                const Tensor& d_weights) {
-    const int64_t state = sizes.state;
+    // A sequence's steps [begin, end): all rows of the batch one after another.
+    const auto steps = [&](const auto& view, const Tensor& tensor, int64_t begin, int64_t end,
+                           int64_t columns) {
+      return view(tensor, sizes.earliest(begin, end) * sizes.batch, (end - begin) * sizes.batch,
+                  columns);
+    };
     const auto d_z_transposed = [&](int64_t begin, int64_t end) {
-      return Torch::strided(d_gates, {3 * state, (end - begin) * sizes.batch}, {1, 3 * state},
-                            sizes.earliest(begin, end) * 3 * sizes.plane());
+      return steps(View::rows_transposed, d_gates, begin, end, 3 * sizes.state);
     };
     const auto add = [&](const Tensor& sum, const Tensor& left, const Tensor& right) {
       last == sizes.steps ? Torch::mm_out(sum, left, right)
                           : Torch::addmm_out(sum, sum, left, right);
     };
-    const Tensor d_weights_h =
-        Torch::strided(d_weights, {3 * state, state}, {sizes.columns(), 1}, 0);
-    const Tensor d_weights_x =
-        Torch::strided(d_weights, {3 * state, sizes.features}, {sizes.columns(), 1}, state);
-    add(d_weights_x, d_z_transposed(first, last),
-        rows_of(input, (last - first) * sizes.batch, sizes.features,
-                sizes.earliest(first, last) * sizes.batch));
-    // Every step but the first read the output of the step before it.
+    add(View::input_columns(d_weights, sizes), d_z_transposed(first, last),
+        steps(View::rows, input, first, last, sizes.features));
+    // Each step after the first read the output of the step before it.
     const int64_t second = std::max<int64_t>(first, 1);
-    add(d_weights_h, d_z_transposed(second, last),
-        rows_of(output, (last - second) * sizes.batch, state,
-                sizes.earliest(second - 1, last - 1) * sizes.batch));
+    const Tensor of_h = View::h_columns(d_weights, sizes);
+    add(of_h, d_z_transposed(second, last),
+        steps(View::rows, output, second - 1, last - 1, sizes.state));
     if (first == 0 && initial_h) {
-      Torch::addmm_out(d_weights_h, d_weights_h, d_z_transposed(0, 1),
-                       rows_of(*initial_h, sizes.batch, state, 0));
+      Torch::addmm_out(of_h, of_h, d_z_transposed(0, 1),
+                       View::rows(*initial_h, 0, sizes.batch, sizes.state));
     }
   }
 };

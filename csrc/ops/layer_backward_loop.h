@@ -6,6 +6,7 @@
 
 #include "kernel_calls.h"
 #include "operands.h"
+#include "views.h"
 
 namespace lltm {
 
@@ -24,8 +25,7 @@ class LayerBackwardLoop {
                                sizes.step(), where)),
         planes_(std::max<int64_t>(plan_.split_k, 1)),
         depth_(3 * sizes.state / planes_),
-        weights_h_(
-            Torch::strided(weights, {3 * sizes.state, sizes.state}, {sizes.columns(), 1}, 0)),
+        weights_h_(Views<Torch>::h_columns(weights, sizes)),
         weights_h_planes_(Torch::strided(weights, {planes_, depth_, sizes.state},
                                          {depth_ * sizes.columns(), sizes.columns(), 1}, 0)) {}
 
@@ -65,12 +65,12 @@ class LayerBackwardLoop {
       if (plan_.family != 0 && step.d_old_h != nullptr && step.d_old_cell != nullptr) {
         Calls::check(Calls::kernels().step_backward(sizes_.dtype, plan_.family, &step, &where_));
       } else {
-        run_cell(step, n + 1 < sizes_.steps ? plan_.split_k : 1);
+        step.more_grad_h_planes = n + 1 < sizes_.steps ? plan_.split_k : 1;
+        Calls::check(Calls::kernels().cell_backward(sizes_.dtype, &step, &where_));
         if (n > 0) {
           multiply(d_h[n % 2], t);
         } else if (d_initial_h) {
-          multiply_whole(
-              Torch::strided(*d_initial_h, {sizes_.batch, sizes_.state}, {sizes_.state, 1}, 0), t);
+          multiply_whole(Views<Torch>::rows(*d_initial_h, 0, sizes_.batch, sizes_.state), t);
         }
       }
       step.more_grad_h = step.d_old_h;
@@ -99,24 +99,6 @@ class LayerBackwardLoop {
                         d_gates_);
   }
 
-  // The pointwise part of a step; `planes` are those of more_grad_h.
-  void run_cell(const lltm_step_backward_arguments& step, int32_t planes) const {
-    lltm_cell_backward_arguments cell = {};
-    cell.batch_size = sizes_.batch;
-    cell.state_size = sizes_.state;
-    cell.grad_h = step.grad_h;
-    cell.grad_cell = step.grad_cell;
-    cell.more_grad_h = step.more_grad_h;
-    cell.more_grad_cell = step.more_grad_cell;
-    cell.more_grad_h_planes = planes;
-    cell.gates = step.gates;
-    cell.new_cell = step.new_cell;
-    cell.d_gates = step.d_gates;
-    cell.d_old_cell = step.d_old_cell;
-    cell.float32 = step.float32;
-    Calls::check(Calls::kernels().cell_backward(sizes_.dtype, &cell, &where_));
-  }
-
   // d_old_h = d_z W_h: one product, or as many planes as the plan says.
   void multiply(const Tensor& d_old_h, int64_t t) const {
     if (planes_ == 1) return multiply_whole(d_old_h, t);
@@ -126,9 +108,8 @@ class LayerBackwardLoop {
   }
 
   void multiply_whole(const Tensor& d_old_h, int64_t t) const {
-    const int64_t rows = 3 * sizes_.state;
     const Tensor d_z =
-        Torch::strided(d_gates_, {sizes_.batch, rows}, {rows, 1}, t * 3 * sizes_.plane());
+        Views<Torch>::rows(d_gates_, t * sizes_.batch, sizes_.batch, 3 * sizes_.state);
     Torch::mm_out(d_old_h, d_z, weights_h_);
   }
 

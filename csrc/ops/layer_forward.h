@@ -1,7 +1,7 @@
 // torch.ops.lltm.layer_forward: a layer of LLTM cells over a whole sequence, in one direction.
 //
-// Only the recurrence is serial. The product of the input with the weights is one GEMM for all
-// steps before it.
+// Only the recurrence is serial. Before it, one GEMM multiplies the input of all steps with the
+// weights.
 #pragma once
 
 #include <optional>
@@ -9,6 +9,7 @@
 
 #include "kernel_calls.h"
 #include "operands.h"
+#include "views.h"
 
 namespace lltm {
 
@@ -73,6 +74,7 @@ class LayerForward {
  private:
   using Calls = KernelCalls<Torch, device>;
   using Check = Operands<Torch, device>;
+  using View = Views<Torch>;
 
   // (B, S), or like `model` (1, B, S) as in nn.LSTM, which saves the caller views.
   static Tensor state_like(const OptionalTensor& model, const LayerSizes& sizes,
@@ -82,8 +84,7 @@ class LayerForward {
 
   // One (B, S) of a sequence of them.
   static Tensor plane(const Tensor& sequence, int64_t index, const LayerSizes& sizes) {
-    return Torch::strided(sequence, {sizes.batch, sizes.state}, {sizes.state, 1},
-                          index * sizes.plane());
+    return View::rows(sequence, index * sizes.batch, sizes.batch, sizes.state);
   }
 
   static int64_t cell_plane(const LayerSizes& sizes, bool keep_cells, int64_t step) {
@@ -95,8 +96,8 @@ class LayerForward {
                              const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
                              const Tensor& gates) {
     const int64_t rows = 3 * sizes.state;
-    const Tensor z = Torch::strided(gates, {sizes.rows(), rows}, {rows, 1}, 0);
-    const Tensor x = Torch::strided(input, {sizes.rows(), sizes.features}, {sizes.features, 1}, 0);
+    const Tensor z = View::rows(gates, 0, sizes.rows(), rows);
+    const Tensor x = View::rows(input, 0, sizes.rows(), sizes.features);
     const Tensor weights_x =
         Torch::strided(weights, {sizes.features, rows}, {1, sizes.columns()}, sizes.state);
     if (bias && plan.product_adds_bias != 0) {
@@ -106,18 +107,23 @@ class LayerForward {
     }
   }
 
-  // Step by step: a whole step by a family of the kernels, or a GEMM and the cell's kernel. Serves
-  // every size and dtype.
+  // Step by step, for every size and dtype: a family of the kernels runs the whole step, or a GEMM
+  // and then the pointwise kernel.
   static void loop(const LayerSizes& sizes, const lltm_layer_forward_arguments& layer,
                    const Tensor& weights, const OptionalTensor& initial_h,
                    const OptionalTensor& initial_cell, const Tensor& gates, const Tensor& output,
                    const Tensor& cells, const lltm_execution& where) {
     const int64_t rows = 3 * sizes.state;
     const Tensor weights_h = Torch::strided(weights, {sizes.state, rows}, {1, sizes.columns()}, 0);
-    const lltm_step_sizes step_sizes = sizes.step();
-    const lltm_step_plan plan = Calls::plan_step(sizes.dtype, LLTM_FORWARD, 0, step_sizes, where);
+    lltm_step_forward_arguments step = {};
+    step.sizes = sizes.step();
+    const lltm_step_plan plan = Calls::plan_step(sizes.dtype, LLTM_FORWARD, 0, step.sizes, where);
     const OptionalTensor workspace = Calls::workspace(plan.workspace_bytes, output);
-    // No tensors where addresses serve: the host's time bounds small steps.
+    step.weights = Torch::data(weights);
+    step.bias = layer.bias;
+    step.gates_hold_addend = 1;
+    step.workspace = Calls::data_or_null(workspace);
+    // Addresses instead of tensors where possible: the host's time bounds small steps.
     const int64_t plane_bytes = sizes.plane() * lltm_dtype_bytes(sizes.dtype);
     const auto at = [&](void* sequence, int64_t planes) -> void* {
       return static_cast<char*>(sequence) + planes * plane_bytes;
@@ -126,55 +132,33 @@ class LayerForward {
     // planes.
     const bool runs = lltm_dtype_bytes(sizes.dtype) == 2;
     const OptionalTensor running = Calls::workspace(runs ? 4 * plane_bytes : 0, output);
-    const auto running_cell = [&](int64_t step) {
-      return running && step >= 0 ? at(Torch::data(*running), step % 2 * 2) : nullptr;
+    const auto running_cell = [&](int64_t n) {
+      return running && n >= 0 ? at(Torch::data(*running), n % 2 * 2) : nullptr;
     };
     const Tensor first_cell = initial_cell ? *initial_cell : zeros(sizes, output);
-    const void* old_cell = Torch::data(first_cell);
+    step.old_cell = Torch::data(first_cell);
     OptionalTensor old_h;
     if (initial_h) old_h = plane(*initial_h, 0, sizes);
-    for (int64_t step = 0; step < sizes.steps; ++step) {
-      const int64_t t = sizes.time(step);
+    for (int64_t n = 0; n < sizes.steps; ++n) {
+      const int64_t t = sizes.time(n);
       const Tensor new_h = plane(output, t, sizes);
-      void* const z = at(layer.gates, 3 * t);
-      void* const new_cell =
-          at(Torch::data(cells), cell_plane(sizes, layer.cells != nullptr, step));
-      lltm_running_cell float32 = {};
-      float32.old_cell = running_cell(step - 1);
-      float32.new_cell = running_cell(step);
+      step.old_h = Calls::data_or_null(old_h);
+      step.gates = at(layer.gates, 3 * t);
+      step.new_h = Torch::data(new_h);
+      step.new_cell = at(Torch::data(cells), cell_plane(sizes, layer.cells != nullptr, n));
+      step.running.old_cell = running_cell(n - 1);
+      step.running.new_cell = running_cell(n);
       if (old_h && plan.family != 0) {
-        lltm_step_forward_arguments arguments = {};
-        arguments.sizes = step_sizes;
-        arguments.weights = Torch::data(weights);
-        arguments.bias = layer.bias;
-        arguments.old_h = Torch::data(*old_h);
-        arguments.old_cell = old_cell;
-        arguments.gates_hold_addend = 1;
-        arguments.gates = z;
-        arguments.new_h = Torch::data(new_h);
-        arguments.new_cell = new_cell;
-        arguments.workspace = Calls::data_or_null(workspace);
-        arguments.running = float32;
-        Calls::check(Calls::kernels().step_forward(sizes.dtype, plan.family, &arguments, &where));
+        Calls::check(Calls::kernels().step_forward(sizes.dtype, plan.family, &step, &where));
       } else {
         if (old_h) {
-          const Tensor sum =
-              Torch::strided(gates, {sizes.batch, rows}, {rows, 1}, t * 3 * sizes.plane());
+          const Tensor sum = View::rows(gates, t * sizes.batch, sizes.batch, rows);
           Torch::addmm_out(sum, sum, *old_h, weights_h);
         }
-        lltm_cell_forward_arguments arguments = {};
-        arguments.batch_size = sizes.batch;
-        arguments.state_size = sizes.state;
-        arguments.gates = z;
-        arguments.bias = layer.bias;
-        arguments.old_cell = old_cell;
-        arguments.new_h = Torch::data(new_h);
-        arguments.new_cell = new_cell;
-        arguments.running = float32;
-        Calls::check(Calls::kernels().cell_forward(sizes.dtype, &arguments, &where));
+        Calls::check(Calls::kernels().cell_forward(sizes.dtype, &step, &where));
       }
       old_h = new_h;
-      old_cell = new_cell;
+      step.old_cell = step.new_cell;
     }
   }
 

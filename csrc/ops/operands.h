@@ -61,7 +61,7 @@ struct LayerSizes {
     return sizes;
   }
 
-  // One step of the loop, which multiplies the state alone: the input is multiplied already.
+  // One step of the loop. It multiplies only the state: the input was multiplied before.
   lltm_step_sizes step() const {
     lltm_step_sizes sizes = {};
     sizes.batch_size = batch;
@@ -144,8 +144,8 @@ struct Operands {
     return sizes;
   }
 
-  // Any other operand: on input's device, with its dtype and of that shape; `letters` spell it. A
-  // missing one passes.
+  // Any other operand must have input's device and dtype, and this shape, which `letters` spell. A
+  // missing operand passes.
   template <typename Sizes>
   static void like_input(const Tensor& tensor, const char* name, const Tensor& input, const Sizes&,
                          std::initializer_list<int64_t> shape, const char* letters,

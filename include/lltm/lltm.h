@@ -48,7 +48,7 @@ inline std::tuple<at::Tensor, at::Tensor, at::Tensor> forward(const at::Tensor& 
 
 // torch.ops.lltm.backward: the gradients of (input, weights, bias, old_h, old_cell). `needs` is the
 // mask of the wanted ones, 1 << their position; the others come back without elements. Missing
-// gates are made again.
+// gates are recomputed.
 inline std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward(
     const std::optional<at::Tensor>& grad_h, const std::optional<at::Tensor>& grad_cell,
     const std::optional<at::Tensor>& grad_gates, const at::Tensor& input, const at::Tensor& weights,

@@ -57,7 +57,8 @@ def test_a_launch_that_fails_says_which_kernel_and_why(gpu) -> None:
     new_h = torch.ops.lltm.forward(*inputs)[0]
     types = read_header().types
     # No pointer is followed: the device is asked for first.
-    arguments = types["lltm_cell_forward_arguments"](batch_size=4, state_size=5)
+    sizes = types["lltm_step_sizes"](batch_size=4, state_size=5)
+    arguments = types["lltm_step_forward_arguments"](sizes=sizes)
     nowhere = types["lltm_execution"](device_index=torch.cuda.device_count() + 7)
     float32 = 0
     error = cuda_kernel_table().cell_forward(float32, arguments, nowhere)

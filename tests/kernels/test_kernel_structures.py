@@ -73,9 +73,8 @@ def test_a_cpu_kernel_computes_what_the_structures_say() -> None:
     torch.manual_seed(0)
     old_cell, z = torch.randn(5, 7), torch.randn(5, 3, 7)
     new_h, new_cell = torch.zeros(5, 7), torch.zeros(5, 7)
-    arguments = types["lltm_cell_forward_arguments"](
-        batch_size=5,
-        state_size=7,
+    arguments = types["lltm_step_forward_arguments"](
+        sizes=types["lltm_step_sizes"](batch_size=5, state_size=7),
         gates=z.data_ptr(),
         old_cell=old_cell.data_ptr(),
         new_h=new_h.data_ptr(),

@@ -15,16 +15,16 @@ struct Cell {
   using Formulas = CellFormulas<VectorMath<C>>;
   static constexpr int64_t kLanes = Lanes<C>::kCount;
 
-  // Elements that are worth waking another thread for.
+  // Waking another thread pays off from so many elements on.
   static constexpr int64_t kElementsPerThread = 16384;
 
-  static const char* forward(const lltm_cell_forward_arguments& arguments,
+  static const char* forward(const lltm_step_forward_arguments& arguments,
                              const lltm_execution& execution) {
     for_each_register(
         arguments, execution,
-        [](const lltm_cell_forward_arguments& a, int64_t n, int64_t column, int64_t count)
+        [](const lltm_step_forward_arguments& a, int64_t n, int64_t column, int64_t count)
             LLTM_INLINE_LAMBDA {
-              const int64_t state = a.state_size;
+              const int64_t state = a.sizes.state_size;
               const T* const gates = static_cast<const T*>(a.gates) + kGateCount * n * state;
               const T* const bias = static_cast<const T*>(a.bias);
               V z[kGateCount];
@@ -38,12 +38,12 @@ struct Cell {
     return nullptr;
   }
 
-  static const char* backward(const lltm_cell_backward_arguments& arguments,
+  static const char* backward(const lltm_step_backward_arguments& arguments,
                               const lltm_execution& execution) {
     for_each_register(
         arguments, execution,
-        [](const lltm_cell_backward_arguments& a, int64_t n, int64_t column, int64_t count)
-            LLTM_INLINE_LAMBDA { backward_register(a, a.state_size, n, column, count); });
+        [](const lltm_step_backward_arguments& a, int64_t n, int64_t column, int64_t count)
+            LLTM_INLINE_LAMBDA { backward_register(a, a.sizes.state_size, n, column, count); });
     return nullptr;
   }
 
@@ -69,10 +69,9 @@ struct Cell {
   }
 
   // The new state of batch entry n, `count` columns from `column` on, from the pre-activations `z`.
-  template <typename Arguments>
-  static LLTM_INLINE void finish_forward(const Arguments& a, int64_t state, int64_t n,
-                                         int64_t column, int64_t count, bool stores_gates,
-                                         V (&z)[kGateCount]) {
+  static LLTM_INLINE void finish_forward(const lltm_step_forward_arguments& a, int64_t state,
+                                         int64_t n, int64_t column, int64_t count,
+                                         bool stores_gates, V (&z)[kGateCount]) {
 #pragma GCC unroll 3
     for (int gate = 0; gate < kGateCount; ++gate) {
       if (!stores_gates) continue;
@@ -95,10 +94,9 @@ struct Cell {
 
   // The gradients of batch entry n, `count` columns from `column` on. Stores those of the gates and
   // of the old cell state where they are wanted.
-  template <typename Arguments>
-  static LLTM_INLINE typename Formulas::Gradients backward_register(const Arguments& a,
-                                                                    int64_t state, int64_t n,
-                                                                    int64_t column, int64_t count) {
+  static LLTM_INLINE typename Formulas::Gradients backward_register(
+      const lltm_step_backward_arguments& a, int64_t state, int64_t n, int64_t column,
+      int64_t count) {
     const int64_t at = n * state + column;
     const int64_t gates_at = kGateCount * n * state + column;
     const auto or_zero = [&](const void* from) LLTM_INLINE_LAMBDA {
@@ -135,17 +133,17 @@ struct Cell {
   static LLTM_INLINE void for_each_register(const Arguments& arguments,
                                             const lltm_execution& execution, const Body& body) {
     constexpr int64_t kColumns = 512;  // of a unit
-    const int64_t state = arguments.state_size;
-    if (arguments.batch_size == 0 || state == 0) return;
+    const int64_t state = arguments.sizes.state_size;
+    if (arguments.sizes.batch_size == 0 || state == 0) return;
     const int64_t units_per_row = ceiling(state, kColumns);
     const int64_t grain_size = ceiling(kElementsPerThread, least(state, kColumns));
-    in_parallel(arguments.batch_size * units_per_row, grain_size, execution,
+    in_parallel(arguments.sizes.batch_size * units_per_row, grain_size, execution,
                 [&](int64_t begin, int64_t end) {
                   const Arguments a = arguments;  // which no store below can change
                   for (int64_t unit = begin; unit < end; ++unit) {
                     const int64_t n = unit / units_per_row;
                     int64_t column = unit % units_per_row * kColumns;
-                    const int64_t last = least(column + kColumns, a.state_size);
+                    const int64_t last = least(column + kColumns, a.sizes.state_size);
                     for (; column + kLanes <= last; column += kLanes) body(a, n, column, kLanes);
                     if (column < last) body(a, n, column, last - column);
                   }

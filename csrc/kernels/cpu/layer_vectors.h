@@ -1,6 +1,6 @@
-// A whole sequence for some rows of the batch: no thread waits for another, so the loop over time
-// is inside. The columns of the weights that belong to h are packed once a call, in the order in
-// which the products read them.
+// A whole sequence for some rows of the batch. Threads share rows and never wait for one another,
+// so each runs all steps of its rows. The columns of the weights that multiply h are packed once a
+// call, in the order in which the products read them.
 #ifndef LLTM_LEVEL
 #error "include this from a level_*.cpp"
 #endif
@@ -69,7 +69,7 @@ struct Sequence {
  private:
   // ---- how threads share the work ----
 
-  // The least rows of the batch for a thread: half a tile, and enough work to wake it for.
+  // The fewest rows of the batch for a thread: half a tile, and enough work to be worth waking it.
   static int64_t rows_per_thread(const lltm_layer_sizes& sizes) {
     const int64_t products = sizes.steps * 3 * sizes.state_size * sizes.state_size;
     const int64_t worthwhile = ceiling(kProductsPerThread, products);
@@ -190,7 +190,8 @@ struct Sequence {
     }
   }
 
-  // Rows of a state into the workspace, zeros where there is none; lanes after a row are zero.
+  // Copies rows of a state into the workspace, or zeros if `from` is NULL. The lanes after a row
+  // are zero.
   static void load_state(const void* from, int64_t state_size, C* to, int64_t stride, int64_t begin,
                          int64_t end) {
     const bool given = from != nullptr;
@@ -210,7 +211,7 @@ struct Sequence {
   static LLTM_INLINE V load_or_zero(const void* from, int64_t offset, int64_t count) {
     return from != nullptr ? load(static_cast<const T*>(from) + offset, count) : V{};
   }
-  // As a stored T has it.
+  // Rounded to T, as stored.
   static LLTM_INLINE V rounded(V value) {
     if constexpr (!kHas16Bits) return value;
     T stored[kLanes];
@@ -426,7 +427,7 @@ struct Sequence {
     const C* const d_gates = static_cast<const C*>(arguments.d_gates);
     const C* const output = static_cast<const C*>(arguments.output);
     C* const d_weights = static_cast<C*>(arguments.d_weights);
-    // Every step but the first read the output of the one before it.
+    // Each step after the first read the output of the step before it.
     const C* const later = d_gates + (reverse ? 0 : kGateCount * plane);
     const C* const first = d_gates + (reverse ? (sizes.steps - 1) * kGateCount * plane : 0);
     add_products(sizes, begin, end, later_rows, later, output + (reverse ? plane : 0), state_size,

@@ -1,15 +1,6 @@
 // The CPU kernels for processors with avx2,fma.
 #ifdef __x86_64__
-#include <atomic>
-#include <cmath>
-#include <cstdint>
-#include <cstring>
-#include <type_traits>
-#include <utility>
-
-#include "../types.h"
-#include "levels.h"
-#include "threads.h"
+#include "level_headers.h"
 
 #define LLTM_LEVEL avx2
 #define LLTM_LEVEL_TABLE kAvx2Level

@@ -1,15 +1,6 @@
 // The CPU kernels for processors with avx512f,avx512bw,avx512dq,avx512vl,fma.
 #ifdef __x86_64__
-#include <atomic>
-#include <cmath>
-#include <cstdint>
-#include <cstring>
-#include <type_traits>
-#include <utility>
-
-#include "../types.h"
-#include "levels.h"
-#include "threads.h"
+#include "level_headers.h"
 
 #define LLTM_LEVEL avx512
 #define LLTM_LEVEL_TABLE kAvx512Level

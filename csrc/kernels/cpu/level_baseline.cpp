@@ -1,14 +1,5 @@
 // The CPU kernels for every processor of the platform.
-#include <atomic>
-#include <cmath>
-#include <cstdint>
-#include <cstring>
-#include <type_traits>
-#include <utility>
-
-#include "../types.h"
-#include "levels.h"
-#include "threads.h"
+#include "level_headers.h"
 
 #define LLTM_LEVEL baseline
 #define LLTM_LEVEL_TABLE kBaselineLevel

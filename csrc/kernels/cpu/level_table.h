@@ -3,7 +3,7 @@
 //   LLTM_LEVEL_TABLE   the table's name, declared in levels.h
 //   LLTM_LEVEL_NAME    as LLTM_CPU_CAPABILITY calls it
 //   LLTM_VECTOR_BYTES  the width of its registers
-// Headers of the C++ library come before, so that none of their functions is compiled for it.
+// level_headers.h comes before.
 #include "../cell_math.h"
 //
 #include "simd.h"

@@ -1,10 +1,10 @@
 // One whole LLTM step, its products included, in units that threads share. A unit is one block of
-// the state's columns, all three gates of it. Included once per instruction set.
+// the state's columns with all three gates. Included once per instruction set.
 //
 // Forward computes z transposed: it reads `weights` in place, one number at a time, and a register
 // holds that many batch entries of a packed [h, x]. For a few batch entries it instead computes dot
 // products along the rows of `weights`. Backward computes dz of a block, and at once what depends
-// on that block alone: the gradients of its rows of `weights` and `bias`.
+// only on that block: the gradients of its rows of `weights` and `bias`.
 #ifndef LLTM_LEVEL
 #error "include this from a level_*.cpp"
 #endif
@@ -26,7 +26,7 @@ struct Step {
   static constexpr int64_t kGroup = 8;    // tiles' widths whose sums are kept side by side
   static constexpr bool kHas16Bits = sizeof(T) == 2;  // operands must be converted
 
-  // Multiplications that are worth waking another thread for: some 10 us.
+  // Waking another thread pays off from so many multiplications on: about 10 us of work.
   static constexpr int64_t kProductsPerThread = int64_t{1} << 20;
 
   static const char* forward(const lltm_step_forward_arguments& arguments,

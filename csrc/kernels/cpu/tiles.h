@@ -7,7 +7,7 @@ namespace lltm {
 namespace LLTM_LEVEL {
 
 // A tile is kTileRows rows times up to kTileVectors registers: as many sums as hide the latency of
-// a multiply-add, and no more than the registers hold beside the operands.
+// a multiply-add, and no more than the registers hold in addition to the operands.
 #if LLTM_VECTOR_BYTES == 64
 constexpr int kTileRows = 8;
 constexpr int kTileVectors = 2;

@@ -30,7 +30,7 @@ LLTM_DEVICE void end_copies() {
 #endif
 }
 
-// Waits for all but the `kPending` youngest groups of this thread.
+// Waits until at most `kPending` groups of this thread, the latest, are still under way.
 template <int kPending>
 LLTM_DEVICE void wait_copies() {
 #if __CUDA_ARCH__ >= 800

@@ -6,9 +6,9 @@
 namespace lltm {
 
 // pointwise.cu: what follows the GEMM.
-const char* cuda_cell_forward(lltm_dtype, const lltm_cell_forward_arguments*,
+const char* cuda_cell_forward(lltm_dtype, const lltm_step_forward_arguments*,
                               const lltm_execution*);
-const char* cuda_cell_backward(lltm_dtype, const lltm_cell_backward_arguments*,
+const char* cuda_cell_backward(lltm_dtype, const lltm_step_backward_arguments*,
                                const lltm_execution*);
 // Bytes that cuda_cell_backward needs to sum d_bias.
 int64_t cuda_cell_backward_workspace(lltm_dtype, int64_t batch_size, int64_t state_size,

@@ -6,19 +6,17 @@
 
 namespace lltm {
 
-// What N elements' gradients come from beside the pre-activations. `Arguments` are those of the
-// pointwise kernel or of a whole step: both have the same names for these tensors.
+// What the gradients of N elements are computed from, in addition to the pre-activations.
 template <typename T, int N>
 struct Incoming {
   Pack<T, N> new_cell;
   Pack<T, N> grad_h;
   Pack<T, N> grad_cell;
 
-  // Of the elements from `column` on in one row of (B, S). Single elements are read wherever they
-  // lie, several only where the gradients are contiguous. The caller has set all strides.
-  template <typename Arguments>
-  LLTM_DEVICE static Incoming load(const Arguments& arguments, int64_t row, int64_t state_size,
-                                   int64_t column) {
+  // Loads N elements of one row of (B, S), from `column` on. N may exceed 1 only if the gradients
+  // are contiguous; single elements are read with any strides, which the caller has set.
+  LLTM_DEVICE static Incoming load(const lltm_step_backward_arguments& arguments, int64_t row,
+                                   int64_t state_size, int64_t column) {
     const int64_t element = row * state_size + column;
     const auto at = [&](const int64_t (&strides)[2]) {
       return N == 1 ? row * strides[0] + column * strides[1] : element;
@@ -41,19 +39,16 @@ template <typename T>
 constexpr bool kSixteenBits = sizeof(T) == 2;
 
 // Sets the strides that were not given: the kernels read them always.
-template <typename Arguments>
-Arguments with_strides(Arguments arguments, int64_t state_size) {
-  if (arguments.strides.given == 0) {
-    arguments.strides = {1, {state_size, 1}, {state_size, 1}};
-  }
+inline lltm_step_backward_arguments with_strides(lltm_step_backward_arguments arguments) {
+  const int64_t row = arguments.sizes.state_size;
+  if (arguments.strides.given == 0) arguments.strides = {1, {row, 1}, {row, 1}};
   return arguments;
 }
 
-template <typename Arguments>
-bool has_contiguous_gradients(const Arguments& arguments, int64_t batch_size, int64_t state_size) {
+inline bool has_contiguous_gradients(const lltm_step_backward_arguments& arguments) {
   const auto contiguous = [&](const void* gradient, const int64_t (&strides)[2]) {
-    return gradient == nullptr ||
-           (strides[1] == 1 && (strides[0] == state_size || batch_size == 1));
+    const bool rows = strides[0] == arguments.sizes.state_size || arguments.sizes.batch_size == 1;
+    return gradient == nullptr || (strides[1] == 1 && rows);
   };
   return contiguous(arguments.grad_h, arguments.strides.grad_h) &&
          contiguous(arguments.grad_cell, arguments.strides.grad_cell);
@@ -105,20 +100,21 @@ LLTM_DEVICE void store_cell(void* new_cell, void* running, int64_t element,
   }
 }
 
-// How the gradients that a step's successor has left lie in memory.
+// The memory layout of the gradients that come from the next step.
 struct FromLater {
-  int64_t planes = 1;      // whose sum more_grad_h is
+  int64_t planes = 1;      // more_grad_h is the sum of so many
   int64_t plane_size = 0;  // in elements
   lltm_float32_gradients float32 = {0, 0};
 };
 
 // The gradients of the N pre-activations `z`, with the op's own incoming ones added; writes
 // d_old_cell where it is wanted and `writes` says so.
-template <typename T, int N, typename Arguments>
-LLTM_DEVICE void backward_elements(const Arguments& arguments, const Incoming<T, N>& incoming,
-                                   int64_t row, int64_t state_size, int64_t column,
-                                   const compute_t<T> (&z)[kGateCount][N], bool writes,
-                                   compute_t<T> (&d_z)[kGateCount][N], const FromLater& later) {
+template <typename T, int N>
+LLTM_DEVICE void backward_elements(const lltm_step_backward_arguments& arguments,
+                                   const Incoming<T, N>& incoming, int64_t row, int64_t state_size,
+                                   int64_t column, const compute_t<T> (&z)[kGateCount][N],
+                                   bool writes, compute_t<T> (&d_z)[kGateCount][N],
+                                   const FromLater& later) {
   using C = compute_t<T>;
   const int64_t element = row * state_size + column;
   C grad_h[N];

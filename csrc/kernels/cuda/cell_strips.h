@@ -1,4 +1,4 @@
-// Where the blocks of the backward kernel lie, and how the last of a strip adds up its sums.
+// The layout of the backward kernel's blocks, and how the last block of a strip adds up its sums.
 #pragma once
 
 #include <atomic>
@@ -9,8 +9,8 @@
 namespace lltm {
 
 // A block of backward owns a strip of columns and goes down its rows, so that it can sum them for
-// the bias. Where strips alone are too few blocks, the rows are divided into parts as well, and the
-// parts' sums are added up.
+// the bias. If there would be too few blocks, the rows are divided into parts too, and the parts'
+// sums are added up.
 struct StripGeometry {
   dim3 block;
   int64_t strips;
@@ -49,7 +49,7 @@ struct StripGeometry {
 // variables of the module: they are zero when it is loaded and again after each launch, since the
 // last arrival wraps to zero (unless the launch destroys its CUDA context). Each row of counters
 // belongs to one address of workspaces, and launches that share a workspace cannot run at the same
-// time, whatever their streams and graphs.
+// time, in any streams or graphs.
 class ArrivalRow {
  public:
   static constexpr int kRows = 512;

@@ -85,7 +85,7 @@ struct FloatMath {
 };
 
 // For latency: a step of a sequence waits for these, and all other work waits for the step. A
-// sigmoid of which the caller reads one number alone waits for no choice.
+// caller that reads one of the sigmoid's two numbers does not wait for a selection.
 struct SwiftMath : FloatMath {
   LLTM_DEVICE static Sigmoid<float> sigmoid(float z) {
     return {reciprocal(1.0f + exp2(z * -kLog2OfE)), reciprocal(1.0f + exp2(z * kLog2OfE))};

@@ -16,12 +16,11 @@ bool fits(Family family, const LayerProblem& problem) {
   return family == kGemm || grid_fits(problem);
 }
 
-// The quickest by measurement, on an H200; benchmarks/NOTES.md has the numbers. A cluster's step
-// waits the least, but each row of the batch makes every block of the cluster repeat all of a
-// step's work; small states need no exchange at all. A step of the grid takes longer, the more work
-// a block has: its rows of the batch times the state that it reads for each. A step of gemm costs
-// about the same over many sizes: a GEMM and a pointwise kernel, bound by their launches or, for
-// large states, by reading the weights again.
+// The quickest as measured on an H200; benchmarks/NOTES.md has the numbers. `cluster` waits least
+// in a step, but every block repeats a step's work for each row of the batch. `registers` needs no
+// exchange between blocks at all. A step of `grid` takes longer with the work of a block: its rows
+// of the batch times the state. A step of `gemm` costs about the same over many sizes: the launches
+// of a GEMM and a pointwise kernel bound it or, for large states, reading the weights again.
 Family choose(const LayerProblem& problem) {
   const lltm_layer_sizes& sizes = problem.sizes;
   constexpr int64_t kAlone = 64;  // states up to here are quicker on one multiprocessor

@@ -33,8 +33,7 @@ template <typename Arguments>
 constexpr const char* kLayerName = kIsBackward<Arguments> ? "layer_backward" : "layer_forward";
 
 // layer_registers.cu, the family `registers`: one block runs a few rows of the batch through the
-// whole sequence. It fits states whose recurrent weights, as float32, fit the registers of one
-// multiprocessor.
+// whole sequence. The recurrent weights, as float32, must fit the registers of one multiprocessor.
 bool registers_fit(const LayerProblem& problem);
 template <typename Arguments>
 const char* run_registers(lltm_dtype dtype, const Arguments& arguments,

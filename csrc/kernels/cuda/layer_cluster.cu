@@ -57,7 +57,7 @@ ClusterKernel kernel_for(lltm_dtype dtype, bool backward, int64_t blocks) {
   return kernel;
 }
 
-// A launch's configuration, which refers to the attribute beside it.
+// A launch's configuration. It points to the attribute in the same struct.
 struct ClusterLaunch {
   cudaLaunchAttribute attribute = {};
   cudaLaunchConfig_t configuration = {};
@@ -111,8 +111,8 @@ ClusterShape shape_cluster(const LayerProblem& problem) {
   const int64_t active = remembered(kernel.function, blocks, device_index,
                                     [&] { return count_active(kernel, blocks, device_index); });
   if (active == 0) return {};
-  // Clusters that share no multiprocessor. On a small part of a device a cluster may fit whose
-  // blocks do.
+  // Clusters that share no multiprocessor: at least one, since on a small part of a device a
+  // cluster's blocks may share them.
   const int64_t multiprocessors = device_facts(device_index).multiprocessors;
   const int64_t apart = std::min(active, std::max(multiprocessors / blocks, int64_t{1}));
   // Each row makes a step longer, and a second wave of clusters doubles the time. Two forward

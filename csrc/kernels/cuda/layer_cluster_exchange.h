@@ -87,7 +87,7 @@ LLTM_DEVICE void send(uint32_t address, float value, uint32_t barrier) {
       : "memory");
 }
 
-// The barriers of two buffers that are filled in turn. The first to fill is the second.
+// The barriers of two buffers that are filled alternately, the second one first.
 class BufferBarriers {
  public:
   uint32_t flip = static_cast<uint32_t>(-8);  // from the next buffer's barrier to the other's

@@ -7,7 +7,7 @@
 
 namespace lltm {
 
-// The steps of a sequence as strides. To move an address costs two additions; to compute it from
+// The steps of a sequence as strides. Moving an address costs two additions; computing it from
 // indices costs a dozen multiplications, in a loop where every instruction counts.
 struct Walk {
   int64_t first;   // index of the first step's plane
@@ -62,7 +62,7 @@ class WeightReader {
   bool aligned_;
 };
 
-// The weights of forward: L::kUnits units' three gates, of which a lane has four of every
+// The weights of forward: the three gates of L::kUnits units. A lane holds four of every
 // 4 * L::kLanes columns.
 template <typename T, typename L>
 LLTM_DEVICE void load_forward_weights(const lltm_layer_forward_arguments& a, int first_unit,

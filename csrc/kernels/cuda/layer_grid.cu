@@ -20,8 +20,8 @@ void with_pieces(int64_t needed, const Use& use) {
   if (needed <= 8) return use(Constant<8>{});
 }
 
-// Calls `use` with a null pointer to the engine that serves the problem in slices of so many rows,
-// if there is one.
+// Calls `use` with a null pointer to the engine for the problem in slices of `slice_rows` rows, if
+// there is an engine for it. The pointer only names the type.
 template <bool backward, typename Use>
 void with_engine(lltm_dtype dtype, const lltm_layer_sizes& sizes, int slice_rows, const Use& use) {
   dispatch_dtype(dtype, [&](auto zero) -> const char* {
@@ -79,7 +79,7 @@ struct GridKernel {
   }
 };
 
-// The kernel for a problem; NULL where there is none.
+// The kernel for a problem; its function is NULL if there is no kernel.
 template <bool backward>
 GridKernel kernel_for(lltm_dtype dtype, const lltm_layer_sizes& sizes, int slice_rows) {
   GridKernel kernel = {};

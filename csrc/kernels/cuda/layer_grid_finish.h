@@ -32,7 +32,7 @@ class Finisher {
       : place_(place), at_(place.start(0)) {
     const int thread = static_cast<int>(threadIdx.x) - (Engine::kFinishWarps > 0 ? 32 * kWarps : 0);
     active_ = thread < kThreads;
-    // Threads that read partial products together take rows four apart, which lie in other banks.
+    // Threads that read partial products together take rows four apart, to use different banks.
     const int index = thread / kRowThreads;
     row_ = index % 2 * 4 + index / 2 % 4 + index / 8 * 8;
     unit_ = thread % kRowThreads * kEach;

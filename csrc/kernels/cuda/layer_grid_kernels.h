@@ -7,9 +7,9 @@
 // There are two roles: the Multiplier makes a chunk's products, as every warp's partial sums, and
 // the finisher adds these up, computes the formulas and publishes. With several chunks, and where
 // registers allow it, the roles are different warps, and one chunk is finished while the next is
-// multiplied; otherwise all warps do both, in turn.
+// multiplied; otherwise all warps do both, one after the other.
 //
-// All blocks must run at once, which the launch demands and the driver grants or refuses.
+// All blocks must run at once. The cooperative launch asks for that, and the driver may refuse.
 #pragma once
 
 #include "../lltm_kernels.h"
@@ -32,9 +32,9 @@ LLTM_DEVICE void wait_at(int barrier) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(threads) : "memory");
 }
 
-// Cycles to wait before a block asks for the words that other blocks make of the same step: an
-// early question must be repeated, one more way through L2. Measured on an H200. They affect speed
-// alone.
+// Cycles to wait before a block reads the words that other blocks write in the same step: a read
+// that comes too early must be repeated, at the cost of one more trip to L2. Measured on an H200.
+// They affect only the speed.
 constexpr int kPatience = 600;        // after the block's own sums
 constexpr int kRowPatience = 12;      // and for each row
 constexpr int kHandedPatience = 400;  // after other warps have finished the chunk
@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(kGridThreads<Engine>, 1)
       }
     } else {
       Finish finisher(a, place, shared.carried);
-      // Whoever multiplies waits for every product but the last ones to be finished.
+      // The multiplying warps wait until each product is finished, except for the last ones.
       int waits = (products.end - products.first) * place.chunks - (many ? 2 : 1);
       for (int step = 0; step < last; ++step) {
         const bool has_product = step >= products.first;

@@ -33,7 +33,7 @@ struct WeightRows {
   static constexpr int kGates = backward ? 1 : kGateCount;
 
   LLTM_DEVICE int inner() const { return backward ? kGateCount * state : state; }
-  // Loads `count` elements from k on. All of them lie inside of K, or none.
+  // Loads `count` elements from k on, which are all inside of K or all outside.
   template <int count>
   LLTM_DEVICE void load(int gate, int unit, int k, T (&values)[count]) const {
     unit += first_unit;

@@ -4,8 +4,8 @@
 // A thread holds the weights of a few units over a slice of the product's inner dimension; the
 // lanes that share a unit's slices add up by shuffles. So a step needs one barrier, after the new
 // state is written to shared memory. A multiprocessor reads 32 words of shared memory a cycle and
-// does 128 multiplications: each word must serve at least four products, hence several units a
-// thread.
+// does 128 multiplications. Each word must be used in at least four products, so a thread has
+// several units.
 #include <algorithm>
 #include <type_traits>
 
@@ -139,8 +139,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   own.store_final(a);
 }
 
-// Backward's weights: L::kUnits columns of W_h, of whose rows a lane has four of every
-// 4 * L::kLanes.
+// The weights of backward: L::kUnits columns of W_h. A lane holds four of every 4 * L::kLanes rows.
 template <typename T, typename L>
 LLTM_DEVICE void load_backward_weights(const lltm_layer_backward_arguments& a, int first_unit,
                                        int lane, float (&weights)[L::kUnits][1][4 * L::kVectors]) {

@@ -1,5 +1,5 @@
-// What follows the GEMM in one LLTM step. Memory bounds it, so each thread moves 16 bytes at a
-// time.
+// What follows the GEMM in one LLTM step. Memory bandwidth bounds it, so each thread moves 16 bytes
+// at a time.
 #include <type_traits>
 
 #include "../dispatch.h"
@@ -17,15 +17,15 @@ constexpr int kThreads = PlaneGeometry::kThreads;
 // kRunning: with float32 cell states in addition to those of T, which takes registers.
 template <typename T, int N, bool kRunning>
 __global__ void __launch_bounds__(kThreads)
-    forward_plane(const lltm_cell_forward_arguments arguments, int64_t packs) {
+    forward_plane(const lltm_step_forward_arguments arguments, int64_t packs) {
   using Cell = std::conditional_t<kRunning, compute_t<T>, T>;
   wait_for_earlier();
-  const int64_t state_size = arguments.state_size;
+  const int64_t state_size = arguments.sizes.state_size;
   const int64_t first_row = int64_t{blockIdx.y} * blockDim.y + threadIdx.y;
   const int64_t first_pack = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const int64_t row_stride = int64_t{gridDim.y} * blockDim.y;
   const int64_t pack_stride = int64_t{gridDim.x} * blockDim.x;
-  for (int64_t row = first_row; row < arguments.batch_size; row += row_stride) {
+  for (int64_t row = first_row; row < arguments.sizes.batch_size; row += row_stride) {
     for (int64_t pack = first_pack; pack < packs; pack += pack_stride) {
       const int64_t column = pack * N;
       const int64_t element = row * state_size + column;
@@ -39,17 +39,6 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int gate = 0; gate < kGateCount; ++gate) {
         z[gate] = load_gate<T, N>(arguments.gates, row, state_size, gate, column);
-      }
-      if (arguments.bias != nullptr) {
-#pragma unroll
-        for (int gate = 0; gate < kGateCount; ++gate) {
-          const auto bias = load_gate<T, N>(arguments.bias, 0, state_size, gate, column);
-#pragma unroll
-          for (int e = 0; e < N; ++e) {
-            z[gate].element[e] = narrow<T>(widen(z[gate].element[e]) + widen(bias.element[e]));
-          }
-          store_gate(arguments.gates, row, state_size, gate, column, z[gate]);
-        }
       }
       Pack<T, N> new_h;
       Pack<Cell, N> new_cell;
@@ -101,24 +90,24 @@ struct BackwardLoads {
   Pack<T, N> z[kGateCount];
   Incoming<T, N> incoming;
 
-  LLTM_DEVICE BackwardLoads(const lltm_cell_backward_arguments& arguments, int64_t row,
+  LLTM_DEVICE BackwardLoads(const lltm_step_backward_arguments& arguments, int64_t row,
                             int64_t column) {
 #pragma unroll
     for (int gate = 0; gate < kGateCount; ++gate) {
-      z[gate] = load_gate<T, N>(arguments.gates, row, arguments.state_size, gate, column);
+      z[gate] = load_gate<T, N>(arguments.gates, row, arguments.sizes.state_size, gate, column);
     }
-    incoming = Incoming<T, N>::load(arguments, row, arguments.state_size, column);
+    incoming = Incoming<T, N>::load(arguments, row, arguments.sizes.state_size, column);
   }
 };
 
 // Writes the block's sums of its strip, from every thread's: to the bias gradient if the strip is
 // one part, else to the workspace.
 template <typename T, int N>
-LLTM_DEVICE void sum_block(const lltm_cell_backward_arguments& arguments,
+LLTM_DEVICE void sum_block(const lltm_step_backward_arguments& arguments,
                            const compute_t<T> (&sums)[kGateCount][N], int thread, int width,
                            int columns) {
   using C = compute_t<T>;
-  const int64_t state_size = arguments.state_size;
+  const int64_t state_size = arguments.sizes.state_size;
   __shared__ C partial[kGateCount * N][kThreads];
 #pragma unroll
   for (int gate = 0; gate < kGateCount; ++gate) {
@@ -176,16 +165,16 @@ LLTM_DEVICE bool arrives_last(int arrival_row) {
 
 // Adds up the parts' sums of a strip.
 template <typename T, int N>
-LLTM_DEVICE void sum_parts(const lltm_cell_backward_arguments& arguments, int thread, int width,
+LLTM_DEVICE void sum_parts(const lltm_step_backward_arguments& arguments, int thread, int width,
                            int columns) {
   using C = compute_t<T>;
-  const int64_t state_size = arguments.state_size;
+  const int64_t state_size = arguments.sizes.state_size;
   for (int k = thread; k < columns; k += kThreads) {
     const int gate = k / (width * N);
     const int64_t to = int64_t{blockIdx.x} * width * N + k % (width * N);
     if (to >= state_size) continue;
     const int64_t of_gate = gate * state_size + to;
-    // Volatile: what this multiprocessor may have in its own cache is older.
+    // Volatile: this multiprocessor's own cache may hold older values.
     const volatile C* const from = static_cast<const C*>(arguments.workspace) + of_gate;
     C part[kMostParts];
 #pragma unroll
@@ -208,7 +197,7 @@ LLTM_DEVICE void sum_parts(const lltm_cell_backward_arguments& arguments, int th
 
 template <typename T, int N, bool kSums>
 __global__ void __launch_bounds__(kThreads)
-    backward_strips(const lltm_cell_backward_arguments arguments, const Strips strips) {
+    backward_strips(const lltm_step_backward_arguments arguments, const Strips strips) {
   using C = compute_t<T>;
   constexpr bool kAhead = kSums && kReadsAhead<T>;
   if (blockIdx.x >= strips.count) {
@@ -216,17 +205,18 @@ __global__ void __launch_bounds__(kThreads)
                     gridDim.x - strips.count);
     return;
   }
-  const int64_t state_size = arguments.state_size;
+  const int64_t state_size = arguments.sizes.state_size;
   // In a sequence another kernel makes the bias gradient. With it, registers would run out.
-  const FromLater later = kSums ? FromLater{}
-                                : FromLater{arguments.more_grad_h_planes,
-                                            arguments.batch_size * state_size, arguments.float32};
+  const FromLater later =
+      kSums ? FromLater{}
+            : FromLater{arguments.more_grad_h_planes, arguments.sizes.batch_size * state_size,
+                        arguments.float32};
   const int64_t pack = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const int64_t column = pack * N;
   const int64_t begin = blockIdx.y * strips.rows_per_part;
-  const int64_t end = begin + strips.rows_per_part < arguments.batch_size
+  const int64_t end = begin + strips.rows_per_part < arguments.sizes.batch_size
                           ? begin + strips.rows_per_part
-                          : arguments.batch_size;
+                          : arguments.sizes.batch_size;
   C sums[kGateCount][N] = {};
   int64_t row = begin + threadIdx.y;
   if (pack < strips.packs && row < end) {
@@ -313,9 +303,8 @@ const char* launch_sum(const From* matrix, To* sums, int64_t rows, int64_t colum
 }
 
 template <typename T>
-bool takes_vectors(const lltm_cell_backward_arguments& a) {
-  return a.state_size % kBackwardVector<T> == 0 &&
-         has_contiguous_gradients(a, a.batch_size, a.state_size) &&
+bool takes_vectors(const lltm_step_backward_arguments& a) {
+  return a.sizes.state_size % kBackwardVector<T> == 0 && has_contiguous_gradients(a) &&
          aligned_for_vectors(a.grad_h, a.grad_cell, a.grad_gates, a.more_grad_h, a.more_grad_cell,
                              a.gates, a.new_cell, a.d_gates, a.d_old_cell);
 }
@@ -329,18 +318,18 @@ int64_t workspace_bytes(int64_t batch_size, int64_t state_size) {
 }
 
 template <typename T, int N>
-const char* launch_backward(const lltm_cell_backward_arguments& arguments,
+const char* launch_backward(const lltm_step_backward_arguments& arguments,
                             const lltm_execution& execution) {
-  const int64_t packs = arguments.state_size / N;
+  const int64_t packs = arguments.sizes.state_size / N;
   const bool sums = arguments.d_bias != nullptr;
-  const StripGeometry geometry(arguments.batch_size, packs, N * sizeof(T), sums);
+  const StripGeometry geometry(arguments.sizes.batch_size, packs, N * sizeof(T), sums);
   const bool parted = sums && geometry.parts > 1;
   const bool few = geometry.parts <= kMostParts && geometry.strips <= ArrivalRow::kStrips;
-  const Strips strips = {packs, geometry.strips, divide_up(arguments.batch_size, geometry.parts),
-                         parted && few ? ArrivalRow::of(arguments.workspace) : -1,
-                         join_strips<T>(arguments)};
+  const Strips strips = {
+      packs, geometry.strips, divide_up(arguments.sizes.batch_size, geometry.parts),
+      parted && few ? ArrivalRow::of(arguments.workspace) : -1, join_strips<T>(arguments)};
   const int64_t joins =
-      strips.join_strips * divide_up(arguments.batch_size, geometry.parts * kJoinRows);
+      strips.join_strips * divide_up(arguments.sizes.batch_size, geometry.parts * kJoinRows);
   const dim3 grid(static_cast<unsigned>(geometry.strips + joins),
                   static_cast<unsigned>(geometry.parts));
   const auto kernel = sums ? backward_strips<T, N, true> : backward_strips<T, N, false>;
@@ -350,14 +339,14 @@ const char* launch_backward(const lltm_cell_backward_arguments& arguments,
   if (error != nullptr || !parted || strips.arrival_row >= 0) return error;
   return launch_sum(static_cast<const compute_t<T>*>(arguments.workspace),
                     static_cast<T*>(arguments.d_bias), geometry.parts,
-                    kGateCount * arguments.state_size, execution);
+                    kGateCount * arguments.sizes.state_size, execution);
 }
 
 template <typename T, int N>
-const char* launch_forward(const lltm_cell_forward_arguments& arguments,
+const char* launch_forward(const lltm_step_forward_arguments& arguments,
                            const lltm_execution& execution) {
-  const int64_t packs = arguments.state_size / N;
-  const PlaneGeometry geometry(arguments.batch_size, packs);
+  const int64_t packs = arguments.sizes.state_size / N;
+  const PlaneGeometry geometry(arguments.sizes.batch_size, packs);
   auto kernel = forward_plane<T, N, false>;
   if constexpr (kSixteenBits<T>) {
     if (arguments.running.new_cell != nullptr) kernel = forward_plane<T, N, true>;
@@ -368,35 +357,38 @@ const char* launch_forward(const lltm_cell_forward_arguments& arguments,
 
 }  // namespace
 
-const char* cuda_cell_forward(lltm_dtype dtype, const lltm_cell_forward_arguments* arguments,
+const char* cuda_cell_forward(lltm_dtype dtype, const lltm_step_forward_arguments* arguments,
                               const lltm_execution* execution) {
   return dispatch_dtype(dtype, [&](auto zero) -> const char* {
     using T = decltype(zero);
-    const lltm_cell_forward_arguments& a = *arguments;
+    const lltm_step_forward_arguments& a = *arguments;
+    if (a.bias != nullptr)
+      return "lltm CUDA kernel cell_forward: bias must be NULL: the GEMM adds it";
     const DeviceScope device(execution->device_index);
     if (device.error() != cudaSuccess) return error_text("cell_forward", device.error());
-    if (a.batch_size == 0 || a.state_size == 0) return nullptr;  // CUDA refuses empty grids
-    const bool vectors = a.state_size % kVectorSize<T> == 0 &&
-                         aligned_for_vectors(a.gates, a.bias, a.old_cell, a.new_h, a.new_cell,
+    if (a.sizes.batch_size == 0 || a.sizes.state_size == 0)
+      return nullptr;  // CUDA refuses empty grids
+    const bool vectors = a.sizes.state_size % kVectorSize<T> == 0 &&
+                         aligned_for_vectors(a.gates, a.old_cell, a.new_h, a.new_cell,
                                              a.running.old_cell, a.running.new_cell);
     return vectors ? launch_forward<T, kVectorSize<T>>(a, *execution)
                    : launch_forward<T, 1>(a, *execution);
   });
 }
 
-const char* cuda_cell_backward(lltm_dtype dtype, const lltm_cell_backward_arguments* arguments,
+const char* cuda_cell_backward(lltm_dtype dtype, const lltm_step_backward_arguments* arguments,
                                const lltm_execution* execution) {
   return dispatch_dtype(dtype, [&](auto zero) -> const char* {
     using T = decltype(zero);
-    lltm_cell_backward_arguments a = with_strides(*arguments, arguments->state_size);
+    lltm_step_backward_arguments a = with_strides(*arguments);
     if (a.more_grad_h_planes == 0) a.more_grad_h_planes = 1;
     const DeviceScope device(execution->device_index);
     if (device.error() != cudaSuccess) return error_text("cell_backward", device.error());
-    if (a.state_size == 0) return nullptr;
-    if (a.batch_size == 0) {
+    if (a.sizes.state_size == 0) return nullptr;
+    if (a.sizes.batch_size == 0) {
       if (a.d_bias == nullptr) return nullptr;
       return launch_sum(static_cast<const T*>(a.d_gates), static_cast<T*>(a.d_bias), 0,
-                        kGateCount * a.state_size, *execution);
+                        kGateCount * a.sizes.state_size, *execution);
     }
     return takes_vectors<T>(a) ? launch_backward<T, kBackwardVector<T>>(a, *execution)
                                : launch_backward<T, 1>(a, *execution);

@@ -1,8 +1,8 @@
 // One whole LLTM step backward in at most two launches.
 //
-// The gradients of a few columns' weights need the incoming gradients of these columns alone, so
-// one block makes both, the bias gradient along with them. Those of input and old_h need all
-// columns: they are a second launch, where they are wanted.
+// The weight gradients of a few columns need only the incoming gradients of these columns, so one
+// block makes both, and the bias gradient. The gradients of input and old_h need all columns: where
+// they are wanted, a second launch makes them.
 #include <type_traits>
 
 #include "../dispatch.h"
@@ -14,7 +14,7 @@
 namespace lltm {
 namespace {
 
-// kAgain: the pre-activations were not saved and are made again.
+// kAgain: the pre-activations were not saved and are recomputed.
 template <typename Tile, bool kAgain>
 __global__ void __launch_bounds__(Tile::kThreads)
     backward_columns(const lltm_step_backward_arguments arguments, void* d_gates) {
@@ -220,7 +220,7 @@ const char* cuda_step_backward(lltm_dtype dtype, int32_t,
                                const lltm_execution* execution) {
   return dispatch_dtype(dtype, [&](auto zero) -> const char* {
     using T = decltype(zero);
-    const lltm_step_backward_arguments a = with_strides(*arguments, arguments->sizes.state_size);
+    const lltm_step_backward_arguments a = with_strides(*arguments);
     const DeviceScope device(execution->device_index);
     if (device.error() != cudaSuccess) return error_text("step_backward", device.error());
     const auto stream = static_cast<cudaStream_t>(execution->stream);

@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
   const T* const bias = static_cast<const T*>(arguments.bias);
   T* const gates = static_cast<T*>(arguments.gates);
 
-  // What the activations need beside the products is on its way while these are made.
+  // Loads what the activations need in addition to the products, while these are computed.
   constexpr int kElements = Tile::kRows * Tile::kColumns;
   constexpr int kItems = (kElements + Tile::kThreads - 1) / Tile::kThreads;
   C addends[kItems][Tile::kGates] = {};
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
     for (int gate = 0; gate < Tile::kGates; ++gate) {
       const C sum = Tile::total(shared, gate, tile_row, tile_column) + addends[item][gate];
       const T stored = narrow<T>(sum);
-      if (gates != nullptr) gates[(row * Tile::kGates + gate) * state_size + column] = stored;
+      gates[(row * Tile::kGates + gate) * state_size + column] = stored;
       z[gate] = widen(stored);  // what backward will read is what forward computes with
     }
     const int64_t element = row * state_size + column;
@@ -84,7 +84,7 @@ const char* launch(const lltm_step_forward_arguments& arguments, const lltm_exec
 template <typename T>
 const char* launch_family(int32_t family, const lltm_step_forward_arguments& arguments,
                           const lltm_execution& execution) {
-  // Sizes that no vector fits into are small ones, if they are here at all.
+  // Sizes without whole vectors are small, or the plan chose gemm.
   if (!StepOperands<T>(arguments).takes_vectors()) {
     return launch<Rows16Tile<T, false>>(arguments, execution);
   }

@@ -35,7 +35,7 @@ int32_t backward_family(lltm_dtype dtype, int32_t needs, const lltm_step_sizes& 
 
 // Whether a GEMM of this step would use tensor cores for float32 operands; our kernels do not.
 bool has_tf32_gemm(lltm_dtype dtype, const lltm_step_sizes& sizes, int32_t device_index) {
-  constexpr int64_t kAligned = 8;  // cuBLAS has such kernels for aligned rows alone
+  constexpr int64_t kAligned = 8;  // cuBLAS has such kernels only for aligned rows
   if (dtype != LLTM_FLOAT32 || sizes.allow_tf32 == 0) return false;
   if (sizes.state_size % kAligned != 0 || sizes.weight_stride % kAligned != 0) return false;
   return device_facts(device_index).major >= 8;
@@ -47,7 +47,7 @@ int32_t preferred_family(lltm_dtype dtype, lltm_pass pass, int32_t needs,
   constexpr int64_t kLargest = 1 << 20;  // a product of larger sizes may not fit its type
   if (sizes.batch_size > kLargest || depth > kLargest) return kGemm;
   const int64_t work = 3 * sizes.batch_size * sizes.state_size * depth;  // multiplications
-  // Forward of a few rows is bound by reading the weights, whatever multiplies them.
+  // Reading the weights bounds forward of a few rows, by any kernel.
   const bool few = pass == LLTM_FORWARD && sizes.batch_size <= 4;
   constexpr int64_t kMostWithoutTensorCores = 8'000'000;
   if (work > kMostWithoutTensorCores && !few && has_tf32_gemm(dtype, sizes, device_index)) {
@@ -57,9 +57,9 @@ int32_t preferred_family(lltm_dtype dtype, lltm_pass pass, int32_t needs,
                               : backward_family(dtype, needs, sizes, work);
 }
 
-// Whether d_weights is quicker as one GEMM with [h, x] than as two: it saves a launch, until the
-// bytes of the copy and cuBLAS's choice of kernels weigh more. A GEMM is slow where rows are not
-// aligned as vectors are.
+// Whether d_weights is quicker as one GEMM with [h, x] than as two. One saves a launch, but for
+// large sizes the copy and cuBLAS's choice of kernels cost more. A GEMM is slow if its rows are not
+// aligned like vectors.
 bool joins_operands(lltm_dtype dtype, const lltm_step_sizes& sizes) {
   if (sizes.input_size == 0) return false;
   const int64_t columns = sizes.state_size + sizes.input_size;
@@ -100,7 +100,7 @@ int32_t named_family(const char* name) {
 void describe(lltm_dtype dtype, lltm_pass pass, int32_t needs, const lltm_step_sizes& sizes,
               const lltm_execution& execution, lltm_step_plan* plan) {
   if (pass == LLTM_FORWARD) {
-    plan->gemm_adds_bias = 1;  // cuBLAS adds it for nothing
+    plan->gemm_adds_bias = plan->family == kGemm;  // cuBLAS adds it for nothing
     return;
   }
   if (plan->family != kGemm) {

@@ -142,7 +142,7 @@ struct StepTile {
     for (int e = 0; e < kVector; ++e) to[e] = widen(pack.element[e]);
   }
 
-  // Copies slices of both operands into shared memory; what lies outside of them is zero. A thread
+  // Copies slices of both operands into shared memory, with zeros outside of the operands. A thread
   // has the same kVector elements of every kStep-th line, and keeps where its lines of weights
   // begin.
   class Loader {

@@ -1,0 +1,14 @@
+// What the kernels of every level include, before a level_*.cpp sets its instruction set: so the
+// functions of these headers are compiled for every processor.
+#pragma once
+
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "../types.h"
+#include "levels.h"
+#include "threads.h"
