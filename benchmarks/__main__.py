@@ -6,6 +6,8 @@ import argparse
 import os
 import shlex
 import sys
+from dataclasses import fields
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -15,6 +17,7 @@ from . import baselines, imports, plot, readme, report, schema, session, sizes
 from . import targets as project_targets
 from .problem import DTYPES
 from .schema import Size
+from .timing import PROTOCOLS
 
 
 def size(text: str) -> Size:
@@ -26,12 +29,12 @@ def size(text: str) -> Size:
 
 
 def _measuring_options() -> argparse.ArgumentParser:
-    """The options that `cell`, `layer` and `grid` share."""
+    """The options that `cell`, `layer` and `grid` share; most fill :class:`session.Options`."""
     options = argparse.ArgumentParser(add_help=False)
     add = options.add_argument
     add("--device", choices=("cpu", "cuda"), default="cpu")
     add("--threads", type=int, default=1, metavar="N", help="torch's threads (default 1)")
-    add("--dtype", nargs="+", default=["float32"], choices=tuple(DTYPES))
+    add("--dtype", nargs="+", default=["float32"], choices=tuple(DTYPES), dest="dtypes")
     add("--contenders", nargs="+", default=[], metavar="NAME", help="measure only these")
     add("--seconds", type=float, default=1.0, help="per contender and size (default 1)")
     add("--rounds", type=int, default=15, help="interleaved rounds (default 15)")
@@ -53,32 +56,27 @@ def parser() -> argparse.ArgumentParser:
     stored = argparse.ArgumentParser(add_help=False)
     stored.add_argument("--json", type=Path, metavar="FILE", help="store the results")
 
-    add = commands.add_parser("cell", parents=[measuring, stored], help="one step").add_argument
-    add("--sizes", nargs="+", type=size, metavar="B,I,S")
-    protocols = ("tutorial", "split", "stream", "graph", "memory", "kernels")
-    add("--protocol", choices=protocols, default="tutorial")
+    shared = [measuring, stored]
+    cell = commands.add_parser("cell", parents=shared, help="one step")
+    cell.add_argument("--sizes", nargs="+", type=size, metavar="B,I,S")
+    cell.add_argument("--protocol", choices=(*PROTOCOLS, "memory", "kernels"))
 
-    add = commands.add_parser(
-        "layer", parents=[measuring, stored], help="whole sequences"
-    ).add_argument
-    add("--sizes", nargs="+", type=size, metavar="B,I,S,T")
-    add("--protocol", choices=("split", "stream", "graph", "kernels"), default="split")
+    layer = commands.add_parser("layer", parents=shared, help="whole sequences")
+    layer.add_argument("--sizes", nargs="+", type=size, metavar="B,I,S,T")
+    layer.add_argument("--protocol", choices=("split", "stream", "graph", "kernels"))
 
-    add = commands.add_parser(
-        "grid", parents=[measuring, stored], help="the fixed grid, with verdicts"
-    ).add_argument
-    add("what", nargs="?", choices=("cell", "layer"), default="cell")
-    protocols = ("tutorial", "split", "stream")
-    add("--protocol", choices=protocols, help="default: tutorial; for a layer split")
+    grid = commands.add_parser("grid", parents=shared, help="the fixed grid, with verdicts")
+    grid.add_argument("what", nargs="?", choices=("cell", "layer"), default="cell")
+    grid.add_argument("--protocol", choices=("tutorial", "split", "stream"))
 
-    add = commands.add_parser(
-        "import", parents=[stored], help="import lltm_conda, beside torch"
-    ).add_argument
-    add("--rounds", type=int, default=20)
+    imported = commands.add_parser(
+        "import", parents=[stored], help="import lltm_conda, after torch"
+    )
+    imported.add_argument("--rounds", type=int, default=20)
 
     for name, text in (
         ("show", "print stored results"),
-        ("targets", "stored results against the project's targets"),
+        ("targets", "compare stored results with the project's targets"),
         ("plot", "draw stored grids"),
     ):
         command = commands.add_parser(name, help=text)
@@ -119,28 +117,17 @@ def main(argv: list[str] | None = None) -> int:
 
 def _measure(arguments: argparse.Namespace, line: str, console: Console) -> int:
     is_grid = arguments.command == "grid"
-    is_layer = (arguments.what if is_grid else arguments.command) == "layer"
+    is_layer = "layer" in (arguments.command, vars(arguments).get("what"))
     protocol = arguments.protocol or ("split" if is_layer else "tutorial")
     if is_layer and protocol == "tutorial":
-        raise ValueError(
-            "the tutorial's protocol is for one step: take split or stream for a layer"
-        )
+        raise ValueError("the tutorial protocol is for one step: use split or stream for a layer")
     if arguments.tf32:
         torch.backends.cuda.matmul.allow_tf32 = arguments.tf32 == "on"
         torch.backends.cudnn.allow_tf32 = arguments.tf32 == "on"
-    options = session.Options(
-        device=arguments.device,
-        dtypes=tuple(arguments.dtype),
-        protocol=protocol,
-        threads=arguments.threads,
-        seconds=arguments.seconds,
-        rounds=arguments.rounds,
-        seed=arguments.seed,
-        contenders=tuple(arguments.contenders),
-        deadline=arguments.deadline,
-        json=arguments.json,
-        log=lambda text: console.print(text, style="dim", highlight=False),
-    )
+    names = {option.name for option in fields(session.Options)} & vars(arguments).keys()
+    chosen = {name: getattr(arguments, name) for name in names} | {"protocol": protocol}
+    log = partial(console.print, style="dim", highlight=False)
+    options = session.Options(**chosen, log=log)
     if is_grid:
         measured = sizes.layer_grid() if is_layer else sizes.cell_grid()
     else:

@@ -50,13 +50,6 @@ def measure(line: str, rounds: int) -> Report:
     _child()  # warm-up: files in the page cache, byte code written
     samples = [_child() for _ in range(rounds)]
     for name, values in zip((TORCH, ADDED), zip(*samples, strict=True), strict=True):
-        report.record(
-            summarise(values),
-            size=Size(1, 1, 1),
-            dtype="-",
-            contender=name,
-            metric="time",
-            unit="ms",
-            rounds=list(values),
-        )
+        fields = {"size": Size(1, 1, 1), "dtype": "-", "metric": "time", "unit": "ms"}
+        report.record(summarise(values), contender=name, rounds=list(values), **fields)
     return report

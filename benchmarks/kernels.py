@@ -35,11 +35,6 @@ class Launch:
     start: float
     """In us after the host began the call."""
 
-    @property
-    def end(self) -> float:
-        """In us after the host began the call."""
-        return self.start + self.us
-
 
 @dataclass(frozen=True)
 class Profile:
@@ -85,12 +80,8 @@ def _launches(step: Callable[[int], object]) -> list[list[Launch]]:
         begun = min(e.time_range.start for e in profiler.events())
         events = [e for e in profiler.events() if e.device_type == DeviceType.CUDA]
         events.sort(key=lambda e: e.time_range.start)
-        found.append(
-            [
-                Launch(e.name, float(e.time_range.elapsed_us()), float(e.time_range.start - begun))
-                for e in events
-            ]
-        )
+        spans = [(e.name, e.time_range) for e in events]
+        found.append([Launch(n, s.elapsed_us(), float(s.start - begun)) for n, s in spans])
     return found
 
 
@@ -105,16 +96,14 @@ def _profiled(cell: Cell, sets: list[Inputs]) -> dict[str, list[list[Launch]]]:
     def backward(i: int) -> None:
         row[i % len(row)].backward(kept.pop(0))
 
-    # All forward calls come first, one for each backward call, the warm-up included: so a profile
-    # of backward holds nothing else.
+    # All forward calls come first, so that a profile of backward holds nothing else.
     return {"forward": _launches(forward), "backward": _launches(backward)}
 
 
 def _step(calls: list[list[Launch]], bytes_moved: int, copy_rate: float) -> Profile:
     def total(belongs: Callable[[str], object]) -> Summary:
-        return summarise(
-            [sum(launch.us for launch in call if belongs(launch.name)) for call in calls]
-        )
+        sums = [sum(launch.us for launch in call if belongs(launch.name)) for call in calls]
+        return summarise(sums)
 
     pointwise = total(lambda name: not GEMM.search(name) and not JOIN.search(name)).median
     rate = bytes_moved / pointwise * 1e6 if pointwise else 0.0
@@ -129,7 +118,7 @@ def _step(calls: list[list[Launch]], bytes_moved: int, copy_rate: float) -> Prof
 
 
 def _layer(calls: list[list[Launch]]) -> Profile:
-    spans = [call[-1].end - call[0].start for call in calls]
+    spans = [call[-1].start + call[-1].us - call[0].start for call in calls]
     span = summarise(spans)
     busy = statistics.median(sum(launch.us for launch in call) for call in calls)
     detail = {

@@ -30,7 +30,7 @@ WHAT = {
 
 
 def stored() -> list[Report]:
-    """Every stored report of this command."""
+    """Every report that the table may draw from."""
     files = [path for folder in FOLDERS for path in sorted((RESULTS / folder).glob("*.json"))]
     return [schema.read(path) for path in files]
 
@@ -66,11 +66,7 @@ def table(reports: list[Report]) -> str:
 
 
 def filled(page: str, text: str) -> str:
-    """The page with `text` between the markers.
-
-    Raises:
-        ValueError: the markers are missing or in the wrong order.
-    """
+    """The page with `text` between the markers."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
