@@ -17,7 +17,11 @@ case ${1:-} in
       git config --global --add safe.directory "$root"
     "$root/scripts/build_all.sh" --list # makes the tool's environment
     ;;
-  before-build | repair) ;;
+  before-build) # the wheel must hold only this build's files
+    cd "$root"
+    exec rm -rf build/lib* build/bdist.* build/temp.* lltm_conda/lib
+    ;;
+  repair) ;;
   test)
     cd /
     python -m lltm_conda

@@ -32,11 +32,9 @@ SITE = ROOT / "build" / "gpu-site"
 SUITES = ("tests/op", "tests/cuda", "tests/layer", "tests/compat/test_compat_gpu.py")
 SOAK_CALLS = 10_000
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
-# Every tensor is an allocation of its own, so that an access past its end is seen.
+# Makes every tensor an allocation of its own: the sanitizers then see an access past its end.
 NO_CACHING = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 TOTALS = re.compile(r"\d+ passed|\d+ failed|ERROR SUMMARY|RACECHECK SUMMARY")
-
-
 FACTS = """
 import json, torch
 gpu = torch.cuda.get_device_properties(0)
@@ -68,12 +66,6 @@ def machine() -> dict[str, object]:
     }
 
 
-def commit() -> str:
-    """The commit under test; LLTM_GIT_COMMIT where the checkout has no .git."""
-    named = os.environ.get("LLTM_GIT_COMMIT")
-    return named or capture("git", "-C", str(ROOT), "rev-parse", "HEAD") or "unknown"
-
-
 class Suite:
     """The parts that were run, stored after each: an interrupted run keeps its results."""
 
@@ -81,12 +73,15 @@ class Suite:
         self.out = out
         self.parts: dict[str, dict[str, object]] = {}
         self._lock = Lock()
+        git = ("git", "-C", str(ROOT))
+        # LLTM_GIT_COMMIT serves where the checkout has no .git.
+        commit = os.environ.get("LLTM_GIT_COMMIT") or capture(*git, "rev-parse", "HEAD")
         # A result to keep has no modified files; None: the checkout has no .git.
-        changed = capture("git", "-C", str(ROOT), "diff", "--name-only", "HEAD")
+        changed = capture(*git, "diff", "--name-only", "HEAD")
         self._facts = {
             "schema": 1,
             "command": self._shown(command),
-            "commit": commit(),
+            "commit": commit or "unknown",
             "wheel": wheel.name if wheel else None,
             "modified": None if changed is None else changed.splitlines(),
             "date": time.strftime("%Y-%m-%d", time.gmtime()),

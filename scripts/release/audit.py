@@ -14,7 +14,7 @@ from auditwheel.libc import Libc
 from auditwheel.policy import WheelPolicies
 
 from lltm_conda.engine.compat.binary import read_binary
-from lltm_conda.engine.compat.records import BinaryRecord, as_plain
+from lltm_conda.engine.compat.records import BinaryRecord, as_plain, dotted
 from release import BUILD, ReleaseError
 from release.cells import Cell
 from release.paths import tool
@@ -50,7 +50,7 @@ def audit(
     records = [read_binary(path) for path in paths]
     for record in records:
         problems += too_new(record, manylinux)
-        floors = ", ".join(f"{k}_{_dotted(v)}" for k, v in record.floors.items())
+        floors = ", ".join(f"{k}_{dotted(v)}" for k, v in record.floors.items())
         context.log.write(f"{record.path.name}: {record.size} bytes, needs {floors}")
     report = BUILD / "audit" / f"{cell.name}.json"
     write_atomically(report, json.dumps([as_plain(r) for r in records], indent=1))
@@ -84,14 +84,10 @@ def too_new(record: BinaryRecord, manylinux: str) -> list[str]:
         newest = max(_tuple(text) for text in policy.symbol_versions[kind])
         if version > newest:
             problems.append(
-                f"{record.path.name}: needs {kind}_{_dotted(version)}, {name} has at most "
-                f"{kind}_{_dotted(newest)}; build with an older compiler or in a manylinux image"
+                f"{record.path.name}: needs {kind}_{dotted(version)}, {name} has at most "
+                f"{kind}_{dotted(newest)}; build with an older compiler or in a manylinux image"
             )
     return problems
-
-
-def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join(map(str, version))
 
 
 def _tuple(text: str) -> tuple[int, ...]:

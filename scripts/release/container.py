@@ -1,11 +1,10 @@
 """The steps that cibuildwheel runs in a manylinux container, through scripts/cibuildwheel.sh.
 
     python -m release.container before-all [SELECTOR ...]
-    python -m release.container before-build
     python -m release.container repair WHEEL DEST_DIR
 
-cibuildwheel calls the build backend between the last two. LLTM_CONDA_PREBUILT names the folder that
-hands the binaries to it.
+Between the two, cibuildwheel calls the build backend. LLTM_CONDA_PREBUILT names the folder in which
+it finds the binaries.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from release import BUILD, REPO, ReleaseError
+from release import ReleaseError
 from release.cells import all_cells
 from release.fat_steps import partial_version
 from release.host import probe
@@ -41,8 +40,7 @@ def before_all(selectors: Annotated[list[str] | None, typer.Argument()] = None) 
     """Compiles and audits what this machine can build, into $LLTM_CONDA_PREBUILT."""
     target = os.environ.get("LLTM_CONDA_PREBUILT")
     if not target:
-        text = "LLTM_CONDA_PREBUILT is not set; pyproject.toml sets it for cibuildwheel"
-        raise ReleaseError(f"{text}, otherwise set it to a folder for the binaries")
+        raise ReleaseError("LLTM_CONDA_PREBUILT is not set; set it to a folder for the binaries")
     matrix = load()
     host = probe(os.environ.get("LLTM_RELEASE_PYTHON", sys.executable), matrix)
     request = Request(tuple(selectors or ()), channel="bootstrap", jobs=os.cpu_count() or 1)
@@ -60,14 +58,6 @@ def before_all(selectors: Annotated[list[str] | None, typer.Argument()] = None) 
     console.print(f"{folder}: {names or 'empty'}", markup=False, soft_wrap=True)
     failed = any(outcome.status is Status.FAILED for outcome in outcomes.values())
     raise typer.Exit(1 if failed or not names else 0)
-
-
-@app.command()
-def before_build() -> None:
-    """Removes what an earlier build left, so that the wheel holds only this build's files."""
-    for path in (*BUILD.glob("lib*"), *BUILD.glob("bdist.*"), *BUILD.glob("temp.*")):
-        shutil.rmtree(path)
-    shutil.rmtree(REPO / "lltm_conda" / "lib", ignore_errors=True)
 
 
 @app.command()

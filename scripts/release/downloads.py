@@ -30,11 +30,7 @@ def uv_settings(*, find_links: bool = True) -> dict[str, str]:
 
 
 def uv(log: Log, words: Sequence[str | Path], *, find_links: bool = True, remedy: str = "") -> None:
-    """Runs `uv`, and once more without its cache if the hash of a download was wrong.
-
-    Raises:
-        ReleaseError: it failed, or the hash was wrong again.
-    """
+    """Runs `uv`, and once more without its cache if the hash of a download was wrong."""
     env = clean_env(**uv_settings(find_links=find_links))
     _twice(log, [tool("uv"), *words], "--refresh", env, remedy)
 

@@ -24,11 +24,7 @@ class MatrixError(ReleaseError):
 
 
 def load(path: Path = MATRIX_FILE) -> Matrix:
-    """The checked matrix.
-
-    Raises:
-        MatrixError: the file is missing, is no YAML, breaks the schema or contradicts itself.
-    """
+    """The checked matrix; raises MatrixError."""
     try:
         tree = YAML(typ="rt").load(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -194,7 +194,6 @@ class Plan:
 
     def _kernels(self, name: str, cell: Cell) -> Task:
         chosen = toolchain(name, self.host, self.matrix)
-        assert not isinstance(chosen, str), chosen
         made = self._toolkit(chosen, cell) if chosen else None
         wanted = self.matrix.kernels[name]  # type: ignore[index]
         run = partial(build_steps.kernels, name=name, wanted=wanted, toolchain=chosen, made=made)
@@ -215,21 +214,13 @@ class Plan:
         helper = self._toolkit(chosen.fatbinary, cell) if chosen.fatbinary else None
         wheels = self.matrix.toolkits[chosen.version]
         run = partial(toolchain_steps.toolkit, toolchain=chosen, wheels=wheels, fatbinary=helper)
-        return self.add(
-            Task(
-                f"toolkit/{chosen.name}",
-                run,
-                needs=(helper,) if helper else (),
-                inputs=(toolchain_steps.ADAPTER,),
-                disk=800_000_000,
-            ),
-            cell,
-        )
+        needs, inputs = (helper,) if helper else (), (toolchain_steps.ADAPTER,)
+        task = Task(f"toolkit/{chosen.name}", run, needs, inputs=inputs, disk=800_000_000)
+        return self.add(task, cell)
 
     # Wheels.
 
     def _wheel(self, cell: Cell, own: CellTasks) -> Task:
-        assert own.audit is not None
         package = pack_steps.package_sources()
         facts = {"epoch": source_epoch()}
         self.sdist = self.add(Task("sdist", pack_steps.sdist, inputs=package, facts=facts), cell)
@@ -377,6 +368,6 @@ class Plan:
 
 
 def space_needed(plan: Plan) -> int:
-    """Roughly how many bytes a run from nothing has on the disk at its peak."""
+    """Roughly how many bytes a run from nothing needs on the disk at its peak."""
     kept = sum(task.disk for task in plan.tasks.values() if not task.temporary)
     return kept + min(ROOM, sum(task.disk for task in plan.tasks.values() if task.temporary))

@@ -22,9 +22,8 @@ def write_report(manifest: Manifest, dist: Path, target: Path) -> None:
 
 def render(manifest: Manifest, dist: Path) -> str:
     """The page's text."""
-    folder = Path(__file__).parent
     environment = Environment(
-        loader=FileSystemLoader(folder),
+        loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -40,12 +39,11 @@ def render(manifest: Manifest, dist: Path) -> str:
 
     environment.filters["own_seconds"] = own_seconds
     rows, columns = grid(manifest)
-    logs = {name: _log(cell, dist) for name, cell in manifest.cells.items()}
     return environment.get_template(TEMPLATE).render(
         m=manifest,
         rows=rows,
         columns=columns,
-        logs=logs,
+        logs={name: _log(cell, dist) for name, cell in manifest.cells.items()},
         totals=Counter(cell.state for cell in manifest.cells.values()),
         shared=shared,
     )

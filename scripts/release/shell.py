@@ -76,9 +76,7 @@ class Log:
     ) -> None:
         """Runs a command to its end, with its output in the log.
 
-        Raises:
-            CommandFailed: its exit code is not 0; the text ends with `remedy`.
-            ReleaseError: it does not start.
+        Raises CommandFailed, a text that ends with `remedy`, if the exit code is not 0.
         """
         words = [str(word) for word in command]
         self.write(f"$ {shlex.join(words)}")

@@ -21,14 +21,12 @@ POLL = 0.2  # seconds
 class Stop:
     """Whether a signal asked the running steps to stop."""
 
-    def __init__(self) -> None:
-        self.asked = False
+    asked = False
 
     def next_of(self, running: Collection[Future[Result]]) -> set[Future[Result]]:
         """Waits until some of `running` have ended, and returns those.
 
-        Raises:
-            KeyboardInterrupt: a signal came. All have ended by then, as their commands were killed.
+        After a signal it kills the commands, waits for all steps and raises KeyboardInterrupt.
         """
         while True:
             finished, _ = wait(running, timeout=POLL, return_when=FIRST_COMPLETED)
@@ -61,11 +59,7 @@ def deferred() -> Iterator[Stop]:
 
 
 def interrupt(*_: object) -> None:
-    """The signal handler.
-
-    Raises:
-        KeyboardInterrupt: at once where no steps run in threads, or on a second signal.
-    """
+    """The signal handler; interrupts at once if no steps run in threads, or on a second signal."""
     if _stop is not None and not _stop.asked:
         _stop.asked = True
         return

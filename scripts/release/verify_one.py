@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import re
 import shutil
@@ -46,21 +45,15 @@ class Target:
     def name(self) -> str:
         return f"torch-{self.torch}-py{self.python}"
 
-    def __str__(self) -> str:
-        return f"{self.release} {self.python} {bool(self.interpreter)}"
-
 
 def environment(context: Context, *, target: Target, wheel: Path) -> Sequence[Path]:
-    """One environment: installed, judged and run, then deleted; its result stays.
+    """Installs, judges and runs one environment, and deletes it; its result stays.
 
-    Raises:
-        SkipTask: it could not be installed, or was stopped; the next run tries again.
+    One that could not be installed, or was stopped, is skipped: the next run tries it again.
     """
-    begun = time.monotonic()
-    folder = WORK / target.name
-    now = datetime.datetime.now(datetime.timezone.utc)
-    facts: dict[str, Any] = {"torch": target.torch, "python": target.python}
-    facts["date"] = f"{now:%Y-%m-%dT%H:%M:%SZ}"
+    begun, folder = time.monotonic(), WORK / target.name
+    date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    facts: dict[str, Any] = {"torch": target.torch, "python": target.python, "date": date}
     try:
         step = _run if target.interpreter else _judge
         facts |= step(context.log, target, wheel, fresh(folder))
@@ -83,7 +76,6 @@ def _install(log: Log, folder: Path, python: str, *wanted: str | Path) -> Path:
 
 def _run(log: Log, target: Target, wheel: Path, folder: Path) -> dict[str, Any]:
     """Installs the wheel beside torch, judges it, computes."""
-    assert target.interpreter is not None
     wanted = [wheel, f"torch=={target.release}", "numpy"]
     python = _install(log, folder / "env", target.interpreter, *wanted)
     empty = fresh(folder / "empty")
@@ -135,7 +127,7 @@ def cuda_runtime(site: Path) -> list[str]:
 
 
 def _report(log: Log, command: Sequence[str | Path], cwd: Path) -> tuple[str, dict[str, Any], str]:
-    """Runs the checker: its failure, what it found, and the one cause if nothing fits."""
+    """Runs the checker; returns its failure, what it found, and the cause if nothing fits."""
     problem, file = "", log.path.with_suffix(".report")
     with Log(file) as out:
         try:

@@ -74,11 +74,7 @@ class Wheel:
 
 
 def read_wheel(path: Path) -> Wheel:
-    """The wheel at `path`.
-
-    Raises:
-        ReleaseError: it is no wheel, or its content is not what its RECORD says.
-    """
+    """The wheel at `path`; raises ReleaseError where its content is not what its RECORD says."""
     try:
         parse_wheel_filename(path.name)
         name, version, *tags = path.name.removesuffix(".whl").split("-")
@@ -100,11 +96,7 @@ def read_wheel(path: Path) -> Wheel:
 
 
 def commits(wheel: Wheel) -> list[str]:
-    """The commits in the build records of its binaries.
-
-    Raises:
-        ReleaseError: it has no binaries, or one without a record.
-    """
+    """The commits in the build records of its binaries."""
     with TemporaryDirectory() as folder:
         records = []
         for index, data in enumerate(wheel.binaries.values()):
@@ -119,14 +111,10 @@ def commits(wheel: Wheel) -> list[str]:
 
 
 def join(wheels: Mapping[str, Path], *, local: str | None) -> Wheel:
-    """One wheel with the binaries of all, each of them once.
+    """One wheel of local version `local` with the binaries of all `wheels`, each of them once.
 
-    Args:
-        wheels: each by the name of its variant.
-        local: the local version of the result, or None.
-
-    Raises:
-        ReleaseError: two wheels hold different files under one name, as those of two builds do.
+    The wheels are given by the names of their variants. Raises ReleaseError if two of them hold
+    different files under one name, as wheels of two builds do.
     """
     files: dict[str, bytes] = {}
     origin: dict[str, str] = {}
