@@ -35,10 +35,10 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parents[1])]
 from release.downloads import uv  # noqa: E402
 from release.shell import Log  # noqa: E402
 
-from lltm_conda.engine.builder import BuildError, BuildRequest, execute, plan  # noqa: E402
-from lltm_conda.engine.compat import Runtime, find_torch, judge_file, probe_runtime, read_binary  # noqa: E402
-from lltm_conda.engine.compat.layouts import LAYOUTS  # noqa: E402
-from lltm_conda.engine.compat.records import GlueName, dotted  # noqa: E402
+from engine.builder import BuildError, BuildRequest, execute, plan  # noqa: E402
+from engine.compat import Runtime, find_torch, judge_file, probe_runtime, read_binary  # noqa: E402
+from engine.compat.layouts import LAYOUTS  # noqa: E402
+from engine.compat.records import GlueName, dotted  # noqa: E402
 
 RESULT = HERE / "pair_table.json"
 STABLE = "stable210"

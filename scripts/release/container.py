@@ -1,10 +1,11 @@
 """The steps that cibuildwheel runs in a manylinux container, through scripts/cibuildwheel.sh.
 
     python -m release.container before-all [SELECTOR ...]
+    python -m release.container before-build
     python -m release.container repair WHEEL DEST_DIR
 
-Between the two, cibuildwheel calls the build backend. LLTM_CONDA_PREBUILT names the folder in which
-it finds the binaries.
+Between the last two, cibuildwheel calls the build backend, which finds the binaries in the folder
+that the project's variable PREBUILT names.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from release import ReleaseError
+from release import BUILD, PACKAGE, ReleaseError
 from release.cells import all_cells
 from release.fat_steps import partial_version
 from release.host import probe
 from release.matrix import load
-from release.pack_steps import true_tag
+from release.pack_steps import PREBUILT, true_tag
 from release.paths import LOGS, TEMPORARY, fresh
 from release.planner import Options
 from release.run import Release, Request
@@ -37,12 +38,12 @@ console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
 
 @app.command()
 def before_all(selectors: Annotated[list[str] | None, typer.Argument()] = None) -> None:
-    """Compiles and audits what this machine can build, into $LLTM_CONDA_PREBUILT."""
-    target = os.environ.get("LLTM_CONDA_PREBUILT")
+    """Compiles and audits what this machine can build, into the folder of PREBUILT."""
+    target = os.environ.get(PREBUILT)
     if not target:
-        raise ReleaseError("LLTM_CONDA_PREBUILT is not set; set it to a folder for the binaries")
+        raise ReleaseError(f"{PREBUILT} is not set; set it to a folder for the binaries")
     matrix = load()
-    host = probe(os.environ.get("LLTM_RELEASE_PYTHON", sys.executable), matrix)
+    host = probe(os.environ.get("RELEASE_PYTHON", sys.executable), matrix)
     request = Request(tuple(selectors or ()), channel="bootstrap", jobs=os.cpu_count() or 1)
     release = Release(request, matrix, host, console)
     for name, reason in release.skipped.items():
@@ -58,6 +59,14 @@ def before_all(selectors: Annotated[list[str] | None, typer.Argument()] = None) 
     console.print(f"{folder}: {names or 'empty'}", markup=False, soft_wrap=True)
     failed = any(outcome.status is Status.FAILED for outcome in outcomes.values())
     raise typer.Exit(1 if failed or not names else 0)
+
+
+@app.command()
+def before_build() -> None:
+    """Removes what an earlier build left, so that the wheel holds only this build's files."""
+    for path in (*BUILD.glob("lib*"), *BUILD.glob("bdist.*"), *BUILD.glob("temp.*")):
+        shutil.rmtree(path)
+    shutil.rmtree(PACKAGE / "lib", ignore_errors=True)
 
 
 @app.command()

@@ -52,8 +52,8 @@ def _git(*arguments: str) -> str | None:
 
 
 def git_commit(env: Mapping[str, str]) -> str:
-    """The commit the sources come from: `LLTM_GIT_COMMIT`, else git, else "unknown"."""
-    return env.get("LLTM_GIT_COMMIT") or _git("rev-parse", "HEAD") or "unknown"
+    """The commit the sources come from: `LLTM_CONDA_GIT_COMMIT`, else git, else "unknown"."""
+    return env.get("LLTM_CONDA_GIT_COMMIT") or _git("rev-parse", "HEAD") or "unknown"
 
 
 def source_date(env: Mapping[str, str]) -> str:
