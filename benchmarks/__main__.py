@@ -43,7 +43,7 @@ def _measuring_options() -> argparse.ArgumentParser:
     add(
         "--tf32",
         choices=("on", "off"),
-        help="both of torch's flags, for GEMMs and for cuDNN; torch's defaults differ: off and on",
+        help="set torch's flags for GEMMs (off by default) and for cuDNN (on by default)",
     )
     return options
 

@@ -1,4 +1,4 @@
-"""The modelled floor: the fewest operations and bytes of a step, over what the machine reaches.
+"""The modelled floor: the fewest operations and bytes of a step, over the rates of the machine.
 
 Two ceilings are measured in the same run: the rate of a large matrix product, and the bandwidth of
 a copy (bytes read plus bytes written). On the CPU the copy is as large as the step's own data, so
@@ -109,7 +109,7 @@ def measure_launch() -> float:
 
 
 def measure_ceilings(dtype: torch.dtype, device: str, bytes_moved: int) -> Ceilings:
-    """Measure the ceilings; `bytes_moved`, the working set, counts on the CPU alone."""
+    """Measure the ceilings; `bytes_moved`, the working set, matters only on the CPU."""
     with torch.no_grad():
         gemm = measure_gemm(dtype, device)
         if device == "cpu":

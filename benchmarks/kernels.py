@@ -22,7 +22,7 @@ GEMM = re.compile(
 """Names of matrix product kernels, including the partial sums of a split product, and our kernels
 that compute a whole step with its products."""
 JOIN = re.compile(r"CatArray")
-"""The copy of h and x side by side, an operand of the product: not in the pointwise model."""
+"""The kernel that joins h and x for the product; the pointwise model does not count it."""
 REPEATS = 10
 
 
@@ -46,7 +46,7 @@ class Profile:
 
 
 def of_step(cell: Cell, size: Size, sets: list[Inputs], copy_rate: float) -> dict[str, Profile]:
-    """Per metric (forward, backward), the time of the kernels, and of the pointwise ones apart.
+    """The time of all kernels, and of the pointwise ones, by metric (forward, backward).
 
     `sets` are used in turn, so that the data of a small problem is not in the cache already.
     `copy_rate` is the measured copy bandwidth in bytes per second.
@@ -60,7 +60,7 @@ def of_step(cell: Cell, size: Size, sets: list[Inputs], copy_rate: float) -> dic
 
 
 def of_layer(cell: Cell, inputs: Inputs) -> dict[str, Profile]:
-    """Per metric (forward, backward), when the device worked. The profiler slows the host down."""
+    """When the device worked, by metric (forward, backward). The profiler slows the host down."""
     return {metric: _layer(calls) for metric, calls in _profiled(cell, [inputs]).items()}
 
 

@@ -27,5 +27,5 @@ def prefer_installed(root: Path = ROOT) -> None:
 
 
 def working_directory(root: Path = ROOT) -> Path:
-    """The folder in which a fresh process, which looks there first, imports the same package."""
+    """The folder in which a fresh process starts, so that it imports the same package."""
     return root if source_has_binaries(root) else Path(tempfile.gettempdir())

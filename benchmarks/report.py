@@ -127,7 +127,7 @@ def _detail(key: str, value: float) -> str:
 
 
 def grid_table(report: Report) -> tuple[Table, int, int]:
-    """The verdict table of a grid; the rows that hold ours, and those in which ours is slower."""
+    """The verdict table; how many rows hold ours, and in how many of them ours is slower."""
     names = tuple(dict.fromkeys(r.contender for r in baselines(report.results)))
     title = f"grid: x ours over each baseline ({report.protocol})"
     table = new_table(title, ("size", "dtype", "metric", "ours us"), (*names, "noise"))

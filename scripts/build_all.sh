@@ -17,7 +17,7 @@ if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null
   echo "error: $python is not a working Python >= 3.10; install one, or set PYTHON to one" >&2
   exit 2
 fi
-# The interpreter itself, not a launcher whose choice depends on the folder.
+# Finds the interpreter behind a launcher such as pyenv's, whose choice depends on the folder.
 python=$("$python" -c 'import sys; print(sys.executable)')
 
 # The tool's own environment, made again when its requirements or the Python change.
@@ -42,7 +42,7 @@ if ! is_made; then
   echo "making the release tool's environment (build/tools)" >&2
   rm -rf "$tools"
   log="$root/build/logs/tools.log"
-  # uv reads no settings of pip; a password must not be in a command.
+  # uv does not read pip's settings, and a URL with a password must not appear in a command.
   if [ -n "${PIP_INDEX_URL:-}" ]; then export UV_INDEX_URL="$PIP_INDEX_URL"; fi
   if ! { "$python" -m venv "$tools" &&
     "$tools/bin/python" -m pip install --quiet uv &&

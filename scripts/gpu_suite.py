@@ -74,9 +74,9 @@ class Suite:
         self.parts: dict[str, dict[str, object]] = {}
         self._lock = Lock()
         git = ("git", "-C", str(ROOT))
-        # LLTM_CONDA_GIT_COMMIT serves where the checkout has no .git.
+        # For a checkout without .git, LLTM_CONDA_GIT_COMMIT names the commit.
         commit = os.environ.get("LLTM_CONDA_GIT_COMMIT") or capture(*git, "rev-parse", "HEAD")
-        # A result to keep has no modified files; None: the checkout has no .git.
+        # Keep only results without modified files. None: the checkout has no .git.
         changed = capture(*git, "diff", "--name-only", "HEAD")
         self._facts = {
             "schema": 1,

@@ -10,7 +10,7 @@ from typing import Any
 
 HEADER = Path(__file__).resolve().parents[1] / "csrc" / "kernels" / "lltm_kernels.h"
 
-# What types are declared with: an enum, a structure, or a pointer to a function.
+# How the header declares a type: as an enum, a structure, or a pointer to a function.
 _DECLARATION = re.compile(
     r"typedef (?:(?P<kind>enum|struct) \{(?P<body>[^}]*)\} (?P<name>\w+)"
     r"|(?P<result>[\w ]+\*?) ?\(\*(?P<function>\w+)\)\((?P<parameters>[^)]*)\));"

@@ -79,7 +79,7 @@ def run_suite(wanted: Target, folder: Path) -> dict[str, Any]:
 
     Raises CannotTest, with the log's last lines, if the tests did not run to their end.
     """
-    # A checkout of its own: nothing built before counts, and the results belong to a commit.
+    # A new checkout: earlier builds do not matter, and the results belong to a commit.
     checkout, report, log = folder / "checkout", folder / "report.xml", WORK / f"{wanted.torch}.log"
     subprocess.run(["git", "clone", "-q", "--shared", str(ROOT), str(checkout)], check=True)
     # No CUDA kernels: what needs a GPU is not run here. uv's cache is removed with the rest.

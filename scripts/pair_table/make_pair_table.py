@@ -111,7 +111,7 @@ class Workshop:
             tail = " ".join(done.stderr.strip().splitlines()[-2:])
             how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit {done.returncode}"
             outcome, detail = "abort", f"{how}: {tail[:200]}"
-        # Without the folders of this machine.
+        # Drop the folders of this machine.
         return {"outcome": outcome, "detail": re.sub(r"\S*/(?=[^/\s]+)", "", detail)[:240]}
 
 

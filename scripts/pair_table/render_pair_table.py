@@ -30,7 +30,7 @@ LETTERS = {
 
 
 def grid(table: dict[str, Any]) -> str:
-    """The measured outcomes, the judge's verdicts over them, and the count of both."""
+    """The grid of measured outcomes with the judge's verdicts, and how many agree."""
     minors = table["minors"]
     cells = {(cell["glue"], cell["torch"]): cell for cell in table["cells"]}
     glues = list(dict.fromkeys(cell["glue"] for cell in table["cells"]))

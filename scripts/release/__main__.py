@@ -46,7 +46,7 @@ Shard = Annotated[str | None, typer.Option(metavar="K/N", help=SHARD)]
 MERGE = "Join shards' dist folders, and stop."
 Join = Annotated[list[Path] | None, typer.Option("--merge", metavar="DIR", help=MERGE)]
 VERIFY = (
-    "one: each binary with the torch it is for; full: also the fat wheel beside every torch and "
+    "one: each binary with the torch it is for; full: also the fat wheel with every torch and "
     "Python that has a wheel (an hour, 25 GB)."
 )
 UPLOAD = "Publish dist/ and stop: pypi, anaconda:OWNER, a folder."
@@ -81,7 +81,7 @@ def main(
             return
         generated.check(matrix)
         if join:
-            # The command line takes folders after the first for selectors.
+            # The command line parses folders after the first as selectors.
             code = merge([*join, *map(Path, selectors or [])], matrix, console)
             raise typer.Exit(code)
         if target:

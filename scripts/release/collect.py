@@ -67,7 +67,7 @@ class Finished:
 
 
 def collect(run: Finished, host: Host) -> Manifest:
-    """The manifest of a run, with what it kept of the one before."""
+    """The manifest of a run, with the cells that it kept of the previous run."""
     facts = host_facts(host)
     key = hashlib.sha256(facts.model_dump_json().encode()).hexdigest()[:8]
     cells = _still_packed(run)
@@ -104,7 +104,7 @@ def collect(run: Finished, host: Host) -> Manifest:
 
 
 def _still_packed(run: Finished) -> dict[str, CellEntry]:
-    """The kept cells whose binaries are, unchanged, in the new fat wheel."""
+    """The kept cells whose unchanged binaries are in the new fat wheel."""
     wheels = [read_wheel(path) for path in run.outputs(run.plan.fat_wheel)]
     fat = {name: data for wheel in wheels for name, data in wheel.binaries.items()}
     if not fat:

@@ -11,7 +11,7 @@ from pathlib import Path
 from release.paths import tool
 from release.shell import CommandFailed, Log, clean_env
 
-# The words of uv and pip.
+# What uv and pip print for it.
 WRONG_HASH = re.compile(r"hash(es)? (mismatch|do not match)|do not match the hashes", re.IGNORECASE)
 TWICE = (
     "The hash of a download was wrong twice: the index, or a proxy before it, serves another file "

@@ -50,7 +50,7 @@ def make_venv(
         cache: uv's cache for it, None for the user's. The files are hard links into the cache: to
             free the disk, both must be deleted, so the cache must be its own.
         borrowed: a site-packages folder whose torch it uses instead of installing one.
-        find_links: whether the folders of wheels in PIP_FIND_LINKS count.
+        find_links: whether the folders of wheels in PIP_FIND_LINKS are used.
     """
     if folder.exists():
         fresh(folder)

@@ -45,7 +45,7 @@ def fat_wheel(
 
 
 def agreeing(carried: Mapping[str, Path], wheels: Mapping[str, Path]) -> dict[str, Path]:
-    """The carried wheels whose binaries equal this run's, where it made them again."""
+    """The carried wheels, but for those with a binary that this run made differently."""
     now = {n: data for path in wheels.values() for n, data in read_wheel(path).binaries.items()}
     return {
         cell: path

@@ -107,7 +107,7 @@ def _stage(folder: Path, found: Manifest, origin: Mapping[str, Path], stage: Pat
 
 
 def _publish(stage: Path, fat: Path, log: Log) -> Path:
-    """Puts everything into dist/, packages into the index of its channel."""
+    """Puts everything into dist/; adds the conda packages to the index of its channel."""
     for path in sorted(p for p in stage.rglob("*") if p.is_file()):
         if path.suffix == ".conda":
             index_package(log, path, CHANNEL)

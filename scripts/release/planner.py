@@ -166,9 +166,9 @@ class Plan:
         find_links: bool = True,
         needs: tuple[Task, ...] = (),
     ) -> Env:
-        """A torch that is fetched; if it does not stay, it is deleted after its last reader.
+        """A torch that is fetched.
 
-        Then it has a cache of its own, which is deleted with it.
+        Unless it `stays`, it is deleted after its last reader, and its own cache with it.
         """
         cache = None if stays else CACHE / f"uv-{name}"
         run = partial(
@@ -274,7 +274,7 @@ class Plan:
         site = self.add(Task("fat-site", partial(fat_steps.fat_site, fat_wheel=fat), needs=(fat,)))
         for cell in cells:
             venv = self.of[cell.name].venv
-            # Torches that do not stay meet the fat wheel in `--verify full`.
+            # With torches that do not stay, `--verify full` runs the fat wheel.
             if f"fat-run/{cell.glue}" not in self.tasks and venv and not venv.temporary:
                 run = partial(fat_steps.fat_run, glue=cell.glue, venv=venv, site=site)
                 inputs = (SMOKE,)

@@ -141,7 +141,7 @@ class Release:
 
 
 def finish(manifest: Manifest) -> None:
-    """Writes what stands beside the artefacts: index pages, the manifest, the report."""
+    """Writes the index pages, the manifest and the report."""
     write_index(INDEX)
     write(manifest, MANIFEST)
     write_report(manifest, DIST, REPORT)

@@ -1,7 +1,7 @@
 """Ctrl-C and SIGTERM.
 
 A signal that arrives just before the main thread sleeps does not wake it, and an exception raised
-in a handler may leave a lock taken that a worker waits for. So while steps run in threads, the
+in a handler may keep a lock that a worker waits for. So while steps run in threads, the
 handler sets a flag and the main thread polls it.
 """
 

@@ -1,4 +1,4 @@
-"""Makes what compiles CUDA: a toolkit of PyPI's wheels, and clang where those hold no nvcc."""
+"""Makes CUDA toolkits of PyPI's wheels, and unpacks clang where the wheels hold no nvcc."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from engine.builder import BuildError, CudaToolkit, find_cuda_toolkits
 from release.schema import Kernels, Matrix, Toolkit
 
-NEWEST_CLANG = 30  # the last of the names clang++-NN that are looked for
+NEWEST_CLANG = 30  # the tool looks for clang++-NN below this number
 
 
 @dataclass(frozen=True)

@@ -33,13 +33,13 @@ from release.tasks import Outcome, Task
 from release.verify_one import CACHE, WORK, Target, environment
 from release.wheels import commits, read_wheel
 
-# One torch with its CUDA libraries in the cache, and what four environments do not share.
+# The cache of one torch with its CUDA libraries, plus the files that its environments do not share.
 DISK_NEEDED = 15_000_000_000
 STYLES = {"ran": "green", "judged": "cyan"}
 
 
 class Verify(str, Enum):
-    """How much is run of what was built."""
+    """How much of what was built is run."""
 
     ONE = "one"
     FULL = "full"

@@ -96,7 +96,7 @@ def _run(log: Log, target: Target, wheel: Path, folder: Path) -> dict[str, Any]:
 
 
 def _judge(log: Log, target: Target, wheel: Path, folder: Path) -> dict[str, Any]:
-    """Judges the wheel against that torch's files; loads nothing of them."""
+    """Judges the wheel against that torch's files; loads none of them."""
     elsewhere, empty = folder / "torch", fresh(folder / "empty")
     install = ["pip", "install", "--cache-dir", CACHE, "--target", elsewhere, "--no-deps"]
     install += ["--only-binary", ":all:", "--python-version", target.python]
@@ -131,7 +131,7 @@ def _report(log: Log, command: Sequence[str | Path], cwd: Path) -> tuple[str, di
     with Log(file) as out:
         try:
             out.run(command, env=clean_env(), cwd=cwd)
-        except CommandFailed as error:  # also where the verdict is no
+        except CommandFailed as error:  # it also fails if nothing fits
             _check_stopped(str(error))
             problem = str(error)
     text = file.read_text(encoding="utf-8")
