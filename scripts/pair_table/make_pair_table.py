@@ -120,7 +120,6 @@ def main() -> int:
     parser.add_argument("--work", type=Path, required=True, help="folder for environments")
     parser.add_argument("--minors", help="comma-separated; all that have a measured layout")
     parser.add_argument("--python", default="3.11", help="the interpreter, as uv takes it")
-    parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     minors = options.minors.split(",") if options.minors else [dotted(m) for m in sorted(LAYOUTS)]
     options.work.mkdir(parents=True, exist_ok=True)
@@ -145,7 +144,7 @@ def main() -> int:
     for minor in minors:
         shop.install(minor)
         runtime = probe_runtime(find_torch(shop.env(minor)), gpu=False)
-        with ThreadPoolExecutor(options.jobs) as pool:
+        with ThreadPoolExecutor(2) as pool:
             cells += pool.map(partial(shop.pair, minor, runtime), glues)
         works = sum(cell["outcome"] == "works" for cell in cells if cell["torch"] == minor)
         say(f"torch {minor}: {works} of {len(glues)} glues work")

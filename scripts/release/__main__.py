@@ -17,7 +17,7 @@ from release.listing import github, json_list, list_cells
 from release.matrix import load
 from release.merge import merge
 from release.run import Release, Request
-from release.runner import is_disk_full, no_space
+from release.runner import explain, is_disk_full
 from release.stopping import interrupt
 from release.upload import upload
 from release.verify_full import Verify, verify_built
@@ -103,21 +103,15 @@ def main(
         code = release.run()
         if verify is Verify.FULL:
             code = max(code, verify_built(matrix, console, jobs))
-    except ReleaseError as error:
-        _fail(str(error))
-    except OSError as error:
-        if not is_disk_full(error):
+    except (ReleaseError, OSError) as error:
+        if isinstance(error, OSError) and not is_disk_full(error):
             raise
-        _fail(no_space(error))
+        console.print(f"error: {explain(error)}", markup=False, style="red", soft_wrap=True)
+        raise typer.Exit(2) from None
     except KeyboardInterrupt:
         console.print("stopped; start the same command again: what is finished is kept")
         raise typer.Exit(130) from None
     raise typer.Exit(code)
-
-
-def _fail(text: str) -> None:
-    console.print(f"error: {text}", markup=False, style="red", soft_wrap=True)
-    raise typer.Exit(2)
 
 
 if __name__ == "__main__":

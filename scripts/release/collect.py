@@ -147,6 +147,8 @@ def _entry(cell: Cell, run: Finished, host: str) -> CellEntry:
     own = run.plan.of[cell.name]
     outcomes = cell_outcomes(cell.name, run.plan.tasks.values(), run.outcomes)
     state = STATES[worst(outcomes)]
+    bad = [o for o in outcomes if o.status not in GOOD]
+    causes = [o for o in bad if not o.blocked]
     wheel, conda = (
         next((path.relative_to(DIST).as_posix() for path in run.outputs(task)), None)
         for task in (own.wheel, own.package)
@@ -156,7 +158,7 @@ def _entry(cell: Cell, run: Finished, host: str) -> CellEntry:
     log = CELL_LOGS / f"{cell.name}.log"
     return CellEntry(
         state=state,
-        reason="\n".join(f"{o.task}: {o.reason}" for o in causes(outcomes)),
+        reason="\n".join(f"{o.task}: {o.reason}" for o in causes or bad[:1]),
         torch=cell.torch.release,
         binaries=cell.files,
         wheel=wheel,
@@ -166,12 +168,6 @@ def _entry(cell: Cell, run: Finished, host: str) -> CellEntry:
         log=log.relative_to(DIST).as_posix() if log.exists() else None,
         host=host,
     )
-
-
-def causes(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """The tasks that failed or were skipped by themselves, not because of another task."""
-    bad = [o for o in outcomes if o.status not in GOOD]
-    return [o for o in bad if not o.blocked] or bad[:1]
 
 
 def _runs(cell: Cell, run: Finished) -> Iterator[Run]:

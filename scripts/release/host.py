@@ -56,12 +56,6 @@ def probe(python: str, matrix: Matrix) -> Host:
     return Host(facts["exe"], facts["minor"], torch, compiler, cuda, driver)
 
 
-def gcc_major(compiler: HostCompiler | None) -> int | None:
-    """12 for `g++ 12.2.0`; None for no compiler or another kind."""
-    match = re.match(r"(?:g\+\+|gcc|c\+\+)\S* (\d+)", str(compiler)) if compiler else None
-    return int(match[1]) if match else None
-
-
 def obstacle(cell: Cell, host: Host, matrix: Matrix) -> str | None:
     """Why this machine cannot build the cell and what would help; None if it can."""
     if host.compiler is None:
@@ -88,8 +82,9 @@ def obstacle(cell: Cell, host: Host, matrix: Matrix) -> str | None:
 
 
 def _compiler_problem(host: Host, bounds: tuple[int, int], user: str) -> str | None:
-    found, (low, high) = gcc_major(host.compiler), bounds
-    if found is None or low <= found <= high:
+    low, high = bounds
+    found = re.match(r"(?:g\+\+|gcc|c\+\+)\S* (\d+)", str(host.compiler))
+    if found is None or low <= int(found[1]) <= high:
         return None
     return f"{user} takes g++ {low} to {high}, got {host.compiler}; set CXX to one of those"
 

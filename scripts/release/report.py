@@ -57,13 +57,9 @@ def grid(manifest: Manifest) -> tuple[dict[str, dict[str, str]], list[str]]:
         glue, _, device = name.rpartition("-")
         rows.setdefault(glue, {})[device] = name
     columns = sorted({device for row in rows.values() for device in row})
-    order = sorted(rows, key=lambda glue: (_age(glue), glue))
+    parsed = {glue: VariantName.parse(f"{glue}-cpu").glue for glue in rows}
+    order = sorted(rows, key=lambda name: (parsed[name].lane != "stable", parsed[name].torch, name))
     return {glue: rows[glue] for glue in order}, columns
-
-
-def _age(glue: str) -> tuple[bool, tuple[int, int]]:
-    parsed = VariantName.parse(f"{glue}-cpu").glue
-    return parsed.lane != "stable", parsed.torch
 
 
 def _log(cell: CellEntry, dist: Path) -> str:

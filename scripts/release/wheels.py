@@ -49,11 +49,12 @@ class Wheel:
         """The same content under another local version and tag."""
         public = Version(self.version).public
         version = f"{public}+{local}" if local else public
-        info = dict(self.info)
-        info["METADATA"] = _with_version(info["METADATA"], self.version, version)
+        head, blank, body = self.info["METADATA"].partition(b"\n\n")
+        old, new = (f"\nVersion: {text}".encode() for text in (self.version, version))
+        metadata = head.replace(old, new, 1) + blank + body
         tag = tag or self.tag
-        info["WHEEL"] = _with_tag(info["WHEEL"], tag)
-        return replace(self, version=version, tag=tag, info=info)
+        info = {"METADATA": metadata, "WHEEL": _with_tag(self.info["WHEEL"], tag)}
+        return replace(self, version=version, tag=tag, info={**self.info, **info})
 
     def write(self, folder: Path) -> Path:
         """Writes the wheel into a folder: entries sorted, times fixed, a new RECORD."""
@@ -135,12 +136,6 @@ def join(wheels: Mapping[str, Path], *, local: str | None) -> Wheel:
         raise ReleaseError("no wheel to join: build at least one variant")
     joined = replace(first, files=dict(sorted(files.items())))
     return joined.renamed(local=local, tag="py3-none-linux_x86_64")
-
-
-def _with_version(metadata: bytes, old: str, new: str) -> bytes:
-    head, blank, body = metadata.decode().partition("\n\n")
-    head = head.replace(f"\nVersion: {old}", f"\nVersion: {new}", 1)
-    return (head + blank + body).encode()
 
 
 def _with_tag(text: bytes, tag: str) -> bytes:
