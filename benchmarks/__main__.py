@@ -1,7 +1,5 @@
 """``python -m benchmarks``: measure, show, draw."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import shlex

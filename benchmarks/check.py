@@ -9,8 +9,6 @@ a few steps, the limit is twice the error of the formula in the contender's dtyp
 rounded to tf32 where torch's flags allow that.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from functools import partial

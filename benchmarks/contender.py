@@ -1,7 +1,5 @@
 """A contender: how one is requested, and what is called and timed."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

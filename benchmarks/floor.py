@@ -8,8 +8,6 @@ smallest kernel.
 The floor is the largest term. A step that takes much longer has room for improvement.
 """
 
-from __future__ import annotations
-
 import torch
 from torch.utils.benchmark import Timer
 

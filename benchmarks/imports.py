@@ -1,7 +1,5 @@
 """What `import lltm_conda` adds to `import torch`, in fresh processes."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

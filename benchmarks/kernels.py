@@ -1,7 +1,5 @@
 """From torch's profiler: which kernels a step or a sequence launches, and when they run."""
 
-from __future__ import annotations
-
 import re
 import statistics
 from collections import Counter

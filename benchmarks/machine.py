@@ -1,7 +1,5 @@
 """The machine, the versions and the commit that a result file names."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import platform

@@ -1,7 +1,5 @@
 """Which `lltm_conda` is measured: the installed one, unless the source folder has binaries."""
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """README's table of speed: the project's targets in the stored results."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from . import schema

@@ -1,7 +1,5 @@
 """The tables of a report, and the comparison of ours with the baselines."""
 
-from __future__ import annotations
-
 import math
 
 from rich.console import Console

@@ -1,7 +1,5 @@
 """One run of `cell`, `layer` or `grid`: build, check, measure, record, write."""
 
-from __future__ import annotations
-
 import datetime
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

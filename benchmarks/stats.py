@@ -1,7 +1,5 @@
 """Medians, spreads and paired ratios; no torch here."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass

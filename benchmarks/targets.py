@@ -1,7 +1,5 @@
 """The project's targets, and whether stored results meet them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 

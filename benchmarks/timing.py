@@ -5,8 +5,6 @@ each, in microseconds, by metric. :func:`interleave` calls the runs of all conte
 after round, in a new order each round.
 """
 
-from __future__ import annotations
-
 import gc
 import random
 from collections.abc import Callable, Iterator, Mapping

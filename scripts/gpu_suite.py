@@ -10,8 +10,6 @@ synccheck; then calls layers 10,000 times on two streams at once. It writes `gpu
 every part passed.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -14,8 +14,6 @@ Needs git, a C++ compiler, 8 GB of disk for a while, and the Python of the envir
 scripts/test_env.sh. Exit status 1 when anything failed.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -5,8 +5,6 @@ function is the usual one for such extensions: it saves every output that backwa
 returns the gradients of all five inputs, needed or not.
 """
 
-from __future__ import annotations
-
 import fcntl
 import functools
 import os

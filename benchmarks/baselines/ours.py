@@ -3,8 +3,6 @@
 Set ``LLTM_CONDA_VARIANT`` to measure another variant; the report records the loaded binaries.
 """
 
-from __future__ import annotations
-
 import importlib
 
 from torch import nn

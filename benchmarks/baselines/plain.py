@@ -1,7 +1,5 @@
 """The cell in plain PyTorch calls, also under `torch.compile`."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 

@@ -3,8 +3,6 @@
 python scripts/pair_table/render_pair_table.py
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import Counter

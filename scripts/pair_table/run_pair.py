@@ -6,8 +6,6 @@ nothing is judged here. The last line printed is JSON: `{"outcome": ..., "detail
     python run_pair.py GLUE KERNELS
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

@@ -1,7 +1,5 @@
 """The gates that a cell's binaries must pass before they are packed."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

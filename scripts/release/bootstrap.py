@@ -5,8 +5,6 @@ It is for tests on this machine only: its packages contain the host's Python and
 never be published.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

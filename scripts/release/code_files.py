@@ -4,8 +4,6 @@ The `__init__.py` of a package counts only where the package itself is imported,
 one of its modules: it re-exports code that the function never calls.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Values of build_matrix.yaml that have the right form but do not fit together."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from packaging.version import Version

@@ -1,7 +1,5 @@
 """Fetches a download whose hash is wrong once more; wrong twice is a failure."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,7 +1,5 @@
 """Environments with torch, made by uv from PyPI or from what the user's pip settings name."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

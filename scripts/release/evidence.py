@@ -1,7 +1,5 @@
 """The stored results of `--verify full`: what the fat wheel did in each environment."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Literal

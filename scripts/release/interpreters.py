@@ -1,7 +1,5 @@
 """The Pythons of this machine, and what each of them is."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -7,8 +7,6 @@ exec releases. So the tool starts commands with `close_fds=False`: closing the d
 would release the lock too early. The holder of the lock finds all of these processes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Callable

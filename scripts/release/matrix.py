@@ -1,7 +1,5 @@
 """Reads build_matrix.yaml; every mistake is reported as file:line with what was got and needed."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Packs the source distribution and the thin wheels, and finds the true tag of a wheel."""
 
-from __future__ import annotations
-
 import gzip
 import subprocess
 import sys

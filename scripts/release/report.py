@@ -1,7 +1,5 @@
 """dist/report.html: one page, without other files, that shows a run to people."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

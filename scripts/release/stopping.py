@@ -5,8 +5,6 @@ in a handler may keep a lock that a worker waits for. So while steps run in thre
 handler sets a flag and the main thread polls it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager

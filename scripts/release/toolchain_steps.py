@@ -1,7 +1,5 @@
 """Makes CUDA toolkits of PyPI's wheels, and unpacks clang where the wheels hold no nvcc."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

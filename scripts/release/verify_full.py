@@ -6,8 +6,6 @@ When every environment has a result, all of them are stored in
 benchmarks/results/environments.json, and the support tables show them.
 """
 
-from __future__ import annotations
-
 import platform
 import shutil
 import time

@@ -1,7 +1,5 @@
 """One environment of `--verify full`: installed, judged and run, then deleted."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

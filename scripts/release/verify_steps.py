@@ -1,7 +1,5 @@
 """Installs what was packed into fresh environments and runs it there."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
