@@ -9,7 +9,7 @@ from pathlib import Path
 from release.paths import tool
 from release.shell import CommandFailed, Log, clean_env
 
-# What uv and pip print for it.
+# How uv and pip report a wrong hash.
 WRONG_HASH = re.compile(r"hash(es)? (mismatch|do not match)|do not match the hashes", re.IGNORECASE)
 TWICE = (
     "The hash of a download was wrong twice: the index, or a proxy before it, serves another file "
