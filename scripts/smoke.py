@@ -21,8 +21,7 @@ import torch
 from torch import Tensor
 
 import lltm_conda
-from lltm_conda import LLTMLayer, lltm, reference
-from lltm_conda.engine import loader
+from lltm_conda import LLTMLayer, lltm, loader, reference
 
 # Relative norm of the difference, by dtype.
 TOLERANCES = {

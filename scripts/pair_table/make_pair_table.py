@@ -32,6 +32,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parents[1])]
 
+from release import PROJECT  # noqa: E402
 from release.downloads import uv  # noqa: E402
 from release.shell import Log  # noqa: E402
 
@@ -71,7 +72,7 @@ class Workshop:
         torch = find_torch(self.env(minor))
         glue = glue or str(GlueName("aten", torch.version_tuple, torch.cxx11_abi))
         out = self.folder / "objects" / glue
-        request = BuildRequest(out_dir=out, glue=glue, torch=torch, kernels=("cpu",))
+        request = BuildRequest(out, PROJECT, glue=glue, torch=torch, kernels=("cpu",))
         execute(plan(request), out / "work", jobs=2, log=lambda line: None)
         return out / f"glue-{glue}.so"
 
@@ -143,7 +144,7 @@ def main() -> int:
     cells = []
     for minor in minors:
         shop.install(minor)
-        runtime = probe_runtime(find_torch(shop.env(minor)), gpu=False)
+        runtime = probe_runtime(find_torch(shop.env(minor)), gpu=False, project=PROJECT)
         with ThreadPoolExecutor(2) as pool:
             cells += pool.map(partial(shop.pair, minor, runtime), glues)
         works = sum(cell["outcome"] == "works" for cell in cells if cell["torch"] == minor)

@@ -11,13 +11,16 @@ from .text import printable
 OUR_PLATFORM = "linux-x86_64"
 
 
-def ours(binary: BinaryRecord) -> bool:
-    return binary.kind in ("glue", "kernels")
+def ours(binary: BinaryRecord, runtime: Runtime) -> bool:
+    """Whether a binary has the name or the record of one of the project's."""
+    owner = binary.record.package if binary.record else runtime.project.distribution
+    named = binary.kind in ("glue", "kernels")
+    return named and bool(owner) and owner == runtime.project.distribution
 
 
 def fitting(binary: BinaryRecord, runtime: Runtime, our_fix: str) -> str:
     """What to do about a binary that does not fit: `our_fix` if it is ours."""
-    return our_fix if ours(binary) else fixes.other_package(binary, runtime)
+    return our_fix if ours(binary, runtime) else fixes.other_package(binary, runtime)
 
 
 def whole_file(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
@@ -25,7 +28,7 @@ def whole_file(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     if binary.kind == "unreadable" or binary.problems:
         why = f"{binary.file} is damaged or not what its name says: {binary.problems[0]}"
         fix = f"reinstall the package that owns {binary.file}"
-        if ours(binary) or binary.path.parent.name == "lib":
+        if ours(binary, runtime) or binary.path.parent.name == "lib":
             fix = fixes.reinstall(runtime)
         observed = "; ".join(binary.problems)
         yield Finding("file", REJECTED, observed, wanted, why, fix, faults.PACKAGE_FILES)
@@ -33,6 +36,11 @@ def whole_file(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     yield Finding("file", OK, f"{binary.size} bytes", wanted)
     record, version, table = binary.record, runtime.package_version, runtime.kernel_abi
     if record is None or not version:
+        return
+    if record.package != runtime.project.distribution:
+        sides = f"a binary of {record.package}", f"one of {runtime.project.distribution}"
+        why = f"{binary.file} belongs to {record.package}"
+        yield _same("package", False, sides, why, runtime)
         return
     sides = f"binary {record.version}", f"{version}, as the Python files"
     why = f"{binary.file} is left over from version {record.version}"
@@ -58,7 +66,11 @@ def platform(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
         yield Finding("platform", OK, here, built)
     else:
         why = f"there is no binary for {here}; only {OUR_PLATFORM} is built"
-        fix = fixes.REFERENCE if ours(binary) else "find a build for this platform"
+        fix = (
+            fixes.without_binaries(runtime.project)
+            if ours(binary, runtime)
+            else "find a build for this platform"
+        )
         yield Finding("platform", REJECTED, here, built, why, fix)
 
 
@@ -66,11 +78,11 @@ def python(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     here = f"{runtime.implementation} {dotted(runtime.python)}"
     if runtime.free_threaded:
         here += " free-threaded"
-    floor = support.load().python_min
+    floor = support.load(runtime.project.folder).python_min
     anything = "any Python (no Python symbol is used)"
     if binary.kind == "extension" and binary.modules:
         yield _module_tag(binary, runtime, here)
-    elif ours(binary) and runtime.python[:2] < floor:
+    elif ours(binary, runtime) and runtime.python[:2] < floor:
         needed = f"Python >= {dotted(floor)}"
         why = f"Python {dotted(runtime.python[:2])} is older than the oldest that is supported"
         fix = f"create an environment with Python {dotted(floor)} or newer"
@@ -131,8 +143,8 @@ def system_libraries(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding
 
 def registration(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     if binary.kind == "glue" and runtime.registered_by is not None:
-        other = printable(runtime.registered_by)
-        observed, needed = f"already registered by {other}", "torch.ops.lltm registered once"
-        why = "another copy of lltm is loaded in this process"
+        other, operators = printable(runtime.registered_by), runtime.project.operators
+        observed, needed = f"already registered by {other}", f"{operators} registered once"
+        why = f"another copy of {runtime.project.distribution} is loaded in this process"
         fix, fault = fixes.remove_duplicate(runtime, other), faults.REGISTERED_TWICE
         yield Finding("op registration", REJECTED, observed, needed, why, fix, fault)

@@ -36,7 +36,10 @@ def installed_torch(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]
     if torch is None:
         problem, needed = runtime.torch_problem, "an installed torch"
         why = f"torch cannot be used: {problem}" if problem else "torch is not installed"
-        observed, fix = problem or "not installed", fixes.install_torch(environment)
+        observed, fix = (
+            problem or "not installed",
+            fixes.install_torch(environment, runtime.project),
+        )
     elif torch.problems:
         observed, needed = "; ".join(torch.problems), "a whole torch installation"
         why = f"the torch installation is damaged: {torch.problems[0]}"
@@ -50,7 +53,9 @@ def installed_torch(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]
     elif torch.hip or torch.xpu:
         name = "ROCm" if torch.hip else "XPU"
         observed = f"{torch.version} ({name} {torch.hip or torch.xpu})"
-        why = f"CPU tensors are served, {name} tensors are not: use lltm_conda.reference for those"
+        definition = runtime.project.definition.rpartition(".")[0]
+        why = f"CPU tensors are served, {name} tensors are not"
+        why += f": use {definition} for those" if definition else ""
         yield Finding("torch", NOTE, observed, "a CPU or CUDA build of torch", why)
         return
     else:
@@ -63,7 +68,11 @@ def torch_version(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     torch, record = _whole_torch(binary, runtime), binary.record
     if torch is None:
         return
-    dimension, version, newest = "torch version", torch.version, support.load().torch_max
+    dimension, version, newest = (
+        "torch version",
+        torch.version,
+        support.load(runtime.project.folder).torch_max,
+    )
     if record is None:
         why = (
             "judged from its symbols alone: a missing one proves a mismatch, none missing does not "
@@ -136,7 +145,7 @@ def cxx_abi(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     if claimed is not None and claimed != flavour:
         observed, needed = f"symbols of {needed}", f"flavour {claimed}, as its record says"
         why = f"{binary.file} was compiled with the wrong C++ ABI flag"
-        fix = fixes.BUILD
+        fix = fixes.build(runtime.project)
     elif torch.cxx11_abi is None:
         status, observed = UNKNOWN, "not known"
         library = printable(torch.lib_dir / "libc10.so")
@@ -196,9 +205,9 @@ def libraries(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     elif any(name.startswith(("libtorch", "libc10")) for name in missing):
         fault = faults.TORCH_NOT_LOADED
         why = f"{first} of torch is not here"
-        fix = fixes.install_torch(runtime.environment)
+        fix = fixes.install_torch(runtime.environment, runtime.project)
     else:
         fault, why = faults.SYSTEM_LIBRARIES, f"{first} is nowhere on the library path"
-        fix = fitting(binary, runtime, fixes.BUILD)
+        fix = fitting(binary, runtime, fixes.build(runtime.project))
     observed = f"missing: {some(missing, 8)}"
     yield Finding("libraries", REJECTED, observed, "all found", why, fix, fault)

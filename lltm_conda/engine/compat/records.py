@@ -15,15 +15,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
+from ..project import NOBODY, Project
 from .text import printable
 
 Self = TypeVar("Self", bound="Record")
 
 RECORD_SCHEMA = 1
-RECORD_SECTION = ".lltm.record"
-LAYOUT_SECTION = ".lltm.layout"
+RECORD_SECTION = ".torch_extension.record"
+LAYOUT_SECTION = ".torch_extension.layout"
 #: Pointers to virtual member functions of TensorImpl, 16 bytes each.
-VTABLE_SECTION = ".lltm.vtable"
+VTABLE_SECTION = ".torch_extension.vtable"
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -195,7 +196,7 @@ _OF_KIND: dict[str, dict[str, tuple[type, ...]]] = {
 
 
 class BuildRecord(Record):
-    """The JSON text that the build put into a binary's `.lltm.record` section, checked."""
+    """The JSON text that the build put into a binary's record section, checked."""
 
     kind: str
     name: str
@@ -424,6 +425,7 @@ class Runtime(Record):
     nothing on an unknown fact where a wrong guess could crash.
 
     Attributes:
+        project: whose binaries these are to be; everything else is judged as somebody else's.
         missing: for a binary's path, the torch symbols that were looked up and not found.
         libraries: for a binary's path, the needed libraries that were looked for and not found.
         gpu_probed: whether `driver` and `devices` were looked at; at import they are not.
@@ -450,6 +452,7 @@ class Runtime(Record):
     environment: Environment = Environment()
     missing: Mapping[str, tuple[str, ...]] = _NOTHING
     libraries: Mapping[str, tuple[str, ...]] = _NOTHING
+    project: Project = NOBODY
 
     @property
     def platform(self) -> str:
