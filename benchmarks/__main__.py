@@ -47,7 +47,6 @@ def _measuring_options() -> argparse.ArgumentParser:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
     top = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     commands = top.add_subparsers(dest="command", required=True)
     measuring = _measuring_options()
@@ -94,7 +93,6 @@ def command_line(argv: list[str]) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; returns the exit status."""
     argv = sys.argv[1:] if argv is None else argv
     arguments = parser().parse_args(argv)
     console = Console(width=None if sys.stdout.isatty() else 160)
@@ -143,7 +141,6 @@ def _measure(arguments: argparse.Namespace, line: str, console: Console) -> int:
 
 
 def _show(arguments: argparse.Namespace, console: Console) -> int:
-    """The commands that measure nothing."""
     if arguments.command == "readme":
         console.print(f"wrote {readme.write()}", highlight=False)
     elif arguments.command == "show":

@@ -27,8 +27,6 @@ class Unavailable(RuntimeError):
 
 @dataclass(frozen=True)
 class Request:
-    """What a contender is built for."""
-
     size: Size
     dtype: torch.dtype
     device: str

@@ -20,7 +20,6 @@ def forward_flops(size: Size) -> float:
 
 
 def parameters(size: Size) -> int:
-    """Elements of weights and bias."""
     return 3 * size.state * (size.state + size.inputs + 1)
 
 

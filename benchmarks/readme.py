@@ -64,7 +64,6 @@ def table(reports: list[Report]) -> str:
 
 
 def filled(page: str, text: str) -> str:
-    """The page with `text` between the markers."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:

@@ -26,7 +26,6 @@ def groups(report: Report) -> Groups:
 
 
 def of(results: list[Result], contender: str) -> Result | None:
-    """The result of one contender."""
     return next((r for r in results if r.contender == contender), None)
 
 
@@ -88,7 +87,6 @@ def new_table(title: str, left: tuple[str, ...], right: tuple[str, ...]) -> Tabl
 
 
 def size_table(size: Size, dtype: str, metric: str, results: list[Result]) -> Table:
-    """One table with a row for each contender."""
     unit = results[0].unit
     ours = of(results, OURS)
     is_layer = size.steps > 1 and unit == "us"
@@ -150,7 +148,6 @@ def grid_table(report: Report) -> tuple[Table, int, int]:
 
 
 def show(report: Report, console: Console) -> None:
-    """Print a whole report."""
     for line in header(report):
         console.print(line, highlight=False)
     if report.command == "grid":

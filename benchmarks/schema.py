@@ -131,8 +131,6 @@ class Skip:
 
 @dataclass
 class Report:
-    """One run of one command."""
-
     command: str
     command_line: str
     created: str

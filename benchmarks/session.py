@@ -28,8 +28,6 @@ WRONG = "WRONG RESULT"
 
 @dataclass
 class Options:
-    """What the command line chose."""
-
     device: str = "cpu"
     dtypes: Sequence[str] = ("float32",)
     protocol: str = "tutorial"
@@ -217,8 +215,8 @@ class _OneSize:
         for name, cell in self.cells.items():
             if name == OURS_AGAIN:
                 continue
-            sets = [self._inputs(cell, self.size, 100 + i) for i in range(count)]
             with self._reported(name):
+                sets = [self._inputs(cell, self.size, 100 + i) for i in range(count)]
                 if is_layer:
                     found = kernels.of_layer(cell, sets[0])
                 else:

@@ -17,7 +17,6 @@ class Summary:
 
 
 def summarise(samples: Sequence[float]) -> Summary:
-    """Summarise one or more samples."""
     if not samples:
         raise ValueError("summarise() got no sample; it needs at least one: measure longer")
     if len(samples) == 1:

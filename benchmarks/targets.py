@@ -132,7 +132,6 @@ def _ours(target: Target, reports: list[Report], threads: int) -> float | None:
 
 
 def table(reports: list[Report]) -> Table:
-    """Every target: met, missed, or not measured."""
     drawn = new_table(
         "targets (x ours, in one run)",
         ("what", "device", "size", "dtype", "metric", "against"),

@@ -51,7 +51,6 @@ def capture(*command: str) -> str | None:
 
 
 def machine() -> dict[str, object]:
-    """What the results were measured on."""
     facts = capture(sys.executable, "-c", FACTS)
     if facts is None:
         raise SystemExit("no GPU that torch sees: run this where torch.cuda.is_available()")

@@ -73,7 +73,6 @@ class KernelInterface:
         return special.get(base) or ctypes.POINTER(self.types[base])
 
     def table(self, library: ctypes.CDLL) -> Any:
-        """The table of functions of a kernel object."""
         library.lltm_kernel_table.restype = ctypes.POINTER(self.types["lltm_kernel_functions"])
         return library.lltm_kernel_table().contents
 
@@ -86,5 +85,4 @@ def header_text() -> str:
 
 @cache
 def read_header() -> KernelInterface:
-    """The interface as this checkout has it."""
     return KernelInterface(header_text())

@@ -49,7 +49,6 @@ class Target(NamedTuple):
 
 
 def target(text: str) -> Target:
-    """The target that an argument names; raises CannotTest."""
     from release.interpreters import interpreters
     from release.matrix import load
 

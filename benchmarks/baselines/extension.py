@@ -100,7 +100,6 @@ def _cell(extension: ModuleType, request: Request, *, capturable: bool) -> Cell:
 
 
 def cpp_cell(request: Request) -> Cell:
-    """The contender `cpp`, on either device."""
     return _cell(load("lltm_baseline_cpp", "cell.cpp"), request, capturable=True)
 
 

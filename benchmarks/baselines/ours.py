@@ -26,7 +26,6 @@ def _module(name: str, request: Request) -> nn.Module:
 
 
 def cell(request: Request) -> Cell:
-    """The contender `ours`: `lltm_conda.LLTM`."""
     module = _module("LLTM", request)
     return Cell("lltm", module, module)
 

@@ -31,13 +31,11 @@ def _module(request: Request) -> PlainLLTM:
 
 
 def plain_cell(request: Request) -> Cell:
-    """The contender `python`."""
     module = _module(request)
     return Cell("lltm", module, module)
 
 
 def compiled_cell(request: Request) -> Cell:
-    """The contender `compile`: the default mode."""
     if request.device == "cpu" and not any(map(shutil.which, ("g++", "clang++", "c++"))):
         raise Unavailable("torch.compile needs a C++ compiler on the PATH: install g++")
     module = _module(request)

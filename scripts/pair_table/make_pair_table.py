@@ -90,7 +90,6 @@ class Workshop:
         }
 
     def run(self, minor: str, glue: Path) -> dict[str, str]:
-        """The outcome of one pair."""
         command = [self.interpreter(minor), str(HERE / "run_pair.py"), str(glue)]
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
         try:

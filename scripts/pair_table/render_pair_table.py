@@ -79,7 +79,6 @@ def grid(table: dict[str, Any]) -> str:
 
 
 def page() -> str:
-    """The page with the grid of the stored table."""
     return filled(PAGE, "pair-table", grid(json.loads(DATA.read_text())))
 
 

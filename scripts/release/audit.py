@@ -120,7 +120,6 @@ def _problems(record: BinaryRecord, cell: Cell) -> Iterator[str]:
 
 
 def _unresolved(log: Log, path: Path, folders: Sequence[Path]) -> list[str]:
-    """Symbols and libraries that the dynamic linker does not find."""
     env = clean_env(LD_LIBRARY_PATH=":".join(map(str, folders)))
     # ldd only resolves the symbols; it runs none of the code.
     done = subprocess.run(["ldd", "-r", str(path)], env=env, capture_output=True, text=True)

@@ -136,7 +136,6 @@ def stage_compiler(root: Path, name: str) -> Staged:
 
 
 def stage_sysroot(_root: Path) -> Staged:
-    """An empty package: the host's own C library is used."""
     return Staged("sysroot_linux-64", "2.28", "bootstrap_0")
 
 

@@ -34,7 +34,6 @@ def image(matrix: Matrix) -> str:
 
 
 def table(matrix: Matrix) -> str:
-    """The text between the markers."""
     tag = "cp" + python(matrix).replace(".", "")
     torch = matrix.torch[matrix.package.default_torch].release
     return f"""\

@@ -71,7 +71,6 @@ class Evidence(Strict):
     environments: list[Environment]
 
     def of(self, torch: str, python: str) -> Environment | None:
-        """The result for one environment, None where nothing is stored."""
         found = (e for e in self.environments if (e.torch, e.python) == (torch, python))
         return next(found, None)
 

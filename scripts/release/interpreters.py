@@ -25,7 +25,7 @@ print(json.dumps({
 
 
 def python_facts(python: str) -> dict[str, str]:
-    """Path, version and folders of an interpreter, as it tells them itself.
+    """Path, version and folders of an interpreter, as it reports them itself.
 
     Raises ReleaseError if it does not run, or cannot make environments.
     """

@@ -87,7 +87,6 @@ def _schema_problem(path: Path, tree: Any, detail: ErrorDetails) -> str:
 
 
 def _known_keys() -> list[str]:
-    """Every key that the schema has somewhere."""
     schema = Matrix.model_json_schema(by_alias=True)
     return sorted(
         {key for node in (schema, *schema["$defs"].values()) for key in node.get("properties", {})}

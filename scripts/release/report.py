@@ -19,7 +19,6 @@ def write_report(manifest: Manifest, dist: Path, target: Path) -> None:
 
 
 def render(manifest: Manifest, dist: Path) -> str:
-    """The page's text."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,

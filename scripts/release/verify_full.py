@@ -37,8 +37,6 @@ STYLES = {"ran": "green", "judged": "cyan"}
 
 
 class Verify(str, Enum):
-    """How much of what was built is run."""
-
     ONE = "one"
     FULL = "full"
 
@@ -130,7 +128,6 @@ def _show(target: Target, seen: Environment, console: Console) -> None:
 def _save(
     wheel: Path, matrix: Matrix, found: Mapping[Target, Environment | None], console: Console
 ) -> None:
-    """Stores the results if every environment has one."""
     every = targets(matrix)
     known = [seen for target in every if (seen := found.get(target))]
     place = evidence.RESULTS.relative_to(REPO)

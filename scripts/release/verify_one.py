@@ -64,7 +64,6 @@ def environment(context: Context, *, target: Target, wheel: Path) -> Sequence[Pa
 
 
 def _install(log: Log, folder: Path, python: str, *wanted: str | Path) -> Path:
-    """A new environment from PyPI's own builds."""
     try:
         return make_venv(log, folder, python, wanted, cache=CACHE, find_links=False)
     except ReleaseError as error:
