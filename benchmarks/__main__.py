@@ -1,11 +1,11 @@
 """``python -m benchmarks``: measure, show, draw."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import shlex
 import sys
+from dataclasses import fields
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -15,6 +15,7 @@ from . import baselines, imports, plot, readme, report, schema, session, sizes
 from . import targets as project_targets
 from .problem import DTYPES
 from .schema import Size
+from .timing import PROTOCOLS
 
 
 def size(text: str) -> Size:
@@ -26,12 +27,12 @@ def size(text: str) -> Size:
 
 
 def _measuring_options() -> argparse.ArgumentParser:
-    """The options that `cell`, `layer` and `grid` share."""
+    """The options that `cell`, `layer` and `grid` share; most fill :class:`session.Options`."""
     options = argparse.ArgumentParser(add_help=False)
     add = options.add_argument
     add("--device", choices=("cpu", "cuda"), default="cpu")
     add("--threads", type=int, default=1, metavar="N", help="torch's threads (default 1)")
-    add("--dtype", nargs="+", default=["float32"], choices=tuple(DTYPES))
+    add("--dtype", nargs="+", default=["float32"], choices=tuple(DTYPES), dest="dtypes")
     add("--contenders", nargs="+", default=[], metavar="NAME", help="measure only these")
     add("--seconds", type=float, default=1.0, help="per contender and size (default 1)")
     add("--rounds", type=int, default=15, help="interleaved rounds (default 15)")
@@ -40,45 +41,39 @@ def _measuring_options() -> argparse.ArgumentParser:
     add(
         "--tf32",
         choices=("on", "off"),
-        help="both of torch's flags, for GEMMs and for cuDNN; torch's defaults differ: off and on",
+        help="set torch's flags for GEMMs (off by default) and for cuDNN (on by default)",
     )
     return options
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
     top = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     commands = top.add_subparsers(dest="command", required=True)
     measuring = _measuring_options()
     stored = argparse.ArgumentParser(add_help=False)
     stored.add_argument("--json", type=Path, metavar="FILE", help="store the results")
 
-    add = commands.add_parser("cell", parents=[measuring, stored], help="one step").add_argument
-    add("--sizes", nargs="+", type=size, metavar="B,I,S")
-    protocols = ("tutorial", "split", "stream", "graph", "memory", "kernels")
-    add("--protocol", choices=protocols, default="tutorial")
+    shared = [measuring, stored]
+    cell = commands.add_parser("cell", parents=shared, help="one step")
+    cell.add_argument("--sizes", nargs="+", type=size, metavar="B,I,S")
+    cell.add_argument("--protocol", choices=(*PROTOCOLS, "memory", "kernels"))
 
-    add = commands.add_parser(
-        "layer", parents=[measuring, stored], help="whole sequences"
-    ).add_argument
-    add("--sizes", nargs="+", type=size, metavar="B,I,S,T")
-    add("--protocol", choices=("split", "stream", "graph", "kernels"), default="split")
+    layer = commands.add_parser("layer", parents=shared, help="whole sequences")
+    layer.add_argument("--sizes", nargs="+", type=size, metavar="B,I,S,T")
+    layer.add_argument("--protocol", choices=("split", "stream", "graph", "kernels"))
 
-    add = commands.add_parser(
-        "grid", parents=[measuring, stored], help="the fixed grid, with verdicts"
-    ).add_argument
-    add("what", nargs="?", choices=("cell", "layer"), default="cell")
-    protocols = ("tutorial", "split", "stream")
-    add("--protocol", choices=protocols, help="default: tutorial; for a layer split")
+    grid = commands.add_parser("grid", parents=shared, help="the fixed grid, with verdicts")
+    grid.add_argument("what", nargs="?", choices=("cell", "layer"), default="cell")
+    grid.add_argument("--protocol", choices=("tutorial", "split", "stream"))
 
-    add = commands.add_parser(
-        "import", parents=[stored], help="import lltm_conda, beside torch"
-    ).add_argument
-    add("--rounds", type=int, default=20)
+    imported = commands.add_parser(
+        "import", parents=[stored], help="import lltm_conda, after torch"
+    )
+    imported.add_argument("--rounds", type=int, default=20)
 
     for name, text in (
         ("show", "print stored results"),
-        ("targets", "stored results against the project's targets"),
+        ("targets", "compare stored results with the project's targets"),
         ("plot", "draw stored grids"),
     ):
         command = commands.add_parser(name, help=text)
@@ -98,7 +93,6 @@ def command_line(argv: list[str]) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; returns the exit status."""
     argv = sys.argv[1:] if argv is None else argv
     arguments = parser().parse_args(argv)
     console = Console(width=None if sys.stdout.isatty() else 160)
@@ -119,28 +113,17 @@ def main(argv: list[str] | None = None) -> int:
 
 def _measure(arguments: argparse.Namespace, line: str, console: Console) -> int:
     is_grid = arguments.command == "grid"
-    is_layer = (arguments.what if is_grid else arguments.command) == "layer"
+    is_layer = "layer" in (arguments.command, vars(arguments).get("what"))
     protocol = arguments.protocol or ("split" if is_layer else "tutorial")
     if is_layer and protocol == "tutorial":
-        raise ValueError(
-            "the tutorial's protocol is for one step: take split or stream for a layer"
-        )
+        raise ValueError("the tutorial protocol is for one step: use split or stream for a layer")
     if arguments.tf32:
         torch.backends.cuda.matmul.allow_tf32 = arguments.tf32 == "on"
         torch.backends.cudnn.allow_tf32 = arguments.tf32 == "on"
-    options = session.Options(
-        device=arguments.device,
-        dtypes=tuple(arguments.dtype),
-        protocol=protocol,
-        threads=arguments.threads,
-        seconds=arguments.seconds,
-        rounds=arguments.rounds,
-        seed=arguments.seed,
-        contenders=tuple(arguments.contenders),
-        deadline=arguments.deadline,
-        json=arguments.json,
-        log=lambda text: console.print(text, style="dim", highlight=False),
-    )
+    names = {option.name for option in fields(session.Options)} & vars(arguments).keys()
+    chosen = {name: getattr(arguments, name) for name in names} | {"protocol": protocol}
+    log = partial(console.print, style="dim", highlight=False)
+    options = session.Options(**chosen, log=log)
     if is_grid:
         measured = sizes.layer_grid() if is_layer else sizes.cell_grid()
     else:
@@ -158,7 +141,6 @@ def _measure(arguments: argparse.Namespace, line: str, console: Console) -> int:
 
 
 def _show(arguments: argparse.Namespace, console: Console) -> int:
-    """The commands that measure nothing."""
     if arguments.command == "readme":
         console.print(f"wrote {readme.write()}", highlight=False)
     elif arguments.command == "show":

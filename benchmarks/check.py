@@ -1,19 +1,17 @@
 """Compares every output and gradient of a contender with float64.
 
-A sequence is checked step by step: the float64 formula takes the h of every step before from the
-contender's own output, and so does its derivative. Without that, the LLTM, which never forgets,
-amplifies rounding errors until, after some hundred steps, two correct results have nothing in
-common.
+A sequence is checked step by step: at every step, the float64 formula and its derivative start from
+the contender's own previous h. Otherwise the LLTM, which never forgets, would amplify rounding
+errors: after some hundred steps two correct results would have nothing in common.
 
-The gradients of a sequence still add up the errors of all steps. Where these exceed the tolerance
-of a few steps, the limit is twice the error of the formula in the contender's dtype, computed in
-the same way, with products rounded to tf32 where torch's flags allow that.
+The gradients of a sequence still add up the errors of all steps. Where they exceed the tolerance of
+a few steps, the limit is twice the error of the formula in the contender's dtype, with products
+rounded to tf32 where torch's flags allow that.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -104,11 +102,7 @@ def compare(
 
 
 def check_outputs(cell: Cell, size: Size, inputs: Inputs, outputs: tuple[Tensor, ...]) -> None:
-    """Compare outputs alone with float64, each step of a sequence from the h in `outputs`.
-
-    Raises:
-        WrongResult: an output is off, or is not a number.
-    """
+    """Compare outputs alone with float64, each step of a sequence from the h in `outputs`."""
     parameters = {short_name(n): p.detach().double() for n, p in cell.module.named_parameters()}
     plain = inputs.shaped(stacked=False)
     state = tuple(s.double() for s in plain.state)
@@ -141,9 +135,7 @@ def check(cell: Cell, size: Size, inputs: Inputs, *, input_gradients: bool = Tru
     """Run forward and backward once, compare with float64, return the largest relative error.
 
     With `input_gradients` false only the parameters need gradients, as in the tutorial's protocol.
-
-    Raises:
-        WrongResult: an output or a gradient is off, is not a number, or was not written.
+    Raises :class:`WrongResult`, also for a value that was not written.
     """
     dtype, device = inputs.x.dtype, inputs.x.device.type
     named = {short_name(n): p for n, p in cell.module.named_parameters()}
@@ -155,10 +147,9 @@ def check(cell: Cell, size: Size, inputs: Inputs, *, input_gradients: bool = Tru
     followed = values["output0"] if size.steps > 1 else None
 
     def formula(in_dtype: torch.dtype, linear: Linear = F.linear) -> dict[str, Tensor]:
+        run = partial(run_formula, cell.kind, linear=linear)
         parts = [
-            _formula_part(
-                cell.kind, named, inputs, followed, rows, in_dtype, linear, x.requires_grad
-            )
+            _formula_part(run, named, inputs, followed, rows, in_dtype, x.requires_grad)
             for rows in _parts(size)
         ]
         return _joined(parts, of_parameters={f"d_{name}" for name in named})
@@ -178,13 +169,12 @@ def check(cell: Cell, size: Size, inputs: Inputs, *, input_gradients: bool = Tru
 
 
 def _formula_part(
-    kind: str,
+    formula: Callable[..., tuple[Tensor, ...]],
     named: Mapping[str, Tensor],
     inputs: Inputs,
     followed: Tensor | None,
     rows: slice,
     dtype: torch.dtype,
-    linear: Linear,
     input_gradients: bool,
 ) -> dict[str, Tensor]:
     """Outputs and gradients of the formula in this dtype, for these rows of the batch."""
@@ -197,7 +187,7 @@ def _formula_part(
     parameters = {name: leaf(parameter, True) for name, parameter in named.items()}
     outputs = None if followed is None else _rows(followed, rows).to(dtype)
     return differentiate(
-        lambda x, state: run_formula(kind, parameters, x, state, linear, outputs),
+        partial(formula, parameters, followed=outputs),
         parameters,
         leaf(_rows(plain.x, rows), input_gradients),
         tuple(leaf(s[rows], input_gradients) for s in plain.state),

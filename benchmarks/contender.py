@@ -1,7 +1,5 @@
 """A contender: how one is requested, and what is called and timed."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,8 +27,6 @@ class Unavailable(RuntimeError):
 
 @dataclass(frozen=True)
 class Request:
-    """What a contender is built for."""
-
     size: Size
     dtype: torch.dtype
     device: str

@@ -1,4 +1,4 @@
-"""The modelled floor: the fewest operations and bytes of a step, over what the machine reaches.
+"""The modelled floor: the fewest operations and bytes of a step, over the rates of the machine.
 
 Two ceilings are measured in the same run: the rate of a large matrix product, and the bandwidth of
 a copy (bytes read plus bytes written). On the CPU the copy is as large as the step's own data, so
@@ -7,8 +7,6 @@ smallest kernel.
 
 The floor is the largest term. A step that takes much longer has room for improvement.
 """
-
-from __future__ import annotations
 
 import torch
 from torch.utils.benchmark import Timer
@@ -21,34 +19,35 @@ def forward_flops(size: Size) -> float:
     return 2.0 * size.steps * size.batch * (size.inputs + size.state) * 3 * size.state
 
 
+def parameters(size: Size) -> int:
+    return 3 * size.state * (size.state + size.inputs + 1)
+
+
 def forward_elements(size: Size) -> float:
     """Elements read or written once: inputs, parameters, outputs, saved gates."""
     b, i, s, t = size.batch, size.inputs, size.state, size.steps
-    parameters = 3 * s * (s + i) + 3 * s
     saved = 3 * b * s
-    return parameters + 2 * b * s + t * (b * i + b * s + saved) + b * s
+    return parameters(size) + 2 * b * s + t * (b * i + b * s + saved) + b * s
 
 
 def backward_elements(size: Size, input_gradients: bool) -> float:
     """Elements of backward: saved values and gradients in, gradients out."""
     b, i, s, t = size.batch, size.inputs, size.state, size.steps
-    parameters = 3 * s * (s + i) + 3 * s
-    elements = t * (3 * b * s + b * s + b * s + b * (s + i)) + parameters
+    elements = t * (3 * b * s + b * s + b * s + b * (s + i)) + parameters(size)
     if input_gradients:
-        elements += parameters + t * b * i + 2 * b * s
+        elements += parameters(size) + t * b * i + 2 * b * s
     return elements
 
 
 def model(size: Size, dtype: torch.dtype, ceilings: Ceilings, protocol: str) -> dict[str, Floor]:
     """Floors per step, by metric of the protocol; `train` is forward and backward together."""
-    launch = ceilings.launch_us or 0.0
     all_gradients = protocol != "tutorial"
 
     def floor(flops: float, elements: float, launches: float) -> Floor:
         return Floor(
             compute_us=flops / ceilings.gemm_flops * 1e6 / size.steps,
             memory_us=elements * dtype.itemsize / ceilings.copy_bytes_per_second * 1e6 / size.steps,
-            launch_us=launches * launch / size.steps,
+            launch_us=launches * (ceilings.launch_us or 0.0) / size.steps,
         )
 
     flops = forward_flops(size)
@@ -56,19 +55,13 @@ def model(size: Size, dtype: torch.dtype, ceilings: Ceilings, protocol: str) -> 
     forward = (flops, forward_elements(size), 2)  # GEMM and pointwise
     inference = (flops, forward_elements(size) - saved, 2)
     # Pointwise with db, and dW; also dh and dx where the inputs need gradients.
-    backward = (
-        flops * (2 if all_gradients else 1),
-        backward_elements(size, all_gradients),
-        4 if all_gradients else 2,
-    )
+    products, launches = (2, 4) if all_gradients else (1, 2)
+    backward = (flops * products, backward_elements(size, all_gradients), launches)
     if protocol == "graph":
         train = [f + b for f, b in zip(forward, backward, strict=True)]
         return {"forward": floor(*inference), "train": floor(*train)}
-    return {
-        "forward": floor(*forward),
-        "backward": floor(*backward),
-        "inference": floor(*inference),
-    }
+    metrics = {"forward": forward, "backward": backward, "inference": inference}
+    return {metric: floor(*counts) for metric, counts in metrics.items()}
 
 
 def working_set(size: Size, dtype: torch.dtype) -> int:
@@ -113,12 +106,10 @@ def measure_launch() -> float:
 
 
 def measure_ceilings(dtype: torch.dtype, device: str, bytes_moved: int) -> Ceilings:
-    """Measure the ceilings; `bytes_moved`, the working set, counts on the CPU alone."""
+    """Measure the ceilings; `bytes_moved`, the working set, matters only on the CPU."""
     with torch.no_grad():
-        if device == "cuda":
-            bytes_moved = 2 << 30  # far beyond any L2 cache
-        return Ceilings(
-            gemm_flops=measure_gemm(dtype, device),
-            copy_bytes_per_second=measure_copy(bytes_moved, device),
-            launch_us=measure_launch() if device == "cuda" else None,
-        )
+        gemm = measure_gemm(dtype, device)
+        if device == "cpu":
+            return Ceilings(gemm, measure_copy(bytes_moved, device))
+        # Two GiB are far beyond any L2 cache.
+        return Ceilings(gemm, measure_copy(2 << 30, device), measure_launch())

@@ -1,7 +1,5 @@
 """What `import lltm_conda` adds to `import torch`, in fresh processes."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -50,13 +48,6 @@ def measure(line: str, rounds: int) -> Report:
     _child()  # warm-up: files in the page cache, byte code written
     samples = [_child() for _ in range(rounds)]
     for name, values in zip((TORCH, ADDED), zip(*samples, strict=True), strict=True):
-        report.record(
-            summarise(values),
-            size=Size(1, 1, 1),
-            dtype="-",
-            contender=name,
-            metric="time",
-            unit="ms",
-            rounds=list(values),
-        )
+        fields = {"size": Size(1, 1, 1), "dtype": "-", "metric": "time", "unit": "ms"}
+        report.record(summarise(values), contender=name, rounds=list(values), **fields)
     return report

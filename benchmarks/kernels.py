@@ -1,7 +1,5 @@
 """From torch's profiler: which kernels a step or a sequence launches, and when they run."""
 
-from __future__ import annotations
-
 import re
 import statistics
 from collections import Counter
@@ -22,7 +20,7 @@ GEMM = re.compile(
 """Names of matrix product kernels, including the partial sums of a split product, and our kernels
 that compute a whole step with its products."""
 JOIN = re.compile(r"CatArray")
-"""The copy of h and x side by side, an operand of the product: not in the pointwise model."""
+"""The kernel that joins h and x for the product; the pointwise model does not count it."""
 REPEATS = 10
 
 
@@ -35,11 +33,6 @@ class Launch:
     start: float
     """In us after the host began the call."""
 
-    @property
-    def end(self) -> float:
-        """In us after the host began the call."""
-        return self.start + self.us
-
 
 @dataclass(frozen=True)
 class Profile:
@@ -51,7 +44,7 @@ class Profile:
 
 
 def of_step(cell: Cell, size: Size, sets: list[Inputs], copy_rate: float) -> dict[str, Profile]:
-    """Per metric (forward, backward), the time of the kernels, and of the pointwise ones apart.
+    """The time of all kernels, and of the pointwise ones, by metric (forward, backward).
 
     `sets` are used in turn, so that the data of a small problem is not in the cache already.
     `copy_rate` is the measured copy bandwidth in bytes per second.
@@ -65,7 +58,7 @@ def of_step(cell: Cell, size: Size, sets: list[Inputs], copy_rate: float) -> dic
 
 
 def of_layer(cell: Cell, inputs: Inputs) -> dict[str, Profile]:
-    """Per metric (forward, backward), when the device worked. The profiler slows the host down."""
+    """When the device worked, by metric (forward, backward). The profiler slows the host down."""
     return {metric: _layer(calls) for metric, calls in _profiled(cell, [inputs]).items()}
 
 
@@ -85,12 +78,8 @@ def _launches(step: Callable[[int], object]) -> list[list[Launch]]:
         begun = min(e.time_range.start for e in profiler.events())
         events = [e for e in profiler.events() if e.device_type == DeviceType.CUDA]
         events.sort(key=lambda e: e.time_range.start)
-        found.append(
-            [
-                Launch(e.name, float(e.time_range.elapsed_us()), float(e.time_range.start - begun))
-                for e in events
-            ]
-        )
+        spans = [(e.name, e.time_range) for e in events]
+        found.append([Launch(n, s.elapsed_us(), float(s.start - begun)) for n, s in spans])
     return found
 
 
@@ -105,16 +94,14 @@ def _profiled(cell: Cell, sets: list[Inputs]) -> dict[str, list[list[Launch]]]:
     def backward(i: int) -> None:
         row[i % len(row)].backward(kept.pop(0))
 
-    # All forward calls come first, one for each backward call, the warm-up included: so a profile
-    # of backward holds nothing else.
+    # All forward calls come first, so that a profile of backward holds nothing else.
     return {"forward": _launches(forward), "backward": _launches(backward)}
 
 
 def _step(calls: list[list[Launch]], bytes_moved: int, copy_rate: float) -> Profile:
     def total(belongs: Callable[[str], object]) -> Summary:
-        return summarise(
-            [sum(launch.us for launch in call if belongs(launch.name)) for call in calls]
-        )
+        sums = [sum(launch.us for launch in call if belongs(launch.name)) for call in calls]
+        return summarise(sums)
 
     pointwise = total(lambda name: not GEMM.search(name) and not JOIN.search(name)).median
     rate = bytes_moved / pointwise * 1e6 if pointwise else 0.0
@@ -129,7 +116,7 @@ def _step(calls: list[list[Launch]], bytes_moved: int, copy_rate: float) -> Prof
 
 
 def _layer(calls: list[list[Launch]]) -> Profile:
-    spans = [call[-1].end - call[0].start for call in calls]
+    spans = [call[-1].start + call[-1].us - call[0].start for call in calls]
     span = summarise(spans)
     busy = statistics.median(sum(launch.us for launch in call) for call in calls)
     detail = {

@@ -1,13 +1,10 @@
 """The machine, the versions and the commit that a result file names."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import platform
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -19,23 +16,23 @@ ROOT = Path(__file__).parents[1]
 
 def describe_machine(device: str) -> Machine:
     """The processor, its load at the start of the run, and the GPU if it is the device."""
-    machine = Machine(
+    gpu = {}
+    if device == "cuda":
+        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+        gpu = {
+            "gpu": properties.name,
+            "gpu_compute_capability": f"{properties.major}.{properties.minor}",
+            "gpu_multiprocessors": properties.multi_processor_count,
+            "gpu_memory_bytes": properties.total_memory,
+            "driver": _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
+        }
+    return Machine(
         cpu=_cpu_model(),
         cores=len(os.sched_getaffinity(0)),
         cpu_capability=torch.backends.cpu.get_cpu_capability(),
         load_average=round(os.getloadavg()[0], 2),
         kernel=f"{platform.system()} {platform.release().split('-')[0]}",
-    )
-    if device != "cuda":
-        return machine
-    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-    return replace(
-        machine,
-        gpu=properties.name,
-        gpu_compute_capability=f"{properties.major}.{properties.minor}",
-        gpu_multiprocessors=properties.multi_processor_count,
-        gpu_memory_bytes=properties.total_memory,
-        driver=_output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
+        **gpu,
     )
 
 
@@ -57,10 +54,7 @@ def describe_software() -> Software:
 
 def loaded_binaries() -> dict[str, str]:
     """File name to SHA-256 of the glue and kernels in this process's memory map."""
-    try:
-        lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return {}
+    lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
     paths = {Path(parts[5]) for line in lines if len(parts := line.split(maxsplit=5)) == 6}
     ours = [p for p in paths if p.suffix == ".so" and p.name.startswith(("glue-", "kernels-"))]
     return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(ours)}
@@ -79,13 +73,9 @@ def commit() -> str:
 
 
 def _cpu_model() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
 
 
 def _output(*command: str) -> str | None:

@@ -1,7 +1,5 @@
 """Memory: the peak of a training loop over many steps, and what one step keeps for backward."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

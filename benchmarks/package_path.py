@@ -1,7 +1,5 @@
 """Which `lltm_conda` is measured: the installed one, unless the source folder has binaries."""
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from pathlib import Path
@@ -27,5 +25,5 @@ def prefer_installed(root: Path = ROOT) -> None:
 
 
 def working_directory(root: Path = ROOT) -> Path:
-    """The folder in which a fresh process, which looks there first, imports the same package."""
+    """The folder in which a fresh process starts, so that it imports the same package."""
     return root if source_has_binaries(root) else Path(tempfile.gettempdir())

@@ -19,11 +19,7 @@ HeatMap = dict[tuple[int, int], float]
 
 
 def draw(report: Report, stem: Path) -> Path:
-    """Draw a report into ``<stem>.png``; returns the file.
-
-    Raises:
-        ValueError: the report is no grid, has no result of ours, or matplotlib is not installed.
-    """
+    """Draw a report into ``<stem>.png``; returns the file."""
     if report.command != "grid":
         raise ValueError(f"{stem.name} is a run of {report.command}; plot needs a grid: use show")
     try:
@@ -37,11 +33,7 @@ def draw(report: Report, stem: Path) -> Path:
 
 
 def figure(report: Report) -> Figure:
-    """One row of heat maps for each length of a sequence and dtype, one column for each metric.
-
-    Raises:
-        ValueError: the report has no result of ours.
-    """
+    """One row of heat maps for each sequence length and dtype, one column for each metric."""
     from matplotlib.figure import Figure
 
     rows: dict[tuple[int, str], dict[str, HeatMap]] = {}
@@ -67,12 +59,9 @@ def figure(report: Report) -> Figure:
             axis.set_ylabel("batch size B")
             length = "" if steps == 1 else f"T {steps} "
             axis.set_title(f"{length}{dtype} {metric}: best baseline over ours", fontsize=9)
-    where = report.machine.gpu if report.device == "cuda" else report.machine.cpu
-    caption = (
-        f"{report.command}, {report.protocol} protocol, {where}, {report.threads} thread(s), "
-        f"torch {report.software.torch}, commit {report.software.commit[:10]}"
-    )
-    drawn.suptitle(caption, fontsize=8)
+    m, s = report.machine, report.software
+    caption = f"grid, {report.protocol} protocol, {m.gpu or m.cpu}, {report.threads} thread(s), "
+    drawn.suptitle(f"{caption}torch {s.torch}, commit {s.commit[:10]}", fontsize=8)
     return drawn
 
 

@@ -95,9 +95,6 @@ class Calls:
         return torch.autograd.grad(outputs, self.leaves, self.cotangents)
 
 
-# -- the formulas ----------------------------------------------------------------------------------
-
-
 Linear = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
@@ -166,8 +163,8 @@ def run_formula(
 ) -> tuple[Tensor, ...]:
     """What a contender of this kind returns: the output, then the rest of the final state.
 
-    With `followed`, which are outputs (T, B, S), every step but the first takes the h of the step
-    before from there. A sequence adds up c in float32 or float64.
+    Every step but the first takes the previous h from the outputs `followed` (T, B, S), if given.
+    A sequence adds up c in float32 or float64.
     """
     step = STEPS[kind]
     if x.dim() == 2:

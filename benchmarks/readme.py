@@ -1,7 +1,5 @@
 """README's table of speed: the project's targets in the stored results."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from . import schema
@@ -30,7 +28,7 @@ WHAT = {
 
 
 def stored() -> list[Report]:
-    """Every stored report of this command."""
+    """Every report that the table may draw from."""
     files = [path for folder in FOLDERS for path in sorted((RESULTS / folder).glob("*.json"))]
     return [schema.read(path) for path in files]
 
@@ -66,11 +64,6 @@ def table(reports: list[Report]) -> str:
 
 
 def filled(page: str, text: str) -> str:
-    """The page with `text` between the markers.
-
-    Raises:
-        ValueError: the markers are missing or in the wrong order.
-    """
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:

@@ -1,7 +1,5 @@
 """The tables of a report, and the comparison of ours with the baselines."""
 
-from __future__ import annotations
-
 import math
 
 from rich.console import Console
@@ -15,16 +13,19 @@ MARGIN = 0.05
 """Ours may be this much slower than a baseline before the grid's verdict says so."""
 
 
-def groups(report: Report) -> dict[tuple[Size, str, str], list[Result]]:
-    """Results by size, dtype and metric, in the order of measurement."""
-    found: dict[tuple[Size, str, str], list[Result]] = {}
+Groups = dict[tuple[Size, str, str], list[Result]]
+"""By size, dtype and metric."""
+
+
+def groups(report: Report) -> Groups:
+    """The results of a report, in the order of measurement."""
+    found: Groups = {}
     for result in report.results:
         found.setdefault((result.size, result.dtype, result.metric), []).append(result)
     return found
 
 
 def of(results: list[Result], contender: str) -> Result | None:
-    """The result of one contender."""
     return next((r for r in results if r.contender == contender), None)
 
 
@@ -43,7 +44,7 @@ def baselines(results: list[Result]) -> list[Result]:
 
 
 def slower_than(ours: Result, results: list[Result]) -> list[str]:
-    """The baselines than which ours is slower by more than the margin."""
+    """The baselines that are faster than ours by more than the margin."""
     return [r.contender for r in baselines(results) if speedup(r, ours) < 1 / (1 + MARGIN)]
 
 
@@ -71,26 +72,21 @@ def header(report: Report) -> list[str]:
     if m.gpu:
         lines.append(f"GPU {m.gpu} (sm {m.gpu_compute_capability}), driver {m.driver}")
     for key, c in report.ceilings.items():
-        text = (
-            f"ceilings {key}: {c.gemm_flops / 1e12:.3g} TFLOP/s, "
-            f"copy {c.copy_bytes_per_second / 1e9:.4g} GB/s"
-        )
+        text = f"ceilings {key}: {c.gemm_flops / 1e12:.3g} TFLOP/s, copy "
+        text += _detail("bytes_per_second", c.copy_bytes_per_second)
         lines.append(text + (f", launch {c.launch_us:.2f} us" if c.launch_us else ""))
     return lines
 
 
 def new_table(title: str, left: tuple[str, ...], right: tuple[str, ...]) -> Table:
     """An empty table with left- and then right-aligned columns."""
-    table = Table(title=title, title_justify="left")
-    for name in left:
-        table.add_column(name)
+    table = Table(*left, title=title, title_justify="left")
     for name in right:
         table.add_column(name, justify="right")
     return table
 
 
 def size_table(size: Size, dtype: str, metric: str, results: list[Result]) -> Table:
-    """One table with a row for each contender."""
     unit = results[0].unit
     ours = of(results, OURS)
     is_layer = size.steps > 1 and unit == "us"
@@ -112,8 +108,7 @@ def size_table(size: Size, dtype: str, metric: str, results: list[Result]) -> Ta
             f"{r.error:.1e}" if r.error is not None else "-",
         ]
         if is_layer:  # an LSTM has four gates to LLTM's three
-            is_scaled = ratio is not None and r.contender == "lstm"
-            row.append(f"{ratio * 0.75:.2f}" if is_scaled and ratio is not None else "-")
+            row.append(f"{ratio * 0.75:.2f}" if ratio and r.contender == "lstm" else "-")
         row += [_detail(key, value) for key, value in r.detail.items()]
         table.add_row(*row, style="bold" if r is ours else None)
     return table
@@ -128,7 +123,7 @@ def _detail(key: str, value: float) -> str:
 
 
 def grid_table(report: Report) -> tuple[Table, int, int]:
-    """The verdict table of a grid, its number of rows, and in how many ours is slower."""
+    """The verdict table; how many rows hold ours, and in how many of them ours is slower."""
     names = tuple(dict.fromkeys(r.contender for r in baselines(report.results)))
     title = f"grid: x ours over each baseline ({report.protocol})"
     table = new_table(title, ("size", "dtype", "metric", "ours us"), (*names, "noise"))
@@ -153,7 +148,6 @@ def grid_table(report: Report) -> tuple[Table, int, int]:
 
 
 def show(report: Report, console: Console) -> None:
-    """Print a whole report."""
     for line in header(report):
         console.print(line, highlight=False)
     if report.command == "grid":

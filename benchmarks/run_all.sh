@@ -4,9 +4,9 @@
 #   benchmarks/run_all.sh DIRECTORY [cuda|cpu] [PART...]
 #
 # The most important parts come first; name parts to run only those. A part that fails does not stop
-# the others; the exit status is the highest of all. Each part has its own deadline, and its file names
-# the sizes that the deadline cut off. Files are written after each size, so a killed run keeps what it
-# has measured. PYTHON names the interpreter.
+# the others; the exit status is the highest of all. Most parts have a deadline, and their files name
+# the sizes that it cut off. Files are written after each size, so a killed run keeps what it has
+# measured. PYTHON names the interpreter.
 set -uo pipefail
 
 out=${1:?"usage: benchmarks/run_all.sh DIRECTORY [cuda|cpu] [PART...]: name the directory for results"}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import types
 import typing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,11 +33,7 @@ class Size:
 
     @classmethod
     def parse(cls, text: str) -> Size:
-        """Read ``B,I,S`` or ``B,I,S,T``.
-
-        Raises:
-            ValueError: the text is not three or four positive integers.
-        """
+        """Read ``B,I,S`` or ``B,I,S,T``, positive integers."""
         try:
             numbers = [int(part) for part in text.split(",")]
         except ValueError:
@@ -108,7 +103,7 @@ class Floor:
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(Summary):
     """One contender, one size, one metric."""
 
     size: Size
@@ -116,11 +111,6 @@ class Result:
     contender: str
     metric: str
     unit: str
-    median: float
-    q1: float
-    q3: float
-    minimum: float
-    count: int
     rounds: list[float] = field(default_factory=list)
     """The median of each interleaved round, in order; paired ratios need them."""
     error: float | None = None
@@ -141,8 +131,6 @@ class Skip:
 
 @dataclass
 class Report:
-    """One run of one command."""
-
     command: str
     command_line: str
     created: str
@@ -169,11 +157,7 @@ def to_json(report: Report) -> str:
 
 
 def from_json(text: str) -> Report:
-    """Read a report.
-
-    Raises:
-        ValueError: another schema, a missing or an unknown field, or a value of another type.
-    """
+    """Read a report; raises ValueError for another schema, a wrong field or a wrong type."""
     data = json.loads(text)
     found = data.get("schema") if isinstance(data, dict) else None
     if found != SCHEMA_VERSION:
@@ -202,34 +186,24 @@ def read(path: Path) -> Report:
 
 def _build(kind: Any, value: Any, where: str) -> Any:
     """Turn parsed JSON into `kind`: a dataclass, a list or dict of them, or a plain type."""
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin in (typing.Union, types.UnionType):
-        if value is None:
-            return None
-        (inner,) = (a for a in arguments if a is not type(None))
-        return _build(inner, value, where)
-    if origin is list:
-        _expect(value, list, where)
-        return [_build(arguments[0], v, f"{where}[{i}]") for i, v in enumerate(value)]
-    if origin is dict:
-        _expect(value, dict, where)
-        return {k: _build(arguments[1], v, f"{where}.{k}") for k, v in value.items()}
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        _expect(value, dict, where)
-        hints = typing.get_type_hints(kind)
-        unknown = sorted(set(value) - set(hints))
-        if unknown:
-            raise ValueError(f"{where} has unknown fields {unknown}; known are {sorted(hints)}")
-        try:
-            return kind(**{k: _build(hints[k], v, f"{where}.{k}") for k, v in value.items()})
-        except TypeError as error:  # a field without a default is missing
-            raise ValueError(f"{where}: {error}") from error
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+    arguments = typing.get_args(kind)
+    if type(None) in arguments:  # `kind` is `T | None`
+        return None if value is None else _build(arguments[0], value, where)
+    if kind is float and type(value) is int:
         return float(value)
-    _expect(value, kind, where)
-    return value
-
-
-def _expect(value: Any, kind: type, where: str) -> None:
-    if not isinstance(value, kind):
-        raise ValueError(f"{where} is a {type(value).__name__}; it needs to be a {kind.__name__}")
+    plain = dict if dataclasses.is_dataclass(kind) else typing.get_origin(kind) or kind
+    if not isinstance(value, plain):
+        raise ValueError(f"{where} is a {type(value).__name__}; it needs to be a {plain.__name__}")
+    if plain is list:
+        return [_build(arguments[0], v, f"{where}[{i}]") for i, v in enumerate(value)]
+    if arguments:
+        return {k: _build(arguments[1], v, f"{where}.{k}") for k, v in value.items()}
+    if plain is not dict:
+        return value
+    hints = typing.get_type_hints(kind)
+    if unknown := sorted(set(value) - set(hints)):
+        raise ValueError(f"{where} has unknown fields {unknown}; known are {sorted(hints)}")
+    try:
+        return kind(**{k: _build(hints[k], v, f"{where}.{k}") for k, v in value.items()})
+    except TypeError as error:  # a field without a default is missing
+        raise ValueError(f"{where}: {error}") from error

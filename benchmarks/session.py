@@ -1,10 +1,8 @@
 """One run of `cell`, `layer` or `grid`: build, check, measure, record, write."""
 
-from __future__ import annotations
-
 import datetime
 import gc
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,16 +28,14 @@ WRONG = "WRONG RESULT"
 
 @dataclass
 class Options:
-    """What the command line chose."""
-
     device: str = "cpu"
-    dtypes: tuple[str, ...] = ("float32",)
+    dtypes: Sequence[str] = ("float32",)
     protocol: str = "tutorial"
     threads: int = 1
     seconds: float = 1.0
     rounds: int = 15
     seed: int = 0
-    contenders: tuple[str, ...] = ()
+    contenders: Sequence[str] = ()
     """Names to measure; empty means all."""
     deadline: float | None = None
     """Seconds after which no further size is begun."""
@@ -48,11 +44,7 @@ class Options:
 
 
 def new_report(command: str, command_line: str, options: Options) -> Report:
-    """A report without results. The machine's load is read now, before anything has run.
-
-    Raises:
-        ValueError: the options name CUDA and torch sees no GPU.
-    """
+    """A report without results. The machine's load is read now, before anything has run."""
     if options.device == "cuda" and not torch.cuda.is_available():
         raise ValueError(
             f"--device cuda needs a GPU and a CUDA build of torch; torch is {torch.__version__} "
@@ -86,8 +78,7 @@ def run_sizes(
     started = perf_counter()
     if options.protocol == "kernels" and options.device != "cuda":
         raise ValueError("--protocol kernels counts GPU kernels: use --device cuda")
-    unknown = sorted(set(options.contenders) - set(builders))
-    if unknown:
+    if unknown := sorted(set(options.contenders) - set(builders)):
         raise ValueError(f"no contender {unknown}; there are {sorted(builders)}")
     wanted = options.contenders or tuple(builders)
     builders = {name: build for name, build in builders.items() if name in wanted}
@@ -156,9 +147,7 @@ class _OneSize:
 
     def _build(self, name: str, build: Builder) -> None:
         if name == REDUCE_OVERHEAD and self.options.protocol in ("memory", "kernels"):
-            raise NotMeasurable(
-                "its CUDA graphs overwrite the outputs of the call before, which backward needs"
-            )
+            raise NotMeasurable("its CUDA graphs overwrite the outputs that backward needs")
         cell = build(self.request)
         # Here a long sequence is checked on its first steps alone, where rounding errors are small
         # and the check is strictest. The whole sequence is checked after the timing.
@@ -168,16 +157,8 @@ class _OneSize:
         self.cells[name] = cell
 
     def _record(self, name: str, metric: str, unit: str, summary: Summary, **more: Any) -> None:
-        self.report.record(
-            summary,
-            size=self.size,
-            dtype=self.dtype,
-            contender=name,
-            metric=metric,
-            unit=unit,
-            error=self.errors[name],
-            **more,
-        )
+        more |= {"size": self.size, "dtype": self.dtype, "error": self.errors[name]}
+        self.report.record(summary, contender=name, metric=metric, unit=unit, **more)
 
     def _measure_times(self) -> None:
         options = self.options
@@ -190,9 +171,7 @@ class _OneSize:
         if not runs:
             return
         floors = floor.model(self.size, self.request.dtype, self._ceilings(), options.protocol)
-        measured = interleave(
-            runs, seconds=options.seconds, rounds=options.rounds, seed=options.seed
-        )
+        measured = interleave(runs, options.seconds, options.rounds, options.seed)
         for name, metrics in measured.items():
             cell = self.cells[name]
             # Check again after the timing, on the inputs that were timed.
@@ -227,27 +206,23 @@ class _OneSize:
                     self._record(name, metric, "bytes", summarise([float(value)]), detail=detail)
 
     def _measure_kernels(self) -> None:
-        if self.size.steps > 1:
-            for name, cell in self.cells.items():
-                with self._reported(name):
-                    found = kernels.of_layer(cell, self._inputs(cell, self.size, 100))
-                    self._record_profiles(name, "us a call", found)  # not divided by the steps
-            return
-        copy_rate = self._ceilings().copy_bytes_per_second
+        is_layer = self.size.steps > 1
+        unit = "us a call" if is_layer else "us"  # not divided by the steps
         # As many sets of inputs as fill the L2 cache four times.
         l2 = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
         one_set = 6 * self.size.batch * self.size.state * self.request.dtype.itemsize
-        count = max(1, min(32, -(-4 * l2 // one_set)))
+        count = 1 if is_layer else max(1, min(32, -(-4 * l2 // one_set)))
         for name, cell in self.cells.items():
             if name == OURS_AGAIN:
                 continue
-            sets = [self._inputs(cell, self.size, 100 + i) for i in range(count)]
             with self._reported(name):
-                found = kernels.of_step(cell, self.size, sets, copy_rate)
-                self._record_profiles(name, "us", found)
-
-    def _record_profiles(self, name: str, unit: str, found: dict[str, kernels.Profile]) -> None:
-        for metric, profile in found.items():
-            self._record(name, metric, unit, profile.summary, detail=profile.detail)
-            key = f"kernels {name} {metric} {self.size} {self.dtype}"
-            self.report.settings[key] = "; ".join(profile.names)
+                sets = [self._inputs(cell, self.size, 100 + i) for i in range(count)]
+                if is_layer:
+                    found = kernels.of_layer(cell, sets[0])
+                else:
+                    copy_rate = self._ceilings().copy_bytes_per_second
+                    found = kernels.of_step(cell, self.size, sets, copy_rate)
+                for metric, profile in found.items():
+                    self._record(name, metric, unit, profile.summary, detail=profile.detail)
+                    key = f"kernels {name} {metric} {self.size} {self.dtype}"
+                    self.report.settings[key] = "; ".join(profile.names)

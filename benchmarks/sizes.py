@@ -1,7 +1,5 @@
 """The sizes that are measured by default, and the fixed grids."""
 
-from __future__ import annotations
-
 from itertools import product
 
 from .floor import forward_flops

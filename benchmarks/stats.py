@@ -1,7 +1,5 @@
 """Medians, spreads and paired ratios; no torch here."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,11 +17,6 @@ class Summary:
 
 
 def summarise(samples: Sequence[float]) -> Summary:
-    """Summarise one or more samples.
-
-    Raises:
-        ValueError: there is no sample.
-    """
     if not samples:
         raise ValueError("summarise() got no sample; it needs at least one: measure longer")
     if len(samples) == 1:
@@ -42,11 +35,8 @@ def summarise_rounds(rounds: Sequence[Sequence[float]]) -> tuple[Summary, list[f
 def paired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> float:
     """The median over the rounds of the ratio of two contenders.
 
-    In each round the two are measured shortly after each other, so what slows the machine for a
-    while slows both: the ratio of a round varies less than the ratio of two medians.
-
-    Raises:
-        ValueError: the two were not measured in the same rounds.
+    Within a round the two are measured close together, and a slow spell of the machine slows both.
+    So the ratio of a round varies less than the ratio of two medians.
     """
     if len(numerator) != len(denominator):
         raise ValueError(

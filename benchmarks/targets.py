@@ -1,14 +1,12 @@
 """The project's targets, and whether stored results meet them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from rich.table import Table
 
 from .contender import OURS
-from .report import baselines, groups, new_table, of, slower_than, speedup
+from .report import Groups, baselines, groups, new_table, of, slower_than, speedup
 from .schema import Report, Result, Size
 
 TRAINING = "forward and backward"
@@ -20,9 +18,9 @@ ONE_THREAD = "one thread"
 class Target:
     """Ours must be at least `ratio` times as fast (or as small) as the contender `against`.
 
-    Three values of `against` are no contenders: "copy" makes `ratio` the fraction of the measured
-    copy bandwidth, "float32" compares ours with ours in float32, and "one thread" ours in two
-    threads with ours in one.
+    Three values of `against` are no contenders. With "copy", `ratio` is a fraction of the measured
+    copy bandwidth; "float32" is ours in float32; "one thread" is ours in one thread, compared with
+    ours in two.
     """
 
     command: str
@@ -91,7 +89,7 @@ def reached(target: Target, reports: list[Report]) -> float | None:
     """What the newest report with this target says, or None where nothing measured it."""
     if target.against == ONE_THREAD:  # from two files, so not paired by round
         one, two = (_ours(target, reports, threads) for threads in (1, 2))
-        return None if one is None or two is None else one / two
+        return one / two if one and two else None
     for found in _fitting(target, reports, 1):
         results = found.get((target.size, target.dtype, target.metric), [])
         ours, baseline = of(results, OURS), of(results, target.against)
@@ -108,26 +106,16 @@ def reached(target: Target, reports: list[Report]) -> float | None:
     return None
 
 
-Groups = dict[tuple[Size, str, str], list[Result]]
-
-
 def _fitting(target: Target, reports: list[Report], threads: int) -> Iterator[Groups]:
-    """The results of the reports of the target's kind, newest first."""
+    """The results of the reports of the target's kind, newest first, with the sums of training."""
     key = (target.command, target.device, target.protocol, threads)
     for report in sorted(reports, key=lambda report: report.created, reverse=True):
         if (report.command, report.device, report.protocol, report.threads) == key:
-            yield _with_training(groups(report))
-
-
-def _with_training(found: Groups) -> Groups:
-    """The same with the sums of forward and backward."""
-    sums: Groups = {}
-    for (size, dtype, metric), results in found.items():
-        for forward in results if metric == "forward" else ():
-            backward = of(found.get((size, dtype, "backward"), []), forward.contender)
-            if backward is not None:
-                sums.setdefault((size, dtype, TRAINING), []).append(_sum(forward, backward))
-    return found | sums
+            found = groups(report)
+            where = (target.size, target.dtype)
+            forward, backward = (found.get((*where, m), []) for m in ("forward", "backward"))
+            pairs = [(f, b) for f in forward if (b := of(backward, f.contender))]
+            yield {**found, (*where, TRAINING): [_sum(*pair) for pair in pairs]}
 
 
 def _sum(forward: Result, backward: Result) -> Result:
@@ -138,14 +126,12 @@ def _sum(forward: Result, backward: Result) -> Result:
 
 def _ours(target: Target, reports: list[Report], threads: int) -> float | None:
     for found in _fitting(target, reports, threads):
-        ours = of(found.get((target.size, target.dtype, target.metric), []), OURS)
-        if ours is not None:
+        if ours := of(found.get((target.size, target.dtype, target.metric), []), OURS):
             return ours.median
     return None
 
 
 def table(reports: list[Report]) -> Table:
-    """Every target: met, missed, or not measured."""
     drawn = new_table(
         "targets (x ours, in one run)",
         ("what", "device", "size", "dtype", "metric", "against"),
@@ -153,19 +139,11 @@ def table(reports: list[Report]) -> Table:
     )
     for t in TARGETS:
         value = reached(t, reports)
-        verdict = "not measured" if value is None else ("met" if value >= t.ratio else "missed")
-        drawn.add_row(
-            f"{t.command} {t.protocol}",
-            t.device,
-            str(t.size),
-            t.dtype,
-            t.metric,
-            t.against,
-            f"{t.ratio:.2f}",
-            "-" if value is None else f"{value:.2f}",
-            verdict,
-            style={"missed": "red", "not measured": "dim"}.get(verdict),
-        )
+        verdict = "not measured" if value is None else _verdict(value >= t.ratio)
+        what = (f"{t.command} {t.protocol}", t.device, str(t.size), t.dtype, t.metric, t.against)
+        numbers = (f"{t.ratio:.2f}", "-" if value is None else f"{value:.2f}")
+        style = {"missed": "red", "not measured": "dim"}.get(verdict)
+        drawn.add_row(*what, *numbers, verdict, style=style)
     for report in reports:
         if report.command == "grid":
             _add_grid(drawn, report)

@@ -5,8 +5,6 @@ each, in microseconds, by metric. :func:`interleave` calls the runs of all conte
 after round, in a new order each round.
 """
 
-from __future__ import annotations
-
 import gc
 import random
 from collections.abc import Callable, Iterator, Mapping
@@ -41,9 +39,6 @@ contender."""
 
 class NotMeasurable(RuntimeError):
     """This contender cannot be measured by this protocol; the message says why."""
-
-
-# -- protocols -------------------------------------------------------------------------------------
 
 
 def tutorial(cell: Cell, inputs: Inputs) -> Run:
@@ -104,8 +99,10 @@ def split(cell: Cell, inputs: Inputs) -> Run:
 
 
 def _stopwatch(cuda: bool, steps: int) -> Callable[[Callable[[], Any]], tuple[float, Any]]:
-    """A function that runs an action of `steps` steps and returns the microseconds per step, on a
-    GPU between two events, and the action's value."""
+    """A function that runs an action; returns microseconds per step and the action's value.
+
+    On a GPU it takes the time between two events.
+    """
     before, after = _events(2) if cuda else (None, None)
 
     def timed(action: Callable[[], Any]) -> tuple[float, Any]:
@@ -126,13 +123,10 @@ def _stopwatch(cuda: bool, steps: int) -> Callable[[Callable[[], Any]], tuple[fl
 def stream(cell: Cell, inputs: Inputs) -> Run:
     """As a training loop does: some calls in a row, then one backward pass, no synchronisation.
 
-    The spans lie between events on the stream, and are divided by the number of calls. The host's
-    time for a call counts only where the device has no work left from the calls before. Every call
-    has its own inputs; the parameters are shared, so their gradients add up. Times of a sequence
-    are divided by its steps.
-
-    Raises:
-        NotMeasurable: on the CPU, where a call ends when it returns.
+    The spans lie between events on the stream. They are divided by the number of calls, and by the
+    steps of a sequence. The host's time for a call counts only where the device has no work left
+    from the calls before. Every call has its own inputs; the parameters are shared, so their
+    gradients add up.
     """
     if inputs.x.device.type != "cuda":
         raise NotMeasurable("a CPU has no stream: use --protocol split, or --device cuda")
@@ -181,18 +175,12 @@ def _events(count: int) -> list[torch.cuda.Event]:
 def graph(cell: Cell, inputs: Inputs) -> Run:
     """Time of a step inside a CUDA graph: forward alone, and forward with backward.
 
-    The graph holds 20 steps, or two sequences.
-
-    Raises:
-        NotMeasurable: on the CPU, or a contender that cannot be captured.
-        WrongResult: the graph's outputs are not those of float64.
+    The graph holds 20 steps, or two sequences. Its outputs are checked before the timing.
     """
     if inputs.x.device.type != "cuda":
         raise NotMeasurable("CUDA graphs need a GPU: use --device cuda")
     if not cell.capturable:
-        raise NotMeasurable(
-            "cannot be captured: it launches on the legacy default stream, or has graphs of its own"
-        )
+        raise NotMeasurable("no graph captures it: it uses the default stream, or its own graphs")
     calls = Calls(cell, inputs)
 
     def forward() -> tuple[Tensor, ...]:
@@ -249,9 +237,6 @@ PROTOCOLS: dict[str, Callable[[Cell, Inputs], Run]] = {
 }
 
 
-# -- interleaving ----------------------------------------------------------------------------------
-
-
 @contextmanager
 def quiet_collector() -> Iterator[None]:
     """No automatic garbage collection, and a quick one where it is asked for.
@@ -273,7 +258,7 @@ def quiet_collector() -> Iterator[None]:
 def calibrate(run: Run, seconds: float, rounds: int) -> int:
     """How many iterations of `run` fit into a round of `seconds / rounds`, at least one.
 
-    The quickest of a few iterations decides, so that an interrupted one does not.
+    The quickest of a few iterations decides: an interrupted one would mislead.
     """
     run(SETTLE + 1)  # warm-up: allocator, autograd, libraries that choose an algorithm
     quickest, begun = float("inf"), perf_counter()
@@ -287,7 +272,7 @@ def calibrate(run: Run, seconds: float, rounds: int) -> int:
 
 
 def interleave(
-    runs: Mapping[str, Run], *, seconds: float, rounds: int, seed: int = 0
+    runs: Mapping[str, Run], seconds: float, rounds: int, seed: int = 0
 ) -> dict[str, Rounds]:
     """Measure all runs in turn, `rounds` times, for about `seconds` each in total."""
     rng = random.Random(seed)

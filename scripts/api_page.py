@@ -87,7 +87,6 @@ def describe(found: griffe.Object, level: int) -> list[str]:
 
 
 def render() -> str:
-    """The whole page."""
     package = griffe.load(MODULES[0], search_paths=[REPO], resolve_aliases=True)
     blocks = [HEADER.rstrip()]
     for name in MODULES:

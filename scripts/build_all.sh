@@ -5,28 +5,19 @@
 #   scripts/build_all.sh --list    every cell, and whether this machine can build it
 #   scripts/build_all.sh --help
 #
-# Needs a Python >= 3.10 with venv (PYTHON names another than the one on PATH) and a
-# C++ compiler. Everything is made below build/ and dist/.
+# Needs a Python >= 3.10 with venv (python3, or what PYTHON names) and a C++ compiler. Writes only
+# into build/ and dist/.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 requirements="$root/scripts/release/requirements.txt"
-python=${PYTHON:-}
+python=${PYTHON:-python3}
 
-if [ -z "$python" ]; then
-  for candidate in python3 python3.13 python3.12 python3.11 python3.10 python; do
-    if command -v "$candidate" >/dev/null &&
-      "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
-      python=$candidate
-      break
-    fi
-  done
-fi
-if [ -z "$python" ] || ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))'; then
-  echo "error: no Python >= 3.10 (looked for ${PYTHON:-python3 on PATH}); install one, or set PYTHON" >&2
+if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
+  echo "error: $python is not a working Python >= 3.10; install one, or set PYTHON to one" >&2
   exit 2
 fi
-# The interpreter itself, not a launcher whose choice depends on the folder.
+# Finds the interpreter behind a launcher such as pyenv's, whose choice depends on the folder.
 python=$("$python" -c 'import sys; print(sys.executable)')
 
 # The tool's own environment, made again when its requirements or the Python change.
@@ -35,8 +26,8 @@ stamp=$("$python" -c 'import hashlib, pathlib, sys
 text = pathlib.Path(sys.argv[1]).read_text() + sys.version + sys.base_prefix
 print(hashlib.sha256(text.encode()).hexdigest())' "$requirements")
 
-# Every tool that runs holds the lock shared, so the environment is not replaced under it. The tool
-# closes descriptor 9 for its commands.
+# Every running tool holds the lock shared, so that nobody replaces its environment. The tool does
+# not pass descriptor 9 on to its commands.
 lock() {
   flock --nonblock "$1" 9 && return
   echo "waiting for another build_all.sh in this checkout (build/tools.lock)" >&2
@@ -51,7 +42,7 @@ if ! is_made; then
   echo "making the release tool's environment (build/tools)" >&2
   rm -rf "$tools"
   log="$root/build/logs/tools.log"
-  # uv reads no settings of pip; a password must not be in a command.
+  # uv does not read pip's settings, and a URL with a password must not appear in a command.
   if [ -n "${PIP_INDEX_URL:-}" ]; then export UV_INDEX_URL="$PIP_INDEX_URL"; fi
   if ! { "$python" -m venv "$tools" &&
     "$tools/bin/python" -m pip install --quiet uv &&
@@ -60,7 +51,7 @@ if ! is_made; then
     tail -n 25 "$log" >&2
     echo "error: the tool's environment cannot be made (log: $log)." >&2
     echo "It needs the venv module (Debian: apt-get install python3-venv) and a package index" >&2
-    echo "(PIP_INDEX_URL is honoured)." >&2
+    echo "(PIP_INDEX_URL is used)." >&2
     exit 2
   fi
   echo "$stamp" >"$tools/.complete"

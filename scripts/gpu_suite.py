@@ -10,8 +10,6 @@ synccheck; then calls layers 10,000 times on two streams at once. It writes `gpu
 every part passed.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -32,11 +30,9 @@ SITE = ROOT / "build" / "gpu-site"
 SUITES = ("tests/op", "tests/cuda", "tests/layer", "tests/compat/test_compat_gpu.py")
 SOAK_CALLS = 10_000
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
-# Every tensor is an allocation of its own, so that an access past its end is seen.
+# Makes every tensor an allocation of its own: the sanitizers then see an access past its end.
 NO_CACHING = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 TOTALS = re.compile(r"\d+ passed|\d+ failed|ERROR SUMMARY|RACECHECK SUMMARY")
-
-
 FACTS = """
 import json, torch
 gpu = torch.cuda.get_device_properties(0)
@@ -55,7 +51,6 @@ def capture(*command: str) -> str | None:
 
 
 def machine() -> dict[str, object]:
-    """What the results were measured on."""
     facts = capture(sys.executable, "-c", FACTS)
     if facts is None:
         raise SystemExit("no GPU that torch sees: run this where torch.cuda.is_available()")
@@ -68,12 +63,6 @@ def machine() -> dict[str, object]:
     }
 
 
-def commit() -> str:
-    """The commit under test; LLTM_CONDA_GIT_COMMIT where the checkout has no .git."""
-    named = os.environ.get("LLTM_CONDA_GIT_COMMIT")
-    return named or capture("git", "-C", str(ROOT), "rev-parse", "HEAD") or "unknown"
-
-
 class Suite:
     """The parts that were run, stored after each: an interrupted run keeps its results."""
 
@@ -81,12 +70,15 @@ class Suite:
         self.out = out
         self.parts: dict[str, dict[str, object]] = {}
         self._lock = Lock()
-        # A result to keep has no modified files; None: the checkout has no .git.
-        changed = capture("git", "-C", str(ROOT), "diff", "--name-only", "HEAD")
+        git = ("git", "-C", str(ROOT))
+        # For a checkout without .git, LLTM_CONDA_GIT_COMMIT names the commit.
+        commit = os.environ.get("LLTM_CONDA_GIT_COMMIT") or capture(*git, "rev-parse", "HEAD")
+        # Keep only results without modified files. None: the checkout has no .git.
+        changed = capture(*git, "diff", "--name-only", "HEAD")
         self._facts = {
             "schema": 1,
             "command": self._shown(command),
-            "commit": commit(),
+            "commit": commit or "unknown",
             "wheel": wheel.name if wheel else None,
             "modified": None if changed is None else changed.splitlines(),
             "date": time.strftime("%Y-%m-%d", time.gmtime()),

@@ -1,4 +1,4 @@
-"""The C interface of the kernels for ctypes, out of the headers in csrc themselves."""
+"""The C interface of the kernels for ctypes, read from the headers in csrc."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 CSRC = Path(__file__).resolve().parents[1] / "csrc"
 HEADER = CSRC / "kernels" / "lltm_kernels.h"
 
-# What types are declared with: an enum, a structure, or a pointer to a function.
+# How the header declares a type: as an enum, a structure, or a pointer to a function.
 _DECLARATION = re.compile(
     r"typedef (?:(?P<kind>enum|struct) \{(?P<body>[^}]*)\} (?P<name>\w+)"
     r"|(?P<result>[\w ]+\*?) ?\(\*(?P<function>\w+)\)\((?P<parameters>[^)]*)\));"
@@ -26,9 +26,6 @@ class KernelInterface:
     Attributes:
         constants: the numbers that it defines, such as LLTM_KERNEL_ABI.
         types: the C types by name; structures are classes whose fields have the header's names.
-
-    Raises:
-        ValueError: the header declares a type in a way that this class does not know.
     """
 
     def __init__(self, header: str) -> None:
@@ -36,20 +33,15 @@ class KernelInterface:
         self.constants = {
             name: int(value) for name, value in re.findall(r"#define (LLTM_\w+) (\d+)\b", text)
         }
-        self.types: dict[str, Any] = {
-            "int32_t": ctypes.c_int32,
-            "int64_t": ctypes.c_int64,
-            "uint32_t": ctypes.c_uint32,
-        }
+        names = ("int32", "int64", "uint32")
+        self.types: dict[str, Any] = {f"{name}_t": getattr(ctypes, f"c_{name}") for name in names}
         for found in _DECLARATION.finditer(text):
             if found["kind"] == "enum":
                 self.types[found["name"]] = ctypes.c_int
             elif found["kind"] == "struct":
                 members = [part.strip() for part in found["body"].split(";")]
-                fields = [self._field(member) for member in members if member]
-                self.types[found["name"]] = type(
-                    found["name"], (ctypes.Structure,), {"_fields_": fields}
-                )
+                fields = {"_fields_": [self._field(member) for member in members if member]}
+                self.types[found["name"]] = type(found["name"], (ctypes.Structure,), fields)
             else:
                 function = self._function(found["result"], found["parameters"])
                 self.types[found["function"]] = function
@@ -59,9 +51,7 @@ class KernelInterface:
             return found["name"], self._function(found["result"], found["parameters"])
         found = _MEMBER.fullmatch(member)
         if found is None:
-            raise ValueError(
-                f"the header declares `{member}`; teach kernel_structures.py to read it"
-            )
+            raise ValueError(f"{HEADER.name}: `{member}`: teach kernel_structures.py to read it")
         c_type, count = self._type(found["type"]), found["count"]
         if count is None:
             return found["name"], c_type
@@ -83,7 +73,6 @@ class KernelInterface:
         return special.get(base) or ctypes.POINTER(self.types[base])
 
     def table(self, library: ctypes.CDLL) -> Any:
-        """The table of functions of a kernel object."""
         library.lltm_kernel_table.restype = ctypes.POINTER(self.types["lltm_kernel_functions"])
         return library.lltm_kernel_table().contents
 
@@ -96,5 +85,4 @@ def header_text() -> str:
 
 @cache
 def read_header() -> KernelInterface:
-    """The interface as this checkout has it."""
     return KernelInterface(header_text())

@@ -2,9 +2,9 @@
 
     python smoke.py [--outside DIR] [--glue NAME] [--json FILE]
 
-Beyond the package's own smoke test (`python -m lltm_conda`) it compares 16-bit types and layers,
-checks gradients, counts OpenMP runtimes and can ask for one glue. Run it in the environment that is
-tested, outside the source tree. The exit code is 0 if everything holds, else 1.
+Unlike the package's own smoke test (`python -m lltm_conda`), it compares 16-bit types and layers,
+checks gradients, counts OpenMP runtimes and can require one glue. Run it in the environment under
+test, outside the source tree. The exit code is 0 if everything holds, else 1.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 import lltm_conda
 from lltm_conda import LLTMLayer, lltm, loader, reference
@@ -36,7 +37,7 @@ SEQUENCES = [(4, 5, 7, 3), (5, 4, 8, 64), (6, 16, 32, 128), (3, 40, 16, 512)]
 NAMES = ("new_h", "new_cell", "d_input", "d_weights", "d_bias", "d_old_h", "d_old_cell")
 
 
-def arguments(batch: int, features: int, state: int) -> list[torch.Tensor]:
+def arguments(batch: int, features: int, state: int) -> list[Tensor]:
     """Random arguments of a cell, in float64 on the CPU."""
     shapes = [(batch, features), (3 * state, state + features), (3 * state,)]
     shapes += [(batch, state), (batch, state)]
@@ -44,28 +45,30 @@ def arguments(batch: int, features: int, state: int) -> list[torch.Tensor]:
     return [torch.randn(s, dtype=torch.float64) * k for s, k in zip(shapes, scale, strict=True)]
 
 
-def run(cell: Any, values: list[torch.Tensor], grads: list[torch.Tensor]) -> list[torch.Tensor]:
+def run(cell: Any, values: list[Tensor], grads: list[Tensor]) -> list[Tensor]:
     """Both outputs and all five gradients."""
     leaves = [value.detach().clone().requires_grad_() for value in values]
     outputs = cell(*leaves)
     return [*outputs, *torch.autograd.grad(outputs, leaves, grads)]
 
 
-def steps_of_reference(x: torch.Tensor, *rest: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def steps_of_reference(
+    x: Tensor, weights: Tensor, bias: Tensor, h: Tensor, cell: Tensor
+) -> tuple[Tensor, Tensor]:
     """The last states after all steps of `x` (T, B, I), by the definition."""
-    weights, bias, h, cell = rest
     for step in x.unbind(0):
         h, cell = reference(step, weights, bias, h, cell)
     return h, cell
 
 
-def layer(x: torch.Tensor, *rest: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The same by a layer."""
-    weights, bias, h, cell = rest
+def layer(
+    x: Tensor, weights: Tensor, bias: Tensor, h: Tensor, cell: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The last states, by a layer."""
     module = LLTMLayer(x.shape[2], h.shape[1], device="meta")
     parameters = {"weights_l0": weights, "bias_l0": bias}
-    states = (x, (h.unsqueeze(0), cell.unsqueeze(0)))
-    _, (last_h, last_cell) = torch.func.functional_call(module, parameters, states)
+    states = (h.unsqueeze(0), cell.unsqueeze(0))
+    _, (last_h, last_cell) = torch.func.functional_call(module, parameters, (x, states))
     return last_h[0], last_cell[0]
 
 
@@ -87,8 +90,7 @@ def compare(device: str, dtype: torch.dtype, shape: tuple[int, ...]) -> dict[str
     errors = {}
     for name, a, b in zip(NAMES, got, wanted, strict=True):
         assert a.shape == b.shape and a.dtype == dtype, (name, a.shape, b.shape, a.dtype)
-        scale = b.norm().item() or 1.0
-        errors[name] = ((a.cpu().double() - b).norm().item()) / scale
+        errors[name] = (a.cpu().double() - b).norm().item() / (b.norm().item() or 1.0)
     return errors
 
 

@@ -1,20 +1,18 @@
-"""Run the suite of the op against several versions of torch, one after the other.
+"""Runs the suite of the op against several versions of torch, one after the other.
 
     python scripts/test_torches.py [TORCH[@PYTHON] ...]
 
-Without arguments: the versions of DEFAULTS. TORCH is a minor of build_matrix.yaml (its release is
-taken) or a full version; PYTHON is a minor that this torch has a wheel for, by default the oldest
-that this machine has. For each, the committed state is checked out below build/torches/,
-`scripts/test.sh --torch` makes an environment there, installs torch and the package and runs
-`tests/op` (what needs no GPU; the slow tests too). Everything but the log is removed again, also
-after a failure or an interrupt. The result is stored as benchmarks/results/torches/TORCH.json, and
-docs/torch-versions.md shows it.
+TORCH is a minor of build_matrix.yaml (its release is taken) or a full version; PYTHON is a minor
+for which this torch has a wheel, by default the oldest on this machine. Without arguments, the
+versions are those of DEFAULTS. For each, the committed state is checked out in build/torches/;
+`scripts/test.sh --torch` makes an environment there, installs torch and the package, and runs
+`tests/op` (what needs no GPU; the slow tests too). Then everything but the log is removed, even
+after a failure or an interrupt. The result is stored as benchmarks/results/torches/TORCH.json and
+shown in docs/torch-versions.md.
 
 Needs git, a C++ compiler, 8 GB of disk for a while, and the Python of the environment of
 scripts/test_env.sh. Exit status 1 when anything failed.
 """
-
-from __future__ import annotations
 
 import argparse
 import json
@@ -51,11 +49,6 @@ class Target(NamedTuple):
 
 
 def target(text: str) -> Target:
-    """The target that an argument names.
-
-    Raises:
-        CannotTest: build_matrix.yaml does not know it, or this machine has no fitting Python.
-    """
     from release.interpreters import interpreters
     from release.matrix import load
 
@@ -63,34 +56,27 @@ def target(text: str) -> Target:
     version, _, python = text.partition("@")
     minor = ".".join(version.split(".")[:2])
     if minor not in matrix.torch:
-        raise CannotTest(
-            f"build_matrix.yaml has no torch {minor}, only {', '.join(matrix.minors())}; "
-            "add an entry, or name one of these"
-        )
+        known = ", ".join(matrix.minors())
+        raise CannotTest(f"build_matrix.yaml has no torch {minor}; add it, or name one of {known}")
     entry = matrix.torch[minor]
     if python and python not in entry.pythons:
-        raise CannotTest(
-            f"torch {minor} has wheels for Python {', '.join(entry.pythons)}, not for {python}; "
-            "name one of these"
-        )
+        known = ", ".join(entry.pythons)
+        raise CannotTest(f"torch {minor} has wheels for Python {known}, not for {python}")
     # The oldest: torch.compile of an older torch refuses the newest Python it has a wheel for.
     wanted = [python] if python else entry.pythons
     for name in wanted:
         for interpreter in interpreters(name):
             return Target(entry.release if version == minor else version, name, interpreter)
-    raise CannotTest(
-        f"torch {version} needs a Python {' or '.join(wanted)} with venv, and there is none on "
-        "PATH or in pyenv; install one (uv python install, pyenv install) and put it on PATH"
-    )
+    needed = f"torch {version} needs a Python {' or '.join(wanted)} with venv"
+    raise CannotTest(f"{needed}, and none is on PATH or in pyenv; install one (uv python install)")
 
 
 def run_suite(wanted: Target, folder: Path) -> dict[str, Any]:
     """Checks out, installs and tests, all in `folder`; returns what is stored.
 
-    Raises:
-        CannotTest: the tests did not run to their end; the text ends with the log's last lines.
+    Raises CannotTest, with the log's last lines, if the tests did not run to their end.
     """
-    # A checkout of its own: nothing built before counts, and the results belong to a commit.
+    # A new checkout: earlier builds do not matter, and the results belong to a commit.
     checkout, report, log = folder / "checkout", folder / "report.xml", WORK / f"{wanted.torch}.log"
     subprocess.run(["git", "clone", "-q", "--shared", str(ROOT), str(checkout)], check=True)
     # No CUDA kernels: what needs a GPU is not run here. uv's cache is removed with the rest.

@@ -1,7 +1,5 @@
 """Every contender by name."""
 
-from __future__ import annotations
-
 from ..contender import OURS, OURS_AGAIN, REDUCE_OVERHEAD, Builder
 from . import extension, ours, plain, recurrent
 

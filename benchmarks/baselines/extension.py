@@ -1,11 +1,9 @@
 """The tutorial-style extensions, compiled just in time from `csrc/` beside this file.
 
-`cpp` is one ATen call after another; `cuda` adds one kernel a direction. Their autograd function is
-the usual one for such extensions: it saves every output that backward reads, and returns gradients
-for all five inputs, needed or not.
+`cpp` is one ATen call after another; `cuda` adds one kernel for each direction. Their autograd
+function is the usual one for such extensions: it saves every output that backward reads, and
+returns the gradients of all five inputs, needed or not.
 """
-
-from __future__ import annotations
 
 import fcntl
 import functools
@@ -28,11 +26,7 @@ BUILD = Path(__file__).parents[2] / "build" / "benchmarks"
 
 @functools.cache
 def load(name: str, *sources: str) -> ModuleType:
-    """Build and import an extension (the first time half a minute, with CUDA a minute).
-
-    Raises:
-        Unavailable: it cannot be built here.
-    """
+    """Build and import an extension; the first time takes half a minute, with CUDA a minute."""
     from torch.utils import cpp_extension
 
     tag = f"torch{torch.__version__}-cp{sys.version_info.major}{sys.version_info.minor}"
@@ -41,8 +35,8 @@ def load(name: str, *sources: str) -> ModuleType:
     # pip installs ninja beside the interpreter, which need not be on the PATH.
     path = os.pathsep.join((os.environ.get("PATH", ""), str(Path(sys.executable).parent)))
     try:
-        # A killed build leaves torch's lock file, and the next build would wait for it for ever.
-        # Under a lock of our own, which the kernel releases, such a file can be removed.
+        # A killed build leaves torch's lock file, and the next build would wait for it forever. Our
+        # own lock, which ends with the process, makes it safe to remove that file.
         with (
             (directory / "builder.flock").open("w") as lock,
             mock.patch.dict(os.environ, PATH=path),
@@ -106,7 +100,6 @@ def _cell(extension: ModuleType, request: Request, *, capturable: bool) -> Cell:
 
 
 def cpp_cell(request: Request) -> Cell:
-    """The contender `cpp`, on either device."""
     return _cell(load("lltm_baseline_cpp", "cell.cpp"), request, capturable=True)
 
 
@@ -115,8 +108,6 @@ def cuda_cell(request: Request) -> Cell:
     if request.device != "cuda":
         raise Unavailable("the CUDA baseline runs on CUDA tensors only: use --device cuda")
     if request.dtype not in (torch.float32, torch.float64):
-        raise Unavailable(
-            f"such kernels dispatch over float32 and float64 only, not {request.dtype}"
-        )
+        raise Unavailable(f"its kernels take float32 and float64, not {request.dtype}")
     extension = load("lltm_baseline_cuda", "cell_cuda.cpp", "cell_cuda_kernel.cu")
     return _cell(extension, request, capturable=False)

@@ -3,8 +3,6 @@
 Set ``LLTM_CONDA_VARIANT`` to measure another variant; the report records the loaded binaries.
 """
 
-from __future__ import annotations
-
 import importlib
 
 from torch import nn
@@ -28,7 +26,6 @@ def _module(name: str, request: Request) -> nn.Module:
 
 
 def cell(request: Request) -> Cell:
-    """The contender `ours`: `lltm_conda.LLTM`."""
     module = _module("LLTM", request)
     return Cell("lltm", module, module)
 

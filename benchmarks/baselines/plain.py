@@ -1,7 +1,5 @@
 """The cell in plain PyTorch calls, also under `torch.compile`."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 
@@ -23,13 +21,9 @@ class PlainLLTM(nn.Module):
     def forward(self, input: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         old_h, old_cell = state
         X = torch.cat([old_h, input], dim=1)
-        gates = F.linear(X, self.weights, self.bias).chunk(3, dim=1)
-        input_gate = torch.sigmoid(gates[0])
-        output_gate = torch.sigmoid(gates[1])
-        candidate = F.elu(gates[2])
-        new_cell = old_cell + candidate * input_gate
-        new_h = torch.tanh(new_cell) * output_gate
-        return new_h, new_cell
+        z_i, z_o, z_c = F.linear(X, self.weights, self.bias).chunk(3, dim=1)
+        new_cell = old_cell + F.elu(z_c) * torch.sigmoid(z_i)
+        return torch.tanh(new_cell) * torch.sigmoid(z_o), new_cell
 
 
 def _module(request: Request) -> PlainLLTM:
@@ -37,13 +31,11 @@ def _module(request: Request) -> PlainLLTM:
 
 
 def plain_cell(request: Request) -> Cell:
-    """The contender `python`."""
     module = _module(request)
     return Cell("lltm", module, module)
 
 
 def compiled_cell(request: Request) -> Cell:
-    """The contender `compile`: the default mode."""
     if request.device == "cpu" and not any(map(shutil.which, ("g++", "clang++", "c++"))):
         raise Unavailable("torch.compile needs a C++ compiler on the PATH: install g++")
     module = _module(request)
@@ -58,13 +50,9 @@ def reduce_overhead_cell(request: Request) -> Cell:
         )
     module = _module(request)
     call = torch.compile(module, mode="reduce-overhead", fullgraph=True, dynamic=False)
-    return Cell(
-        "lltm",
-        module,
-        call,
-        capturable=False,  # one CUDA graph cannot capture another
-        new_step=torch.compiler.cudagraph_mark_step_begin,
-    )
+    new_step = torch.compiler.cudagraph_mark_step_begin
+    # Not capturable: one CUDA graph cannot capture another.
+    return Cell("lltm", module, call, capturable=False, new_step=new_step)
 
 
 def forget_compiled() -> None:

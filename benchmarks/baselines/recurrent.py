@@ -1,7 +1,5 @@
 """torch's own recurrent modules, and a Python loop over any cell."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

@@ -1,8 +1,8 @@
-"""Measure which glue works in which torch, and store the judge's verdicts beside the outcomes.
+"""Measures which glue works in which torch, and stores the judge's verdicts with the outcomes.
 
-For every torch minor of the table of layouts: install its PyPI wheel into an environment of its
-own and compile the ATen glue against it (and the stable glue once, against the newest). Then load
-every glue in every torch, each in a process of its own, and compare its numbers with plain PyTorch.
+For every torch minor of the table of layouts, it installs PyPI's wheel into a new environment and
+compiles the ATen glue against it (and the stable glue once, against the newest). Then it loads
+every glue in every torch, each pair in a new process, and compares its numbers with plain PyTorch.
 The judge's verdict comes first, from the files alone.
 
     python scripts/pair_table/make_pair_table.py --work FOLDER [--minors 2.4,2.9]
@@ -29,15 +29,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-os.environ["LLTM_CONDA_LOAD"] = "0"
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1]))
+sys.path[:0] = [str(HERE.parent), str(HERE.parents[1])]
 
-from lltm_conda._project import PROJECT  # noqa: E402
-from lltm_conda.engine.builder import BuildError, BuildRequest, execute, plan  # noqa: E402
-from lltm_conda.engine.compat import Runtime, find_torch, judge_file, probe_runtime, read_binary  # noqa: E402
-from lltm_conda.engine.compat.layouts import LAYOUTS  # noqa: E402
-from lltm_conda.engine.compat.records import GlueName, dotted  # noqa: E402
+from release import PROJECT  # noqa: E402
+from release.downloads import uv  # noqa: E402
+from release.shell import Log  # noqa: E402
+
+from engine.builder import BuildError, BuildRequest, execute, plan  # noqa: E402
+from engine.compat import Runtime, find_torch, judge_file, probe_runtime, read_binary  # noqa: E402
+from engine.compat.layouts import LAYOUTS  # noqa: E402
+from engine.compat.records import GlueName, dotted  # noqa: E402
 
 RESULT = HERE / "pair_table.json"
 STABLE = "stable210"
@@ -50,6 +52,7 @@ class Workshop:
     def __init__(self, folder: Path, python: str) -> None:
         self.folder = folder
         self.python = python
+        self.log = Log(folder / "uv.log")
 
     def env(self, minor: str) -> Path:
         return self.folder / minor
@@ -57,20 +60,12 @@ class Workshop:
     def interpreter(self, minor: str) -> str:
         return str(self.env(minor) / "bin" / "python")
 
-    def uv(self, *arguments: str) -> None:
-        environment = {**os.environ, "UV_CACHE_DIR": str(self.folder / "uvcache")}
-        # uv does not read pip's settings.
-        for pip, uv in (("PIP_FIND_LINKS", "UV_FIND_LINKS"), ("PIP_INDEX_URL", "UV_DEFAULT_INDEX")):
-            if os.environ.get(pip):
-                environment[uv] = os.environ[pip]
-        subprocess.run(["uv", "--quiet", *arguments], check=True, env=environment)
-
     def install(self, minor: str, *flags: str) -> None:
-        """The wheel of a minor, into an environment of its own."""
+        """Installs the wheel of a minor into an environment of its own."""
         if not Path(self.interpreter(minor)).exists():
-            self.uv("venv", "--python", self.python, str(self.env(minor)))
-        where = ("--python", self.interpreter(minor))
-        self.uv("pip", "install", *flags, *where, f"torch=={minor}.*")
+            uv(self.log, ["venv", "--python", self.python, self.env(minor)])
+        where = ["--python", self.interpreter(minor), "--cache-dir", self.folder / "uvcache"]
+        uv(self.log, ["pip", "install", *flags, *where, f"torch=={minor}.*"])
 
     def build(self, minor: str, glue: str | None = None) -> Path:
         """The glue of a minor and the CPU kernels; returns the glue."""
@@ -88,14 +83,13 @@ class Workshop:
         return {
             "glue": glue.stem.removeprefix("glue-"),
             "torch": minor,
-            "torch_version": runtime.torch.version if runtime.torch else None,
+            "torch_version": runtime.torch.version,
             "accepted": verdict.accepted,
-            "reason": None if cause is None else f"{cause.dimension}: {cause.why}",
+            "reason": f"{cause.dimension}: {cause.why}" if cause else None,
             **self.run(minor, glue),
         }
 
     def run(self, minor: str, glue: Path) -> dict[str, str]:
-        """The outcome of one pair."""
         command = [self.interpreter(minor), str(HERE / "run_pair.py"), str(glue)]
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
         try:
@@ -117,7 +111,7 @@ class Workshop:
             tail = " ".join(done.stderr.strip().splitlines()[-2:])
             how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit {done.returncode}"
             outcome, detail = "abort", f"{how}: {tail[:200]}"
-        # Without the folders of this machine.
+        # Drop the folders of this machine.
         return {"outcome": outcome, "detail": re.sub(r"\S*/(?=[^/\s]+)", "", detail)[:240]}
 
 
@@ -126,7 +120,6 @@ def main() -> int:
     parser.add_argument("--work", type=Path, required=True, help="folder for environments")
     parser.add_argument("--minors", help="comma-separated; all that have a measured layout")
     parser.add_argument("--python", default="3.11", help="the interpreter, as uv takes it")
-    parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     minors = options.minors.split(",") if options.minors else [dotted(m) for m in sorted(LAYOUTS)]
     options.work.mkdir(parents=True, exist_ok=True)
@@ -151,13 +144,12 @@ def main() -> int:
     for minor in minors:
         shop.install(minor)
         runtime = probe_runtime(find_torch(shop.env(minor)), gpu=False, project=PROJECT)
-        with ThreadPoolExecutor(options.jobs) as pool:
+        with ThreadPoolExecutor(2) as pool:
             cells += pool.map(partial(shop.pair, minor, runtime), glues)
         works = sum(cell["outcome"] == "works" for cell in cells if cell["torch"] == minor)
         say(f"torch {minor}: {works} of {len(glues)} glues work")
         shutil.rmtree(shop.env(minor))
     record = read_binary(glues[0]).record
-    assert record is not None, "the builder puts a record into every binary"
     table = {
         "schema": 1,
         "command": "python scripts/pair_table/make_pair_table.py",

@@ -1,20 +1,21 @@
-"""Draw pair_table.json as a grid in docs/compat.md, between its two markers.
+"""Draws pair_table.json as a grid in docs/compat.md, between its two markers.
 
 python scripts/pair_table/render_pair_table.py
 """
 
-from __future__ import annotations
-
 import json
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from release.generated import filled  # noqa: E402
+
 DATA = HERE / "pair_table.json"
 PAGE = HERE.parents[1] / "docs" / "compat.md"
-BEGIN = "<!-- pair table: made by scripts/pair_table/render_pair_table.py -->"
-END = "<!-- end of pair table -->"
 
 LETTERS = {
     "works": "W",
@@ -27,7 +28,7 @@ LETTERS = {
 
 
 def grid(table: dict[str, Any]) -> str:
-    """The measured outcomes, the judge's verdicts over them, and the count of both."""
+    """The grid of measured outcomes with the judge's verdicts, and how many agree."""
     minors = table["minors"]
     cells = {(cell["glue"], cell["torch"]): cell for cell in table["cells"]}
     glues = list(dict.fromkeys(cell["glue"] for cell in table["cells"]))
@@ -38,6 +39,7 @@ def grid(table: dict[str, Any]) -> str:
     wrong = [c for c in table["cells"] if c["accepted"] and c["outcome"] != "works"]
     right = sum(cell["accepted"] == (cell["outcome"] == "works") for cell in stable)
     lines = [
+        "",
         f"Every glue was loaded into every torch minor, {len(table['cells'])} ordered pairs. Each "
         "torch was installed; each pair ran in a process of its own and computed forward and "
         "backward in three dtypes and three batch sizes. The verdict came first, from the files "
@@ -71,22 +73,14 @@ def grid(table: dict[str, Any]) -> str:
         f"Measured by `{table['command']}` in {table['seconds']} s ({table['machine']}), commit "
         f"`{table['commit'][:12]}`; the data, with every message, is in "
         "`scripts/pair_table/pair_table.json`.",
+        "",
     ]
-    return "\n".join(lines)
+    return "\n".join([*lines, ""])
 
 
-def page_with(text: str, drawn: str) -> str:
-    """The page with the text between the markers replaced."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise SystemExit(f"{PAGE} lacks the markers of the pair table: {BEGIN} ... {END}")
-    return f"{before}{BEGIN}\n\n{drawn}\n\n{END}{after}"
-
-
-def main() -> None:
-    PAGE.write_text(page_with(PAGE.read_text(), grid(json.loads(DATA.read_text()))))
+def page() -> str:
+    return filled(PAGE, "pair-table", grid(json.loads(DATA.read_text())))
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.write_text(page())

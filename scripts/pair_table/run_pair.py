@@ -1,12 +1,10 @@
 """One pair of the table: load a glue into the torch of this interpreter, and compute.
 
-Runs in a process of its own. Of the package, only the definition of the cell is imported, so that
+Runs in a process of its own. It imports only the definition of the cell from the package, so that
 nothing is judged here. The last line printed is JSON: `{"outcome": ..., "detail": ...}`.
 
     python run_pair.py GLUE KERNELS
 """
-
-from __future__ import annotations
 
 import ctypes
 import json
@@ -81,7 +79,7 @@ def main() -> tuple[str, str]:
         return "wrong result", str(error)
     except Exception as error:
         return "call error", f"{type(error).__name__}: {str(error).splitlines()[0][:160]}"
-    # A refusal must arrive as an exception that names the argument, across torch's C++ interface.
+    # A wrong argument must raise an exception that names it, across torch's C++ interface.
     bad = inputs(5, torch.float32)
     bad[1] = bad[1][:, :-1].contiguous()
     try:

@@ -3,8 +3,6 @@
 `import engine` finds the engine of the package that `project:` in build_matrix.yaml names.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys

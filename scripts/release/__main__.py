@@ -17,7 +17,7 @@ from release.listing import github, json_list, list_cells
 from release.matrix import load
 from release.merge import merge
 from release.run import Release, Request
-from release.runner import is_disk_full, no_space
+from release.runner import explain, is_disk_full
 from release.stopping import interrupt
 from release.upload import upload
 from release.verify_full import Verify, verify_built
@@ -46,7 +46,7 @@ Shard = Annotated[str | None, typer.Option(metavar="K/N", help=SHARD)]
 MERGE = "Join shards' dist folders, and stop."
 Join = Annotated[list[Path] | None, typer.Option("--merge", metavar="DIR", help=MERGE)]
 VERIFY = (
-    "one: each binary with the torch it is for; full: also the fat wheel beside every torch and "
+    "one: each binary with the torch it is for; full: also the fat wheel with every torch and "
     "Python that has a wheel (an hour, 25 GB)."
 )
 UPLOAD = "Publish dist/ and stop: pypi, anaconda:OWNER, a folder."
@@ -81,7 +81,7 @@ def main(
             return
         generated.check(matrix)
         if join:
-            # The command line takes folders after the first for selectors.
+            # The command line parses folders after the first as selectors.
             code = merge([*join, *map(Path, selectors or [])], matrix, console)
             raise typer.Exit(code)
         if target:
@@ -103,21 +103,15 @@ def main(
         code = release.run()
         if verify is Verify.FULL:
             code = max(code, verify_built(matrix, console, jobs))
-    except ReleaseError as error:
-        _fail(str(error))
-    except OSError as error:
-        if not is_disk_full(error):
+    except (ReleaseError, OSError) as error:
+        if isinstance(error, OSError) and not is_disk_full(error):
             raise
-        _fail(no_space(error))
+        console.print(f"error: {explain(error)}", markup=False, style="red", soft_wrap=True)
+        raise typer.Exit(2) from None
     except KeyboardInterrupt:
         console.print("stopped; start the same command again: what is finished is kept")
         raise typer.Exit(130) from None
     raise typer.Exit(code)
-
-
-def _fail(text: str) -> None:
-    console.print(f"error: {text}", markup=False, style="red", soft_wrap=True)
-    raise typer.Exit(2)
 
 
 if __name__ == "__main__":

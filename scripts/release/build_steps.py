@@ -86,7 +86,7 @@ def _build_env() -> dict[str, str]:
 def _execute(context: Context, request: BuildRequest) -> list[Path]:
     """Runs the plan; ninja keeps the objects whose sources, headers and commands are the same.
 
-    So a commit that touches no source costs only the record and the link. A file beside the objects
+    So a commit that changes no source costs only the record and the link. The file made-with.json
     names what ninja does not see: the compilers that the commands start, and torch's headers.
     """
     out, objects = request.out_dir, request.out_dir / "objects"

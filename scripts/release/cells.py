@@ -97,14 +97,8 @@ ALIASES = ("host", "newest", "oldest")
 def select(cells: Sequence[Cell], selectors: Sequence[str], host: str = "") -> list[Cell]:
     """The cells that the selectors name, in the order of `cells`; all of them without a selector.
 
-    Args:
-        cells: the cells to choose from.
-        selectors: names, patterns such as `aten*-cu12`, `newest` and `oldest` (the glue of one
-            torch minor), `host`.
-        host: the name of the cell that fits this machine.
-
-    Raises:
-        ReleaseError: a selector names no cell; the text lists near matches.
+    A selector is a name, a pattern such as `aten*-cu12`, `newest` or `oldest` (the ATen cells of
+    one torch minor), or `host`, which stands for the cell that the argument `host` names.
     """
     if not selectors:
         return list(cells)
@@ -130,9 +124,6 @@ def shard(cells: Sequence[Cell], part: str) -> list[Cell]:
 
     A part holds neighbours in the order of `cells`: they share torches, glue and kernels. Every
     machine computes the same parts from the same cells.
-
-    Raises:
-        ReleaseError: `part` is not of the form k/n with 1 <= k <= n.
     """
     match = re.fullmatch(r"(\d+)/(\d+)", part)
     number, count = (int(match[1]), int(match[2])) if match else (0, 0)

@@ -29,12 +29,11 @@ def image(matrix: Matrix) -> str:
     missing = [name for name, toolkit in matrix.toolkits.items() if not toolkit.nvcc]
     if len(missing) > 1:
         text = f"build_matrix.yaml: PyPI has no nvcc {' nor '.join(missing)}"
-        raise ReleaseError(f"{text}, and a container image carries one; make an image of your own")
+        raise ReleaseError(f"{text}, and an image has only one CUDA toolkit; make your own image")
     return IMAGE.format(missing[0] if missing else max(matrix.toolkits, key=Version))
 
 
 def table(matrix: Matrix) -> str:
-    """The text between the markers."""
     tag = "cp" + python(matrix).replace(".", "")
     torch = matrix.torch[matrix.package.default_torch].release
     return f"""\

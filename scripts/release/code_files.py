@@ -1,10 +1,8 @@
 """Which files of this checkout hold the code of a function, found by reading its imports.
 
-The `__init__.py` of a package counts where the package itself is imported. On the way to a module
-it does not: it re-exports, and would bring in code that the function never calls.
+The `__init__.py` of a package counts only where the package itself is imported, not on the way to
+one of its modules: it re-exports code that the function never calls.
 """
-
-from __future__ import annotations
 
 import ast
 import inspect

@@ -16,10 +16,10 @@ from typing import Any
 from engine.builder.sources import source_date
 from engine.compat.binary import read_binary
 from engine.compat.driver_probe import probe_devices
-from release import DIST, PROJECT, manifest
+from release import DIST, PROJECT
 from release.cells import Cell, all_cells
 from release.host import Host
-from release.manifest import Artefact, Binary, CellEntry, HostFacts, Manifest, Run
+from release.manifest import Artefact, Binary, CellEntry, HostFacts, Kind, Manifest, Run, State
 from release.paths import CELL_LOGS
 from release.planner import Plan
 from release.progress import cell_outcomes, worst
@@ -28,7 +28,7 @@ from release.store import digest
 from release.tasks import GOOD, Outcome, Status, Task
 from release.wheels import read_wheel
 
-STATES: dict[Status, manifest.State] = {
+STATES: dict[Status, State] = {
     Status.DONE: "done",
     Status.REUSED: "done",
     Status.SKIPPED: "partial",
@@ -67,7 +67,7 @@ class Finished:
 
 
 def collect(run: Finished, host: Host) -> Manifest:
-    """The manifest of a run, with what it kept of the one before."""
+    """The manifest of a run, with the cells that it kept of the previous run."""
     facts = host_facts(host)
     key = hashlib.sha256(facts.model_dump_json().encode()).hexdigest()[:8]
     cells = _still_packed(run)
@@ -79,9 +79,9 @@ def collect(run: Finished, host: Host) -> Manifest:
             cells.setdefault(cell.name, entry)
     order = [cell.name for cell in every]
     cells = {name: cells[name] for name in order if name in cells}
-    old = run.previous
     used = {cell.host for cell in cells.values()}
-    hosts = {name: found for name, found in (old.hosts if old else {}).items() if name in used}
+    before = run.previous.hosts if run.previous else {}
+    hosts = {name: found for name, found in before.items() if name in used}
     sdist, fat = run.outputs(run.plan.sdist), run.outputs(run.plan.fat_wheel)
     return Manifest(
         package=PROJECT.distribution,
@@ -104,7 +104,7 @@ def collect(run: Finished, host: Host) -> Manifest:
 
 
 def _still_packed(run: Finished) -> dict[str, CellEntry]:
-    """The kept cells whose binaries are, unchanged, in the new fat wheel."""
+    """The kept cells whose unchanged binaries are in the new fat wheel."""
     wheels = [read_wheel(path) for path in run.outputs(run.plan.fat_wheel)]
     fat = {name: data for wheel in wheels for name, data in wheel.binaries.items()}
     if not fat:
@@ -118,14 +118,9 @@ def _still_packed(run: Finished) -> dict[str, CellEntry]:
 
 def missing(order: Sequence[str], cells: Mapping[str, CellEntry]) -> dict[str, str]:
     """The cells of the matrix that the fat wheel lacks, and why."""
-    found = {}
-    for name in order:
-        cell = cells.get(name)
-        if cell is None:
-            found[name] = "not selected"
-        elif not cell.packed:
-            found[name] = cell.reason or "not built"
-    return found
+    found = {name: "not selected" for name in order if name not in cells}
+    found |= {name: cell.reason or "not built" for name, cell in cells.items() if not cell.packed}
+    return {name: found[name] for name in order if name in found}
 
 
 def artefacts(
@@ -143,9 +138,8 @@ def artefacts(
     return found
 
 
-def _artefact(path: Path, kind: manifest.Kind, cells: list[str]) -> Artefact:
-    name = path.relative_to(DIST).as_posix()
-    size = path.stat().st_size
+def _artefact(path: Path, kind: Kind, cells: list[str]) -> Artefact:
+    name, size = path.relative_to(DIST).as_posix(), path.stat().st_size
     return Artefact(path=name, kind=kind, sha256=digest(path), size=size, cells=cells)
 
 
@@ -153,31 +147,27 @@ def _entry(cell: Cell, run: Finished, host: str) -> CellEntry:
     own = run.plan.of[cell.name]
     outcomes = cell_outcomes(cell.name, run.plan.tasks.values(), run.outcomes)
     state = STATES[worst(outcomes)]
-    wheels, conda = (
-        [path.relative_to(DIST).as_posix() for path in run.outputs(task)]
+    bad = [o for o in outcomes if o.status not in GOOD]
+    causes = [o for o in bad if not o.blocked]
+    wheel, conda = (
+        next((path.relative_to(DIST).as_posix() for path in run.outputs(task)), None)
         for task in (own.wheel, own.package)
     )
-    if state == "partial" and not wheels:
+    if state == "partial" and not wheel:
         state = "skipped"
     log = CELL_LOGS / f"{cell.name}.log"
     return CellEntry(
         state=state,
-        reason="\n".join(f"{o.task}: {o.reason}" for o in causes(outcomes)),
+        reason="\n".join(f"{o.task}: {o.reason}" for o in causes or bad[:1]),
         torch=cell.torch.release,
         binaries=cell.files,
-        wheel=wheels[0] if wheels else None,
-        conda=conda[0] if conda else None,
+        wheel=wheel,
+        conda=conda,
         runs=list(_runs(cell, run)),
         steps={o.task: round(o.took, 2) for o in outcomes if o.status in GOOD},
         log=log.relative_to(DIST).as_posix() if log.exists() else None,
         host=host,
     )
-
-
-def causes(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """The tasks that failed or were skipped by themselves, not because of another task."""
-    bad = [o for o in outcomes if o.status not in GOOD]
-    return [o for o in bad if not o.blocked] or bad[:1]
 
 
 def _runs(cell: Cell, run: Finished) -> Iterator[Run]:
@@ -223,18 +213,12 @@ def describe(path: Path) -> Binary:
 def host_facts(host: Host) -> HostFacts:
     """The machine, without its name."""
     libc = " ".join(platform.libc_ver())
-    system = f"{platform.system()} {platform.release()} {platform.machine()}, {libc}"
-    gpus = [device.name for device in probe_devices()] if host.driver else []
+    tools = {found.name: found.version for found in distributions()}
     return HostFacts(
-        system=system,
+        system=f"{platform.system()} {platform.release()} {platform.machine()}, {libc}",
         python=host.python_minor,
         compiler=str(host.compiler),
         processors=os.cpu_count() or 1,
-        gpus=gpus,
-        tools=tool_versions(),
+        gpus=[device.name for device in probe_devices()] if host.driver else [],
+        tools=dict(sorted(tools.items())),
     )
-
-
-def tool_versions() -> dict[str, str]:
-    """The packages in the release tool's environment."""
-    return {found.name: found.version for found in sorted(distributions(), key=lambda f: f.name)}

@@ -4,8 +4,8 @@
     python -m release.container before-build
     python -m release.container repair WHEEL DEST_DIR
 
-cibuildwheel calls the build backend between the last two. The variable PREBUILT of the
-project names the folder that hands the binaries to it.
+Between the last two, cibuildwheel calls the build backend, which finds the binaries in the folder
+that the project's variable PREBUILT names.
 """
 
 from __future__ import annotations
@@ -41,8 +41,7 @@ def before_all(selectors: Annotated[list[str] | None, typer.Argument()] = None) 
     """Compiles and audits what this machine can build, into the folder of PREBUILT."""
     target = os.environ.get(PREBUILT)
     if not target:
-        text = f"{PREBUILT} is not set; pyproject.toml sets it for cibuildwheel"
-        raise ReleaseError(f"{text}, otherwise set it to a folder for the binaries")
+        raise ReleaseError(f"{PREBUILT} is not set; set it to a folder for the binaries")
     matrix = load()
     host = probe(os.environ.get("RELEASE_PYTHON", sys.executable), matrix)
     request = Request(tuple(selectors or ()), channel="bootstrap", jobs=os.cpu_count() or 1)

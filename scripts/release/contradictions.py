@@ -1,7 +1,5 @@
 """Values of build_matrix.yaml that have the right form but do not fit together."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from packaging.version import Version
@@ -54,9 +52,8 @@ def _kernels(name: str, kernels: Kernels, matrix: Matrix) -> Iterator[Problem]:
     elif kernels.toolkit is None or not kernels.archs:
         yield where, "CUDA kernels need `toolkit` and `archs`"
     elif kernels.toolkit not in matrix.toolkits:
-        known = ", ".join(matrix.toolkits)
-        text = f"toolkit {kernels.toolkit} has no entry under `toolkits`; there are {known}"
-        yield (*where, "toolkit"), text
+        text = f"toolkit {kernels.toolkit} has no entry under `toolkits`"
+        yield (*where, "toolkit"), f"{text}; there are {', '.join(matrix.toolkits)}"
     elif name != f"cuda{kernels.cuda_major}":
         text = f"toolkit {kernels.toolkit} makes kernels named cuda{kernels.cuda_major}"
         yield (*where, "toolkit"), f"{text}, not {name}"
@@ -93,11 +90,12 @@ def _torch(minor: str, torch: Torch, matrix: Matrix) -> Iterator[Problem]:
         text = f"PyPI's torch {minor} is built with C++11 ABI {1 - torch.abi.pypi}"
         yield (*where, "abi"), f"{text}, got {torch.abi.pypi}"
     if torch.abi.conda != 1:
-        text = f"conda-forge builds every torch with C++11 ABI 1, got {torch.abi.conda}"
-        yield (*where, "abi"), text
+        yield (
+            (*where, "abi"),
+            f"conda-forge builds every torch with C++11 ABI 1, got {torch.abi.conda}",
+        )
     if torch.cxx == 20 and torch.gcc[0] < 10:
-        text = f"C++20 needs g++ 10 or newer, got a lower bound of {torch.gcc[0]}"
-        yield (*where, "gcc"), text
+        yield (*where, "gcc"), f"C++20 needs g++ 10 or newer, got a lower bound of {torch.gcc[0]}"
     yield from _devices((*where, "aten"), torch.aten, matrix)
     yield from _host_compilers((*where, "gcc"), torch.aten, torch, matrix)
 

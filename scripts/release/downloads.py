@@ -1,7 +1,5 @@
 """Fetches a download whose hash is wrong once more; wrong twice is a failure."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys
@@ -11,7 +9,7 @@ from pathlib import Path
 from release.paths import tool
 from release.shell import CommandFailed, Log, clean_env
 
-# The words of uv and pip.
+# How uv and pip report a wrong hash.
 WRONG_HASH = re.compile(r"hash(es)? (mismatch|do not match)|do not match the hashes", re.IGNORECASE)
 TWICE = (
     "The hash of a download was wrong twice: the index, or a proxy before it, serves another file "
@@ -30,11 +28,7 @@ def uv_settings(*, find_links: bool = True) -> dict[str, str]:
 
 
 def uv(log: Log, words: Sequence[str | Path], *, find_links: bool = True, remedy: str = "") -> None:
-    """Runs `uv`, and once more without its cache if the hash of a download was wrong.
-
-    Raises:
-        ReleaseError: it failed, or the hash was wrong again.
-    """
+    """Runs `uv`, and once more without its cache if the hash of a download was wrong."""
     env = clean_env(**uv_settings(find_links=find_links))
     _twice(log, [tool("uv"), *words], "--refresh", env, remedy)
 

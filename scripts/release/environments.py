@@ -1,7 +1,5 @@
 """Environments with torch, made by uv from PyPI or from what the user's pip settings name."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +8,7 @@ from release.paths import ENVS, fresh
 from release.shell import Log
 from release.tasks import Context
 
-REMEDY = "Is the package index in reach? PIP_INDEX_URL and PIP_FIND_LINKS are honoured"
+REMEDY = "Is the package index in reach? PIP_INDEX_URL and PIP_FIND_LINKS are used"
 
 
 def torch_env(
@@ -45,14 +43,12 @@ def make_venv(
     """Makes a new environment and returns the path of its interpreter.
 
     Args:
-        log: gets the output.
         folder: where it goes; what is there is deleted.
         python: the interpreter that it is made from.
-        requirements: what is installed.
-        cache: uv's cache for it, None for the user's. Its files are hard links into the cache, so
-            only with a cache of its own does deleting both free the disk.
+        cache: uv's cache for it, None for the user's. The files are hard links into the cache: to
+            free the disk, both must be deleted, so the cache must be its own.
         borrowed: a site-packages folder whose torch it uses instead of installing one.
-        find_links: whether the folders of wheels in PIP_FIND_LINKS count.
+        find_links: whether the folders of wheels in PIP_FIND_LINKS are used.
     """
     if folder.exists():
         fresh(folder)

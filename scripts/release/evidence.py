@@ -1,7 +1,5 @@
 """The stored results of `--verify full`: what the fat wheel did in each environment."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Literal
@@ -73,26 +71,19 @@ class Evidence(Strict):
     environments: list[Environment]
 
     def of(self, torch: str, python: str) -> Environment | None:
-        """The result for one environment, None where nothing is stored."""
-        found = [e for e in self.environments if (e.torch, e.python) == (torch, python)]
-        return found[0] if found else None
+        found = (e for e in self.environments if (e.torch, e.python) == (torch, python))
+        return next(found, None)
 
 
 def load(path: Path = RESULTS) -> Evidence | None:
-    """The stored results; None if there are none yet.
-
-    Raises:
-        ReleaseError: the file is not what `--verify full` writes.
-    """
+    """The stored results; None if there are none yet."""
     try:
         return Evidence.model_validate_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
-        text = f"{path}: cannot be read as evidence ({error})"
-        raise ReleaseError(
-            f"{text}; restore it, or run scripts/build_all.sh --verify full"
-        ) from error
+        text = f"{path}: not what `--verify full` writes ({error}); restore it, or run"
+        raise ReleaseError(f"{text} scripts/build_all.sh --verify full") from error
 
 
 def save(evidence: Evidence, path: Path = RESULTS) -> None:

@@ -28,16 +28,16 @@ def fat_wheel(
     """Joins the thin wheels of this run's cells, and those of cells that an earlier run built.
 
     Args:
-        context: of the task.
         wheels: the task that packs each cell's wheel; some may have failed.
-        runs: the tasks that run each cell's wheel; where one failed, the cell is left out.
+        runs: the tasks that run each cell's wheel; a cell whose run failed is left out.
         total: how many cells the matrix has.
         carried: thin wheels of other cells, built from the same sources.
     """
-    found: dict[str, Path] = {}
-    for cell, task in wheels.items():
-        if task in context.made and not context.failed & {*runs[cell]}:
-            found[cell] = context.only(task)
+    found = {
+        cell: context.only(task)
+        for cell, task in wheels.items()
+        if task in context.made and not context.failed & {*runs[cell]}
+    }
     found |= agreeing(carried, found)
     if not found:
         raise SkipTask("no variant was built, so there is nothing to pack")
@@ -45,7 +45,7 @@ def fat_wheel(
 
 
 def agreeing(carried: Mapping[str, Path], wheels: Mapping[str, Path]) -> dict[str, Path]:
-    """The carried wheels whose binaries this run made alike: another compiler makes others."""
+    """The carried wheels, but for those with a binary that this run made differently."""
     now = {n: data for path in wheels.values() for n, data in read_wheel(path).binaries.items()}
     return {
         cell: path

@@ -4,8 +4,8 @@
 #   -image=profile=compute_90,file=F  becomes  --image3=kind=ptx,sm=90,file=F
 # and adds two options:
 #   --assemble=sm_NN   machine code for an architecture that clang does not know, from the PTX
-#   --drop=NAME        leaves out an image that was made as a step to another
-# Lies in the bin folder of a made toolkit, beside ptxas and fatbinary.nvidia.
+#   --drop=NAME        leaves out an image that only served to make another
+# The release tool copies it into the bin folder of a toolkit, beside ptxas and fatbinary.nvidia.
 set -eu
 
 here=$(dirname "$0")
@@ -50,5 +50,5 @@ for number in $later; do
   "$here/ptxas" -O3 -arch="sm_$number" "$ptx" -o "$made/$number.cubin"
   set -- "$@" "--image3=kind=elf,sm=$number,file=$made/$number.cubin"
 done
-# What compresses better (CUDA 13's default) is read by later drivers alone.
+# CUDA 13's default compresses better, but only newer drivers can read it.
 "$here/fatbinary.nvidia" --compress-mode=speed "$@"

@@ -106,11 +106,7 @@ def project_header(matrix: Matrix) -> str:
 
 
 def filled(path: Path, name: str, text: str, comment: tuple[str, str] = ("<!-- ", " -->")) -> str:
-    """The file with `text` between its markers `NAME:begin` and `NAME:end`.
-
-    Raises:
-        ReleaseError: the markers are not there once each and in this order.
-    """
+    """The file with `text` between its markers `NAME:begin` and `NAME:end`."""
     begin, end = (f"{comment[0]}{name}:{which}{comment[1]}\n" for which in ("begin", "end"))
     old = path.read_text(encoding="utf-8")
     before, found, rest = old.partition(begin)
@@ -133,11 +129,7 @@ def drifted(matrix: Matrix) -> dict[str, str]:
 
 
 def check(matrix: Matrix) -> None:
-    """Checks the generated files.
-
-    Raises:
-        ReleaseError: some are out of date; the text names them and the command that writes them.
-    """
+    """Raises ReleaseError if generated files are out of date."""
     if stale := drifted(matrix):
         text = f"{', '.join(stale)}: not what build_matrix.yaml says"
         raise ReleaseError(f"{text}; run {WRITE}")

@@ -23,8 +23,8 @@ class Host:
     """The facts that decide which cells this machine can build.
 
     Attributes:
-        python: the base interpreter of the one that the tool was started with, the same whichever
-            virtual environment is active; environments are made from it.
+        python: the interpreter from which environments are made: the base of the one that the tool
+            was started with, whichever virtual environment is active.
         python_minor: its version, `3.11`.
         torch: the torch of that interpreter's environment, if any.
         compiler: the host compiler, or None.
@@ -56,20 +56,12 @@ def probe(python: str, matrix: Matrix) -> Host:
     return Host(facts["exe"], facts["minor"], torch, compiler, cuda, driver)
 
 
-def gcc_major(compiler: HostCompiler | None) -> int | None:
-    """12 for `g++ 12.2.0`; None for no compiler or another kind."""
-    match = re.match(r"(?:g\+\+|gcc|c\+\+)\S* (\d+)", str(compiler)) if compiler else None
-    return int(match[1]) if match else None
-
-
 def obstacle(cell: Cell, host: Host, matrix: Matrix) -> str | None:
     """Why this machine cannot build the cell and what would help; None if it can."""
     if host.compiler is None:
         return "no C++ compiler; install one (Debian: apt-get install g++) or set CXX"
-    found, (low, high) = gcc_major(host.compiler), cell.torch.gcc
-    if found is not None and not low <= found <= high:
-        text = f"{host.compiler} is outside g++ {low} to {high} for torch {cell.torch_minor}"
-        return f"{text}; set CXX to one of those"
+    if problem := _compiler_problem(host, cell.torch.gcc, f"torch {cell.torch_minor}"):
+        return problem
     if cell.cxx11_abi != cell.torch.abi.pypi and borrowed_torch(cell, host) is None:
         return (
             f"needs a torch {cell.torch_minor} with C++ ABI {cell.cxx11_abi} (conda-forge's), and "
@@ -79,9 +71,22 @@ def obstacle(cell: Cell, host: Host, matrix: Matrix) -> str | None:
     if host.python_minor not in cell.torch.pythons:
         text = f"torch {cell.torch_minor} has no wheel for Python {host.python_minor}"
         return f"{text}; set PYTHON to a Python {' or '.join(cell.torch.pythons)}"
-    if cell.cuda_major is not None:
-        return _cuda_obstacle(cell, host, matrix)
-    return None
+    if cell.cuda_major is None:
+        return None
+    chosen = toolchain(str(cell.variant.kernels), host, matrix)
+    if not isinstance(chosen, Toolchain):
+        return chosen
+    bounds = matrix.toolkits[chosen.version].gcc
+    is_nvcc = chosen.clang is None
+    return _compiler_problem(host, bounds, f"CUDA {chosen.version}") if is_nvcc else None
+
+
+def _compiler_problem(host: Host, bounds: tuple[int, int], user: str) -> str | None:
+    low, high = bounds
+    found = re.match(r"(?:g\+\+|gcc|c\+\+)\S* (\d+)", str(host.compiler))
+    if found is None or low <= int(found[1]) <= high:
+        return None
+    return f"{user} takes g++ {low} to {high}, got {host.compiler}; set CXX to one of those"
 
 
 def borrowed_torch(cell: Cell, host: Host) -> TorchInstall | None:
@@ -99,26 +104,8 @@ def toolchain(kernels: str, host: Host, matrix: Matrix) -> Toolchain | str | Non
     return toolchains.choose(wanted, matrix, host.cuda) if wanted.toolkit else None
 
 
-def _cuda_obstacle(cell: Cell, host: Host, matrix: Matrix) -> str | None:
-    chosen = toolchain(str(cell.variant.kernels), host, matrix)
-    if not isinstance(chosen, Toolchain):
-        return chosen
-    if chosen.clang is not None:
-        return None
-    bounds = matrix.toolkits[chosen.version].gcc
-    found = gcc_major(host.compiler)
-    if found is not None and not bounds[0] <= found <= bounds[1]:
-        text = f"CUDA {chosen.version} takes g++ {bounds[0]} to {bounds[1]}, got {host.compiler}"
-        return f"{text}; set CXX to one of those"
-    return None
-
-
 def host_cell(matrix: Matrix, host: Host) -> Cell:
-    """The cell for the torch of the calling environment, or the default one without a torch.
-
-    Raises:
-        ReleaseError: no cell of the matrix serves that torch.
-    """
+    """The cell for the torch of the calling environment, or the default one without a torch."""
     cells = {cell.name: cell for cell in all_cells(matrix)}
     if host.torch is None:
         return cells[f"{stable_glue(matrix)}-cpu"]
@@ -126,16 +113,12 @@ def host_cell(matrix: Matrix, host: Host) -> Cell:
         glue = glue_for(host.torch, PROJECT)
     except BuildError as error:
         raise ReleaseError(str(error)) from error
-    device = "cpu"
-    if host.torch.cuda_major is not None:
-        wanted = f"{glue}-cu{host.torch.cuda_major}"
-        if wanted in cells and not obstacle(cells[wanted], host, matrix):
-            device = f"cu{host.torch.cuda_major}"
-    name = f"{glue}-{device}"
+    cuda = cells.get(f"{glue}-cu{host.torch.cuda_major}")  # None for a CPU build of torch
+    if cuda and not obstacle(cuda, host, matrix):
+        return cuda
+    name = f"{glue}-cpu"
     if name not in cells:
-        text = (
-            f"torch {host.torch.version} in {host.torch.root} needs {name}, which the matrix lacks"
-        )
+        text = f"{host.torch.root}: torch {host.torch.version} needs {name}, which the matrix lacks"
         raise ReleaseError(f"{text}; there are: {', '.join(cells)}")
     return cells[name]
 

@@ -1,7 +1,5 @@
 """The Pythons of this machine, and what each of them is."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -12,7 +10,7 @@ from pathlib import Path
 
 from release import ReleaseError
 
-# Fails where environments cannot be made; in an environment it tells of the base interpreter.
+# Describes the base interpreter; fails where it cannot make environments.
 _CODE = """
 import ensurepip, json, os, sys, sysconfig, venv
 print(json.dumps({
@@ -27,10 +25,9 @@ print(json.dumps({
 
 
 def python_facts(python: str) -> dict[str, str]:
-    """Path, version and folders of an interpreter, which is run to tell them.
+    """Path, version and folders of an interpreter, as it reports them itself.
 
-    Raises:
-        ReleaseError: it does not run, or cannot make environments.
+    Raises ReleaseError if it does not run, or cannot make environments.
     """
     done = subprocess.run([python, "-c", _CODE], capture_output=True, text=True)
     if done.returncode:

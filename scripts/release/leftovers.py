@@ -1,13 +1,11 @@
 """Kills what a killed run left running, before it can write into the files of the next run.
 
 `kill -9` ends the tool alone; compilers and installers go on. Every process of a run has the build
-folder in its environment, and is found by that. A command that is just being forked gets that
+folder in its environment, which is how it is found. A command that is just being forked gets that
 environment only with its exec; until then it holds the tool's lock, which a fork inherits and an
 exec releases. So the tool starts commands with `close_fds=False`: closing the descriptors first
 would release the lock too early. The holder of the lock finds all of these processes.
 """
-
-from __future__ import annotations
 
 import contextlib
 import os

@@ -36,9 +36,7 @@ def list_cells(cells: Sequence[Cell], host: Host, matrix: Matrix, console: Conso
 def cell_facts(cell: Cell, *, host: Host, matrix: Matrix) -> dict[str, Any]:
     """What `--list --json` says of a cell."""
     reason = obstacle(cell, host, matrix)
-    compiled_by = None
-    if cell.cuda_major is not None and reason is None:
-        compiled_by = str(toolchain(str(cell.variant.kernels), host, matrix))
+    compiled_by = None if reason else toolchain(str(cell.variant.kernels), host, matrix)
     return {
         "cell": cell.name,
         "glue": cell.glue,
@@ -50,7 +48,7 @@ def cell_facts(cell: Cell, *, host: Host, matrix: Matrix) -> dict[str, Any]:
         "abi": cell.cxx11_abi,
         "buildable": reason is None,
         "reason": reason,
-        "toolchain": compiled_by,
+        "toolchain": str(compiled_by) if compiled_by else None,
         "fits_host": cell.name == host_cell(matrix, host).name,
     }
 

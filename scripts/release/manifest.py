@@ -145,11 +145,7 @@ class ManifestError(ReleaseError):
 
 
 def parse(path: Path) -> Manifest:
-    """The manifest at `path`.
-
-    Raises:
-        ManifestError: it is missing, damaged or of another schema.
-    """
+    """The manifest at `path`; raises ManifestError."""
     try:
         return Manifest.model_validate_json(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -1,7 +1,5 @@
 """Reads build_matrix.yaml; every mistake is reported as file:line with what was got and needed."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,11 +20,7 @@ class MatrixError(ReleaseError):
 
 
 def load(path: Path = MATRIX_FILE) -> Matrix:
-    """The checked matrix.
-
-    Raises:
-        MatrixError: the file is missing, is no YAML, breaks the schema or contradicts itself.
-    """
+    """The checked matrix; raises MatrixError."""
     try:
         tree = YAML(typ="rt").load(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -93,7 +87,6 @@ def _schema_problem(path: Path, tree: Any, detail: ErrorDetails) -> str:
 
 
 def _known_keys() -> list[str]:
-    """Every key that the schema has somewhere."""
     schema = Matrix.model_json_schema(by_alias=True)
     return sorted(
         {key for node in (schema, *schema["$defs"].values()) for key in node.get("properties", {})}

@@ -15,14 +15,7 @@ from release.cells import all_cells
 from release.collect import artefacts, missing
 from release.conda_steps import index_package
 from release.fat_steps import make_fat_wheel
-from release.manifest import (
-    Artefact,
-    Binary,
-    Manifest,
-    ManifestError,
-    parse,
-    wrong_files,
-)
+from release.manifest import Artefact, Binary, Manifest, ManifestError, parse, wrong_files
 from release.paths import CHANNEL, LOGS, TEMPORARY, fresh, publish, replace_wheel
 from release.run import finish, only_run
 from release.schema import Matrix
@@ -35,12 +28,7 @@ RANK = {"done": 0, "partial": 1, "failed": 2, "skipped": 3}
 
 
 def merge(folders: Sequence[Path], matrix: Matrix, console: Console) -> int:
-    """Merges the dist folders of shards into this checkout's; returns the exit code.
-
-    Raises:
-        ReleaseError: a folder has no whole manifest, is of other sources, or holds a file that is
-            not what its manifest says.
-    """
+    """Merges the dist folders of shards into this checkout's; returns the exit code."""
     shards = {folder: _checked(folder) for folder in folders}
     _same_sources(shards)
     order = [cell.name for cell in all_cells(matrix)]
@@ -52,22 +40,19 @@ def merge(folders: Sequence[Path], matrix: Matrix, console: Console) -> int:
             _stage(folder, found, origin, stage)
         wheels = {name: stage / str(cell.wheel) for name, cell in cells.items() if cell.packed}
         if not wheels:
-            raise ReleaseError(
-                "no shard built a variant: there is nothing to merge; see their logs"
-            )
+            raise ReleaseError("no shard built a variant to merge; their logs say why")
         with Log(LOGS / "merge.log") as log:
             fat = make_fat_wheel(log, wheels, len(order))
             binaries = _binaries(shards, fat)
             final = _publish(stage, fat, log)
         sdists = {DIST / a.path for m in shards.values() for a in m.artefacts if a.kind == "sdist"}
-        made = _joined(list(shards.values())).model_copy(
-            update={
-                "missing": missing(order, cells),
-                "cells": cells,
-                "binaries": binaries,
-                "artefacts": artefacts(cells, sorted(sdists), [final]),
-            }
-        )
+        content = {
+            "missing": missing(order, cells),
+            "cells": cells,
+            "binaries": binaries,
+            "artefacts": artefacts(cells, sorted(sdists), [final]),
+        }
+        made = _joined(list(shards.values()), content)
         finish(made)
         shutil.rmtree(stage, ignore_errors=True)
     bad = [name for name, cell in cells.items() if cell.state == "failed"]
@@ -102,8 +87,7 @@ def _best(shards: Mapping[Path, Manifest], order: Sequence[str]) -> dict[str, Pa
     """For every cell the folder of the shard that came furthest with it."""
     origin: dict[str, Path] = {}
     for name in order:
-        having = [folder for folder, found in shards.items() if name in found.cells]
-        if having:
+        if having := [folder for folder, found in shards.items() if name in found.cells]:
             origin[name] = min(having, key=lambda f: RANK[shards[f].cells[name].state])
     return origin
 
@@ -123,7 +107,7 @@ def _stage(folder: Path, found: Manifest, origin: Mapping[str, Path], stage: Pat
 
 
 def _publish(stage: Path, fat: Path, log: Log) -> Path:
-    """Puts everything into dist/, packages into the index of its channel."""
+    """Puts everything into dist/; adds the conda packages to the index of its channel."""
     for path in sorted(p for p in stage.rglob("*") if p.is_file()):
         if path.suffix == ".conda":
             index_package(log, path, CHANNEL)
@@ -133,11 +117,7 @@ def _publish(stage: Path, fat: Path, log: Log) -> Path:
 
 
 def _binaries(shards: Mapping[Path, Manifest], fat: Path) -> dict[str, Binary]:
-    """The entries of the packed binaries, each from a shard that made these very bytes.
-
-    Raises:
-        ManifestError: no shard's manifest has the hash of a packed binary.
-    """
+    """The entries of the packed binaries, each from a shard that made these very bytes."""
     found: dict[str, Binary] = {}
     for path, data in sorted(read_wheel(fat).binaries.items()):
         name, sha256 = Path(path).name, hashlib.sha256(data).hexdigest()
@@ -150,16 +130,15 @@ def _binaries(shards: Mapping[Path, Manifest], fat: Path) -> dict[str, Binary]:
     return found
 
 
-def _joined(shards: Sequence[Manifest]) -> Manifest:
-    """The manifest of shards as one run, with the cells and files of the first still."""
+def _joined(shards: Sequence[Manifest], content: Mapping[str, object]) -> Manifest:
+    """One manifest for shards, with the cells and files of `content`."""
     channels = {found.base_channel for found in shards}
-    return shards[0].model_copy(
-        update={
-            "clean": all(found.clean for found in shards),
-            "base_channel": None if None in channels else ", ".join(sorted(map(str, channels))),
-            "shard": None,
-            "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "seconds": max(found.seconds for found in shards),
-            "hosts": {name: host for found in shards for name, host in found.hosts.items()},
-        }
-    )
+    run = {
+        "clean": all(found.clean for found in shards),
+        "base_channel": None if None in channels else ", ".join(sorted(map(str, channels))),
+        "shard": None,
+        "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "seconds": max(found.seconds for found in shards),
+        "hosts": {name: host for found in shards for name, host in found.hosts.items()},
+    }
+    return shards[0].model_copy(update={**run, **content})

@@ -1,7 +1,5 @@
 """Packs the source distribution and the thin wheels, and finds the true tag of a wheel."""
 
-from __future__ import annotations
-
 import gzip
 import subprocess
 import sys
@@ -102,16 +100,9 @@ def wheel(
 
 
 def true_tag(log: Log, made: Path, given: Mapping[str, bytes], folder: Path) -> Wheel:
-    """The wheel under the oldest manylinux tag that its binaries fulfil, as auditwheel finds it.
+    """The wheel `made` under the oldest manylinux tag that auditwheel finds true for it.
 
-    Args:
-        log: gets auditwheel's output.
-        made: the wheel, tagged `linux_x86_64`.
-        given: name and content of the binaries that it was packed from.
-        folder: an empty one, for auditwheel.
-
-    Raises:
-        ReleaseError: no manylinux tag is true, or auditwheel changed more than the tag.
+    `given` holds the binaries that it was packed from, by name; `folder` is empty, for auditwheel.
     """
     command = [sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", folder, made]
     for name in EXCLUDED:
@@ -125,11 +116,7 @@ def true_tag(log: Log, made: Path, given: Mapping[str, bytes], folder: Path) -> 
 
 
 def check_binaries(path: Path, given: Mapping[str, bytes]) -> None:
-    """Checks that only the tag changed: a grafted library would mean two OpenMP runtimes.
-
-    Raises:
-        ReleaseError: a shared object was added, lost or changed.
-    """
+    """Checks that only the tag changed: a grafted library would mean two OpenMP runtimes."""
     packed = read_wheel(path).binaries
     wanted = {f"{PROJECT.package}/lib/{name}": content for name, content in given.items()}
     for name in sorted(packed.keys() - wanted.keys()):

@@ -1,7 +1,5 @@
 """Where the tool puts its files; all of them can be deleted at any time."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path

@@ -166,9 +166,9 @@ class Plan:
         find_links: bool = True,
         needs: tuple[Task, ...] = (),
     ) -> Env:
-        """A torch that is fetched; if it does not stay, it is deleted after its last reader.
+        """A torch that is fetched.
 
-        Then it has a cache of its own, which is deleted with it.
+        Unless it `stays`, it is deleted after its last reader, and its own cache with it.
         """
         cache = None if stays else CACHE / f"uv-{name}"
         run = partial(
@@ -196,7 +196,6 @@ class Plan:
 
     def _kernels(self, name: str, cell: Cell) -> Task:
         chosen = toolchain(name, self.host, self.matrix)
-        assert not isinstance(chosen, str), chosen
         made = self._toolkit(chosen, cell) if chosen else None
         wanted = self.matrix.kernels[name]  # type: ignore[index]
         run = partial(build_steps.kernels, name=name, wanted=wanted, toolchain=chosen, made=made)
@@ -217,21 +216,13 @@ class Plan:
         helper = self._toolkit(chosen.fatbinary, cell) if chosen.fatbinary else None
         wheels = self.matrix.toolkits[chosen.version]
         run = partial(toolchain_steps.toolkit, toolchain=chosen, wheels=wheels, fatbinary=helper)
-        return self.add(
-            Task(
-                f"toolkit/{chosen.name}",
-                run,
-                needs=(helper,) if helper else (),
-                inputs=(toolchain_steps.ADAPTER,),
-                disk=800_000_000,
-            ),
-            cell,
-        )
+        needs, inputs = (helper,) if helper else (), (toolchain_steps.ADAPTER,)
+        task = Task(f"toolkit/{chosen.name}", run, needs, inputs=inputs, disk=800_000_000)
+        return self.add(task, cell)
 
     # Wheels.
 
     def _wheel(self, cell: Cell, own: CellTasks) -> Task:
-        assert own.audit is not None
         package = pack_steps.package_sources()
         facts = {"epoch": source_epoch()}
         self.sdist = self.add(Task("sdist", pack_steps.sdist, inputs=package, facts=facts), cell)
@@ -283,7 +274,7 @@ class Plan:
         site = self.add(Task("fat-site", partial(fat_steps.fat_site, fat_wheel=fat), needs=(fat,)))
         for cell in cells:
             venv = self.of[cell.name].venv
-            # Torches that do not stay meet the fat wheel in `--verify full`.
+            # With torches that do not stay, `--verify full` runs the fat wheel.
             if f"fat-run/{cell.glue}" not in self.tasks and venv and not venv.temporary:
                 run = partial(fat_steps.fat_run, glue=cell.glue, venv=venv, site=site)
                 inputs = (SMOKE,)
@@ -381,6 +372,6 @@ class Plan:
 
 
 def space_needed(plan: Plan) -> int:
-    """Roughly how many bytes a run from nothing has on the disk at its peak."""
+    """Roughly how many bytes a run from nothing needs on the disk at its peak."""
     kept = sum(task.disk for task in plan.tasks.values() if not task.temporary)
     return kept + min(ROOM, sum(task.disk for task in plan.tasks.values() if task.temporary))

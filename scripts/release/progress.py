@@ -28,7 +28,7 @@ LINES = 4  # of a cell's reason, in the table
 class Reporter:
     """Shows every task; its lines stay on the screen, the bar does not.
 
-    With `cell_logs`, a folder, it also collects the logs of each cell's tasks in `<cell>.log`.
+    If `cell_logs` is a folder, the logs of each cell's tasks are collected in it, in `<cell>.log`.
     """
 
     def __init__(
@@ -46,12 +46,10 @@ class Reporter:
         self._count = 0
         self._running: list[str] = []
         self._lock = threading.Lock()
-        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        quiet = not console.is_terminal
         self._bar = Progress(
-            *(*columns, TimeElapsedColumn()),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
+            *columns, TimeElapsedColumn(), console=console, transient=True, disable=quiet
         )
         self._task = self._bar.add_task("starting", total=self.total)
 
@@ -101,7 +99,6 @@ class Reporter:
         self.console.print(text, markup=markup, highlight=False, soft_wrap=True)
 
     def _add(self, cell: str, text: str, mode: str = "a") -> None:
-        assert self.cell_logs is not None
         self.cell_logs.mkdir(parents=True, exist_ok=True)
         with (self.cell_logs / f"{cell}.log").open(mode, encoding="utf-8") as file:
             file.write(text)

@@ -1,7 +1,5 @@
 """dist/report.html: one page, without other files, that shows a run to people."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 
@@ -21,10 +19,8 @@ def write_report(manifest: Manifest, dist: Path, target: Path) -> None:
 
 
 def render(manifest: Manifest, dist: Path) -> str:
-    """The page's text."""
-    folder = Path(__file__).parent
     environment = Environment(
-        loader=FileSystemLoader(folder),
+        loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -40,12 +36,11 @@ def render(manifest: Manifest, dist: Path) -> str:
 
     environment.filters["own_seconds"] = own_seconds
     rows, columns = grid(manifest)
-    logs = {name: _log(cell, dist) for name, cell in manifest.cells.items()}
     return environment.get_template(TEMPLATE).render(
         m=manifest,
         rows=rows,
         columns=columns,
-        logs=logs,
+        logs={name: _log(cell, dist) for name, cell in manifest.cells.items()},
         totals=Counter(cell.state for cell in manifest.cells.values()),
         shared=shared,
     )
@@ -59,13 +54,9 @@ def grid(manifest: Manifest) -> tuple[dict[str, dict[str, str]], list[str]]:
         glue, _, device = name.rpartition("-")
         rows.setdefault(glue, {})[device] = name
     columns = sorted({device for row in rows.values() for device in row})
-    order = sorted(rows, key=lambda glue: (_age(glue), glue))
+    parsed = {glue: VariantName.parse(f"{glue}-cpu").glue for glue in rows}
+    order = sorted(rows, key=lambda name: (parsed[name].lane != "stable", parsed[name].torch, name))
     return {glue: rows[glue] for glue in order}, columns
-
-
-def _age(glue: str) -> tuple[bool, tuple[int, int]]:
-    parsed = VariantName.parse(f"{glue}-cpu").glue
-    return parsed.lane != "stable", parsed.torch
 
 
 def _log(cell: CellEntry, dist: Path) -> str:

@@ -106,10 +106,9 @@ class Release:
 
     def do(self, plan: Plan) -> dict[str, Outcome]:
         """Runs the tasks of a plan."""
-        tasks, jobs = list(plan.tasks.values()), self.request.jobs
-        verbose = self.request.verbose
-        with Reporter(self.console, tasks, verbose=verbose, cell_logs=CELL_LOGS) as reporter:
-            return run_tasks(tasks, Store(STAMPS), LOGS, reporter, jobs, ROOM)
+        tasks, asked = list(plan.tasks.values()), self.request
+        with Reporter(self.console, tasks, verbose=asked.verbose, cell_logs=CELL_LOGS) as reporter:
+            return run_tasks(tasks, Store(STAMPS), LOGS, reporter, asked.jobs, ROOM)
 
     def _warn(self, text: str) -> None:
         self.console.print(text, style="yellow", markup=False, soft_wrap=True)
@@ -142,7 +141,7 @@ class Release:
 
 
 def finish(manifest: Manifest) -> None:
-    """Writes what stands beside the artefacts: index pages, the manifest, the report."""
+    """Writes the index pages, the manifest and the report."""
     write_index(INDEX)
     write(manifest, MANIFEST)
     write_report(manifest, DIST, REPORT)
@@ -167,11 +166,7 @@ def base_channel(channel: str, console: Console) -> str | None:
 
 
 def check_space(plan: Plan) -> None:
-    """Stops before the disk is full; a run that has most of its outputs needs little.
-
-    Raises:
-        ReleaseError: there is too little space; the text says how much is needed.
-    """
+    """Stops before the disk is full; a run that has most of its outputs needs little."""
     free = shutil.disk_usage(BUILD).free
     have = sum(1 for name in plan.tasks if Store(STAMPS).read(name))
     need = int(space_needed(plan) * (1 - have / max(1, len(plan.tasks)))) + 200_000_000

@@ -23,7 +23,7 @@ _OWN = (PROJECT.variable("LOAD"), PROJECT.variable("PREBUILT"), "PYTHONDONTWRITE
 
 
 def clean_env(**extra: str) -> dict[str, str]:
-    """This process's environment plus `extra`, without what points to one Python.
+    """This process's environment plus `extra`, without variables that select a Python.
 
     The language is fixed, because `Log.run` looks for texts in a command's output.
     """
@@ -57,7 +57,7 @@ class Log:
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
-        if not self.path.is_file():  # a device may have no end
+        if not self.path.is_file():  # a device cannot be read again
             return
         text = self.path.read_text(encoding="utf-8", errors="replace")
         if (clean := redacted(text)) != text:
@@ -76,9 +76,7 @@ class Log:
     ) -> None:
         """Runs a command to its end, with its output in the log.
 
-        Raises:
-            CommandFailed: its exit code is not 0; the text ends with `remedy`.
-            ReleaseError: it does not start.
+        If the exit code is not 0, it raises CommandFailed; the text ends with `remedy`.
         """
         words = [str(word) for word in command]
         self.write(f"$ {shlex.join(words)}")

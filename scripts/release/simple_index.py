@@ -4,8 +4,6 @@ pip install --extra-index-url https://.../simple "NAME==0.1.0+stable.cu13"
 pip install --find-links https://.../simple/NAME "NAME==0.1.0+stable.cu13"
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import quote

@@ -1,11 +1,9 @@
 """Ctrl-C and SIGTERM.
 
 A signal that arrives just before the main thread sleeps does not wake it, and an exception raised
-in a handler may leave a lock taken that a worker waits for. So while steps run in threads, the
+in a handler may keep a lock that a worker waits for. So while steps run in threads, the
 handler sets a flag and the main thread polls it.
 """
-
-from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -21,14 +19,12 @@ POLL = 0.2  # seconds
 class Stop:
     """Whether a signal asked the running steps to stop."""
 
-    def __init__(self) -> None:
-        self.asked = False
+    asked = False
 
     def next_of(self, running: Collection[Future[Result]]) -> set[Future[Result]]:
         """Waits until some of `running` have ended, and returns those.
 
-        Raises:
-            KeyboardInterrupt: a signal came. All have ended by then, as their commands were killed.
+        After a signal it kills the commands, waits for all steps and raises KeyboardInterrupt.
         """
         while True:
             finished, _ = wait(running, timeout=POLL, return_when=FIRST_COMPLETED)
@@ -61,11 +57,7 @@ def deferred() -> Iterator[Stop]:
 
 
 def interrupt(*_: object) -> None:
-    """The signal handler.
-
-    Raises:
-        KeyboardInterrupt: at once where no steps run in threads, or on a second signal.
-    """
+    """The signal handler; interrupts at once if no steps run in threads, or on a second signal."""
     if _stop is not None and not _stop.asked:
         _stop.asked = True
         return

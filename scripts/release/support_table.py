@@ -77,12 +77,9 @@ def _word(matrix: Matrix, evidence: Evidence | None, minor: str, python: str) ->
 
 def _origin(evidence: Evidence) -> str:
     built = " and ".join(commit[:12] for commit in evidence.commit.split())
-    on = f"{evidence.machine}; devices: {', '.join(_devices(evidence)) or 'none'}"
+    devices = sorted({device for found in evidence.environments for device in found.devices})
+    on = f"{evidence.machine}; devices: {', '.join(devices) or 'none'}"
     return (
         f"Seen on {evidence.date[:10]} with `{evidence.wheel}`, built from commit {built} ({on}), "
         f"by `{evidence.command}`; every figure is in `benchmarks/results/environments.json`.\n"
     )
-
-
-def _devices(evidence: Evidence) -> list[str]:
-    return sorted({device for found in evidence.environments for device in found.devices})

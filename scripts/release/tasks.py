@@ -105,7 +105,7 @@ class Outcome:
 
 
 class Listener(Protocol):
-    """Is told of every task; shows progress."""
+    """Hears of every task, to show progress."""
 
     def started(self, task: Task) -> None: ...
     def finished(self, task: Task, outcome: Outcome) -> None: ...

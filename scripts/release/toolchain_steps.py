@@ -1,6 +1,4 @@
-"""Makes what compiles CUDA: a toolkit of PyPI's wheels, and clang where those hold no nvcc."""
-
-from __future__ import annotations
+"""Makes CUDA toolkits of PyPI's wheels, and unpacks clang where the wheels hold no nvcc."""
 
 import json
 import os
@@ -21,8 +19,7 @@ from release.tasks import Context, Task
 from release.toolchains import Toolchain, home_of
 
 ADAPTER = REPO / "scripts" / "release" / "fatbinary.sh"
-# Where Debian's packages put libraries.
-LIBRARIES = ("usr/lib/x86_64-linux-gnu",)
+LIBRARIES = "usr/lib/x86_64-linux-gnu"  # where Debian's packages put them
 
 
 def toolkit(
@@ -38,26 +35,21 @@ def toolkit(
         _complete(home_of(folder))
         return [folder]
     _install(context.log, folder / "wheels", wheels)
-    assert toolchain.fatbinary is not None
     made = resolve(toolchain.fatbinary, context.only(fatbinary) if fatbinary else None)
-    assert isinstance(made, CudaToolkit)
     _merge(folder / "wheels", folder / "cuda", toolchain.version)
-    _link_fatbinary(made.home() / "bin" / "fatbinary", folder / "cuda" / "bin")
+    programs = folder / "cuda" / "bin"
+    shutil.copy2(made.home() / "bin" / "fatbinary", programs / "fatbinary.nvidia")
+    shutil.copy(ADAPTER, programs / "fatbinary")
+    (programs / "fatbinary").chmod(0o755)
     if not toolchain.clang:
-        assert wheels.clang is not None
         _debian_clang(context.log, wheels.clang.debian, folder / "clang")
     return [folder]
 
 
 def resolve(toolchain: Toolchain, made: Path | None) -> CudaToolkit | ClangToolkit:
-    """The toolkit as the builder takes it; `made` is the folder of :func:`toolkit`, if any.
-
-    Raises:
-        ReleaseError: the folder holds no compiler of that version.
-    """
+    """The toolkit as the builder takes it; `made` is the folder of :func:`toolkit`, if any."""
     if toolchain.nvcc:
         return toolchain.nvcc
-    assert made is not None
     if toolchain.clang is not None:
         major, minor = map(int, toolchain.version.split("."))
         clang = toolchain.clang or str(made / "clang" / "bin" / "clang++")
@@ -76,10 +68,8 @@ def _install(log: Log, folder: Path, wheels: Toolkit) -> None:
 
 def _complete(home: Path) -> None:
     """Adds the names that nvcc and linkers look for and the wheels leave out."""
-    links = {home / "lib64": "lib"}
-    for library in home.glob("lib/libcudart.so.*"):
-        links[home / "lib" / "libcudart.so"] = library.name
-    for link, target in links.items():
+    (runtime, *_) = home.glob("lib/libcudart.so.*")
+    for link, target in ((home / "lib64", "lib"), (home / "lib" / "libcudart.so", runtime.name)):
         if not link.exists():
             link.symlink_to(target)
 
@@ -102,12 +92,6 @@ def _merge(wheels: Path, home: Path, version: str) -> None:
     (home / "version.json").write_text(json.dumps(about), encoding="utf-8")
 
 
-def _link_fatbinary(fatbinary: Path, folder: Path) -> None:
-    shutil.copy2(fatbinary, folder / "fatbinary.nvidia")
-    shutil.copy(ADAPTER, folder / "fatbinary")
-    (folder / "fatbinary").chmod(0o755)
-
-
 def _debian_clang(log: Log, package: str, folder: Path) -> None:
     """Unpacks Debian's clang and the libraries that it lacks here; this needs no root."""
     asked = ["apt-get", "install", "--print-uris", "-qq", "-y", "--no-install-recommends", package]
@@ -126,11 +110,9 @@ def _debian_clang(log: Log, package: str, folder: Path) -> None:
     (program,) = root.glob("usr/lib/llvm-*/bin/clang++")
     wrapper = folder / "bin" / "clang++"
     wrapper.parent.mkdir()
-    # The system's loader does not look where its libraries lie.
-    paths = [
-        f"$here/debian/{name}"
-        for name in (*LIBRARIES, program.parents[1].relative_to(root) / "lib")
-    ]
+    # The system's loader does not look for libraries in these folders.
+    folders = (LIBRARIES, program.parents[1].relative_to(root) / "lib")
+    paths = [f"$here/debian/{name}" for name in folders]
     wrapper.write_text(
         '#!/bin/sh\nhere=$(dirname "$(dirname "$0")")\n'
         f'export LD_LIBRARY_PATH="{":".join(paths)}"\n'

@@ -13,7 +13,7 @@ from pathlib import Path
 from engine.builder import BuildError, CudaToolkit, find_cuda_toolkits
 from release.schema import Kernels, Matrix, Toolkit
 
-NEWEST_CLANG = 30  # the last of the names clang++-NN that are looked for
+NEWEST_CLANG = 30  # the tool looks for clang++-NN below this number
 
 
 @dataclass(frozen=True)
@@ -68,18 +68,14 @@ def probe(matrix: Matrix) -> Compilers:
     except BuildError:
         nvccs = ()
     wanted = [toolkit.clang for toolkit in matrix.toolkits.values() if toolkit.clang]
-    packages = [clang.debian for clang in wanted]
-    debian = frozenset(name for name in packages if can_fetch(name))
+    debian = frozenset(clang.debian for clang in wanted if can_fetch(clang.debian))
     lowest = min((clang.major for clang in wanted), default=NEWEST_CLANG)
     return Compilers(nvccs, tuple(_clangs(lowest)), debian)
 
 
 def _clangs(lowest: int) -> Iterator[tuple[int, str]]:
-    names = [f"clang++-{major}" for major in range(lowest, NEWEST_CLANG)]
-    for name in ("clang++", *names):
-        path = shutil.which(name)
-        if path is None:
-            continue
+    names = ["clang++", *(f"clang++-{major}" for major in range(lowest, NEWEST_CLANG))]
+    for path in filter(None, map(shutil.which, names)):
         done = subprocess.run([path, "--version"], capture_output=True, text=True)
         if found := re.search(r"clang version (\d+)", done.stdout):
             yield int(found[1]), path
@@ -100,8 +96,7 @@ def choose(kernels: Kernels, matrix: Matrix, compilers: Compilers) -> Toolchain 
     In this order: an installed nvcc of the matrix's version, an installed one of the same major
     that compiles for all architectures, an nvcc from PyPI's wheels, clang.
     """
-    version = kernels.toolkit
-    assert version is not None
+    version = str(kernels.toolkit)
     wheels = matrix.toolkits[version]
     if installed := _installed(version, kernels, compilers):
         return Toolchain(version, nvcc=installed)
@@ -142,6 +137,6 @@ def _by_clang(
 
 
 def home_of(path: Path) -> Path:
-    """The CUDA folder in a folder of PyPI's wheels."""
+    """The CUDA folder where PyPI's wheels were installed."""
     (home,) = path.glob("nvidia/cu*")
     return home

@@ -1,7 +1,7 @@
 """Publishes dist/: to PyPI, to Anaconda, or into a folder for a web server.
 
-It is a step of its own, never part of a build. It refuses artefacts that are partial, that changed
-after the build, that were built from uncommitted changes, or that are for tests only.
+A build never uploads. An upload refuses artefacts that are partial, that changed after the build,
+that were built from uncommitted changes, or that are for tests only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class Upload:
     Attributes:
         files: the files to publish.
         refusals: why they must not be published; empty if they may.
-        checks, commands: command lines; `checks` run first, and must pass.
+        checks: commands that must pass first.
+        commands: the commands that upload.
         left_out: what the target does not get, and why.
         copy: copies the files into a folder, for targets without a command.
     """
@@ -46,11 +47,7 @@ class Upload:
 
 
 def upload(target: str, console: Console, *, dry_run: bool) -> int:
-    """Uploads, or says what an upload would do; returns the exit code.
-
-    Raises:
-        ReleaseError: the artefacts must not be uploaded, or the upload failed.
-    """
+    """Uploads, or says what an upload would do; returns the exit code."""
     manifest = parse(DIST / "manifest.json")
     planned = plan(target, manifest, DIST)
     for text in planned.left_out:
@@ -67,8 +64,7 @@ def upload(target: str, console: Console, *, dry_run: bool) -> int:
             text = " ".join(Path(w).name if Path(w).is_absolute() else w for w in command)
             console.print(f"$ {text}", markup=False, soft_wrap=True)
             if not dry_run:
-                remedy = f"read {log.path}; then start it again"
-                log.run(command, remedy=remedy)
+                log.run(command, remedy=f"read {log.path}; then start it again")
         if planned.copy and not dry_run:
             planned.copy(log)
     console.print("nothing was uploaded (--dry-run)" if dry_run else f"uploaded to {target}")
@@ -92,8 +88,8 @@ def _common(manifest: Manifest, dist: Path, artefacts: Sequence[Artefact]) -> li
     if manifest.commit == "unknown":
         found.append("it is not known from which commit this was built; build in a git checkout")
     elif not manifest.clean:
-        text = f"built from commit {manifest.commit[:12]} with changes that are not committed"
-        found.append(f"{text}; commit them and build again")
+        text = f"built from {manifest.commit[:12]} with changes that are not committed; commit them"
+        found.append(f"{text} and build again")
     if manifest.shard:
         found.append(f"this is shard {manifest.shard}; join all of them with --merge first")
     failed = [name for name, cell in manifest.cells.items() if cell.state == "failed"]
@@ -113,10 +109,8 @@ def _to_pypi(repository: str, manifest: Manifest, dist: Path) -> Upload:
     if manifest.fat is None:
         refusals.append("there is no fat wheel")
     elif manifest.partial:
-        lacks = ", ".join(manifest.missing)
-        refusals.append(
-            f"the wheel is partial, it lacks {lacks}; build those and join with --merge"
-        )
+        text = f"the wheel is partial, it lacks {', '.join(manifest.missing)}"
+        refusals.append(f"{text}; build those and join with --merge")
     for artefact in artefacts:
         if "+" in artefact.path:
             refusals.append(f"{artefact.path}: PyPI takes no local version (what follows the +)")
@@ -127,19 +121,15 @@ def _to_pypi(repository: str, manifest: Manifest, dist: Path) -> Upload:
     words = ["upload", "--non-interactive", "--disable-progress-bar"]
     # twine cannot ask other indexes which files they have.
     words += [] if "TWINE_REPOSITORY_URL" in os.environ else ["--skip-existing"]
-    where = ["--repository", repository] if repository != "pypi" else []
+    words += ["--repository", repository] if repository != "pypi" else []
     names = [str(path) for path in files]
-    return Upload(
-        files,
-        refusals,
-        checks=[[*twine, "check", "--strict", *names]],
-        commands=[[*twine, *words, *where, *names]],
-    )
+    check, command = [*twine, "check", "--strict", *names], [*twine, *words, *names]
+    return Upload(files, refusals, checks=[check], commands=[command])
 
 
 BOOTSTRAPPED = (
-    "conda packages: they were built beside a bootstrap channel, which is for tests only; build "
-    "with --channel conda-forge"
+    "conda packages: they were built with a bootstrap channel, which is for tests only; build with "
+    "--channel conda-forge"
 )
 
 

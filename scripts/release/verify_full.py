@@ -1,12 +1,10 @@
-"""`--verify full`: runs the fat wheel beside every torch and Python that has a wheel of that torch.
+"""`--verify full`: runs the fat wheel with every torch, on every Python that has a wheel of it.
 
 Environments of one torch share a cache of about 12 GB, which is deleted before the next torch.
-Results lie below build/verify-full and are valid for one wheel, so an interrupted run goes on where
-it stopped. When every environment has a result, all of them are stored in
+Results are kept in build/verify-full and are valid for one wheel, so an interrupted run continues.
+When every environment has a result, all of them are stored in
 benchmarks/results/environments.json, and the support tables show them.
 """
-
-from __future__ import annotations
 
 import platform
 import shutil
@@ -14,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from functools import cache, partial
+from itertools import product
 from pathlib import Path
 
 from rich.console import Console
@@ -32,14 +31,12 @@ from release.tasks import Outcome, Task
 from release.verify_one import CACHE, WORK, Target, environment
 from release.wheels import commits, read_wheel
 
-# One torch with its CUDA libraries in the cache, and what four environments do not share.
+# The cache of one torch with its CUDA libraries, plus the files that its environments do not share.
 DISK_NEEDED = 15_000_000_000
 STYLES = {"ran": "green", "judged": "cyan"}
 
 
 class Verify(str, Enum):
-    """How much is run of what was built."""
-
     ONE = "one"
     FULL = "full"
 
@@ -59,11 +56,7 @@ def targets(matrix: Matrix) -> list[Target]:
 
 
 def verify_built(matrix: Matrix, console: Console, jobs: int) -> int:
-    """`verify` with the fat wheel that dist/manifest.json names.
-
-    Raises:
-        ReleaseError: it names none.
-    """
+    """Runs :func:`verify` with the fat wheel that dist/manifest.json names."""
     made = parse(MANIFEST).fat if MANIFEST.exists() else None
     if made is None:
         raise ReleaseError(f"{MANIFEST}: names no fat wheel; the run above says why none was made")
@@ -77,13 +70,17 @@ def verify(
     """Runs the wanted environments that have no result yet; returns the exit code.
 
     Stores all results when none is missing.
-
-    Raises:
-        ReleaseError: `wheel` is not a readable wheel, or the disk is too small.
     """
-    read_wheel(wheel)
+    read_wheel(wheel)  # raises if it is not a wheel
     console.print(f"{wheel.name} ({digest(wheel)[:12]}): {len(wanted)} environments")
-    tasks = {target: _task(target, wheel) for target in wanted}
+    tasks = {
+        target: Task(
+            f"verify/{target.name}",
+            partial(environment, target=target, wheel=wheel),
+            inputs=(wheel, SMOKE),
+        )
+        for target in wanted
+    }
     outcomes: dict[str, Outcome] = {}
     begun, store = time.monotonic(), Store(WORK / "stamps")
     with Reporter(console, list(tasks.values())) as reporter:
@@ -105,11 +102,6 @@ def verify(
     return 0 if all(seen and seen.state in STYLES for seen in found.values()) else 1
 
 
-def _task(target: Target, wheel: Path) -> Task:
-    step = partial(environment, target=target, wheel=wheel)
-    return Task(f"verify/{target.name}", step, inputs=(wheel, SMOKE))
-
-
 def _check_space() -> None:
     WORK.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(WORK).free
@@ -120,9 +112,8 @@ def _check_space() -> None:
 
 def result(outcome: Outcome) -> Environment | None:
     """The result of an environment; None if it could not be installed."""
-    if not outcome.outputs:
-        return None
-    return Environment.model_validate_json(outcome.outputs[0].read_text(encoding="utf-8"))
+    texts = (path.read_text(encoding="utf-8") for path in outcome.outputs)
+    return next(map(Environment.model_validate_json, texts), None)
 
 
 def _show(target: Target, seen: Environment, console: Console) -> None:
@@ -137,7 +128,6 @@ def _show(target: Target, seen: Environment, console: Console) -> None:
 def _save(
     wheel: Path, matrix: Matrix, found: Mapping[Target, Environment | None], console: Console
 ) -> None:
-    """Stores the results if every environment has one."""
     every = targets(matrix)
     known = [seen for target in every if (seen := found.get(target))]
     place = evidence.RESULTS.relative_to(REPO)
@@ -153,23 +143,12 @@ def _save(
 def gathered(wheel: Path, matrix: Matrix, known: Sequence[Environment]) -> Evidence:
     """The results, and a line for every Python of the matrix for which a torch has no wheel."""
     date = max(result.date for result in known)
-    absent = [
-        Environment(
-            torch=minor,
-            python=python,
-            state="unsupported",
-            reason=f"PyPI has no wheel of torch {minor} for Python {python}",
-            date=date,
-        )
-        for minor in matrix.minors()
-        for python in matrix.package.pythons
-        if python not in matrix.torch[minor].pythons
-    ]
-    order = {minor: index for index, minor in enumerate(matrix.minors())}
-    rows = sorted(
-        [*known, *absent],
-        key=lambda e: (order[e.torch], matrix.package.pythons.index(e.python)),
-    )
+    found = {(result.torch, result.python): result for result in known}
+    rows = []
+    for minor, python in product(matrix.minors(), matrix.package.pythons):
+        reason = f"PyPI has no wheel of torch {minor} for Python {python}"
+        absent = {"torch": minor, "python": python, "state": "unsupported", "reason": reason}
+        rows.append(found.get((minor, python)) or Environment(date=date, **absent))
     packed = read_wheel(wheel)
     return Evidence(
         wheel=wheel.name,

@@ -1,8 +1,5 @@
 """One environment of `--verify full`: installed, judged and run, then deleted."""
 
-from __future__ import annotations
-
-import datetime
 import json
 import re
 import shutil
@@ -45,21 +42,15 @@ class Target:
     def name(self) -> str:
         return f"torch-{self.torch}-py{self.python}"
 
-    def __str__(self) -> str:
-        return f"{self.release} {self.python} {bool(self.interpreter)}"
-
 
 def environment(context: Context, *, target: Target, wheel: Path) -> Sequence[Path]:
-    """One environment: installed, judged and run, then deleted; its result stays.
+    """Installs, judges and runs one environment, and deletes it; its result stays.
 
-    Raises:
-        SkipTask: it could not be installed, or was stopped; the next run tries again.
+    One that could not be installed, or was stopped, is skipped: the next run tries it again.
     """
-    begun = time.monotonic()
-    folder = WORK / target.name
-    now = datetime.datetime.now(datetime.timezone.utc)
-    facts: dict[str, Any] = {"torch": target.torch, "python": target.python}
-    facts["date"] = f"{now:%Y-%m-%dT%H:%M:%SZ}"
+    begun, folder = time.monotonic(), WORK / target.name
+    date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    facts: dict[str, Any] = {"torch": target.torch, "python": target.python, "date": date}
     try:
         step = _run if target.interpreter else _judge
         facts |= step(context.log, target, wheel, fresh(folder))
@@ -73,7 +64,6 @@ def environment(context: Context, *, target: Target, wheel: Path) -> Sequence[Pa
 
 
 def _install(log: Log, folder: Path, python: str, *wanted: str | Path) -> Path:
-    """A new environment from PyPI's own builds."""
     try:
         return make_venv(log, folder, python, wanted, cache=CACHE, find_links=False)
     except ReleaseError as error:
@@ -82,7 +72,6 @@ def _install(log: Log, folder: Path, python: str, *wanted: str | Path) -> Path:
 
 def _run(log: Log, target: Target, wheel: Path, folder: Path) -> dict[str, Any]:
     """Installs the wheel beside torch, judges it, computes."""
-    assert target.interpreter is not None
     wanted = [wheel, f"torch=={target.release}", "numpy"]
     python = _install(log, folder / "env", target.interpreter, *wanted)
     empty = fresh(folder / "empty")
@@ -104,7 +93,7 @@ def _run(log: Log, target: Target, wheel: Path, folder: Path) -> dict[str, Any]:
 
 
 def _judge(log: Log, target: Target, wheel: Path, folder: Path) -> dict[str, Any]:
-    """Judges the wheel against that torch's files; loads nothing of them."""
+    """Judges the wheel against that torch's files; loads none of them."""
     elsewhere, empty = folder / "torch", fresh(folder / "empty")
     install = ["pip", "install", "--cache-dir", CACHE, "--target", elsewhere, "--no-deps"]
     install += ["--only-binary", ":all:", "--python-version", target.python]
@@ -134,12 +123,12 @@ def cuda_runtime(site: Path) -> list[str]:
 
 
 def _report(log: Log, command: Sequence[str | Path], cwd: Path) -> tuple[str, dict[str, Any], str]:
-    """Runs the checker: its failure, what it found, and the one cause if nothing fits."""
+    """Runs the checker; returns its failure, what it found, and the cause if nothing fits."""
     problem, file = "", log.path.with_suffix(".report")
     with Log(file) as out:
         try:
             out.run(command, env=clean_env(), cwd=cwd)
-        except CommandFailed as error:  # also where the verdict is no
+        except CommandFailed as error:  # it also fails if nothing fits
             _check_stopped(str(error))
             problem = str(error)
     text = file.read_text(encoding="utf-8")

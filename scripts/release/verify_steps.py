@@ -1,7 +1,5 @@
 """Installs what was packed into fresh environments and runs it there."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,23 +23,14 @@ def run_installed(
 ) -> Path:
     """Runs the checker and the smoke test in an environment; returns the smoke test's JSON report.
 
-    Both run in an empty folder, where they cannot see the source tree.
-
-    Args:
-        log: gets the output.
-        python: the environment's interpreter.
-        folder: the environment.
-        name: the name of the report.
-        site: a folder with the package that comes before what the environment has installed.
-        glue: the glue that must have been chosen.
-        gpu: whether it may see a GPU; without one, a CUDA build of torch stands in for a CPU build.
+    Both run in an empty folder, where they cannot see the source tree. `name` is that of the
+    report; `site` is a folder with the package, used instead of the installed one; `glue` is the
+    one that must be chosen. Without `gpu`, a CUDA build of torch stands in for a CPU build.
     """
     empty = fresh(TEMPORARY / "run" / name)
     env = clean_env(PATH=f"{folder / 'bin'}:{clean_env()['PATH']}")
-    if site is not None:
-        env["PYTHONPATH"] = str(site)
-    if not gpu:
-        env["CUDA_VISIBLE_DEVICES"] = ""
+    env |= {"PYTHONPATH": str(site)} if site else {}
+    env |= {} if gpu else {"CUDA_VISIBLE_DEVICES": ""}
     log.run([python, "-m", PROJECT.package], env=env, cwd=empty)
     report = BUILD / "smoke" / f"{name}.json"
     report.parent.mkdir(parents=True, exist_ok=True)

@@ -49,11 +49,12 @@ class Wheel:
         """The same content under another local version and tag."""
         public = Version(self.version).public
         version = f"{public}+{local}" if local else public
-        info = dict(self.info)
-        info["METADATA"] = _with_version(info["METADATA"], self.version, version)
+        head, blank, body = self.info["METADATA"].partition(b"\n\n")
+        old, new = (f"\nVersion: {text}".encode() for text in (self.version, version))
+        metadata = head.replace(old, new, 1) + blank + body
         tag = tag or self.tag
-        info["WHEEL"] = _with_tag(info["WHEEL"], tag)
-        return replace(self, version=version, tag=tag, info=info)
+        info = {"METADATA": metadata, "WHEEL": _with_tag(self.info["WHEEL"], tag)}
+        return replace(self, version=version, tag=tag, info={**self.info, **info})
 
     def write(self, folder: Path) -> Path:
         """Writes the wheel into a folder: entries sorted, times fixed, a new RECORD."""
@@ -74,11 +75,7 @@ class Wheel:
 
 
 def read_wheel(path: Path) -> Wheel:
-    """The wheel at `path`.
-
-    Raises:
-        ReleaseError: it is no wheel, or its content is not what its RECORD says.
-    """
+    """The wheel at `path`; raises ReleaseError where its content is not what its RECORD says."""
     try:
         parse_wheel_filename(path.name)
         name, version, *tags = path.name.removesuffix(".whl").split("-")
@@ -100,11 +97,7 @@ def read_wheel(path: Path) -> Wheel:
 
 
 def commits(wheel: Wheel) -> list[str]:
-    """The commits in the build records of its binaries.
-
-    Raises:
-        ReleaseError: it has no binaries, or one without a record.
-    """
+    """The commits in the build records of its binaries."""
     with TemporaryDirectory() as folder:
         records = []
         for index, data in enumerate(wheel.binaries.values()):
@@ -119,14 +112,10 @@ def commits(wheel: Wheel) -> list[str]:
 
 
 def join(wheels: Mapping[str, Path], *, local: str | None) -> Wheel:
-    """One wheel with the binaries of all, each of them once.
+    """One wheel of local version `local` with the binaries of all `wheels`, each of them once.
 
-    Args:
-        wheels: each by the name of its variant.
-        local: the local version of the result, or None.
-
-    Raises:
-        ReleaseError: two wheels hold different files under one name, as those of two builds do.
+    The wheels are given by the names of their variants. Raises ReleaseError if two of them hold
+    different files under one name, as wheels of two builds do.
     """
     files: dict[str, bytes] = {}
     origin: dict[str, str] = {}
@@ -147,12 +136,6 @@ def join(wheels: Mapping[str, Path], *, local: str | None) -> Wheel:
         raise ReleaseError("no wheel to join: build at least one variant")
     joined = replace(first, files=dict(sorted(files.items())))
     return joined.renamed(local=local, tag="py3-none-linux_x86_64")
-
-
-def _with_version(metadata: bytes, old: str, new: str) -> bytes:
-    head, blank, body = metadata.decode().partition("\n\n")
-    head = head.replace(f"\nVersion: {old}", f"\nVersion: {new}", 1)
-    return (head + blank + body).encode()
 
 
 def _with_tag(text: bytes, tag: str) -> bytes:

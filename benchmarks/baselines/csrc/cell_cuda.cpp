@@ -1,4 +1,4 @@
-// The Python face of cell_cuda_kernel.cu: three checks a tensor, then the call.
+// The Python binding of cell_cuda_kernel.cu: it checks every tensor, then calls.
 #include <torch/extension.h>
 
 #include <vector>

@@ -1,9 +1,9 @@
-// One LLTM step with the pointwise part in one kernel a direction, in the way a first CUDA
-// extension is usually written, which is what makes it a baseline: 1024 threads a block whatever
-// the width, a grid of ((S + 1023) / 1024, B), zero-filled outputs, packed accessors, the legacy
-// default stream, and no check after a launch. Do not improve it.
+// One LLTM step as a first CUDA extension is usually written: one pointwise kernel for each
+// direction, 1024 threads a block whatever the width, a grid of ((S + 1023) / 1024, B), zero-filled
+// outputs, packed accessors, the legacy default stream, and no check after a launch. It is a
+// baseline: do not improve it.
 //
-// Per-operator headers only to compile faster (a quarter of the time); the code is the same.
+// Headers of single operators compile in a quarter of the time; the code is the same.
 #include <ATen/Dispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/addmm.h>
