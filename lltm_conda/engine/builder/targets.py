@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 from ..compat.records import TorchInstall
 from .clang_cuda import ClangToolkit
 from .cuda_toolkit import CudaToolkit
-from .programs import HostCompiler
+from .programs import HostCompiler, words
 from .record import record_source
 from .sources import source_root
 
@@ -118,7 +117,7 @@ def host_flags(env: Mapping[str, str], optimisation: str) -> list[str]:
     """What every source is compiled with, CXXFLAGS first."""
     level = ["-O0", "-g"] if flag(env, "DEBUG") else [optimisation, "-DNDEBUG"]
     return [
-        *shlex.split(env.get("CXXFLAGS", "")),
+        *words(env, "CXXFLAGS"),
         *level,
         "-fPIC",
         "-fvisibility=hidden",
@@ -131,4 +130,4 @@ def host_flags(env: Mapping[str, str], optimisation: str) -> list[str]:
 
 def link_flags(env: Mapping[str, str]) -> list[str]:
     """What every shared object is linked with, LDFLAGS last."""
-    return [*_LINK, *shlex.split(env.get("LDFLAGS", ""))]
+    return [*_LINK, *words(env, "LDFLAGS")]
