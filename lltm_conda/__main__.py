@@ -123,15 +123,13 @@ def _report(options: argparse.Namespace, runtime: Runtime) -> int:
 def _smoke() -> dict[str, Any]:
     """Run `lltm_conda.smoke` in a process of its own."""
     environment = dict(os.environ, LLTM_CONDA_LOAD="0")
+    # This package first, whatever else the path holds; PYTHONPATH could not hold a colon.
     parent = str(Path(__file__).resolve().parents[1])
-    # This package first, whatever else the path holds.
-    environment["PYTHONPATH"] = os.pathsep.join(
-        filter(None, (parent, os.environ.get("PYTHONPATH", "")))
-    )
     try:
         done = subprocess.run(
-            [sys.executable, "-c", "from lltm_conda import smoke; import json, sys;"
-             "result = smoke.run(); sys.stdout.write('\\n' + json.dumps(result))"],
+            [sys.executable, "-c", "import json, sys; sys.path.insert(0, sys.argv[1]);"
+             "from lltm_conda import smoke; result = smoke.run();"
+             "sys.stdout.write('\\n' + json.dumps(result))", parent],
             capture_output=True,
             text=True,
             errors="replace",

@@ -236,8 +236,14 @@ def _open(binary: BinaryRecord, runtime: Runtime, selection: Selection) -> ctype
     """Load an accepted file, and hold what the loaded object reports against what was judged.
 
     Raises:
-        LLTMImportError: the dynamic linker refuses it, or another object is loaded.
+        LLTMImportError: the dynamic linker refuses it, or another object is or would be loaded.
     """
+    if "$" in str(binary.path):
+        from .compat.explain import unusable_path
+
+        finding = unusable_path(binary.path)
+        if finding is not None:
+            raise LLTMImportError(finding, selection)
     try:
         if binary.kind == "glue":
             import torch

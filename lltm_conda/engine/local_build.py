@@ -11,8 +11,8 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .._version import __version__
@@ -31,7 +31,6 @@ _SETTINGS += ["CUDA_HOME", "TORCH_CUDA_ARCH_LIST", "FORCE_CUDA"]
 def main(arguments: list[str]) -> int:
     """The `build` command; returns the exit code."""
     options = _parser().parse_args(arguments)
-    before = os.umask(0o077)  # with a umask that shuts out the user, the compilers fail
     try:
         if options.list:
             return _list()
@@ -41,6 +40,16 @@ def main(arguments: list[str]) -> int:
     except (BuildError, cache.CacheError, cache.NoCacheFolderError, TorchNotFoundError) as error:
         print(render.shorten(str(error)), file=sys.stderr)
         return 1
+
+
+@contextmanager
+def _readable_files() -> Iterator[None]:
+    """Replaces a umask that shuts out the user: with it, the compilers fail."""
+    before = os.umask(0o077)
+    if not before & 0o700:
+        os.umask(before)
+    try:
+        yield
     finally:
         os.umask(before)
 
@@ -83,7 +92,7 @@ def _remove(key: str) -> int:
         print(f"no build {key!r} in the cache; it holds: {known}", file=sys.stderr)
         return 1
     cache.make(cache.root())
-    with cache.locked(wait=False) as held:
+    with _readable_files(), cache.locked(wait=False) as held:
         if held is False:
             print("nothing was removed: another process builds here. Try again later",
                   file=sys.stderr)  # fmt: skip
@@ -147,7 +156,7 @@ def build(
         )
     folder = cache.entry_folder(torch, __version__, sources, base)
     cache.make(base, base)
-    with cache.locked(base) as held:
+    with _readable_files(), cache.locked(base) as held:
         if held:  # nobody else builds, so these builds were killed
             for entry in cache.entries(base):
                 if not entry.finished:
