@@ -1,4 +1,4 @@
-"""Import, report and local build in odd surroundings: any folder, any umask, nothing to write to."""
+"""Import, report and local build in any folder, under any umask, with nothing to write to."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_the_live_run_is_of_the_same_copy(package_copy: Copy, run_python: Run) -
     code = (
         "import sys; sys.path.insert(0, sys.argv.pop()); from lltm_conda import __main__ as main;"
     )
-    done = run_python(package, "-c", f"{code} sys.exit(main.main())", str(folder))
+    done = run_python(package, "-c", f"{code} sys.exit(main())", str(folder))
     assert "live run failed: the copy ran" in done.stdout, done.stdout + done.stderr
 
 

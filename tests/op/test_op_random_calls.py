@@ -1,4 +1,4 @@
-"""Random calls by seed: any mixture of layouts, aliases and sizes, and arguments that do not fit."""
+"""Calls drawn by seed: mixtures of layouts, aliases and sizes, and arguments that do not fit."""
 
 from __future__ import annotations
 
