@@ -55,8 +55,8 @@ if ! is_made; then
   if [ -n "${PIP_INDEX_URL:-}" ]; then export UV_INDEX_URL="$PIP_INDEX_URL"; fi
   if ! { "$python" -m venv "$tools" &&
     "$tools/bin/python" -m pip install --quiet uv &&
-    "$tools/bin/uv" pip install --quiet --python "$tools/bin/python" -r "$requirements"; } \
-    >"$log" 2>&1; then
+    "$tools/bin/uv" pip install --quiet --python "$tools/bin/python" -r "$requirements"; } 2>&1 |
+    sed -E 's#(://)[^ /]+@#\1***@#g' >"$log"; then
     tail -n 25 "$log" >&2
     echo "error: the tool's environment cannot be made (log: $log)." >&2
     echo "It needs the venv module (Debian: apt-get install python3-venv) and a package index" >&2

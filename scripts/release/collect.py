@@ -25,6 +25,7 @@ from release.paths import CELL_LOGS
 from release.planner import Plan
 from release.progress import cell_outcomes, worst
 from release.provenance import commit, is_clean
+from release.shell import redacted
 from release.store import digest
 from release.tasks import GOOD, Outcome, Status, Task
 from release.wheels import read_wheel
@@ -82,6 +83,7 @@ def collect(run: Finished, host: Host) -> Manifest:
     old = run.previous
     used = {cell.host for cell in cells.values()}
     hosts = {name: found for name, found in (old.hosts if old else {}).items() if name in used}
+    channel = run.plan.options.channel
     sdist, fat = run.outputs(run.plan.sdist), run.outputs(run.plan.fat_wheel)
     return Manifest(
         package="lltm",
@@ -90,7 +92,7 @@ def collect(run: Finished, host: Host) -> Manifest:
         clean=is_clean(),
         sources=run.sources,
         source_date=source_date(os.environ),
-        base_channel=run.plan.options.channel,
+        base_channel=channel and redacted(channel),
         shard=run.shard,
         made=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         seconds=round(run.seconds, 1),

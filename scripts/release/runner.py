@@ -20,7 +20,7 @@ from pathlib import Path
 from lltm_conda.engine.builder import BuildError
 from release import BUILD, ReleaseError
 from release.code_files import code_of
-from release.shell import Log
+from release.shell import Log, redacted
 from release.stopping import deferred
 from release.store import Stamp, Store, digest, key_of, relative
 from release.tasks import GOOD, Context, Listener, Outcome, SkipTask, Status, Task
@@ -143,7 +143,9 @@ class _Run:
             return Outcome(task.name, status, seconds, made, digests, log=path, took=stamp.seconds)
         except SkipTask as reason:
             seconds = time.monotonic() - begun
-            return Outcome(task.name, Status.SKIPPED, seconds, reason=str(reason), log=path)
+            return Outcome(
+                task.name, Status.SKIPPED, seconds, reason=redacted(str(reason)), log=path
+            )
         except Exception as error:
             seconds = time.monotonic() - begun
             full, why = is_disk_full(error), explain(error)
@@ -229,9 +231,8 @@ def no_space(error: BaseException) -> str:
 
 
 def explain(error: BaseException) -> str:
-    """The message for an error; for a full disk, the one that says what to do."""
+    """The message for an error, without secrets; for a full disk, the one that says what to do."""
     if is_disk_full(error):
         return no_space(error)
-    if isinstance(error, (ReleaseError, BuildError)):
-        return str(error)
-    return f"{type(error).__name__}: {error}"
+    known = isinstance(error, (ReleaseError, BuildError))
+    return redacted(str(error) if known else f"{type(error).__name__}: {error}")
