@@ -61,7 +61,7 @@ def identity(files: Iterable[Path]) -> Identity:
         head=_git("rev-parse", "HEAD"),
         clean=_git("status", "--porcelain", "--untracked-files=normal") == "",
         sources=source_identity(files),
-        written=hashlib.sha256("\n".join(written).encode(errors="surrogateescape")).hexdigest(),
+        written=hashlib.sha256(os.fsencode("\n".join(written))).hexdigest(),
     )
 
 
@@ -82,4 +82,4 @@ def source_identity(files: Iterable[Path]) -> str:
     """A hash over the commit and the files; artefacts with the same hash may be joined."""
     lines = [commit(), str(source_epoch())]
     lines += [f"{relative(path)}\0{digest(path)}" for path in files]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    return hashlib.sha256(os.fsencode("\n".join(lines))).hexdigest()

@@ -171,7 +171,7 @@ class _Run:
         stamp = self.store.read(task.name)
         if stamp is None or stamp.key != key or not stamp.intact(without=task.temporary):
             return None
-        if not task.temporary or stamp.intact():
+        if not task.temporary or stamp.intact(quick=task.temporary):
             self._there.add(task)
         return stamp
 
@@ -181,7 +181,9 @@ class _Run:
         failed = frozenset(t for t, o in before.items() if o.status is Status.FAILED)
         begun = time.monotonic()
         outputs = task.run(Context(log, made, failed, self.jobs))
-        digests = {relative(output): digest(output) for output in outputs}
+        digests = {
+            relative(output): digest(output, quick=output in task.temporary) for output in outputs
+        }
         stamp = Stamp(key, digests, round(time.monotonic() - begun, 2))
         self.store.write(task.name, stamp)
         self._there.add(task)
