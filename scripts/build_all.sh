@@ -47,6 +47,8 @@ lock() {
   echo "waiting for another build_all.sh in this checkout (build/tools.lock)" >&2
   flock "$1" 9
 }
+# The lines of a lock file for uv.
+uv_of() { sed -n '/^uv==/,/[^\\]$/p' "$1"; }
 is_made() { [ "$(cat "$tools/.complete" 2>/dev/null || true)" = "$stamp" ]; }
 mkdir -p "$root/build/logs"
 exec 9>>"$root/build/tools.lock"
@@ -58,9 +60,11 @@ if ! is_made; then
   log="$root/build/logs/tools.log"
   # uv reads no settings of pip; a password must not be in a command.
   if [ -n "${PIP_INDEX_URL:-}" ]; then export UV_INDEX_URL="$PIP_INDEX_URL"; fi
+  # Every file must have the hash that is locked, uv's own too.
   if ! { "$python" -m venv "$tools" &&
-    "$tools/bin/python" -m pip install --quiet uv &&
-    "$tools/bin/uv" pip install --quiet --python "$tools/bin/python" -r "$requirements"; } 2>&1 |
+    "$tools/bin/python" -m pip install --quiet --require-hashes -r <(uv_of "$requirements") &&
+    "$tools/bin/uv" pip install --quiet --python "$tools/bin/python" --require-hashes \
+      -r "$requirements"; } 2>&1 |
     sed -E 's#(://)[^ /]+@#\1***@#g' >"$log"; then
     tail -n 25 "$log" >&2
     echo "error: the tool's environment cannot be made (log: $log)." >&2

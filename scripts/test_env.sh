@@ -42,9 +42,12 @@ if [[ ! -x $env/bin/python || $(cat "$env/.complete" 2>/dev/null) != "$wanted" ]
   rm -rf "$env"
   mkdir -p build
   "$python" -m venv "$env" >&2
-  "$env/bin/python" -m pip install --quiet "$(grep -o '^uv==[^ ;]*' requirements/dev.txt)" >&2
-  "$env/bin/uv" pip install --quiet --python "$env/bin/python" ${sources[@]+"${sources[@]}"} \
-    -r requirements/dev.txt "torch==$torch" >&2
+  # Every file must have the hash that is locked; torch's version is an argument, so it has none.
+  "$env/bin/python" -m pip install --quiet --require-hashes \
+    -r <(sed -n '/^uv==/,/[^\\]$/p' requirements/dev.txt) >&2
+  install=("$env/bin/uv" pip install --quiet --python "$env/bin/python" ${sources[@]+"${sources[@]}"})
+  "${install[@]}" --require-hashes -r requirements/dev.txt >&2
+  "${install[@]}" "torch==$torch" >&2
   echo "$wanted" >"$env/.complete"
 fi
 echo "$env"
