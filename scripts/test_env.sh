@@ -23,6 +23,9 @@ if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null
   exit 1
 fi
 
+# Not one of an environment that is about to be deleted.
+python=$("$python" -c 'import sys; print(sys._base_executable)')
+
 torch=${1:-$(default_torch)}
 if [[ -z $torch ]]; then
   echo "build_matrix.yaml names no release of its default_torch; add one under torch:" >&2
