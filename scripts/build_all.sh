@@ -9,7 +9,12 @@
 # into build/ and dist/.
 set -euo pipefail
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd && echo .)
+root=${root%$'\n'.}
+if [[ $root == *[:$'\n\r']* ]]; then
+  printf 'error: the folder of this checkout has a colon or a line break in its name, which PYTHONPATH or ninja cannot hold: %q; rename or move it\n' "$root" >&2
+  exit 2
+fi
 requirements="$root/scripts/release/requirements.txt"
 python=${PYTHON:-python3}
 
@@ -33,6 +38,8 @@ lock() {
   echo "waiting for another build_all.sh in this checkout (build/tools.lock)" >&2
   flock "$1" 9
 }
+# The lines of a lock file for uv.
+uv_of() { sed -n '/^uv==/,/[^\\]$/p' "$1"; }
 is_made() { [ "$(cat "$tools/.complete" 2>/dev/null || true)" = "$stamp" ]; }
 mkdir -p "$root/build/logs"
 exec 9>>"$root/build/tools.lock"
@@ -44,10 +51,12 @@ if ! is_made; then
   log="$root/build/logs/tools.log"
   # uv does not read pip's settings, and a URL with a password must not appear in a command.
   if [ -n "${PIP_INDEX_URL:-}" ]; then export UV_INDEX_URL="$PIP_INDEX_URL"; fi
+  # Every file must have the hash that is locked, uv's own too.
   if ! { "$python" -m venv "$tools" &&
-    "$tools/bin/python" -m pip install --quiet uv &&
-    "$tools/bin/uv" pip install --quiet --python "$tools/bin/python" -r "$requirements"; } \
-    >"$log" 2>&1; then
+    "$tools/bin/python" -m pip install --quiet --require-hashes -r <(uv_of "$requirements") &&
+    "$tools/bin/uv" pip install --quiet --python "$tools/bin/python" --require-hashes \
+      -r "$requirements"; } 2>&1 |
+    sed -E 's#(://)[^ /]+@#\1***@#g' >"$log"; then
     tail -n 25 "$log" >&2
     echo "error: the tool's environment cannot be made (log: $log)." >&2
     echo "It needs the venv module (Debian: apt-get install python3-venv) and a package index" >&2

@@ -8,7 +8,12 @@
 #
 # It works outside a container too, with this machine's platform tag.
 set -euo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd && echo .)
+root=${root%$'\n'.}
+if [[ $root == *[:$'\n\r']* ]]; then
+  printf 'error: the folder of this checkout has a colon or a line break in its name, which PYTHONPATH or ninja cannot hold: %q; rename or move it\n' "$root" >&2
+  exit 2
+fi
 
 case ${1:-} in
   before-all)

@@ -23,6 +23,9 @@ if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null
   exit 1
 fi
 
+# Not one of an environment that is about to be deleted.
+python=$("$python" -c 'import sys; print(sys._base_executable)')
+
 torch=${1:-$(default_torch)}
 if [[ -z $torch ]]; then
   echo "build_matrix.yaml names no release of its default_torch; add one under torch:" >&2
@@ -42,9 +45,12 @@ if [[ ! -x $env/bin/python || $(cat "$env/.complete" 2>/dev/null) != "$wanted" ]
   rm -rf "$env"
   mkdir -p build
   "$python" -m venv "$env" >&2
-  "$env/bin/python" -m pip install --quiet "$(grep -o '^uv==[^ ;]*' requirements/dev.txt)" >&2
-  "$env/bin/uv" pip install --quiet --python "$env/bin/python" ${sources[@]+"${sources[@]}"} \
-    -r requirements/dev.txt "torch==$torch" >&2
+  # Every file must have the hash that is locked; torch's version is an argument, so it has none.
+  "$env/bin/python" -m pip install --quiet --require-hashes \
+    -r <(sed -n '/^uv==/,/[^\\]$/p' requirements/dev.txt) >&2
+  install=("$env/bin/uv" pip install --quiet --python "$env/bin/python" ${sources[@]+"${sources[@]}"})
+  "${install[@]}" --require-hashes -r requirements/dev.txt >&2
+  "${install[@]}" "torch==$torch" >&2
   echo "$wanted" >"$env/.complete"
 fi
 echo "$env"

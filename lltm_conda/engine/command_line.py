@@ -126,15 +126,13 @@ def _report(options: argparse.Namespace, runtime: Runtime) -> int:
 def _smoke(project: Project) -> dict[str, Any]:
     """Run `PACKAGE.smoke` in a process of its own."""
     environment = {**os.environ, project.variable("LOAD"): "0"}
+    # This package first, whatever else the path holds; PYTHONPATH could not hold a colon.
     parent = str(project.folder.resolve().parent)
-    # This package first, whatever else the path holds.
-    environment["PYTHONPATH"] = os.pathsep.join(
-        filter(None, (parent, os.environ.get("PYTHONPATH", "")))
-    )
     try:
         done = subprocess.run(
-            [sys.executable, "-c", f"from {project.package} import smoke; import json, sys;"
-             "result = smoke.run(); sys.stdout.write('\\n' + json.dumps(result))"],
+            [sys.executable, "-c", "import json, sys; sys.path.insert(0, sys.argv[1]);"
+             f"from {project.package} import smoke; result = smoke.run();"
+             "sys.stdout.write('\\n' + json.dumps(result))", parent],
             capture_output=True,
             text=True,
             errors="replace",

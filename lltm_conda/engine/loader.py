@@ -263,8 +263,15 @@ class Loader:
         """Load an accepted file, and hold what the loaded object reports against what was judged.
 
         Raises:
-            BinariesImportError: the dynamic linker refuses it, or another object is loaded.
+            BinariesImportError: the dynamic linker refuses it, or another object is or would be
+                loaded.
         """
+        if "$" in str(binary.path):
+            from .compat.explain import unusable_path
+
+            finding = unusable_path(binary.path)
+            if finding is not None:
+                raise self._import_error(finding, selection)
         try:
             if binary.kind == "glue":
                 import torch

@@ -11,8 +11,8 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .builder import BuildError, execute, fitting_request, plan
@@ -30,7 +30,6 @@ _SETTINGS += ["CUDA_HOME", "TORCH_CUDA_ARCH_LIST", "FORCE_CUDA"]
 def main(project: Project, arguments: list[str]) -> int:
     """The `build` command; returns the exit code."""
     options = _parser(project).parse_args(arguments)
-    before = os.umask(0o077)  # with a umask that shuts out the user, the compilers fail
     try:
         if options.list:
             return _list(project)
@@ -40,6 +39,16 @@ def main(project: Project, arguments: list[str]) -> int:
     except (BuildError, cache.CacheError, cache.NoCacheFolderError, TorchNotFoundError) as error:
         print(render.shorten(str(error)), file=sys.stderr)
         return 1
+
+
+@contextmanager
+def _readable_files() -> Iterator[None]:
+    """Replaces a umask that shuts out the user: with it, the compilers fail."""
+    before = os.umask(0o077)
+    if not before & 0o700:
+        os.umask(before)
+    try:
+        yield
     finally:
         os.umask(before)
 
@@ -84,7 +93,7 @@ def _remove(project: Project, key: str) -> int:
         print(f"no build {key!r} in the cache; it holds: {known}", file=sys.stderr)
         return 1
     cache.make(project, cache.root(project))
-    with cache.locked(project, wait=False) as held:
+    with _readable_files(), cache.locked(project, wait=False) as held:
         if held is False:
             print("nothing was removed: another process builds here. Try again later",
                   file=sys.stderr)  # fmt: skip
@@ -151,7 +160,7 @@ def build(
         )
     folder = cache.entry_folder(project, torch, sources, base)
     cache.make(project, base, base)
-    with cache.locked(project, base) as held:
+    with _readable_files(), cache.locked(project, base) as held:
         if held:  # nobody else builds, so these builds were killed
             for entry in cache.entries(project, base):
                 if not entry.finished:

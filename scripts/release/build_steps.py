@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from engine.builder import BuildRequest, execute, find_host_compiler, plan
+from engine.builder.programs import words
 from engine.compat.torch_probe import find_torch
 from release import PROJECT, ReleaseError
+from release.leftovers import unmarked
 from release.paths import BINARIES, fresh
 from release.schema import Kernels
 from release.shell import clean_env
@@ -73,13 +76,15 @@ def glue(context: Context, *, glue: str, cxx11_abi: int, env: Task) -> Sequence[
 def compiler_cache() -> tuple[str, ...]:
     """An installed compiler cache, as the command that starts a compiler."""
     found = shutil.which("ccache") or shutil.which("sccache")
-    return (found,) if found else ()
+    return unmarked([found]) if found else ()
 
 
 def _build_env() -> dict[str, str]:
     # The matrix decides the architectures; the user's list is for the user's own builds.
     env = clean_env()
     env.pop("TORCH_CUDA_ARCH_LIST", None)
+    if len(words(env, "CXX")) > 1:  # the first word may be a compiler cache
+        env["CXX"] = f"{shlex.join(unmarked([]))} {env['CXX']}".lstrip()
     return env
 
 

@@ -23,7 +23,8 @@ from release.manifest import Artefact, Binary, CellEntry, HostFacts, Kind, Manif
 from release.paths import CELL_LOGS
 from release.planner import Plan
 from release.progress import cell_outcomes, worst
-from release.provenance import commit, is_clean
+from release.provenance import Identity, commit
+from release.shell import redacted
 from release.store import digest
 from release.tasks import GOOD, Outcome, Status, Task
 from release.wheels import read_wheel
@@ -46,7 +47,7 @@ class Finished:
     Attributes:
         plan, outcomes: its tasks, and how they ended.
         skipped: selected cells that this machine cannot build, and why.
-        sources: the identity of what was built.
+        before, after: the identity of the checkout when the run began and when it ended.
         shard: `2/8`, or None.
         kept: cells of an earlier run that are still good.
         previous: the manifest of that run.
@@ -56,7 +57,8 @@ class Finished:
     plan: Plan
     outcomes: Mapping[str, Outcome]
     skipped: Mapping[str, str]
-    sources: str
+    before: Identity
+    after: Identity
     shard: str | None
     kept: Mapping[str, CellEntry]
     previous: Manifest | None
@@ -82,15 +84,17 @@ def collect(run: Finished, host: Host) -> Manifest:
     used = {cell.host for cell in cells.values()}
     before = run.previous.hosts if run.previous else {}
     hosts = {name: found for name, found in before.items() if name in used}
+    channel, change = run.plan.options.channel, run.before.change(run.after)
     sdist, fat = run.outputs(run.plan.sdist), run.outputs(run.plan.fat_wheel)
     return Manifest(
         package=PROJECT.distribution,
         version=PROJECT.version,
         commit=commit(),
-        clean=is_clean(),
-        sources=run.sources,
+        clean=run.before.clean and not change,
+        changed=change and f"while the run went on, {change}",
+        sources=run.before.sources,
         source_date=source_date(PROJECT, os.environ),
-        base_channel=run.plan.options.channel,
+        base_channel=channel and redacted(channel),
         shard=run.shard,
         made=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         seconds=round(run.seconds, 1),
@@ -98,7 +102,7 @@ def collect(run: Finished, host: Host) -> Manifest:
         missing=missing(order, cells),
         cells=cells,
         binaries=dict(sorted(_binaries(run).items())),
-        artefacts=artefacts(cells, sdist, fat),
+        artefacts=[] if change else artefacts(cells, sdist, fat),
         hosts={key: facts} | hosts,
     )
 

@@ -9,18 +9,25 @@ would release the lock too early. The holder of the lock finds all of these proc
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import psutil
 
 MARK = "RELEASE_BUILD"
+LAUNCHED = "RELEASE_LAUNCHED"
 PATIENCE = 20.0  # seconds to wait for a killed process to end
 
 
 def mark(build: Path) -> None:
     """Marks every process started from now on as one that works for `build`."""
     os.environ[MARK] = str(build)
+
+
+def unmarked(command: Sequence[str]) -> tuple[str, ...]:
+    """The command of a compiler cache, started so that its daemon is not taken for a leftover."""
+    build = os.environ.get(MARK)
+    return ("env", "-u", MARK, f"{LAUNCHED}={build}", *command) if build else tuple(command)
 
 
 def end_leftovers(build: Path, tell: Callable[[str], None]) -> int:
@@ -32,11 +39,15 @@ def end_leftovers(build: Path, tell: Callable[[str], None]) -> int:
     family = len(ended)
 
     def works_for_build(process: psutil.Process) -> bool:
-        environment = process.info["environ"]  # None for the process of another user
-        return process.pid not in ended and (environment or {}).get(MARK) == str(build)
+        if process.pid in ended:
+            return False
+        environment = process.info["environ"] or {}  # None for the process of another user
+        words = process.info["cmdline"] or ()
+        compiles = environment.get(LAUNCHED) == str(build) and f"{build}{os.sep}" in " ".join(words)
+        return environment.get(MARK) == str(build) or compiles
 
     # Repeat until there are none: one may have started another meanwhile.
-    while left := [*filter(works_for_build, psutil.process_iter(["name", "environ"]))]:
+    while left := [*filter(works_for_build, psutil.process_iter(["name", "environ", "cmdline"]))]:
         for process in left:
             name = process.info["name"]
             tell(f"ending process {process.pid} ({name}), which a killed run left behind")

@@ -101,6 +101,8 @@ class Manifest(Strict):
 
     Attributes:
         commit, clean: the commit that was checked out, and whether no file differed from it.
+        changed: what changed in the checkout during the run; then `artefacts` is empty, because
+            nobody knows what they were built from.
         sources: a hash over the commit and every file in a distribution.
         base_channel: the URL of the base conda packages; None: the bootstrap channel.
         shard: `2/8` if this is one of several runs that share the work.
@@ -114,6 +116,7 @@ class Manifest(Strict):
     version: str
     commit: str
     clean: bool
+    changed: str = ""
     sources: str
     source_date: str
     base_channel: str | None

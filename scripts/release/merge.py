@@ -66,6 +66,8 @@ def merge(folders: Sequence[Path], matrix: Matrix, console: Console) -> int:
 
 def _checked(folder: Path) -> Manifest:
     found = parse(folder / "manifest.json")
+    if found.changed:
+        raise ManifestError(f"{folder}: {found.changed}; build the shard again")
     if wrong := wrong_files(found.artefacts, folder):
         text = f"{folder}: {wrong[0]}"
         raise ManifestError(f"{text}; copy the whole folder again, or build the shard again")

@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -19,11 +20,49 @@ def commit() -> str:
     return git_commit(PROJECT, os.environ)
 
 
-def is_clean() -> bool:
-    """Whether the checkout is a commit with nothing changed, added or removed."""
-    command = ["git", "status", "--porcelain", "--untracked-files=normal"]
-    done = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
-    return done.returncode == 0 and not done.stdout.strip()
+def _git(*arguments: str) -> str | None:
+    done = subprocess.run(["git", *arguments], cwd=REPO, capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What lies in the checkout at one moment.
+
+    Attributes:
+        head: the commit that is checked out; None without git.
+        clean: whether nothing is changed, added or removed.
+        sources: a hash over the commit that is built and the files.
+        written: a hash over when the files were written: a checkout that is moved, and moved back,
+            writes them again.
+    """
+
+    head: str | None
+    clean: bool
+    sources: str
+    written: str
+
+    def change(self, later: Identity) -> str:
+        """What is no longer as it was; empty if nothing changed."""
+        if self.head != later.head:
+            return f"the checkout was moved from {self.head} to {later.head}"
+        if self.sources != later.sources:
+            return "source files were changed"
+        if self.written != later.written:
+            return "source files were written again"
+        return "files were changed, added or removed" if self.clean != later.clean else ""
+
+
+def identity(files: Iterable[Path]) -> Identity:
+    """The identity of the checkout now, which is asked anew each time."""
+    files = sorted(files)
+    written = [f"{relative(path)}\0{path.stat().st_mtime_ns}" for path in files]
+    return Identity(
+        head=_git("rev-parse", "HEAD"),
+        clean=_git("status", "--porcelain", "--untracked-files=normal") == "",
+        sources=source_identity(files),
+        written=hashlib.sha256(os.fsencode("\n".join(written))).hexdigest(),
+    )
 
 
 def source_epoch() -> int:
@@ -43,4 +82,4 @@ def source_identity(files: Iterable[Path]) -> str:
     """A hash over the commit and the files; artefacts with the same hash may be joined."""
     lines = [commit(), str(source_epoch())]
     lines += [f"{relative(path)}\0{digest(path)}" for path in files]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    return hashlib.sha256(os.fsencode("\n".join(lines))).hexdigest()

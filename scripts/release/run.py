@@ -25,7 +25,7 @@ from release.pack_steps import package_sources
 from release.paths import CELL_LOGS, INDEX, LOGS, MANIFEST, REPORT, STAMPS, TEMPORARY
 from release.planner import ROOM, Options, Plan, space_needed
 from release.progress import Reporter, summary
-from release.provenance import source_identity
+from release.provenance import identity
 from release.report import write_report
 from release.runner import run_tasks
 from release.schema import Matrix
@@ -79,9 +79,9 @@ class Release:
         """Does everything; returns the exit code."""
         begun = time.monotonic()
         with only_run(self.console):
-            sources = source_identity(package_sources())
+            before = identity(package_sources())
             previous = read_or_set_aside(MANIFEST, self._warn)
-            kept = carried(previous, sources, DIST)
+            kept = carried(previous, before.sources, DIST)
             for cell in self.cells:
                 kept.pop(cell.name, None)
             wheels = {name: DIST / str(cell.wheel) for name, cell in kept.items()}
@@ -92,7 +92,8 @@ class Release:
                 plan=plan,
                 outcomes=outcomes,
                 skipped=self.skipped,
-                sources=sources,
+                before=before,
+                after=identity(package_sources()),
                 shard=self.request.shard,
                 kept=kept,
                 previous=previous,
@@ -102,6 +103,8 @@ class Release:
             finish(manifest)
             shutil.rmtree(TEMPORARY, ignore_errors=True)
         self._show_results(plan, outcomes, manifest)
+        if manifest.changed:
+            self._warn(f"{manifest.changed}; nothing that was built counts: build again")
         return self._exit_code(outcomes, manifest)
 
     def do(self, plan: Plan) -> dict[str, Outcome]:
@@ -130,7 +133,8 @@ class Release:
 
         A pattern, or every cell, may include what this machine cannot do.
         """
-        if any(outcome.status is Status.FAILED for outcome in outcomes.values()):
+        failed = any(outcome.status is Status.FAILED for outcome in outcomes.values())
+        if failed or manifest.changed:
             return 1
         states = {cell.name: manifest.cells[cell.name].state for cell in self.cells}
         incomplete = {name for name, state in states.items() if state != "done"} | {*self.skipped}

@@ -20,7 +20,7 @@ from pathlib import Path
 from engine.builder import BuildError
 from release import BUILD, PROJECT, ReleaseError
 from release.code_files import code_of
-from release.shell import Log
+from release.shell import Log, redacted
 from release.stopping import deferred
 from release.store import Stamp, Store, digest, key_of, relative
 from release.tasks import GOOD, Context, Listener, Outcome, SkipTask, Status, Task
@@ -143,7 +143,9 @@ class _Run:
             return Outcome(task.name, status, seconds, made, digests, log=path, took=stamp.seconds)
         except SkipTask as reason:
             seconds = time.monotonic() - begun
-            return Outcome(task.name, Status.SKIPPED, seconds, reason=str(reason), log=path)
+            return Outcome(
+                task.name, Status.SKIPPED, seconds, reason=redacted(str(reason)), log=path
+            )
         except Exception as error:
             seconds = time.monotonic() - begun
             full, why = is_disk_full(error), explain(error)
@@ -170,7 +172,7 @@ class _Run:
         stamp = self.store.read(task.name)
         if stamp is None or stamp.key != key or not stamp.intact(without=task.temporary):
             return None
-        if not task.temporary or stamp.intact():
+        if not task.temporary or stamp.intact(quick=task.temporary):
             self._there.add(task)
         return stamp
 
@@ -180,7 +182,9 @@ class _Run:
         failed = frozenset(t for t, o in before.items() if o.status is Status.FAILED)
         begun = time.monotonic()
         outputs = task.run(Context(log, made, failed, self.jobs))
-        digests = {relative(output): digest(output) for output in outputs}
+        digests = {
+            relative(output): digest(output, quick=output in task.temporary) for output in outputs
+        }
         stamp = Stamp(key, digests, round(time.monotonic() - begun, 2))
         self.store.write(task.name, stamp)
         self._there.add(task)
@@ -230,9 +234,8 @@ def no_space(error: BaseException) -> str:
 
 
 def explain(error: BaseException) -> str:
-    """The message for an error; for a full disk, the one that says what to do."""
+    """The message for an error, without secrets; for a full disk, the one that says what to do."""
     if is_disk_full(error):
         return no_space(error)
-    if isinstance(error, (ReleaseError, BuildError)):
-        return str(error)
-    return f"{type(error).__name__}: {error}"
+    known = isinstance(error, (ReleaseError, BuildError))
+    return redacted(str(error) if known else f"{type(error).__name__}: {error}")

@@ -7,14 +7,21 @@ import os
 import re
 import shlex
 import subprocess
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO
+from urllib.parse import unquote
 
 from release import PROJECT, REPO, ReleaseError
 
 TAIL = 25  # lines
 FULL = os.strerror(errno.ENOSPC)
-CREDENTIALS = re.compile(r"(\w://)[^\s/@'\"]+@")
+PATIENCE = 2.0  # seconds to wait for output after a command has ended
+# Credentials in a URL, the token of a conda channel, tokens of PyPI and GitHub.
+CREDENTIALS = re.compile(r"(?<=\w://)[^\s/'\"]+(?=@)|(?<=/t/)[^\s/'\"]+(?=/)")
+TOKENS = re.compile(r"\b(pypi-|gh[a-z]_|github_pat_)\w[\w-]{15,}")
+SECRET_NAMES = re.compile(r"TOKEN|PASSWORD|PASSWD|SECRET|API_?KEY", re.IGNORECASE)
 
 # Settings of the calling environment that must not reach what we build or test.
 _FOREIGN = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX")
@@ -32,8 +39,20 @@ def clean_env(**extra: str) -> dict[str, str]:
 
 
 def redacted(text: str) -> str:
-    """The text without the passwords and tokens in its URLs."""
-    return CREDENTIALS.sub(r"\1***@", text)
+    """The text without credentials in URLs, tokens, and the secrets of this environment."""
+    for secret in _secrets():
+        text = text.replace(secret, "***")
+    return TOKENS.sub("***", CREDENTIALS.sub("***", text))
+
+
+def _secrets() -> list[str]:
+    """Values of variables such as TWINE_PASSWORD, and the passwords of the URLs in any variable."""
+    found = {value for name, value in os.environ.items() if SECRET_NAMES.search(name)}
+    for value in os.environ.values():
+        if "://" in value:
+            passwords = [part.partition(":")[2] for part in CREDENTIALS.findall(value)]
+            found |= {*passwords, *map(unquote, passwords)}
+    return sorted((value for value in found if len(value) > 5), key=len, reverse=True)
 
 
 class CommandFailed(ReleaseError):
@@ -45,23 +64,19 @@ class CommandFailed(ReleaseError):
 
 
 class Log:
-    """The log file of one step."""
+    """The log file of one step. No line that reaches it has a secret in it, however a run ends."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("w", encoding="utf-8", buffering=1, errors="replace")
+        self._failed: OSError | None = None  # why the output of a command could not be written
 
     def __enter__(self) -> Log:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
-        if not self.path.is_file():  # a device cannot be read again
-            return
-        text = self.path.read_text(encoding="utf-8", errors="replace")
-        if (clean := redacted(text)) != text:
-            self.path.write_text(clean, encoding="utf-8")
 
     def write(self, line: str) -> None:
         self._file.write(redacted(line.rstrip("\n")) + "\n")
@@ -81,27 +96,46 @@ class Log:
         words = [str(word) for word in command]
         self.write(f"$ {shlex.join(words)}")
         try:
-            done = subprocess.run(
+            process = subprocess.Popen(
                 words,
                 cwd=cwd,
                 env=dict(env) if env is not None else clean_env(),
                 stdin=subprocess.DEVNULL,
-                stdout=self._file,
+                stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
+                text=True,
+                encoding="utf-8",
+                errors="replace",
                 close_fds=False,  # see `leftovers`
             )
         except OSError as error:
             raise ReleaseError(f"{words[0]} does not start: {error.strerror}. {remedy}") from error
-        if done.returncode:
+        assert process.stdout is not None
+        copier = threading.Thread(target=self._copy, args=(process.stdout,), daemon=True)
+        copier.start()
+        code = process.wait()
+        copier.join(PATIENCE)  # a daemon that the command started may keep the pipe open
+        if self._failed is not None:
+            raise self._failed
+        if code:
             short = " ".join([Path(words[0]).name, *words[1:4]])
-            text = f"`{short} ...` ended with exit code {done.returncode}"
+            text = f"`{short} ...` ended with exit code {code}"
             said = self.tail()
             if FULL in said:
                 text, remedy = f"{text}: {FULL}", ""
             raise CommandFailed(f"{text}. {remedy}" if remedy else text, said)
 
+    def _copy(self, output: IO[str]) -> None:
+        for line in output:  # to its end: a full pipe would stop the command
+            try:
+                self.write(line)
+            except ValueError:  # the log is closed
+                return
+            except OSError as error:
+                self._failed = error
+
     def tail(self, lines: int = TAIL) -> str:
         """The last lines of the log."""
         self._file.flush()
-        text = redacted(self.path.read_text(encoding="utf-8", errors="replace"))
+        text = self.path.read_text(encoding="utf-8", errors="replace")
         return "\n".join(text.splitlines()[-lines:])

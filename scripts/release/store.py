@@ -14,10 +14,14 @@ from typing import Any
 from release import REPO
 
 
-def digest(path: Path) -> str:
-    """The hash of a file's content; of the names and sizes in a folder, byte code left out."""
+def digest(path: Path, *, quick: bool = False) -> str:
+    """The hash of a file's content, or of a folder's: names, contents, links; no byte code.
+
+    `quick`: of the names and sizes in a folder, for an environment of gigabytes that is deleted
+    before the run ends.
+    """
     if path.is_dir():
-        return _tree_digest(path)
+        return _tree_digest(path, quick)
     stat = path.stat()
     return _file_digest(str(path), stat.st_size, stat.st_mtime_ns)
 
@@ -31,14 +35,19 @@ def _file_digest(path: str, _size: int, _mtime: int) -> str:
     return found.hexdigest()
 
 
-def _tree_digest(root: Path) -> str:
+def _tree_digest(root: Path, quick: bool) -> str:
     found = hashlib.sha256()
     for folder, folders, files in os.walk(root):
         folders[:] = sorted(name for name in folders if name != "__pycache__")
-        inside = os.path.relpath(folder, root)
-        for name in sorted(files):
-            size = os.lstat(f"{folder}/{name}").st_size
-            found.update(f"{inside}/{name}\0{size}\n".encode())
+        for name in sorted([*files, *folders]):
+            path = Path(folder, name)
+            if path.is_symlink():
+                what = os.fsencode(path.readlink())
+            elif path.is_dir():
+                what = b""
+            else:
+                what = str(path.stat().st_size).encode() if quick else digest(path).encode()
+            found.update(os.fsencode(path.relative_to(root)) + b"\0" + what + b"\0")
     return found.hexdigest()
 
 
@@ -56,7 +65,7 @@ def key_of(name: str, inputs: Iterable[Path], facts: Mapping[str, Any]) -> str:
     """The hash of everything that a task's result depends on."""
     lines = [name, json.dumps(facts, sort_keys=True, default=_plain)]
     lines += [f"{relative(path)}\0{digest(path)}" for path in inputs]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    return hashlib.sha256(os.fsencode("\n".join(lines))).hexdigest()
 
 
 def _plain(value: object) -> str:
@@ -75,11 +84,20 @@ class Stamp:
     def paths(self) -> list[Path]:
         return [REPO / path for path in self.outputs]
 
-    def intact(self, *, without: Collection[Path] = ()) -> bool:
-        """Whether every output is still there with the content that the task gave it."""
-        checked = {p: value for p, value in self.outputs.items() if REPO / p not in without}
+    def intact(self, *, without: Collection[Path] = (), quick: Collection[Path] = ()) -> bool:
+        """Whether every output is still there with the content that the task gave it.
+
+        Args:
+            without: outputs that need not be there.
+            quick: outputs of which names and sizes are compared.
+        """
+        paths = {REPO / path: value for path, value in self.outputs.items()}
         try:
-            return all(digest(REPO / path) == value for path, value in checked.items())
+            return all(
+                digest(path, quick=path in quick) == value
+                for path, value in paths.items()
+                if path not in without
+            )
         except OSError:
             return False
 

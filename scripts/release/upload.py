@@ -85,7 +85,9 @@ def plan(target: str, manifest: Manifest, dist: Path) -> Upload:
 
 def _common(manifest: Manifest, dist: Path, artefacts: Sequence[Artefact]) -> list[str]:
     found = []
-    if manifest.commit == "unknown":
+    if manifest.changed:
+        found.append(f"{manifest.changed}; build again, and leave the checkout alone meanwhile")
+    elif manifest.commit == "unknown":
         found.append("it is not known from which commit this was built; build in a git checkout")
     elif not manifest.clean:
         text = f"built from {manifest.commit[:12]} with changes that are not committed; commit them"

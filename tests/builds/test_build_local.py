@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -26,26 +28,42 @@ THREADS = Path(__file__).with_name("threads_program.py")
 
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
-    """Steers the command line to a compiler that tells its version and never ends a compilation."""
-    script = tmp_path / "slow-c++"
-    script.write_text('#!/bin/sh\ncase $1 in -*v*) exec c++ "$@" ;; esac\nexec sleep 300\n')
+    """Steers the command line to a compiler that tells its version and compiles nothing."""
+    script = tmp_path / "a-c++"
+    script.write_text('#!/bin/sh\ncase $1 in -*v*) exec c++ "$@" ;; esac\nexit 1\n')
     script.chmod(0o755)
     return environment(
         LLTM_CONDA_CACHE=str(tmp_path / "cache"), FORCE_CUDA="0", PYTHONPATH=str(PACKAGE.parent)
     ) | {"CXX": str(script)}
 
 
+@pytest.fixture
+def slow(env: dict[str, str], tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The same with a compilation that does not end; the compilers are killed after the test."""
+    pids = tmp_path / "pids"
+    script = Path(env["CXX"])
+    script.write_text(
+        '#!/bin/sh\ncase $1 in -*v*) exec c++ "$@" ;; esac\n'
+        f"echo $$ >> '{pids}'\nexec sleep 300\n"
+    )
+    yield env
+    # ninja gives each command a process group of its own, so they outlive a killed build.
+    for pid in pids.read_text().split():
+        with suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
+
+
 def command(*arguments: str) -> list[str]:
     return [sys.executable, "-P", "-m", "lltm_conda", "build", *arguments]
 
 
-def test_a_killed_build_is_listed_and_removed(env: dict[str, str], tmp_path: Path) -> None:
-    base = tmp_path / "cache"
+def test_a_killed_build_is_listed_and_removed(slow: dict[str, str], tmp_path: Path) -> None:
+    env, base = slow, tmp_path / "cache"
     build = subprocess.Popen(
         command(), cwd=tmp_path, env=env, stdout=subprocess.DEVNULL, start_new_session=True
     )
     end = time.monotonic() + 120
-    while not list(base.glob("building-*/work/build.ninja")) and time.monotonic() < end:
+    while not (tmp_path / "pids").is_file() and time.monotonic() < end:
         time.sleep(0.1)
     running = run(*command("--remove", "all"), cwd=tmp_path, env=env)
     os.killpg(build.pid, signal.SIGKILL)
@@ -57,7 +75,6 @@ def test_a_killed_build_is_listed_and_removed(env: dict[str, str], tmp_path: Pat
 
 
 def test_a_failed_build_leaves_nothing(env: dict[str, str], tmp_path: Path) -> None:
-    Path(env["CXX"]).write_text('#!/bin/sh\ncase $1 in -*v*) exec c++ "$@" ;; esac\nexit 1\n')
     done = run(*command(), cwd=tmp_path, env=env)
     assert (done.code, "lltm was not built" in done.text) == (1, True)
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["lock"]

@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from build_places import REPO, environment
 from lltm_conda._project import PROJECT
 from lltm_conda.engine.builder import BuildError, BuildRequest, Step, execute, linked_sources, plan
 from lltm_conda.engine.builder import execute as execute_package
-from lltm_conda.engine.compat import find_torch
+from lltm_conda.engine.compat import find_torch, read_binary
 
 PRINT_PLAN = """
 import sys
@@ -106,8 +108,21 @@ def shell(name: str, script: str, inputs: tuple[Path, ...], output: Path) -> Ste
     return Step(name, inputs, output, ("sh", "-c", script))
 
 
-def test_ninja_takes_any_path(tmp_path: Path) -> None:
-    folder = tmp_path / "a b$c:d 'e' #f"
+ODD = {
+    "punctuation": "a b$c:d 'e' #f \"g\" \\h; `i`, (j) & k=l* 100%",
+    "no UTF-8": os.fsdecode(b"caf\xe9"),
+    "newline": "m\nbuild all: phony\nn",
+    "carriage return": "o\rp",
+    "pipe": "q|r || s",
+    "a statement of ninja": "$in ${out}",
+    "long": "/".join(["t" * 200] * 10),
+}
+every_odd_name = pytest.mark.parametrize("name", ODD.values(), ids=ODD)
+
+
+@every_odd_name
+def test_a_step_runs_in_any_path(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
     first, second = folder / "first $x", folder / "second"
     steps = [
         Step("one", (), first, ("touch", str(first))),
@@ -115,6 +130,61 @@ def test_ninja_takes_any_path(tmp_path: Path) -> None:
     ]
     execute(steps, folder / "ninja", jobs=2, log=lambda _: None)
     assert second.is_file()
+
+
+@every_odd_name
+def test_a_compiler_works_in_any_path(tmp_path: Path, name: str) -> None:
+    """The build record alone: a real compiler with its depfile, and a real linker."""
+    folder = tmp_path / name
+    steps = plan(BuildRequest(folder, env=environment()))
+    (record,) = (step for step in steps if step.name.startswith("compile record.cpp"))
+    link = steps[-1]
+    objects = [str(path) for path in link.inputs if path != record.output]
+    command = tuple(word for word in link.command if word not in objects)
+    alone = Step(link.name, (record.output,), link.output, command)
+    execute([record, alone], folder / "ninja", log=lambda _: None)
+    assert read_binary(link.output).record is not None
+
+
+@pytest.mark.parametrize("variable", ["CXX", "CXXFLAGS", "LDFLAGS"])
+def test_a_quote_without_an_end_is_named(tmp_path: Path, variable: str) -> None:
+    with pytest.raises(BuildError, match=rf"{variable}=.* cannot be split .* each quote closed"):
+        plan(BuildRequest(tmp_path, env=environment(**{variable: "g++ 'x"})))
+
+
+INJECTIONS = {
+    "substitution": "'$(touch {0})'",
+    "backticks": "'`touch {0}`'",
+    "semicolons": "';' touch {0} ';'",
+    # Ends the command in a build.ninja, and begins a rule and a build of its own.
+    "ninja": "'x\nrule y\n  command = touch {0}\nbuild {0}: y\nrule z\n  command = '",
+}
+
+
+@pytest.mark.parametrize("variable", ["CXXFLAGS", "LDFLAGS"])
+@pytest.mark.parametrize("text", INJECTIONS.values(), ids=INJECTIONS)
+@pytest.mark.parametrize("with_ninja", [True, False])
+def test_a_variable_runs_no_shell_command(
+    tmp_path: Path, variable: str, text: str, with_ninja: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not with_ninja:
+        monkeypatch.setattr(sys.modules[execute_package.__module__], "find_ninja", lambda: None)
+    victim = tmp_path / "victim"
+    out = tmp_path / "out"
+    env = environment(**{variable: text.format(victim)})
+    with suppress(BuildError):
+        steps = plan(BuildRequest(out, env=env))
+        execute([step for step in steps if "record" in step.name], out, log=lambda _: None)
+        execute([replace(steps[-1], inputs=())], out, log=lambda _: None)
+    assert not victim.exists()
+
+
+def test_a_compiler_may_say_any_byte(tmp_path: Path) -> None:
+    compiler = tmp_path / "c++"
+    compiler.write_bytes(b"#!/bin/sh\nprintf 'g++ (caf\xe9) 13.2.0\\n'\n")
+    compiler.chmod(0o755)
+    steps = plan(BuildRequest(tmp_path, env=environment(CXX=str(compiler))))
+    assert steps[0].command[0] == str(compiler)
 
 
 def test_max_jobs_bounds_what_runs_at_a_time(

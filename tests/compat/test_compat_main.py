@@ -79,6 +79,21 @@ def test_a_crash_in_the_live_run_does_not_take_the_report_along(
     assert "lltm does not work here" in done.stdout
 
 
+def test_the_live_run_is_of_the_same_copy(package_copy: Copy, run_python: Run) -> None:
+    """Also in a folder that PYTHONPATH cannot name."""
+    package = package_copy()
+    answer = "{'variant': None, 'error': 'the copy ran', 'devices': []}"
+    (package / "smoke.py").write_text(f"def run():\n    return {answer}\n")
+    folder = package.parent / "a:b"
+    folder.mkdir()
+    package.rename(folder / package.name)
+    code = (
+        "import sys; sys.path.insert(0, sys.argv.pop()); from lltm_conda import __main__ as main;"
+    )
+    done = run_python(package, "-c", f"{code} sys.exit(main())", str(folder))
+    assert "live run failed: the copy ran" in done.stdout, done.stdout + done.stderr
+
+
 def test_wrong_numbers_are_a_failure(package_copy: Copy, run_python: Run) -> None:
     package = package_copy()
     path = package / "reference.py"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import shlex
 import struct
 import subprocess
 import sys
@@ -43,6 +44,20 @@ def test_the_probe_agrees_with_the_imported_torch() -> None:
 
 def test_another_interpreter_is_asked_where_its_torch_is(torch_root: Path) -> None:
     assert find_torch(python=sys.executable).root.resolve() == torch_root.resolve()
+
+
+@pytest.mark.parametrize("folder", [os.fsdecode(b"caf\xe9"), "a\nb"])
+def test_another_interpreter_may_keep_its_torch_in_any_folder(tmp_path: Path, folder: str) -> None:
+    root = fake_torch(tmp_path / folder)
+    (root / "__init__.py").touch()
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\ncd "$(dirname "$0")"/*/ && exec "$PYTHON" "$@"\n')
+    python.write_bytes(
+        b'#!/bin/sh\nPYTHONPATH=%s exec %s "$@"\n'
+        % (shlex.quote(str(root.parent)).encode(errors="surrogateescape"), sys.executable.encode())
+    )
+    python.chmod(0o755)
+    assert find_torch(python=str(python)).root == root
 
 
 def test_finding_torch_does_not_import_it(torch_root: Path) -> None:

@@ -165,6 +165,54 @@ def test_what_is_started_while_one_looks_is_ended_too(tmp_path, monkeypatch) -> 
     assert all(process.poll() is not None for process in started)
 
 
+CACHE = """#!/bin/sh
+# As a compiler cache: a daemon for everybody, and the compiler itself.
+[ -e "$0.daemon" ] || { sleep 61 & echo $! >"$0.daemon"; }
+exec "$@"
+"""
+COMPILING = """
+import pathlib, sys
+from release import build_steps, run
+from release.shell import Log, clean_env
+from rich.console import Console
+
+run.BUILD = folder = pathlib.Path(sys.argv[1])
+with run.only_run(Console()), Log(folder / "x.log") as log:
+    command = ["sh", "-c", f"touch {folder}/compiles; sleep 62; : {folder}/x.o"]
+    log.run([*eval(sys.argv[2]), *command])
+"""
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["on PATH", "in CXX"])
+def test_the_daemon_of_a_compiler_cache_lives_on(named, tmp_path, monkeypatch) -> None:
+    from release import run
+    from rich.console import Console
+
+    build, cache = tmp_path / "build", tmp_path / "bin" / "ccache"
+    build.mkdir()
+    cache.parent.mkdir()
+    cache.write_text(CACHE)
+    cache.chmod(0o755)
+    paths = (
+        {"PATH": f"{cache.parent}:{os.environ['PATH']}"} if not named else {"CXX": f"{cache} g++"}
+    )
+    words = (
+        "build_steps._build_env()['CXX'].split()[:-1]" if named else "build_steps.compiler_cache()"
+    )
+    env = {**os.environ, **paths, "PYTHONPATH": f"{REPO / 'scripts'}:{REPO}"}
+    process = subprocess.Popen([sys.executable, "-c", COMPILING, str(build), words], env=env)
+    wait_until(lambda: (build / "compiles").exists())
+    daemon = psutil.Process(int((tmp_path / "bin" / "ccache.daemon").read_text()))
+    compiles = [p for p in psutil.Process(process.pid).children() if p != daemon]
+    assert compiles
+    kill(process)
+    monkeypatch.setattr(run, "BUILD", build)
+    with run.only_run(Console(quiet=True)):
+        assert not any(p.is_running() for p in compiles)
+        assert daemon.is_running()
+    daemon.kill()
+
+
 FORKING = """
 import os, pathlib, sys, time
 from release import run

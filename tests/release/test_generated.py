@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from release import REPO
 from release.cells import all_cells
 from release.generated import drifted
@@ -83,10 +84,42 @@ def test_environment_yml_lists_every_tool_of_the_tests() -> None:
 
 def test_the_release_tool_has_what_its_tests_have() -> None:
     """The tool runs in an environment of its own; the tests import it into theirs."""
-    own = (REPO / "scripts" / "release" / "requirements.txt").read_text(encoding="utf-8")
+    own = (REPO / "scripts" / "release" / "requirements.in").read_text(encoding="utf-8")
     dev = (REPO / "requirements" / "dev.txt").read_text(encoding="utf-8")
     names = {re.split(r"[ <>=;\[]", line)[0] for line in own.splitlines() if line[:1] not in "# "}
     assert {name for name in names if not re.search(rf"^{name}==", dev, re.MULTILINE)} == set()
+
+
+LOCKS = [
+    REPO / "scripts" / "release" / "requirements.txt",
+    *(REPO / "requirements" / f"{name}.txt" for name in ("dev", "cibuildwheel", "sbom")),
+]
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.parent.name + "/" + path.name)
+def test_every_requirement_is_locked_with_hashes(lock) -> None:
+    text = lock.read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line[:1] not in ("#", "")]
+    assert len(lines) > 5
+    for line in lines:
+        assert re.match(r"[\w.-]+==\S+ .*--hash=sha256:[0-9a-f]{64}", line), line[:80]
+    wanted = lock.with_suffix(".in").read_text(encoding="utf-8")
+    for line in wanted.splitlines():
+        name = re.split(r"[ <>=;]", line)[0]
+        assert line[:1] == "#" or re.search(rf"^{name}==", text, re.MULTILINE), line
+
+
+def test_what_is_locked_is_installed_with_its_hashes() -> None:
+    """In every script and workflow that installs from a lock."""
+    folders = [*REPO.glob("scripts/*.sh"), *REPO.glob(".github/workflows/*.yml")]
+    commands = [
+        command
+        for path in folders
+        for command in path.read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
+        if " -r " in command and re.search(r"\binstall\b.* -r [\"<r]", command)
+    ]
+    assert len(commands) >= 6
+    assert [command for command in commands if "--require-hashes" not in command] == []
 
 
 def test_setuptools_has_one_lower_bound(matrix) -> None:

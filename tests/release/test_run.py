@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import subprocess
 from pathlib import Path
 
 import pytest
-from release import ReleaseError, fat_steps, run
+from release import ReleaseError, fat_steps, provenance, run
+from release import upload as uploading
 from release.cells import all_cells
 from release.host import Host
 from release.manifest import parse, wrong_files
@@ -243,9 +245,71 @@ def test_nothing_is_kept_of_a_torn_manifest(world) -> None:
 
 def test_nothing_is_kept_of_other_sources(world, monkeypatch) -> None:
     world.run("stable210-cu13")
-    monkeypatch.setattr(run, "source_identity", lambda _files: "t" * 64)
+    monkeypatch.setattr(provenance, "source_identity", lambda _files: "t" * 64)
     assert world.run("stable210-cpu") == 0
     assert world.packed == (f"0.1.0+partial.1of{world.total}", {"cpu"})
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """A git checkout with two commits, of which the run sees the first; returns its git."""
+    root = tmp_path / "checkout"
+    root.mkdir()
+
+    def git(*words: str) -> str:
+        identity = ["-c", "user.name=n", "-c", "user.email=e"]
+        command = ["git", *identity, *words]
+        return subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
+
+    git("init", "--quiet")
+    for text in ("first", "second"):
+        (root / "op.cpp").write_text(text)
+        git("add", ".")
+        git("commit", "--quiet", "-m", text)
+    git("checkout", "--quiet", "HEAD~1")
+    monkeypatch.setattr(provenance, "REPO", root)
+    monkeypatch.setattr(run, "package_sources", lambda: (root / "op.cpp",))
+    return git
+
+
+MOVES = {
+    "moved": (["checkout", "--quiet", "-"], "the checkout was moved from "),
+    "moved and back": (["checkout", "--quiet", "-", "--", "op.cpp"], "source files were"),
+    "a file more": (["init", "--quiet", "another"], "files were changed, added or removed"),
+}
+
+
+@pytest.mark.parametrize("how", MOVES)
+def test_what_is_built_from_a_checkout_that_changes_is_not_certified(world, checkout, how) -> None:
+    (words, says), step = MOVES[how], world._step
+
+    def moving(name, cell):
+        do = step(name, cell)
+
+        def act(context):
+            if not world.ran:
+                checkout(*words)
+                if how == "moved and back":
+                    checkout("reset", "--quiet", "--hard")
+            return do(context)
+
+        return act
+
+    world._step = moving
+    assert world.run("stable210-cpu") == 1
+    found = world.manifest
+    assert found.changed.startswith(f"while the run went on, {says}")
+    assert (found.clean, found.artefacts) == (False, [])
+    assert says in world.text
+    assert any(says in text for text in uploading.plan("./x", found, world.dist).refusals)
+    world._step = step
+    assert world.run("stable210-cpu") == 0
+    assert (world.manifest.changed, len(world.manifest.artefacts)) == ("", 2)
+
+
+def test_a_checkout_that_is_left_alone_is_certified(world, checkout) -> None:
+    assert world.run("stable210-cpu") == 0
+    assert (world.manifest.changed, world.manifest.clean) == ("", True)
 
 
 def test_shards_share_the_cells(world) -> None:

@@ -71,3 +71,24 @@ def test_the_environment_is_not_replaced_while_a_tool_runs_in_it(tree) -> None:
             second.kill()
     assert "waiting for another build_all.sh" in said
     assert (tree / "build" / "tools" / "bin" / "python").exists()
+
+
+@pytest.mark.parametrize("script", ["build_all.sh", "cibuildwheel.sh"])
+@pytest.mark.parametrize("name", ["a:b", "c\nd", "e\n", "f\rg"], ids=ascii)
+def test_a_checkout_that_cannot_be_named_is_refused_in_one_sentence(tmp_path, name, script) -> None:
+    scripts = tmp_path / name / "scripts"
+    scripts.mkdir(parents=True)
+    shutil.copy(REPO / "scripts" / script, scripts)
+    done = subprocess.run([scripts / script, "--list"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert done.stderr.endswith("; rename or move it\n")
+    assert list((tmp_path / name).iterdir()) == [scripts]
+
+
+def test_a_checkout_in_an_odd_folder_starts(tree, elsewhere) -> None:
+    odd = tree.rename(tree.with_name('a b|c\'d "e" $f'))
+    env = {**os.environ, "PYTHON": sys.executable}
+    command = [odd / "scripts" / "build_all.sh", "--list"]
+    done = subprocess.run(command, cwd=elsewhere, env=env, capture_output=True, text=True)
+    program = odd / "scripts" / "release_tool.py"
+    assert done.stdout == f"{odd / 'scripts'}:{odd} {program} release --list\n", done.stderr

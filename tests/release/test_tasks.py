@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from functools import partial
 
 import pytest
@@ -142,6 +143,47 @@ def test_the_digest_of_a_folder_ignores_byte_code(tmp_path) -> None:
     assert digest(tmp_path) == before
     (tmp_path / "b.py").write_text("z")
     assert digest(tmp_path) != before
+
+
+@pytest.mark.parametrize("change", ["content", "name", "link", "folder link", "empty folder"])
+def test_the_digest_of_a_folder_is_of_its_content(tmp_path, change) -> None:
+    (tmp_path / "a").write_text("x")
+    (tmp_path / "link").symlink_to("a")
+    (tmp_path / "folder").symlink_to("/tmp")
+    odd = tmp_path / os.fsdecode(b"\xff\n")
+    odd.write_text("x")
+    before = digest(tmp_path)
+    if change == "content":
+        times = odd.stat()
+        odd.write_text("y")
+        os.utime(odd, ns=(times.st_atime_ns, times.st_mtime_ns + 1))
+    elif change == "name":
+        odd.rename(tmp_path / "b")
+    elif change == "empty folder":
+        (tmp_path / "c").mkdir()
+    else:
+        link = tmp_path / ("link" if change == "link" else "folder")
+        link.unlink()
+        link.symlink_to("/usr")
+    assert digest(tmp_path) != before
+
+
+def test_a_changed_byte_in_a_folder_is_made_again(world) -> None:
+    folder = world.root / "kept.folder"
+
+    def run(context):
+        world.runs.append("kept")
+        folder.mkdir(exist_ok=True)
+        (folder / "library").write_text(world.input.read_text())
+        return [folder]
+
+    task = Task("kept", run, inputs=(world.input,))
+    world.run(task)
+    text = (folder / "library").read_text()
+    (folder / "library").write_text("!" + text[1:])
+    world.run(task)
+    assert world.runs == ["kept"]
+    assert (folder / "library").read_text() == text
 
 
 def test_a_stamp_survives_the_way_to_disk_and_back(tmp_path) -> None:

@@ -34,7 +34,7 @@ def scripts(path: Path) -> Iterator[str]:
 
 
 def test_there_is_one_for_each_occasion() -> None:
-    assert NAMES == ["pull-request.yml", "release.yml", "weekly.yml"]
+    assert NAMES == ["publish.yml", "pull-request.yml", "release.yml", "weekly.yml"]
 
 
 def program(name: str) -> Path:
@@ -67,8 +67,9 @@ def test_zizmor_finds_nothing() -> None:
 def test_actions_are_pinned_by_commit_with_their_version(path) -> None:
     lines = [line for line in path.read_text().splitlines() if "uses:" in line]
     assert lines
+    known = r"(actions/[\w-]+|pypa/gh-action-pypi-publish)"
     for line in lines:
-        assert re.search(r"uses: actions/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$", line), line
+        assert re.search(rf"uses: {known}@[0-9a-f]{{40}} # v\d+\.\d+\.\d+$", line), line
 
 
 def test_one_action_has_one_commit() -> None:
@@ -94,14 +95,55 @@ def test_scripts_are_bash(path) -> None:
         assert done.returncode == 0, done.stderr
 
 
+#: The jobs that may do more than read the repository.
+PRIVILEGED = {
+    "attest": {"contents": "read", "id-token": "write", "attestations": "write"},
+    "draft": {"actions": "read", "contents": "write"},
+    "pypi": {"id-token": "write"},
+}
+
+
 @pytest.mark.parametrize("path", FILES, ids=NAMES)
-def test_nothing_may_write_but_what_makes_the_draft(path) -> None:
+def test_nothing_may_write_but_what_must(path) -> None:
     flow = read(path)
     assert flow["permissions"] == {}
     for name, job in flow["jobs"].items():
-        wanted = {"contents": "write"} if name == "draft" else {"contents": "read"}
-        assert job["permissions"] == wanted, name
+        assert job["permissions"] == PRIVILEGED.get(name, {"contents": "read"}), name
         assert job["timeout-minutes"] <= 180, name
+
+
+@pytest.mark.parametrize("path", FILES, ids=NAMES)
+def test_a_job_with_privileges_runs_neither_packages_nor_our_code(path) -> None:
+    for name, job in read(path)["jobs"].items():
+        if name not in PRIVILEGED:
+            continue
+        uses = {str(step.get("uses", "")).partition("@")[0] for step in job["steps"]}
+        assert uses <= {
+            "",
+            "actions/download-artifact",
+            "actions/upload-artifact",
+            "actions/attest-build-provenance",
+            "pypa/gh-action-pypi-publish",
+        }
+        lines = [line.strip() for step in job["steps"] for line in step.get("run", "").splitlines()]
+        words = {line.split()[0] for line in lines if not line.startswith("--")}
+        assert words <= {"gh", "mv", "mkdir"}, name
+    if path.name == "release.yml":
+        (step,) = read(path)["jobs"]["draft"]["steps"]
+        assert "gh release create" in step["run"]
+
+
+def test_every_file_of_a_release_is_signed_before_the_draft() -> None:
+    jobs = read(FOLDER / "release.yml")["jobs"]
+    assert (jobs["attest"]["needs"], jobs["draft"]["needs"]) == ("merge", "attest")
+    signed = [step["with"] for step in jobs["attest"]["steps"] if "attest" in step.get("uses", "")]
+    assert signed == [
+        {"subject-checksums": "release/SHA256SUMS"},
+        {"subject-path": "release/SHA256SUMS"},
+    ]
+    assert "sbom-$name.cdx.json" in "".join(scripts(FOLDER / "release.yml"))
+    (fetch,) = [t for t in scripts(FOLDER / "publish.yml") if "gh release download" in t]
+    assert "gh attestation verify" in fetch and "sha256sum --check" in fetch
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +170,7 @@ def test_our_scripts_are_there_and_know_their_options(path, known) -> None:
         for match in re.finditer(r"((?:scripts|\.ci)/\S+)(.*)", text)
     ]
     ours = [match for match in found if match[1].startswith(("scripts/", ".ci/"))]
-    assert ours or "cibuildwheel" in path.read_text()
+    assert ours or "cibuildwheel" in path.read_text() or path.name == "publish.yml"
     for match in ours:
         assert (REPO / match[1]).is_file(), match[0]
         words = match[2].split("|")[0].split()
@@ -137,7 +179,8 @@ def test_our_scripts_are_there_and_know_their_options(path, known) -> None:
 
 
 def test_the_jobs_come_from_the_list_of_cells() -> None:
-    for path in FILES[:2]:
+    for name in ("pull-request.yml", "release.yml"):
+        path = FOLDER / name
         jobs = read(path)["jobs"]
         (listing,) = [t for t in scripts(path) if "--list --github" in t]
         assert "GITHUB_OUTPUT" in listing
@@ -147,7 +190,7 @@ def test_the_jobs_come_from_the_list_of_cells() -> None:
 
 def test_a_release_is_a_draft_of_all_shards() -> None:
     jobs = read(FOLDER / "release.yml")["jobs"]
-    assert jobs["draft"]["needs"] == "build"
+    assert jobs["merge"]["needs"] == "build"
     (last,) = [t for t in scripts(FOLDER / "release.yml") if "gh release create" in t]
     assert "--draft" in last
     assert [t for t in scripts(FOLDER / "release.yml") if "--merge shards/*" in t]

@@ -1,8 +1,9 @@
-"""Runs a plan: with ninja where it is found, else one command after the other."""
+"""Runs a plan: with ninja where it is found and can write the paths, else one command at a time."""
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -14,6 +15,8 @@ from pathlib import Path
 from .programs import BuildError
 from .targets import Step
 
+# A build.ninja cannot hold these in a path or a command: a newline would begin a statement.
+_NOT_FOR_NINJA = re.compile(r"[\n\r|]")
 _HINTS = (
     ("unsupported GNU version", "this nvcc refuses this g++: set CXX to an older one"),
     ("No space left on device", "free some disk space and run the same command again"),
@@ -48,7 +51,7 @@ def execute(
             _write_if_changed(step.inputs[0], step.generated)
     jobs = jobs or _jobs(os.environ.get("MAX_JOBS"))
     ninja = find_ninja()
-    if ninja is None:
+    if ninja is None or any(_NOT_FOR_NINJA.search(word) for step in steps for word in step.command):
         for step in steps:
             log(step.name)
             _run(step.command, step.name)
@@ -79,9 +82,10 @@ def find_ninja() -> str | None:
 
 
 def _write_if_changed(path: Path, text: str) -> None:
-    if not path.is_file() or path.read_text() != text:
+    data = os.fsencode(text)  # a path may hold any byte
+    if not path.is_file() or path.read_bytes() != data:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        path.write_bytes(data)
 
 
 def _ninja_file(steps: Sequence[Step]) -> str:

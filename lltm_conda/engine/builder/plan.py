@@ -215,7 +215,7 @@ def _glue(request: BuildRequest, compiler: HostCompiler, name: str) -> list[Step
     )
     libraries = [
         f"-L{torch.lib_dir}",
-        f"-Wl,-rpath-link,{torch.lib_dir}",
+        *("-Xlinker", "-rpath-link", "-Xlinker", str(torch.lib_dir)),  # -Wl would split at commas
         # libtorch must stay needed although no symbol of it is used: where there is a libtorch_cuda
         # it brings that into scope, for the weak references to CUDA functions.
         *("-Wl,--push-state,--no-as-needed", "-ltorch", "-ltorch_cpu", "-Wl,--pop-state"),

@@ -22,11 +22,32 @@ def output_of(command: Sequence[str], repair: str, env: Mapping[str, str] | None
     """
     try:
         run = subprocess.run(
-            command, capture_output=True, text=True, timeout=60, env=env, check=True
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=60,
+            env=env,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise BuildError(f"{command[0]} does not run: {error}; {repair}") from error
     return run.stdout + run.stderr
+
+
+def words(env: Mapping[str, str], name: str) -> tuple[str, ...]:
+    """The words of a variable that is written as for a shell, such as CXXFLAGS.
+
+    Raises:
+        BuildError: a quote in it has no end.
+    """
+    try:
+        return tuple(shlex.split(env.get(name, "")))
+    except ValueError as error:
+        raise BuildError(
+            f"{name}={env[name]!r} cannot be split into words: {error}; "
+            "write it as for a shell, each quote closed"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -48,9 +69,8 @@ def find_host_compiler(env: Mapping[str, str]) -> HostCompiler:
         BuildError: there is none, or it does not run.
     """
     named = env.get("CXX")
-    candidates = [named] if named else ["g++", "c++", "clang++"]
-    for candidate in candidates:
-        command = tuple(shlex.split(candidate))
+    candidates = [words(env, "CXX")] if named else [("g++",), ("c++",), ("clang++",)]
+    for command in candidates:
         if command and shutil.which(command[0], path=env.get("PATH")):
             return _identify(command, env)
     looked_for = f"CXX={named!r}" if named else "g++, c++ and clang++ on PATH"

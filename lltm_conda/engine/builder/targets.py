@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +11,7 @@ from ..compat.records import TorchInstall
 from ..project import Project
 from .clang_cuda import ClangToolkit
 from .cuda_toolkit import CudaToolkit
-from .programs import HostCompiler
+from .programs import HostCompiler, words
 from .record import record_source
 from .sources import source_root
 
@@ -125,7 +124,7 @@ def host_flags(request: BuildRequest, optimisation: str) -> list[str]:
     """What every source is compiled with, CXXFLAGS first."""
     level = ["-O0", "-g"] if flag(request.env, "DEBUG") else [optimisation, "-DNDEBUG"]
     return [
-        *shlex.split(request.env.get("CXXFLAGS", "")),
+        *words(request.env, "CXXFLAGS"),
         *level,
         "-fPIC",
         "-fvisibility=hidden",
@@ -138,4 +137,4 @@ def host_flags(request: BuildRequest, optimisation: str) -> list[str]:
 
 def link_flags(env: Mapping[str, str]) -> list[str]:
     """What every shared object is linked with, LDFLAGS last."""
-    return [*_LINK, *shlex.split(env.get("LDFLAGS", ""))]
+    return [*_LINK, *words(env, "LDFLAGS")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -95,6 +96,20 @@ def installed_copies(package: Path) -> list[Path]:
         except (OSError, RuntimeError):
             continue
     return found
+
+
+# What ld.so(8) replaces in a path that it opens.
+_LINKER_WORD = re.compile(r"\$(\{(ORIGIN|LIB|PLATFORM)\}|(ORIGIN|LIB|PLATFORM)(?![A-Za-z0-9_]))")
+
+
+def unusable_path(path: Path) -> Finding | None:
+    """The dynamic linker would open another file than this one; None where it would not."""
+    word = _LINKER_WORD.search(str(path))
+    if word is None:
+        return None
+    why = f"the path of {printable(path.name)} holds {word[0]}, which the dynamic linker replaces"
+    needed, fix = f"a path without {word[0]}", "rename or move that folder, and start Python again"
+    return Finding("path", REJECTED, printable(path), needed, why, fix, faults.PACKAGE_FILES)
 
 
 def load_failure(binary: BinaryRecord, runtime: Runtime, error: OSError) -> Finding:

@@ -86,17 +86,19 @@ def _located(python: str | None) -> Path | None:
                 spec = importlib.util.find_spec("torch")
                 origin = spec.origin if spec else None
         return Path(origin).parent if origin else None
-    code = "import importlib.util as u; s = u.find_spec('torch'); print(s and s.origin or '')"
+    # A path may hold any byte but the null one.
+    code = (
+        "import importlib.util, os, sys; spec = importlib.util.find_spec('torch');"
+        "sys.stdout.buffer.write(b'\\0' + os.fsencode(spec and spec.origin or ''))"
+    )
     try:
-        answer = subprocess.run(
-            [python, "-c", code], capture_output=True, text=True, timeout=60, check=True
-        )
+        answer = subprocess.run([python, "-c", code], capture_output=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError) as error:
         raise TorchNotFoundError(
             f"{python} could not be asked for its torch ({error}). Name a working interpreter."
         ) from error
-    line = answer.stdout.strip().rpartition("\n")[2]
-    return Path(line).parent if line else None
+    origin = os.fsdecode(answer.stdout.rpartition(b"\0")[2])
+    return Path(origin).parent if origin else None
 
 
 def read_install(root: Path) -> TorchInstall:

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Locks the requirements of tests, release tool and workflows, with a hash for every file.
+#
+#   scripts/lock.sh [--upgrade]     keeps the versions that are locked, or takes the newest
+#
+# Needs uv on PATH. The tool's versions are those that the tests run with.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+lock() {
+  uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-annotate \
+    --custom-compile-command "scripts/lock.sh" "$@"
+}
+lock "$@" requirements/dev.in -o requirements/dev.txt
+lock -c requirements/dev.txt scripts/release/requirements.in -o scripts/release/requirements.txt
+for name in cibuildwheel sbom; do
+  lock -c requirements/dev.txt "requirements/$name.in" -o "requirements/$name.txt"
+done

@@ -1,0 +1,149 @@
+"""Import, report and local build in any folder, under any umask, with nothing to write to."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from build_places import Ran, environment
+
+import lltm_conda
+
+PACKAGE = Path(lltm_conda.__file__).parent
+JIT = Path(__file__).with_name("jit_program.py")
+
+ODD = {
+    "punctuation": "a b$c:d;e 'f' \"g\" \\h `i` #j%",
+    "almost a word of the dynamic linker": "$LIBRARY",
+    "no UTF-8": os.fsdecode(b"caf\xe9"),
+    "newline": "m\nn",
+    "long": "/".join(["t" * 200] * 12),
+}
+IMPORT = """
+import sys
+sys.path.insert(0, sys.argv.pop())
+import lltm_conda
+from lltm_conda.__main__ import main
+print(ascii(lltm_conda.__file__))
+sys.exit(main([]))
+"""
+FORK = """
+import os, torch, lltm_conda
+
+def step():
+    torch.manual_seed(0)
+    cell = lltm_conda.LLTM(40, 50)
+    sum(result.sum() for result in cell(torch.ones(60, 40))).backward()
+    layer = lltm_conda.LLTMLayer(4, 5)
+    layer(torch.ones(3, 2, 4))[0].sum().backward()
+    return [p.grad for p in (*cell.parameters(), *layer.parameters())]
+
+children = []
+for _ in range(8):
+    pid = os.fork()
+    if pid == 0:
+        torch.set_num_threads(1)  # OpenMP's threads do not survive a fork
+        again = step()
+        os._exit(0 if all(map(torch.equal, again, step())) else 1)
+    children.append(pid)
+print([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children])
+"""
+
+
+def surrounded(*command: str | Path, umask: int = -1, cwd: Path, **changes: str) -> Ran:
+    """Runs a command that is bound by permissions although its user may be root."""
+
+    def drop_capabilities() -> None:
+        for capability in (1, 2):  # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH
+            ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
+
+    done = subprocess.run(
+        [sys.executable, *map(str, command)],
+        cwd=cwd,
+        env=environment(DEBUG="1", FORCE_CUDA="0", **changes),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        umask=umask,
+        preexec_fn=drop_capabilities,
+        timeout=600,
+    )
+    return Ran(done.returncode, done.stdout)
+
+
+@pytest.mark.parametrize("name", ODD.values(), ids=ODD)
+def test_the_package_works_in_any_folder(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    shutil.copytree(PACKAGE, folder / "lltm_conda", ignore=shutil.ignore_patterns("__pycache__"))
+    cache = str(tmp_path / "none")
+    told = surrounded("-c", IMPORT, folder, cwd=tmp_path, LLTM_CONDA_CACHE=cache).good()
+    assert ascii(str(folder / "lltm_conda" / "__init__.py")) in told
+    assert told.endswith("lltm works here\n")
+
+
+@pytest.mark.parametrize("name", ["$LIB", "x${ORIGIN}y", "$PLATFORM z"])
+def test_a_path_that_the_dynamic_linker_rewrites_is_refused(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    shutil.copytree(PACKAGE, folder / "lltm_conda", ignore=shutil.ignore_patterns("__pycache__"))
+    done = surrounded("-c", IMPORT, folder, cwd=tmp_path, LLTM_CONDA_CACHE=str(tmp_path / "none"))
+    assert done.code == 1
+    assert re.search(r"^lltm_conda.*LLTMImportError: .*, which the dynamic linker replaces$",
+                     done.text, re.MULTILINE)  # fmt: skip
+
+
+@pytest.mark.parametrize("umask", [0, 0o777], ids=oct)
+def test_a_build_in_the_process_works_under_any_umask(tmp_path: Path, umask: int) -> None:
+    cache = tmp_path / "cache"
+    places = {"LLTM_CONDA_CACHE": str(cache), "PYTHONPATH": str(PACKAGE.parent)}
+    told = surrounded(JIT, "load", "error", cwd=tmp_path, umask=umask, **places).good()
+    assert f'"load": "{cache}' in told, told
+    assert {path.stat().st_mode & 0o077 for path in (cache, *cache.rglob("*"))} == {0}
+
+
+@pytest.mark.parametrize("name", ["punctuation", "no UTF-8", "newline"])
+def test_a_build_works_in_any_cache_folder(tmp_path: Path, name: str) -> None:
+    cache = tmp_path / ODD[name] / "cache"
+    places = {"LLTM_CONDA_CACHE": str(cache), "PYTHONPATH": str(PACKAGE.parent)}
+    built = surrounded("-m", "lltm_conda", "build", cwd=tmp_path, **places).good()
+    assert "import lltm_conda will find " in built
+    assert list(cache.glob("*/*/glue-*.so"))
+
+
+@pytest.mark.parametrize("command", [("build",), ("build", "--list"), ()], ids=str)
+def test_a_home_that_cannot_be_written_to_is_named_or_no_matter(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o500)
+    places = {"HOME": str(home), "PYTHONPATH": str(PACKAGE.parent), "XDG_CACHE_HOME": ""}
+    done = surrounded("-m", "lltm_conda", *command, cwd=tmp_path, **places)
+    if command == ("build",):
+        assert done.code == 1
+        assert done.text.count("\n") == 1
+        assert "cannot be made (Permission denied). To mend it: set LLTM_CONDA_CACHE" in done.text
+    else:
+        done.good()
+    assert list(home.iterdir()) == []
+
+
+def test_a_build_refuses_a_cache_that_others_can_write_to(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    cache.chmod(0o770)
+    places = {"LLTM_CONDA_CACHE": str(cache), "PYTHONPATH": str(PACKAGE.parent)}
+    done = surrounded("-m", "lltm_conda", "build", cwd=tmp_path, **places)
+    assert done.code == 1
+    assert "cache has mode 0770, not 0700. To mend it: chmod -R go= " in done.text
+    assert list(cache.iterdir()) == []
+
+
+def test_children_that_are_forked_after_the_import_compute(tmp_path: Path) -> None:
+    told = surrounded("-c", FORK, cwd=tmp_path, PYTHONPATH=str(PACKAGE.parent)).good()
+    assert told == f"{[0] * 8}\n"

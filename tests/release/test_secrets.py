@@ -1,0 +1,142 @@
+"""No password or token reaches a file that a run leaves, however it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from release import REPO
+from release.runner import explain
+from release.shell import CommandFailed, Log, redacted
+from test_run import world
+
+__all__ = ["world"]
+
+SECRETS = {
+    "PIP_INDEX_URL": "https://me:pa55word@example.org/simple",
+    "PIP_EXTRA_INDEX_URL": "https://me:p%40ss%2Fw0rd@example.org/simple",
+    "TWINE_PASSWORD": "twine-secret",
+    "ANACONDA_API_TOKEN": "anaconda-secret",
+}
+SAYS = "; ".join(f'echo "{name} is ${name}"' for name in SECRETS)
+LEAKS = ("pa55word", "p%40ss", "p@ss/w0rd", "twine-secret", "anaconda-secret", "t0ken")
+
+
+@pytest.fixture(autouse=True)
+def secrets(monkeypatch) -> None:
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+
+
+def leaks(*folders: Path) -> list[str]:
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    assert files
+    texts = {path: path.read_text(errors="replace") for path in files}
+    return [f"{path}: {word}" for path, text in texts.items() for word in LEAKS if word in text]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "looking in https://me:pa55word@example.org/simple, then elsewhere",
+        "https://me:a@b@pa55word@example.org",
+        "'https://pa55word@example.org'",
+        "Authorization: twine-secret",
+        "the password is p@ss/w0rd",
+        "https://conda.anaconda.org/t/t0ken-of-mine/channel/noarch",
+        "pypi-t0kenAgEIcHlwaS5vcmcCJDU",
+        "ghp_t0kenABCDEFGHIJKLMNOPQR",
+    ],
+)
+def test_every_kind_of_secret_is_removed(text) -> None:
+    assert not [word for word in LEAKS if word in redacted(text)], redacted(text)
+
+
+def test_other_text_stays() -> None:
+    text = "https://example.org/a@b git@github.com:x.git user@host -t/tmp/x/ pypi-name"
+    assert redacted(text) == text
+
+
+def test_a_run_leaves_no_secret(world, monkeypatch) -> None:
+    """Below dist/ and build/logs/: in logs, the manifest and the report, of failed steps too."""
+    inner = world._step
+
+    def telling(step, cell):
+        do = inner(step, cell)
+
+        def run(context):
+            context.log.run(["sh", "-c", SAYS])
+            if step == "venv":
+                context.log.run(["sh", "-c", f"{SAYS}; exit 3"], remedy=SECRETS["PIP_INDEX_URL"])
+            return do(context)
+
+        return run
+
+    monkeypatch.setattr(world, "_step", telling)
+    channel = "https://me:pa55word@example.org/t/t0ken/channel"
+    monkeypatch.setattr("release.run.base_channel", lambda *_: channel)
+    assert world.run("stable210-cpu") == 1
+    assert leaks(world.dist, world.root / "build" / "logs") == []
+    assert "me:" not in world.text
+    assert "TWINE_PASSWORD is ***" in (world.dist / "logs" / "stable210-cpu.log").read_text()
+
+
+def test_an_error_carries_no_secret() -> None:
+    assert redacted(SECRETS["TWINE_PASSWORD"]) == "***"
+    assert "pa55word" not in explain(ValueError(SECRETS["PIP_INDEX_URL"]))
+
+
+def test_a_killed_run_leaves_no_secret(tmp_path) -> None:
+    code = (
+        "import pathlib; from release.shell import Log\n"
+        f"with Log(pathlib.Path({str(tmp_path / 'logs' / 'x.log')!r})) as log:\n"
+        f"    log.run(['sh', '-c', '''{SAYS}; echo said; sleep 60'''])"
+    )
+    env = {**os.environ, "PYTHONPATH": f"{REPO / 'scripts'}:{REPO}", "LLTM_CONDA_LOAD": "0"}
+    path = tmp_path / "logs" / "x.log"
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, env=env, start_new_session=True) as process:
+        end = time.monotonic() + 60
+        while not (path.is_file() and "said" in path.read_text().splitlines()):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        assert leaks(tmp_path / "logs") == []
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_the_log_of_the_tools_environment_has_no_secret(tmp_path) -> None:
+    """A Python that shows what it is told to install from."""
+    python = tmp_path / "python"
+    python.write_text(
+        '#!/bin/sh\ncase "$2" in *"print(sys.executable)"*) echo "$0"; exit ;; esac\n'
+        f'case "$1" in -c) exec {sys.executable} "$@" ;; esac\n{SAYS}\nexit 1\n'
+    )
+    python.chmod(0o755)
+    scripts = tmp_path / "scripts"
+    (scripts / "release").mkdir(parents=True)
+    for name in ("build_all.sh", "release/requirements.txt"):
+        (scripts / name).write_bytes((REPO / "scripts" / name).read_bytes())
+    env = {**os.environ, "PYTHON": str(python)}
+    done = subprocess.run(
+        ["bash", scripts / "build_all.sh", "--list"], env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 2, done.stderr
+    log = tmp_path / "build" / "logs" / "tools.log"
+    assert "PIP_INDEX_URL is https://***@example.org/simple" in log.read_text()
+    assert not [word for word in LEAKS[:3] if word in log.read_text() + done.stderr]
+
+
+def test_a_daemon_that_keeps_the_output_open_holds_nothing_up(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("release.shell.PATIENCE", 0.2)
+    begun = time.monotonic()
+    with Log(tmp_path / "x.log") as log, pytest.raises(CommandFailed, match="exit code 4"):
+        log.run(["sh", "-c", "echo said; sleep 8 & exit 4"])
+    assert time.monotonic() - begun < 6
+    assert "said" in (tmp_path / "x.log").read_text()
