@@ -15,7 +15,7 @@ if [[ $root == *[:$'\n\r']* ]]; then
   printf 'error: the folder of this checkout has a colon or a line break in its name, which PYTHONPATH or ninja cannot hold: %q; rename or move it\n' "$root" >&2
   exit 2
 fi
-requirements="$root/scripts/release/requirements.txt"
+requirements="$root/requirements/release.txt"
 python=${PYTHON:-python3}
 
 if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then

@@ -12,7 +12,6 @@ lock() {
     --custom-compile-command "scripts/lock.sh" "$@"
 }
 lock "$@" requirements/dev.in -o requirements/dev.txt
-lock -c requirements/dev.txt scripts/release/requirements.in -o scripts/release/requirements.txt
-for name in cibuildwheel sbom; do
+for name in release cibuildwheel sbom; do
   lock -c requirements/dev.txt "requirements/$name.in" -o "requirements/$name.txt"
 done

@@ -84,15 +84,14 @@ def test_environment_yml_lists_every_tool_of_the_tests() -> None:
 
 def test_the_release_tool_has_what_its_tests_have() -> None:
     """The tool runs in an environment of its own; the tests import it into theirs."""
-    own = (REPO / "scripts" / "release" / "requirements.in").read_text(encoding="utf-8")
+    own = (REPO / "requirements" / "release.in").read_text(encoding="utf-8")
     dev = (REPO / "requirements" / "dev.txt").read_text(encoding="utf-8")
     names = {re.split(r"[ <>=;\[]", line)[0] for line in own.splitlines() if line[:1] not in "# "}
     assert {name for name in names if not re.search(rf"^{name}==", dev, re.MULTILINE)} == set()
 
 
 LOCKS = [
-    REPO / "scripts" / "release" / "requirements.txt",
-    *(REPO / "requirements" / f"{name}.txt" for name in ("dev", "cibuildwheel", "sbom")),
+    *(REPO / "requirements" / f"{name}.txt" for name in ("dev", "release", "cibuildwheel", "sbom")),
 ]
 
 

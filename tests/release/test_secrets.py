@@ -119,13 +119,15 @@ def test_the_log_of_the_tools_environment_has_no_secret(tmp_path) -> None:
         f'case "$1" in -c) exec {sys.executable} "$@" ;; esac\n{SAYS}\nexit 1\n'
     )
     python.chmod(0o755)
-    scripts = tmp_path / "scripts"
-    (scripts / "release").mkdir(parents=True)
-    for name in ("build_all.sh", "release/requirements.txt"):
-        (scripts / name).write_bytes((REPO / "scripts" / name).read_bytes())
+    for name in ("scripts/build_all.sh", "requirements/release.txt"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes((REPO / name).read_bytes())
     env = {**os.environ, "PYTHON": str(python)}
     done = subprocess.run(
-        ["bash", scripts / "build_all.sh", "--list"], env=env, capture_output=True, text=True
+        ["bash", tmp_path / "scripts" / "build_all.sh", "--list"],
+        env=env,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 2, done.stderr
     log = tmp_path / "build" / "logs" / "tools.log"
