@@ -22,7 +22,8 @@ HEADER = (
     "# API\n\n"
     "Written by `python scripts/api_page.py` from the docstrings; change those, not this page.\n"
 )
-# The methods of a class that users call or override.
+MODULE_BASES = ("nn.Module", "Recurrent")
+# The methods of a module that users call or override.
 METHODS = ("forward", "reset_parameters", "cell", "load_cell", "from_cells")
 
 
@@ -78,9 +79,9 @@ def describe(found: griffe.Object, level: int) -> list[str]:
         if isinstance(constructor, griffe.Function) and takes_arguments:
             blocks.append(f"```python\n{signature(constructor, found.name)}\n```")
     blocks += docstring(found)
-    if isinstance(found, griffe.Class) and any(str(b).endswith("Module") for b in found.bases):
+    if isinstance(found, griffe.Class) and any(str(b) in MODULE_BASES for b in found.bases):
         for name in METHODS:
-            method = found.members.get(name)
+            method = found.all_members.get(name)
             if method is not None:
                 blocks += describe(method.final_target if method.is_alias else method, level + 1)
     return blocks

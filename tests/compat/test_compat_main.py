@@ -88,9 +88,10 @@ def test_the_live_run_is_of_the_same_copy(package_copy: Copy, run_python: Run) -
     folder.mkdir()
     package.rename(folder / package.name)
     code = (
-        "import sys; sys.path.insert(0, sys.argv.pop()); from lltm_conda import __main__ as main;"
+        "import runpy, sys; sys.path.insert(0, sys.argv.pop());"
+        "runpy.run_module('lltm_conda', run_name='__main__')"
     )
-    done = run_python(package, "-c", f"{code} sys.exit(main())", str(folder))
+    done = run_python(package, "-c", code, str(folder), env={"LLTM_CONDA_LOAD": "0"})
     assert "live run failed: the copy ran" in done.stdout, done.stdout + done.stderr
 
 
