@@ -136,8 +136,14 @@ def _options(channels: Sequence[str]) -> list[str]:
 
 
 def _driver(cell: Cell) -> dict[str, str]:
-    """Lets a CUDA package be installed where there is no GPU; there it computes on the CPU."""
-    if cell.cuda_major is None or Path("/proc/driver/nvidia/version").exists():
+    """What the solver is to take for the driver, where it is not to look.
+
+    None for a CPU package, which is tried beside a CPU pytorch; a made-up one for a CUDA package
+    where there is no GPU: there it computes on the CPU.
+    """
+    if cell.cuda_major is None:
+        return {"CONDA_OVERRIDE_CUDA": ""}
+    if Path("/proc/driver/nvidia/version").exists():
         return {}
     return {"CONDA_OVERRIDE_CUDA": f"{cell.cuda_major}.0"}
 
@@ -161,7 +167,7 @@ def prefix(
     (pytorch,) = (path.stem for path in folder.glob("conda-meta/pytorch-*.json"))
     facts = json.loads(report.read_text(encoding="utf-8"))
     write_atomically(report, json.dumps({**facts, "pytorch": pytorch}, indent=1))
-    if "linked" in pytorch or _driver(cell):  # it does not work after its torch is deleted
+    if "linked" in pytorch or (gpu and _driver(cell)):  # it does not work after its torch is deleted
         shutil.rmtree(folder)
         return [report]
     return [folder, report]
