@@ -22,7 +22,9 @@ import typer
 
 from release import BUILD, REPO, ReleaseError
 from release.bootstrap import build_channel
+from release.conda_pack import repack
 from release.paths import publish
+from release.provenance import source_epoch
 from release.store import digest
 
 if TYPE_CHECKING:
@@ -57,9 +59,11 @@ def build(
             tool_config=rb.ToolConfiguration(test_strategy="skip"),
             output_dir=out.resolve(),
             channels=channels,
-            package_format="conda:3",
+            package_format="conda:1",
         )
-        print(*made.packages)
+        for package in made.packages:
+            repack(Path(package), source_epoch())
+            print(package)
 
 
 @app.command()
