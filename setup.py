@@ -105,9 +105,6 @@ class PlatformWheel(bdist_wheel):
 setup(
     packages=[
         "lltm_conda",
-        "lltm_conda.engine",
-        "lltm_conda.engine.builder",
-        "lltm_conda.engine.compat",
         "lltm_conda.csrc",
         "lltm_conda.csrc.engine",
         "lltm_conda.csrc.engine.torch_aten",
@@ -116,6 +113,9 @@ setup(
         "lltm_conda.csrc.kernels.cpu",
         "lltm_conda.csrc.kernels.cuda",
         "lltm_conda.csrc.ops",
+        "lltm_conda.engine",
+        "lltm_conda.engine.builder",
+        "lltm_conda.engine.compat",
     ],
     package_dir={"lltm_conda.csrc": "csrc"},
     package_data={"lltm_conda": ["py.typed", "engine/compat/*.json"], "": ["*.h", "*.cpp", "*.cu"]},
