@@ -6,59 +6,47 @@ import io
 import json
 import tarfile
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from zipfile import ZipFile, ZipInfo
 
 import zstandard
 
-LEVEL = 16  # conda-forge's
+LEVEL = 19  # conda-build's default
 
 
 def repack(package: Path, epoch: int) -> None:
-    """Replaces a `.conda` by one without times, paths and addresses of the machine it was built on.
-
-    Args:
-        package: the file.
-        epoch: seconds since 1970, which become the date of the package and of every file in it.
-    """
+    """Replaces a `.conda` by one that says nothing of the machine, with `epoch` as its date."""
     from rattler.package_streaming import extract
 
     with TemporaryDirectory(prefix="package-") as folder:
-        root = Path(folder)
+        root, info = Path(folder), Path(folder, "info")
         extract(package, root)
-        _clean(root / "info", epoch)
-        files = sorted(path for path in root.rglob("*") if path.is_symlink() or path.is_file())
-        info = [path for path in files if path.is_relative_to(root / "info")]
-        content = [path for path in files if path not in info]
-        parts = {"metadata.json": b'{"conda_pkg_format_version":2}'}
-        for kind, paths in (("pkg", content), ("info", info)):
-            parts[f"{kind}-{package.stem}.tar.zst"] = _archive(root, paths, epoch)
-    with ZipFile(package, "w") as archive:
-        for name, data in parts.items():
-            archive.writestr(ZipInfo(name, time.gmtime(max(epoch, 315532800))[:6]), data)
+        index, about = (json.loads((info / f"{n}.json").read_text()) for n in ("index", "about"))
+        # The order of the requirements is random.
+        index |= {"timestamp": epoch * 1000, "depends": sorted(index["depends"])}
+        about["channels"] = [url for url in about["channels"] if not url.startswith("file:")]
+        for name, facts in (("index", index), ("about", about)):
+            (info / f"{name}.json").write_text(json.dumps(facts, indent=2, sort_keys=True))
+        # It names folders, kernel and processor of the machine; the recipe and its variant stay.
+        (info / "recipe" / "rendered_recipe.yaml").unlink(missing_ok=True)
+        packed = [path for path in root.iterdir() if path != info]
+        with ZipFile(package, "w") as archive:
+            for name, data in {
+                "metadata.json": b'{"conda_pkg_format_version":2}',
+                f"pkg-{package.stem}.tar.zst": _archive(root, packed, epoch),
+                f"info-{package.stem}.tar.zst": _archive(root, [info], epoch),
+            }.items():
+                archive.writestr(ZipInfo(name, time.gmtime(max(epoch, 315532800))[:6]), data)
 
 
-def _clean(info: Path, epoch: int) -> None:
-    index = json.loads((info / "index.json").read_text(encoding="utf-8"))
-    # The order of the requirements is random.
-    index |= {"timestamp": epoch * 1000, "depends": sorted(index["depends"])}
-    about = json.loads((info / "about.json").read_text(encoding="utf-8"))
-    about["channels"] = [url for url in about.get("channels", []) if not url.startswith("file:")]
-    for name, facts in (("index.json", index), ("about.json", about)):
-        text = json.dumps(facts, indent=2, sort_keys=True)
-        (info / name).write_text(text, encoding="utf-8")
-    # It names folders, kernel and processor of the machine; the recipe and its variant stay.
-    (info / "recipe" / "rendered_recipe.yaml").unlink(missing_ok=True)
-
-
-def _archive(root: Path, paths: Iterable[Path], epoch: int) -> bytes:
+def _archive(root: Path, folders: list[Path], epoch: int) -> bytes:
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for path in paths:
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for path in sorted(path for folder in folders for path in (folder, *folder.rglob("*"))):
             entry = archive.gettarinfo(path, path.relative_to(root).as_posix())
             entry.mode = 0o755 if entry.mode & 0o100 else 0o644
             entry.uid, entry.gid, entry.uname, entry.gname, entry.mtime = 0, 0, "", "", epoch
-            archive.addfile(entry, io.BytesIO(b"" if entry.issym() else path.read_bytes()))
+            if not entry.isdir():
+                archive.addfile(entry, io.BytesIO(path.read_bytes()) if entry.isreg() else None)
     return zstandard.ZstdCompressor(level=LEVEL).compress(buffer.getvalue())
