@@ -127,7 +127,7 @@ def package_tests(
     made = context.only(package)
     given = [path for task in binaries for path in context.made[task]]
     _worker(context.log, "contents", made, *given)
-    _worker(context.log, "test", made, *_options(channels), **_driver(cell))
+    _worker(context.log, "test", made, *_options(channels), **driver(cell))
     return []
 
 
@@ -135,7 +135,7 @@ def _options(channels: Sequence[str]) -> list[str]:
     return [word for url in (CHANNEL.as_uri(), *channels) for word in ("--channel", url)]
 
 
-def _driver(cell: Cell) -> dict[str, str]:
+def driver(cell: Cell) -> dict[str, str]:
     """Lets a CUDA package be installed where there is no GPU; there it computes on the CPU."""
     if cell.cuda_major is None or Path("/proc/driver/nvidia/version").exists():
         return {}
@@ -152,7 +152,7 @@ def prefix(
     _, version, build = context.only(package).name.removesuffix(".conda").rsplit("-", 2)
     specs = [f"lltm =={version} {build}", f"python {python}.*"]
     folder, name = ENVS / f"{cell.name}-conda", f"{cell.name}-conda"
-    _worker(context.log, "install", folder, *specs, *_options(channels), **_driver(cell))
+    _worker(context.log, "install", folder, *specs, *_options(channels), **driver(cell))
     gpu = cell.cuda_major is not None
     interpreter = folder / "bin" / "python"
     report = run_installed(context.log, interpreter, folder, name, glue=cell.glue, gpu=gpu)
@@ -161,7 +161,7 @@ def prefix(
     (pytorch,) = (path.stem for path in folder.glob("conda-meta/pytorch-*.json"))
     facts = json.loads(report.read_text(encoding="utf-8"))
     write_atomically(report, json.dumps({**facts, "pytorch": pytorch}, indent=1))
-    if "linked" in pytorch or _driver(cell):  # it does not work after its torch is deleted
+    if "linked" in pytorch or driver(cell):  # it does not work after its torch is deleted
         shutil.rmtree(folder)
         return [report]
     return [folder, report]

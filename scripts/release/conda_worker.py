@@ -46,9 +46,13 @@ def bootstrap(out: Path, wheels: Path, python: str) -> None:
 
 @app.command()
 def build(
-    variants: Path, out: Path, channels: Channels, recipe: Path = REPO / "recipe" / "recipe.yaml"
+    variants: Path,
+    out: Path,
+    channels: Channels,
+    recipe: Path = REPO / "recipe" / "recipe.yaml",
+    tests: bool = False,
 ) -> None:
-    """Builds every package that a variants file describes, into `out/linux-64`."""
+    """Builds every package that a variants file describes, into `out/linux-64`; tests them too."""
     import rattler_build as rb
 
     platform = rb.PlatformConfig(target_platform="linux-64")
@@ -56,7 +60,7 @@ def build(
     stage = rb.Stage0Recipe.from_file(str(recipe))
     for variant in stage.render(config, rb.RenderConfig(platform=platform)):
         made = variant.run_build(
-            tool_config=rb.ToolConfiguration(test_strategy="skip"),
+            tool_config=rb.ToolConfiguration(test_strategy="native" if tests else "skip"),
             output_dir=out.resolve(),
             channels=channels,
             package_format="conda:1",
