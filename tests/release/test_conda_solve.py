@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import itertools
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 from packaging.version import Version
 from release import REPO, ReleaseError
 from release.cells import all_cells
-from release.conda_stubs import stubs, write_channel
-from release.variants import VARIANTS_FILE, for_conda
+from release.conda_stubs import stubs
+from release.variants import for_conda
 
 pytest.importorskip("rattler")
 pytest.importorskip("rattler_build")
@@ -25,8 +24,6 @@ from machines import machine
 from release.conda_worker import solve
 
 RECIPE = REPO / "recipe" / "recipe.yaml"
-# Something to pack, instead of compiling.
-SCRIPT = 'mkdir -p "$SP_DIR/lltm_conda"\necho >"$SP_DIR/lltm_conda/__init__.py"\n'
 PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
 DRIVERS = [None, "12.4", "12.9", "13.0", "13.2"]
 
@@ -34,26 +31,6 @@ DRIVERS = [None, "12.4", "12.9", "13.0", "13.2"]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("conda")
-
-
-@pytest.fixture(scope="module")
-def make_channels(matrix, conda_worker):
-    """Builds a recipe against stubs; returns the URLs of the channels with ours and the stubs."""
-
-    def make(folder: Path, recipe: Path = RECIPE) -> tuple[str, str]:
-        work, channel = folder / "source" / "recipe", folder / "channel"
-        stubs_channel = write_channel(folder / "stubs", stubs(matrix)).as_uri()
-        work.mkdir(parents=True)
-        shutil.copy(REPO / "LICENSE", work.parent)
-        (work / "build.sh").write_text(SCRIPT)
-        copy = shutil.copy(recipe, work / "recipe.yaml")
-        words = [VARIANTS_FILE, folder / "out", "--recipe", copy, "--channel", stubs_channel]
-        # The host environments of CUDA variants hold a pytorch that needs a driver.
-        conda_worker("build", *words, CONDA_OVERRIDE_CUDA="99")
-        conda_worker("index", channel, *(folder / "out").glob("linux-64/*.conda"))
-        return channel.as_uri(), stubs_channel
-
-    return make
 
 
 @pytest.fixture(scope="module")
