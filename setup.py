@@ -3,6 +3,7 @@ to compile, and is imported without torch."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
+from setuptools.command.sdist import sdist
 from setuptools.errors import SetupError
 
 ROOT = Path(__file__).resolve().parent
@@ -18,6 +20,7 @@ os.environ["LLTM_CONDA_LOAD"] = "0"  # nothing is built yet that could be loaded
 sys.path.insert(0, str(ROOT))
 
 from lltm_conda.engine.builder import BuildError, execute, fitting_request, plan  # noqa: E402
+from lltm_conda.engine.builder.sources import git_commit, source_date  # noqa: E402
 from lltm_conda.engine.compat.torch_probe import TorchNotFoundError, find_torch  # noqa: E402
 
 NO_TORCH = (
@@ -27,11 +30,26 @@ NO_TORCH = (
 )
 
 
+def carry_source(root: Path) -> None:
+    """Writes into a distribution what its builds cannot ask git for."""
+    facts = {"commit": git_commit(os.environ), "date": source_date(os.environ)}
+    path = root / "lltm_conda" / "engine" / "builder" / "source.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(facts) + "\n", encoding="utf-8")
+
+
+class SourceDistribution(sdist):
+    def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+        super().make_release_tree(base_dir, files)
+        carry_source(Path(base_dir))
+
+
 class BuildBinaries(build_ext):
     """Compiles the variant that fits, or packs the binaries of LLTM_CONDA_PREBUILT."""
 
     def run(self) -> None:
-        package = ROOT if self.inplace or self.editable_mode else Path(self.build_lib)
+        in_place = self.inplace or self.editable_mode
+        package = ROOT if in_place else Path(self.build_lib)
         lib_dir = package / "lltm_conda" / "lib"
         prebuilt = os.environ.get("LLTM_CONDA_PREBUILT")
         if prebuilt:
@@ -48,6 +66,8 @@ class BuildBinaries(build_ext):
         lib_dir.mkdir(parents=True)
         for path in binaries:
             shutil.copy2(path, lib_dir / path.name)
+        if not in_place:
+            carry_source(package)
 
     def _compile(self) -> list[Path]:
         try:
@@ -85,9 +105,6 @@ class PlatformWheel(bdist_wheel):
 setup(
     packages=[
         "lltm_conda",
-        "lltm_conda.engine",
-        "lltm_conda.engine.builder",
-        "lltm_conda.engine.compat",
         "lltm_conda.csrc",
         "lltm_conda.csrc.engine",
         "lltm_conda.csrc.engine.torch_aten",
@@ -96,10 +113,17 @@ setup(
         "lltm_conda.csrc.kernels.cpu",
         "lltm_conda.csrc.kernels.cuda",
         "lltm_conda.csrc.ops",
+        "lltm_conda.engine",
+        "lltm_conda.engine.builder",
+        "lltm_conda.engine.compat",
     ],
     package_dir={"lltm_conda.csrc": "csrc"},
     package_data={"lltm_conda": ["py.typed", "engine/compat/*.json"], "": ["*.h", "*.cpp", "*.cu"]},
     # Without an extension, setuptools would make a pure wheel; BuildBinaries does the work.
     ext_modules=[Extension("lltm_conda.lib.binaries", sources=[])],
-    cmdclass={"build_ext": BuildBinaries, "bdist_wheel": PlatformWheel},
+    cmdclass={
+        "build_ext": BuildBinaries,
+        "bdist_wheel": PlatformWheel,
+        "sdist": SourceDistribution,
+    },
 )

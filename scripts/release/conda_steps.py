@@ -127,7 +127,7 @@ def package_tests(
     made = context.only(package)
     given = [path for task in binaries for path in context.made[task]]
     _worker(context.log, "contents", made, *given)
-    _worker(context.log, "test", made, *_options(channels), **_driver(cell))
+    _worker(context.log, "test", made, *_options(channels), **driver(cell))
     return []
 
 
@@ -135,7 +135,7 @@ def _options(channels: Sequence[str]) -> list[str]:
     return [word for url in (CHANNEL.as_uri(), *channels) for word in ("--channel", url)]
 
 
-def _driver(cell: Cell) -> dict[str, str]:
+def driver(cell: Cell) -> dict[str, str]:
     """What the solver is to take for the driver, where it is not to look.
 
     None for a CPU package, which is tried beside a CPU pytorch; a made-up one for a CUDA package
@@ -158,7 +158,7 @@ def prefix(
     _, version, build = context.only(package).name.removesuffix(".conda").rsplit("-", 2)
     specs = [f"lltm =={version} {build}", f"python {python}.*"]
     folder, name = ENVS / f"{cell.name}-conda", f"{cell.name}-conda"
-    _worker(context.log, "install", folder, *specs, *_options(channels), **_driver(cell))
+    _worker(context.log, "install", folder, *specs, *_options(channels), **driver(cell))
     gpu = cell.cuda_major is not None
     interpreter = folder / "bin" / "python"
     report = run_installed(context.log, interpreter, folder, name, glue=cell.glue, gpu=gpu)
@@ -167,7 +167,7 @@ def prefix(
     (pytorch,) = (path.stem for path in folder.glob("conda-meta/pytorch-*.json"))
     facts = json.loads(report.read_text(encoding="utf-8"))
     write_atomically(report, json.dumps({**facts, "pytorch": pytorch}, indent=1))
-    if "linked" in pytorch or (gpu and _driver(cell)):  # it does not work after its torch is deleted
+    if "linked" in pytorch or (gpu and driver(cell)):  # it does not work after its torch is deleted
         shutil.rmtree(folder)
         return [report]
     return [folder, report]

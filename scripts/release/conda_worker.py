@@ -22,7 +22,9 @@ import typer
 
 from release import BUILD, REPO, ReleaseError
 from release.bootstrap import build_channel
+from release.conda_pack import repack
 from release.paths import publish
+from release.provenance import source_epoch
 from release.store import digest
 
 if TYPE_CHECKING:
@@ -44,9 +46,13 @@ def bootstrap(out: Path, wheels: Path, python: str) -> None:
 
 @app.command()
 def build(
-    variants: Path, out: Path, channels: Channels, recipe: Path = REPO / "recipe" / "recipe.yaml"
+    variants: Path,
+    out: Path,
+    channels: Channels,
+    recipe: Path = REPO / "recipe" / "recipe.yaml",
+    tests: bool = False,
 ) -> None:
-    """Builds every package that a variants file describes, into `out/linux-64`."""
+    """Builds every package that a variants file describes, into `out/linux-64`; tests them too."""
     import rattler_build as rb
 
     platform = rb.PlatformConfig(target_platform="linux-64")
@@ -54,12 +60,14 @@ def build(
     stage = rb.Stage0Recipe.from_file(str(recipe))
     for variant in stage.render(config, rb.RenderConfig(platform=platform)):
         made = variant.run_build(
-            tool_config=rb.ToolConfiguration(test_strategy="skip"),
+            tool_config=rb.ToolConfiguration(test_strategy="native" if tests else "skip"),
             output_dir=out.resolve(),
             channels=channels,
-            package_format="conda:3",
+            package_format="conda:1",
         )
-        print(*made.packages)
+        for package in made.packages:
+            repack(Path(package), source_epoch())
+            print(package)
 
 
 @app.command()

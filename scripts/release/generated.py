@@ -26,6 +26,10 @@ CONDA_PAGE = REPO / "docs" / "conda.md"
 SUPPORT_PAGE = REPO / "docs" / "support.md"
 SUPPORT_FILE = REPO / "lltm_conda" / "engine" / "compat" / "support.json"
 PYPROJECT = REPO / "pyproject.toml"
+RECIPE_FILE = REPO / "recipe" / "recipe.yaml"
+HEADER_FILE = REPO / "csrc" / "project.h"
+WRITE = "scripts/build_all.sh --write-generated"
+ORIGIN = f"Generated from build_matrix.yaml by `{WRITE}`; do not edit."
 
 
 def expected(matrix: Matrix) -> dict[Path, str]:
@@ -36,7 +40,10 @@ def expected(matrix: Matrix) -> dict[Path, str]:
     return {
         variants.VARIANTS_FILE: variants.for_all(matrix),
         SUPPORT_FILE: support(matrix),
-        PYPROJECT: filled(PYPROJECT, "cibuildwheel", settings, ("# ", "")),
+        REPO / matrix.project.package / "_project.py": project_record(matrix),
+        HEADER_FILE: project_header(matrix),
+        PYPROJECT: filled(PYPROJECT, "generated", f"{urls(matrix)}\n{settings}", ("# ", "")),
+        RECIPE_FILE: filled(RECIPE_FILE, "about", about(matrix), ("  # ", "")),
         README_FILE: filled(README_FILE, "support-table", short),
         CONDA_PAGE: filled(CONDA_PAGE, "installs", conda_installs.markdown()),
         SUPPORT_PAGE: filled(SUPPORT_PAGE, "environments", full),
@@ -54,6 +61,71 @@ def support(matrix: Matrix) -> str:
         "index": None,
     }
     return json.dumps(facts, indent=2) + "\n"
+
+
+def project_record(matrix: Matrix) -> str:
+    """Who the project is, for the engine."""
+    project = matrix.project
+    devices = dict.fromkeys(name.rstrip("0123456789") for name in matrix.kernels)
+    definition = f"{project.package}.{project.definition}" if project.definition else ""
+    return f'''# {ORIGIN}
+"""Who the project is, for the engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ._version import __version__
+from .engine.project import Project
+
+PROJECT = Project(
+    distribution="{project.distribution}",
+    package="{project.package}",
+    namespace="{project.namespace}",
+    prefix="{project.prefix}",
+    version=__version__,
+    folder=Path(__file__).parent,
+    kernels=({", ".join(f'"{device}"' for device in devices)}{"," * (len(devices) == 1)}),
+    definition="{definition}",
+)
+'''
+
+
+def urls(matrix: Matrix) -> str:
+    """What PyPI shows beside the description."""
+    url = matrix.project.url
+    return f"""\
+[project.urls]
+Repository = "{url}"
+Documentation = "{url}/tree/main/docs"
+Changelog = "{url}/blob/main/CHANGELOG.md"
+"""
+
+
+def about(matrix: Matrix) -> str:
+    """What a conda channel shows beside the summary, and whom it names."""
+    url, names = matrix.project.url, "".join(f"    - {n}\n" for n in matrix.project.maintainers)
+    return f"""\
+  homepage: {url}
+  repository: {url}
+  documentation: {url}/tree/main/docs
+extra:
+  recipe-maintainers:
+{names}"""
+
+
+def project_header(matrix: Matrix) -> str:
+    """Who the project is, for C++."""
+    project = matrix.project
+    return f"""// {ORIGIN}
+#pragma once
+
+#define PROJECT_NAME "{project.distribution}"
+#define PROJECT_PACKAGE "{project.package}"
+// C++, the dispatcher and the prefix of exported C symbols have one namespace.
+#define PROJECT_NAMESPACE {project.namespace}
+#define PROJECT_SYMBOL(name) {project.namespace}_##name
+"""
 
 
 def filled(path: Path, name: str, text: str, comment: tuple[str, str] = ("<!-- ", " -->")) -> str:
@@ -91,7 +163,7 @@ def check(matrix: Matrix) -> None:
     """
     if stale := drifted(matrix):
         text = f"{', '.join(stale)}: not what build_matrix.yaml says"
-        raise ReleaseError(f"{text}; run scripts/build_all.sh --write-generated")
+        raise ReleaseError(f"{text}; run {WRITE}")
 
 
 def write(matrix: Matrix, console: Console) -> None:

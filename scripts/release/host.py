@@ -70,7 +70,7 @@ def obstacle(cell: Cell, host: Host, matrix: Matrix) -> str | None:
     if found is not None and not low <= found <= high:
         text = f"{host.compiler} is outside g++ {low} to {high} for torch {cell.torch_minor}"
         return f"{text}; set CXX to one of those"
-    if cell.cxx11_abi != cell.torch.abi.pypi and borrowed_torch(cell, host) is None:
+    if cell.optional and borrowed_torch(cell, host) is None:
         return (
             f"needs a torch {cell.torch_minor} with C++ ABI {cell.cxx11_abi} (conda-forge's), and "
             f"PyPI's has {cell.torch.abi.pypi}; activate an environment with one (conda install -c "
@@ -87,7 +87,7 @@ def obstacle(cell: Cell, host: Host, matrix: Matrix) -> str | None:
 def borrowed_torch(cell: Cell, host: Host) -> TorchInstall | None:
     """The torch of the calling environment, for a cell whose C++ ABI PyPI's torch lacks."""
     torch = host.torch
-    if torch is None or cell.stable or cell.cxx11_abi == cell.torch.abi.pypi:
+    if torch is None or not cell.optional:
         return None
     fits = (torch.version_tuple, torch.cxx11_abi) == (cell.variant.glue.torch, cell.cxx11_abi)
     return torch if fits and torch.is_release else None

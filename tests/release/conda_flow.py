@@ -77,7 +77,9 @@ class Flow:
         version, build = case.installed.split()
         python = build.partition("py")[2].replace(".", "")[:3]
         names = [spec for spec in case.history if spec.split()[0] != "pytorch"]
-        exact = f"pytorch =={version} {build.replace('.', '*')}"  # no dot is in a valid build string
+        exact = (
+            f"pytorch =={version} {build.replace('.', '*')}"  # no dot is in a valid build string
+        )
         return self.solve(case, [exact, f"python 3.{python[1:]}.*", *names], "99")
 
     def install(self, case: Case, package: str = "lltm") -> tuple[str, str]:

@@ -79,6 +79,18 @@ def test_environment_yml_lists_every_tool_of_the_tests() -> None:
     wanted = (REPO / "requirements" / "dev.in").read_text(encoding="utf-8")
     names = {re.split(r"[ <>=;]", line)[0] for line in wanted.splitlines() if line[:1] not in "# "}
     assert names - have == set()
+    # conda's own build tools, and what pip finds without a name here.
+    more = {"python", "pytorch", "pip", "conda-build", "cxx-compiler", "python-build", "build"}
+    assert have - names == more
+
+
+def test_environment_yml_takes_from_pip_only_what_conda_forge_lacks() -> None:
+    """pip knows nothing of conda's packages, and would replace them by its own."""
+    (pip,) = [
+        x["pip"] for x in read(REPO / "environment.yml")["dependencies"] if isinstance(x, dict)
+    ]
+    names = {re.split(r"[<>=]", text)[0] for text in pip}
+    assert names == {"kubernetes-validate", "torch-abi-audit"}
 
 
 def test_the_release_tool_has_what_its_tests_have() -> None:

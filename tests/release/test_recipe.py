@@ -35,7 +35,16 @@ SECTIONS = {
         "ignore_run_exports",
     },
     "tests": None,
-    "about": {"summary", "license", "license_file", "homepage", "repository", "description"},
+    "about": {
+        "summary",
+        "license",
+        "license_file",
+        "homepage",
+        "repository",
+        "documentation",
+        "description",
+    },
+    "extra": None,
 }
 FUNCTIONS = {"compiler", "stdlib", "env.get", "replace", "split", "int"}
 

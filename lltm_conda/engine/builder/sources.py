@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from functools import cache
@@ -51,14 +52,32 @@ def _git(*arguments: str) -> str | None:
     return said.partition("\n")[0] or None
 
 
+@cache
+def _carried() -> dict[str, str]:
+    """The commit and its date, which setup.py writes beside this file into a distribution."""
+    try:
+        return dict(json.loads(Path(__file__).with_name("source.json").read_text("utf-8")))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
 def git_commit(env: Mapping[str, str]) -> str:
-    """The commit the sources come from: `LLTM_GIT_COMMIT`, else git, else "unknown"."""
-    return env.get("LLTM_GIT_COMMIT") or _git("rev-parse", "HEAD") or "unknown"
+    """The commit the sources come from: `LLTM_GIT_COMMIT`, git, the distribution, "unknown"."""
+    found = env.get("LLTM_GIT_COMMIT") or _git("rev-parse", "HEAD")
+    return found or _carried().get("commit", "unknown")
 
 
 def source_date(env: Mapping[str, str]) -> str:
-    """When the sources were made, never when they were built: builds must be reproducible."""
-    seconds = env.get("SOURCE_DATE_EPOCH") or _git("log", "-1", "--format=%ct")
-    if seconds is None or not seconds.isdigit():
+    """When the sources were made, never when they were built: builds must be reproducible.
+
+    git and the distribution know it. SOURCE_DATE_EPOCH comes last: conda's tools set it to the
+    time of the build.
+    """
+    seconds = _git("log", "-1", "--format=%ct")
+    carried = _carried().get("date", "unknown")
+    if seconds is None and carried != "unknown":
+        return carried
+    seconds = seconds or env.get("SOURCE_DATE_EPOCH", "")
+    if not seconds.isdigit():
         return "unknown"
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(int(seconds)))
