@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lltm_conda.engine.compat.binary import read_binary
+from lltm_conda.engine.compat.records import dotted
 from release import (
     BUILD,
     REPO,
@@ -94,9 +95,8 @@ def index_package(log: Log, package: Path, channel: Path) -> None:
 
 
 def glibc_of(binaries: Sequence[Path]) -> str:
-    """The oldest glibc that loads all of them, `2.34`."""
-    floors = [read_binary(path).floors.get("GLIBC", (2, 28)) for path in binaries]
-    return ".".join(map(str, max(floors)))
+    """The oldest glibc that loads all of them, `2.34`: what the audit reads from them, too."""
+    return dotted(max(read_binary(path).floors.get("GLIBC", (2,)) for path in binaries))
 
 
 def link(context: Context, *, env: Task, folder: Path, python: str) -> Sequence[Path]:

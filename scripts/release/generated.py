@@ -22,6 +22,7 @@ from release.schema import Matrix
 from release.store import write_atomically
 
 README_FILE = REPO / "README.md"
+RELEASE_PAGE = REPO / "docs" / "release.md"
 CONDA_PAGE = REPO / "docs" / "conda.md"
 SUPPORT_PAGE = REPO / "docs" / "support.md"
 SUPPORT_FILE = REPO / "lltm_conda" / "engine" / "compat" / "support.json"
@@ -45,6 +46,7 @@ def expected(matrix: Matrix) -> dict[Path, str]:
         PYPROJECT: filled(PYPROJECT, "generated", f"{urls(matrix)}\n{settings}", ("# ", "")),
         RECIPE_FILE: filled(RECIPE_FILE, "about", about(matrix), ("  # ", "")),
         README_FILE: filled(README_FILE, "support-table", short),
+        RELEASE_PAGE: filled(RELEASE_PAGE, "glibc", variants.floors(matrix)),
         CONDA_PAGE: filled(CONDA_PAGE, "installs", conda_installs.markdown()),
         SUPPORT_PAGE: filled(SUPPORT_PAGE, "environments", full),
     }
