@@ -56,7 +56,7 @@ def _git(*arguments: str) -> str | None:
 def _carried(fact: str) -> str:
     """`commit` or `epoch`, which setup.py writes beside this file into a distribution."""
     path = Path(__file__).with_name("source.json")
-    return str(json.loads(path.read_text("utf-8"))[fact]) if path.is_file() else ""
+    return str(json.loads(path.read_text("utf-8")).get(fact, "")) if path.is_file() else ""
 
 
 def git_commit(env: Mapping[str, str]) -> str:
