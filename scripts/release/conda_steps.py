@@ -14,6 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from lltm_conda.engine.compat.binary import read_binary
+from lltm_conda.engine.compat.records import dotted
 from release import BUILD, REPO, ReleaseError, conda_worker, downloads
 from release.cells import Cell, all_cells, select
 from release.conda_linked import link_torch
@@ -93,9 +94,8 @@ def index_package(log: Log, package: Path, channel: Path) -> None:
 
 
 def glibc_of(binaries: Sequence[Path]) -> str:
-    """The oldest glibc that loads all of them, `2.34`."""
-    floors = [read_binary(path).floors.get("GLIBC", (2, 28)) for path in binaries]
-    return ".".join(map(str, max(floors)))
+    """The oldest glibc that loads all of them, `2.34`: what the audit reads from them, too."""
+    return dotted(max(read_binary(path).floors.get("GLIBC", (2,)) for path in binaries))
 
 
 def link(context: Context, *, env: Task, folder: Path, python: str) -> Sequence[Path]:
@@ -155,8 +155,14 @@ def _options(channels: Sequence[str]) -> list[str]:
 
 
 def driver(cell: Cell) -> dict[str, str]:
-    """Lets a CUDA package be installed where there is no GPU; there it computes on the CPU."""
-    if cell.cuda_major is None or Path("/proc/driver/nvidia/version").exists():
+    """What the solver is to take for the driver, where it is not to look.
+
+    None for a CPU package, which is tried beside a CPU pytorch; a made-up one for a CUDA package
+    where there is no GPU: there it computes on the CPU.
+    """
+    if cell.cuda_major is None:
+        return {"CONDA_OVERRIDE_CUDA": ""}
+    if Path("/proc/driver/nvidia/version").exists():
         return {}
     return {"CONDA_OVERRIDE_CUDA": f"{cell.cuda_major}.0"}
 
@@ -180,7 +186,7 @@ def prefix(
     (pytorch,) = (path.stem for path in folder.glob("conda-meta/pytorch-*.json"))
     facts = json.loads(report.read_text(encoding="utf-8"))
     write_atomically(report, json.dumps({**facts, "pytorch": pytorch}, indent=1))
-    if "linked" in pytorch or driver(cell):  # it does not work after its torch is deleted
+    if "linked" in pytorch or (gpu and driver(cell)):  # it does not work after its torch is deleted
         shutil.rmtree(folder)
         return [report]
     return [folder, report]

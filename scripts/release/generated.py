@@ -8,12 +8,22 @@ from pathlib import Path
 from packaging.version import Version
 from rich.console import Console
 
-from release import REPO, ReleaseError, cibuildwheel, evidence, support_table, variants
+from release import (
+    REPO,
+    ReleaseError,
+    cibuildwheel,
+    conda_installs,
+    evidence,
+    support_table,
+    variants,
+)
 from release.cells import all_cells
 from release.schema import Matrix
 from release.store import write_atomically
 
 README_FILE = REPO / "README.md"
+RELEASE_PAGE = REPO / "docs" / "release.md"
+CONDA_PAGE = REPO / "docs" / "conda.md"
 SUPPORT_PAGE = REPO / "docs" / "support.md"
 SUPPORT_FILE = REPO / "lltm_conda" / "engine" / "compat" / "support.json"
 PYPROJECT = REPO / "pyproject.toml"
@@ -34,6 +44,8 @@ def expected(matrix: Matrix) -> dict[Path, str]:
         HEADER_FILE: project_header(matrix),
         PYPROJECT: filled(PYPROJECT, "cibuildwheel", settings, ("# ", "")),
         README_FILE: filled(README_FILE, "support-table", short),
+        RELEASE_PAGE: filled(RELEASE_PAGE, "glibc", variants.floors(matrix)),
+        CONDA_PAGE: filled(CONDA_PAGE, "installs", conda_installs.markdown()),
         SUPPORT_PAGE: filled(SUPPORT_PAGE, "environments", full),
     }
 

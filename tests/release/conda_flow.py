@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from machines import machine
-from release import REPO
-
-TABLE = REPO / "scripts" / "release" / "conda_installs.csv"
+from release.conda_installs import TABLE
 
 
 @dataclass(frozen=True)

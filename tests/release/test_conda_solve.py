@@ -14,7 +14,7 @@ import pytest
 from packaging.version import Version
 from release import REPO, ReleaseError
 from release.cells import all_cells
-from release.conda_stubs import stubs
+from release.conda_stubs import OLDER, stubs
 from release.variants import for_conda
 
 pytest.importorskip("rattler")
@@ -25,6 +25,8 @@ from release.conda_worker import solve
 
 RECIPE = REPO / "recipe" / "recipe.yaml"
 PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
+# The builds of pytorch that a package for this device runs beside.
+BUILDS = {"cpu": "*_py*", "cuda": "*cuda*_py*"}
 DRIVERS = [None, "12.4", "12.9", "13.0", "13.2"]
 
 
@@ -97,7 +99,7 @@ def test_stable_packages_bound_pytorch_below_only(matrix, channels, folder, devi
     assert len(names) == (1 if device == "cpu" else 2)
     for name in names:
         (pytorch,) = [text for text in found[name] if text.startswith("pytorch")]
-        assert pytorch == f"pytorch >={matrix.stable.target}.0 {device}*"
+        assert pytorch == f"pytorch >={matrix.stable.target}.0 {BUILDS[device]}"
 
 
 def test_aten_packages_pin_the_minor_of_pytorch(matrix, channels, folder) -> None:
@@ -107,14 +109,15 @@ def test_aten_packages_pin_the_minor_of_pytorch(matrix, channels, folder) -> Non
         (pytorch,) = [text for text in needs if text.startswith("pytorch")]
         minor = next(m for m in matrix.minors() if f"aten{m.replace('.', '')}_" in name)
         device = "cuda" if name.startswith("cuda") else "cpu"
-        assert pytorch == f"pytorch {matrix.torch[minor].conda} {device}*"
+        assert pytorch == f"pytorch {matrix.torch[minor].conda} {BUILDS[device]}"
 
 
 def test_cuda_packages_bind_cuda_version_to_their_major(channels, folder) -> None:
     for name, needs in depends(folder / "matrix").items():
-        bounds = [text for text in needs if text.startswith("cuda")]
+        bounds = {text for text in needs if "cuda" in text and not text.startswith("pytorch")}
         major = int(name[4:6]) if name.startswith("cuda") else None
-        assert bounds == ([f"cuda-version >={major},<{major + 1}"] if major else [])
+        wanted = {f"cuda-version >={major},<{major + 1}", f"__cuda >={major}"} if major else set()
+        assert bounds == wanted
 
 
 def test_no_package_is_for_one_python(channels, folder) -> None:
@@ -181,7 +184,7 @@ def test_a_cpu_pytorch_is_served_beside_a_gpu(ask) -> None:
 
 REFUSALS = {
     "cuda without a gpu": (None, ["lltm * cuda*"], {}, "__cuda"),
-    "cuda 13 on a driver 12": ("12.8", ["lltm * cuda130*"], {}, "cuda-version >=13,<14"),
+    "cuda 13 on a driver 12": ("12.8", ["lltm * cuda130*"], {}, "__cuda >=13"),
     "python too new": (None, ["pytorch 2.4.*", "python 3.13.*"], {}, "python 3.12"),
     "torch too old": (None, ["pytorch 2.3.*"], {}, "pytorch 2.3.*"),
     "glibc too old": (None, [], {"glibc": "2.17"}, "__glibc >=2.28"),
@@ -203,7 +206,15 @@ def test_the_stubs_have_the_shape_of_conda_forge(matrix) -> None:
     gpu = [stub for stub in pytorch if stub.build.startswith("cuda")]
     assert len(gpu) >= len(pytorch) / 2
     assert all("__cuda" in s.depends and any("cuda-version" in d for d in s.depends) for s in gpu)
-    assert not [s.file_name for s in pytorch if s not in gpu and "__cuda" in s.depends]
+    assert not [s.build for s in pytorch if s not in gpu and "__cuda" in s.depends]
     exports = [text for stub in pytorch for text in stub.run_exports["weak"]]
     assert all("<" in text for text in exports)
-    assert {s.version for s in pytorch} == {t.release for t in matrix.torch.values()}
+    releases = {torch.release for torch in matrix.torch.values()}
+    assert {stub.version for stub in pytorch} == {*releases, OLDER[0]}
+
+
+@pytest.mark.parametrize("minor", ["2.8", "2.9"])
+def test_the_stubs_have_no_build_that_conda_forge_never_made(matrix, minor) -> None:
+    """conda-forge began with CUDA 13.0 at pytorch 2.10."""
+    found = [s.build for s in stubs(matrix) if s.name == "pytorch" and s.version.startswith(minor)]
+    assert {build.split("_")[0] for build in found} == {"cpu", "cuda129"}

@@ -64,7 +64,7 @@ def test_conda_builds_the_one_variant_with_a_driver_if_it_needs_one(
 def test_a_machine_without_a_gpu_pretends_to_have_a_driver(matrix, monkeypatch) -> None:
     monkeypatch.setattr(Path, "exists", lambda _path: False)
     found = {c.device: driver(c).get("CONDA_OVERRIDE_CUDA") for c in all_cells(matrix)}
-    assert found == {"cpu": None, "cu12": "12.0", "cu13": "13.0"}
+    assert found == {"cpu": "", "cu12": "12.0", "cu13": "13.0"}
 
 
 def test_a_pattern_builds_every_package_that_it_names(matrix, conda) -> None:
