@@ -20,7 +20,7 @@ os.environ["LLTM_CONDA_LOAD"] = "0"  # nothing is built yet that could be loaded
 sys.path.insert(0, str(ROOT))
 
 from lltm_conda.engine.builder import BuildError, execute, fitting_request, plan  # noqa: E402
-from lltm_conda.engine.builder.sources import git_commit, source_date  # noqa: E402
+from lltm_conda.engine.builder.sources import git_commit, source_epoch  # noqa: E402
 from lltm_conda.engine.compat.torch_probe import TorchNotFoundError, find_torch  # noqa: E402
 
 NO_TORCH = (
@@ -32,7 +32,7 @@ NO_TORCH = (
 
 def carry_source(root: Path) -> None:
     """Writes into a distribution what its builds cannot ask git for."""
-    facts = {"commit": git_commit(os.environ), "date": source_date(os.environ)}
+    facts = {"commit": git_commit(os.environ), "epoch": source_epoch(os.environ)}
     path = root / "lltm_conda" / "engine" / "builder" / "source.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(facts) + "\n", encoding="utf-8")

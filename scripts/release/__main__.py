@@ -12,11 +12,11 @@ import typer
 from rich.console import Console
 
 from release import ReleaseError, generated
+from release.conda_steps import build_recipe
 from release.host import chosen, probe
 from release.listing import github, json_list, list_cells
 from release.matrix import load
 from release.merge import merge
-from release.recipe import build_recipe
 from release.run import Release, Request, base_channel
 from release.runner import is_disk_full, no_space
 from release.stopping import interrupt
@@ -91,8 +91,8 @@ def main(
         if target:
             raise typer.Exit(upload(target, console, dry_run=dry_run))
         if recipe:
-            code = build_recipe(recipe, matrix, base_channel(channel, console), console)
-            raise typer.Exit(code)
+            build_recipe(recipe, matrix, base_channel(channel, console), console)
+            return
         host = probe(os.environ.get("LLTM_RELEASE_PYTHON", sys.executable), matrix)
         if list_only:
             cells = chosen(selectors or (), matrix, host)

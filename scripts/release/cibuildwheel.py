@@ -33,7 +33,7 @@ def image(matrix: Matrix) -> str:
 
 
 def table(matrix: Matrix) -> str:
-    """The text of the table."""
+    """The text between the markers."""
     tag = "cp" + python(matrix).replace(".", "")
     torch = matrix.torch[matrix.package.default_torch].release
     return f"""\

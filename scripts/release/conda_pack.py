@@ -19,6 +19,11 @@ def repack(package: Path, epoch: int) -> None:
     """Replaces a `.conda` by one that says nothing of the machine, with `epoch` as its date."""
     from rattler.package_streaming import extract
 
+    def neutral(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+        mode = 0o755 if entry.mode & 0o100 else 0o644
+        return entry.replace(mtime=epoch, mode=mode, uid=0, gid=0, uname="", gname="")
+
+    parts = {"metadata.json": b'{"conda_pkg_format_version":2}'}
     with TemporaryDirectory(prefix="package-") as folder:
         root, info = Path(folder), Path(folder, "info")
         extract(package, root)
@@ -30,23 +35,13 @@ def repack(package: Path, epoch: int) -> None:
             (info / f"{name}.json").write_text(json.dumps(facts, indent=2, sort_keys=True))
         # It names folders, kernel and processor of the machine; the recipe and its variant stay.
         (info / "recipe" / "rendered_recipe.yaml").unlink(missing_ok=True)
-        packed = [path for path in root.iterdir() if path != info]
-        with ZipFile(package, "w") as archive:
-            for name, data in {
-                "metadata.json": b'{"conda_pkg_format_version":2}',
-                f"pkg-{package.stem}.tar.zst": _archive(root, packed, epoch),
-                f"info-{package.stem}.tar.zst": _archive(root, [info], epoch),
-            }.items():
-                archive.writestr(ZipInfo(name, time.gmtime(max(epoch, 315532800))[:6]), data)
-
-
-def _archive(root: Path, folders: list[Path], epoch: int) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for path in sorted(path for folder in folders for path in (folder, *folder.rglob("*"))):
-            entry = archive.gettarinfo(path, path.relative_to(root).as_posix())
-            entry.mode = 0o755 if entry.mode & 0o100 else 0o644
-            entry.uid, entry.gid, entry.uname, entry.gname, entry.mtime = 0, 0, "", "", epoch
-            if not entry.isdir():
-                archive.addfile(entry, io.BytesIO(path.read_bytes()) if entry.isreg() else None)
-    return zstandard.ZstdCompressor(level=LEVEL).compress(buffer.getvalue())
+        for kind in ("pkg", "info"):
+            buffer = io.BytesIO()
+            with tarfile.open(fileobj=buffer, mode="w") as archive:
+                for path in sorted(p for p in root.iterdir() if (p == info) == (kind == "info")):
+                    archive.add(path, path.name, filter=neutral)
+            data = zstandard.ZstdCompressor(level=LEVEL).compress(buffer.getvalue())
+            parts[f"{kind}-{package.stem}.tar.zst"] = data
+    with ZipFile(package, "w") as outer:
+        for name, data in parts.items():
+            outer.writestr(ZipInfo(name, time.gmtime(epoch)[:6]), data)

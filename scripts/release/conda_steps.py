@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import sys
 import threading
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.console import Console
+
 from lltm_conda.engine.compat.binary import read_binary
 from lltm_conda.engine.compat.records import dotted
-from release import (
-    BUILD,
-    REPO,
-    ReleaseError,
-    conda_worker,
-    downloads,
-)
-from release.cells import Cell
+from release import BUILD, REPO, ReleaseError, conda_worker, downloads
+from release.cells import Cell, all_cells, select
 from release.conda_linked import link_torch
 from release.environments import REMEDY
 from release.pack_steps import gather
 from release.paths import BOOTSTRAP, CACHE, CHANNEL, ENVS, TEMPORARY, fresh
-from release.provenance import source_env
+from release.provenance import commit, source_env
+from release.schema import Matrix
 from release.shell import Log, clean_env
 from release.store import write_atomically
 from release.tasks import Context, SkipTask, Task
+from release.variants import for_conda, render
 from release.verify_steps import run_installed
 
 CONDA_FORGE = "https://conda.anaconda.org/conda-forge"
@@ -113,6 +112,26 @@ def no_torch(_: Context, *, cuda_major: int | None, python: str) -> Sequence[Pat
         f"PyPI has no torch with CUDA {cuda_major} that the stable glue serves on Python {python}; "
         "set PYTHON to another Python, or --channel to a channel with a pytorch"
     )
+
+
+def build_recipe(selector: str, matrix: Matrix, channel: str | None, console: Console) -> None:
+    """Builds packages from source, by `conda build` or else py-rattler-build, and tests them."""
+    base, conda = channel or BOOTSTRAP.as_uri(), shutil.which("conda")
+    if conda and subprocess.run([conda, "build", "--version"], capture_output=True).returncode:
+        conda = None
+    for cell in select([cell for cell in all_cells(matrix) if for_conda(cell)], [selector]):
+        out = fresh(BUILD / "recipe" / cell.name)
+        file = out / "variants.yaml"
+        write_atomically(file, render([cell], matrix))
+        words = ["--tests", file, out, "--channel", base]
+        command = [sys.executable, "-m", conda_worker.__name__, "build", *words]
+        if conda:
+            words = ["-m", file, "-c", base, "--override-channels", "--output-folder", out]
+            command = [conda, "build", "recipe", *words]
+        console.print(cell.name, *command, markup=False, soft_wrap=True)
+        env = clean_env(PYTHONPATH=f"{REPO / 'scripts'}:{REPO}", LLTM_GIT_COMMIT=commit())
+        if subprocess.run(command, cwd=REPO, env=env | driver(cell)).returncode:
+            raise ReleaseError(f"{cell.name}: not built beside {base}; the lines above say why")
 
 
 def package_tests(

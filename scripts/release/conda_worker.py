@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 # Both libraries read this when they first touch their cache.
 os.environ.setdefault("RATTLER_CACHE_DIR", str(BUILD / "cache" / "rattler"))
 
+RECIPE = REPO / "recipe" / "recipe.yaml"
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 Channels = Annotated[list[str], typer.Option("--channel", help="A URL; the first is preferred.")]
 
@@ -49,11 +50,7 @@ def bootstrap(out: Path, wheels: Path, python: str) -> None:
 
 @app.command()
 def build(
-    variants: Path,
-    out: Path,
-    channels: Channels,
-    recipe: Path = REPO / "recipe" / "recipe.yaml",
-    tests: bool = False,
+    variants: Path, out: Path, channels: Channels, recipe: Path = RECIPE, tests: bool = False
 ) -> None:
     """Builds every package that a variants file describes, into `out/linux-64`; tests them too."""
     import rattler_build as rb

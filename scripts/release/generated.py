@@ -27,7 +27,6 @@ CONDA_PAGE = REPO / "docs" / "conda.md"
 SUPPORT_PAGE = REPO / "docs" / "support.md"
 SUPPORT_FILE = REPO / "lltm_conda" / "engine" / "compat" / "support.json"
 PYPROJECT = REPO / "pyproject.toml"
-RECIPE_FILE = REPO / "recipe" / "recipe.yaml"
 HEADER_FILE = REPO / "csrc" / "project.h"
 WRITE = "scripts/build_all.sh --write-generated"
 ORIGIN = f"Generated from build_matrix.yaml by `{WRITE}`; do not edit."
@@ -43,8 +42,7 @@ def expected(matrix: Matrix) -> dict[Path, str]:
         SUPPORT_FILE: support(matrix),
         REPO / matrix.project.package / "_project.py": project_record(matrix),
         HEADER_FILE: project_header(matrix),
-        PYPROJECT: filled(PYPROJECT, "generated", f"{urls(matrix)}\n{settings}", ("# ", "")),
-        RECIPE_FILE: filled(RECIPE_FILE, "about", about(matrix), ("  # ", "")),
+        PYPROJECT: filled(PYPROJECT, "cibuildwheel", settings, ("# ", "")),
         README_FILE: filled(README_FILE, "support-table", short),
         RELEASE_PAGE: filled(RELEASE_PAGE, "glibc", variants.floors(matrix)),
         CONDA_PAGE: filled(CONDA_PAGE, "installs", conda_installs.markdown()),
@@ -91,29 +89,6 @@ PROJECT = Project(
     definition="{definition}",
 )
 '''
-
-
-def urls(matrix: Matrix) -> str:
-    """What PyPI shows beside the description."""
-    url = matrix.project.url
-    return f"""\
-[project.urls]
-Repository = "{url}"
-Documentation = "{url}/tree/main/docs"
-Changelog = "{url}/blob/main/CHANGELOG.md"
-"""
-
-
-def about(matrix: Matrix) -> str:
-    """What a conda channel shows beside the summary, and whom it names."""
-    url, names = matrix.project.url, "".join(f"    - {n}\n" for n in matrix.project.maintainers)
-    return f"""\
-  homepage: {url}
-  repository: {url}
-  documentation: {url}/tree/main/docs
-extra:
-  recipe-maintainers:
-{names}"""
 
 
 def project_header(matrix: Matrix) -> str:

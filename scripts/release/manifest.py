@@ -141,10 +141,8 @@ class Manifest(Strict):
     @property
     def lacks(self) -> str:
         """What the fat wheel lacks, as the end of a sentence; empty if it has every variant."""
-        optional = ", ".join(name for name in self.missing if name in self.optional)
-        needed = ", ".join(name for name in self.missing if name not in self.optional)
-        text = f", which lacks {needed}" if needed else ""
-        return f"{text}, without the optional {optional}" if optional else text
+        names = [name + " (optional)" * (name in self.optional) for name in self.missing]
+        return f", which lacks {', '.join(names)}" if names else ""
 
     def text(self) -> str:
         return self.model_dump_json(by_alias=True, indent=1) + "\n"

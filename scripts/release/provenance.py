@@ -6,17 +6,16 @@ import hashlib
 import os
 import subprocess
 from collections.abc import Iterable
-from datetime import datetime
 from pathlib import Path
 
-from lltm_conda.engine.builder.sources import git_commit, source_date
+from lltm_conda.engine.builder import sources
 from release import REPO
 from release.store import digest, relative
 
 
 def commit() -> str:
     """The commit of the checkout, or "unknown"."""
-    return git_commit(os.environ)
+    return sources.git_commit(os.environ)
 
 
 def is_clean() -> bool:
@@ -28,10 +27,8 @@ def is_clean() -> bool:
 
 def source_epoch() -> int:
     """The commit's date in seconds since 1970; a fixed date without git."""
-    text = source_date(os.environ)
-    if text == "unknown":
-        return 1577836800  # 2020-01-01, zip files know no year before 1980
-    return int(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp())
+    # 2020-01-01; zip files know no year before 1980.
+    return int(sources.source_epoch(os.environ) or 1577836800)
 
 
 def source_env() -> dict[str, str]:

@@ -75,7 +75,7 @@ def test_a_wheel_carries_them_on(
         (made,) = out.iterdir()
         with zipfile.ZipFile(made) as archive:
             text = archive.read("lltm_conda/engine/builder/source.json")
-        assert json.loads(text) == {"commit": checkout[1], "date": DATE}
+        assert json.loads(text) == {"commit": checkout[1], "epoch": MADE}
 
 
 def test_sources_that_know_nothing_take_the_date_of_the_build(tmp_path: Path) -> None:

@@ -68,6 +68,18 @@ def fitting(matrix, python: str, minor: str) -> bool:
     return python in matrix.torch[minor].pythons
 
 
+def test_a_package_says_whose_it_is_and_of_which_commit(matrix, channels, folder) -> None:
+    import rattler.package_streaming
+
+    package = next((folder / "matrix" / "channel").glob("linux-64/*.conda"))
+    rattler.package_streaming.extract(package, folder / "extracted")
+    about = json.loads((folder / "extracted" / "info" / "about.json").read_text())
+    assert about["home"] == about["dev_url"] == matrix.project.url
+    assert about["doc_url"].startswith(matrix.project.url)
+    extra = {"recipe-maintainers": matrix.project.maintainers, "commit": "c" * 40}
+    assert about["extra"] == extra and about["channels"] == []
+
+
 def test_there_is_one_package_for_each_variant(matrix, channels, folder) -> None:
     wanted = set()
     for cell in all_cells(matrix):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from release import REPO
 from release.cells import all_cells
 from release.generated import drifted
@@ -48,6 +49,23 @@ def test_the_recipe_renders_one_package_for_each_variant(matrix) -> None:
     recipe = rb.Stage0Recipe.from_file(str(RECIPE))
     made = recipe.render(variants, rb.RenderConfig(platform=platform))
     assert len(made) == len([c for c in all_cells(matrix) if for_conda(c)])
+
+
+def test_the_recipe_names_the_project(matrix) -> None:
+    about, extra = read(RECIPE)["about"], read(RECIPE)["extra"]
+    url = matrix.project.url
+    assert (about["homepage"], about["repository"]) == (url, url)
+    assert about["documentation"].startswith(f"{url}/")
+    assert extra["recipe-maintainers"] == matrix.project.maintainers
+
+
+def test_pyproject_names_the_project(matrix) -> None:
+    tomllib = pytest.importorskip("tomllib")  # Python 3.11
+    urls = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
+    assert urls.pop("Repository") == matrix.project.url
+    assert urls and all(page.startswith(f"{matrix.project.url}/") for page in urls.values())
+    paths = [page.removeprefix(matrix.project.url).split("/", 3)[3] for page in urls.values()]
+    assert [path for path in paths if not (REPO / path).exists()] == []
 
 
 def test_environment_yml_has_the_default_torch(matrix) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from release import ReleaseError, recipe
+from release import ReleaseError, conda_steps
 from release.cells import all_cells
-from release.conda_steps import driver
+from release.conda_steps import build_recipe, driver
 from release.conda_stubs import stubs, write_channel
 from release.provenance import commit
 from release.variants import for_conda
@@ -26,7 +26,7 @@ exit $FAILS
 @pytest.fixture
 def conda(tmp_path, monkeypatch) -> Path:
     """What a conda on PATH was asked; BUILDS and FAILS are its exit codes."""
-    monkeypatch.setattr(recipe, "BUILD", tmp_path / "build")
+    monkeypatch.setattr(conda_steps, "BUILD", tmp_path / "build")
     (tmp_path / "bin").mkdir()
     program = tmp_path / "bin" / "conda"
     program.write_text(CONDA)
@@ -39,7 +39,7 @@ def conda(tmp_path, monkeypatch) -> Path:
 
 def build(name: str, matrix, channel: str | None = CHANNEL) -> str:
     console = Console(record=True, width=300, force_terminal=False)
-    assert recipe.build_recipe(name, matrix, channel, console) == 0
+    build_recipe(name, matrix, channel, console)
     return console.export_text()
 
 
@@ -64,7 +64,7 @@ def test_conda_builds_the_one_variant_with_a_driver_if_it_needs_one(
 def test_a_machine_without_a_gpu_pretends_to_have_a_driver(matrix, monkeypatch) -> None:
     monkeypatch.setattr(Path, "exists", lambda _path: False)
     found = {c.device: driver(c).get("CONDA_OVERRIDE_CUDA") for c in all_cells(matrix)}
-    assert found == {"cpu": None, "cu12": "12.0", "cu13": "13.0"}
+    assert found == {"cpu": "", "cu12": "12.0", "cu13": "13.0"}
 
 
 def test_a_pattern_builds_every_package_that_it_names(matrix, conda) -> None:
@@ -75,7 +75,7 @@ def test_a_pattern_builds_every_package_that_it_names(matrix, conda) -> None:
 
 def test_a_failure_names_the_variant_and_the_channel(matrix, conda, monkeypatch) -> None:
     monkeypatch.setenv("FAILS", "1")
-    with pytest.raises(ReleaseError, match=f"stable210-cu13: .* not built beside {CHANNEL}"):
+    with pytest.raises(ReleaseError, match=f"stable210-cu13: not built beside {CHANNEL}"):
         build("stable210-cu13", matrix)
 
 
@@ -94,7 +94,7 @@ def test_without_conda_build_it_is_rattler_build(
     monkeypatch.setenv("BUILDS", "1")
     monkeypatch.setenv("RATTLER_CACHE_DIR", str(tmp_path / "rattler"))
     channel = write_channel(tmp_path / "stubs", stubs(matrix)).as_uri()
-    with pytest.raises(ReleaseError, match="stable210-cu13: its package was not built"):
+    with pytest.raises(ReleaseError, match="stable210-cu13: not built"):
         build("stable210-cu13", matrix, channel)
     said = capfd.readouterr()
     assert "build.sh" in said.out + said.err or "Script failed" in said.out + said.err

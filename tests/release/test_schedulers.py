@@ -119,6 +119,11 @@ def test_the_job_follows_kubernetes_schema(job) -> None:
         validator.validate(job, "1.31", strict=True)
 
 
+def test_the_job_clones_the_project(matrix, job) -> None:
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert f" {matrix.project.url}.git " in container["args"][0]
+
+
 def test_the_job_runs_where_the_workflow_does(job) -> None:
     flow = YAML(typ="safe", pure=True).load(
         (REPO / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8")

@@ -53,31 +53,30 @@ def _git(*arguments: str) -> str | None:
 
 
 @cache
-def _carried() -> dict[str, str]:
-    """The commit and its date, which setup.py writes beside this file into a distribution."""
-    try:
-        return dict(json.loads(Path(__file__).with_name("source.json").read_text("utf-8")))
-    except (OSError, ValueError, TypeError):
-        return {}
+def _carried(fact: str) -> str:
+    """`commit` or `epoch`, which setup.py writes beside this file into a distribution."""
+    path = Path(__file__).with_name("source.json")
+    return str(json.loads(path.read_text("utf-8")).get(fact, "")) if path.is_file() else ""
 
 
 def git_commit(env: Mapping[str, str]) -> str:
     """The commit the sources come from: `LLTM_GIT_COMMIT`, git, the distribution, "unknown"."""
-    found = env.get("LLTM_GIT_COMMIT") or _git("rev-parse", "HEAD")
-    return found or _carried().get("commit", "unknown")
+    named = env.get("LLTM_GIT_COMMIT")
+    return named or _git("rev-parse", "HEAD") or _carried("commit") or "unknown"
+
+
+def source_epoch(env: Mapping[str, str]) -> str:
+    """When the sources were made, in seconds since 1970; "" if unknown.
+
+    SOURCE_DATE_EPOCH comes last: conda's tools set it to the time of the build.
+    """
+    said = _git("log", "-1", "--format=%ct") or _carried("epoch") or env.get("SOURCE_DATE_EPOCH")
+    return said if said and said.isdigit() else ""
 
 
 def source_date(env: Mapping[str, str]) -> str:
-    """When the sources were made, never when they were built: builds must be reproducible.
-
-    git and the distribution know it. SOURCE_DATE_EPOCH comes last: conda's tools set it to the
-    time of the build.
-    """
-    seconds = _git("log", "-1", "--format=%ct")
-    carried = _carried().get("date", "unknown")
-    if seconds is None and carried != "unknown":
-        return carried
-    seconds = seconds or env.get("SOURCE_DATE_EPOCH", "")
-    if not seconds.isdigit():
+    """When the sources were made, never when they were built: builds must be reproducible."""
+    seconds = source_epoch(env)
+    if not seconds:
         return "unknown"
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(int(seconds)))
