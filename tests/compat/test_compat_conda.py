@@ -16,7 +16,9 @@ from lltm_conda.engine.compat.host_probe import environment
 from lltm_conda.engine.compat.package_probe import package_problems
 from lltm_conda.engine.compat.torch_probe import TorchNotFoundError, find_torch
 
-ONCE = "pip uninstall lltm   (again, until nothing is left), then conda install --force-reinstall lltm"
+ONCE = (
+    "pip uninstall lltm   (again, until nothing is left), then conda install --force-reinstall lltm"
+)
 
 
 @pytest.fixture
