@@ -1,4 +1,4 @@
-"""What `conda install lltm` does beside each pytorch, as Markdown: the table that the tests solve."""
+"""The table of what `conda install lltm` does beside each pytorch, as Markdown."""
 
 from __future__ import annotations
 

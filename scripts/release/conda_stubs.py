@@ -3,8 +3,8 @@
 Against it the recipe is rendered and every kind of machine is solved in seconds, without a network
 or a GPU (`tests/release/test_conda_solve.py`, `test_conda_installs.py`). What matters of the shape:
 pytorch's run_exports pin its minor; it needs one build of libtorch; its CUDA builds need `__cuda`
-and bind `cuda-version` to one major; `cuda-version` constrains `__cuda`; CUDA builds have 200 more in
-their build number. Versions and build strings are those of the feedstock:
+and bind `cuda-version` to one major; `cuda-version` constrains `__cuda`; CUDA builds have 200 more
+in their build number. Versions and build strings are those of the feedstock:
 
     cuda118_py311h0_300 (2.4), cuda126_mkl_py311_h0_300, cpu_mkl_py311_h0_100
 """

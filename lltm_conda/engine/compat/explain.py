@@ -87,8 +87,8 @@ def describe_copy(other: Path, package: Path) -> str:
     if not (other / "__init__.py").exists():
         # Without it Python imports the folder as an empty namespace package.
         return f"left over from a removed installation: {other}; to mend: delete that folder"
-    which = f"in use: {package}"
-    return f"another copy is on the path: {other} ({which}); to mend: uninstall the one you do not want"
+    both = f"{other} (in use: {package})"
+    return f"another copy is on the path: {both}; to mend: uninstall the one you do not want"
 
 
 def installed_copies(package: Path) -> list[Path]:
