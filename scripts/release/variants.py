@@ -73,5 +73,5 @@ def floors(matrix: Matrix) -> str:
 | wheels and packages of the release workflows | {image} | the image in which they are compiled |
 | packages of the recipe beside conda-forge | {sysroot} | the sysroot of `variants.yaml` |
 | those beside the bootstrap channel | the host's | its sysroot |
-| wheels and packages of `scripts/build_all.sh` | what their objects need, at most {newest} | the audit |
+| those of `scripts/build_all.sh` | what the objects need, at most {newest} | the audit |
 """
