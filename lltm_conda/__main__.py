@@ -19,7 +19,7 @@ from typing import Any
 from ._version import __version__
 from .engine import loader
 from .engine.compat import KernelsName, VariantName, judge_file, probe_runtime, render, select
-from .engine.compat.explain import explain, installed_copies
+from .engine.compat.explain import describe_copy, explain, installed_copies
 from .engine.compat.package_files import find_binaries
 from .engine.compat.package_probe import package_problems
 from .engine.compat.records import Finding, NameFormatError, Runtime, Verdict, as_plain, file_name
@@ -108,7 +108,7 @@ def _report(options: argparse.Namespace, runtime: Runtime) -> int:
     for problem in problems:
         print(f"\npackage files: {problem}")
     for path in copies:
-        print(f"\nanother copy of lltm is on the path: {render.shorten(str(path))}")
+        print(f"\n{render.shorten(describe_copy(path, loader.PACKAGE))}")
     if distrusted:
         print(f"\n{render.cause_text(distrusted)}")
     print(f"\nchosen: {selection.variant or 'nothing fits'}" + (" (forced)" if forced else ""))

@@ -1,4 +1,4 @@
-"""What `conda install lltm` does beside each pytorch, as Markdown: the table that the tests solve."""
+"""The table of what `conda install lltm` does beside each pytorch, as Markdown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ def markdown() -> str:
         lltm = {"refused": "**refused**", "*": "either"}.get(row["lltm"], f"`{row['lltm']}`")
         after = {"*": "either", "": "kept", "kept": "kept"}.get(row["pytorch"], "")
         after = after or f"a {row['pytorch'].upper()} build"
-        before, asked = (f"`{row[key]}`" if row[key] else "none" for key in ("installed", "asked for"))
+        before, asked = (
+            f"`{row[key]}`" if row[key] else "none" for key in ("installed", "asked for")
+        )
         lines.append(
             (row["channels"], before, asked, row["driver"] or "none", lltm, after, row["note"])
         )

@@ -27,8 +27,8 @@ def packages(torch: TorchInstall, python: str) -> Iterator[Stub]:
     """Its pytorch, with the `cuda-version` that its CUDA build needs.
 
     PyPI has no CPU builds, so a CUDA build also stands in for one: without a driver it computes on
-    the CPU. The build string names both (`cpu_linked_cu128_py311_0`), without the word by which CUDA
-    packages know a CUDA build.
+    the CPU. The build string names both (`cpu_linked_cu128_py311_0`), without the word by which
+    CUDA packages know a CUDA build.
     """
     tag = f"py{python.replace('.', '')}_0"
     if torch.cuda is None:

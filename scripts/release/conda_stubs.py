@@ -1,14 +1,12 @@
-"""Channels of packages without content, shaped like the real ones: what a solver sees of them.
+"""A channel of packages without content, shaped like conda-forge: what a solver sees of it.
 
-Against them the recipe is rendered and every kind of machine is solved in seconds, without a network
+Against it the recipe is rendered and every kind of machine is solved in seconds, without a network
 or a GPU (`tests/release/test_conda_solve.py`, `test_conda_installs.py`). What matters of the shape:
 pytorch's run_exports pin its minor; it needs one build of libtorch; its CUDA builds need `__cuda`
-and bind `cuda-version` to one major; `cuda-version` constrains `__cuda`; CUDA builds have 200 more in
-their build number. Versions and build strings are those of the channels' feedstocks:
+and bind `cuda-version` to one major; `cuda-version` constrains `__cuda`; CUDA builds have 200 more
+in their build number. Versions and build strings are those of the feedstock:
 
-    conda-forge   cuda118_py311h0_303 (2.4), cuda126_mkl_py311_h0_300, cpu_mkl_py311_h0_100
-    defaults      gpu_cuda124_py311h0_300, cpu_mkl_py311h0_100
-    pytorch       py3.11_cuda12.4_cudnn9.1.0_0, py3.11_cpu_0: C++ ABI 0, abandoned after 2.5
+    cuda118_py311h0_300 (2.4), cuda126_mkl_py311_h0_300, cpu_mkl_py311_h0_100
 """
 
 from __future__ import annotations
@@ -38,17 +36,6 @@ NEWER_CUDA = ("12.9", "13.0")
 # A pytorch that is older than all that lltm serves: release, Pythons.
 OLDER = ("2.3.1", ("3.10", "3.11", "3.12"))
 CUDA_VERSIONS = ("11.8", "12.0", "12.4", "12.6", "12.8", "12.9", "13.0", "13.2")
-# The pytorchs of Anaconda's `defaults`, with their CUDA versions.
-DEFAULTS = {
-    "2.5.1": ("12.4",),
-    "2.6.0": ("12.4",),
-    "2.7.0": ("12.4",),
-    "2.8.0": ("12.8",),
-    "2.9.1": ("12.8",),
-    "2.10.0": ("12.8", "13.0"),
-}
-# The last pytorchs of the channel `pytorch`.
-OLD_CHANNEL = {"2.4.1": ("11.8", "12.1", "12.4"), "2.5.1": ("11.8", "12.1", "12.4")}
 
 
 @dataclass(frozen=True)
@@ -94,33 +81,6 @@ def stubs(matrix: Matrix) -> Iterator[Stub]:
             yield from pytorch(release, pythons, cuda, f"{flavour}_{tag}")
 
 
-def defaults(matrix: Matrix) -> Iterator[Stub]:
-    """Anaconda's `defaults`."""
-    yield from tools(matrix)
-    for release, versions in DEFAULTS.items():
-        for cuda in (None, *versions):
-            flavour = f"gpu_cuda{cuda.replace('.', '')}" if cuda else "cpu_mkl"
-            yield from pytorch(release, ("3.10", "3.11", "3.12"), cuda, f"{flavour}_py{{}}h0")
-
-
-def old_channel(matrix: Matrix) -> Iterator[Stub]:
-    """The channel `pytorch`: another build string, another C++ ABI, mutexes, no `__cuda`."""
-    yield Stub("pytorch-mutex", "1.0", "cpu", depends=())
-    yield Stub("pytorch-mutex", "1.0", "cuda", 100)
-    yield Stub("cpuonly", "2.0", "0", depends=("pytorch-mutex 1.0 cpu",))
-    for version in sorted({v for versions in OLD_CHANNEL.values() for v in versions}):
-        yield Stub("pytorch-cuda", version, "h0_6", depends=("pytorch-mutex 1.0 cuda",))
-    for release, versions in OLD_CHANNEL.items():
-        for python in ("3.10", "3.11", "3.12"):
-            needs = (f"python >={python},<3.{int(python[2:]) + 1}.0a0",)
-            cpu = (*needs, "pytorch-mutex 1.0 cpu")
-            yield Stub("pytorch", release, f"py{python}_cpu_0", depends=cpu)
-            for cuda in versions:
-                after = f"{cuda[:-1]}{int(cuda[-1]) + 1}"
-                gpu = (*needs, f"pytorch-cuda >={cuda},<{after}", "pytorch-mutex 1.0 cuda")
-                yield Stub("pytorch", release, f"py{python}_cuda{cuda}_cudnn9.1.0_0", 0, gpu)
-
-
 def tools(matrix: Matrix) -> Iterator[Stub]:
     """What conda-forge and `defaults` both have: Pythons, tools, compilers, CUDA."""
     for python in matrix.package.pythons:
@@ -164,9 +124,7 @@ def _cuda(version: str) -> Iterator[Stub]:
     yield replace(headers, depends=needs, run_exports={"weak": (cudart,)})
 
 
-def pytorch(
-    release: str, pythons: Iterable[str], cuda: str | None, build: str
-) -> Iterator[Stub]:
+def pytorch(release: str, pythons: Iterable[str], cuda: str | None, build: str) -> Iterator[Stub]:
     """One build of pytorch for each Python, with its libtorch and its metapackage.
 
     Args:

@@ -71,7 +71,7 @@ def floors(matrix: Matrix) -> str:
 | artefact | glibc | who says so |
 |---|---|---|
 | wheels and packages of the release workflows | {image} | the image in which they are compiled |
-| a package compiled by the recipe beside conda-forge | {sysroot} | the sysroot of `variants.yaml` |
-| a package compiled by the recipe beside the bootstrap channel | the host's | its sysroot |
-| wheels and packages of `scripts/build_all.sh` | what their objects need, at most {newest} | the audit |
+| packages of the recipe beside conda-forge | {sysroot} | the sysroot of `variants.yaml` |
+| those beside the bootstrap channel | the host's | its sysroot |
+| those of `scripts/build_all.sh` | what the objects need, at most {newest} | the audit |
 """

@@ -1,4 +1,4 @@
-"""`conda install lltm` as conda does it, with py-rattler's solver: attempts that free more and more.
+"""`conda install lltm` as conda does it, with py-rattler's solver: attempts that free ever more.
 
 conda asks its solver for what was asked for before, for what is installed, and for the new package.
 First it holds all that was only a dependency; in the last attempt it holds nothing.

@@ -11,20 +11,20 @@ from release import ReleaseError
 from release.bootstrap import sysroot
 from release.conda_steps import glibc_of
 
-pytest.importorskip("rattler")
-rb = pytest.importorskip("rattler_build")
-
-from release.conda_worker import check_glibc
-
 from lltm_conda.engine.compat.binary import read_binary
 from lltm_conda.engine.compat.records import dotted
+
+pytest.importorskip("rattler")
+pytest.importorskip("rattler_build")
+
+from release.conda_worker import check_glibc
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory) -> Path:
     """A shared object that needs glibc."""
     folder = tmp_path_factory.mktemp("object")
-    (folder / "x.c").write_text("#include <stdio.h>\nvoid f(void) { puts(stdin ? \"a\" : \"b\"); }\n")
+    (folder / "x.c").write_text('#include <stdio.h>\nvoid f(void) { puts("a"); }\n')
     made = folder / "files" / "x.so"
     made.parent.mkdir()
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", made, folder / "x.c"], check=True)
@@ -32,6 +32,8 @@ def library(tmp_path_factory) -> Path:
 
 
 def package(folder: Path, library: Path, depends: list[str]) -> Path:
+    import rattler_build as rb
+
     words = ("lltm", "1.0", "linux-64", "cpu_0", folder)
     rb.assemble_package(*words, files_dir=library.parent, depends=depends, detect_prefix=False)
     return next(folder.rglob("lltm-1.0-cpu_0.conda"))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from fnmatch import fnmatch
 
 import pytest
-from release.conda_stubs import defaults, old_channel, pytorch, write_channel
+from conda_channels import defaults, old_channel
+from release.conda_stubs import pytorch, write_channel
 
 pytest.importorskip("rattler")
 pytest.importorskip("rattler_build")

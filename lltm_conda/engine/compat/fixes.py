@@ -62,6 +62,15 @@ def reinstall(runtime: Runtime) -> str:
     return _pip(runtime.environment, f'--force-reinstall --no-deps "{PACKAGE}=={pin}"')
 
 
+def install_once(environment: Environment) -> str:
+    """Put an end to two installations over each other: nothing may be left before the new one."""
+    again = _conda(f"--force-reinstall {PACKAGE}")
+    if environment.kind != "conda":
+        again = _pip(environment, f"--force-reinstall --no-deps {PACKAGE}")
+    remove = f"{environment.python} -m pip uninstall {PACKAGE}"
+    return f"{remove}   (again, until nothing is left), then {again}"
+
+
 def fit_torch(runtime: Runtime) -> str:
     """Get a binary that fits the torch which is here: a released one if one exists, else build."""
     torch = runtime.torch
@@ -70,6 +79,8 @@ def fit_torch(runtime: Runtime) -> str:
     if not torch.is_release or not _is_served(torch):
         return BUILD
     if runtime.environment.kind == "conda":
+        if runtime.environment.installer == "pip":  # a wheel over the conda package
+            return install_once(runtime.environment)
         return _conda(f'{PACKAGE} "pytorch={dotted(torch.version_tuple)}"')
     return _pip(runtime.environment, f"--upgrade --force-reinstall --no-deps {PACKAGE}")
 

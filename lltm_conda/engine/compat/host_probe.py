@@ -125,8 +125,9 @@ def defined_versions(path: Path) -> dict[str, tuple[int, ...]] | None:
 def environment(package_root: Path | None = None, version: str = "") -> Environment:
     """Which tool manages this environment: conda where it installed the package or the Python."""
     by = installer(package_root, "lltm", version) if package_root is not None and version else None
-    kind = "conda" if by == "conda" or (by is None and is_conda_prefix(Path(sys.prefix))) else "pip"
-    return Environment(kind, installer=by)
+    prefix = Path(sys.prefix)
+    conda = is_conda_prefix(prefix) and (by is None or any(prefix.glob("conda-meta/lltm-*.json")))
+    return Environment("conda" if by == "conda" or conda else "pip", installer=by)
 
 
 def is_conda_prefix(prefix: Path) -> bool:
