@@ -20,8 +20,9 @@ def repack(package: Path, epoch: int) -> None:
     from rattler.package_streaming import extract
 
     def neutral(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-        mode = 0o755 if entry.mode & 0o100 else 0o644
-        return entry.replace(mtime=epoch, mode=mode, uid=0, gid=0, uname="", gname="")
+        # A deep copy would copy the archive, too.
+        facts = {"mtime": epoch, "mode": 0o755 if entry.mode & 0o100 else 0o644}
+        return entry.replace(**facts, uid=0, gid=0, uname="", gname="", deep=False)
 
     parts = {"metadata.json": b'{"conda_pkg_format_version":2}'}
     with TemporaryDirectory(prefix="package-") as folder:
