@@ -28,13 +28,13 @@ void implement(Library& library, const char* name) {
 // Registers a list of operators. LIST is a macro that calls its argument for each of them, with its
 // name, the template over door and device that holds its schema and its function (kSchema and run),
 // and the devices that it serves.
-#define PROJECT_OPERATORS(LIST)                                                               \
-  using namespace PROJECT_NAMESPACE;                                                          \
-  PROJECT_LIBRARY(PROJECT_NAMESPACE, library){LIST(PROJECT_DEFINE)} PROJECT_LIBRARY_IMPL(     \
-      PROJECT_NAMESPACE, CPU,                                                                 \
-      library){LIST(PROJECT_ON_CPU)} PROJECT_LIBRARY_IMPL(PROJECT_NAMESPACE, CUDA, library) { \
-    LIST(PROJECT_ON_CUDA)                                                                     \
-  }
+// clang-format off
+#define PROJECT_OPERATORS(LIST)                                                \
+  using namespace PROJECT_NAMESPACE;                                           \
+  PROJECT_LIBRARY(PROJECT_NAMESPACE, library) { LIST(PROJECT_DEFINE) }         \
+  PROJECT_LIBRARY_IMPL(PROJECT_NAMESPACE, CPU, library) { LIST(PROJECT_ON_CPU) } \
+  PROJECT_LIBRARY_IMPL(PROJECT_NAMESPACE, CUDA, library) { LIST(PROJECT_ON_CUDA) }
+// clang-format on
 
 // Lets kernels be attached whose table is a `Table`, which begins with the table_head, of this ABI.
 #define PROJECT_KERNELS(Table, ABI)                                                         \

@@ -23,6 +23,7 @@ from lltm_conda.engine.compat import read_binary
 BUILD = """
 import os, sys
 from pathlib import Path
+from lltm_conda._project import PROJECT
 from lltm_conda.engine.builder import BuildRequest, execute, find_cuda_toolkit, plan
 
 nvcc = find_cuda_toolkit({**os.environ, "PATH": str(Path(sys.argv[1]).parent)})

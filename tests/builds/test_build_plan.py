@@ -21,6 +21,7 @@ from lltm_conda.engine.compat import find_torch, read_binary
 PRINT_PLAN = """
 import sys
 from pathlib import Path
+from lltm_conda._project import PROJECT
 from lltm_conda.engine.builder import fitting_request, plan
 from lltm_conda.engine.compat import find_torch
 for step in plan(fitting_request(PROJECT, find_torch(), Path("out"), {"PATH": sys.argv[1]})):
