@@ -78,9 +78,11 @@ def describe(found: griffe.Object, level: int) -> list[str]:
         if isinstance(constructor, griffe.Function) and takes_arguments:
             blocks.append(f"```python\n{signature(constructor, found.name)}\n```")
     blocks += docstring(found)
-    if isinstance(found, griffe.Class) and any(str(b).endswith("Module") for b in found.bases):
+    if isinstance(found, griffe.Class) and any(
+        str(base).endswith("Module") for known in (found, *found.mro()) for base in known.bases
+    ):
         for name in METHODS:
-            method = found.members.get(name)
+            method = found.all_members.get(name)
             if method is not None:
                 blocks += describe(method.final_target if method.is_alias else method, level + 1)
     return blocks

@@ -88,9 +88,11 @@ def test_the_live_run_is_of_the_same_copy(package_copy: Copy, run_python: Run) -
     folder.mkdir()
     package.rename(folder / package.name)
     code = (
-        "import sys; sys.path.insert(0, sys.argv.pop()); from lltm_conda import __main__ as main;"
+        "import sys; sys.path.insert(0, sys.argv.pop())\n"
+        "from lltm_conda.__main__ import PROJECT, main\n"
+        "sys.exit(main(PROJECT))"
     )
-    done = run_python(package, "-c", f"{code} sys.exit(main())", str(folder))
+    done = run_python(package, "-c", code, str(folder))
     assert "live run failed: the copy ran" in done.stdout, done.stdout + done.stderr
 
 
