@@ -4,6 +4,7 @@ how to compile, and is imported without torch."""
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ from pathlib import Path
 from setuptools import Extension, find_namespace_packages, find_packages, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
+from setuptools.command.sdist import sdist
 from setuptools.errors import SetupError
 
 ROOT = Path(__file__).resolve().parent
@@ -23,6 +25,7 @@ PREBUILT = f"{NAMES['prefix']}_PREBUILT"
 os.environ[f"{NAMES['prefix']}_LOAD"] = "0"  # nothing is built yet that could be loaded
 sys.path.insert(0, str(ROOT))
 builder = importlib.import_module(f"{PACKAGE}.engine.builder")
+sources = importlib.import_module(f"{PACKAGE}.engine.builder.sources")
 PROJECT = importlib.import_module(f"{PACKAGE}._project").PROJECT
 compat = importlib.import_module(f"{PACKAGE}.engine.compat")
 
@@ -34,11 +37,29 @@ NO_TORCH = (
 )
 
 
+def carry_source(root: Path) -> None:
+    """Writes into a distribution what its builds cannot ask git for."""
+    facts = {
+        "commit": sources.git_commit(PROJECT, os.environ),
+        "epoch": sources.source_epoch(PROJECT, os.environ),
+    }
+    path = root / PACKAGE / "source.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(facts) + "\n", encoding="utf-8")
+
+
+class SourceDistribution(sdist):
+    def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+        super().make_release_tree(base_dir, files)
+        carry_source(Path(base_dir))
+
+
 class BuildBinaries(build_ext):
     """Compiles the variant that fits, or packs the binaries of the folder that PREBUILT names."""
 
     def run(self) -> None:
-        package = ROOT if self.inplace or self.editable_mode else Path(self.build_lib)
+        in_place = self.inplace or self.editable_mode
+        package = ROOT if in_place else Path(self.build_lib)
         lib_dir = package / PACKAGE / "lib"
         prebuilt = os.environ.get(PREBUILT)
         if prebuilt:
@@ -55,6 +76,8 @@ class BuildBinaries(build_ext):
         lib_dir.mkdir(parents=True)
         for path in binaries:
             shutil.copy2(path, lib_dir / path.name)
+        if not in_place:
+            carry_source(package)
 
     def _compile(self) -> list[Path]:
         try:
@@ -106,5 +129,9 @@ setup(
     },
     # Without an extension, setuptools would make a pure wheel; BuildBinaries does the work.
     ext_modules=[Extension(f"{PACKAGE}.lib.binaries", sources=[])],
-    cmdclass={"build_ext": BuildBinaries, "bdist_wheel": PlatformWheel},
+    cmdclass={
+        "build_ext": BuildBinaries,
+        "bdist_wheel": PlatformWheel,
+        "sdist": SourceDistribution,
+    },
 )

@@ -22,8 +22,7 @@ HEADER = (
     "# API\n\n"
     "Written by `python scripts/api_page.py` from the docstrings; change those, not this page.\n"
 )
-MODULE_BASES = ("nn.Module", "Recurrent")
-# The methods of a module that users call or override.
+# The methods of a class that users call or override.
 METHODS = ("forward", "reset_parameters", "cell", "load_cell", "from_cells")
 
 
@@ -79,7 +78,9 @@ def describe(found: griffe.Object, level: int) -> list[str]:
         if isinstance(constructor, griffe.Function) and takes_arguments:
             blocks.append(f"```python\n{signature(constructor, found.name)}\n```")
     blocks += docstring(found)
-    if isinstance(found, griffe.Class) and any(str(b) in MODULE_BASES for b in found.bases):
+    if isinstance(found, griffe.Class) and any(
+        str(base).endswith("Module") for known in (found, *found.mro()) for base in known.bases
+    ):
         for name in METHODS:
             method = found.all_members.get(name)
             if method is not None:

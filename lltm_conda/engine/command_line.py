@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .compat import KernelsName, VariantName, judge_file, probe_runtime, render, select
-from .compat.explain import explain, installed_copies
+from .compat.explain import describe_copy, explain, installed_copies
 from .compat.package_files import find_binaries
 from .compat.package_probe import package_problems
 from .compat.records import Finding, NameFormatError, Runtime, Verdict, as_plain, file_name
@@ -111,7 +111,7 @@ def _report(options: argparse.Namespace, runtime: Runtime) -> int:
     for problem in problems:
         print(f"\npackage files: {problem}")
     for path in copies:
-        print(f"\nanother copy of {name} is on the path: {render.shorten(str(path))}")
+        print(f"\n{render.shorten(describe_copy(path, project.folder))}")
     if distrusted:
         print(f"\n{render.cause_text(distrusted)}")
     print(f"\nchosen: {selection.variant or 'nothing fits'}" + (" (forced)" if forced else ""))

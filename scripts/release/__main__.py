@@ -12,11 +12,12 @@ import typer
 from rich.console import Console
 
 from release import ReleaseError, generated
+from release.conda_steps import build_recipe
 from release.host import chosen, probe
 from release.listing import github, json_list, list_cells
 from release.matrix import load
 from release.merge import merge
-from release.run import Release, Request
+from release.run import Release, Request, base_channel
 from release.runner import explain, is_disk_full
 from release.stopping import interrupt
 from release.upload import upload
@@ -51,6 +52,8 @@ VERIFY = (
 )
 UPLOAD = "Publish dist/ and stop: pypi, anaconda:OWNER, a folder."
 Target = Annotated[str | None, typer.Option("--upload", help=UPLOAD)]
+RECIPE = "Build a variant from source by recipe/ alone (conda build where conda is), and stop."
+Recipe = Annotated[str | None, typer.Option("--recipe", metavar="VARIANT", help=RECIPE)]
 WRITE = "Write the files generated from the matrix, and stop."
 Write = Annotated[bool, typer.Option("--write-generated", help=WRITE)]
 
@@ -69,6 +72,7 @@ def main(
     join: Join = None,
     verify: Annotated[Verify, typer.Option(help=VERIFY)] = Verify.ONE,
     target: Target = None,
+    recipe: Recipe = None,
     write_generated: Write = False,
 ) -> None:
     """Build, audit, pack, install and run the cells of build_matrix.yaml."""
@@ -86,6 +90,9 @@ def main(
             raise typer.Exit(code)
         if target:
             raise typer.Exit(upload(target, console, dry_run=dry_run))
+        if recipe:
+            build_recipe(recipe, matrix, base_channel(channel, console), console)
+            return
         host = probe(os.environ.get("RELEASE_PYTHON", sys.executable), matrix)
         if list_only:
             cells = chosen(selectors or (), matrix, host)

@@ -20,6 +20,7 @@ from zipfile import ZipFile
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
+from release.conda_stubs import Stub, pack
 from release.interpreters import python_facts
 from release.paths import tool
 
@@ -135,8 +136,11 @@ def stage_compiler(root: Path, name: str) -> Staged:
     return Staged(name, out.stdout.strip(), "bootstrap_0")
 
 
-def stage_sysroot(_root: Path) -> Staged:
-    return Staged("sysroot_linux-64", "2.28", "bootstrap_0")
+def sysroot() -> Stub:
+    """A package without files: the host's own C library is used, so nothing older will do."""
+    host = str(os.confstr("CS_GNU_LIBC_VERSION")).split()[-1]
+    exports = {"strong": (f"__glibc >={host}",)}
+    return Stub("sysroot_linux-64", "2.28", "bootstrap_0", run_exports=exports)
 
 
 def build_channel(out: Path, wheels: list[Path], python: str) -> None:
@@ -144,10 +148,12 @@ def build_channel(out: Path, wheels: list[Path], python: str) -> None:
     from rattler_build import assemble_package
 
     facts = python_facts(python)
-    stages: list[Callable[[Path], Staged]] = [partial(stage_python, facts=facts), stage_sysroot]
+    stages: list[Callable[[Path], Staged]] = [partial(stage_python, facts=facts)]
     stages += [partial(stage_compiler, name=name) for name in COMPILERS]
     stages += [partial(stage_wheel, wheel=wheel, minor=facts["minor"]) for wheel in wheels]
     (out / "linux-64").mkdir(parents=True, exist_ok=True)
+    libc = sysroot()
+    (out / "linux-64" / f"{libc.name}-{libc.version}-{libc.build}.tar.bz2").write_bytes(pack(libc))
     for stage in stages:
         begun = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="stage-", dir=out.parent) as folder:

@@ -28,8 +28,7 @@ COMPILER_VARIABLES = ("CXX", "CXXFLAGS", "LDFLAGS", "CUDA_HOME", "TORCH_CUDA_ARC
 
 
 def compiler_facts() -> dict[str, str]:
-    names = (*COMPILER_VARIABLES, "SOURCE_DATE_EPOCH")
-    return {name: os.environ[name] for name in names if name in os.environ}
+    return {name: os.environ[name] for name in COMPILER_VARIABLES if name in os.environ}
 
 
 def kernels(

@@ -60,12 +60,17 @@ class Cell:
         return self.torch.abi.pypi if abi is None else abi
 
     @property
+    def optional(self) -> bool:
+        """Whether no torch on PyPI loads it; the fat wheel, made for those, is whole without it."""
+        return self.cxx11_abi != self.torch.abi.pypi
+
+    @property
     def local_version(self) -> str:
         """The local version of its thin wheel: `stable.cpu`, `pt29cu12`, `pt24.abi1.cpu`."""
         if self.stable:
             return f"stable.{self.device}"
         major, minor = self.variant.glue.torch
-        abi = "" if self.cxx11_abi == self.torch.abi.pypi else ".abi1."
+        abi = ".abi1." if self.optional else ""
         return f"pt{major}{minor}{abi}{self.device}"
 
 
@@ -89,6 +94,11 @@ def all_cells(matrix: Matrix) -> list[Cell]:
                 Cell(VariantName(glue, _kernels(device)), minor, torch) for device in torch.aten
             ]
     return cells
+
+
+def required(matrix: Matrix) -> list[str]:
+    """The names of the cells that a whole fat wheel holds."""
+    return [cell.name for cell in all_cells(matrix) if not cell.optional]
 
 
 ALIASES = ("host", "newest", "oldest")

@@ -100,6 +100,7 @@ def collect(run: Finished, host: Host) -> Manifest:
         seconds=round(run.seconds, 1),
         total=len(every),
         missing=missing(order, cells),
+        optional=[cell.name for cell in every if cell.optional],
         cells=cells,
         binaries=dict(sorted(_binaries(run).items())),
         artefacts=[] if change else artefacts(cells, sdist, fat),

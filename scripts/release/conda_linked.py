@@ -27,7 +27,8 @@ def packages(torch: TorchInstall, python: str) -> Iterator[Stub]:
     """Its pytorch, with the `cuda-version` that its CUDA build needs.
 
     PyPI has no CPU builds, so a CUDA build also stands in for one: without a driver it computes on
-    the CPU. The build string names both (`cpu_linked_cuda128_py311_0`).
+    the CPU. The build string names both (`cpu_linked_cu128_py311_0`), without the word by which
+    CUDA packages know a CUDA build.
     """
     tag = f"py{python.replace('.', '')}_0"
     if torch.cuda is None:
@@ -38,7 +39,7 @@ def packages(torch: TorchInstall, python: str) -> Iterator[Stub]:
     yield cuda_version(torch.cuda)
     needs = ("__cuda", f"cuda-version >={torch.cuda},<{major + 1}")
     yield _pytorch(torch, python, f"{flavour}_linked_{tag}", needs)
-    yield _pytorch(torch, python, f"cpu_linked_{flavour}_{tag}")
+    yield _pytorch(torch, python, f"cpu_linked_{flavour.replace('cuda', 'cu')}_{tag}")
 
 
 def _pytorch(torch: TorchInstall, python: str, build: str, needs: tuple[str, ...] = ()) -> Stub:

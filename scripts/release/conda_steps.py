@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import sys
 import threading
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.console import Console
+
 from engine.compat.binary import read_binary
-from release import (
-    BUILD,
-    PROJECT,
-    REPO,
-    ReleaseError,
-    conda_worker,
-    downloads,
-)
-from release.cells import Cell
+from engine.compat.records import dotted
+from release import BUILD, PROJECT, REPO, ReleaseError, conda_worker, downloads
+from release.cells import Cell, all_cells, select
 from release.conda_linked import link_torch
 from release.environments import REMEDY
 from release.pack_steps import PREBUILT, gather
 from release.paths import BOOTSTRAP, CACHE, CHANNEL, ENVS, TEMPORARY, fresh
-from release.provenance import source_env
+from release.provenance import commit, source_env
+from release.schema import Matrix
 from release.shell import Log, clean_env
 from release.store import write_atomically
 from release.tasks import Context, SkipTask, Task
+from release.variants import for_conda, render
 from release.verify_steps import run_installed
 
 CONDA_FORGE = "https://conda.anaconda.org/conda-forge"
@@ -95,9 +94,8 @@ def index_package(log: Log, package: Path, channel: Path) -> None:
 
 
 def glibc_of(binaries: Sequence[Path]) -> str:
-    """The oldest glibc that loads all of them, `2.34`."""
-    floors = [read_binary(path).floors.get("GLIBC", (2, 28)) for path in binaries]
-    return ".".join(map(str, max(floors)))
+    """The oldest glibc that loads all of them, `2.34`: what the audit reads from them, too."""
+    return dotted(max(read_binary(path).floors.get("GLIBC", (2,)) for path in binaries))
 
 
 def link(context: Context, *, env: Task, folder: Path, python: str) -> Sequence[Path]:
@@ -116,6 +114,27 @@ def no_torch(_: Context, *, cuda_major: int | None, python: str) -> Sequence[Pat
     )
 
 
+def build_recipe(selector: str, matrix: Matrix, channel: str | None, console: Console) -> None:
+    """Builds packages from source, by `conda build` or else py-rattler-build, and tests them."""
+    base, conda = channel or BOOTSTRAP.as_uri(), shutil.which("conda")
+    if conda and subprocess.run([conda, "build", "--version"], capture_output=True).returncode:
+        conda = None
+    for cell in select([cell for cell in all_cells(matrix) if for_conda(cell)], [selector]):
+        out = fresh(BUILD / "recipe" / cell.name)
+        file = out / "variants.yaml"
+        write_atomically(file, render([cell], matrix))
+        words = ["--tests", file, out, "--channel", base]
+        command = [sys.executable, "-m", conda_worker.__name__, "build", *words]
+        if conda:
+            words = ["-m", file, "-c", base, "--override-channels", "--output-folder", out]
+            command = [conda, "build", "recipe", *words]
+        console.print(cell.name, *command, markup=False, soft_wrap=True)
+        named = {PROJECT.variable("GIT_COMMIT"): commit()}
+        env = clean_env(PYTHONPATH=f"{REPO / 'scripts'}:{REPO}", **named)
+        if subprocess.run(command, cwd=REPO, env=env | driver(cell)).returncode:
+            raise ReleaseError(f"{cell.name}: not built beside {base}; the lines above say why")
+
+
 def package_tests(
     context: Context,
     *,
@@ -128,7 +147,7 @@ def package_tests(
     made = context.only(package)
     given = [path for task in binaries for path in context.made[task]]
     _worker(context.log, "contents", made, *given)
-    _worker(context.log, "test", made, *_options(channels), **_driver(cell))
+    _worker(context.log, "test", made, *_options(channels), **driver(cell))
     return []
 
 
@@ -136,9 +155,15 @@ def _options(channels: Sequence[str]) -> list[str]:
     return [word for url in (CHANNEL.as_uri(), *channels) for word in ("--channel", url)]
 
 
-def _driver(cell: Cell) -> dict[str, str]:
-    """Lets a CUDA package be installed where there is no GPU; there it computes on the CPU."""
-    if cell.cuda_major is None or Path("/proc/driver/nvidia/version").exists():
+def driver(cell: Cell) -> dict[str, str]:
+    """What the solver is to take for the driver, where it is not to look.
+
+    None for a CPU package, which is tried beside a CPU pytorch; a made-up one for a CUDA package
+    where there is no GPU: there it computes on the CPU.
+    """
+    if cell.cuda_major is None:
+        return {"CONDA_OVERRIDE_CUDA": ""}
+    if Path("/proc/driver/nvidia/version").exists():
         return {}
     return {"CONDA_OVERRIDE_CUDA": f"{cell.cuda_major}.0"}
 
@@ -153,7 +178,7 @@ def prefix(
     _, version, build = context.only(package).name.removesuffix(".conda").rsplit("-", 2)
     specs = [f"{PROJECT.distribution} =={version} {build}", f"python {python}.*"]
     folder, name = ENVS / f"{cell.name}-conda", f"{cell.name}-conda"
-    _worker(context.log, "install", folder, *specs, *_options(channels), **_driver(cell))
+    _worker(context.log, "install", folder, *specs, *_options(channels), **driver(cell))
     gpu = cell.cuda_major is not None
     interpreter = folder / "bin" / "python"
     report = run_installed(context.log, interpreter, folder, name, glue=cell.glue, gpu=gpu)
@@ -162,7 +187,7 @@ def prefix(
     (pytorch,) = (path.stem for path in folder.glob("conda-meta/pytorch-*.json"))
     facts = json.loads(report.read_text(encoding="utf-8"))
     write_atomically(report, json.dumps({**facts, "pytorch": pytorch}, indent=1))
-    if "linked" in pytorch or _driver(cell):  # it does not work after its torch is deleted
+    if "linked" in pytorch or (gpu and driver(cell)):  # it does not work after its torch is deleted
         shutil.rmtree(folder)
         return [report]
     return [folder, report]

@@ -1,10 +1,12 @@
 """A channel of packages without content, shaped like conda-forge: what a solver sees of it.
 
 Against it the recipe is rendered and every kind of machine is solved in seconds, without a network
-or a GPU (`tests/release/test_conda_solve.py`). What matters of the shape: pytorch's run_exports pin
-its minor; its CUDA builds need `__cuda` and bind `cuda-version` to one major; `cuda-version`
-constrains `__cuda`; build strings begin with `cpu_` or `cuda<version>_`; CUDA builds have 200 more
-in their build number.
+or a GPU (`tests/release/test_conda_solve.py`, `test_conda_installs.py`). What matters of the shape:
+pytorch's run_exports pin its minor; it needs one build of libtorch; its CUDA builds need `__cuda`
+and bind `cuda-version` to one major; `cuda-version` constrains `__cuda`; CUDA builds have 200 more
+in their build number. Versions and build strings are those of the feedstock:
+
+    cuda118_py311h0_300 (2.4), cuda126_mkl_py311_h0_300, cpu_mkl_py311_h0_100
 """
 
 from __future__ import annotations
@@ -20,17 +22,20 @@ from typing import Any
 
 from release.schema import Matrix
 
-# The CUDA versions that conda-forge builds each pytorch with, one for each major.
+# The CUDA versions that conda-forge built each pytorch with.
 CUDA_OF_TORCH = {
-    "2.4": ("12.0",),
-    "2.5": ("12.6",),
+    "2.3": ("11.8", "12.0"),
+    "2.4": ("11.8", "12.0"),
+    "2.5": ("11.8", "12.0", "12.6"),
     "2.6": ("12.6",),
-    "2.7": ("12.6",),
+    "2.7": ("12.6", "12.9"),
     "2.8": ("12.9",),
-    "2.9": ("12.9", "13.0"),
+    "2.9": ("12.9",),
 }
 NEWER_CUDA = ("12.9", "13.0")
-CUDA_VERSIONS = ("12.0", "12.6", "12.8", "12.9", "13.0", "13.2")
+# A pytorch that is older than all that the matrix serves: release, Pythons.
+OLDER = ("2.3.1", ("3.10", "3.11", "3.12"))
+CUDA_VERSIONS = ("11.8", "12.0", "12.4", "12.6", "12.8", "12.9", "13.0", "13.2")
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,20 @@ def below(version: str) -> str:
 
 
 def stubs(matrix: Matrix) -> Iterator[Stub]:
-    """Every package of the channel: Pythons, tools, compilers, CUDA, and pytorch in all builds."""
+    """conda-forge: Pythons, tools, compilers, CUDA, and pytorch in all builds."""
+    yield from tools(matrix)
+    releases = [OLDER, *((torch.release, torch.pythons) for torch in matrix.torch.values())]
+    for release, pythons in releases:
+        minor = release.rpartition(".")[0]
+        blas = "" if minor in ("2.3", "2.4") else "_mkl"  # CUDA builds did not name it then
+        for cuda in (None, *CUDA_OF_TORCH.get(minor, NEWER_CUDA)):
+            flavour = f"cuda{cuda.replace('.', '')}{blas}" if cuda else "cpu_mkl"
+            tag = "py{}_h0" if blas else "py{}h0"
+            yield from pytorch(release, pythons, cuda, f"{flavour}_{tag}")
+
+
+def tools(matrix: Matrix) -> Iterator[Stub]:
+    """What conda-forge and `defaults` both have: Pythons, tools, compilers, CUDA."""
     for python in matrix.package.pythons:
         tag = "cp" + python.replace(".", "")
         abi = {"weak": (f"python_abi {python}.* *_{tag}",), "noarch": ("python",)}
@@ -81,10 +99,6 @@ def stubs(matrix: Matrix) -> Iterator[Stub]:
     for version in CUDA_VERSIONS:
         yield cuda_version(version)
         yield from _cuda(version)
-    for minor, torch in matrix.torch.items():
-        for python in torch.pythons:
-            for cuda in (None, *CUDA_OF_TORCH.get(minor, NEWER_CUDA)):
-                yield _pytorch(torch.release, python, cuda)
 
 
 def cuda_version(version: str) -> Stub:
@@ -110,24 +124,30 @@ def _cuda(version: str) -> Iterator[Stub]:
     yield replace(headers, depends=needs, run_exports={"weak": (cudart,)})
 
 
-def _pytorch(release: str, python: str, cuda: str | None) -> Stub:
-    tag = python.replace(".", "")
-    depends = [f"python {python}.*", f"python_abi {python}.* *_cp{tag}", "libstdcxx >=14"]
-    depends.append("__glibc >=2.28,<3.0.a0")
-    number, flavour = 100, "cpu_mkl"
+def pytorch(release: str, pythons: Iterable[str], cuda: str | None, build: str) -> Iterator[Stub]:
+    """One build of pytorch for each Python, with its libtorch and its metapackage.
+
+    Args:
+        build: the build string up to its number, with `{}` for the digits of Python.
+    """
+    number = 300 if cuda else 100
+    depends, binds = ["libstdcxx >=14", "__glibc >=2.28,<3.0.a0"], [f"pytorch-cpu {release}"]
     if cuda:
-        number, flavour = 300, f"cuda{cuda.replace('.', '')}_mkl"
         after = int(cuda.split(".")[0]) + 1
-        depends += ["__cuda", f"cuda-version >={cuda},<{after}"]
-        depends.append(f"cuda-cudart >={cuda}.96,<{after}.0a0")
-    return Stub(
-        "pytorch",
-        release,
-        f"{flavour}_py{tag}_h0_{number}",
-        build_number=number,
-        depends=tuple(depends),
-        run_exports=exports_of_pytorch(release),
-    )
+        depends += [f"cuda-version >={cuda},<{after}", f"cuda-cudart >={cuda}.96,<{after}.0a0"]
+        binds = [f"pytorch-gpu {release}"]
+    binds.append(f"pytorch-{'cpu' if cuda else 'gpu'} <0.0a0")
+    library = f"{build.partition('_py')[0]}_h0_{number}"
+    yield Stub("libtorch", release, library, number, tuple(depends))
+    needs = (f"pytorch {release} {build.partition('_py')[0]}_*",)
+    yield Stub(binds[0].split()[0], release, library, number, needs)
+    for python in pythons:
+        tag = python.replace(".", "")
+        own = [f"python {python}.*", f"python_abi {python}.* *_cp{tag}"]
+        own += [f"libtorch {release} {library}", *(["__cuda"] if cuda else []), *depends]
+        exports = exports_of_pytorch(release)
+        text = f"{build.format(tag)}_{number}"
+        yield Stub("pytorch", release, text, number, tuple(own), tuple(binds), exports)
 
 
 def pack(stub: Stub) -> bytes:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -20,9 +21,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from engine.compat.binary import read_binary
+from engine.compat.records import dotted, parse_version
 from release import BUILD, PROJECT, REPO, ReleaseError
 from release.bootstrap import build_channel
+from release.conda_pack import repack
 from release.paths import publish
+from release.provenance import source_epoch
 from release.store import digest
 
 if TYPE_CHECKING:
@@ -31,6 +36,7 @@ if TYPE_CHECKING:
 # Both libraries read this when they first touch their cache.
 os.environ.setdefault("RATTLER_CACHE_DIR", str(BUILD / "cache" / "rattler"))
 
+RECIPE = REPO / "recipe" / "recipe.yaml"
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 Channels = Annotated[list[str], typer.Option("--channel", help="A URL; the first is preferred.")]
 
@@ -44,9 +50,9 @@ def bootstrap(out: Path, wheels: Path, python: str) -> None:
 
 @app.command()
 def build(
-    variants: Path, out: Path, channels: Channels, recipe: Path = REPO / "recipe" / "recipe.yaml"
+    variants: Path, out: Path, channels: Channels, recipe: Path = RECIPE, tests: bool = False
 ) -> None:
-    """Builds every package that a variants file describes, into `out/linux-64`."""
+    """Builds every package that a variants file describes, into `out/linux-64`; tests them too."""
     import rattler_build as rb
 
     platform = rb.PlatformConfig(target_platform="linux-64")
@@ -54,12 +60,15 @@ def build(
     stage = rb.Stage0Recipe.from_file(str(recipe))
     for variant in stage.render(config, rb.RenderConfig(platform=platform)):
         made = variant.run_build(
-            tool_config=rb.ToolConfiguration(test_strategy="skip"),
+            tool_config=rb.ToolConfiguration(test_strategy="native" if tests else "skip"),
             output_dir=out.resolve(),
             channels=channels,
-            package_format="conda:3",
+            package_format="conda:1",
         )
-        print(*made.packages)
+        for package in made.packages:
+            repack(Path(package), source_epoch())
+            check_glibc(Path(package))
+            print(package)
 
 
 @app.command()
@@ -77,6 +86,7 @@ def index(channel: Path, packages: list[Path]) -> None:
 @app.command()
 def contents(package: Path, binaries: list[Path]) -> None:
     """Checks that a package holds these binaries unchanged, and no path of the build."""
+    check_glibc(package)
     import rattler.package_streaming
 
     with TemporaryDirectory(prefix="package-") as folder:
@@ -93,6 +103,30 @@ def contents(package: Path, binaries: list[Path]) -> None:
             state = "is missing" if found is None else "was changed while it was packed"
             raise ReleaseError(f"{package.name}: {name} {state}; see recipe/recipe.yaml")
         print(f"{name}: sha256 {found}, as built")
+
+
+def check_glibc(package: Path) -> None:
+    """Checks that the glibc which a package asks for is enough for the objects in it.
+
+    Raises:
+        ReleaseError: it is too old, or the package asks for none.
+    """
+    import rattler.package_streaming
+
+    with TemporaryDirectory(prefix="package-") as folder:
+        rattler.package_streaming.extract(package, folder)
+        depends = json.loads(Path(folder, "info/index.json").read_text(encoding="utf-8"))["depends"]
+        floors = {p: read_binary(p).floors.get("GLIBC", ()) for p in Path(folder).rglob("*.so")}
+    if not floors:
+        return
+    path, need = max(floors.items(), key=lambda item: item[1])
+    bounds = re.findall(r"__glibc >=([\d.]+)", "\n".join(depends))
+    if not bounds or max(parse_version(bound) or () for bound in bounds) < need:
+        asks = f"__glibc >={bounds[0]}" if bounds else "no glibc"
+        text = f"{package.name} asks for {asks}, {path.name} needs {dotted(need)}"
+        raise ReleaseError(
+            f"{text}; set {PROJECT.variable('GLIBC')}={dotted(need)} or take an older sysroot"
+        )
 
 
 @app.command()

@@ -20,7 +20,7 @@ import typer
 from rich.console import Console
 
 from release import BUILD, PACKAGE, ReleaseError
-from release.cells import all_cells
+from release.cells import all_cells, required
 from release.fat_steps import partial_version
 from release.host import probe
 from release.matrix import load
@@ -74,14 +74,14 @@ def repair(wheel: Path, folder: Path) -> None:
     """Writes the wheel into a folder under its true tag; its name says if it lacks variants."""
     packed = read_wheel(wheel.resolve())
     given = {Path(name).name: data for name, data in packed.binaries.items()}
-    every = all_cells(load())
-    whole = [cell for cell in every if {*cell.files} <= given.keys()]
+    matrix = load()
+    whole = [cell.name for cell in all_cells(matrix) if {*cell.files} <= given.keys()]
     with Log(LOGS / "cibuildwheel" / "repair.log") as log:
         tagged = true_tag(log, wheel.resolve(), given, fresh(TEMPORARY / "cibuildwheel"))
-    local = None if len(whole) == len(every) else partial_version(len(whole), len(every))
+    local = partial_version(whole, required(matrix))
     folder.mkdir(parents=True, exist_ok=True)
     final = tagged.renamed(local=local).write(folder)
-    console.print(f"{final.name}: {len(whole)} of {len(every)} variants", markup=False)
+    console.print(f"{final.name}: {', '.join(whole)}", markup=False)
 
 
 if __name__ == "__main__":

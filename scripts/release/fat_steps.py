@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from release import DIST, ReleaseError, of_project
@@ -22,7 +22,7 @@ def fat_wheel(
     *,
     wheels: Mapping[str, Task],
     runs: Mapping[str, Sequence[Task]],
-    total: int,
+    required: Collection[str],
     carried: Mapping[str, Path],
 ) -> Sequence[Path]:
     """Joins the thin wheels of this run's cells, and those of cells that an earlier run built.
@@ -30,7 +30,7 @@ def fat_wheel(
     Args:
         wheels: the task that packs each cell's wheel; some may have failed.
         runs: the tasks that run each cell's wheel; a cell whose run failed is left out.
-        total: how many cells the matrix has.
+        required: the cells that make it whole.
         carried: thin wheels of other cells, built from the same sources.
     """
     found = {
@@ -41,7 +41,7 @@ def fat_wheel(
     found |= agreeing(carried, found)
     if not found:
         raise SkipTask("no variant was built, so there is nothing to pack")
-    return [replace_wheel(make_fat_wheel(context.log, found, total), DIST, any_version=True)]
+    return [replace_wheel(make_fat_wheel(context.log, found, required), DIST, any_version=True)]
 
 
 def agreeing(carried: Mapping[str, Path], wheels: Mapping[str, Path]) -> dict[str, Path]:
@@ -54,11 +54,10 @@ def agreeing(carried: Mapping[str, Path], wheels: Mapping[str, Path]) -> dict[st
     }
 
 
-def make_fat_wheel(log: Log, wheels: Mapping[str, Path], total: int) -> Path:
+def make_fat_wheel(log: Log, wheels: Mapping[str, Path], required: Collection[str]) -> Path:
     """The joined wheel in a temporary folder, with its true tag, and within the size limit."""
     work = fresh(TEMPORARY / "fat-wheel")
-    local = None if len(wheels) == total else partial_version(len(wheels), total)
-    joined = join(dict(sorted(wheels.items())), local=local)
+    joined = join(dict(sorted(wheels.items())), local=partial_version(wheels, required))
     for name, data in joined.binaries.items():
         log.write(f"{name}: {len(data)} bytes")
     given = {Path(name).name: data for name, data in joined.binaries.items()}
@@ -71,9 +70,10 @@ def make_fat_wheel(log: Log, wheels: Mapping[str, Path], total: int) -> Path:
     return final
 
 
-def partial_version(count: int, total: int) -> str:
-    """The local version of a wheel that lacks variants: `partial.3of21`."""
-    return f"partial.{count}of{total}"
+def partial_version(packed: Collection[str], required: Collection[str]) -> str | None:
+    """The local version of a wheel that lacks required cells, `partial.3of15`; else None."""
+    count = len({*packed} & {*required})
+    return None if count == len(required) else f"partial.{count}of{len(required)}"
 
 
 def fat_site(context: Context, *, fat_wheel: Task) -> Sequence[Path]:

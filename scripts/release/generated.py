@@ -15,6 +15,7 @@ from release import (
     REPO,
     ReleaseError,
     cibuildwheel,
+    conda_installs,
     evidence,
     support_table,
     variants,
@@ -24,6 +25,8 @@ from release.schema import Matrix
 from release.store import write_atomically
 
 README_FILE = REPO / "README.md"
+RELEASE_PAGE = REPO / "docs" / "release.md"
+CONDA_PAGE = REPO / "docs" / "conda.md"
 SUPPORT_PAGE = REPO / "docs" / "support.md"
 SUPPORT_FILE = PACKAGE / "support.json"
 PYPROJECT = REPO / "pyproject.toml"
@@ -45,6 +48,8 @@ def expected(matrix: Matrix) -> dict[Path, str]:
         PYPROJECT: filled(PYPROJECT, "cibuildwheel", settings, ("# ", "")),
         REPO / "docs" / "troubleshooting.md": page(PROJECT),
         README_FILE: filled(README_FILE, "support-table", short),
+        RELEASE_PAGE: filled(RELEASE_PAGE, "glibc", variants.floors(matrix)),
+        CONDA_PAGE: filled(CONDA_PAGE, "installs", conda_installs.markdown()),
         SUPPORT_PAGE: filled(SUPPORT_PAGE, "environments", full),
     }
 

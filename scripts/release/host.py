@@ -62,7 +62,7 @@ def obstacle(cell: Cell, host: Host, matrix: Matrix) -> str | None:
         return "no C++ compiler; install one (Debian: apt-get install g++) or set CXX"
     if problem := _compiler_problem(host, cell.torch.gcc, f"torch {cell.torch_minor}"):
         return problem
-    if cell.cxx11_abi != cell.torch.abi.pypi and borrowed_torch(cell, host) is None:
+    if cell.optional and borrowed_torch(cell, host) is None:
         return (
             f"needs a torch {cell.torch_minor} with C++ ABI {cell.cxx11_abi} (conda-forge's), and "
             f"PyPI's has {cell.torch.abi.pypi}; activate an environment with one (conda install -c "
@@ -92,7 +92,7 @@ def _compiler_problem(host: Host, bounds: tuple[int, int], user: str) -> str | N
 def borrowed_torch(cell: Cell, host: Host) -> TorchInstall | None:
     """The torch of the calling environment, for a cell whose C++ ABI PyPI's torch lacks."""
     torch = host.torch
-    if torch is None or cell.stable or cell.cxx11_abi == cell.torch.abi.pypi:
+    if torch is None or not cell.optional:
         return None
     fits = (torch.version_tuple, torch.cxx11_abi) == (cell.variant.glue.torch, cell.cxx11_abi)
     return torch if fits and torch.is_release else None

@@ -25,6 +25,7 @@ def list_cells(cells: Sequence[Cell], host: Host, matrix: Matrix, console: Conso
         table.add_column(name, no_wrap=name != "buildable here", overflow="fold")
     for facts in map(partial(cell_facts, host=host, matrix=matrix), cells):
         name = f"{facts['cell']} (host)" if facts["fits_host"] else facts["cell"]
+        name += " (optional)" if facts["optional"] else ""
         using = f"yes, {facts['toolchain']}" if facts["toolchain"] else "yes"
         verdict = using if facts["buildable"] else f"no: {facts['reason']}"
         kernels = ", ".join(facts["kernels"])
@@ -46,6 +47,7 @@ def cell_facts(cell: Cell, *, host: Host, matrix: Matrix) -> dict[str, Any]:
         "pythons": list(cell.torch.pythons),
         "cxx": cell.torch.cxx,
         "abi": cell.cxx11_abi,
+        "optional": cell.optional,
         "buildable": reason is None,
         "reason": reason,
         "toolchain": str(compiled_by) if compiled_by else None,

@@ -108,6 +108,7 @@ class Manifest(Strict):
         shard: `2/8` if this is one of several runs that share the work.
         total: how many cells the matrix has.
         missing: the cells of the matrix that the fat wheel lacks, and why.
+        optional: the cells of the matrix without which the fat wheel is whole.
         seconds: how long the run took.
     """
 
@@ -125,6 +126,7 @@ class Manifest(Strict):
     seconds: float
     total: int
     missing: dict[str, str]
+    optional: list[str] = Field(default_factory=list)
     cells: dict[str, CellEntry]
     binaries: dict[str, Binary]
     artefacts: list[Artefact]
@@ -136,8 +138,14 @@ class Manifest(Strict):
 
     @property
     def partial(self) -> bool:
-        """Whether the fat wheel lacks variants of the matrix."""
-        return bool(self.missing)
+        """Whether the fat wheel lacks variants that are not optional."""
+        return not self.missing.keys() <= {*self.optional}
+
+    @property
+    def lacks(self) -> str:
+        """What the fat wheel lacks, as the end of a sentence; empty if it has every variant."""
+        names = [name + " (optional)" * (name in self.optional) for name in self.missing]
+        return f", which lacks {', '.join(names)}" if names else ""
 
     def text(self) -> str:
         return self.model_dump_json(by_alias=True, indent=1) + "\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from release import DIST, ReleaseError
-from release.cells import all_cells
+from release.cells import all_cells, required
 from release.collect import artefacts, missing
 from release.conda_steps import index_package
 from release.fat_steps import make_fat_wheel
@@ -42,7 +42,7 @@ def merge(folders: Sequence[Path], matrix: Matrix, console: Console) -> int:
         if not wheels:
             raise ReleaseError("no shard built a variant to merge; their logs say why")
         with Log(LOGS / "merge.log") as log:
-            fat = make_fat_wheel(log, wheels, len(order))
+            fat = make_fat_wheel(log, wheels, required(matrix))
             binaries = _binaries(shards, fat)
             final = _publish(stage, fat, log)
         sdists = {DIST / a.path for m in shards.values() for a in m.artefacts if a.kind == "sdist"}
@@ -58,8 +58,7 @@ def merge(folders: Sequence[Path], matrix: Matrix, console: Console) -> int:
     bad = [name for name, cell in cells.items() if cell.state == "failed"]
     for name in bad:
         console.print(f"FAILED {name}: {cells[name].reason}", markup=False, soft_wrap=True)
-    lacks = f", which lacks {', '.join(made.missing)}" if made.partial else ""
-    text = f"merged {len(cells)} cells of {len(shards)} folders into dist/{final.name}{lacks}"
+    text = f"merged {len(cells)} cells of {len(shards)} folders into dist/{final.name}{made.lacks}"
     console.print(text, markup=False, soft_wrap=True)
     return 1 if bad else 0
 

@@ -21,7 +21,7 @@ from release import (
     verify_steps,
 )
 from release.audit import audit
-from release.cells import Cell, all_cells
+from release.cells import Cell, required
 from release.host import Host, borrowed_torch, toolchain
 from release.paths import BOOTSTRAP, CACHE, ENVS, LINKED
 from release.provenance import commit, source_epoch
@@ -263,7 +263,7 @@ class Plan:
             fat_steps.fat_wheel,
             wheels=wheels,
             runs=runs,
-            total=len(all_cells(self.matrix)),
+            required=required(self.matrix),
             carried=self.options.carried,
         )
         after = (*wheels.values(), *(task for tasks in runs.values() for task in tasks))

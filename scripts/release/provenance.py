@@ -7,17 +7,16 @@ import os
 import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 
-from engine.builder.sources import git_commit, source_date
+from engine.builder import sources
 from release import PROJECT, REPO
 from release.store import digest, relative
 
 
 def commit() -> str:
     """The commit of the checkout, or "unknown"."""
-    return git_commit(PROJECT, os.environ)
+    return sources.git_commit(PROJECT, os.environ)
 
 
 def _git(*arguments: str) -> str | None:
@@ -67,10 +66,8 @@ def identity(files: Iterable[Path]) -> Identity:
 
 def source_epoch() -> int:
     """The commit's date in seconds since 1970; a fixed date without git."""
-    text = source_date(PROJECT, os.environ)
-    if text == "unknown":
-        return 1577836800  # 2020-01-01, zip files know no year before 1980
-    return int(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp())
+    # 2020-01-01; zip files know no year before 1980.
+    return int(sources.source_epoch(PROJECT, os.environ) or 1577836800)
 
 
 def source_env() -> dict[str, str]:

@@ -122,10 +122,9 @@ class Release:
         names, tasks = [cell.name for cell in self.cells], list(plan.tasks.values())
         self.console.print(summary(names, tasks, outcomes, self.skipped, manifest.cells))
         if manifest.fat:
-            lacks = f", which lacks {len(manifest.missing)} of {manifest.total} variants"
-            text = f"dist/{manifest.fat.path}{lacks if manifest.partial else ''}"
-            size = f"{manifest.fat.size / 1e6:.2f} MB"
-            self.console.print(f"the wheel: {text}; {size}", markup=False, soft_wrap=True)
+            state = "partial: the report names what it lacks" if manifest.partial else "whole"
+            text = f"dist/{manifest.fat.path}; {manifest.fat.size / 1e6:.2f} MB, {state}"
+            self.console.print(f"the wheel: {text}", markup=False, soft_wrap=True)
         self.console.print(f"the report: {REPORT}", markup=False, soft_wrap=True)
 
     def _exit_code(self, outcomes: Mapping[str, Outcome], manifest: Manifest) -> int:

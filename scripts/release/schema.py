@@ -43,6 +43,8 @@ class Project(Strict):
     """Who the project is; `generated` writes it down for the engine and for C++."""
 
     distribution: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*$")]
+    url: Annotated[str, StringConstraints(pattern=r"^https://[^\s/]+(/[^\s/]+)*$")]
+    maintainers: list[str] = Field(min_length=1)
     package: Identifier
     namespace: Identifier
     prefix: Identifier

@@ -27,6 +27,8 @@ def short(matrix: Matrix, evidence: Evidence | None) -> str:
         abi = f"{torch.abi.pypi} / {torch.abi.conda}"
         lines.append(_row([minor, torch.cuda.version, abi, _glue(matrix, minor), *words]))
     legend = [f"*{word}*: {text}" for word, text in LEGEND.items() if word in seen]
+    if any(len(torch.abis) > 1 for torch in matrix.torch.values()):
+        legend.append("*optional*: for conda's builds; in the fat wheel where it was built")
     legend += [f"**{word}**: tried, and it does not work" for word in seen if "fails" in word]
     lines.append("\n" + "; ".join(legend) + ".\n")
     if evidence:
@@ -60,8 +62,8 @@ def _glue(matrix: Matrix, minor: str) -> str:
     torch = matrix.torch[minor]
     if not torch.aten:
         return "`stable" + matrix.stable.target.replace(".", "") + "`"
-    flavours = sorted(set(torch.abis))
-    return " or ".join(f"`aten{minor.replace('.', '')}-abi{flavour}`" for flavour in flavours)
+    pypi, *optional = (f"`aten{minor.replace('.', '')}-abi{flavour}`" for flavour in torch.abis)
+    return f"{pypi} (optional: {optional[0]})" if optional else pypi
 
 
 def _said(found: Environment) -> str:

@@ -111,8 +111,8 @@ def _to_pypi(repository: str, manifest: Manifest, dist: Path) -> Upload:
     if manifest.fat is None:
         refusals.append("there is no fat wheel")
     elif manifest.partial:
-        text = f"the wheel is partial, it lacks {', '.join(manifest.missing)}"
-        refusals.append(f"{text}; build those and join with --merge")
+        text = f"the wheel is partial: {manifest.fat.path}{manifest.lacks}"
+        refusals.append(f"{text}; build what it lacks and join with --merge")
     for artefact in artefacts:
         if "+" in artefact.path:
             refusals.append(f"{artefact.path}: PyPI takes no local version (what follows the +)")

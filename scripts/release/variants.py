@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from release import PROJECT, REPO
+from release import PROJECT, REPO, cibuildwheel
 from release.cells import Cell, all_cells
 from release.schema import Matrix
 
@@ -61,3 +61,17 @@ def render(cells: Sequence[Cell], matrix: Matrix) -> str:
 def for_all(matrix: Matrix) -> str:
     """The text of recipe/variants.yaml."""
     return render([cell for cell in all_cells(matrix) if for_conda(cell)], matrix)
+
+
+def floors(matrix: Matrix) -> str:
+    """Which glibc each artefact needs, as Markdown."""
+    sysroot, newest = STDLIB["c_stdlib_version"], matrix.package.manylinux
+    image = cibuildwheel.IMAGE.partition("manylinux")[2].partition("-")[0].replace("_", ".")
+    return f"""\
+| artefact | glibc | who says so |
+|---|---|---|
+| wheels and packages of the release workflows | {image} | the image in which they are compiled |
+| packages of the recipe beside conda-forge | {sysroot} | the sysroot of `variants.yaml` |
+| those beside the bootstrap channel | the host's | its sysroot |
+| those of `scripts/build_all.sh` | what the objects need, at most {newest} | the audit |
+"""

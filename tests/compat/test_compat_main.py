@@ -88,10 +88,11 @@ def test_the_live_run_is_of_the_same_copy(package_copy: Copy, run_python: Run) -
     folder.mkdir()
     package.rename(folder / package.name)
     code = (
-        "import runpy, sys; sys.path.insert(0, sys.argv.pop());"
-        "runpy.run_module('lltm_conda', run_name='__main__')"
+        "import sys; sys.path.insert(0, sys.argv.pop())\n"
+        "from lltm_conda.__main__ import PROJECT, main\n"
+        "sys.exit(main(PROJECT))"
     )
-    done = run_python(package, "-c", code, str(folder), env={"LLTM_CONDA_LOAD": "0"})
+    done = run_python(package, "-c", code, str(folder))
     assert "live run failed: the copy ran" in done.stdout, done.stdout + done.stderr
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -52,3 +53,28 @@ def conda_worker(tmp_path_factory):
         return done.stdout
 
     return run
+
+
+@pytest.fixture(scope="session")
+def make_channels(matrix, conda_worker):
+    """Builds a recipe against stubs; returns the URLs of the channels with ours and the stubs."""
+    from release.conda_stubs import stubs, write_channel
+    from release.variants import VARIANTS_FILE
+
+    # Something to pack, instead of compiling.
+    script = 'mkdir -p "$SP_DIR/lltm_conda"\necho >"$SP_DIR/lltm_conda/__init__.py"\n'
+
+    def make(folder: Path, recipe: Path = REPO / "recipe" / "recipe.yaml") -> tuple[str, str]:
+        work, channel = folder / "source" / "recipe", folder / "channel"
+        stubs_channel = write_channel(folder / "stubs", stubs(matrix)).as_uri()
+        work.mkdir(parents=True)
+        shutil.copy(REPO / "LICENSE", work.parent)
+        (work / "build.sh").write_text(script)
+        copy = shutil.copy(recipe, work / "recipe.yaml")
+        words = [VARIANTS_FILE, folder / "out", "--recipe", copy, "--channel", stubs_channel]
+        # The host environments of CUDA variants hold a pytorch that needs a driver.
+        conda_worker("build", *words, CONDA_OVERRIDE_CUDA="99", LLTM_CONDA_GIT_COMMIT="c" * 40)
+        conda_worker("index", channel, *(folder / "out").glob("linux-64/*.conda"))
+        return channel.as_uri(), stubs_channel
+
+    return make

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 from release import ReleaseError
-from release.cells import all_cells, select
+from release.cells import all_cells, required, select
 from release.host import Host, host_cell, obstacle
 from release.planner import Options, Plan
 from release.toolchains import Compilers
@@ -51,6 +51,16 @@ def test_both_abi_flavours_exist_up_to_2_6(matrix) -> None:
     flavours = {c.glue for c in all_cells(matrix) if not c.stable}
     assert {"aten24-abi0", "aten24-abi1", "aten26-abi0", "aten26-abi1", "aten27-abi1"} <= flavours
     assert "aten27-abi0" not in flavours
+
+
+def test_optional_is_what_no_torch_on_pypi_loads(matrix) -> None:
+    flavours = {(minor, torch.abi.pypi) for minor, torch in matrix.torch.items()}
+    found = [c for c in all_cells(matrix) if c.optional]
+    assert [c.name for c in found] == [
+        f"aten2{minor}-abi1-{device}" for minor in (4, 5, 6) for device in ("cpu", "cu12")
+    ]
+    assert not flavours & {(c.torch_minor, c.cxx11_abi) for c in found}
+    assert len(required(matrix)) == len(all_cells(matrix)) - len(found) == 15
 
 
 def test_a_pattern_selects_in_the_matrix_order(matrix) -> None:

@@ -54,7 +54,7 @@ def test_a_cuda_build_brings_its_cuda_version_and_needs_a_driver(cuda_build) -> 
 
 def test_a_cuda_build_that_stands_in_for_a_cpu_one_says_so(cuda_build) -> None:
     found = cuda_build.chosen("pytorch * cpu*", None)
-    assert found["pytorch"] == "pytorch-2.9.1-cpu_linked_cuda128_py311_0.tar.bz2"
+    assert found["pytorch"] == "pytorch-2.9.1-cpu_linked_cu128_py311_0.tar.bz2"
     assert "cuda-version" not in found
 
 

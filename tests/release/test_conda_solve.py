@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import itertools
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 from packaging.version import Version
 from release import REPO, ReleaseError
 from release.cells import all_cells
-from release.conda_stubs import stubs, write_channel
-from release.variants import VARIANTS_FILE, for_conda
+from release.conda_stubs import OLDER, stubs
+from release.variants import for_conda
 
 pytest.importorskip("rattler")
 pytest.importorskip("rattler_build")
@@ -25,35 +24,15 @@ from machines import machine
 from release.conda_worker import solve
 
 RECIPE = REPO / "recipe" / "recipe.yaml"
-# Something to pack, instead of compiling.
-SCRIPT = 'mkdir -p "$SP_DIR/lltm_conda"\necho >"$SP_DIR/lltm_conda/__init__.py"\n'
 PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
+# The builds of pytorch that a package for this device runs beside.
+BUILDS = {"cpu": "*_py*", "cuda": "*cuda*_py*"}
 DRIVERS = [None, "12.4", "12.9", "13.0", "13.2"]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("conda")
-
-
-@pytest.fixture(scope="module")
-def make_channels(matrix, conda_worker):
-    """Builds a recipe against stubs; returns the URLs of the channels with ours and the stubs."""
-
-    def make(folder: Path, recipe: Path = RECIPE) -> tuple[str, str]:
-        work, channel = folder / "source" / "recipe", folder / "channel"
-        stubs_channel = write_channel(folder / "stubs", stubs(matrix)).as_uri()
-        work.mkdir(parents=True)
-        shutil.copy(REPO / "LICENSE", work.parent)
-        (work / "build.sh").write_text(SCRIPT)
-        copy = shutil.copy(recipe, work / "recipe.yaml")
-        words = [VARIANTS_FILE, folder / "out", "--recipe", copy, "--channel", stubs_channel]
-        # The host environments of CUDA variants hold a pytorch that needs a driver.
-        conda_worker("build", *words, CONDA_OVERRIDE_CUDA="99")
-        conda_worker("index", channel, *(folder / "out").glob("linux-64/*.conda"))
-        return channel.as_uri(), stubs_channel
-
-    return make
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +68,18 @@ def fitting(matrix, python: str, minor: str) -> bool:
     return python in matrix.torch[minor].pythons
 
 
+def test_a_package_says_whose_it_is_and_of_which_commit(matrix, channels, folder) -> None:
+    import rattler.package_streaming
+
+    package = next((folder / "matrix" / "channel").glob("linux-64/*.conda"))
+    rattler.package_streaming.extract(package, folder / "extracted")
+    about = json.loads((folder / "extracted" / "info" / "about.json").read_text())
+    assert about["home"] == about["dev_url"] == matrix.project.url
+    assert about["doc_url"].startswith(matrix.project.url)
+    extra = {"recipe-maintainers": matrix.project.maintainers, "commit": "c" * 40}
+    assert about["extra"] == extra and about["channels"] == []
+
+
 def test_there_is_one_package_for_each_variant(matrix, channels, folder) -> None:
     wanted = set()
     for cell in all_cells(matrix):
@@ -108,7 +99,7 @@ def test_stable_packages_bound_pytorch_below_only(matrix, channels, folder, devi
     assert len(names) == (1 if device == "cpu" else 2)
     for name in names:
         (pytorch,) = [text for text in found[name] if text.startswith("pytorch")]
-        assert pytorch == f"pytorch >={matrix.stable.target}.0 {device}*"
+        assert pytorch == f"pytorch >={matrix.stable.target}.0 {BUILDS[device]}"
 
 
 def test_aten_packages_pin_the_minor_of_pytorch(matrix, channels, folder) -> None:
@@ -118,14 +109,15 @@ def test_aten_packages_pin_the_minor_of_pytorch(matrix, channels, folder) -> Non
         (pytorch,) = [text for text in needs if text.startswith("pytorch")]
         minor = next(m for m in matrix.minors() if f"aten{m.replace('.', '')}_" in name)
         device = "cuda" if name.startswith("cuda") else "cpu"
-        assert pytorch == f"pytorch {matrix.torch[minor].conda} {device}*"
+        assert pytorch == f"pytorch {matrix.torch[minor].conda} {BUILDS[device]}"
 
 
 def test_cuda_packages_bind_cuda_version_to_their_major(channels, folder) -> None:
     for name, needs in depends(folder / "matrix").items():
-        bounds = [text for text in needs if text.startswith("cuda")]
+        bounds = {text for text in needs if "cuda" in text and not text.startswith("pytorch")}
         major = int(name[4:6]) if name.startswith("cuda") else None
-        assert bounds == ([f"cuda-version >={major},<{major + 1}"] if major else [])
+        wanted = {f"cuda-version >={major},<{major + 1}", f"__cuda >={major}"} if major else set()
+        assert bounds == wanted
 
 
 def test_no_package_is_for_one_python(channels, folder) -> None:
@@ -192,7 +184,7 @@ def test_a_cpu_pytorch_is_served_beside_a_gpu(ask) -> None:
 
 REFUSALS = {
     "cuda without a gpu": (None, ["lltm * cuda*"], {}, "__cuda"),
-    "cuda 13 on a driver 12": ("12.8", ["lltm * cuda130*"], {}, "cuda-version >=13,<14"),
+    "cuda 13 on a driver 12": ("12.8", ["lltm * cuda130*"], {}, "__cuda >=13"),
     "python too new": (None, ["pytorch 2.4.*", "python 3.13.*"], {}, "python 3.12"),
     "torch too old": (None, ["pytorch 2.3.*"], {}, "pytorch 2.3.*"),
     "glibc too old": (None, [], {"glibc": "2.17"}, "__glibc >=2.28"),
@@ -214,7 +206,15 @@ def test_the_stubs_have_the_shape_of_conda_forge(matrix) -> None:
     gpu = [stub for stub in pytorch if stub.build.startswith("cuda")]
     assert len(gpu) >= len(pytorch) / 2
     assert all("__cuda" in s.depends and any("cuda-version" in d for d in s.depends) for s in gpu)
-    assert not [s.file_name for s in pytorch if s not in gpu and "__cuda" in s.depends]
+    assert not [s.build for s in pytorch if s not in gpu and "__cuda" in s.depends]
     exports = [text for stub in pytorch for text in stub.run_exports["weak"]]
     assert all("<" in text for text in exports)
-    assert {s.version for s in pytorch} == {t.release for t in matrix.torch.values()}
+    releases = {torch.release for torch in matrix.torch.values()}
+    assert {stub.version for stub in pytorch} == {*releases, OLDER[0]}
+
+
+@pytest.mark.parametrize("minor", ["2.8", "2.9"])
+def test_the_stubs_have_no_build_that_conda_forge_never_made(matrix, minor) -> None:
+    """conda-forge began with CUDA 13.0 at pytorch 2.10."""
+    found = [s.build for s in stubs(matrix) if s.name == "pytorch" and s.version.startswith(minor)]
+    assert {build.split("_")[0] for build in found} == {"cpu", "cuda129"}

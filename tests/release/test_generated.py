@@ -51,6 +51,23 @@ def test_the_recipe_renders_one_package_for_each_variant(matrix) -> None:
     assert len(made) == len([c for c in all_cells(matrix) if for_conda(c)])
 
 
+def test_the_recipe_names_the_project(matrix) -> None:
+    about, extra = read(RECIPE)["about"], read(RECIPE)["extra"]
+    url = matrix.project.url
+    assert (about["homepage"], about["repository"]) == (url, url)
+    assert about["documentation"].startswith(f"{url}/")
+    assert extra["recipe-maintainers"] == matrix.project.maintainers
+
+
+def test_pyproject_names_the_project(matrix) -> None:
+    tomllib = pytest.importorskip("tomllib")  # Python 3.11
+    urls = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
+    assert urls.pop("Repository") == matrix.project.url
+    assert urls and all(page.startswith(f"{matrix.project.url}/") for page in urls.values())
+    paths = [page.removeprefix(matrix.project.url).split("/", 3)[3] for page in urls.values()]
+    assert [path for path in paths if not (REPO / path).exists()] == []
+
+
 def test_environment_yml_has_the_default_torch(matrix) -> None:
     lines = read(REPO / "environment.yml")["dependencies"]
     texts = [line for line in lines if isinstance(line, str)]
@@ -80,6 +97,18 @@ def test_environment_yml_lists_every_tool_of_the_tests() -> None:
     wanted = (REPO / "requirements" / "dev.in").read_text(encoding="utf-8")
     names = {re.split(r"[ <>=;]", line)[0] for line in wanted.splitlines() if line[:1] not in "# "}
     assert names - have == set()
+    # conda's own build tools, and what pip finds without a name here.
+    more = {"python", "pytorch", "pip", "conda-build", "cxx-compiler", "python-build", "build"}
+    assert have - names == more
+
+
+def test_environment_yml_takes_from_pip_only_what_conda_forge_lacks() -> None:
+    """pip knows nothing of conda's packages, and would replace them by its own."""
+    (pip,) = [
+        x["pip"] for x in read(REPO / "environment.yml")["dependencies"] if isinstance(x, dict)
+    ]
+    names = {re.split(r"[<>=]", text)[0] for text in pip}
+    assert names == {"kubernetes-validate", "torch-abi-audit"}
 
 
 def test_the_release_tool_has_what_its_tests_have() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from release import ReleaseError, run
 from release import merge as merging
-from release.cells import all_cells
+from release.cells import all_cells, required
 from release.manifest import (
     Artefact,
     Binary,
@@ -79,6 +79,7 @@ def make_manifest(folder: Path, matrix, states: dict[str, str], objects, **more)
         seconds=3.0,
         total=len(every),
         missing={c.name: "not selected" for c in every if states.get(c.name) != "done"},
+        optional=[c.name for c in every if c.optional],
         cells=cells,
         binaries=binaries,
         artefacts=artefacts,
@@ -257,6 +258,32 @@ def test_shards_become_one_wheel_and_one_manifest(matrix, objects, tmp_path, dis
     assert {a.kind for a in found.artefacts} == {"fat", "sdist", "thin"}
     assert (dist / "logs" / f"{cells[0]}.log").exists() and (dist / "report.html").exists()
     assert len(list((dist / "simple" / "lltm").glob("*.whl"))) == len(cells)
+
+
+def test_a_wheel_is_whole_without_what_no_torch_on_pypi_loads(
+    matrix, objects, tmp_path, dist, console
+) -> None:
+    optional = [cell.name for cell in all_cells(matrix) if cell.optional]
+    make_manifest(tmp_path / "0", matrix, dict.fromkeys(required(matrix), "done"), objects)
+    make_manifest(tmp_path / "1", matrix, dict.fromkeys(optional, "skipped"), objects)
+    assert merging.merge([tmp_path / "0", tmp_path / "1"], matrix, console) == 0
+    found = parse(dist / "manifest.json")
+    assert not found.partial and found.fat is not None and "+" not in found.fat.path
+    assert list(found.missing) == found.optional == optional
+    assert ", ".join(f"{name} (optional)" for name in optional) in console.export_text()
+    page = " ".join((dist / "report.html").read_text().split())
+    assert "it is partial" not in page and "aten24-abi1-cpu (optional)" in page
+
+
+def test_a_wheel_that_lacks_a_torch_on_pypi_is_partial_whatever_else_it_has(
+    matrix, objects, tmp_path, dist, console
+) -> None:
+    names = [cell.name for cell in all_cells(matrix) if cell.name != "aten24-abi0-cpu"]
+    make_manifest(tmp_path / "0", matrix, dict.fromkeys(names, "done"), objects)
+    assert merging.merge([tmp_path / "0"], matrix, console) == 0
+    found = parse(dist / "manifest.json")
+    assert found.partial and "+partial.14of15-" in found.fat.path
+    assert "lacks aten24-abi0-cpu" in console.export_text()
 
 
 def test_what_no_shard_built_makes_it_partial(matrix, objects, tmp_path, dist, console) -> None:

@@ -35,7 +35,16 @@ SECTIONS = {
         "ignore_run_exports",
     },
     "tests": None,
-    "about": {"summary", "license", "license_file", "homepage", "repository", "description"},
+    "about": {
+        "summary",
+        "license",
+        "license_file",
+        "homepage",
+        "repository",
+        "documentation",
+        "description",
+    },
+    "extra": None,
 }
 FUNCTIONS = {"compiler", "stdlib", "env.get", "replace", "split", "int"}
 
@@ -79,6 +88,13 @@ def test_what_is_not_would_be_found(old, new, told) -> None:
     text = RECIPE.read_text(encoding="utf-8")
     assert old in text
     assert any(told in problem for problem in problems(text.replace(old, new, 1)))
+
+
+def test_a_package_is_checked_by_pip() -> None:
+    """By a command: rattler-build keeps no `pip_check: true` in what it tests later."""
+    tests = YAML(typ="safe", pure=True).load(RECIPE.read_text(encoding="utf-8"))["tests"]
+    (checks,) = [test for test in tests if "python -m pip check" in test.get("script", [])]
+    assert checks["requirements"]["run"] == ["pip"]
 
 
 def test_there_is_one_variants_file() -> None:

@@ -72,7 +72,7 @@ def test_shared_objects_do_not_know_where_they_were_built(tmp_path) -> None:
 
 @pytest.mark.slow
 def test_two_runs_of_the_release_tool_make_the_same_files(tmp_path) -> None:
-    """In two clones, one after the other: objects, thin wheel, fat wheel, source distribution."""
+    """In two clones, one after the other: objects, wheels, conda package, source distribution."""
     made = []
     for name in ("a", "elsewhere"):
         root = tmp_path / name / "lltm"
@@ -82,8 +82,9 @@ def test_two_runs_of_the_release_tool_make_the_same_files(tmp_path) -> None:
         done = subprocess.run(command, env=env, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
         found = hashes(root / "build" / "binaries", "*.so")
-        found |= hashes(root / "dist", "*.whl") | hashes(root / "dist", "*.tar.gz")
+        for pattern in ("*.whl", "*.conda", "*.tar.gz"):
+            found |= hashes(root / "dist", pattern)
         made.append(found)
         shutil.rmtree(root / "build" / "envs")
-    assert len(made[0]) == 5
+    assert len(made[0]) == 6
     assert made[0] == made[1]

@@ -109,6 +109,13 @@ def test_a_whole_wheel_reaches_the_repository(dist, repository) -> None:
     assert repository == [manifest.fat.path]
 
 
+def test_what_no_torch_on_pypi_loads_stops_no_upload(dist, repository) -> None:
+    optional = {"missing": {"aten24-abi1-cpu": "no such torch"}, "optional": ["aten24-abi1-cpu"]}
+    manifest = made(dist, **optional)
+    assert upload("pypi", console(), dry_run=False) == 0
+    assert repository == [manifest.fat.path]
+
+
 def test_a_dry_run_checks_and_uploads_nothing(dist, repository) -> None:
     manifest, out = made(dist), console()
     assert upload("pypi", out, dry_run=True) == 0
@@ -126,7 +133,7 @@ def test_a_dry_run_fails_where_twine_finds_fault(dist, repository, monkeypatch) 
 
 
 REFUSED = {
-    "partial": ({"missing": {"aten24-abi1-cpu": "no such torch"}}, "it lacks aten24-abi1-cpu"),
+    "partial": ({"missing": {"aten24-abi1-cpu": "no such torch"}}, "which lacks aten24-abi1-cpu"),
     "unclean": ({"clean": False}, "changes that are not committed"),
     "unknown commit": ({"commit": "unknown"}, "not known from which commit"),
     "shard": ({"shard": "1/2"}, "join all of them with --merge"),

@@ -142,8 +142,9 @@ def test_two_source_distributions_of_the_same_files_are_the_same(tmp_path) -> No
 
 
 def test_a_partial_name_is_one_that_pip_accepts() -> None:
-    name, version, _, _ = parse_wheel_filename(f"lltm-0.1.0+{partial_version(3, 21)}-{TAG}.whl")
-    assert name == "lltm" and version == Version("0.1.0+partial.3of21")
+    local = partial_version(["a", "b"], ["a", "b", "c"])
+    name, version, _, _ = parse_wheel_filename(f"lltm-0.1.0+{local}-{TAG}.whl")
+    assert name == "lltm" and version == Version("0.1.0+partial.2of3")
 
 
 def test_the_true_tag_is_that_of_the_binaries(real, log, tmp_path) -> None:
@@ -189,13 +190,20 @@ def test_a_changed_or_lost_object_is_stopped(tmp_path) -> None:
         check_binaries(made, {"kernels-cpu.so": CPU, "glue-stable210.so": GLUE})
 
 
-@pytest.mark.parametrize(("total", "version"), [(1, "0.1.0"), (21, "0.1.0+partial.1of21")])
+@pytest.mark.parametrize(
+    ("required", "version"),
+    [
+        (["stable210-cpu"], "0.1.0"),
+        (["stable210-cpu", "stable210-cu13"], "0.1.0+partial.1of2"),
+        (["stable210-cu13"], "0.1.0+partial.0of1"),
+    ],
+)
 def test_a_fat_wheel_says_whether_it_is_whole(
-    total, version, real, log, tmp_path, monkeypatch
+    required, version, real, log, tmp_path, monkeypatch
 ) -> None:
     monkeypatch.setattr(fat_steps, "TEMPORARY", tmp_path / "tmp")
     wheel = make_wheel(tmp_path / "in", {"kernels-cpu.so": real}, version="0.1.0+stable.cpu")
-    made = make_fat_wheel(log, {"stable210-cpu": wheel}, total)
+    made = make_fat_wheel(log, {"stable210-cpu": wheel}, required)
     assert made.name.startswith(f"lltm-{version}-py3-none-manylinux")
 
 
@@ -204,7 +212,7 @@ def test_a_fat_wheel_above_the_limit_is_stopped(real, log, tmp_path, monkeypatch
     padding = Random(0).randbytes(20_000_000)  # the promised limit, and nothing compresses it
     wheel = make_wheel(tmp_path / "in", {"kernels-cpu.so": real + padding})
     with pytest.raises(ReleaseError, match="at most 20000000 are allowed"):
-        make_fat_wheel(log, {"stable210-cpu": wheel}, 1)
+        make_fat_wheel(log, {"stable210-cpu": wheel}, ["stable210-cpu"])
 
 
 def test_an_older_platform_tag_of_the_same_version_is_removed(tmp_path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +14,9 @@ from typing import Any
 
 import pytest
 from release import REPO, cibuildwheel
+from release.cells import all_cells
+from release.host import Host
+from release.listing import json_list
 from ruamel.yaml import YAML
 
 FOLDER = REPO / ".github" / "workflows"
@@ -190,18 +195,43 @@ def test_the_jobs_come_from_the_list_of_cells() -> None:
 
 def test_a_release_is_a_draft_of_all_shards() -> None:
     jobs = read(FOLDER / "release.yml")["jobs"]
-    assert jobs["merge"]["needs"] == "build"
+    assert jobs["merge"]["needs"] == ["build", "optional"]
     (last,) = [t for t in scripts(FOLDER / "release.yml") if "gh release create" in t]
     assert "--draft" in last
     assert [t for t in scripts(FOLDER / "release.yml") if "--merge shards/*" in t]
 
 
+def test_a_release_has_a_job_for_each_optional_cell(matrix) -> None:
+    """With the workflow's own filter, from a list of the cells of a machine that builds none."""
+    jq = shutil.which("jq")
+    if jq is None:
+        pytest.skip("jq is not on this machine; GitHub's have it")
+    (listing,) = [t for t in scripts(FOLDER / "release.yml") if "--list --github" in t]
+    (query,) = re.findall(r"--list --json \|\n\s+jq -c '(.*?)'", listing, re.DOTALL)
+    text = json_list(all_cells(matrix), Host("python3", "3.12", None, None), matrix)
+    done = subprocess.run([jq, "-c", query], input=text, capture_output=True, text=True)
+    jobs = json.loads(done.stdout)["include"]
+    optional = [c for c in all_cells(matrix) if c.optional]
+    assert " ".join(job["cells"] for job in jobs) == " ".join(c.name for c in optional)
+    assert {job["torch"] for job in jobs} == {c.torch.release for c in optional}
+
+
+def test_the_folder_that_upload_needs_is_kept_as_it_is() -> None:
+    """A release on GitHub is a flat list of files; `--upload` reads the manifest's paths."""
+    found = [
+        step["with"] for step in steps(FOLDER / "release.yml") if "name" in step.get("with", {})
+    ]
+    assert {"name": "dist", "path": "dist", "if-no-files-found": "error"} in found
+
+
 def test_container_and_python_are_those_of_cibuildwheel(matrix) -> None:
-    build = read(FOLDER / "release.yml")["jobs"]["build"]
-    assert build["container"] == cibuildwheel.image(matrix)
     python = cibuildwheel.python(matrix)
     tag = "cp" + python.replace(".", "")
-    assert build["env"]["PYTHON"] == f"/opt/python/{tag}-{tag}/bin/python"
+    jobs = read(FOLDER / "release.yml")["jobs"]
+    for job in (jobs["build"], jobs["optional"]):
+        assert job["container"] == cibuildwheel.image(matrix)
+        assert job["env"]["PYTHON"] == f"/opt/python/{tag}-{tag}/bin/python"
+    assert any(f'"python {python}.*"' in text for text in scripts(FOLDER / "release.yml"))
     for path in FILES:
         for step in steps(path):
             if "setup-python" in step.get("uses", ""):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Mapping
@@ -62,7 +63,8 @@ def kernel_abi(root: Path | None = None) -> int:
 
 
 @cache
-def _git(checkout: Path, *arguments: str) -> str | None:
+def _git(project: Project, *arguments: str) -> str | None:
+    checkout = project.folder.resolve().parent
     if not (checkout / ".git").exists():
         return None
     try:
@@ -72,16 +74,31 @@ def _git(checkout: Path, *arguments: str) -> str | None:
     return said.partition("\n")[0] or None
 
 
+def _carried(project: Project, fact: str) -> str:
+    """`commit` or `epoch`, which setup.py writes into a distribution."""
+    path = project.folder / "source.json"
+    return str(json.loads(path.read_text("utf-8")).get(fact, "")) if path.is_file() else ""
+
+
 def git_commit(project: Project, env: Mapping[str, str]) -> str:
-    """The commit the sources come from: `$PREFIX_GIT_COMMIT`, else git, else "unknown"."""
-    named = env.get(project.variable("GIT_COMMIT"))
-    return named or _git(project.folder.resolve().parent, "rev-parse", "HEAD") or "unknown"
+    """The commit of the sources: `$PREFIX_GIT_COMMIT`, git, the distribution, "unknown"."""
+    said = env.get(project.variable("GIT_COMMIT")) or _git(project, "rev-parse", "HEAD")
+    return said or _carried(project, "commit") or "unknown"
+
+
+def source_epoch(project: Project, env: Mapping[str, str]) -> str:
+    """When the sources were made, in seconds since 1970; "" if unknown.
+
+    SOURCE_DATE_EPOCH comes last: conda's tools set it to the time of the build.
+    """
+    said = _git(project, "log", "-1", "--format=%ct") or _carried(project, "epoch")
+    said = said or env.get("SOURCE_DATE_EPOCH", "")
+    return said if said.isdigit() else ""
 
 
 def source_date(project: Project, env: Mapping[str, str]) -> str:
     """When the sources were made, never when they were built: builds must be reproducible."""
-    seconds = env.get("SOURCE_DATE_EPOCH")
-    seconds = seconds or _git(project.folder.resolve().parent, "log", "-1", "--format=%ct")
-    if seconds is None or not seconds.isdigit():
+    seconds = source_epoch(project, env)
+    if not seconds:
         return "unknown"
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(int(seconds)))

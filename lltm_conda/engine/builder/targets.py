@@ -29,7 +29,7 @@ class BuildRequest:
         torch: the torch whose headers and libraries the glue is compiled against.
         kernels: `cpu`, `cuda12`, `cuda13`.
         env: the environment; CXX, CXXFLAGS, LDFLAGS, CUDA_HOME, CUDAHOSTCXX, TORCH_CUDA_ARCH_LIST,
-            DEBUG and SOURCE_DATE_EPOCH have their usual meaning.
+            DEBUG has its usual meaning.
         cuda: the toolkit for CUDA kernels; None: the one that `env` leads to.
         architectures: in TORCH_CUDA_ARCH_LIST's syntax; that variable comes first.
         launcher: the command of a compiler cache, put before every compiler.

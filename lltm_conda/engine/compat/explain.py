@@ -85,6 +85,15 @@ def no_binaries(runtime: Runtime) -> Finding:
     )
 
 
+def describe_copy(other: Path, package: Path) -> str:
+    """A copy that is on the path beside the one in use, and what to do."""
+    if not (other / "__init__.py").exists():
+        # Without it Python imports the folder as an empty namespace package.
+        return f"left over from a removed installation: {other}; to mend: delete that folder"
+    both = f"{other} (in use: {package})"
+    return f"another copy is on the path: {both}; to mend: uninstall the one you do not want"
+
+
 def installed_copies(package: Path) -> list[Path]:
     """Other folders of the package's name, with binaries, on the path of this Python."""
     found = []

@@ -70,6 +70,16 @@ def reinstall(runtime: Runtime) -> str:
     return _pip(runtime.environment, f'--force-reinstall --no-deps "{name}=={pin}"')
 
 
+def install_once(environment: Environment, project: Project) -> str:
+    """Put an end to two installations over each other: nothing may be left before the new one."""
+    name = project.distribution
+    again = _conda(project, f"--force-reinstall {name}")
+    if environment.kind != "conda":
+        again = _pip(environment, f"--force-reinstall --no-deps {name}")
+    remove = f"{environment.python} -m pip uninstall {name}"
+    return f"{remove}   (again, until nothing is left), then {again}"
+
+
 def fit_torch(runtime: Runtime) -> str:
     """Get a binary that fits the torch which is here: a released one if one exists, else build."""
     torch, project = runtime.torch, runtime.project
@@ -79,6 +89,8 @@ def fit_torch(runtime: Runtime) -> str:
         return build(project)
     name = project.distribution
     if runtime.environment.kind == "conda":
+        if runtime.environment.installer == "pip":  # a wheel over the conda package
+            return install_once(runtime.environment, project)
         return _conda(project, f'{name} "pytorch={dotted(torch.version_tuple)}"')
     return _pip(runtime.environment, f"--upgrade --force-reinstall --no-deps {name}")
 

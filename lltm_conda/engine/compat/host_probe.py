@@ -126,8 +126,11 @@ def environment(project: Project = NOBODY) -> Environment:
     """Which tool manages this environment: conda where it installed the package or the Python."""
     name, version = project.distribution, project.version
     by = installer(project.folder, name, version) if version else None
-    kind = "conda" if by == "conda" or (by is None and is_conda_prefix(Path(sys.prefix))) else "pip"
-    return Environment(kind, installer=by)
+    prefix = Path(sys.prefix)
+    conda = is_conda_prefix(prefix) and (
+        by is None or any(prefix.glob(f"conda-meta/{name}-*.json"))
+    )
+    return Environment("conda" if by == "conda" or conda else "pip", installer=by)
 
 
 def is_conda_prefix(prefix: Path) -> bool:

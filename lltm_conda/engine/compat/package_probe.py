@@ -8,6 +8,8 @@ import hashlib
 from pathlib import Path
 
 from ..project import Project
+from . import fixes
+from .host_probe import environment
 from .text import printable, some
 
 _MAX_RECORD = 4 << 20
@@ -17,8 +19,8 @@ def package_problems(project: Project) -> tuple[str, ...]:
     """What the installer's list of files says against the files that are there.
 
     Returns:
-        One sentence a problem: missing or altered files, or two installations over each other.
-        Empty for a whole package, and for a source folder, which has no such list.
+        One sentence a problem: missing, altered or left over files, or two installations over each
+        other. Empty for a whole package, and for a source folder, which has no such list.
     """
     package = project.folder
     try:
@@ -28,7 +30,8 @@ def package_problems(project: Project) -> tuple[str, ...]:
     problems = []
     if len(lists) > 1:
         names = ", ".join(path.parent.name for path in lists)
-        problems.append(f"installed over each other: {names}")
+        mend = fixes.install_once(environment(), project)
+        problems.append(f"installed over each other: {names}; to mend: {mend}")
     for path in lists[-1:]:
         problems += _compare(package, path)
     return tuple(map(printable, problems))
@@ -40,6 +43,7 @@ def _compare(package: Path, record: Path) -> list[str]:
             rows = list(csv.reader(file.read(_MAX_RECORD).splitlines()))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         return [f"{record} cannot be read ({error})"]
+    listed = {row[0] for row in rows if row}
     missing, altered = [], []
     for row in rows:
         if len(row) != 3 or not row[0].startswith(f"{package.name}/") or row[0].endswith(".pyc"):
@@ -56,7 +60,16 @@ def _compare(package: Path, record: Path) -> list[str]:
             continue
         if wrong:
             altered.append(row[0])
+    # A folder without any listed file is a source folder or an editable installation.
+    whole = f"{package.name}/__init__.py" in listed
+    objects = sorted(path.name for path in package.glob("lib/*.so")) if whole else []
+    left = [name for name in objects if f"{package.name}/lib/{name}" not in listed]
     problems = []
+    if left:
+        problems.append(
+            f"left over in {package / 'lib'} from another installation: {some(left, 4)}; to mend: "
+            "delete them"
+        )
     if missing:
         problems.append(f"missing since it was installed: {some(missing, 4)}")
     if altered:

@@ -55,8 +55,8 @@ def find_torch(path: Path | str | None = None, python: str | None = None) -> Tor
     located = _located(python)
     if located is None:
         raise TorchNotFoundError(
-            f"torch is not installed for {python or 'this Python'} ({python or sys.executable}). "
-            f"Install it with: {python or 'python'} -m pip install torch"
+            f"torch is not installed for {python or 'this Python'} ({python or sys.executable}); "
+            "install it there"
         )
     return read_install(located)
 

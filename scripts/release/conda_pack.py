@@ -1,0 +1,48 @@
+"""Packs a conda package again: its bytes follow from its content, not from when or where."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from zipfile import ZipFile, ZipInfo
+
+import zstandard
+
+LEVEL = 19  # conda-build's default
+
+
+def repack(package: Path, epoch: int) -> None:
+    """Replaces a `.conda` by one that says nothing of the machine, with `epoch` as its date."""
+    from rattler.package_streaming import extract
+
+    def neutral(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+        # A deep copy would copy the archive, too.
+        facts = {"mtime": epoch, "mode": 0o755 if entry.mode & 0o100 else 0o644}
+        return entry.replace(**facts, uid=0, gid=0, uname="", gname="", deep=False)
+
+    parts = {"metadata.json": b'{"conda_pkg_format_version":2}'}
+    with TemporaryDirectory(prefix="package-") as folder:
+        root, info = Path(folder), Path(folder, "info")
+        extract(package, root)
+        index, about = (json.loads((info / f"{n}.json").read_text()) for n in ("index", "about"))
+        # The order of the requirements is random.
+        index |= {"timestamp": epoch * 1000, "depends": sorted(index["depends"])}
+        about["channels"] = [url for url in about["channels"] if not url.startswith("file:")]
+        for name, facts in (("index", index), ("about", about)):
+            (info / f"{name}.json").write_text(json.dumps(facts, indent=2, sort_keys=True))
+        # It names folders, kernel and processor of the machine; the recipe and its variant stay.
+        (info / "recipe" / "rendered_recipe.yaml").unlink(missing_ok=True)
+        for kind in ("pkg", "info"):
+            buffer = io.BytesIO()
+            with tarfile.open(fileobj=buffer, mode="w") as archive:
+                for path in sorted(p for p in root.iterdir() if (p == info) == (kind == "info")):
+                    archive.add(path, path.name, filter=neutral)
+            data = zstandard.ZstdCompressor(level=LEVEL).compress(buffer.getvalue())
+            parts[f"{kind}-{package.stem}.tar.zst"] = data
+    with ZipFile(package, "w") as outer:
+        for name, data in parts.items():
+            outer.writestr(ZipInfo(name, time.gmtime(epoch)[:6]), data)

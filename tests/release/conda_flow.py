@@ -1,0 +1,124 @@
+"""`conda install lltm` as conda does it, with py-rattler's solver: attempts that free ever more.
+
+conda asks its solver for what was asked for before, for what is installed, and for the new package.
+First it holds all that was only a dependency; in the last attempt it holds nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from machines import machine
+from release.conda_installs import TABLE
+
+
+@dataclass(frozen=True)
+class Case:
+    """A row of the table."""
+
+    channels: str
+    installed: str
+    asked: str
+    driver: str
+    lltm: str
+    pytorch: str
+    note: str
+
+    @property
+    def name(self) -> str:
+        words = (self.channels, self.installed or "nothing", self.asked, self.driver or "no driver")
+        return ", ".join(word for word in words if word)
+
+    @property
+    def history(self) -> list[str]:
+        return [spec for spec in self.asked.split("; ") if spec]
+
+
+def cases() -> list[Case]:
+    with TABLE.open(encoding="utf-8", newline="") as file:
+        return [Case(*row) for row in list(csv.reader(file))[1:]]
+
+
+def name_of(record: Any) -> str:
+    return str(record.name.normalized)
+
+
+class Flow:
+    """Solves against these channels, name -> URL."""
+
+    def __init__(self, urls: dict[str, str], cache: Path) -> None:
+        self.urls = urls
+        self.cache = cache
+
+    def solve(self, case: Case, specs: list[str], driver: str | None, **kept: Any) -> list[Any]:
+        import rattler
+
+        urls = [self.urls[name] for name in ("lltm", *case.channels.split(" + "))]
+        return asyncio.run(
+            rattler.solve(
+                sources=[rattler.Channel(url) for url in urls],
+                specs=specs,
+                gateway=rattler.Gateway(cache_dir=self.cache),
+                platforms=["linux-64", "noarch"],
+                virtual_packages=machine(driver),
+                channel_priority=rattler.ChannelPriority.Disabled,  # conda's "flexible"
+                **kept,
+            )
+        )
+
+    def environment(self, case: Case) -> list[Any]:
+        """What is installed before, whatever driver that took."""
+        if not case.installed:
+            return []
+        version, build = case.installed.split()
+        python = build.partition("py")[2].replace(".", "")[:3]
+        names = [spec for spec in case.history if spec.split()[0] != "pytorch"]
+        exact = (
+            f"pytorch =={version} {build.replace('.', '*')}"  # no dot is in a valid build string
+        )
+        return self.solve(case, [exact, f"python 3.{python[1:]}.*", *names], "99")
+
+    def install(self, case: Case, package: str = "lltm") -> tuple[str, str]:
+        """The package's variant and what became of pytorch; "refused" and the solver's reason."""
+        from rattler.exceptions import SolverError
+
+        before = {name_of(record): record for record in self.environment(case)}
+        history = {spec.split()[0]: spec for spec in case.history}
+        new = {name: record for name, record in before.items() if name not in history}
+        python = before["python"].version if before else ""
+        fixed = [f"python {str(python).rpartition('.')[0]}.*"] if before else []
+        old = [record for name, record in before.items() if name in history]
+        asked = [package, *history.values()]
+        neutered = [" ".join(spec.split()[:2]) for spec in asked]  # without the build string
+        attempts = [
+            ([*asked, *new], {"locked_packages": old, "pinned_packages": list(new.values())}),
+            ([*asked, *new], {"locked_packages": [*old, *new.values()]}),
+            (asked, {"locked_packages": old}),
+            (neutered, {"locked_packages": old}),
+        ]
+        why = ""
+        for specs, kept in attempts[: 4 if before else 1]:
+            try:
+                found = self.solve(case, specs, case.driver or None, constraints=fixed, **kept)
+            except SolverError as error:
+                why = why or str(error)
+                continue
+            after = {name_of(record): record for record in found}
+            return variant_of(after[package]), change(before.get("pytorch"), after["pytorch"])
+        return "refused", why
+
+
+def variant_of(record: Any) -> str:
+    """`cuda128_aten24_abi1_200` -> `cuda128_aten24`."""
+    return "_".join(str(record.build).split("_")[:2])
+
+
+def change(old: Any, new: Any) -> str:
+    """`kept`, or the device of the build that came."""
+    if old is not None and (old.version, old.build) == (new.version, new.build):
+        return "kept"
+    return "cuda" if "cuda" in str(new.build) else "cpu"

@@ -1,0 +1,106 @@
+"""A conda package says nothing of the machine, the place and the time of its build."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+from release import REPO
+from release.conda_stubs import Stub, write_channel
+
+pytest.importorskip("rattler_build")
+zstandard = pytest.importorskip("zstandard")
+
+RECIPE = """\
+schema_version: 1
+package: {name: lltm, version: "0.1.0"}
+build:
+  noarch: generic
+  string: cpu_stable210_100
+  script: {file: build.sh}
+requirements:
+  host: [zlib]
+  run: [zz, aa, mm, "kk >=2"]
+tests:
+  - script: [test -x bin/program]
+about: {summary: A program}
+extra: {commit: abc}
+"""
+BUILD = """\
+mkdir -p "$PREFIX/bin"
+printf 'echo said\\n' >"$PREFIX/bin/program"
+chmod 755 "$PREFIX/bin/program"
+"""
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory, conda_worker) -> list[Path]:
+    """One recipe, built in two places beside two channels."""
+    found = []
+    for name in ("a", "much/deeper/b"):
+        root = tmp_path_factory.mktemp("clone") / name
+        (root / "recipe").mkdir(parents=True)
+        (root / "recipe" / "recipe.yaml").write_text(RECIPE)
+        (root / "recipe" / "build.sh").write_text(BUILD)
+        (root / "variants.yaml").write_text("lltm_glue: [x]\n")
+        channel = write_channel(root / "channel", [Stub("zlib", "1", "0")])
+        words = ("--recipe", root / "recipe" / "recipe.yaml", "--channel", channel.as_uri())
+        out = root / "out"
+        conda_worker("build", root / "variants.yaml", out, *words)
+        found += out.glob("*/*.conda")
+    return found
+
+
+def members(package: Path) -> dict[str, tuple[tarfile.TarInfo, bytes]]:
+    """Everything in both archives of a package."""
+    found = {}
+    with zipfile.ZipFile(package) as outer:
+        for name in outer.namelist():
+            if name.endswith(".tar.zst"):
+                data = zstandard.ZstdDecompressor().decompress(outer.read(name))
+                with tarfile.open(fileobj=io.BytesIO(data)) as inner:
+                    for entry in inner:
+                        file = inner.extractfile(entry) if entry.isreg() else None
+                        found[entry.name] = (entry, file.read() if file else b"")
+    return found
+
+
+def test_two_clones_make_the_same_bytes(packages) -> None:
+    first, second = packages
+    assert first.name == second.name == "lltm-0.1.0-cpu_stable210_100.conda"
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_no_folder_of_the_machine_is_named(packages) -> None:
+    for package in packages:
+        root = os.fsencode(package.parents[2])
+        assert [name for name, (_, data) in members(package).items() if root in data] == []
+
+
+def test_it_is_as_old_as_its_commit(packages) -> None:
+    words = ["git", "log", "-1", "--format=%ct"]
+    done = subprocess.run(words, cwd=REPO, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip("this is no checkout")
+    epoch, found = int(done.stdout), members(packages[0])
+    assert {entry.mtime for entry, _ in found.values()} == {epoch}
+    assert json.loads(found["info/index.json"][1])["timestamp"] == 1000 * epoch
+
+
+def test_nothing_else_is_lost(packages, conda_worker) -> None:
+    found = members(packages[0])
+    assert found["bin/program"][1] == b"echo said\n" and found["bin/program"][0].mode == 0o755
+    index = json.loads(found["info/index.json"][1])
+    assert index["depends"] == ["aa", "kk >=2", "mm", "zz"]
+    about = json.loads(found["info/about.json"][1])
+    assert about["extra"] == {"commit": "abc"} and about["summary"] == "A program"
+    kept = {name for name in found if name.startswith("info/recipe/")}
+    assert kept == {f"info/recipe/{n}" for n in ("recipe.yaml", "build.sh", "variant_config.yaml")}
+    paths = {entry["_path"] for entry in json.loads(found["info/paths.json"][1])["paths"]}
+    assert paths == {"bin/program"} and "info/tests/tests.yaml" in found

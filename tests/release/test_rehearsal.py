@@ -1,0 +1,126 @@
+"""A release is rehearsed: uploaded to an index and a channel on this machine, installed by name."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from wsgiref.simple_server import WSGIRequestHandler, make_server
+
+import pytest
+from release import REPO, SMOKE
+from release import upload as uploading
+from release.manifest import parse
+from release.paths import BOOTSTRAP
+from release.upload import upload
+from rich.console import Console
+from ruamel.yaml import YAML
+from test_upload import made
+
+pypiserver = pytest.importorskip("pypiserver")
+
+
+class Quiet(WSGIRequestHandler):
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def index(tmp_path) -> Iterator[str]:
+    """The address of an empty package index that takes uploads."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    app = pypiserver.app(roots=[folder], authenticate=[], password_file=".", disable_fallback=True)
+    server = make_server("127.0.0.1", 0, app, handler_class=Quiet)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+
+
+def environment(**more: str) -> dict[str, str]:
+    dropped = ("LLTM_", "PYTHON", "PIP_", "UV_", "TWINE_")
+    return {k: v for k, v in os.environ.items() if not k.startswith(dropped)} | more
+
+
+def account(index: str) -> dict[str, str]:
+    facts = {"REPOSITORY_URL": f"{index}/", "USERNAME": "me", "PASSWORD": "secret"}
+    return {f"TWINE_{name}": value for name, value in facts.items()}
+
+
+def run(*words: object, cwd: Path, **env: str) -> str:
+    command = [str(word) for word in words]
+    done = subprocess.run(command, cwd=cwd, env=environment(**env), capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def pip_install(index: str, site: Path, cwd: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-cache-dir"]
+    run(*pip, "--index-url", f"{index}/simple/", "--target", site, "lltm", cwd=cwd)
+
+
+def test_pip_installs_by_name_what_was_uploaded(index, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(uploading, "DIST", tmp_path / "dist")
+    monkeypatch.setattr(uploading, "LOGS", tmp_path / "logs")
+    for name, value in account(index).items():
+        monkeypatch.setenv(name, value)
+    made(tmp_path / "dist")
+    assert upload("pypi", Console(quiet=True), dry_run=False) == 0
+    pip_install(index, tmp_path / "site", tmp_path)
+    assert (tmp_path / "site" / "lltm_conda" / "lib" / "kernels-cpu.so").read_bytes() == b"x"
+
+
+def small_checkout(root: Path) -> Path:
+    """A clone whose matrix has one cell, so that a run of every cell is whole and short."""
+    run("git", "clone", "--quiet", REPO, root, cwd=REPO)
+    yaml, path = YAML(), root / "build_matrix.yaml"
+    tree = yaml.load(path)
+    tree["stable"]["devices"] = ["cpu"]
+    for minor in [minor for minor, torch in tree["torch"].items() if "aten" in torch]:
+        del tree["torch"][minor]
+    with path.open("w") as file:
+        yaml.dump(tree, file)
+    run(root / "scripts" / "build_all.sh", "--write-generated", cwd=root)
+    identity = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+    run("git", *identity, "commit", "--quiet", "--all", "-m", "A matrix of one cell", cwd=root)
+    return root
+
+
+@pytest.mark.slow
+def test_a_release_is_installed_by_name_from_an_index_and_a_channel(
+    index, tmp_path, conda_worker
+) -> None:
+    """The commands of docs/release.md, in their order, from a commit to both installations."""
+    if not BOOTSTRAP.is_dir():
+        pytest.skip("no bootstrap channel: run scripts/build_all.sh host first")
+    root = small_checkout(tmp_path / "lltm")
+    tool = root / "scripts" / "build_all.sh"
+    base = BOOTSTRAP.as_uri()
+    run(tool, "--channel", base, cwd=root)
+    manifest = parse(root / "dist" / "manifest.json")
+    assert not manifest.partial and "+" not in manifest.fat.path and manifest.clean
+
+    run(tool, "--upload", "pypi", "--dry-run", cwd=root, **account(index))
+    run(tool, "--upload", "pypi", cwd=root, **account(index))
+    names = {Path(artefact.path).name for artefact in manifest.artefacts}
+    assert len({path.name for path in (tmp_path / "index").iterdir()} & names) == 2
+    site = tmp_path / "site"
+    pip_install(index, site, tmp_path)
+    assert "stable210-cpu" in run(
+        sys.executable, "-m", "lltm_conda", cwd=tmp_path, PYTHONPATH=str(site)
+    )
+    shutil.copy(SMOKE, site / "smoke.py")
+    assert "0 failed" in run(sys.executable, site / "smoke.py", cwd=tmp_path)
+
+    public = tmp_path / "public"
+    run(tool, "--upload", public, cwd=root)
+    prefix = tmp_path / "prefix"
+    channels = ["--channel", (public / "channel").as_uri(), "--channel", base]
+    conda_worker("install", prefix, "lltm", *channels)
+    python = prefix / "bin" / "python"
+    assert "stable210-cpu" in run(python, "-m", "lltm_conda", cwd=tmp_path)
+    out = run(python, SMOKE, "--outside", REPO / "lltm_conda", cwd=tmp_path)
+    assert "0 failed" in out

@@ -1,0 +1,134 @@
+"""The Slurm array and the Kubernetes job of docs/release.md: valid, and between them every cell."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from release import REPO
+from release.cells import all_cells, shard
+from ruamel.yaml import YAML
+
+PAGE = REPO / "docs" / "release.md"
+# Stands in for the release tool: leaves its arguments where the tool leaves what it made.
+TOOL = """#!/bin/sh
+mkdir dist
+echo "$@" >dist/arguments
+exit "${CODE:-0}"
+"""
+
+
+def block(language: str, word: str) -> str:
+    """The one block in this language that holds a word."""
+    text = PAGE.read_text(encoding="utf-8")
+    found = re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    (only,) = [code for code in found if word in code]
+    return only
+
+
+@pytest.fixture
+def job() -> dict[str, Any]:
+    return YAML(typ="safe", pure=True).load(block("yaml", "kind: Job"))
+
+
+@pytest.fixture
+def checkout(tmp_path) -> Path:
+    """A repository with a tag, whose release tool only says what it was asked."""
+    root = tmp_path / "lltm"
+    (root / "scripts").mkdir(parents=True)
+    (root / "scripts" / "build_all.sh").write_text(TOOL)
+    (root / "scripts" / "build_all.sh").chmod(0o755)
+    identity = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+    for words in (
+        ["init", "-q"],
+        ["add", "."],
+        [*identity, "commit", "-qm", "x"],
+        ["tag", "v0.1.0"],
+    ):
+        subprocess.run(["git", "-C", root, *words], check=True)
+    return root
+
+
+def parts(folder: Path) -> Iterator[str]:
+    """What follows `--shard` in every part that was kept."""
+    for path in folder.glob("*/arguments"):
+        option, part = path.read_text().split()
+        assert option == "--shard"
+        yield part
+
+
+def slurm(checkout: Path, number: int, count: int, **env: str) -> int:
+    env |= {"SLURM_ARRAY_TASK_ID": str(number), "SLURM_ARRAY_TASK_COUNT": str(count)}
+    env |= {"SLURM_SUBMIT_DIR": str(checkout)}
+    script = block("bash", "#SBATCH")
+    return subprocess.run(["bash"], input=script, env={**os.environ, **env}, text=True).returncode
+
+
+def kubernetes(checkout: Path, job: dict[str, Any], index: int, **env: str) -> int:
+    """The container's command, its folders moved below that of the checkout."""
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    root = checkout.parent
+    (root / "shards").mkdir(exist_ok=True)
+    command = [
+        word.replace("/tmp/lltm", f"{root}/{index}").replace("/shards", f"{root}/shards")
+        for word in (*container["command"], *container["args"])
+    ]
+    env |= {"JOB_COMPLETION_INDEX": str(index), "GIT_CONFIG_COUNT": "1"}
+    env |= {"GIT_CONFIG_KEY_0": f"url.{root}/.insteadOf"}
+    env |= {"GIT_CONFIG_VALUE_0": re.search(r"(https://\S+/)lltm\.git", command[-1])[1]}
+    (root / "lltm.git").is_symlink() or (root / "lltm.git").symlink_to(checkout)
+    return subprocess.run(command, env={**os.environ, **env}).returncode
+
+
+def everything(matrix, found: Iterator[str]) -> bool:
+    cells = all_cells(matrix)
+    names = sorted(cell.name for part in found for cell in shard(cells, part))
+    return names == sorted(cell.name for cell in cells)
+
+
+def test_the_slurm_array_builds_every_cell_once(matrix, checkout) -> None:
+    first, last = map(int, re.search(r"--array=(\d+)-(\d+)", block("bash", "#SBATCH")).groups())
+    numbers = range(first, last + 1)
+    assert [slurm(checkout, number, len(numbers)) for number in numbers] == [0] * len(numbers)
+    assert everything(matrix, parts(checkout / "shards"))
+
+
+def test_the_kubernetes_job_builds_every_cell_once(matrix, checkout, job) -> None:
+    count = job["spec"]["completions"]
+    assert [kubernetes(checkout, job, index) for index in range(count)] == [0] * count
+    assert everything(matrix, parts(checkout.parent / "shards"))
+
+
+def test_a_part_that_fails_is_kept_and_fails_its_job(checkout, job) -> None:
+    """The manifest of a part says what failed, and `--merge` wants it."""
+    assert slurm(checkout, 2, 8, CODE="1") == 1
+    assert kubernetes(checkout, job, 1, CODE="1") == 1
+    assert list(parts(checkout / "shards")) == ["2/8"] == list(parts(checkout.parent / "shards"))
+
+
+def test_the_job_follows_kubernetes_schema(job) -> None:
+    validator = pytest.importorskip("kubernetes_validate")
+    validator.validate(job, "1.31", strict=True)
+    job["spec"]["template"]["spec"]["containers"][0]["imag"] = "x"
+    with pytest.raises(validator.ValidationError):
+        validator.validate(job, "1.31", strict=True)
+
+
+def test_the_job_clones_the_project(matrix, job) -> None:
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert f" {matrix.project.url}.git " in container["args"][0]
+
+
+def test_the_job_runs_where_the_workflow_does(job) -> None:
+    flow = YAML(typ="safe", pure=True).load(
+        (REPO / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8")
+    )
+    build = flow["jobs"]["build"]
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == build["container"]
+    assert {entry["name"]: entry["value"] for entry in container["env"]} == build["env"]
