@@ -1,44 +1,50 @@
-"""Builds lltm ahead of time. The metadata is in pyproject.toml; lltm_conda/engine/builder says how
-to compile, and is imported without torch."""
+"""Builds the package ahead of time. The metadata is in pyproject.toml; the engine's builder says
+how to compile, and is imported without torch."""
 
 from __future__ import annotations
 
+import importlib
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
 
-from setuptools import Extension, setup
+from setuptools import Extension, find_namespace_packages, find_packages, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import SetupError
 
 ROOT = Path(__file__).resolve().parent
-os.environ["LLTM_CONDA_LOAD"] = "0"  # nothing is built yet that could be loaded
+MATRIX = (ROOT / "build_matrix.yaml").read_text(encoding="utf-8")
+NAMES = dict(re.findall(r"^  (distribution|package|prefix): *(\S+)", MATRIX, re.MULTILINE))
+NAME, PACKAGE = NAMES["distribution"], NAMES["package"]
+PREBUILT = f"{NAMES['prefix']}_PREBUILT"
+os.environ[f"{NAMES['prefix']}_LOAD"] = "0"  # nothing is built yet that could be loaded
 sys.path.insert(0, str(ROOT))
-
-from lltm_conda.engine.builder import BuildError, execute, fitting_request, plan  # noqa: E402
-from lltm_conda.engine.compat.torch_probe import TorchNotFoundError, find_torch  # noqa: E402
+builder = importlib.import_module(f"{PACKAGE}.engine.builder")
+compat = importlib.import_module(f"{PACKAGE}.engine.compat")
 
 NO_TORCH = (
-    "lltm is compiled against the torch of your environment, and the build sees none ({}). "
+    f"{NAME} is compiled against the torch of your environment, and the build sees none ({{}}). "
     "pip builds in an isolated environment unless told otherwise. Install torch, then run: "
-    "pip install --no-build-isolation lltm   (from a checkout: pip install --no-build-isolation .)"
+    f"pip install --no-build-isolation {NAME}   "
+    "(from a checkout: pip install --no-build-isolation .)"
 )
 
 
 class BuildBinaries(build_ext):
-    """Compiles the variant that fits, or packs the binaries of LLTM_CONDA_PREBUILT."""
+    """Compiles the variant that fits, or packs the binaries of the folder that PREBUILT names."""
 
     def run(self) -> None:
         package = ROOT if self.inplace or self.editable_mode else Path(self.build_lib)
-        lib_dir = package / "lltm_conda" / "lib"
-        prebuilt = os.environ.get("LLTM_CONDA_PREBUILT")
+        lib_dir = package / PACKAGE / "lib"
+        prebuilt = os.environ.get(PREBUILT)
         if prebuilt:
             binaries = sorted(Path(prebuilt).glob("*.so"))
             if not binaries:
                 raise SetupError(
-                    f"LLTM_CONDA_PREBUILT={prebuilt} holds no glue-*.so or kernels-*.so; point it "
+                    f"{PREBUILT}={prebuilt} holds no glue-*.so or kernels-*.so; point it "
                     "to the folder of binaries that the release tool made, or unset it to compile"
                 )
         else:
@@ -51,23 +57,23 @@ class BuildBinaries(build_ext):
 
     def _compile(self) -> list[Path]:
         try:
-            torch = find_torch()
-        except TorchNotFoundError as error:
+            torch = compat.find_torch()
+        except compat.TorchNotFoundError as error:
             raise SetupError(NO_TORCH.format(error)) from None
         work_dir = Path(self.build_temp).resolve() / "binaries"
         try:
-            request = fitting_request(torch, work_dir / "lib", log=self.announce_line)
-            steps = plan(request)
-            execute(steps, work_dir, self.parallel or None, self.announce_line)
-        except BuildError as error:
-            raise SetupError(f"lltm was not built: {error}") from None
+            request = builder.fitting_request(torch, work_dir / "lib", log=self.announce_line)
+            steps = builder.plan(request)
+            builder.execute(steps, work_dir, self.parallel or None, self.announce_line)
+        except builder.BuildError as error:
+            raise SetupError(f"{NAME} was not built: {error}") from None
         return [step.output for step in steps if step.output.suffix == ".so"]
 
     def announce_line(self, line: str) -> None:
         self.announce(line, level=2)
 
     def get_outputs(self) -> list[str]:
-        lib_dir = Path(self.build_lib) / "lltm_conda" / "lib"
+        lib_dir = Path(self.build_lib) / PACKAGE / "lib"
         return [str(path) for path in sorted(lib_dir.glob("*.so"))]
 
     def get_output_mapping(self) -> dict[str, str]:
@@ -84,22 +90,18 @@ class PlatformWheel(bdist_wheel):
 
 setup(
     packages=[
-        "lltm_conda",
-        "lltm_conda.engine",
-        "lltm_conda.engine.builder",
-        "lltm_conda.engine.compat",
-        "lltm_conda.csrc",
-        "lltm_conda.csrc.engine",
-        "lltm_conda.csrc.engine.torch_aten",
-        "lltm_conda.csrc.engine.torch_stable",
-        "lltm_conda.csrc.kernels",
-        "lltm_conda.csrc.kernels.cpu",
-        "lltm_conda.csrc.kernels.cuda",
-        "lltm_conda.csrc.ops",
+        *(PACKAGE, *(f"{PACKAGE}.{name}" for name in find_packages(PACKAGE))),
+        *(
+            f"{PACKAGE}.csrc",
+            *(f"{PACKAGE}.csrc.{name}" for name in find_namespace_packages("csrc")),
+        ),
     ],
-    package_dir={"lltm_conda.csrc": "csrc"},
-    package_data={"lltm_conda": ["py.typed", "engine/compat/*.json"], "": ["*.h", "*.cpp", "*.cu"]},
+    package_dir={f"{PACKAGE}.csrc": "csrc"},
+    package_data={
+        PACKAGE: ["py.typed", "*.json", "engine/compat/*.json"],
+        "": ["*.h", "*.cpp", "*.cu"],
+    },
     # Without an extension, setuptools would make a pure wheel; BuildBinaries does the work.
-    ext_modules=[Extension("lltm_conda.lib.binaries", sources=[])],
+    ext_modules=[Extension(f"{PACKAGE}.lib.binaries", sources=[])],
     cmdclass={"build_ext": BuildBinaries, "bdist_wheel": PlatformWheel},
 )

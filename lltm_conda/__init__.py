@@ -13,7 +13,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from . import _old_names
+from . import _old_names  # noqa: F401
 from ._version import __version__
 from .engine import loader
 from .engine.loader import LLTMImportError
@@ -27,8 +27,6 @@ __all__ = [
     "lltm",
     "reference",
 ]
-
-_old_names.keep()
 
 
 def _is_the_program() -> bool:

@@ -68,6 +68,5 @@ if ! is_made; then
 fi
 
 unset PYTHONDONTWRITEBYTECODE PYTHONHOME
-export LLTM_CONDA_LOAD=0 LLTM_RELEASE_PYTHON="$python"
-export PYTHONPATH="$root/scripts:$root" PYTHONUNBUFFERED=1
+export RELEASE_PYTHON="$python" PYTHONPATH="$root/scripts:$root" PYTHONUNBUFFERED=1
 exec "$tools/bin/python" "$root/scripts/release_tool.py" release "$@"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What pyproject.toml's [tool.cibuildwheel] runs in the container, step by step:
 #
-#   scripts/cibuildwheel.sh before-all [SELECTOR ...]   compile and audit, into $LLTM_CONDA_PREBUILT
+#   scripts/cibuildwheel.sh before-all [SELECTOR ...]   compile and audit, into $..._PREBUILT
 #   scripts/cibuildwheel.sh before-build                delete what earlier builds left
 #   scripts/cibuildwheel.sh repair WHEEL DEST_DIR       give the wheel its platform tag and final name
 #   scripts/cibuildwheel.sh test                        run the installed wheel in this environment
@@ -19,9 +19,11 @@ case ${1:-} in
     ;;
   before-build | repair) ;;
   test)
+    package=$(sed -n 's/^  package: *//p' "$root/build_matrix.yaml")
+    smoke=$(sed -n 's/^  smoke: *//p' "$root/build_matrix.yaml")
     cd /
-    python -m lltm_conda
-    exec python "$root/scripts/release/smoke.py" --outside "$root/lltm_conda"
+    python -m "$package"
+    exec python "$root/$smoke" --outside "$root/$package"
     ;;
   *)
     echo "usage: scripts/cibuildwheel.sh before-all|before-build|repair|test, got: $*" >&2
@@ -30,5 +32,5 @@ case ${1:-} in
 esac
 
 unset PYTHONDONTWRITEBYTECODE PYTHONHOME
-export LLTM_CONDA_LOAD=0 PYTHONPATH="$root/scripts:$root" PYTHONUNBUFFERED=1
+export PYTHONPATH="$root/scripts:$root" PYTHONUNBUFFERED=1
 exec "$root/build/tools/bin/python" "$root/scripts/release_tool.py" release.container "$@"

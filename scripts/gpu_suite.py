@@ -69,8 +69,8 @@ def machine() -> dict[str, object]:
 
 
 def commit() -> str:
-    """The commit under test; LLTM_GIT_COMMIT where the checkout has no .git."""
-    named = os.environ.get("LLTM_GIT_COMMIT")
+    """The commit under test; LLTM_CONDA_GIT_COMMIT where the checkout has no .git."""
+    named = os.environ.get("LLTM_CONDA_GIT_COMMIT")
     return named or capture("git", "-C", str(ROOT), "rev-parse", "HEAD") or "unknown"
 
 

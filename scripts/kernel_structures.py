@@ -1,4 +1,4 @@
-"""The C interface of the kernels for ctypes, out of csrc/kernels/lltm_kernels.h itself."""
+"""The C interface of the kernels for ctypes, out of the headers in csrc themselves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-HEADER = Path(__file__).resolve().parents[1] / "csrc" / "kernels" / "lltm_kernels.h"
+CSRC = Path(__file__).resolve().parents[1] / "csrc"
+HEADER = CSRC / "kernels" / "lltm_kernels.h"
 
 # What types are declared with: an enum, a structure, or a pointer to a function.
 _DECLARATION = re.compile(
@@ -87,7 +88,13 @@ class KernelInterface:
         return library.lltm_kernel_table().contents
 
 
+def header_text() -> str:
+    """The header, after what it includes of the engine."""
+    texts = (path.read_text(encoding="utf-8") for path in (CSRC / "engine/kernel_table.h", HEADER))
+    return re.sub(r"PROJECT_SYMBOL\((\w+)\)", r"lltm_\1", "".join(texts))
+
+
 @cache
 def read_header() -> KernelInterface:
     """The interface as this checkout has it."""
-    return KernelInterface(HEADER.read_text(encoding="utf-8"))
+    return KernelInterface(header_text())

@@ -11,7 +11,9 @@
 # such arguments, the test files are spread over up to four processes.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-unset PYTHONDONTWRITEBYTECODE PYTHONPATH PYTHONHOME LLTM_CONDA_LOAD LLTM_CONDA_PREBUILT
+prefix=$(sed -n 's/^  prefix: *//p' build_matrix.yaml)
+package=$(sed -n 's/^  package: *//p' build_matrix.yaml)
+unset PYTHONDONTWRITEBYTECODE PYTHONPATH PYTHONHOME "${prefix}_LOAD" "${prefix}_PREBUILT"
 
 quick=false torch=
 while (($#)); do
@@ -46,7 +48,7 @@ step "pip install . --no-build-isolation"
 # A deleted module must not be packed from an earlier build. ninja compiles only what changed.
 rm -rf build/lib build/lib.*
 python -m pip install --quiet --no-build-isolation --no-deps --force-reinstall .
-(cd "$env" && python -m lltm_conda)
+(cd "$env" && python -m "$package")
 
 if ! $quick; then
   step "scripts/build_all.sh host"

@@ -28,7 +28,7 @@ import numpy as np
 from gpu_suite import ROOT, commit, machine
 from kernel_structures import read_header
 
-SMOKE = ROOT / "scripts" / "release" / "smoke.py"
+SMOKE = ROOT / "scripts" / "smoke.py"
 TENSORS = ("gates", "bias", "old_cell", "new_h", "new_cell")
 SHAPES = [(1, 1), (16, 128), (257, 384)]
 DTYPES = {0: (np.float32, 1e-5), 1: (np.float64, 1e-12), 2: (np.float16, 5e-3)}
@@ -85,9 +85,10 @@ def alone(kernels: Path, cudart: str) -> dict[str, Any]:
     library = ctypes.CDLL(str(kernels))
     interface = read_header()
     table, abi = interface.table(library), interface.constants["LLTM_KERNEL_ABI"]
-    if table.abi != abi or table.device != b"cuda":
+    head = table.head
+    if head.abi != abi or head.device != b"cuda":
         raise SystemExit(
-            f"{kernels}: kernels of ABI {table.abi} for {table.device!r}, needs ABI {abi} for "
+            f"{kernels}: kernels of ABI {head.abi} for {head.device!r}, needs ABI {abi} for "
             "b'cuda'; build them from this checkout"
         )
     execution = interface.types["lltm_execution"](device_index=0)

@@ -5,10 +5,12 @@
 
 #include <cstdint>
 
+#include "../project.h"
+
 extern "C" __attribute__((weak)) int32_t aoti_torch_get_current_cuda_stream(int32_t device_index,
                                                                             void** stream);
 
-namespace lltm {
+namespace PROJECT_NAMESPACE {
 
 // False when this build of torch has no CUDA, or torch failed.
 inline bool current_cuda_stream(int32_t device_index, void** stream) {
@@ -16,4 +18,4 @@ inline bool current_cuda_stream(int32_t device_index, void** stream) {
          aoti_torch_get_current_cuda_stream(device_index, stream) == 0;
 }
 
-}  // namespace lltm
+}  // namespace PROJECT_NAMESPACE

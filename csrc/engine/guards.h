@@ -4,39 +4,25 @@
 
 #include <cstdint>
 #include <initializer_list>
-#include <optional>
 #include <stdexcept>
 #include <string>
 
-#include "../kernels/lltm_kernels.h"
 #include "kernel_registry.h"
 
 // The tutorial's names. They need `Torch` in scope and take the variable's name as the argument's.
-#define CHECK_CPU(x) ::lltm::Guards<Torch>::on_device(x, #x, ::lltm::Device::kCPU)
-#define CHECK_CUDA(x) ::lltm::Guards<Torch>::on_device(x, #x, ::lltm::Device::kCUDA)
-#define CHECK_CONTIGUOUS(x) ::lltm::Guards<Torch>::contiguous(x, #x)
+#define CHECK_CPU(x) \
+  ::PROJECT_NAMESPACE::Guards<Torch>::on_device(x, #x, ::PROJECT_NAMESPACE::Device::kCPU)
+#define CHECK_CUDA(x) \
+  ::PROJECT_NAMESPACE::Guards<Torch>::on_device(x, #x, ::PROJECT_NAMESPACE::Device::kCUDA)
+#define CHECK_CONTIGUOUS(x) ::PROJECT_NAMESPACE::Guards<Torch>::contiguous(x, #x)
 #define CHECK_INPUT(x) \
   CHECK_CUDA(x);       \
   CHECK_CONTIGUOUS(x)
 
-namespace lltm {
+namespace PROJECT_NAMESPACE {
 
-// torch's scalar type codes. They are part of its serialisation format and do not change.
-inline std::optional<lltm_dtype> kernel_dtype(int32_t scalar_type) {
-  switch (scalar_type) {
-    case 5:
-      return LLTM_FLOAT16;
-    case 6:
-      return LLTM_FLOAT32;
-    case 7:
-      return LLTM_FLOAT64;
-    case 15:
-      return LLTM_BFLOAT16;
-    default:
-      return std::nullopt;
-  }
-}
-
+// The names of torch's scalar type codes, which are part of its serialisation format and do not
+// change.
 inline std::string dtype_name(int32_t scalar_type) {
   static const char* const names[] = {
       "uint8",     "int8",      "int16",      "int32", "int64", "float16", "float32", "float64",
@@ -67,7 +53,7 @@ struct Guards {
 
   template <typename... Parts>
   [[noreturn]] static void fail(const Parts&... parts) {
-    throw std::runtime_error("lltm: " + (text_of(parts) + ...));
+    throw std::runtime_error(PROJECT_NAME ": " + (text_of(parts) + ...));
   }
 
   static std::string shape(const Tensor& tensor) {
@@ -96,15 +82,6 @@ struct Guards {
     const std::string strides = list_text(Torch::strides(tensor), Torch::dim(tensor));
     fail(name, " must be contiguous, got shape ", shape(tensor), " with strides ", strides,
          "; call ", name, ".contiguous()");
-  }
-
-  static lltm_dtype supported_dtype(const Tensor& tensor, const char* name) {
-    const auto dtype = kernel_dtype(Torch::scalar_type(tensor));
-    if (!dtype) {
-      fail(name, " must be float32, float64, float16 or bfloat16, got ",
-           dtype_name(Torch::scalar_type(tensor)), "; convert it with ", name, ".float()");
-    }
-    return *dtype;
   }
 
   // The dtype and the device of `model`, whose name is `model_name`.
@@ -144,4 +121,4 @@ struct Guards {
   }
 };
 
-}  // namespace lltm
+}  // namespace PROJECT_NAMESPACE

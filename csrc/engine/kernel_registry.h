@@ -1,17 +1,21 @@
 // The kernels that were attached to this glue, per device.
 #pragma once
 
-#include "../kernels/lltm_kernels.h"
+#include <cstddef>
 
-namespace lltm {
+#include "kernel_table.h"
+
+namespace PROJECT_NAMESPACE {
 
 enum class Device { kCPU, kCUDA };
 
-// The attached kernels of `device`, or nullptr.
-const lltm_kernel_functions* attached_kernels(Device device);
+using TableHead = PROJECT_SYMBOL(table_head);
 
-}  // namespace lltm
+// The table of the attached kernels of `device`, or nullptr.
+const TableHead* attached_kernels(Device device);
 
-// Attaches the table that a kernels object returned from `lltm_kernel_table()`. Returns NULL, or a
-// text that says why the table was refused. Attaching again replaces.
-extern "C" LLTM_EXPORT const char* lltm_attach_kernels(const void* table);
+// Attaches the table that a kernels object gave. Returns NULL, or a text that says why it was
+// refused: it has another ABI, or fewer bytes. Attaching again replaces.
+const char* attach_kernels(const void* table, uint32_t abi, size_t byte_size);
+
+}  // namespace PROJECT_NAMESPACE

@@ -5,7 +5,7 @@
 #ifndef LLTM_KERNELS_H_
 #define LLTM_KERNELS_H_
 
-#include <stdint.h>
+#include "../engine/kernel_table.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -15,8 +15,6 @@ extern "C" {
 #define LLTM_KERNEL_ABI 6
 #define LLTM_MOST_SPLIT_K 4
 #define LLTM_MOST_PARTS 5
-
-#define LLTM_EXPORT __attribute__((visibility("default")))
 
 typedef enum {
   LLTM_FLOAT32 = 0,
@@ -40,19 +38,6 @@ enum {
   LLTM_NEEDS_OLD_CELL = 16,
   LLTM_NEEDS_ALL = 31,
 };
-
-typedef void (*lltm_range_function)(int64_t begin, int64_t end, void* context);
-
-// Calls `function` on disjoint ranges that cover [begin, end), possibly on several threads.
-typedef void (*lltm_parallel_for)(int64_t begin, int64_t end, int64_t grain_size,
-                                  lltm_range_function function, void* context);
-
-// Where a kernel runs: a CUDA device and stream, or the caller's CPU thread pool.
-typedef struct {
-  int32_t device_index;
-  void* stream;                    // cudaStream_t; NULL is the legacy default stream
-  lltm_parallel_for parallel_for;  // CPU kernels only
-} lltm_execution;
 
 // Over a sequence, cell states and their gradients are running sums. In 16 bits such a sum loses
 // its small addends, so the loop over steps keeps a float32 copy. Outside of that loop, and for 32
@@ -276,9 +261,7 @@ typedef struct {
 // LLTM_CUDA_CELL and LLTM_LAYER_KERNELS force a family by its name, for tests; a name that is not
 // known, or whose family cannot run the problem, is an error.
 typedef struct {
-  uint32_t abi;        // LLTM_KERNEL_ABI of the kernels
-  uint32_t byte_size;  // sizeof(lltm_kernel_functions) of the kernels
-  const char* device;  // "cpu" or "cuda"
+  lltm_table_head head;  // with LLTM_KERNEL_ABI
   const char* (*cell_forward)(lltm_dtype, const lltm_cell_forward_arguments*,
                               const lltm_execution*);
   const char* (*cell_backward)(lltm_dtype, const lltm_cell_backward_arguments*,

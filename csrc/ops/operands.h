@@ -72,6 +72,22 @@ struct LayerSizes {
   }
 };
 
+// torch's scalar type codes as the kernels' dtypes.
+inline std::optional<lltm_dtype> kernel_dtype(int32_t scalar_type) {
+  switch (scalar_type) {
+    case 5:
+      return LLTM_FLOAT16;
+    case 6:
+      return LLTM_FLOAT32;
+    case 7:
+      return LLTM_FLOAT64;
+    case 15:
+      return LLTM_BFLOAT16;
+    default:
+      return std::nullopt;
+  }
+}
+
 enum class Strides { kContiguous, kAny };
 
 template <typename Torch, Device device>
@@ -172,7 +188,16 @@ struct Operands {
       CHECK_CPU(input);
       CHECK_CONTIGUOUS(input);
     }
-    return Guard::supported_dtype(input, "input");
+    return supported_dtype(input, "input");
+  }
+
+  static lltm_dtype supported_dtype(const Tensor& tensor, const char* name) {
+    const auto dtype = kernel_dtype(Torch::scalar_type(tensor));
+    if (!dtype) {
+      Guard::fail(name, " must be float32, float64, float16 or bfloat16, got ",
+                  dtype_name(Torch::scalar_type(tensor)), "; convert it with ", name, ".float()");
+    }
+    return *dtype;
   }
 
   static void like_input(const Tensor& tensor, const char* name, const Tensor& input,

@@ -1,4 +1,4 @@
-// The operators of torch.ops.lltm. Both doors register exactly these.
+// The operators of torch.ops.lltm.
 #pragma once
 
 #include "cell_backward.h"
@@ -6,16 +6,9 @@
 #include "layer_backward.h"
 #include "layer_forward.h"
 
-// One line for each operator: its name, the template that holds its schema and its function
-// (kSchema and run), and the devices that it serves (kOnCPU, kOnCUDA).
+// One line for each operator, as engine/register.h reads it.
 #define LLTM_OPERATORS(OPERATOR)                          \
   OPERATOR(forward, CellForward, kOnCPU | kOnCUDA)        \
   OPERATOR(backward, CellBackward, kOnCPU | kOnCUDA)      \
   OPERATOR(layer_forward, LayerForward, kOnCPU | kOnCUDA) \
   OPERATOR(layer_backward, LayerBackward, kOnCPU | kOnCUDA)
-
-namespace lltm {
-
-enum Devices { kOnCPU = 1, kOnCUDA = 2 };
-
-}  // namespace lltm

@@ -86,7 +86,7 @@ def main(
             raise typer.Exit(code)
         if target:
             raise typer.Exit(upload(target, console, dry_run=dry_run))
-        host = probe(os.environ.get("LLTM_RELEASE_PYTHON", sys.executable), matrix)
+        host = probe(os.environ.get("RELEASE_PYTHON", sys.executable), matrix)
         if list_only:
             cells = chosen(selectors or (), matrix, host)
             if as_json or as_github:

@@ -13,8 +13,8 @@ from auditwheel.architecture import Architecture
 from auditwheel.libc import Libc
 from auditwheel.policy import WheelPolicies
 
-from lltm_conda.engine.compat.binary import read_binary
-from lltm_conda.engine.compat.records import BinaryRecord, as_plain
+from engine.compat.binary import read_binary
+from engine.compat.records import RECORD_SECTION, BinaryRecord, as_plain
 from release import BUILD, ReleaseError
 from release.cells import Cell
 from release.paths import tool
@@ -103,7 +103,7 @@ def _problems(record: BinaryRecord, cell: Cell) -> Iterator[str]:
     for problem in record.problems:
         yield f"{name}: {problem}"
     if record.record is None:
-        yield f"{name}: carries no build record (section .lltm.record); was it stripped?"
+        yield f"{name}: carries no build record (section {RECORD_SECTION}); was it stripped?"
         return
     if record.python_symbols:
         yield f"{name}: references Python ({', '.join(record.python_symbols[:3])}); it must not"

@@ -8,8 +8,8 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from lltm_conda.engine.builder import BuildRequest, execute, find_host_compiler, plan
-from lltm_conda.engine.compat.torch_probe import find_torch
+from engine.builder import BuildRequest, execute, find_host_compiler, plan
+from engine.compat.torch_probe import find_torch
 from release import ReleaseError
 from release.paths import BINARIES, fresh
 from release.schema import Kernels

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lltm_conda.engine.compat.records import GlueName, KernelsName, VariantName
+from engine.compat.records import GlueName, KernelsName, VariantName
 from release import ReleaseError
 from release.schema import Matrix, Torch, pair
 

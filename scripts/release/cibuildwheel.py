@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from packaging.version import Version
 
-from release import ReleaseError
+from release import PROJECT, ReleaseError
+from release.pack_steps import PREBUILT
 from release.schema import Matrix
 
 # PyTorch's own build images: manylinux_2_28 with one CUDA toolkit in /usr/local/cuda.
 IMAGE = "pytorch/manylinux2_28-builder:cuda{}"
-BINARIES = "/tmp/lltm-binaries"
+BINARIES = f"/tmp/{PROJECT.distribution}-binaries"
 
 
 def python(matrix: Matrix) -> str:
@@ -51,6 +52,6 @@ test-command = "{{project}}/scripts/cibuildwheel.sh test"
 
 [tool.cibuildwheel.environment]
 CUDA_HOME = "/usr/local/cuda"
-LLTM_CONDA_PREBUILT = "{BINARIES}"
+{PREBUILT} = "{BINARIES}"
 PYTHON = "/opt/python/{tag}-{tag}/bin/python"
 """

@@ -13,10 +13,10 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from release import REPO
+from release import PACKAGE, REPO
 
 # Top-level packages of this checkout, and the folder that each lies in.
-PACKAGES = {"release": REPO / "scripts", "lltm_conda": REPO}
+PACKAGES = {"release": REPO / "scripts", "engine": PACKAGE}
 
 
 def code_of(function: Callable[..., Any]) -> tuple[Path, ...]:

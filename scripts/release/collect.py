@@ -13,11 +13,10 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-from lltm_conda._version import __version__
-from lltm_conda.engine.builder.sources import source_date
-from lltm_conda.engine.compat.binary import read_binary
-from lltm_conda.engine.compat.driver_probe import probe_devices
-from release import DIST, manifest
+from engine.builder.sources import source_date
+from engine.compat.binary import read_binary
+from engine.compat.driver_probe import probe_devices
+from release import DIST, PROJECT, manifest
 from release.cells import Cell, all_cells
 from release.host import Host
 from release.manifest import Artefact, Binary, CellEntry, HostFacts, Manifest, Run
@@ -36,7 +35,8 @@ STATES: dict[Status, manifest.State] = {
     Status.FAILED: "failed",
 }
 NO_GPU = "its CUDA kernels were compiled and judged, not run: no run of it saw a GPU"
-FACTS = ("lltm", "torch", "python", "devices", "variant", "binaries", "openmp", "gradcheck")
+FACTS = (PROJECT.distribution, "torch", "python", "devices", "variant", "binaries", "openmp")
+FACTS += ("gradcheck",)
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ def collect(run: Finished, host: Host) -> Manifest:
     hosts = {name: found for name, found in (old.hosts if old else {}).items() if name in used}
     sdist, fat = run.outputs(run.plan.sdist), run.outputs(run.plan.fat_wheel)
     return Manifest(
-        package="lltm",
-        version=__version__,
+        package=PROJECT.distribution,
+        version=PROJECT.version,
         commit=commit(),
         clean=is_clean(),
         sources=run.sources,

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from lltm_conda.engine.compat.records import TorchInstall
-from lltm_conda.engine.compat.torch_probe import find_torch
+from engine.compat.records import TorchInstall
+from engine.compat.torch_probe import find_torch
 from release.conda_stubs import Stub, cuda_version, exports_of_pytorch, write_channel
 
 LINK = "linked-torch.pth"

@@ -10,9 +10,10 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
-from lltm_conda.engine.compat.binary import read_binary
+from engine.compat.binary import read_binary
 from release import (
     BUILD,
+    PROJECT,
     REPO,
     ReleaseError,
     conda_worker,
@@ -21,7 +22,7 @@ from release import (
 from release.cells import Cell
 from release.conda_linked import link_torch
 from release.environments import REMEDY
-from release.pack_steps import gather
+from release.pack_steps import PREBUILT, gather
 from release.paths import BOOTSTRAP, CACHE, CHANNEL, ENVS, TEMPORARY, fresh
 from release.provenance import source_env
 from release.shell import Log, clean_env
@@ -47,7 +48,7 @@ def conda_forge_in_reach(timeout: float = 5.0) -> bool:
 def _worker(log: Log, *words: str | Path, **extra: str) -> None:
     cache = str(CACHE / "rattler")
     path = f"{REPO / 'scripts'}:{REPO}"
-    env = clean_env(PYTHONPATH=path, LLTM_CONDA_LOAD="0", RATTLER_CACHE_DIR=cache, **extra)
+    env = clean_env(PYTHONPATH=path, RATTLER_CACHE_DIR=cache, **extra)
     log.run([sys.executable, "-m", conda_worker.__name__, *words], env=env)
 
 
@@ -79,7 +80,7 @@ def package(
     given = gather(context, binaries, work / "prebuilt")
     file, out = work / "variants.yaml", fresh(work / "out")
     write_atomically(file, variants)
-    env = {"LLTM_CONDA_PREBUILT": str(work / "prebuilt"), "LLTM_CONDA_GLIBC": glibc_of(given)}
+    env = {PREBUILT: str(work / "prebuilt"), PROJECT.variable("GLIBC"): glibc_of(given)}
     _worker(context.log, "build", file, out, "--channel", channel, **env, **source_env())
     (made,) = out.glob("linux-64/*.conda")
     index_package(context.log, made, CHANNEL)
@@ -150,14 +151,14 @@ def prefix(
     The last output is the smoke test's report, with the name of the `pytorch` package beside it.
     """
     _, version, build = context.only(package).name.removesuffix(".conda").rsplit("-", 2)
-    specs = [f"lltm =={version} {build}", f"python {python}.*"]
+    specs = [f"{PROJECT.distribution} =={version} {build}", f"python {python}.*"]
     folder, name = ENVS / f"{cell.name}-conda", f"{cell.name}-conda"
     _worker(context.log, "install", folder, *specs, *_options(channels), **_driver(cell))
     gpu = cell.cuda_major is not None
     interpreter = folder / "bin" / "python"
     report = run_installed(context.log, interpreter, folder, name, glue=cell.glue, gpu=gpu)
-    if not any(folder.glob(f"conda-meta/lltm-{version}-*.json")):
-        raise ReleaseError(f"{folder}: conda-meta has no lltm {version}; see the log")
+    if not any(folder.glob(f"conda-meta/{PROJECT.distribution}-{version}-*.json")):
+        raise ReleaseError(f"{folder}: conda-meta has no {specs[0]}; see the log")
     (pytorch,) = (path.stem for path in folder.glob("conda-meta/pytorch-*.json"))
     facts = json.loads(report.read_text(encoding="utf-8"))
     write_atomically(report, json.dumps({**facts, "pytorch": pytorch}, indent=1))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from release import BUILD, REPO, ReleaseError
+from release import BUILD, PROJECT, REPO, ReleaseError
 from release.bootstrap import build_channel
 from release.paths import publish
 from release.store import digest
@@ -87,7 +87,7 @@ def contents(package: Path, binaries: list[Path]) -> None:
         if name.endswith("direct_url.json") or entry.get("prefix_placeholder"):
             raise ReleaseError(f"{package.name}: {name} holds a path of the build; see recipe/")
     for binary in binaries:
-        name = f"site-packages/lltm_conda/lib/{binary.name}"
+        name = f"site-packages/{PROJECT.package}/lib/{binary.name}"
         found = paths.get(name, {}).get("sha256")
         if found != digest(binary):
             state = "is missing" if found is None else "was changed while it was packed"
@@ -133,7 +133,7 @@ def solve(
 
     Args:
         channels: URLs, the preferred one first.
-        specs: the request, `lltm`, `python 3.12.*`.
+        specs: the request, `NAME`, `python 3.12.*`.
         virtual: what the machine has: `__cuda`, `__glibc`.
         cache: a folder for the channels' index, None for the library's own.
 

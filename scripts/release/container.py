@@ -4,8 +4,8 @@
     python -m release.container before-build
     python -m release.container repair WHEEL DEST_DIR
 
-cibuildwheel calls the build backend between the last two. LLTM_CONDA_PREBUILT names the folder that
-hands the binaries to it.
+cibuildwheel calls the build backend between the last two. The variable PREBUILT of the
+project names the folder that hands the binaries to it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from release import BUILD, REPO, ReleaseError
+from release import BUILD, PACKAGE, ReleaseError
 from release.cells import all_cells
 from release.fat_steps import partial_version
 from release.host import probe
 from release.matrix import load
-from release.pack_steps import true_tag
+from release.pack_steps import PREBUILT, true_tag
 from release.paths import LOGS, TEMPORARY, fresh
 from release.planner import Options
 from release.run import Release, Request
@@ -38,13 +38,13 @@ console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
 
 @app.command()
 def before_all(selectors: Annotated[list[str] | None, typer.Argument()] = None) -> None:
-    """Compiles and audits what this machine can build, into $LLTM_CONDA_PREBUILT."""
-    target = os.environ.get("LLTM_CONDA_PREBUILT")
+    """Compiles and audits what this machine can build, into the folder of PREBUILT."""
+    target = os.environ.get(PREBUILT)
     if not target:
-        text = "LLTM_CONDA_PREBUILT is not set; pyproject.toml sets it for cibuildwheel"
+        text = f"{PREBUILT} is not set; pyproject.toml sets it for cibuildwheel"
         raise ReleaseError(f"{text}, otherwise set it to a folder for the binaries")
     matrix = load()
-    host = probe(os.environ.get("LLTM_RELEASE_PYTHON", sys.executable), matrix)
+    host = probe(os.environ.get("RELEASE_PYTHON", sys.executable), matrix)
     request = Request(tuple(selectors or ()), channel="bootstrap", jobs=os.cpu_count() or 1)
     release = Release(request, matrix, host, console)
     for name, reason in release.skipped.items():
@@ -67,7 +67,7 @@ def before_build() -> None:
     """Removes what an earlier build left, so that the wheel holds only this build's files."""
     for path in (*BUILD.glob("lib*"), *BUILD.glob("bdist.*"), *BUILD.glob("temp.*")):
         shutil.rmtree(path)
-    shutil.rmtree(REPO / "lltm_conda" / "lib", ignore_errors=True)
+    shutil.rmtree(PACKAGE / "lib", ignore_errors=True)
 
 
 @app.command()

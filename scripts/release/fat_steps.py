@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from release import DIST, ReleaseError
+from release import DIST, ReleaseError, of_project
 from release.pack_steps import true_tag
 from release.paths import ENVS, TEMPORARY, fresh, replace_wheel, tool
 from release.shell import Log
@@ -14,7 +14,7 @@ from release.tasks import Context, SkipTask, Task
 from release.verify_steps import run_installed
 from release.wheels import join, read_wheel
 
-LIMIT = 20_000_000  # bytes: we promise a download of a few seconds
+LIMIT = int(of_project("wheel_limit"))  # bytes
 
 
 def fat_wheel(

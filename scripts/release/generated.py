@@ -8,15 +8,18 @@ from pathlib import Path
 from packaging.version import Version
 from rich.console import Console
 
-from release import REPO, ReleaseError, cibuildwheel, evidence, support_table, variants
+from release import PACKAGE, REPO, ReleaseError, cibuildwheel, evidence, support_table, variants
 from release.cells import all_cells
 from release.schema import Matrix
 from release.store import write_atomically
 
 README_FILE = REPO / "README.md"
 SUPPORT_PAGE = REPO / "docs" / "support.md"
-SUPPORT_FILE = REPO / "lltm_conda" / "engine" / "compat" / "support.json"
+SUPPORT_FILE = PACKAGE / "engine" / "compat" / "support.json"
 PYPROJECT = REPO / "pyproject.toml"
+HEADER_FILE = REPO / "csrc" / "project.h"
+WRITE = "scripts/build_all.sh --write-generated"
+ORIGIN = f"Generated from build_matrix.yaml by `{WRITE}`; do not edit."
 
 
 def expected(matrix: Matrix) -> dict[Path, str]:
@@ -27,6 +30,8 @@ def expected(matrix: Matrix) -> dict[Path, str]:
     return {
         variants.VARIANTS_FILE: variants.for_all(matrix),
         SUPPORT_FILE: support(matrix),
+        PACKAGE / "_project.py": project_record(matrix),
+        HEADER_FILE: project_header(matrix),
         PYPROJECT: filled(PYPROJECT, "cibuildwheel", settings, ("# ", "")),
         README_FILE: filled(README_FILE, "support-table", short),
         SUPPORT_PAGE: filled(SUPPORT_PAGE, "environments", full),
@@ -44,6 +49,48 @@ def support(matrix: Matrix) -> str:
         "index": None,
     }
     return json.dumps(facts, indent=2) + "\n"
+
+
+def project_record(matrix: Matrix) -> str:
+    """Who the project is, for the engine."""
+    project = matrix.project
+    devices = dict.fromkeys(name.rstrip("0123456789") for name in matrix.kernels)
+    definition = f"{project.package}.{project.definition}" if project.definition else ""
+    return f'''# {ORIGIN}
+"""Who the project is, for the engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ._version import __version__
+from .engine.project import Project
+
+PROJECT = Project(
+    distribution="{project.distribution}",
+    package="{project.package}",
+    namespace="{project.namespace}",
+    prefix="{project.prefix}",
+    version=__version__,
+    folder=Path(__file__).parent,
+    kernels=({", ".join(f'"{device}"' for device in devices)}{"," * (len(devices) == 1)}),
+    definition="{definition}",
+)
+'''
+
+
+def project_header(matrix: Matrix) -> str:
+    """Who the project is, for C++."""
+    project = matrix.project
+    return f"""// {ORIGIN}
+#pragma once
+
+#define PROJECT_NAME "{project.distribution}"
+#define PROJECT_PACKAGE "{project.package}"
+// C++, the dispatcher and the prefix of exported C symbols have one namespace.
+#define PROJECT_NAMESPACE {project.namespace}
+#define PROJECT_SYMBOL(name) {project.namespace}_##name
+"""
 
 
 def filled(path: Path, name: str, text: str, comment: tuple[str, str] = ("<!-- ", " -->")) -> str:
@@ -81,7 +128,7 @@ def check(matrix: Matrix) -> None:
     """
     if stale := drifted(matrix):
         text = f"{', '.join(stale)}: not what build_matrix.yaml says"
-        raise ReleaseError(f"{text}; run scripts/build_all.sh --write-generated")
+        raise ReleaseError(f"{text}; run {WRITE}")
 
 
 def write(matrix: Matrix, console: Console) -> None:

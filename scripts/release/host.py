@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lltm_conda.engine.builder import BuildError, HostCompiler, find_host_compiler, glue_for
-from lltm_conda.engine.compat.records import TorchInstall
-from lltm_conda.engine.compat.torch_probe import TorchNotFoundError, find_torch
+from engine.builder import BuildError, HostCompiler, find_host_compiler, glue_for
+from engine.compat.records import TorchInstall
+from engine.compat.torch_probe import TorchNotFoundError, find_torch
 from release import ReleaseError, toolchains
 from release.cells import Cell, all_cells, select
 from release.interpreters import python_facts

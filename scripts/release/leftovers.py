@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-MARK = "LLTM_RELEASE_BUILD"
+MARK = "RELEASE_BUILD"
 PATIENCE = 20.0  # seconds to wait for a killed process to end
 
 

@@ -12,11 +12,9 @@ from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 
-from release import REPO, ReleaseError
+from release import MATRIX_FILE, ReleaseError
 from release.contradictions import contradictions
 from release.schema import Matrix
-
-MATRIX_FILE = REPO / "build_matrix.yaml"
 
 
 class MatrixError(ReleaseError):

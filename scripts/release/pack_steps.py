@@ -9,7 +9,7 @@ import tarfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from release import DIST, REPO, ReleaseError
+from release import DIST, PROJECT, REPO, ReleaseError
 from release.cells import Cell
 from release.paths import TEMPORARY, WHEELS, fresh, publish, replace_wheel, tool
 from release.provenance import source_env, source_epoch
@@ -17,6 +17,8 @@ from release.shell import Log, clean_env
 from release.tasks import Context, Task
 from release.wheels import Wheel, read_wheel
 
+# Names the folder of binaries that a build packs instead of compiling.
+PREBUILT = PROJECT.variable("PREBUILT")
 EXCLUDED = ("libtorch*", "libc10*", "libcudart*", "libcuda.so*", "libnv*", "libgomp*")
 
 
@@ -75,7 +77,7 @@ def repack(archive: Path, folder: Path, epoch: int) -> Path:
 
 
 def gather(context: Context, binaries: Iterable[Task], folder: Path) -> list[Path]:
-    """Copies the outputs of `binaries` into one new folder, as LLTM_CONDA_PREBUILT needs them."""
+    """Copies the outputs of `binaries` into one new folder, which PREBUILT names to a build."""
     fresh(folder)
     return [publish(path, folder / path.name) for task in binaries for path in context.made[task]]
 
@@ -92,7 +94,7 @@ def wheel(
     (source,) = (work / "source").iterdir()
     out = fresh(work / "out")
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, source]
-    context.log.run(command, env=clean_env(LLTM_CONDA_PREBUILT=str(prebuilt), **source_env()))
+    context.log.run(command, env=clean_env(**{PREBUILT: str(prebuilt)}, **source_env()))
     (made,) = out.glob("*.whl")
     tagged = true_tag(context.log, made, given, fresh(work / "repaired"))
     final = tagged.renamed(local=cell.local_version).write(fresh(work / "final"))
@@ -129,7 +131,7 @@ def check_binaries(path: Path, given: Mapping[str, bytes]) -> None:
         ReleaseError: a shared object was added, lost or changed.
     """
     packed = read_wheel(path).binaries
-    wanted = {f"lltm_conda/lib/{name}": content for name, content in given.items()}
+    wanted = {f"{PROJECT.package}/lib/{name}": content for name, content in given.items()}
     for name in sorted(packed.keys() - wanted.keys()):
         raise ReleaseError(f"{path.name}: holds {name}, which no task built; exclude its library")
     for name, content in wanted.items():

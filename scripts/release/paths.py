@@ -6,7 +6,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from release import BUILD, DIST
+from release import BUILD, DIST, PROJECT
 
 STAMPS = BUILD / "stamps"
 LOGS = BUILD / "logs"
@@ -18,7 +18,7 @@ LINKED = BUILD / "linked-channels"
 TEMPORARY = BUILD / "tmp"
 CHANNEL = DIST / "channel"
 INDEX = DIST / "simple"
-WHEELS = INDEX / "lltm"
+WHEELS = INDEX / PROJECT.distribution
 CELL_LOGS = DIST / "logs"
 MANIFEST = DIST / "manifest.json"
 REPORT = DIST / "report.html"

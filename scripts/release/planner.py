@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from release import (
+    EXAMPLE,
+    SMOKE,
     build_steps,
     conda_steps,
     environments,
@@ -31,7 +33,7 @@ from release.variants import VARIANTS_FILE, for_conda, render
 
 CSRC = sources("csrc/**/*")
 RECIPE = tuple(path for path in sources("recipe/*") if path != VARIANTS_FILE)
-EXAMPLE = sources("examples/digits*.py")
+EXAMPLES = sources(f"{EXAMPLE.parent.name}/{EXAMPLE.stem}*.py")
 # Bytes of one unpacked torch with CUDA (environments are hard links into its cache), and how many
 # may lie on the disk at a time: two torches, so that one is fetched while the other is used.
 CUDA_TORCH = 7_500_000_000
@@ -61,7 +63,7 @@ class CellTasks:
     audit: Task | None = None
     wheel: Task | None = None
     venv: Task | None = None
-    digits: Task | None = None
+    example: Task | None = None
     package: Task | None = None
     prefix: Task | None = None
     fat_run: Task | None = None
@@ -69,7 +71,7 @@ class CellTasks:
     @property
     def wheel_runs(self) -> tuple[Task, ...]:
         """The tasks that run its wheel."""
-        return tuple(task for task in (self.venv, self.digits) if task)
+        return tuple(task for task in (self.venv, self.example) if task)
 
 
 class Env(NamedTuple):
@@ -130,9 +132,9 @@ class Plan:
         twin = any(c.glue == cell.glue and c.cuda_major is None for c in self.cells)
         if cell.cuda_major is None or self.host.driver or not twin:
             # Without a GPU a CUDA cell would train exactly as its twin for the CPU does.
-            run = partial(verify_steps.digits, cell=cell, venv=own.venv)
-            task = Task(f"digits/{cell.name}", run, needs=(own.venv,), inputs=EXAMPLE)
-            own.digits = self.add(task, cell)
+            run = partial(verify_steps.example, cell=cell, venv=own.venv)
+            task = Task(f"{EXAMPLE.stem}/{cell.name}", run, needs=(own.venv,), inputs=EXAMPLES)
+            own.example = self.add(task, cell)
         if for_conda(cell):
             self._conda(cell, own, env)
 
@@ -255,7 +257,7 @@ class Plan:
             f"venv/{cell.name}",
             run,
             needs=(wheel, env.task),
-            inputs=(verify_steps.SMOKE,),
+            inputs=(SMOKE,),
             facts={"minor": self.host.python_minor},
             temporary=(folder,) if env.cache else (),
             disk=200_000_000 if env.cache is None else 0,
@@ -275,14 +277,16 @@ class Plan:
         )
         after = (*wheels.values(), *(task for tasks in runs.values() for task in tasks))
         inputs = tuple(self.options.carried.values())
-        fat = self.fat_wheel = self.add(Task("fat-wheel", run, after=after, inputs=inputs))
+        limit = {"limit": fat_steps.LIMIT}
+        task = Task("fat-wheel", run, after=after, inputs=inputs, facts=limit)
+        fat = self.fat_wheel = self.add(task)
         site = self.add(Task("fat-site", partial(fat_steps.fat_site, fat_wheel=fat), needs=(fat,)))
         for cell in cells:
             venv = self.of[cell.name].venv
             # Torches that do not stay meet the fat wheel in `--verify full`.
             if f"fat-run/{cell.glue}" not in self.tasks and venv and not venv.temporary:
                 run = partial(fat_steps.fat_run, glue=cell.glue, venv=venv, site=site)
-                inputs = (verify_steps.SMOKE,)
+                inputs = (SMOKE,)
                 task = Task(f"fat-run/{cell.glue}", run, needs=(site, venv), inputs=inputs)
                 self.of[cell.name].fat_run = self.add(task, cell)
 
@@ -323,7 +327,7 @@ class Plan:
             channels=channels,
             python=self.host.python_minor,
         )
-        needs, inputs = (own.package, *base), (verify_steps.SMOKE,)
+        needs, inputs = (own.package, *base), (SMOKE,)
         task = Task(f"prefix/{cell.name}", run, needs, inputs=inputs, disk=300_000_000)
         own.prefix = self.add(task, cell)
 

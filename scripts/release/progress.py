@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from release import PROJECT
 from release.manifest import CellEntry
 from release.shell import TAIL
 from release.tasks import Outcome, Status, Task
@@ -137,7 +138,7 @@ def summary(
     entries: Mapping[str, CellEntry],
 ) -> Table:
     """One row for each cell: its state, its time, and its artefacts or what stopped it."""
-    table = Table(title="lltm release", title_justify="left")
+    table = Table(title=f"{PROJECT.distribution} release", title_justify="left")
     for name in ("cell", "state", "seconds", "artefacts, or the reason"):
         table.add_column(name, overflow="fold", no_wrap=name == "cell")
     for cell in cells:

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 
-from lltm_conda.engine.builder.sources import git_commit, source_date
-from release import REPO
+from engine.builder.sources import git_commit, source_date
+from release import PROJECT, REPO
 from release.store import digest, relative
 
 
@@ -36,7 +36,7 @@ def source_epoch() -> int:
 
 def source_env() -> dict[str, str]:
     """Environment variables for builds outside the checkout, which cannot ask git."""
-    return {"SOURCE_DATE_EPOCH": str(source_epoch()), "LLTM_GIT_COMMIT": commit()}
+    return {"SOURCE_DATE_EPOCH": str(source_epoch()), PROJECT.variable("GIT_COMMIT"): commit()}
 
 
 def source_identity(files: Iterable[Path]) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from lltm_conda.engine.compat.records import VariantName
+from engine.compat.records import VariantName
 from release.manifest import CellEntry, Manifest
 from release.store import write_atomically
 

@@ -17,8 +17,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from lltm_conda.engine.builder import BuildError
-from release import BUILD, ReleaseError
+from engine.builder import BuildError
+from release import BUILD, PROJECT, ReleaseError
 from release.code_files import code_of
 from release.shell import Log
 from release.stopping import deferred
@@ -160,6 +160,7 @@ class _Run:
             if isinstance(task.run, partial)
             else [],
             "facts": task.facts,
+            "project": PROJECT,
             "read": {t.name: o.digests for t, o in before.items() if o.status in GOOD},
             "failed": sorted(t.name for t, o in before.items() if o.status is Status.FAILED),
         }

@@ -7,11 +7,12 @@ from typing import Annotated, Literal
 from packaging.version import Version
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
-from lltm_conda.engine.builder import cxx_standard
+from engine.builder import cxx_standard
 
 Minor = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+$")]
 Release = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+\.\d+$")]
 Arch = Annotated[str, StringConstraints(pattern=r"^(sm|compute)_\d{2,3}$")]
+Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
 Device = Literal["cpu", "cu12", "cu13"]
 KernelsKey = Literal["cpu", "cuda12", "cuda13"]
 Abi = Literal[0, 1]
@@ -36,6 +37,20 @@ class Strict(BaseModel):
     """Unknown keys are mistakes; values are never converted (2.10 is not the number 2.1)."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Project(Strict):
+    """Who the project is; `generated` writes it down for the engine and for C++."""
+
+    distribution: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*$")]
+    package: Identifier
+    namespace: Identifier
+    prefix: Identifier
+    definition: str = ""
+    smoke: str
+    example: str
+    example_needs: str
+    wheel_limit: int
 
 
 class Package(Strict):
@@ -118,6 +133,7 @@ class Torch(Strict):
 
 class Matrix(Strict):
     schema_: Literal[1] = Field(alias="schema")
+    project: Project
     package: Package
     toolkits: dict[Minor, Toolkit]
     kernels: dict[KernelsKey, Kernels]

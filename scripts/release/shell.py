@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from release import REPO, ReleaseError
+from release import PROJECT, REPO, ReleaseError
 
 TAIL = 25  # lines
 FULL = os.strerror(errno.ENOSPC)
@@ -19,7 +19,7 @@ CREDENTIALS = re.compile(r"(\w://)[^\s/@'\"]+@")
 # Settings of the calling environment that must not reach what we build or test.
 _FOREIGN = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX")
 _FOREIGN += ("LD_LIBRARY_PATH", "LD_RUN_PATH")
-_OWN = ("LLTM_CONDA_LOAD", "LLTM_CONDA_PREBUILT", "PYTHONDONTWRITEBYTECODE")
+_OWN = (PROJECT.variable("LOAD"), PROJECT.variable("PREBUILT"), "PYTHONDONTWRITEBYTECODE")
 
 
 def clean_env(**extra: str) -> dict[str, str]:

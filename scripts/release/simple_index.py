@@ -1,7 +1,7 @@
 """The folder of thin wheels as a package index (PEP 503), for any web server.
 
-pip install --extra-index-url https://.../simple "lltm==0.1.0+stable.cu13"
-pip install --find-links https://.../simple/lltm "lltm==0.1.0+stable.cu13"
+pip install --extra-index-url https://.../simple "NAME==0.1.0+stable.cu13"
+pip install --find-links https://.../simple/NAME "NAME==0.1.0+stable.cu13"
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from lltm_conda.engine.builder import ClangToolkit, CudaToolkit, find_cuda_toolkit
+from engine.builder import ClangToolkit, CudaToolkit, find_cuda_toolkit
 from release import BUILD, REPO, ReleaseError, downloads
 from release.environments import REMEDY
 from release.paths import fresh

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lltm_conda.engine.builder import BuildError, CudaToolkit, find_cuda_toolkits
+from engine.builder import BuildError, CudaToolkit, find_cuda_toolkits
 from release.schema import Kernels, Matrix, Toolkit
 
 NEWEST_CLANG = 30  # the last of the names clang++-NN that are looked for

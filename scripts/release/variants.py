@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from release import REPO
+from release import PROJECT, REPO
 from release.cells import Cell, all_cells
 from release.schema import Matrix
 
@@ -13,8 +13,8 @@ HEADER = """\
 # Generated from build_matrix.yaml by `scripts/build_all.sh --write-generated`; do not edit.
 # All values are text in quotes: conda-build hashes 12 and "12" differently.
 """
-KEYS = ("lltm_glue", "lltm_device", "lltm_cuda", "lltm_cuda_archs", "lltm_gcc")
-KEYS += ("lltm_pytorch_host", "lltm_pytorch_run")
+_NAMES = ("glue", "device", "cuda", "cuda_archs", "gcc", "pytorch_host", "pytorch_run")
+KEYS = tuple(map(PROJECT.symbol, _NAMES))
 # A package compiled by the recipe runs on systems as old as its pytorch does.
 STDLIB = {"c_stdlib": "sysroot", "c_stdlib_version": "2.28"}
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from release import DIST, REPO, ReleaseError, evidence
+from release import DIST, REPO, SMOKE, ReleaseError, evidence
 from release.evidence import Environment, Evidence
 from release.interpreters import interpreters
 from release.manifest import parse
@@ -30,7 +30,6 @@ from release.schema import Matrix
 from release.store import Store, digest
 from release.tasks import Outcome, Task
 from release.verify_one import CACHE, WORK, Target, environment
-from release.verify_steps import SMOKE
 from release.wheels import commits, read_wheel
 
 # One torch with its CUDA libraries in the cache, and what four environments do not share.

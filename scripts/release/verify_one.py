@@ -16,14 +16,13 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from release import BUILD, REPO, ReleaseError, downloads
+from release import BUILD, PACKAGE, PROJECT, SMOKE, ReleaseError, downloads
 from release.environments import make_venv
 from release.evidence import Environment
 from release.paths import fresh
 from release.shell import CommandFailed, Log, clean_env
 from release.store import write_atomically
 from release.tasks import Context, SkipTask
-from release.verify_steps import SMOKE
 
 WORK = BUILD / "verify-full"
 CACHE = WORK / "cache"
@@ -87,17 +86,17 @@ def _run(log: Log, target: Target, wheel: Path, folder: Path) -> dict[str, Any]:
     wanted = [wheel, f"torch=={target.release}", "numpy"]
     python = _install(log, folder / "env", target.interpreter, *wanted)
     empty = fresh(folder / "empty")
-    problem, facts, cause = _report(log, [python, "-m", "lltm_conda", "--json"], empty)
+    problem, facts, cause = _report(log, [python, "-m", PROJECT.package, "--json"], empty)
     if facts and facts["variant"] is None:
         return {"state": "rejected", "reason": cause, **facts}
-    problems = [f"python -m lltm_conda: {problem}"] if problem else []
+    problems = [f"{PROJECT.command}: {problem}"] if problem else []
     numbers = folder / "smoke.json"
     try:
-        command = [python, SMOKE, "--outside", REPO / "lltm_conda", "--json", numbers]
+        command = [python, SMOKE, "--outside", PACKAGE, "--json", numbers]
         log.run(command, env=clean_env(), cwd=empty)
     except CommandFailed as error:
         _check_stopped(str(error))
-        problems.append(f"smoke.py: {error}: {_last(log)}")
+        problems.append(f"{SMOKE.name}: {error}: {_last(log)}")
     facts |= _computed(numbers)
     if not facts.get("gradcheck"):
         problems.append("gradcheck did not pass")
@@ -118,7 +117,7 @@ def _judge(log: Log, target: Target, wheel: Path, folder: Path) -> dict[str, Any
             downloads.uv(log, [*install, *libraries], find_links=False)
     except ReleaseError as error:
         raise SkipTask(f"{error}: {_last(log)}") from error
-    command = [python, "-m", "lltm_conda", "--json", "--torch", elsewhere]
+    command = [python, "-m", PROJECT.package, "--json", "--torch", elsewhere]
     problem, facts, cause = _report(log, command, empty)
     why = f"no CPython {target.python} on the machine that tried"
     if not problem and facts.get("variant"):

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from release import BUILD, REPO
+from release import BUILD, EXAMPLE, PACKAGE, PROJECT, SMOKE, of_project
 from release.cells import Cell
 from release.environments import make_venv
 from release.paths import TEMPORARY, fresh
 from release.shell import Log, clean_env
 from release.tasks import Context, Task
-
-SMOKE = REPO / "scripts" / "release" / "smoke.py"
 
 
 def run_installed(
@@ -34,7 +32,7 @@ def run_installed(
         python: the environment's interpreter.
         folder: the environment.
         name: the name of the report.
-        site: a folder with lltm that comes before what the environment has installed.
+        site: a folder with the package that comes before what the environment has installed.
         glue: the glue that must have been chosen.
         gpu: whether it may see a GPU; without one, a CUDA build of torch stands in for a CPU build.
     """
@@ -44,10 +42,10 @@ def run_installed(
         env["PYTHONPATH"] = str(site)
     if not gpu:
         env["CUDA_VISIBLE_DEVICES"] = ""
-    log.run([python, "-m", "lltm_conda"], env=env, cwd=empty)
+    log.run([python, "-m", PROJECT.package], env=env, cwd=empty)
     report = BUILD / "smoke" / f"{name}.json"
     report.parent.mkdir(parents=True, exist_ok=True)
-    words = ["--outside", REPO / "lltm_conda", "--json", report]
+    words = ["--outside", PACKAGE, "--json", report]
     words += ["--glue", glue] if glue else []
     remedy = "the lines in the log that begin with FAILED say what is wrong"
     log.run([python, SMOKE, *words], env=env, cwd=empty, remedy=remedy)
@@ -70,17 +68,17 @@ def venv(
     Its torch is installed, through `cache` if there is one, or `borrowed` from site-packages.
     """
     source = context.only(wheel).as_uri()
-    wanted = [f"lltm[examples] @ {source}", f"torch=={torch}", "numpy"]
+    wanted = [f"{PROJECT.distribution}[examples] @ {source}", f"torch=={torch}", "numpy"]
     interpreter = make_venv(context.log, folder, python, wanted, cache=cache, borrowed=borrowed)
     gpu = cell.cuda_major is not None
     name = f"{cell.name}-venv"
     return [folder, run_installed(context.log, interpreter, folder, name, glue=cell.glue, gpu=gpu)]
 
 
-def digits(context: Context, *, cell: Cell, venv: Task) -> Sequence[Path]:
-    """Trains the example in the virtual environment; its exit code says whether it learned."""
-    out = fresh(BUILD / "digits" / cell.name)
+def example(context: Context, *, cell: Cell, venv: Task) -> Sequence[Path]:
+    """Runs the example in the virtual environment; its exit code says whether it passed."""
+    out = fresh(BUILD / EXAMPLE.stem / cell.name)
     python = context.made[venv][0] / "bin" / "python"
-    command = [python, REPO / "examples" / "digits.py", "--out", out]
-    context.log.run(command, cwd=out, remedy="It must name at least 95 % of the held-out digits")
+    command = [python, EXAMPLE, "--out", out]
+    context.log.run(command, cwd=out, remedy=of_project("example_needs"))
     return [out]

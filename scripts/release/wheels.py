@@ -16,7 +16,7 @@ from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
-from lltm_conda.engine.compat.binary import read_binary
+from engine.compat.binary import read_binary
 from release import ReleaseError
 from release.provenance import source_epoch
 
@@ -26,7 +26,7 @@ class Wheel:
     """A wheel in memory.
 
     Attributes:
-        name, version, tag: `lltm`, `0.1.0+stable.cpu`, `py3-none-manylinux_2_34_x86_64`.
+        name, version, tag: `name`, `0.1.0+stable.cpu`, `py3-none-manylinux_2_34_x86_64`.
         files: what is installed, by its name in the wheel.
         info: the files of the `.dist-info` folder except RECORD, by their name in it.
     """

@@ -162,7 +162,7 @@ def in_section(name: str, data: bytes) -> Image:
 
 
 def record_of(**fields: object) -> Image:
-    return in_section(".lltm.record", json.dumps({**GLUE_RECORD, **fields}).encode())
+    return in_section(".torch_extension.record", json.dumps({**GLUE_RECORD, **fields}).encode())
 
 
 def many_sections(length: int) -> Image:
@@ -201,9 +201,11 @@ SMALL: dict[str, Callable[[], Image]] = {
     "4,000 sections": lambda: many_sections(100),
     "a record with a name of 5,000 digits": lambda: record_of(name="stable2" + "9" * 5000),
     "a record nested 600 deep": lambda: record_of(cxx11_abi=json.loads("[" * 600 + "]" * 600)),
-    "a record nested 30,000 deep": lambda: in_section(".lltm.record", b"[" * 30_000),
-    "a record of small objects": lambda: in_section(".lltm.record", b"[" + b"{}," * 20_000),
-    "a record of 900 KB": lambda: in_section(".lltm.record", b"[" + b"{}," * 300_000),
+    "a record nested 30,000 deep": lambda: in_section(".torch_extension.record", b"[" * 30_000),
+    "a record of small objects": lambda: in_section(
+        ".torch_extension.record", b"[" + b"{}," * 20_000
+    ),
+    "a record of 900 KB": lambda: in_section(".torch_extension.record", b"[" + b"{}," * 300_000),
     "GPU code: padding": lambda: in_section(".nv_fatbin", bytes(1_000_000)),
     "GPU code: empty containers": lambda: in_section(".nv_fatbin", _CONTAINER * 60_000),
     "GPU code: small entries": lambda: in_section(
@@ -243,7 +245,7 @@ LARGE: dict[str, Callable[[], Image]] = {
     "a string table of 60 MB": _huge(lambda image: _huge_strings(image, 60 << 20)),
     "199,000 symbols": _huge(_huge_symbols),
     "GPU code of 6 GB": _huge(lambda image: _huge_section(image, ".nv_fatbin")),
-    "a record of 6 GB": _huge(lambda image: _huge_section(image, ".lltm.record")),
+    "a record of 6 GB": _huge(lambda image: _huge_section(image, ".torch_extension.record")),
     "100 MB of torch symbols": lambda: many_symbols(b"_ZN2at" + b"1a" * 150 + b"Ss", 190_000),
 }
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lltm_conda._version import __version__
-from lltm_conda.engine.builder.record import KERNEL_ABI
+from lltm_conda.engine.builder.sources import kernel_abi
 
 ERROR_NEW = (
     "_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
@@ -27,7 +27,7 @@ GLUE_RECORD: dict[str, Any] = {
     "torch_target": "2.10",
     "torch_built": "2.13.0+cpu",
     "cxx11_abi": 1,
-    "kernel_abi": KERNEL_ABI,
+    "kernel_abi": kernel_abi(),
     "compiler": "g++ 12.2.0",
     "cxx_standard": 17,
     "platform": "linux-x86_64",
@@ -44,7 +44,7 @@ KERNELS_RECORD: dict[str, Any] = {
     "device": "cpu",
     "cuda": None,
     "cuda_archs": [],
-    "kernel_abi": KERNEL_ABI,
+    "kernel_abi": kernel_abi(),
     "compiler": "g++ 12.2.0",
     "cxx_standard": 17,
     "platform": "linux-x86_64",
@@ -72,7 +72,7 @@ def shared_object(
 ) -> Path:
     """Compile a small C object at `path` and return it."""
     lines = []
-    for name, text in ((".lltm.record", record), (".lltm.layout", layout)):
+    for name, text in ((".torch_extension.record", record), (".torch_extension.layout", layout)):
         if text is not None:
             text = text if isinstance(text, str) else json.dumps(text)
             label = name.replace(".", "_")

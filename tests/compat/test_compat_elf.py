@@ -87,9 +87,9 @@ def test_needed_and_versions_agree_with_readelf(torch_root: Path) -> None:
 
 def test_sections_hold_what_was_written(sample: Path) -> None:
     with Elf(sample) as elf:
-        raw = elf.section_bytes(".lltm.record")
-        assert elf.section(".lltm.nothing") is None
-        assert elf.section_bytes(".lltm.nothing") is None
+        raw = elf.section_bytes(".torch_extension.record")
+        assert elf.section(".torch_extension.nothing") is None
+        assert elf.section_bytes(".torch_extension.nothing") is None
     assert raw is not None
     assert raw.startswith(b'{"schema": 1')
 

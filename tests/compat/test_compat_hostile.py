@@ -101,7 +101,7 @@ def test_a_nested_record_is_a_finding(tmp_path: Path) -> None:
     for depth in (*range(50, 1000, 50), 2000, 20_000):
         for field in ("kind", "schema", "torch_target", "cxx11_abi"):
             text = f'{{"{field}": {"[" * depth}{"]" * depth}}}'
-            path = in_section(".lltm.record", text.encode()).write(tmp_path / "x.so")
+            path = in_section(".torch_extension.record", text.encode()).write(tmp_path / "x.so")
             assert read_safely(path).problems
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from made_facts import make_aten, make_cuda, make_glue, make_runtime, make_torch
 
-from lltm_conda.engine.builder.record import KERNEL_ABI
+from lltm_conda.engine.builder.sources import kernel_abi
 from lltm_conda.engine.compat import (
     BinaryRecord,
     Device,
@@ -192,7 +192,7 @@ REJECTIONS: list[tuple[str, Callable[[], tuple[BinaryRecord, Runtime]], str, int
     ),
     (
         "kernels of another table",
-        lambda: (make_cuda(), make_runtime(make_torch(cuda="13.0"), kernel_abi=KERNEL_ABI + 1)),
+        lambda: (make_cuda(), make_runtime(make_torch(cuda="13.0"), kernel_abi=kernel_abi() + 1)),
         "kernel table",
         8,
     ),

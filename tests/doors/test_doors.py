@@ -49,7 +49,7 @@ print(json.dumps(loader.load().glue.name))
 THREADS = """
 import ctypes, json, threading, torch, lltm_conda
 from lltm_conda.engine import loader
-from lltm_conda.engine.builder.record import KERNEL_ABI
+from lltm_conda.engine.builder.sources import kernel_abi
 
 class Execution(ctypes.Structure):
     Range = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
@@ -87,7 +87,7 @@ def kernel(dtype, arguments, execution):
 def plan(dtype, direction, needs, sizes, execution, plan):
     pass  # the plan stays zero, which is gemm
 
-table = Table(KERNEL_ABI, ctypes.sizeof(Table), b"cpu", kernel, kernel, kernel)
+table = Table(kernel_abi(), ctypes.sizeof(Table), b"cpu", kernel, kernel, kernel)
 table.step_plan = plan
 attach = ctypes.CDLL(str(loader.load().paths[0])).lltm_attach_kernels
 attach.argtypes, attach.restype = [ctypes.c_void_p], ctypes.c_char_p

@@ -21,7 +21,7 @@ from lltm_conda._version import __version__
 from lltm_conda.engine.compat.binary import read_binary
 
 HOW = "run scripts/build_all.sh host first"
-SMOKE = REPO / "scripts" / "release" / "smoke.py"
+SMOKE = REPO / "scripts" / "smoke.py"
 
 
 def the(folder: Path, pattern: str) -> Path:

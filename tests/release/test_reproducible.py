@@ -45,7 +45,7 @@ def start(root: Path) -> subprocess.Popen[str]:
     env = environment(
         PYTHONPATH=str(root / "source"),
         LLTM_CONDA_LOAD="0",
-        LLTM_GIT_COMMIT="c" * 40,
+        LLTM_CONDA_GIT_COMMIT="c" * 40,
         SOURCE_DATE_EPOCH="1700000000",
         # Else g++ writes the shorter of a header's paths, which may be the same for both.
         CXXFLAGS="-fno-canonical-system-headers",

@@ -17,7 +17,7 @@ import lltm_conda
 
 pytest.importorskip("torch")
 
-SMOKE = REPO / "scripts" / "release" / "smoke.py"
+SMOKE = REPO / "scripts" / "smoke.py"
 MAPS = """\
 7f00-7f01 r-xp 00000000 08:01 1  /usr/lib/libgomp.so.1.0.0
 7f01-7f02 r--p 00001000 08:01 1  /usr/lib/libgomp.so.1.0.0

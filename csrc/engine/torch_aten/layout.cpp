@@ -57,11 +57,7 @@ constexpr auto layout() {
   return text.data;
 }
 
-}  // namespace
-
-extern "C" __attribute__((section(".lltm.layout"), used, visibility("hidden")))
-const std::array<char, 384>
-    lltm_layout = layout();
+__attribute__((section(".torch_extension.layout"), used)) const auto layout_text = layout();
 
 // Sizes do not show a new virtual function, which moves all later ones: torch 2.10 put three into
 // TensorImpl's base, so code for 2.9 calls the wrong function there, with nothing missing and no
@@ -72,6 +68,7 @@ struct VirtualSlots {
   void (c10::TensorImpl::*shallow_copy_from)(const c10::intrusive_ptr<c10::TensorImpl>&);
 };
 
-extern "C" __attribute__((section(".lltm.vtable"), used, visibility("hidden")))
-const VirtualSlots lltm_virtual_slots = {&c10::TensorImpl::storage,
-                                         &c10::TensorImpl::shallow_copy_from};
+__attribute__((section(".torch_extension.vtable"), used))
+const VirtualSlots virtual_slots = {&c10::TensorImpl::storage, &c10::TensorImpl::shallow_copy_from};
+
+}  // namespace

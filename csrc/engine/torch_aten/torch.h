@@ -10,12 +10,13 @@
 #include <ATen/ops/mm.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/library.h>
 
 #include <initializer_list>
 
-#include "../../kernels/lltm_kernels.h"
+#include "../kernel_table.h"
 
-namespace lltm {
+namespace PROJECT_NAMESPACE {
 
 struct AtenTorch {
   using Tensor = at::Tensor;
@@ -28,6 +29,7 @@ struct AtenTorch {
   static bool is_contiguous(const Tensor& tensor) { return tensor.is_contiguous(); }
   static int32_t device_index(const Tensor& tensor) { return tensor.get_device(); }
   static void* data(const Tensor& tensor) { return tensor.data_ptr(); }
+  static int64_t element_size(const Tensor& tensor) { return tensor.element_size(); }
   static int32_t scalar_type(const Tensor& tensor) {
     return static_cast<int32_t>(tensor.scalar_type());
   }
@@ -69,7 +71,7 @@ struct AtenTorch {
   static void zero(Tensor tensor) { tensor.zero_(); }
 
   static void parallel_for(int64_t begin, int64_t end, int64_t grain_size,
-                           lltm_range_function function, void* context) {
+                           PROJECT_SYMBOL(range_function) function, void* context) {
     at::parallel_for(begin, end, grain_size,
                      [&](int64_t first, int64_t last) { function(first, last, context); });
   }
@@ -87,4 +89,10 @@ struct AtenTorch {
   };
 };
 
-}  // namespace lltm
+using Door = AtenTorch;
+
+}  // namespace PROJECT_NAMESPACE
+
+#define PROJECT_LIBRARY(name, library) TORCH_LIBRARY(name, library)
+#define PROJECT_LIBRARY_IMPL(name, key, library) TORCH_LIBRARY_IMPL(name, key, library)
+#define PROJECT_BOX(function) function

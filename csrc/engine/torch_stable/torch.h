@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "../../kernels/lltm_kernels.h"
+#include "../kernel_table.h"
 
 // Declared here rather than included from torch/csrc/inductor/aoti_torch/generated/c_shim_cuda.h,
 // the CUDA ones weakly, since a CPU build of torch lacks them. They are part of the C interface
@@ -37,7 +37,7 @@ __attribute__((weak)) AOTITorchError aoti_torch_cuda_mm_out(AtenTensorHandle, At
                                                             AtenTensorHandle);
 }
 
-namespace lltm {
+namespace PROJECT_NAMESPACE {
 
 struct StableTorch {
   using Tensor = torch::stable::Tensor;
@@ -55,6 +55,10 @@ struct StableTorch {
     int32_t code = -1;
     check(aoti_torch_get_dtype(tensor.get(), &code), "dtype query");
     return code;
+  }
+
+  static int64_t element_size(const Tensor& tensor) {
+    return static_cast<int64_t>(aoti_torch_dtype_element_size(scalar_type(tensor)));
   }
 
   static Tensor empty(std::initializer_list<int64_t> sizes, const Tensor& like) {
@@ -108,7 +112,7 @@ struct StableTorch {
   static void zero(const Tensor& tensor) { check(aoti_torch_zero_(tensor.get()), "zero"); }
 
   static void parallel_for(int64_t begin, int64_t end, int64_t grain_size,
-                           lltm_range_function function, void* context) {
+                           PROJECT_SYMBOL(range_function) function, void* context) {
     check(torch_parallel_for(begin, end, grain_size, function, context), "parallel_for");
   }
 
@@ -146,7 +150,7 @@ struct StableTorch {
   // `what` names what torch was asked for.
   static void check(AOTITorchError error, const char* what) {
     if (error == AOTI_TORCH_SUCCESS) return;
-    throw std::runtime_error(std::string("lltm: torch's ") + what + " failed: " + cause());
+    throw std::runtime_error(std::string(PROJECT_NAME ": torch's ") + what + " failed: " + cause());
   }
 
   // From 2.13 on, torch gives the text of its last exception. The function is looked up by name, so
@@ -165,4 +169,10 @@ struct StableTorch {
   }
 };
 
-}  // namespace lltm
+using Door = StableTorch;
+
+}  // namespace PROJECT_NAMESPACE
+
+#define PROJECT_LIBRARY(name, library) STABLE_TORCH_LIBRARY(name, library)
+#define PROJECT_LIBRARY_IMPL(name, key, library) STABLE_TORCH_LIBRARY_IMPL(name, key, library)
+#define PROJECT_BOX(function) TORCH_BOX(function)

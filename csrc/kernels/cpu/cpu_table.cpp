@@ -20,9 +20,7 @@ const char* run_family(lltm_dtype dtype, int32_t, const Arguments* arguments,
 
 lltm_kernel_functions make_table() {
   lltm_kernel_functions table = {};
-  table.abi = LLTM_KERNEL_ABI;
-  table.byte_size = sizeof(table);
-  table.device = "cpu";
+  table.head = {LLTM_KERNEL_ABI, sizeof(table), "cpu"};
   table.cell_forward = run<&CpuKernels::cell_forward>;
   table.cell_backward = run<&CpuKernels::cell_backward>;
   table.column_sum = run<&CpuKernels::column_sum>;

@@ -5,9 +5,7 @@ namespace {
 
 lltm_kernel_functions make_table() {
   lltm_kernel_functions table = {};
-  table.abi = LLTM_KERNEL_ABI;
-  table.byte_size = sizeof(table);
-  table.device = "cuda";
+  table.head = {LLTM_KERNEL_ABI, sizeof(table), "cuda"};
   table.cell_forward = lltm::cuda_cell_forward;
   table.cell_backward = lltm::cuda_cell_backward;
   table.column_sum = lltm::cuda_column_sum;

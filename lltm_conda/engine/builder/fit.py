@@ -6,7 +6,9 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from ..._project import PROJECT
 from ..compat.records import GlueName, TorchInstall
+from ..project import Project
 from .cuda_toolkit import NO_NVCC, CudaToolkit, default_architectures, find_cuda_toolkit
 from .programs import BuildError
 from .targets import BuildRequest, flag
@@ -16,7 +18,7 @@ FIRST_STABLE = (2, 10)
 OLDEST = (2, 4)
 
 
-def glue_for(torch: TorchInstall) -> str:
+def glue_for(torch: TorchInstall, project: Project = PROJECT) -> str:
     """The name of the glue that fits `torch`: `stable210`, or `aten<minor>-abi<flavour>`.
 
     Raises:
@@ -26,8 +28,8 @@ def glue_for(torch: TorchInstall) -> str:
         return str(GlueName("stable", FIRST_STABLE))
     if torch.version_tuple < OLDEST:
         raise BuildError(
-            f"lltm needs torch 2.4 or newer, got {torch.version} in {torch.root}; upgrade torch: "
-            "pip install --upgrade torch"
+            f"{project.distribution} needs torch 2.4 or newer, got {torch.version} in {torch.root}; "
+            "upgrade torch: pip install --upgrade torch"
         )
     if torch.cxx11_abi is None:
         raise BuildError(
@@ -42,10 +44,11 @@ def fitting_request(
     out_dir: Path,
     env: Mapping[str, str] | None = None,
     log: Callable[[str], None] = print,
+    project: Project = PROJECT,
 ) -> BuildRequest:
     """The request for the one variant that fits `torch` and this machine's compilers.
 
-    CUDA kernels are built when torch is a CUDA build and an nvcc of its major is found;
+    CUDA kernels, where the project has any, are built when torch is a CUDA build and an nvcc of its major is found;
     FORCE_CUDA=1 asks for them regardless, FORCE_CUDA=0 forbids them. No GPU is needed: build
     machines have none.
 
@@ -54,12 +57,12 @@ def fitting_request(
             major whose GPUs are unknown here.
     """
     env = dict(os.environ) if env is None else env
-    glue = glue_for(torch)
-    toolkit = _toolkit(torch, env, log)
-    kernels = ("cpu",) if toolkit is None else ("cpu", f"cuda{toolkit.version[0]}")
-    return BuildRequest(
-        out_dir=out_dir, glue=glue, torch=torch, kernels=kernels, env=env, cuda=toolkit
-    )
+    glue = glue_for(torch, project)
+    toolkit = _toolkit(torch, env, log) if "cuda" in project.kernels else None
+    kernels = ("cpu",) if "cpu" in project.kernels else ()
+    if toolkit is not None:
+        kernels += (f"cuda{toolkit.version[0]}",)
+    return BuildRequest(out_dir, glue, torch, kernels, env, toolkit, project=project)
 
 
 def _toolkit(

@@ -22,7 +22,7 @@ from .cuda_toolkit import (
     parse_architectures,
 )
 from .programs import BuildError, HostCompiler, find_host_compiler
-from .sources import source_root
+from .sources import glue_sources, kernel_sources
 from .targets import BuildRequest, Step, Target, flag, host_flags, link_flags
 
 
@@ -48,8 +48,8 @@ def plan(request: BuildRequest) -> list[Step]:
 
 def _cpu_kernels(request: BuildRequest, compiler: HostCompiler) -> list[Step]:
     target = Target(request, file_name(KernelsName()), compiler)
-    base = [*compiler.command, "-std=c++17", *host_flags(request.env, "-O3")]
-    for source in sorted((source_root() / "kernels" / "cpu").glob("*.cpp")):
+    base = [*compiler.command, "-std=c++17", *host_flags(request, "-O3")]
+    for source in kernel_sources(request.project, "cpu"):
         target.compile(source, base)
     target.record(
         base, device="cpu", cuda=None, cuda_archs=[], compiler=str(compiler), cxx_standard=17
@@ -80,16 +80,11 @@ def _cuda_kernels(request: BuildRequest, compiler: HostCompiler, name: str) -> l
     return _by_clang(target, toolkit, architectures)
 
 
-def _sources() -> list[Path]:
-    folder = source_root() / "kernels" / "cuda"
-    return sorted(path for path in folder.iterdir() if path.suffix in (".cu", ".cpp"))
-
-
 def _record(
     target: Target, toolkit: CudaToolkit | ClangToolkit, architectures: Sequence[str], compiler: str
 ) -> None:
     target.record(
-        [*target.compiler.command, "-std=c++17", *host_flags(target.env, "-O2")],
+        [*target.compiler.command, "-std=c++17", *host_flags(target.request, "-O2")],
         device="cuda",
         cuda=toolkit.version_text,
         cuda_archs=list(architectures),
@@ -99,8 +94,8 @@ def _record(
 
 
 def _by_nvcc(target: Target, toolkit: CudaToolkit, architectures: Sequence[str]) -> list[Step]:
-    env = target.env
-    host = [flag for flag in host_flags(env, "-O3") if flag not in ("-O3", "-O0", "-g")]
+    env = target.request.env
+    host = [flag for flag in host_flags(target.request, "-O3") if flag not in ("-O3", "-O0", "-g")]
     level = ["-O0", "-g", "-lineinfo"] if flag(env, "DEBUG") else ["-O3"]
     # nvcc takes one command as its host compiler, so a launcher before it is left out.
     ccbin = env.get("CUDAHOSTCXX") or target.compiler.command[-1]
@@ -115,7 +110,7 @@ def _by_nvcc(target: Target, toolkit: CudaToolkit, architectures: Sequence[str])
         *(["--compress-mode=size"] if toolkit.version >= (13, 0) else []),
         *(part for flag in host for part in _through_nvcc("-Xcompiler", flag)),
     ]
-    for source in _sources():
+    for source in kernel_sources(target.request.project, "cuda"):
         target.compile(source, base)
     _record(target, toolkit, architectures, f"nvcc {toolkit.version_text}")
     link = [toolkit.nvcc, "-cudart", "static", "-ccbin", ccbin, "-shared"]
@@ -138,17 +133,17 @@ def _through_nvcc(option: str, flag: str) -> tuple[str, str]:
 
 
 def _by_clang(target: Target, toolkit: ClangToolkit, architectures: Sequence[str]) -> list[Step]:
-    flags = host_flags(target.env, "-O3")
+    flags = host_flags(target.request, "-O3")
     host = [*target.compiler.command, "-std=c++17", *flags]
     # clang warns of every `#pragma unroll` that it cannot follow.
     quiet = "-Wno-pass-failed"
     device = [toolkit.clang, "-std=c++17", *toolkit.flags(architectures), *flags, quiet]
-    for source in _sources():
+    for source in kernel_sources(target.request.project, "cuda"):
         target.compile(source, device if source.suffix == ".cu" else host)
     made = toolkit.actual(architectures)
     _record(target, toolkit, made, f"{toolkit.name}, CUDA {toolkit.version_text}")
     # The wheels hold no static runtime; a torch of this CUDA major has the shared one loaded.
-    link = [*target.compiler.command, *link_flags(target.env)]
+    link = [*target.compiler.command, *link_flags(target.request.env)]
     return target.link(link, [f"-L{toolkit.folder / 'lib64'}", "-lcudart"])
 
 
@@ -197,16 +192,15 @@ def _glue(request: BuildRequest, compiler: HostCompiler, name: str) -> list[Step
     base = [
         *compiler.command,
         f"-std=c++{standard}",
-        *host_flags(request.env, "-O2"),
+        *host_flags(request, "-O2"),
         f"-D_GLIBCXX_USE_CXX11_ABI={1 if torch.cxx11_abi is None else torch.cxx11_abi}",
         *(f"-ffile-prefix-map={site}{os.sep}=" for site in sites),
         *("-isystem", str(torch.include_dir)),
         *("-isystem", str(torch.include_dir / "torch" / "csrc" / "api" / "include")),
         *_door_flags(glue),
     ]
-    for folder in ("engine", f"engine/torch_{glue.lane}"):
-        for source in sorted((source_root() / folder).glob("*.cpp")):
-            target.compile(source, base)
+    for source in glue_sources(request.project, glue.lane):
+        target.compile(source, base)
     target.record(
         base,
         lane=glue.lane,

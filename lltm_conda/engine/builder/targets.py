@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..._project import PROJECT
 from ..compat.records import TorchInstall
+from ..project import Project
 from .clang_cuda import ClangToolkit
 from .cuda_toolkit import CudaToolkit
 from .programs import HostCompiler
@@ -32,6 +34,7 @@ class BuildRequest:
         cuda: the toolkit for CUDA kernels; None: the one that `env` leads to.
         architectures: in TORCH_CUDA_ARCH_LIST's syntax; that variable comes first.
         launcher: the command of a compiler cache, put before every compiler.
+        project: whose binaries they are; by default those of the package that holds this module.
     """
 
     out_dir: Path
@@ -42,6 +45,7 @@ class BuildRequest:
     cuda: CudaToolkit | ClangToolkit | None = None
     architectures: str | None = None
     launcher: tuple[str, ...] = ()
+    project: Project = PROJECT
 
 
 def flag(env: Mapping[str, str], name: str) -> bool | None:
@@ -76,9 +80,8 @@ class Target:
 
     def __init__(self, request: BuildRequest, file: str, compiler: HostCompiler) -> None:
         self.output = request.out_dir / file
-        self.env = request.env
+        self.request = request
         self.compiler = compiler
-        self._launcher = request.launcher
         self._objects_dir = request.out_dir / "objects" / file.removesuffix(".so")
         self._steps: list[Step] = []
 
@@ -95,7 +98,7 @@ class Target:
                 name=f"compile {source.name} for {self.output.name}",
                 inputs=(source,),
                 output=output,
-                command=(*(() if several else self._launcher), *command, *flags),
+                command=(*(() if several else self.request.launcher), *command, *flags),
                 depfile=depfile,
                 generated=generated,
             )
@@ -104,7 +107,7 @@ class Target:
     def record(self, command: list[str], **facts: object) -> None:
         """Add the build record, compiled by `command`."""
         kind, _, name = self.output.stem.partition("-")
-        text = record_source(kind, name, self.env, **facts)
+        text = record_source(self.request.project, kind, name, self.request.env, **facts)
         self.compile(self._objects_dir / "record.cpp", command, generated=text)
 
     def link(self, command: list[str], libraries: list[str]) -> list[Step]:
@@ -114,18 +117,18 @@ class Target:
         return [*self._steps, Step(f"link {self.output.name}", objects, self.output, line)]
 
 
-def host_flags(env: Mapping[str, str], optimisation: str) -> list[str]:
+def host_flags(request: BuildRequest, optimisation: str) -> list[str]:
     """What every source is compiled with, CXXFLAGS first."""
-    level = ["-O0", "-g"] if flag(env, "DEBUG") else [optimisation, "-DNDEBUG"]
+    level = ["-O0", "-g"] if flag(request.env, "DEBUG") else [optimisation, "-DNDEBUG"]
     return [
-        *shlex.split(env.get("CXXFLAGS", "")),
+        *shlex.split(request.env.get("CXXFLAGS", "")),
         *level,
         "-fPIC",
         "-fvisibility=hidden",
         "-fvisibility-inlines-hidden",
         "-Wall",
         # The same bytes wherever the sources lie.
-        f"-ffile-prefix-map={source_root().parent}{os.sep}=",
+        f"-ffile-prefix-map={source_root(request.project).parent}{os.sep}=",
     ]
 
 

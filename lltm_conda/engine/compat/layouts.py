@@ -21,7 +21,7 @@ FIELDS = (
     "slot_tensor_impl_storage",
     "slot_tensor_impl_shallow_copy_from",
 )
-#: The fields of virtual functions, in the order of the section `.lltm.vtable`.
+#: The fields of virtual functions, in the order of the section `.torch_extension.vtable`.
 SLOTS = FIELDS[-2:]
 
 #: Fields that may differ: torch appends a new scalar type to its enumeration, so the numbers of the

@@ -54,6 +54,6 @@ def source_hash(package: Path) -> str | None:
 def source_root(package: Path) -> Path | None:
     """What holds `csrc/`: the installed package or the checkout around it; None if nothing does."""
     for folder in (package, package.parent):
-        if (folder / "csrc" / "kernels").is_dir():
+        if (folder / "csrc" / "project.h").is_file():
             return folder
     return None

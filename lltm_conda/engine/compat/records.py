@@ -20,10 +20,10 @@ from .text import printable
 Self = TypeVar("Self", bound="Record")
 
 RECORD_SCHEMA = 1
-RECORD_SECTION = ".lltm.record"
-LAYOUT_SECTION = ".lltm.layout"
+RECORD_SECTION = ".torch_extension.record"
+LAYOUT_SECTION = ".torch_extension.layout"
 #: Pointers to virtual member functions of TensorImpl, 16 bytes each.
-VTABLE_SECTION = ".lltm.vtable"
+VTABLE_SECTION = ".torch_extension.vtable"
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -195,7 +195,7 @@ _OF_KIND: dict[str, dict[str, tuple[type, ...]]] = {
 
 
 class BuildRecord(Record):
-    """The JSON text that the build put into a binary's `.lltm.record` section, checked."""
+    """The JSON text that the build put into a binary's `.torch_extension.record` section, checked."""
 
     kind: str
     name: str

@@ -1,0 +1,59 @@
+// What an operator needs to call a kernel: the table, where it runs, memory, and errors.
+#pragma once
+
+#include <optional>
+#include <stdexcept>
+
+#include "cuda_stream.h"
+#include "guards.h"
+#include "kernel_registry.h"
+
+namespace PROJECT_NAMESPACE {
+
+// `Table` is the client's table of functions, which begins with the table_head.
+template <typename Torch, Device device, typename Table>
+struct AttachedKernels {
+  using Tensor = typename Torch::Tensor;
+  using Guard = Guards<Torch>;
+
+  static const Table& kernels() {
+    const TableHead* attached = attached_kernels(device);
+    if (attached == nullptr) {
+      Guard::fail("the ", device == Device::kCUDA ? "CUDA" : "CPU",
+                  " kernels are not loaded; `python -m " PROJECT_PACKAGE
+                  "` says why and what to do");
+    }
+    return *reinterpret_cast<const Table*>(attached);
+  }
+
+  static PROJECT_SYMBOL(execution) execution(const Tensor& input) {
+    PROJECT_SYMBOL(execution) where = {};
+    if constexpr (device == Device::kCUDA) {
+      where.device_index = Torch::device_index(input);
+      if (!current_cuda_stream(where.device_index, &where.stream)) {
+        Guard::fail("torch gave no current CUDA stream for ", Guard::device(input),
+                    "; check that torch.cuda.is_available()");
+      }
+    } else {
+      where.parallel_for = Torch::parallel_for;
+    }
+    return where;
+  }
+
+  static void check(const char* error) {
+    if (error != nullptr) throw std::runtime_error(error);
+  }
+
+  // At least `bytes` bytes, in elements of the dtype of `like`; none for 0.
+  static std::optional<Tensor> workspace(int64_t bytes, const Tensor& like) {
+    if (bytes == 0) return std::nullopt;
+    const int64_t element = Torch::element_size(like);
+    return Torch::empty({(bytes + element - 1) / element}, like);
+  }
+
+  static void* data_or_null(const std::optional<Tensor>& tensor) {
+    return tensor ? Torch::data(*tensor) : nullptr;
+  }
+};
+
+}  // namespace PROJECT_NAMESPACE

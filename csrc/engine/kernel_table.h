@@ -1,0 +1,30 @@
+// What kernels and glue share whatever the op: where a kernel runs, and how its table begins. In C
+// and free of torch, since kernels include it.
+#pragma once
+
+#include <stdint.h>
+
+#include "../project.h"
+
+#define PROJECT_EXPORT __attribute__((visibility("default")))
+
+typedef void (*PROJECT_SYMBOL(range_function))(int64_t begin, int64_t end, void* context);
+
+// Calls `function` on disjoint ranges that cover [begin, end), possibly on several threads.
+typedef void (*PROJECT_SYMBOL(parallel_for))(int64_t begin, int64_t end, int64_t grain_size,
+                                             PROJECT_SYMBOL(range_function) function,
+                                             void* context);
+
+// Where a kernel runs: a CUDA device and stream, or the caller's CPU thread pool.
+typedef struct {
+  int32_t device_index;
+  void* stream;                               // cudaStream_t; NULL is the legacy default stream
+  PROJECT_SYMBOL(parallel_for) parallel_for;  // CPU kernels only
+} PROJECT_SYMBOL(execution);
+
+// The first member of the table of functions that a kernels object gives.
+typedef struct {
+  uint32_t abi;        // the kernel ABI of the kernels
+  uint32_t byte_size;  // of the whole table
+  const char* device;  // "cpu" or "cuda"
+} PROJECT_SYMBOL(table_head);

@@ -1,0 +1,43 @@
+// What a client's csrc/ops/register.cpp says: its operators, and the table of its kernels.
+#pragma once
+
+#include "door.h"
+#include "kernel_registry.h"
+
+namespace PROJECT_NAMESPACE {
+
+// The devices that an operator serves.
+enum Devices { kOnCPU = 1, kOnCUDA = 2 };
+
+template <template <typename, Device> class Operator, Device device, int devices, typename Library>
+void implement(Library& library, const char* name) {
+  if constexpr ((devices & (device == Device::kCPU ? kOnCPU : kOnCUDA)) != 0) {
+    using Chosen = Operator<Door, device>;
+    library.impl(name, PROJECT_BOX(&Chosen::run));
+  }
+}
+
+}  // namespace PROJECT_NAMESPACE
+
+#define PROJECT_DEFINE(name, Operator, devices) library.def(Operator<Door, Device::kCPU>::kSchema);
+#define PROJECT_ON_CPU(name, Operator, devices) \
+  implement<Operator, Device::kCPU, (devices)>(library, #name);
+#define PROJECT_ON_CUDA(name, Operator, devices) \
+  implement<Operator, Device::kCUDA, (devices)>(library, #name);
+
+// Registers a list of operators. LIST is a macro that calls its argument for each of them, with its
+// name, the template over door and device that holds its schema and its function (kSchema and run),
+// and the devices that it serves.
+#define PROJECT_OPERATORS(LIST)                                                               \
+  using namespace PROJECT_NAMESPACE;                                                          \
+  PROJECT_LIBRARY(PROJECT_NAMESPACE, library){LIST(PROJECT_DEFINE)} PROJECT_LIBRARY_IMPL(     \
+      PROJECT_NAMESPACE, CPU,                                                                 \
+      library){LIST(PROJECT_ON_CPU)} PROJECT_LIBRARY_IMPL(PROJECT_NAMESPACE, CUDA, library) { \
+    LIST(PROJECT_ON_CUDA)                                                                     \
+  }
+
+// Lets kernels be attached whose table is a `Table`, which begins with the table_head, of this ABI.
+#define PROJECT_KERNELS(Table, ABI)                                                         \
+  extern "C" PROJECT_EXPORT const char* PROJECT_SYMBOL(attach_kernels)(const void* table) { \
+    return PROJECT_NAMESPACE::attach_kernels(table, ABI, sizeof(Table));                    \
+  }

@@ -1,0 +1,8 @@
+// Generated from build_matrix.yaml by `scripts/build_all.sh --write-generated`; do not edit.
+#pragma once
+
+#define PROJECT_NAME "lltm"
+#define PROJECT_PACKAGE "lltm_conda"
+// C++, the dispatcher and the prefix of exported C symbols have one namespace.
+#define PROJECT_NAMESPACE lltm
+#define PROJECT_SYMBOL(name) lltm_##name

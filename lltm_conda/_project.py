@@ -1,0 +1,20 @@
+# Generated from build_matrix.yaml by `scripts/build_all.sh --write-generated`; do not edit.
+"""Who the project is, for the engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ._version import __version__
+from .engine.project import Project
+
+PROJECT = Project(
+    distribution="lltm",
+    package="lltm_conda",
+    namespace="lltm",
+    prefix="LLTM_CONDA",
+    version=__version__,
+    folder=Path(__file__).parent,
+    kernels=("cpu", "cuda"),
+    definition="lltm_conda.reference.reference",
+)

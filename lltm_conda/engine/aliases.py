@@ -1,0 +1,43 @@
+"""Second names for modules: an import of the alias finds the very module, not a copy."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+
+class _Aliases(MetaPathFinder, Loader):
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        for alias, module in self.names.items():
+            if fullname == alias or fullname.startswith(f"{alias}."):
+                return ModuleSpec(fullname, self, loader_state=module + fullname[len(alias) :])
+        return None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = importlib.import_module(spec.loader_state)
+        spec.loader_state = module.__spec__, getattr(module, "__loader__", None)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        # The import system has just written the alias's spec into the module.
+        assert module.__spec__ is not None
+        module.__spec__, module.__loader__ = module.__spec__.loader_state
+
+
+_aliases = _Aliases()
+
+
+def add(alias: str, module: str) -> None:
+    """Let `import ALIAS` and `import ALIAS.x` find `MODULE` and `MODULE.x`."""
+    _aliases.names[alias] = module
+    if _aliases not in sys.meta_path:
+        sys.meta_path.insert(0, _aliases)
