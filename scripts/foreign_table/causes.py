@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Any
 
 #: A rule is (what the error holds, the cause). The first that fits decides.
@@ -26,8 +27,12 @@ _TORCH_SYMBOL = r"(aoti_torch_|torch_|THP|_Z\w*?(2at|3c10|5torch|6caffe2))"
 _DIMENSIONS = {
     **dict.fromkeys(("torch version", "C++ ABI", "torch symbols", "class layout"), "torch"),
     **dict.fromkeys(("glibc", "libstdc++"), "system"),
-    **{"CUDA build of torch": "build", "python": "python", "file": "file", "platform": "platform"},
-    **{"symbols": "library", "torch": "torch"},
+    "CUDA build of torch": "build",
+    "python": "python",
+    "file": "file",
+    "platform": "platform",
+    "symbols": "library",
+    "torch": "torch",
 }
 
 
@@ -57,16 +62,16 @@ def named_cause(dimension: str, observed: str) -> str:
     return real_cause("load error", f"{first}: cannot open shared object file") or ""
 
 
-def right_cause(cell: dict[str, Any], truth: str | None, torch_lacks: bool) -> bool:
+def right_cause(cell: dict[str, Any], truth: str | None, lacks: Collection[str]) -> bool:
     """Whether the cause that a verdict names is the real one, or true as well.
 
     The loader tells one of several causes. Others are proven by looking: for missing libraries, the
-    loader was asked for them by name (`absent`); for torch, `nm` was asked for the symbols.
+    loader was asked for them by name (`absent`); for torch and Python, `nm` was asked for the symbols.
 
     Args:
         cell: an outcome with its verdict.
         truth: the cause that is known because the file was chosen for it, else None.
-        torch_lacks: whether the object needs symbols of torch that this torch does not export.
+        lacks: undefined symbols of the object that neither torch nor Python exports.
     """
     real, named = real_cause(cell["outcome"], cell["error"]), cell["named"]
     if truth is not None:
@@ -74,7 +79,9 @@ def right_cause(cell: dict[str, Any], truth: str | None, torch_lacks: bool) -> b
     if real == named or {real, named} == {"file", "platform"}:
         return True
     if named == "torch":
-        return torch_lacks
+        return any(map(is_torch, lacks))
+    if named == "python":
+        return any(symbol.startswith(("Py", "_Py")) for symbol in lacks)
     claimed = claimed_libraries(cell["observed"]) if cell["dimension"] == "libraries" else []
     return bool(claimed) and claimed[0] in cell.get("absent", ())
 

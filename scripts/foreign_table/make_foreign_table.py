@@ -32,7 +32,7 @@ os.environ["LLTM_CONDA_LOAD"] = "0"
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1]), str(HERE)]
 
-from causes import claimed_libraries, is_torch, named_cause, right_cause  # noqa: E402
+from causes import claimed_libraries, named_cause, right_cause  # noqa: E402
 
 from lltm_conda.engine.compat import find_torch, judge_file, probe_runtime  # noqa: E402
 from lltm_conda.engine.compat.records import UNKNOWN  # noqa: E402
@@ -87,7 +87,8 @@ def chosen(root: Path, wheel: dict[str, Any]) -> list[Path]:
     found = [
         path
         for path in sorted(root.rglob("*"))
-        if path.is_file() and re.search(r"\.(so|dylib|pyd|dll)(\.[0-9.]+)?$", path.name)
+        if path.is_file()
+        and re.search(r"\.(so|dylib|pyd|dll)(\.[0-9.]+)?$", path.name)
         and not fnmatch.fnmatch(path.as_posix(), wheel.get("except", ""))
     ]
     names = {path: path.read_bytes() for path in found}
@@ -109,7 +110,8 @@ def task(
         for want in wanted
         for other in sorted(root.glob(want.format(digits=digits)))
     ]
-    if re.search(r"\.cpython-3(?!11-)", inner) and truth is None:
+    other_python = re.search(r"\.cpython-3(?!11-)", inner) and b"PyInit_" in path.read_bytes()
+    if other_python and truth is None:
         truth = "python"
     calls = [call for pattern, call in LIST["calls"].items() if fnmatch.fnmatch(inner, pattern)]
     return {
@@ -164,8 +166,11 @@ class Torch:
         self.version = self.runtime.torch.version if self.runtime.torch else version
 
     def exported(self) -> frozenset[str]:
-        """Every symbol that the libraries of torch define."""
-        return symbols("--defined-only", *sorted((self.folder / "torch" / "lib").glob("*.so*")))
+        """Every symbol that the libraries of torch and this Python define."""
+        program = Path(sys.executable).resolve()
+        files = [program, *program.parents[1].glob("lib/libpython3.*.so.1.0")]
+        files += sorted((self.folder / "torch" / "lib").glob("*.so*"))
+        return symbols("--defined-only", *files)
 
     def load(self, tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The real outcomes, in the order of the tasks."""
@@ -213,8 +218,7 @@ def column(work: Path, version: str, tasks: list[dict[str, Any]], keep: bool) ->
         cell = {**outcome, **verdict}
         if cell["verdict"] != "works" and cell["outcome"] != "works":
             needed = symbols("--undefined-only", Path(task["root"]) / task["object"])
-            lacks = any(is_torch(name) and name not in exported for name in needed)
-            cell["right_cause"] = right_cause(cell, task["truth"], lacks)
+            cell["right_cause"] = right_cause(cell, task["truth"], needed - exported)
         cells.append(cell)
     if not keep:
         shutil.rmtree(torch.folder)

@@ -9,7 +9,6 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from ..compat.records import GlueName, KernelsName, TorchInstall, file_name
 from .clang_cuda import ClangToolkit

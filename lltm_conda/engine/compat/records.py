@@ -13,9 +13,12 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from .text import printable
+
+if TYPE_CHECKING:
+    from .owner import Owner
 
 Self = TypeVar("Self", bound="Record")
 
@@ -25,7 +28,7 @@ LAYOUT_SECTION = ".torch_extension.layout"
 #: Pointers to virtual member functions of TensorImpl, 16 bytes each.
 VTABLE_SECTION = ".torch_extension.vtable"
 
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
+NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 OK, NOTE, REJECTED, UNKNOWN = "ok", "note", "rejected", "unknown"
 
@@ -310,6 +313,7 @@ class BinaryRecord(Record):
             must be in `.nv_fatbin`), or what `.nv_fatbin` holds where there is no record.
         size: bytes.
         problems: what is wrong with the file itself; empty for a whole file.
+        owner: the distribution that lists the file, where one was looked for and found.
     """
 
     path: Path
@@ -320,7 +324,7 @@ class BinaryRecord(Record):
     platform: str | None = None
     needed: tuple[str, ...] = ()
     runpath: str = ""
-    floors: Mapping[str, tuple[int, ...]] = _NOTHING
+    floors: Mapping[str, tuple[int, ...]] = NOTHING
     torch_symbols: tuple[str, ...] = ()
     python_symbols: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
@@ -328,11 +332,19 @@ class BinaryRecord(Record):
     cuda_archs: tuple[str, ...] = ()
     size: int = 0
     problems: tuple[str, ...] = ()
+    owner: Owner | None = None
 
     @property
     def file(self) -> str:
         """The file's name, safe to print."""
         return printable(self.path.name)
+
+    @property
+    def built_for(self) -> tuple[tuple[tuple[int, int], str], ...]:
+        """Torch minors that the file's name or its owner gives, each with what gives it."""
+        from .owner import named_in
+
+        return (*named_in(self.path.name), *(self.owner.built_for if self.owner else ()))
 
     @property
     def lane(self) -> str | None:
@@ -424,7 +436,7 @@ class Runtime(Record):
     nothing on an unknown fact where a wrong guess could crash.
 
     Attributes:
-        missing: for a binary's path, the torch symbols that were looked up and not found.
+        missing: for a binary's path, the symbols that were looked up and not found.
         libraries: for a binary's path, the needed libraries that were looked for and not found.
         gpu_probed: whether `driver` and `devices` were looked at; at import they are not.
         registered_by: which file has registered the ops already, None if none has.
@@ -448,8 +460,8 @@ class Runtime(Record):
     package_version: str = ""
     kernel_abi: int | None = None
     environment: Environment = Environment()
-    missing: Mapping[str, tuple[str, ...]] = _NOTHING
-    libraries: Mapping[str, tuple[str, ...]] = _NOTHING
+    missing: Mapping[str, tuple[str, ...]] = NOTHING
+    libraries: Mapping[str, tuple[str, ...]] = NOTHING
 
     @property
     def platform(self) -> str:
