@@ -23,6 +23,7 @@ PREBUILT = f"{NAMES['prefix']}_PREBUILT"
 os.environ[f"{NAMES['prefix']}_LOAD"] = "0"  # nothing is built yet that could be loaded
 sys.path.insert(0, str(ROOT))
 builder = importlib.import_module(f"{PACKAGE}.engine.builder")
+PROJECT = importlib.import_module(f"{PACKAGE}._project").PROJECT
 compat = importlib.import_module(f"{PACKAGE}.engine.compat")
 
 NO_TORCH = (
@@ -62,7 +63,9 @@ class BuildBinaries(build_ext):
             raise SetupError(NO_TORCH.format(error)) from None
         work_dir = Path(self.build_temp).resolve() / "binaries"
         try:
-            request = builder.fitting_request(torch, work_dir / "lib", log=self.announce_line)
+            request = builder.fitting_request(
+                PROJECT, torch, work_dir / "lib", log=self.announce_line
+            )
             steps = builder.plan(request)
             builder.execute(steps, work_dir, self.parallel or None, self.announce_line)
         except builder.BuildError as error:
@@ -98,7 +101,7 @@ setup(
     ],
     package_dir={f"{PACKAGE}.csrc": "csrc"},
     package_data={
-        PACKAGE: ["py.typed", "*.json", "engine/compat/*.json"],
+        PACKAGE: ["py.typed", "*.json"],
         "": ["*.h", "*.cpp", "*.cu"],
     },
     # Without an extension, setuptools would make a pure wheel; BuildBinaries does the work.

@@ -13,10 +13,9 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from . import _old_names  # noqa: F401
+from . import _old_names, loader  # noqa: F401
 from ._version import __version__
-from .engine import loader
-from .engine.loader import LLTMImportError
+from .loader import LLTMImportError
 
 __all__ = [
     "LLTM",

@@ -9,5 +9,5 @@ from .engine import aliases
 
 _PACKAGE = __name__.rpartition(".")[0]
 
-for _name in ("compat", "builder", "loader", "local_build"):
+for _name in ("compat", "builder", "local_build"):
     aliases.add(f"{_PACKAGE}.{_name}", f"{_PACKAGE}.engine.{_name}")

@@ -13,6 +13,7 @@ PROJECT = Project(
     package="lltm_conda",
     namespace="lltm",
     prefix="LLTM_CONDA",
+    operator="forward",
     version=__version__,
     folder=Path(__file__).parent,
     kernels=("cpu", "cuda"),

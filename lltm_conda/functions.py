@@ -40,7 +40,7 @@ from ._torch_private import (
     functorch_is_active,
     is_forward_over_reverse,
 )
-from .engine.loader import check_cuda
+from .loader import check_cuda
 from .reference import reference
 
 __all__ = ["FunctorchLLTMFunction", "LLTMFunction", "lltm"]

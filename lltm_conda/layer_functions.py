@@ -28,8 +28,8 @@ from ._torch_private import (
     forward_mode_is_active,
     functorch_is_active,
 )
-from .engine.loader import check_cuda
 from .functions import autocast, refuse_forward_mode
+from .loader import check_cuda
 
 __all__ = ["lltm_sequence", "run_sequence"]
 

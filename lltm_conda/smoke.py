@@ -73,7 +73,7 @@ def run() -> dict[str, Any]:
     Returns:
         `{"variant", "error", "devices"}`; `error` is the text of a failed import, else None.
     """
-    from .engine import loader
+    from . import loader
 
     try:
         loaded = loader.load()

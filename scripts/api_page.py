@@ -17,7 +17,7 @@ import griffe
 
 REPO = Path(__file__).resolve().parents[1]
 PAGE = REPO / "docs" / "api.md"
-MODULES = ("lltm_conda", "lltm_conda.engine.jit")
+MODULES = ("lltm_conda", "lltm_conda.jit")
 HEADER = (
     "# API\n\n"
     "Written by `python scripts/api_page.py` from the docstrings; change those, not this page.\n"

@@ -20,8 +20,7 @@ from typing import Any
 import torch
 
 import lltm_conda
-from lltm_conda import LLTMLayer, lltm, reference
-from lltm_conda.engine import loader
+from lltm_conda import LLTMLayer, lltm, loader, reference
 
 # Relative norm of the difference, by dtype.
 TOLERANCES = {

@@ -119,7 +119,7 @@ def run_suite(wanted: Target, folder: Path) -> dict[str, Any]:
 
 FACTS = """
 import json, platform, torch
-from lltm_conda.engine import loader
+from lltm_conda import loader
 print(json.dumps(dict(torch=torch.__version__, cuda=torch.version.cuda,
     python=platform.python_version(), variant=loader.load().variant)))
 """

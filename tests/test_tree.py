@@ -97,12 +97,12 @@ def strangers(path: Path, allowed: tuple[str, ...]) -> list[str]:
 
 @pytest.mark.parametrize("path", python_files("lltm_conda/engine/compat"), ids=name_of)
 def test_compat_imports_the_standard_library_alone(path: Path) -> None:
-    assert strangers(path, ("lltm_conda.engine.compat",)) == []
+    assert strangers(path, ("lltm_conda.engine.compat", "lltm_conda.engine.project")) == []
 
 
 @pytest.mark.parametrize("path", python_files("lltm_conda/engine/builder"), ids=name_of)
 def test_builder_imports_compat_and_the_standard_library_alone(path: Path) -> None:
-    allowed = ("lltm_conda.engine.builder", "lltm_conda.engine.compat", "lltm_conda._version")
+    allowed = ("lltm_conda.engine.builder", "lltm_conda.engine.compat", "lltm_conda.engine.project")
     assert strangers(path, allowed) == []
 
 
@@ -111,9 +111,32 @@ def test_package_imports_torch_and_the_standard_library_alone(path: Path) -> Non
     assert strangers(path, ("lltm_conda", "torch")) == []
 
 
-@pytest.mark.parametrize("path", [PACKAGE / "engine" / "loader.py"], ids=name_of)
-def test_loader_knows_neither_the_op_nor_the_builder(path: Path) -> None:
-    assert strangers(path, ("lltm_conda.engine.compat", "lltm_conda._version", "torch")) == []
+@pytest.mark.parametrize("path", python_files("lltm_conda/engine"), ids=name_of)
+def test_the_engine_knows_no_client_and_its_loader_alone_knows_torch(path: Path) -> None:
+    torch = ("torch",) if path.name == "loader.py" else ()
+    assert strangers(path, ("lltm_conda.engine", *torch)) == []
+
+
+def test_the_loader_does_not_know_the_builder() -> None:
+    allowed = ("lltm_conda.engine.compat", "lltm_conda.engine.project", "torch")
+    assert strangers(PACKAGE / "engine" / "loader.py", allowed) == []
+
+
+@pytest.mark.parametrize("path", python_files("lltm_conda/engine"), ids=name_of)
+def test_the_engine_imports_itself_by_relative_names(path: Path) -> None:
+    """A copy of the engine serves another package under that package's name."""
+    absolute = [
+        node.lineno
+        for node in ast.walk(ast.parse(path.read_text()))
+        if (isinstance(node, ast.ImportFrom) and not node.level and "engine" in str(node.module))
+        or (isinstance(node, ast.Import) and any("engine" in a.name for a in node.names))
+    ]
+    assert absolute == []
+
+
+@pytest.mark.parametrize("path", python_files("scripts/release"), ids=name_of)
+def test_the_release_tool_imports_the_engine_and_nothing_else_of_the_package(path: Path) -> None:
+    assert [name for name, _ in imports(path) if name.split(".")[0] == PACKAGE.name] == []
 
 
 @pytest.mark.parametrize(
@@ -138,18 +161,16 @@ def test_compat_and_builder_import_without_torch() -> None:
     assert "lltm_conda.engine.builder" in run.stdout
 
 
-# Which folders of csrc a file may include from, and which of others' headers.
+# Which folders and headers of csrc a file may include, and which of others' headers it may not.
 TORCH = r"torch/|ATen/|c10/"
 CUDA = r"cuda|cub/|cooperative_groups|mma\.h|nv"
 ARROWS: dict[str, tuple[set[str], str | None]] = {
-    "kernels": ({"kernels"}, TORCH),
+    "kernels": ({"kernels", "engine/kernel_table.h"}, TORCH),
     "ops": ({"ops", "engine", "kernels"}, f"{TORCH}|{CUDA}"),
-    "engine": ({"engine", "ops", "kernels"}, f"{TORCH}|{CUDA}"),
-    "engine/torch_stable": (
-        {"engine", "ops", "kernels"},
-        f"ATen/|c10/|torch/(?!csrc/|head)|{CUDA}",
-    ),
-    "engine/torch_aten": ({"engine", "ops", "kernels"}, f"torch/csrc/stable|{CUDA}"),
+    "engine": ({"engine"}, f"{TORCH}|{CUDA}"),
+    "engine/kernel_table.h": (set(), r"(?!stdint\.h$)"),
+    "engine/torch_stable": ({"engine"}, f"ATen/|c10/|torch/(?!csrc/|head)|{CUDA}"),
+    "engine/torch_aten": ({"engine"}, f"torch/csrc/stable|{CUDA}"),
 }
 NATIVE = sorted(path for path in CSRC.rglob("*") if path.suffix in (".h", ".cpp", ".cu", ".c"))
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
@@ -164,8 +185,9 @@ def test_csrc_holds_the_known_folders() -> None:
 
 @pytest.mark.parametrize("path", NATIVE, ids=name_of)
 def test_includes_follow_the_arrows(path: Path) -> None:
-    parent = str(path.relative_to(CSRC).parent)
-    folders, forbidden = ARROWS.get(parent) or ARROWS.get(parent.split("/")[0], (set(), TORCH))
+    place = path.relative_to(CSRC)
+    arrows = [ARROWS.get(str(home)) for home in (place, *place.parents)]
+    allowed, forbidden = next(filter(None, arrows), (set(), TORCH))
     wrong = []
     for mark, header in INCLUDE.findall(path.read_text()):
         if mark == "<":
@@ -173,8 +195,8 @@ def test_includes_follow_the_arrows(path: Path) -> None:
                 wrong.append(f"<{header}>")
             continue
         target = (path.parent / header).resolve()
-        known = {*folders, "project.h"}  # the names of the project, for everyone
-        if not target.is_file() or target.relative_to(CSRC).parts[0] not in known:
+        known = [CSRC / name for name in (*allowed, "project.h")]  # the project's names: everyone
+        if not target.is_file() or not any(target.is_relative_to(one) for one in known):
             wrong.append(f'"{header}"')
     assert wrong == []
 
@@ -218,13 +240,11 @@ def test_oldest_python_is_the_same_everywhere() -> None:
     assert settings["tool"]["mypy"]["python_version"] == oldest
 
 
-def test_kernel_abi_of_header_and_records_agree() -> None:
-    from lltm_conda.engine.builder.record import KERNEL_ABI
+def test_kernel_abi_of_records_is_that_of_the_header() -> None:
+    from lltm_conda.engine.builder.sources import kernel_abi
 
     header = (CSRC / "kernels" / "lltm_kernels.h").read_text()
-    found = re.search(r"#define\s+LLTM_KERNEL_ABI\s+(\d+)", header)
-    assert found is not None
-    assert int(found[1]) == KERNEL_ABI
+    assert f"#define LLTM_KERNEL_ABI {kernel_abi(CSRC)}\n" in header
 
 
 def test_version_has_one_home() -> None:
@@ -265,7 +285,7 @@ def tracked() -> list[Path]:
     return [path for name in run.stdout.split("\0") if name and (path := REPO / name).is_file()]
 
 
-@pytest.mark.parametrize("folder", ["scripts/release"])
+@pytest.mark.parametrize("folder", ["lltm_conda/engine", "csrc/engine", "scripts/release"])
 def test_the_engine_does_not_name_its_client(folder: str) -> None:
     """A new project takes these folders as they are; who it is stands in `project:` alone."""
     named = [

@@ -1,6 +1,6 @@
-"""Compile the variant that fits here into the user's cache: `python -m lltm_conda build`.
+"""Compile the variant that fits here into the user's cache: `python -m PACKAGE build`.
 
-`build` is the same for `lltm_conda.jit.load()`, which loads the result into its own process.
+`build` is the same for `jit`, which loads the result into its own process.
 """
 
 from __future__ import annotations
@@ -15,29 +15,28 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from .._version import __version__
-from . import loader
 from .builder import BuildError, execute, fitting_request, plan
 from .compat import cache, driver_probe, find_torch, judge_file, probe_runtime, render, select
 from .compat.package_files import source_hash
 from .compat.records import TorchInstall
 from .compat.torch_probe import TorchNotFoundError
+from .project import Project
 
 #: What a build depends on, other than torch and the sources.
 _SETTINGS = ["CXX", "CXXFLAGS", "LDFLAGS", "DEBUG"]
 _SETTINGS += ["CUDA_HOME", "TORCH_CUDA_ARCH_LIST", "FORCE_CUDA"]
 
 
-def main(arguments: list[str]) -> int:
+def main(project: Project, arguments: list[str]) -> int:
     """The `build` command; returns the exit code."""
-    options = _parser().parse_args(arguments)
+    options = _parser(project).parse_args(arguments)
     before = os.umask(0o077)  # with a umask that shuts out the user, the compilers fail
     try:
         if options.list:
-            return _list()
+            return _list(project)
         if options.remove is not None:
-            return _remove(options.remove)
-        return _build(options)
+            return _remove(project, options.remove)
+        return _build(project, options)
     except (BuildError, cache.CacheError, cache.NoCacheFolderError, TorchNotFoundError) as error:
         print(render.shorten(str(error)), file=sys.stderr)
         return 1
@@ -45,12 +44,14 @@ def main(arguments: list[str]) -> int:
         os.umask(before)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(project: Project) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m lltm_conda build",
-        description="Compile lltm for the torch of this environment, into a cache of your own that "
-        "import lltm_conda looks into: $LLTM_CONDA_CACHE, else $XDG_CACHE_HOME/lltm_conda, else "
-        f"~/.cache/lltm_conda. {', '.join(_SETTINGS)} and MAX_JOBS are honoured.",
+        prog=f"{project.command} build",
+        description=f"Compile {project.distribution} for the torch of this environment, into a "
+        f"cache of your own that import {project.package} looks into: "
+        f"${project.variable('CACHE')}, else $XDG_CACHE_HOME/{project.package}, "
+        f"else ~/.cache/{project.package}. "
+        f"{', '.join(_SETTINGS)} and MAX_JOBS are honoured.",
     )
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--list", action="store_true", help="what the cache holds")
@@ -59,22 +60,22 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _list() -> int:
+def _list(project: Project) -> int:
     try:
-        print(f"build cache: {render.shorten(str(cache.root()))}\n")
+        print(f"build cache: {render.shorten(str(cache.root(project)))}\n")
     except cache.NoCacheFolderError as error:
         print(f"build cache: none\n\n{error}")
         return 0
     rows = []
-    for entry in cache.entries():
+    for entry in cache.entries(project):
         made_for = f"torch {entry.torch}" if entry.finished else "nothing: left by a killed build"
         rows.append((entry.key, entry.variant, f"{entry.size / 1e6:.1f} MB", made_for))
     print(render.table(("key", "variant", "size", "built for"), rows) if rows else "empty")
     return 0
 
 
-def _remove(key: str) -> int:
-    entries = cache.entries()
+def _remove(project: Project, key: str) -> int:
+    entries = cache.entries(project)
     chosen = [entry for entry in entries if key in ("all", entry.key)]
     if not chosen:
         if key == "all":
@@ -82,8 +83,8 @@ def _remove(key: str) -> int:
         known = ", ".join(entry.key for entry in entries) or "nothing"
         print(f"no build {key!r} in the cache; it holds: {known}", file=sys.stderr)
         return 1
-    cache.make(cache.root())
-    with cache.locked(wait=False) as held:
+    cache.make(project, cache.root(project))
+    with cache.locked(project, wait=False) as held:
         if held is False:
             print("nothing was removed: another process builds here. Try again later",
                   file=sys.stderr)  # fmt: skip
@@ -97,20 +98,21 @@ def _remove(key: str) -> int:
     return 0
 
 
-def _build(options: argparse.Namespace) -> int:
+def _build(project: Project, options: argparse.Namespace) -> int:
     torch = find_torch()
-    folder = build(torch, force=options.force)
-    runtime = probe_runtime(torch, package_version=__version__)
+    folder = build(project, torch, force=options.force)
+    runtime = probe_runtime(torch, project=project)
     # As the import will judge it.
-    selection = select(cache.trusted_files(folder), runtime, judge_file)
+    selection = select(cache.trusted_files(project, folder), runtime, judge_file)
     if selection.complete:
-        print(f"import lltm_conda will find {selection.variant}")
+        print(f"import {project.package} will find {selection.variant}")
         return 0
     print(render.cause_text(selection.cause), file=sys.stderr)
     return 1
 
 
 def build(
+    project: Project,
     torch: TorchInstall,
     env: Mapping[str, str] | None = None,
     *,
@@ -122,6 +124,7 @@ def build(
     """Compile the variant that fits `torch`, unless the cache holds it; one process at a time.
 
     Args:
+        project: whose sources to compile.
         torch: what to compile against.
         env: steers the build (CXX, FORCE_CUDA and the like); by default that of the process.
         base: the cache folder; by default the user's (`compat.cache.root`).
@@ -137,23 +140,24 @@ def build(
         CacheError, NoCacheFolderError: the cache folder cannot be trusted or made.
     """
     env = dict(os.environ if env is None else env)
-    base = cache.root() if base is None else base
-    sources = source_hash(loader.PACKAGE)
+    base = cache.root(project) if base is None else base
+    sources = source_hash(project.folder)
+    name = project.distribution
     if sources is None:
         raise BuildError(
-            "this installation of lltm carries no C++ sources (no csrc folder), so nothing can be "
-            "built; install from the source distribution: "
-            "python -m pip install --no-binary lltm --no-build-isolation lltm"
+            f"this installation of {name} carries no C++ sources (no csrc folder), so nothing can "
+            "be built; install from the source distribution: "
+            f"python -m pip install --no-binary {name} --no-build-isolation {name}"
         )
-    folder = cache.entry_folder(torch, __version__, sources, base)
-    cache.make(base, base)
-    with cache.locked(base) as held:
+    folder = cache.entry_folder(project, torch, sources, base)
+    cache.make(project, base, base)
+    with cache.locked(project, base) as held:
         if held:  # nobody else builds, so these builds were killed
-            for entry in cache.entries(base):
+            for entry in cache.entries(project, base):
                 if not entry.finished:
                     shutil.rmtree(entry.path, ignore_errors=True)
         if folder.is_dir():
-            cache.trusted_files(folder, base)
+            cache.trusted_files(project, folder, base)
             changed = _changed_settings(folder, env)
             if not force and not changed:
                 log(f"built already: {render.shorten(str(folder))}   (again: --force)")
@@ -161,14 +165,15 @@ def build(
             if changed:
                 log(f"building again, for another {' and '.join(changed)}")
         try:
-            variant = _compile_into(folder, base, torch, env, remark, log)
+            variant = _compile_into(project, folder, base, torch, env, remark, log)
         except OSError as error:
             raise BuildError(
-                f"lltm was not built: {error.filename or base}: {error.strerror}. Free some space "
-                "or name another folder in LLTM_CONDA_CACHE, and run the same command again"
+                f"{name} was not built: {error.filename or base}: {error.strerror}. Free some "
+                f"space or name another folder in {project.variable('CACHE')}, and run the same "
+                "command again"
             ) from error
         except BuildError as error:
-            raise BuildError(f"lltm was not built: {error}") from error
+            raise BuildError(f"{name} was not built: {error}") from error
     log(f"built {variant} for torch {torch.version}: {render.shorten(str(folder))}")
     return folder
 
@@ -181,6 +186,7 @@ def _changed_settings(folder: Path, env: Mapping[str, str]) -> list[str]:
 
 
 def _compile_into(
+    project: Project,
     folder: Path,
     base: Path,
     torch: TorchInstall,
@@ -197,8 +203,9 @@ def _compile_into(
             env["TORCH_CUDA_ARCH_LIST"] = ";".join(archs) + "+PTX"
     with tempfile.TemporaryDirectory(dir=base, prefix=cache.UNFINISHED) as place:
         work = Path(place)
-        request = fitting_request(torch, work / "lib", env, remark)
-        variant = f"{request.glue}-{request.kernels[-1].replace('cuda', 'cu')}"
+        request = fitting_request(project, torch, work / "lib", env, remark)
+        device = "cpu" if request.cuda is None else f"cu{request.cuda.version[0]}"
+        variant = f"{request.glue}-{device}"
         steps = plan(request)
         execute(steps, work / "work", log=log)
         made = [step.output for step in steps if step.output.suffix == ".so"]
@@ -207,11 +214,11 @@ def _compile_into(
         for path in made:
             shutil.move(path, finished / path.name)
             (finished / path.name).chmod(0o700)
-        about = {"variant": variant, "torch": torch.version, "version": __version__}
+        about = {"variant": variant, "torch": torch.version, "version": project.version}
         text = json.dumps({**about, "settings": settings}, indent=2)
         (finished / cache.MANIFEST).write_text(f"{text}\n")
         (finished / cache.MANIFEST).chmod(0o600)
-        cache.make(folder.parent, base)
+        cache.make(project, folder.parent, base)
         if folder.exists():
             folder.rename(work / "replaced")
         finished.rename(folder)

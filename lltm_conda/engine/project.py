@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ class Project(NamedTuple):
         package: the Python package that users import.
         namespace: of its operators, `torch.ops.NAMESPACE`; also the prefix of its C symbols.
         prefix: of its environment variables.
+        operator: one of its operators: where it is registered, all are.
         version: of its Python files; binaries must have the same.
         folder: of its Python files.
         kernels: the devices, "cpu" and "cuda", for which it has kernels of its own; on the others
@@ -25,6 +27,7 @@ class Project(NamedTuple):
     package: str
     namespace: str
     prefix: str
+    operator: str
     version: str
     folder: Path
     kernels: tuple[str, ...] = ()
@@ -50,4 +53,4 @@ class Project(NamedTuple):
 
 
 #: For judging without a client: every file belongs to somebody else.
-NOBODY = Project("", "", "", "", "", Path())
+NOBODY = Project("", "", "", "", "", "", Path(os.devnull))

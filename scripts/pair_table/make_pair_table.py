@@ -33,6 +33,7 @@ os.environ["LLTM_CONDA_LOAD"] = "0"
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
+from lltm_conda._project import PROJECT  # noqa: E402
 from lltm_conda.engine.builder import BuildError, BuildRequest, execute, plan  # noqa: E402
 from lltm_conda.engine.compat import Runtime, find_torch, judge_file, probe_runtime, read_binary  # noqa: E402
 from lltm_conda.engine.compat.layouts import LAYOUTS  # noqa: E402
@@ -76,7 +77,7 @@ class Workshop:
         torch = find_torch(self.env(minor))
         glue = glue or str(GlueName("aten", torch.version_tuple, torch.cxx11_abi))
         out = self.folder / "objects" / glue
-        request = BuildRequest(out_dir=out, glue=glue, torch=torch, kernels=("cpu",))
+        request = BuildRequest(out, PROJECT, glue=glue, torch=torch, kernels=("cpu",))
         execute(plan(request), out / "work", jobs=2, log=lambda line: None)
         return out / f"glue-{glue}.so"
 
@@ -149,7 +150,7 @@ def main() -> int:
     cells = []
     for minor in minors:
         shop.install(minor)
-        runtime = probe_runtime(find_torch(shop.env(minor)), gpu=False)
+        runtime = probe_runtime(find_torch(shop.env(minor)), gpu=False, project=PROJECT)
         with ThreadPoolExecutor(options.jobs) as pool:
             cells += pool.map(partial(shop.pair, minor, runtime), glues)
         works = sum(cell["outcome"] == "works" for cell in cells if cell["torch"] == minor)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from engine.builder import BuildRequest, execute, find_host_compiler, plan
 from engine.compat.torch_probe import find_torch
-from release import ReleaseError
+from release import PROJECT, ReleaseError
 from release.paths import BINARIES, fresh
 from release.schema import Kernels
 from release.shell import clean_env
@@ -39,6 +39,7 @@ def kernels(
         context.log.write(f"compiled by {toolchain}")
     request = BuildRequest(
         out_dir=BINARIES / f"kernels-{name}",
+        project=PROJECT,
         kernels=(name,),
         env=_build_env(),
         cuda=found,
@@ -59,6 +60,7 @@ def glue(context: Context, *, glue: str, cxx11_abi: int, env: Task) -> Sequence[
         )
     request = BuildRequest(
         out_dir=BINARIES / f"glue-{glue}",
+        project=PROJECT,
         glue=glue,
         torch=torch,
         kernels=(),

@@ -89,7 +89,7 @@ def collect(run: Finished, host: Host) -> Manifest:
         commit=commit(),
         clean=is_clean(),
         sources=run.sources,
-        source_date=source_date(os.environ),
+        source_date=source_date(PROJECT, os.environ),
         base_channel=run.plan.options.channel,
         shard=run.shard,
         made=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

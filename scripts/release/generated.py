@@ -8,14 +8,24 @@ from pathlib import Path
 from packaging.version import Version
 from rich.console import Console
 
-from release import PACKAGE, REPO, ReleaseError, cibuildwheel, evidence, support_table, variants
+from engine.compat.troubleshooting import page
+from release import (
+    PACKAGE,
+    PROJECT,
+    REPO,
+    ReleaseError,
+    cibuildwheel,
+    evidence,
+    support_table,
+    variants,
+)
 from release.cells import all_cells
 from release.schema import Matrix
 from release.store import write_atomically
 
 README_FILE = REPO / "README.md"
 SUPPORT_PAGE = REPO / "docs" / "support.md"
-SUPPORT_FILE = PACKAGE / "engine" / "compat" / "support.json"
+SUPPORT_FILE = PACKAGE / "support.json"
 PYPROJECT = REPO / "pyproject.toml"
 HEADER_FILE = REPO / "csrc" / "project.h"
 WRITE = "scripts/build_all.sh --write-generated"
@@ -33,6 +43,7 @@ def expected(matrix: Matrix) -> dict[Path, str]:
         PACKAGE / "_project.py": project_record(matrix),
         HEADER_FILE: project_header(matrix),
         PYPROJECT: filled(PYPROJECT, "cibuildwheel", settings, ("# ", "")),
+        REPO / "docs" / "troubleshooting.md": page(PROJECT),
         README_FILE: filled(README_FILE, "support-table", short),
         SUPPORT_PAGE: filled(SUPPORT_PAGE, "environments", full),
     }
@@ -71,6 +82,7 @@ PROJECT = Project(
     package="{project.package}",
     namespace="{project.namespace}",
     prefix="{project.prefix}",
+    operator="{project.operator}",
     version=__version__,
     folder=Path(__file__).parent,
     kernels=({", ".join(f'"{device}"' for device in devices)}{"," * (len(devices) == 1)}),

@@ -11,7 +11,7 @@ from pathlib import Path
 from engine.builder import BuildError, HostCompiler, find_host_compiler, glue_for
 from engine.compat.records import TorchInstall
 from engine.compat.torch_probe import TorchNotFoundError, find_torch
-from release import ReleaseError, toolchains
+from release import PROJECT, ReleaseError, toolchains
 from release.cells import Cell, all_cells, select
 from release.interpreters import python_facts
 from release.schema import Matrix
@@ -123,7 +123,7 @@ def host_cell(matrix: Matrix, host: Host) -> Cell:
     if host.torch is None:
         return cells[f"{stable_glue(matrix)}-cpu"]
     try:
-        glue = glue_for(host.torch)
+        glue = glue_for(host.torch, PROJECT)
     except BuildError as error:
         raise ReleaseError(str(error)) from error
     device = "cpu"

@@ -16,7 +16,7 @@ from release.store import digest, relative
 
 def commit() -> str:
     """The commit of the checkout, or "unknown"."""
-    return git_commit(os.environ)
+    return git_commit(PROJECT, os.environ)
 
 
 def is_clean() -> bool:
@@ -28,7 +28,7 @@ def is_clean() -> bool:
 
 def source_epoch() -> int:
     """The commit's date in seconds since 1970; a fixed date without git."""
-    text = source_date(os.environ)
+    text = source_date(PROJECT, os.environ)
     if text == "unknown":
         return 1577836800  # 2020-01-01, zip files know no year before 1980
     return int(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp())

@@ -46,6 +46,7 @@ class Project(Strict):
     package: Identifier
     namespace: Identifier
     prefix: Identifier
+    operator: Identifier
     definition: str = ""
     smoke: str
     example: str

@@ -18,7 +18,7 @@ if "aot" not in sys.argv:
 import torch
 
 import lltm_conda
-from lltm_conda.engine import jit
+from lltm_conda import jit
 
 warnings.simplefilter("ignore")
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from lltm_conda._project import PROJECT
 from lltm_conda.engine.builder import BuildRequest, ClangToolkit, Step, plan
 
 KNOWS = "sm_70 sm_75 sm_80 sm_90 sm_90a"
@@ -28,7 +29,13 @@ def toolkit(tmp_path: Path) -> ClangToolkit:
 
 def steps(toolkit: ClangToolkit, out: Path, archs: str, **options: object) -> list[Step]:
     request = BuildRequest(
-        out, kernels=("cuda12",), env={}, cuda=toolkit, architectures=archs, **options
+        project=PROJECT,
+        out_dir=out,
+        kernels=("cuda12",),
+        env={},
+        cuda=toolkit,
+        architectures=archs,
+        **options,
     )
     return plan(request)
 
@@ -85,6 +92,10 @@ def test_a_compiler_cache_stands_before_every_compiler(
 def test_a_launcher_in_cxx_is_not_doubled(toolkit: ClangToolkit, tmp_path: Path) -> None:
     launcher = program(tmp_path / "launcher", "g++ 12.2.0")
     request = BuildRequest(
-        tmp_path / "out", env={"CXX": f"{launcher} g++"}, launcher=("ccache",), kernels=("cpu",)
+        project=PROJECT,
+        out_dir=tmp_path / "out",
+        env={"CXX": f"{launcher} g++"},
+        launcher=("ccache",),
+        kernels=("cpu",),
     )
     assert all(step.command[:2] == (str(launcher), "g++") for step in plan(request))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from build_places import copy_sources, environment, run
 
+from lltm_conda._project import PROJECT
 from lltm_conda.engine.builder import (
     BuildError,
     BuildRequest,
@@ -26,7 +27,7 @@ from lltm_conda.engine.builder import BuildRequest, execute, find_cuda_toolkit, 
 
 nvcc = find_cuda_toolkit({**os.environ, "PATH": str(Path(sys.argv[1]).parent)})
 name = f"cuda{nvcc.version[0]}"
-execute(plan(BuildRequest(Path("out"), kernels=(name,), cuda=nvcc)), Path("out").resolve())
+execute(plan(BuildRequest(Path("out"), PROJECT, kernels=(name,), cuda=nvcc)), Path("out").resolve())
 print(*Path("out").glob("*.so"))
 """
 
@@ -46,7 +47,11 @@ def test_nvcc_makes_kernels_without_a_gpu(tmp_path: Path) -> None:
     out = tmp_path / "a folder"
     name = f"cuda{nvcc.version[0]}"
     env = {**os.environ, "TORCH_CUDA_ARCH_LIST": "8.0;9.0+PTX"}
-    execute(plan(BuildRequest(out, kernels=(name,), env=env, cuda=nvcc)), out, log=lambda _: None)
+    execute(
+        plan(BuildRequest(out, PROJECT, kernels=(name,), env=env, cuda=nvcc)),
+        out,
+        log=lambda _: None,
+    )
     binary = read_binary(out / f"kernels-{name}.so")
     assert binary.record is not None
     assert set(binary.cuda_archs) == {"sm_80", "sm_90", "compute_90"}
@@ -74,4 +79,4 @@ def test_architecture_that_nvcc_lacks_is_refused(tmp_path: Path) -> None:
     env = {**os.environ, "TORCH_CUDA_ARCH_LIST": "1.0"}
     name = f"cuda{nvcc.version[0]}"
     with pytest.raises(BuildError, match=r"'1\.0' is no CUDA architecture that this nvcc compiles"):
-        plan(BuildRequest(tmp_path, kernels=(name,), env=env, cuda=nvcc))
+        plan(BuildRequest(tmp_path, PROJECT, kernels=(name,), env=env, cuda=nvcc))

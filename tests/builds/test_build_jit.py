@@ -27,9 +27,9 @@ try:
 except ImportError as error:
     print(error)
     os.environ["LLTM_CONDA_LOAD"] = "0"
-    import lltm_conda.engine.jit
+    import lltm_conda.jit
 
-    lltm_conda.engine.jit.load()
+    lltm_conda.jit.load()
 
 import torch
 
@@ -105,7 +105,7 @@ def test_same_arguments_give_the_same_library(first: Answer) -> None:
 
 def test_the_name_of_the_object_is_deprecated(first: Answer) -> None:
     (warning,) = first["deprecated_name"]
-    assert warning.startswith("DeprecationWarning: lltm_conda.engine.jit.load(name=...)")
+    assert warning.startswith("DeprecationWarning: lltm_conda.jit.load(name=...)")
 
 
 def test_second_process_takes_it_from_the_cache(first: Answer, cache: Path) -> None:

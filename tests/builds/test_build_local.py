@@ -14,6 +14,7 @@ import pytest
 from build_places import environment, run
 
 import lltm_conda
+from lltm_conda._project import PROJECT
 from lltm_conda.engine import local_build
 from lltm_conda.engine.builder import BuildError
 from lltm_conda.engine.compat import cache, find_torch
@@ -78,12 +79,12 @@ def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A cache with a build made under FORCE_CUDA=0, and every folder that is compiled after it."""
     torch, sources = find_torch(), source_hash(PACKAGE)
     assert sources is not None
-    folder = cache.entry_folder(torch, lltm_conda.__version__, sources, tmp_path / "cache")
-    cache.make(folder, tmp_path / "cache")
+    folder = cache.entry_folder(PROJECT, torch, sources, tmp_path / "cache")
+    cache.make(PROJECT, folder, tmp_path / "cache")
     (folder / cache.MANIFEST).write_text(json.dumps({"settings": {"FORCE_CUDA": "0"}}))
     found: list[str] = []
 
-    def compile_into(folder: Path, *_: object) -> str:
+    def compile_into(_project: object, folder: Path, *_: object) -> str:
         found.append(folder.name)
         return "stable210-cpu"
 
@@ -98,7 +99,7 @@ def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_other_settings_build_again(
     compiled: list[str], tmp_path: Path, asked: dict[str, str], built: int
 ) -> None:
-    local_build.build(find_torch(), asked, base=tmp_path / "cache")
+    local_build.build(PROJECT, find_torch(), asked, base=tmp_path / "cache")
     assert len(compiled) == built
 
 
@@ -107,7 +108,7 @@ def test_an_installation_without_sources_says_what_to_install(
 ) -> None:
     monkeypatch.setattr(local_build, "source_hash", lambda package: None)
     with pytest.raises(BuildError, match="--no-binary lltm"):
-        local_build.build(find_torch(), base=tmp_path / "cache")
+        local_build.build(PROJECT, find_torch(), base=tmp_path / "cache")
 
 
 @pytest.mark.slow

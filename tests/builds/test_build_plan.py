@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from build_places import REPO, environment
 
+from lltm_conda._project import PROJECT
 from lltm_conda.engine.builder import BuildError, BuildRequest, Step, execute, linked_sources, plan
 from lltm_conda.engine.builder import execute as execute_package
 from lltm_conda.engine.compat import find_torch
@@ -20,13 +21,15 @@ import sys
 from pathlib import Path
 from lltm_conda.engine.builder import fitting_request, plan
 from lltm_conda.engine.compat import find_torch
-for step in plan(fitting_request(find_torch(), Path("out"), {"PATH": sys.argv[1]})):
+for step in plan(fitting_request(PROJECT, find_torch(), Path("out"), {"PATH": sys.argv[1]})):
     print(step)
 """
 
 
 def request(out: Path, **changes: str) -> BuildRequest:
-    return BuildRequest(out, glue="stable210", torch=find_torch(), env=environment(**changes))
+    return BuildRequest(
+        out, PROJECT, glue="stable210", torch=find_torch(), env=environment(**changes)
+    )
 
 
 needs_stable_torch = pytest.mark.skipif(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from build_places import Place, environment
 
+from lltm_conda._project import PROJECT
 from lltm_conda.engine.builder import (
     BuildError,
     BuildRequest,
@@ -56,7 +57,7 @@ def no_nvcc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, str]:
 
 def fit(torch: TorchInstall, env: dict[str, str]) -> tuple[BuildRequest, list[str]]:
     said: list[str] = []
-    return fitting_request(torch, Path("out"), env, said.append), said
+    return fitting_request(PROJECT, torch, Path("out"), env, said.append), said
 
 
 def test_missing_torch_names_the_flag(source_tree: Path, tmp_path: Path) -> None:
@@ -141,7 +142,7 @@ def planned(toolkit: Path, env: dict[str, str], out: Path) -> list[str]:
     """What the nvcc of `toolkit` is told to compile for."""
     env = {**env, "CUDA_HOME": str(toolkit), "PATH": os.environ["PATH"]}
     major = toolkit.name.removeprefix("cuda-").partition(".")[0]
-    command = plan(BuildRequest(out, kernels=(f"cuda{major}",), env=env))[0].command
+    command = plan(BuildRequest(out, PROJECT, kernels=(f"cuda{major}",), env=env))[0].command
     return sorted({word for word in command if word.startswith("arch=")})
 
 
@@ -173,14 +174,14 @@ def test_a_cuda_of_unknown_gpus_falls_back_to_the_cpu_and_says_so(
 
 
 def test_missing_compiler_is_named(tmp_path: Path) -> None:
-    request = BuildRequest(tmp_path, env=environment(CXX="no-such-compiler"))
+    request = BuildRequest(tmp_path, PROJECT, env=environment(CXX="no-such-compiler"))
     with pytest.raises(BuildError, match=r"no C\+\+ compiler.*CXX='no-such-compiler'.*set CXX"):
         plan(request)
 
 
 def test_no_compiler_at_all_names_how_to_get_one(tmp_path: Path) -> None:
     with pytest.raises(BuildError, match=r"g\+\+, c\+\+ and clang\+\+ on PATH.*apt-get install"):
-        plan(BuildRequest(tmp_path, env=environment(PATH=str(tmp_path))))
+        plan(BuildRequest(tmp_path, PROJECT, env=environment(PATH=str(tmp_path))))
 
 
 @pytest.mark.parametrize("jobs", ["many", "0", "-2", "1.5"])

@@ -11,7 +11,9 @@ from pathlib import Path
 import torch
 
 import lltm_conda
-from lltm_conda.engine import loader, local_build
+from lltm_conda import loader
+from lltm_conda._project import PROJECT
+from lltm_conda.engine import local_build
 from lltm_conda.engine.compat import find_torch, probe_runtime
 from lltm_conda.engine.compat.package_files import find_binaries
 
@@ -49,16 +51,16 @@ def same_numbers(function):
 
 
 def judges_alike():
-    runtime = probe_runtime(gpu=False, package_version=lltm_conda.__version__)
+    runtime = probe_runtime(gpu=False, project=PROJECT)
     for _ in range(ROUNDS):
         assert loader.load() is loader.loaded()
-        paths, distrusted = find_binaries(loader.PACKAGE, runtime.torch, lltm_conda.__version__)
+        paths, distrusted = find_binaries(PROJECT, runtime.torch)
         assert distrusted is None
-        assert loader.choose(paths, runtime, None).variant == loader.loaded().variant
+        assert loader.LOADER.choose(paths, runtime, None).variant == loader.loaded().variant
 
 
 def builds_once():
-    folder = local_build.build(find_torch(), base=Path(sys.argv[1]), log=told.append)
+    folder = local_build.build(PROJECT, find_torch(), base=Path(sys.argv[1]), log=told.append)
     assert (folder / "build.json").is_file()
 
 

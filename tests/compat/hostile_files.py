@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from shared_objects import GLUE_RECORD, shared_object
 
+from lltm_conda._project import PROJECT
 from lltm_conda.engine.compat import judge_file, layouts, probe_runtime, read_binary
 from lltm_conda.engine.compat.elf import Elf, ElfError
 
@@ -367,7 +368,7 @@ def main() -> int:
     parser.add_argument("--mutations", type=int, default=30_000)
     options = parser.parse_args()
     rows: dict[str, Cost] = {}
-    runtime = probe_runtime(gpu=False)
+    runtime = probe_runtime(gpu=False, project=PROJECT)
 
     def read_and_judge(path: Path) -> float:
         start = time.process_time()

@@ -8,7 +8,7 @@ from typing import Any
 
 from shared_objects import GLUE_RECORD, KERNELS_RECORD
 
-from lltm_conda._version import __version__
+from lltm_conda._project import PROJECT
 from lltm_conda.engine.compat import BinaryRecord, BuildRecord, Runtime, TorchInstall, layouts
 
 
@@ -35,7 +35,8 @@ def make_runtime(torch: TorchInstall | None = None, **facts: Any) -> Runtime:
         "libc": ("glibc", (2, 36)),
         "libstdcxx": {"GLIBCXX": (3, 4, 30), "CXXABI": (1, 3, 13)},
         "torch": torch if torch is not None else make_torch(),
-        "package_version": __version__,
+        "package_version": PROJECT.version,
+        "project": PROJECT,
         "missing": {str(make_glue().path): (), str(make_aten().path): ()},
     }
     return Runtime(**{**defaults, **facts})

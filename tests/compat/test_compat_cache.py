@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from made_facts import make_torch
 
+from lltm_conda._project import PROJECT
 from lltm_conda.engine.compat import cache
 from lltm_conda.engine.compat.cache import CacheError
 
@@ -22,8 +23,8 @@ def own_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def entry() -> Path:
-    folder = cache.entry_folder(make_torch(), "0.1.0", "abc")
-    cache.make(folder)
+    folder = cache.entry_folder(PROJECT, make_torch(), "abc")
+    cache.make(PROJECT, folder)
     (folder / "kernels-cpu.so").touch(0o700)
     return folder
 
@@ -31,8 +32,8 @@ def entry() -> Path:
 def test_folders_are_made_for_the_user_alone_whatever_the_umask(own_root: Path) -> None:
     before = os.umask(0)
     try:
-        folder = cache.entry_folder(make_torch(), "0.1.0", "abc")
-        cache.make(folder)
+        folder = cache.entry_folder(PROJECT, make_torch(), "abc")
+        cache.make(PROJECT, folder)
     finally:
         os.umask(before)
     for path in (own_root, folder.parent, folder):
@@ -40,45 +41,45 @@ def test_folders_are_made_for_the_user_alone_whatever_the_umask(own_root: Path) 
 
 
 def test_own_files_are_trusted(entry: Path) -> None:
-    assert [path.name for path in cache.trusted_files(entry)] == ["kernels-cpu.so"]
+    assert [path.name for path in cache.trusted_files(PROJECT, entry)] == ["kernels-cpu.so"]
 
 
 @pytest.mark.parametrize("mode", [0o701, 0o710, 0o720, 0o770, 0o777])
 @pytest.mark.parametrize("level", [0, 1, 2])
 def test_a_folder_open_to_others_is_refused(entry: Path, level: int, mode: int) -> None:
-    (entry, entry.parent, cache.root())[level].chmod(mode)
+    (entry, entry.parent, cache.root(PROJECT))[level].chmod(mode)
     with pytest.raises(CacheError, match=f"{mode:04o}"):
-        cache.trusted_files(entry)
+        cache.trusted_files(PROJECT, entry)
 
 
 @pytest.mark.parametrize("mode", [0o720, 0o702])
 def test_a_file_writable_for_others_is_refused(entry: Path, mode: int) -> None:
     (entry / "kernels-cpu.so").chmod(mode)
     with pytest.raises(CacheError, match="writable for others"):
-        cache.trusted_files(entry)
+        cache.trusted_files(PROJECT, entry)
 
 
 def test_a_symlink_is_refused(entry: Path, tmp_path: Path) -> None:
     (entry / "glue-stable210.so").symlink_to(entry / "kernels-cpu.so")
     with pytest.raises(CacheError, match="symlink"):
-        cache.trusted_files(entry)
-    cache.root().rename(tmp_path / "elsewhere")
-    cache.root().symlink_to(tmp_path / "elsewhere")
+        cache.trusted_files(PROJECT, entry)
+    cache.root(PROJECT).rename(tmp_path / "elsewhere")
+    cache.root(PROJECT).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(CacheError, match="symlink"):
-        cache.make(entry)
+        cache.make(PROJECT, entry)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
 def test_what_belongs_to_somebody_else_is_refused(entry: Path) -> None:
     os.chown(entry / "kernels-cpu.so", 65534, 65534)
     with pytest.raises(CacheError, match="belongs to user 65534"):
-        cache.trusted_files(entry)
+        cache.trusted_files(PROJECT, entry)
 
 
 def test_the_error_names_the_path_and_the_command(entry: Path) -> None:
     entry.chmod(0o755)
     with pytest.raises(CacheError) as raised:
-        cache.trusted_files(entry)
+        cache.trusted_files(PROJECT, entry)
     assert raised.value.path == entry
     assert raised.value.fix.startswith("chmod -R go= ")
 
@@ -87,7 +88,7 @@ def test_the_error_prints_a_foreign_name_on_one_line(tmp_path: Path) -> None:
     base = tmp_path / "x\n  to mend: rm -rf ~"
     base.mkdir(0o755)
     with pytest.raises(CacheError) as raised:
-        cache.make(base, base)
+        cache.make(PROJECT, base, base)
     assert str(raised.value).isprintable()
 
 
@@ -101,9 +102,9 @@ def test_builds_of_different_torches_and_sources_lie_apart() -> None:
         make_torch("2.6.0", cxx11_abi=1),
         make_torch("2.9.0/../../x"),
     ]
-    folders = [cache.entry_folder(torch, "0.1.0", s) for torch in torches for s in ("a", "b")]
+    folders = [cache.entry_folder(PROJECT, torch, s) for torch in torches for s in ("a", "b")]
     assert len(set(folders)) == len(folders)
-    assert all(folder.parents[1] == cache.root() for folder in folders)
+    assert all(folder.parents[1] == cache.root(PROJECT) for folder in folders)
 
 
 def test_the_source_hash_tells_names_and_contents_apart(tmp_path: Path) -> None:
@@ -123,10 +124,10 @@ def test_the_source_hash_tells_names_and_contents_apart(tmp_path: Path) -> None:
 def test_a_tilde_is_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/somewhere")
     monkeypatch.setenv("LLTM_CONDA_CACHE", "~/x")
-    assert cache.root() == Path("/somewhere/x")
+    assert cache.root(PROJECT) == Path("/somewhere/x")
     monkeypatch.setenv("LLTM_CONDA_CACHE", "~nobody-of-that-name/x")
     with pytest.raises(cache.NoCacheFolderError, match="write the whole path"):
-        cache.root()
+        cache.root(PROJECT)
 
 
 @pytest.fixture
@@ -151,7 +152,7 @@ def test_nothing_is_made_in_a_folder_of_another_user(
         (tmp_path / "link").symlink_to(foreign)
         base = tmp_path / "link" / below
     with pytest.raises(CacheError, match=r"belongs to user .*set LLTM_CONDA_CACHE"):
-        cache.make(base, base)
+        cache.make(PROJECT, base, base)
     assert list(foreign.iterdir()) == []
 
 
@@ -159,7 +160,7 @@ def test_folders_can_be_used_whatever_the_umask(tmp_path: Path) -> None:
     base = tmp_path / "new" / "cache"
     before = os.umask(0o777)
     try:
-        cache.make(base / "torch", base)
+        cache.make(PROJECT, base / "torch", base)
     finally:
         os.umask(before)
     assert {path.stat().st_mode & 0o777 for path in (base.parent, base, base / "torch")} == {0o700}
@@ -168,51 +169,51 @@ def test_folders_can_be_used_whatever_the_umask(tmp_path: Path) -> None:
 def test_a_file_in_the_place_of_the_cache_is_named(own_root: Path) -> None:
     own_root.touch(0o600)
     with pytest.raises(CacheError, match=r"cache is no folder\. To mend it: remove it"):
-        cache.make(own_root)
+        cache.make(PROJECT, own_root)
 
 
 def test_one_at_a_time_holds_the_lock() -> None:
-    cache.make(cache.root())
-    with cache.locked() as first, cache.locked(wait=False) as second:
+    cache.make(PROJECT, cache.root(PROJECT))
+    with cache.locked(PROJECT) as first, cache.locked(PROJECT, wait=False) as second:
         assert (first, second) == (True, False)
-    with cache.locked(wait=False) as third:
+    with cache.locked(PROJECT, wait=False) as third:
         assert third
 
 
 def test_a_lock_ends_with_its_process() -> None:
     """Also where every process has the same number, as the first of a container has."""
-    cache.make(cache.root())
+    cache.make(PROJECT, cache.root(PROJECT))
     code = (
-        "from lltm_conda.engine.compat import cache\n"
-        "with cache.locked():\n    print('held', flush=True)\n    input()"
+        "from lltm_conda._project import PROJECT\nfrom lltm_conda.engine.compat import cache\n"
+        "with cache.locked(PROJECT):\n    print('held', flush=True)\n    input()"
     )
     command = [sys.executable, "-c", code]
     env = {**os.environ, "LLTM_CONDA_LOAD": "0"}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, env=env, **pipes) as child:  # type: ignore[call-overload]
         assert child.stdout.readline() == b"held\n"
-        with cache.locked(wait=False) as held:
+        with cache.locked(PROJECT, wait=False) as held:
             assert held is False
         child.kill()
         child.wait()
-    with cache.locked(wait=False) as held:
+    with cache.locked(PROJECT, wait=False) as held:
         assert held
 
 
 def test_a_lock_that_is_a_symlink_is_refused_and_its_target_left_alone(tmp_path: Path) -> None:
-    cache.make(cache.root())
+    cache.make(PROJECT, cache.root(PROJECT))
     victim = tmp_path / "victim"
     victim.write_text("kept")
-    (cache.root() / "lock").symlink_to(victim)
-    with pytest.raises(CacheError, match="is a symlink"), cache.locked():
+    (cache.root(PROJECT) / "lock").symlink_to(victim)
+    with pytest.raises(CacheError, match="is a symlink"), cache.locked(PROJECT):
         pass
     assert victim.read_text() == "kept"
 
 
 def test_what_old_versions_and_killed_builds_leave_is_seen(entry: Path) -> None:
     for name in ("building-x", "verdicts"):
-        (cache.root() / name).mkdir(0o700)
-        (cache.root() / name / "file").write_text("12")
-    found = [(found.key, found.finished) for found in cache.entries()]
-    build = str(entry.relative_to(cache.root()))  # one without its build.json too
+        (cache.root(PROJECT) / name).mkdir(0o700)
+        (cache.root(PROJECT) / name / "file").write_text("12")
+    found = [(found.key, found.finished) for found in cache.entries(PROJECT)]
+    build = str(entry.relative_to(cache.root(PROJECT)))  # one without its build.json too
     assert found == [(build, True), ("building-x", False), ("verdicts", False)]

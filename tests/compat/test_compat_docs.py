@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from lltm_conda._project import PROJECT
 from lltm_conda.engine import compat
 from lltm_conda.engine.compat import faults
 from lltm_conda.engine.compat.layouts import LAYOUTS
@@ -21,7 +22,7 @@ REPO = Path(__file__).resolve().parents[2]
 
 
 def test_the_troubleshooting_page_is_up_to_date() -> None:
-    assert (REPO / "docs" / "troubleshooting.md").read_text() == page()
+    assert (REPO / "docs" / "troubleshooting.md").read_text() == page(PROJECT)
 
 
 def test_there_are_fifteen_classes_in_order() -> None:

@@ -20,7 +20,8 @@ from pathlib import Path
 import pytest
 from shared_objects import shared_object
 
-from lltm_conda.engine import loader
+from lltm_conda import loader
+from lltm_conda._project import PROJECT
 from lltm_conda.engine.builder import BuildError, BuildRequest, plan
 from lltm_conda.engine.builder.cuda_toolkit import parse_architectures
 from lltm_conda.engine.compat import (
@@ -46,7 +47,7 @@ def linker_says(path: Path, before: str = "import torch") -> str:
 
 
 def judged(path: Path) -> Verdict:
-    return judge_file(path, probe_runtime(gpu=False))
+    return judge_file(path, probe_runtime(gpu=False, project=PROJECT))
 
 
 def foretold(path: Path, fault: int, before: str = "import torch") -> Finding:
@@ -192,19 +193,19 @@ def test_11_an_nvcc_of_another_major(tmp_path: Path) -> None:
     nvcc.chmod(0o755)
     env = {**os.environ, "CUDA_HOME": str(tmp_path)}
     with pytest.raises(BuildError, match=r"need an nvcc 12\.x, got 13\.0.*set CUDA_HOME"):
-        plan(BuildRequest(tmp_path, kernels=("cuda12",), env=env))
+        plan(BuildRequest(tmp_path, PROJECT, kernels=("cuda12",), env=env))
 
 
 def test_12_no_compiler(tmp_path: Path) -> None:
     for env in ({"PATH": str(tmp_path)}, {**os.environ, "CXX": "g++-99"}):
         with pytest.raises(BuildError, match=r"no C\+\+ compiler.*set CXX"):
-            plan(BuildRequest(tmp_path, kernels=("cpu",), env=env))
+            plan(BuildRequest(tmp_path, PROJECT, kernels=("cpu",), env=env))
 
 
 def test_12_cuda_home_that_holds_no_nvcc(tmp_path: Path) -> None:
     env = {**os.environ, "CUDA_HOME": str(tmp_path)}
     with pytest.raises(BuildError, match="holds no bin/nvcc"):
-        plan(BuildRequest(tmp_path, kernels=("cuda13",), env=env))
+        plan(BuildRequest(tmp_path, PROJECT, kernels=("cuda13",), env=env))
 
 
 def test_13_a_build_that_cannot_see_torch(tmp_path: Path) -> None:
@@ -255,7 +256,9 @@ def test_1_a_binary_for_another_torch_really_installed(tmp_path: Path, minor: st
     out = tmp_path / "out"
     from lltm_conda.engine.builder import execute
 
-    execute(plan(BuildRequest(out, glue=glue, torch=other, kernels=())), out / "work", jobs=2)
+    execute(
+        plan(BuildRequest(out, PROJECT, glue=glue, torch=other, kernels=())), out / "work", jobs=2
+    )
     shutil.rmtree(target)  # more than a gigabyte
     path = out / f"glue-{glue}.so"
     cause = judged(path).cause

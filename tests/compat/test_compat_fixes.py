@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from made_facts import make_runtime, make_torch
 
+from lltm_conda._project import PROJECT
 from lltm_conda.engine.compat import Environment, TorchInstall, VariantName, fixes, support
 
 PIP, CONDA = Environment("pip"), Environment("conda")
@@ -15,7 +16,7 @@ UPGRADE = "python -m pip install --upgrade --force-reinstall --no-deps lltm"
 
 
 def test_the_shipped_facts_are_readable_and_name_real_variants() -> None:
-    facts = support.load()
+    facts = support.load(PROJECT.folder)
     assert "stable210-cpu" in facts.variants
     assert all(str(VariantName.parse(name)) == name for name in facts.variants)
     assert facts.torch_min < (2, 10) < facts.torch_max
@@ -28,10 +29,10 @@ def test_without_facts_nothing_is_promised_but_a_local_build(
     path = tmp_path / "support.json"
     if text is not None:
         path.write_text(text)
-    facts = support.load(path)
+    facts = support.load(tmp_path)
     assert facts.variants == ()
-    monkeypatch.setattr(fixes, "load", lambda: facts)
-    assert fixes.fit_torch(make_runtime(make_torch("2.13.0"))) == fixes.BUILD
+    monkeypatch.setattr(fixes, "load", lambda _: facts)
+    assert fixes.fit_torch(make_runtime(make_torch("2.13.0"))) == fixes.build(PROJECT)
 
 
 def test_the_facts_come_from_the_file(tmp_path: Path) -> None:
@@ -46,7 +47,7 @@ def test_the_facts_come_from_the_file(tmp_path: Path) -> None:
             }
         )
     )
-    facts = support.load(path)
+    facts = support.load(tmp_path)
     assert facts.glues() == {"aten27-abi1"}
     assert (facts.torch_min, facts.torch_max, facts.python_min) == ((2, 7), (2, 8), (3, 12))
 
@@ -73,7 +74,7 @@ def test_the_command_for_a_torch(
 def test_commands_are_those_of_the_environment(environment: Environment, tool: str) -> None:
     runtime = make_runtime(environment=environment)
     for command in (
-        fixes.install_torch(environment),
+        fixes.install_torch(environment, PROJECT),
         fixes.reinstall_torch(environment, make_torch("2.9.1+cu128")),
         fixes.cuda_torch(environment, make_torch("2.9.1+cpu")),
         fixes.reinstall(runtime),
@@ -83,5 +84,5 @@ def test_commands_are_those_of_the_environment(environment: Environment, tool: s
 
 
 def test_a_build_for_gpus_names_their_architectures_once() -> None:
-    command = fixes.build_cuda(((9, 0), (7, 5), (9, 0)))
+    command = fixes.build_cuda(PROJECT, ((9, 0), (7, 5), (9, 0)))
     assert command == 'TORCH_CUDA_ARCH_LIST="7.5;9.0" python -m lltm_conda build'

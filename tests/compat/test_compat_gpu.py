@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from lltm_conda.engine import loader
+from lltm_conda import loader
+from lltm_conda._project import PROJECT
 from lltm_conda.engine.compat import driver_probe, fatbin, faults, probe_runtime, read_binary
 from lltm_conda.engine.compat.elf import Elf
 
@@ -25,7 +26,7 @@ Copy = Callable[..., Path]
 FIRST_CUDA_CALL = textwrap.dedent(
     """
     import json, torch, lltm_conda
-    from lltm_conda.engine import loader
+    from lltm_conda import loader
     tensors = [torch.randn(*s, device="cuda") for s in ((4, 3), (15, 8), (15,), (4, 5), (4, 5))]
     loaded = loader.loaded()
     try:
@@ -100,7 +101,12 @@ def test_4_kernels_without_this_architecture(
     name = f"cuda{toolkit.version[0]}"
     env = {key: value for key, value in os.environ.items() if key != "TORCH_CUDA_ARCH_LIST"}
     request = BuildRequest(
-        tmp_path / "out", kernels=(name,), env=env, cuda=toolkit, architectures=other
+        project=PROJECT,
+        out_dir=tmp_path / "out",
+        kernels=(name,),
+        env=env,
+        cuda=toolkit,
+        architectures=other,
     )
     execute(plan(request), tmp_path / "work", jobs=2)
     package = package_copy()

@@ -25,6 +25,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from shared_objects import fake_torch, shared_object
 
+from lltm_conda._project import PROJECT
 from lltm_conda.engine.compat import (
     BinaryRecord,
     fatbin,
@@ -84,7 +85,7 @@ def test_a_long_mangled_name_is_matched_in_linear_time(part: bytes, tmp_path: Pa
 def test_a_thousand_missing_libraries_are_looked_for_and_named_briefly(tmp_path: Path) -> None:
     path = overlapping_needs(1000, 200).write(tmp_path / "libx.so")
     start = time.process_time()
-    cause = judge_file(path, probe_runtime(gpu=False)).cause
+    cause = judge_file(path, probe_runtime(gpu=False, project=PROJECT)).cause
     assert time.process_time() - start < SECONDS
     assert cause is not None
     assert len(cause.observed) < 2000
@@ -141,7 +142,9 @@ def test_text_of_a_foreign_file_stays_on_one_line_without_control_characters(
     elif where == "record":
         image = record_of(version=FORGED, torch_built=FORGED, package=FORGED)
     path = image.write(tmp_path / (f"{FORGED}.so" if where == "file name" else "x.so"))
-    verdict = judge_file(path, probe_runtime(gpu=False)._replace(package_version="0"))
+    verdict = judge_file(
+        path, probe_runtime(gpu=False, project=PROJECT)._replace(package_version="0")
+    )
     texts = [text for f in verdict.findings for text in f._asdict().values() if type(text) is str]
     assert [text for text in texts if not text.isprintable()] == []
     assert "\n  to mend:  rm" not in render.verdict_text(verdict)
@@ -163,7 +166,7 @@ def test_bytes_that_are_not_utf_8_can_be_printed(
     render.runtime_table(probe_runtime(folder / "none", gpu=False)).encode()
     path = folder / "glue-stable210.so"
     path.write_bytes(sample.read_bytes()[:100])
-    verdict = judge_file(path, probe_runtime(gpu=False))
+    verdict = judge_file(path, probe_runtime(gpu=False, project=PROJECT))
     render.verdict_text(verdict).encode()
     for finding in verdict.findings:
         "".join(map(str, finding._asdict().values())).encode()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from made_facts import make_aten, make_cuda, make_glue, make_runtime, make_torch
 
+from lltm_conda._project import PROJECT
 from lltm_conda.engine.builder.sources import kernel_abi
 from lltm_conda.engine.compat import (
     BinaryRecord,
@@ -431,3 +432,18 @@ def test_every_rejection_ends_in_a_command_of_the_environment(kind: str) -> None
         cause = judge(binary, runtime._replace(environment=Environment(kind))).cause
         assert cause is not None
         assert other not in cause.fix, name
+
+
+@pytest.mark.parametrize("kind", ["pip", "conda"])
+def test_every_rejection_speaks_of_the_project_of_the_runtime(kind: str) -> None:
+    project = PROJECT._replace(
+        distribution="other-op", package="other_op", namespace="other", prefix="OTHER"
+    )
+    project = project._replace(definition="other_op.plain.op")
+    for name, case, _, _ in REJECTIONS:
+        binary, runtime = case()
+        if binary.record is not None:
+            binary = binary._replace(record=binary.record._replace(package="other-op"))
+        runtime = runtime._replace(project=project, environment=Environment(kind))
+        for found in judge(binary, runtime).findings:
+            assert "lltm" not in f"{found.observed} {found.needed} {found.why} {found.fix}", name

@@ -48,6 +48,8 @@ def test_a_difference_names_the_field_and_both_values() -> None:
 
 def test_a_slot_section_of_another_length_is_a_problem(tmp_path: Path) -> None:
     source = tmp_path / "slots.c"
-    source.write_text('__attribute__((section(".torch_extension.vtable"), used)) static const long x[3];')
+    source.write_text(
+        '__attribute__((section(".torch_extension.vtable"), used)) static const long x[3];'
+    )
     path = shared_object(tmp_path / "x.so", layout=layouts.LAYOUTS[(2, 9)], flags=[str(source)])
     assert ".torch_extension.vtable has 24 bytes" in read_binary(path).problems[0]

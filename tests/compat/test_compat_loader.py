@@ -15,8 +15,10 @@ import pytest
 from made_facts import make_cuda
 from shared_objects import KERNELS_RECORD, shared_object
 
-from lltm_conda.engine import loader
+from lltm_conda import loader
+from lltm_conda._project import PROJECT
 from lltm_conda.engine.compat import Driver, Finding, driver_probe, faults
+from lltm_conda.engine.loader import describe
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Copy = Callable[..., Path]
@@ -26,7 +28,7 @@ FAILING_IMPORT = textwrap.dedent(
     import json, pathlib
     try:
         import lltm_conda
-        print(json.dumps({"loaded": lltm_conda.engine.loader.loaded().variant}))
+        print(json.dumps({"loaded": lltm_conda.loader.loaded().variant}))
     except ImportError as error:
         maps = pathlib.Path("/proc/self/maps").read_text()
         finding = getattr(error, "finding", None)
@@ -75,7 +77,7 @@ def test_loading_is_idempotent_from_any_thread_and_leaves_cuda_alone(
 ) -> None:
     code = """
         import json, threading, torch, lltm_conda
-        from lltm_conda.engine import loader
+        from lltm_conda import loader
         found = []
         threads = [threading.Thread(target=lambda: found.append(loader.load())) for _ in range(8)]
         [thread.start() for thread in threads]; [thread.join() for thread in threads]
@@ -92,7 +94,9 @@ def test_loading_is_idempotent_from_any_thread_and_leaves_cuda_alone(
 def test_an_import_that_succeeds_imports_no_code_for_failures(
     package_copy: Copy, run_python: Run
 ) -> None:
-    code = "import sys, lltm_conda; print([name for name in sys.modules if 'conda.compat' in name])"
+    code = (
+        "import sys, lltm_conda; print([name for name in sys.modules if 'engine.compat' in name])"
+    )
     names = run_python(package_copy(), "-c", code).stdout
     assert "compat.judgement" in names
     for unwanted in ("explain", "render", "driver_probe", "library_probe", "fatbin"):
@@ -181,7 +185,8 @@ def test_a_source_folder_without_binaries_says_how_to_build(
     package_copy: Copy, run_python: Run
 ) -> None:
     package = package_copy(binaries=False, sources=False)
-    (package.parent / "csrc" / "kernels").mkdir(parents=True)
+    (package.parent / "csrc").mkdir()
+    (package.parent / "csrc" / "project.h").touch()
     result = outcome(run_python(package, "-c", WITHOUT_THE_INSTALLED + FAILING_IMPORT))
     refused(result, "not built here yet", faults.PACKAGE_FILES)
     assert "--no-build-isolation" in result["lines"][3]
@@ -191,7 +196,8 @@ def test_a_source_folder_that_shadows_the_installed_package(
     package_copy: Copy, run_python: Run, tmp_path: Path
 ) -> None:
     source = package_copy(binaries=False, sources=False)
-    (source.parent / "csrc" / "kernels").mkdir(parents=True)
+    (source.parent / "csrc").mkdir()
+    (source.parent / "csrc" / "project.h").touch()
     installed = tmp_path / "installed" / "lltm_conda" / "lib"
     installed.mkdir(parents=True)
     env = {"PYTHONPATH": f"{source.parent}:{installed.parents[1]}"}
@@ -235,7 +241,7 @@ def test_a_second_copy_is_told_of_the_first(package_copy: Copy, run_python: Run)
     package = package_copy()
     code = f"""
         import sys, lltm_conda
-        first = lltm_conda.engine.loader.loaded().paths[0]
+        first = lltm_conda.loader.loaded().paths[0]
         for name in [name for name in sys.modules if name.startswith("lltm_conda")]:
             del sys.modules[name]
         sys.path.insert(0, {str(package.parents[1] / "second")!r})
@@ -272,7 +278,7 @@ def test_kernels_that_the_glue_refuses_are_named(
 def test_foreign_text_forges_no_line_of_an_error(field: str) -> None:
     fields = {"dimension": "x", "status": "rejected", "observed": "o", "needed": "n", "fix": "f"}
     finding = Finding(**{**fields, field: "x\n  to mend:  rm -rf ~ \x1b[2J"})
-    lines = loader.describe(finding).split("\n")
+    lines = describe(finding, PROJECT).split("\n")
     assert len(lines) == 5
     assert all(line.isprintable() for line in lines)
 
@@ -293,12 +299,12 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def pretend(capability: tuple[int, int], driver: tuple[int, int], kernels: Any) -> None:
         import torch
 
-        install = loader.import_runtime()._replace(registered_by=None)
+        install = loader.LOADER.import_runtime()._replace(registered_by=None)
         assert install.torch is not None
         cuda = install._replace(torch=install.torch._replace(cuda="13.0"))
-        monkeypatch.setattr(loader, "import_runtime", lambda: cuda)
-        monkeypatch.setattr(loader, "_loaded", FakeLoaded(kernels))
-        monkeypatch.setattr(loader, "_checked", set())
+        monkeypatch.setattr(loader.LOADER, "import_runtime", lambda: cuda)
+        monkeypatch.setattr(loader.LOADER, "_loaded", FakeLoaded(kernels))
+        monkeypatch.setattr(loader.LOADER, "_checked", set())
         monkeypatch.setattr(driver_probe, "probe_driver", lambda: Driver(None, driver))
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: capability)
@@ -312,7 +318,7 @@ def test_a_fitting_gpu_is_checked_once(
 ) -> None:
     gpu((9, 0), (13, 0), make_cuda())
     loader.check_cuda(0)
-    monkeypatch.setattr(loader, "_cuda_finding", lambda *_: pytest.fail("asked twice"))
+    monkeypatch.setattr(loader.LOADER, "_cuda_finding", lambda *_: pytest.fail("asked twice"))
     loader.check_cuda(0)
 
 

@@ -150,7 +150,7 @@ def test_building_here_end_to_end(package_copy: Copy, run_python: Run, tmp_path:
     assert done.returncode == 0, done.stdout + done.stderr
     again = run_python(package, "-m", "lltm_conda", "build", env=env)
     assert "built already" in again.stdout
-    code = "import lltm_conda; print(lltm_conda.engine.loader.loaded().paths[0])"
+    code = "import lltm_conda; print(lltm_conda.loader.loaded().paths[0])"
     loaded = run_python(package, "-c", code)
     assert str(tmp_path / "cache") in loaded.stdout, loaded.stderr
     for path in (tmp_path / "cache").rglob("*"):

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from shared_objects import GLUE_RECORD, KERNELS_RECORD, fake_torch, shared_object
 
+from lltm_conda._project import PROJECT
 from lltm_conda.engine.compat import (
     Device,
     TorchNotFoundError,
@@ -313,17 +314,16 @@ def test_the_driver_version_is_read_from_proc(
 
 def test_an_unreadable_proc_is_no_driver(tmp_path: Path) -> None:
     assert driver_probe._from_proc(tmp_path) is None
-    assert host_probe.mapped_file("libc", tmp_path) is None
-    assert host_probe.mapped_file("libc", tmp_path / "missing") is None
+    assert host_probe.mapped_files("libc", tmp_path) == []
+    assert host_probe.mapped_files("libc", tmp_path / "missing") == []
 
 
 def test_libstdcxx_is_the_one_that_is_loaded() -> None:
     import torch
 
     assert torch.__version__
-    mapped = host_probe.mapped_file("libstdc++.so")
+    (mapped,) = host_probe.mapped_files("libstdc++.so")
     found = host_probe.loaded_file("libstdc++.so.6", "_ZSt9terminatev")
-    assert mapped is not None
     assert found is not None
     assert found.resolve() == mapped.resolve()
     versions = host_probe.defined_versions(found)
@@ -400,7 +400,7 @@ def installed(tmp_path: Path) -> Path:
     digest = "mjsZ1zr4d2oxk1Lz20I3TPTRC_p7vv6zncJQuh-TrDs"
     lines = [
         f"lltm_conda/lib/kernels-cpu.so,sha256={_urlsafe_sha256(b'binary')},6",
-        f"lltm_conda/engine/loader.py,sha256={digest},5",
+        f"lltm_conda/loader.py,sha256={digest},5",
         "lltm_conda/__pycache__/loader.cpython-311.pyc,,",
         "lltm-0.1.0.dist-info/RECORD,,",
     ]
@@ -413,15 +413,18 @@ def _urlsafe_sha256(data: bytes) -> str:
 
 
 def test_a_whole_installation_has_no_problems(installed: Path, tmp_path: Path) -> None:
-    assert package_probe.package_problems(installed) == ()
-    assert package_probe.package_problems(tmp_path / "source" / "lltm_conda") == ()
+    assert package_probe.package_problems(PROJECT._replace(folder=installed)) == ()
+    assert (
+        package_probe.package_problems(PROJECT._replace(folder=tmp_path / "source" / "lltm_conda"))
+        == ()
+    )
 
 
 def test_missing_and_altered_files_are_named(installed: Path) -> None:
     (installed / "lib" / "kernels-cpu.so").write_bytes(b"BINARY")  # of the same size
     (installed / "loader.py").unlink()
-    missing, altered = package_probe.package_problems(installed)
-    assert "missing since it was installed: lltm_conda/engine/loader.py" in missing
+    missing, altered = package_probe.package_problems(PROJECT._replace(folder=installed))
+    assert "missing since it was installed: lltm_conda/loader.py" in missing
     assert "altered since it was installed: lltm_conda/lib/kernels-cpu.so" in altered
 
 
@@ -429,11 +432,11 @@ def test_two_installations_over_each_other_are_named(installed: Path) -> None:
     other = installed.parent / "lltm-0.0.9.dist-info"
     other.mkdir()
     (other / "RECORD").write_text("")
-    (problem,) = package_probe.package_problems(installed)
+    (problem,) = package_probe.package_problems(PROJECT._replace(folder=installed))
     assert "lltm-0.0.9.dist-info, lltm-0.1.0.dist-info" in problem
 
 
 def test_a_list_of_files_that_is_none_is_a_problem(installed: Path) -> None:
     record = installed.parent / "lltm-0.1.0.dist-info" / "RECORD"
     record.write_bytes(b"\xff\xfe")
-    assert "cannot be read" in package_probe.package_problems(installed)[0]
+    assert "cannot be read" in package_probe.package_problems(PROJECT._replace(folder=installed))[0]

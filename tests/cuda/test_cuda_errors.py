@@ -14,7 +14,8 @@ import torch
 from op_cases import NAMES, like, make_inputs, saved_for_backward
 
 import lltm_conda
-from lltm_conda.engine import loader
+from lltm_conda import loader
+from lltm_conda._project import PROJECT
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
@@ -47,7 +48,7 @@ def test_mixed_devices_are_refused_by_the_backward_op(gpu) -> None:
 
 
 def cuda_kernel_table() -> Any:
-    path = loader.PACKAGE / "lib" / f"kernels-{loader.load().cuda.name}.so"
+    path = PROJECT.folder / "lib" / f"kernels-{loader.load().cuda.name}.so"
     return read_header().table(ctypes.CDLL(str(path)))
 
 

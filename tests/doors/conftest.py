@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import lltm_conda
+from lltm_conda._project import PROJECT
 from lltm_conda.engine.builder import BuildRequest, execute, plan
 from lltm_conda.engine.builder.fit import FIRST_STABLE
 from lltm_conda.engine.compat.records import GlueName, file_name
@@ -63,7 +64,9 @@ def doors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Door]:
         shutil.copytree(installed, site / "lltm_conda", ignore=other)
         glue = installed / "lib" / file_name(name)
         if not glue.is_file():
-            request = BuildRequest(out_dir=root / "build", glue=str(name), torch=facts, kernels=())
+            request = BuildRequest(
+                project=PROJECT, out_dir=root / "build", glue=str(name), torch=facts, kernels=()
+            )
             execute(plan(request), root / "build", jobs=2, log=lambda line: None)
             glue = root / "build" / glue.name
         shutil.copy2(glue, lib)

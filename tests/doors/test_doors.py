@@ -41,14 +41,14 @@ torch.save(results, PATH)
 
 LOADED = """
 import json, lltm_conda
-from lltm_conda.engine import loader
+from lltm_conda import loader
 print(json.dumps(loader.load().glue.name))
 """
 
 # Stands in for the kernels, and asks the door for two threads as kernels do.
 THREADS = """
 import ctypes, json, threading, torch, lltm_conda
-from lltm_conda.engine import loader
+from lltm_conda import loader
 from lltm_conda.engine.builder.sources import kernel_abi
 
 class Execution(ctypes.Structure):

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import lltm_conda
-from lltm_conda.engine import loader
+from lltm_conda._project import PROJECT
 
 REPO = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPO / "scripts"))
@@ -29,7 +29,7 @@ STRUCTURES = {
 
 
 def cpu_kernels() -> Any:
-    return read_header().table(ctypes.CDLL(str((loader.PACKAGE / "lib") / "kernels-cpu.so")))
+    return read_header().table(ctypes.CDLL(str((PROJECT.folder / "lib") / "kernels-cpu.so")))
 
 
 def test_every_structure_of_the_header_is_read() -> None:

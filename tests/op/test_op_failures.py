@@ -9,7 +9,7 @@ import sys
 import pytest
 import torch
 
-from lltm_conda.engine import loader
+from lltm_conda import loader
 
 # In a process of its own, whose memory is then limited to what it has.
 OUT_OF_MEMORY = """

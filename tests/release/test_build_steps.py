@@ -9,6 +9,7 @@ from release import build_steps
 from release.shell import Log
 from release.tasks import Context
 
+from lltm_conda._project import PROJECT
 from lltm_conda.engine.builder import BuildRequest, Step
 
 
@@ -37,7 +38,7 @@ class Compiling:
     def run(self) -> list[str]:
         """Builds; which sources were compiled."""
         (self.root / "runs").write_text("", encoding="utf-8")
-        request = BuildRequest(self.out, kernels=())
+        request = BuildRequest(self.out, PROJECT, kernels=())
         context = Context(Log(self.root / "log"))
         (made,) = build_steps._execute(context, request)
         assert made.read_text(encoding="utf-8") == "".join(

@@ -20,6 +20,7 @@ from build_places import copy_sources, environment  # noqa: E402
 BUILD = """
 import sys
 from pathlib import Path
+from lltm_conda._project import PROJECT
 from lltm_conda.engine.builder import BuildRequest, execute, glue_for, plan
 from lltm_conda.engine.compat.torch_probe import find_torch
 
@@ -28,7 +29,7 @@ found = find_torch()
 alias.symlink_to(found.root)
 include, lib = alias / "include", alias / "lib"
 found = found._replace(root=alias, include_dir=include, lib_dir=lib)
-request = BuildRequest(out_dir=out, glue=glue_for(found), torch=found, kernels=("cpu",))
+request = BuildRequest(out, PROJECT, glue=glue_for(found, PROJECT), torch=found)
 execute(plan(request), out / "objects")
 """
 

@@ -1,6 +1,6 @@
-"""Compiles the binaries of lltm, with nothing but the standard library and a compiler.
+"""Compiles the binaries of a project, with nothing but the standard library and a compiler.
 
-`pip install .`, ``python -m lltm_conda build`` and the release tool build the same way: a
+`pip install .`, ``python -m PACKAGE build`` and the release tool build the same way: a
 :class:`BuildRequest` says what is wanted, :func:`plan` lists the steps and compiles nothing,
 :func:`execute` runs them.
 """

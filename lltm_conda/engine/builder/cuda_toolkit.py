@@ -172,7 +172,7 @@ def default_architectures(version: tuple[int, int], compiled: frozenset[str]) ->
         majors = " and ".join(map(str, _OLDEST_OF_GENERATION))
         raise BuildError(
             f"it is not known what CUDA {version[0]}.{version[1]} should compile the kernels for: "
-            f"lltm knows the GPUs of CUDA {majors}. Set CUDA_HOME to a toolkit of these, or "
+            f"the builder knows the GPUs of CUDA {majors}. Set CUDA_HOME to a toolkit of these, or "
             f"TORCH_CUDA_ARCH_LIST to what yours compiles, for example 8.0+PTX"
         )
     return ";".join(chosen) + "+PTX"

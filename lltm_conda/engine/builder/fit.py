@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ..._project import PROJECT
 from ..compat.records import GlueName, TorchInstall
 from ..project import Project
 from .cuda_toolkit import NO_NVCC, CudaToolkit, default_architectures, find_cuda_toolkit
@@ -18,7 +17,7 @@ FIRST_STABLE = (2, 10)
 OLDEST = (2, 4)
 
 
-def glue_for(torch: TorchInstall, project: Project = PROJECT) -> str:
+def glue_for(torch: TorchInstall, project: Project) -> str:
     """The name of the glue that fits `torch`: `stable210`, or `aten<minor>-abi<flavour>`.
 
     Raises:
@@ -28,8 +27,8 @@ def glue_for(torch: TorchInstall, project: Project = PROJECT) -> str:
         return str(GlueName("stable", FIRST_STABLE))
     if torch.version_tuple < OLDEST:
         raise BuildError(
-            f"{project.distribution} needs torch 2.4 or newer, got {torch.version} in {torch.root}; "
-            "upgrade torch: pip install --upgrade torch"
+            f"{project.distribution} needs torch 2.4 or newer, got {torch.version} in "
+            f"{torch.root}; upgrade torch: pip install --upgrade torch"
         )
     if torch.cxx11_abi is None:
         raise BuildError(
@@ -40,17 +39,17 @@ def glue_for(torch: TorchInstall, project: Project = PROJECT) -> str:
 
 
 def fitting_request(
+    project: Project,
     torch: TorchInstall,
     out_dir: Path,
     env: Mapping[str, str] | None = None,
     log: Callable[[str], None] = print,
-    project: Project = PROJECT,
 ) -> BuildRequest:
     """The request for the one variant that fits `torch` and this machine's compilers.
 
-    CUDA kernels, where the project has any, are built when torch is a CUDA build and an nvcc of its major is found;
-    FORCE_CUDA=1 asks for them regardless, FORCE_CUDA=0 forbids them. No GPU is needed: build
-    machines have none.
+    CUDA kernels, where the project has any, are built when torch is a CUDA build and an nvcc of its
+    major is found; FORCE_CUDA=1 asks for them regardless, FORCE_CUDA=0 forbids them. No GPU is
+    needed: build machines have none.
 
     Raises:
         BuildError: no glue fits this torch; or FORCE_CUDA=1, and there is no nvcc or one of a CUDA
@@ -59,10 +58,10 @@ def fitting_request(
     env = dict(os.environ) if env is None else env
     glue = glue_for(torch, project)
     toolkit = _toolkit(torch, env, log) if "cuda" in project.kernels else None
-    kernels = ("cpu",) if "cpu" in project.kernels else ()
+    kernels: tuple[str, ...] = ("cpu",) if "cpu" in project.kernels else ()
     if toolkit is not None:
         kernels += (f"cuda{toolkit.version[0]}",)
-    return BuildRequest(out_dir, glue, torch, kernels, env, toolkit, project=project)
+    return BuildRequest(out_dir, project, glue, torch, kernels, env, toolkit)
 
 
 def _toolkit(

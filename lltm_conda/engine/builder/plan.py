@@ -36,6 +36,10 @@ def plan(request: BuildRequest) -> list[Step]:
     compiler = find_host_compiler(request.env)
     steps: list[Step] = []
     for name in request.kernels:
+        if name.rstrip("0123456789") not in request.project.kernels:
+            raise BuildError(
+                f"{request.project.distribution} has no {name} kernels; leave them out"
+            )
         if KernelsName.parse(name).cuda_major is None:
             steps += _cpu_kernels(request, compiler)
         else:
@@ -48,7 +52,7 @@ def plan(request: BuildRequest) -> list[Step]:
 def _cpu_kernels(request: BuildRequest, compiler: HostCompiler) -> list[Step]:
     target = Target(request, file_name(KernelsName()), compiler)
     base = [*compiler.command, "-std=c++17", *host_flags(request, "-O3")]
-    for source in kernel_sources(request.project, "cpu"):
+    for source in kernel_sources(request.csrc, "cpu"):
         target.compile(source, base)
     target.record(
         base, device="cpu", cuda=None, cuda_archs=[], compiler=str(compiler), cxx_standard=17
@@ -109,7 +113,7 @@ def _by_nvcc(target: Target, toolkit: CudaToolkit, architectures: Sequence[str])
         *(["--compress-mode=size"] if toolkit.version >= (13, 0) else []),
         *(part for flag in host for part in _through_nvcc("-Xcompiler", flag)),
     ]
-    for source in kernel_sources(target.request.project, "cuda"):
+    for source in kernel_sources(target.request.csrc, "cuda"):
         target.compile(source, base)
     _record(target, toolkit, architectures, f"nvcc {toolkit.version_text}")
     link = [toolkit.nvcc, "-cudart", "static", "-ccbin", ccbin, "-shared"]
@@ -137,7 +141,7 @@ def _by_clang(target: Target, toolkit: ClangToolkit, architectures: Sequence[str
     # clang warns of every `#pragma unroll` that it cannot follow.
     quiet = "-Wno-pass-failed"
     device = [toolkit.clang, "-std=c++17", *toolkit.flags(architectures), *flags, quiet]
-    for source in kernel_sources(target.request.project, "cuda"):
+    for source in kernel_sources(target.request.csrc, "cuda"):
         target.compile(source, device if source.suffix == ".cu" else host)
     made = toolkit.actual(architectures)
     _record(target, toolkit, made, f"{toolkit.name}, CUDA {toolkit.version_text}")
@@ -198,7 +202,7 @@ def _glue(request: BuildRequest, compiler: HostCompiler, name: str) -> list[Step
         *("-isystem", str(torch.include_dir / "torch" / "csrc" / "api" / "include")),
         *_door_flags(glue),
     ]
-    for source in glue_sources(request.project, glue.lane):
+    for source in glue_sources(request.csrc, glue.lane):
         target.compile(source, base)
     target.record(
         base,

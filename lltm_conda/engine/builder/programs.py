@@ -55,7 +55,7 @@ def find_host_compiler(env: Mapping[str, str]) -> HostCompiler:
             return _identify(command, env)
     looked_for = f"CXX={named!r}" if named else "g++, c++ and clang++ on PATH"
     raise BuildError(
-        f"no C++ compiler: looked for {looked_for}; lltm needs one with C++17. Install one "
+        f"no C++ compiler: looked for {looked_for}; the build needs one with C++17. Install one "
         "(Debian: apt-get install g++; conda: conda install gxx_linux-64) or set CXX"
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..compat.records import RECORD_SECTION
 from ..project import Project
-from .sources import git_commit, kernel_abi, source_date
+from .sources import git_commit, kernel_abi, source_date, source_root
 
 
 def record_source(
@@ -26,10 +26,10 @@ def record_source(
         "name": name,
         "package": project.distribution,
         "version": project.version,
-        "kernel_abi": kernel_abi(project),
+        "kernel_abi": kernel_abi(source_root(project.folder)),
         "platform": f"{sys.platform}-{platform.machine()}",
-        "git_commit": git_commit(env, project),
-        "source_date": source_date(env, project),
+        "git_commit": git_commit(project, env),
+        "source_date": source_date(project, env),
         **facts,
     }
     text = json.dumps(record, sort_keys=True)

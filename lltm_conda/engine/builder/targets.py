@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..._project import PROJECT
 from ..compat.records import TorchInstall
 from ..project import Project
 from .clang_cuda import ClangToolkit
@@ -26,6 +25,7 @@ class BuildRequest:
 
     Attributes:
         out_dir: where the binaries go (`glue-*.so`, `kernels-*.so`).
+        project: whose binaries they are.
         glue: `stable210`, `aten29-abi1`, ..., or None for kernels alone.
         torch: the torch whose headers and libraries the glue is compiled against.
         kernels: `cpu`, `cuda12`, `cuda13`.
@@ -34,10 +34,10 @@ class BuildRequest:
         cuda: the toolkit for CUDA kernels; None: the one that `env` leads to.
         architectures: in TORCH_CUDA_ARCH_LIST's syntax; that variable comes first.
         launcher: the command of a compiler cache, put before every compiler.
-        project: whose binaries they are; by default those of the package that holds this module.
     """
 
     out_dir: Path
+    project: Project
     glue: str | None = None
     torch: TorchInstall | None = None
     kernels: tuple[str, ...] = ("cpu",)
@@ -45,7 +45,11 @@ class BuildRequest:
     cuda: CudaToolkit | ClangToolkit | None = None
     architectures: str | None = None
     launcher: tuple[str, ...] = ()
-    project: Project = PROJECT
+
+    @property
+    def csrc(self) -> Path:
+        """The project's C++ and CUDA sources."""
+        return source_root(self.project.folder)
 
 
 def flag(env: Mapping[str, str], name: str) -> bool | None:
@@ -128,7 +132,7 @@ def host_flags(request: BuildRequest, optimisation: str) -> list[str]:
         "-fvisibility-inlines-hidden",
         "-Wall",
         # The same bytes wherever the sources lie.
-        f"-ffile-prefix-map={source_root(request.project).parent}{os.sep}=",
+        f"-ffile-prefix-map={request.csrc.parent}{os.sep}=",
     ]
 
 

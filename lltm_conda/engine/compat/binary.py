@@ -76,7 +76,7 @@ def read_binary(path: str | Path, *, light: bool = False) -> BinaryRecord:
 
     Args:
         path: the file.
-        light: only what `import lltm_conda` needs of the package's own files (no GPU code walk: the
+        light: only what an import of the package needs of its own files (no GPU code walk: the
             build record says the architectures).
 
     Returns:

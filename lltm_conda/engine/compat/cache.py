@@ -3,7 +3,7 @@
 It holds code that will be executed, so it belongs to the effective user alone: every folder is
 0700, and a folder or file that is a symlink, belongs to another user or is writable for others is
 refused. An entry is keyed by the torch build, the version of the package and a hash of its sources.
-Every function that takes `base` works on that cache folder instead of `root()`.
+Every function that takes `base` works on that cache folder instead of `root(project)`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from ..project import Project
 from .records import Record, TorchInstall
 from .text import printable
 
@@ -25,7 +26,6 @@ MANIFEST = "build.json"
 #: Where a build works until it is finished; one that was killed leaves its folder here.
 UNFINISHED = "building-"
 _LOCK = "lock"
-_ANOTHER = "set LLTM_CONDA_CACHE to a folder of your own"
 
 
 class CacheError(RuntimeError):
@@ -37,7 +37,7 @@ class CacheError(RuntimeError):
         fix: what to do.
     """
 
-    def __init__(self, path: Path, reason: str, fix: str = _ANOTHER) -> None:
+    def __init__(self, path: Path, reason: str, fix: str) -> None:
         text = f"the build cache is not used: {path} {reason}. To mend it: {fix}"
         super().__init__(printable(text))
         self.path = path
@@ -64,31 +64,36 @@ class Entry(Record):
     finished: bool
 
 
-def root() -> Path:
-    """`$LLTM_CONDA_CACHE`, else `$XDG_CACHE_HOME/lltm_conda`, else `~/.cache/lltm_conda`.
+def root(project: Project) -> Path:
+    """`$PREFIX_CACHE`, else `$XDG_CACHE_HOME/PACKAGE`, else `~/.cache/PACKAGE`.
 
     Raises:
         NoCacheFolderError: none of them names a folder.
     """
-    own = os.environ.get("LLTM_CONDA_CACHE")
+    variable = project.variable("CACHE")
+    own = os.environ.get(variable)
     if own:
         try:
             return Path(own).expanduser().absolute()
         except RuntimeError:
             raise NoCacheFolderError(
-                f"LLTM_CONDA_CACHE={own} names no folder, because that home folder is unknown; "
+                f"{variable}={own} names no folder, because that home folder is unknown; "
                 "write the whole path"
             ) from None
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if base.is_absolute():
-        return base / "lltm_conda"
+        return base / project.package
     folder = home()
     if folder is None:
         raise NoCacheFolderError(
             "there is no folder for the build cache: HOME is not set, and the password file has no "
-            f"home folder for user {os.geteuid()}; {_ANOTHER}"
+            f"home folder for user {os.geteuid()}; {_another(project)}"
         )
-    return folder / ".cache" / "lltm_conda"
+    return folder / ".cache" / project.package
+
+
+def _another(project: Project) -> str:
+    return f"set {project.variable('CACHE')} to a folder of your own"
 
 
 def home() -> Path | None:
@@ -118,10 +123,12 @@ def torch_key(version: str, cuda: str | None, cxx11_abi: int | None) -> str:
     return re.sub(r"[^A-Za-z0-9.+-]", "_", text)
 
 
-def entry_folder(torch: TorchInstall, version: str, sources: str, base: Path | None = None) -> Path:
+def entry_folder(
+    project: Project, torch: TorchInstall, sources: str, base: Path | None = None
+) -> Path:
     """Where the build of these sources for this torch lies (whether or not it exists)."""
     key = torch_key(torch.version, torch.cuda, torch.cxx11_abi)
-    return (base or root()) / key / f"{version}-{sources}"
+    return (base or root(project)) / key / f"{project.version}-{sources}"
 
 
 def distrust(path: Path) -> str | None:
@@ -143,18 +150,18 @@ def distrust(path: Path) -> str | None:
     return None
 
 
-def trusted_files(folder: Path, base: Path | None = None) -> tuple[Path, ...]:
+def trusted_files(project: Project, folder: Path, base: Path | None = None) -> tuple[Path, ...]:
     """The shared objects of an entry, after checking every folder down from the root.
 
     Raises:
         CacheError: naming the path that cannot be trusted.
     """
-    base = base or root()
+    base = base or root(project)
     for path in _chain(folder, base):
-        _insist(path, base)
+        _insist(project, path, base)
     files = tuple(sorted(folder.glob("*.so")))
     for path in files:
-        _insist(path, base)
+        _insist(project, path, base)
     return files
 
 
@@ -164,15 +171,15 @@ def _chain(folder: Path, base: Path) -> list[Path]:
     return [base.joinpath(*parts[:depth]) for depth in range(len(parts) + 1)]
 
 
-def _insist(path: Path, base: Path) -> None:
+def _insist(project: Project, path: Path, base: Path) -> None:
     reason = distrust(path)
     if reason is not None and "belongs to user" in reason:
-        raise CacheError(path, reason)
+        raise CacheError(path, reason, _another(project))
     if reason is not None:
         raise CacheError(path, reason, f"chmod -R go= {base}   (or remove it: rm -r {base})")
 
 
-def make(folder: Path, base: Path | None = None) -> None:
+def make(project: Project, folder: Path, base: Path | None = None) -> None:
     """Create the folders down to `folder`, each 0700, refusing what is not the user's own.
 
     Nothing is made inside a folder of another user, unless that is root (as for `/tmp`): root with
@@ -181,16 +188,20 @@ def make(folder: Path, base: Path | None = None) -> None:
     Raises:
         CacheError: a folder belongs to another user, cannot be trusted or cannot be made.
     """
-    base = base or root()
+    base = base or root(project)
     missing = [path for path in (base, *base.parents) if not os.path.lexists(path)]
     if missing:
         above = missing[-1].parent
         try:
             owner = above.stat().st_uid
         except OSError as error:
-            raise CacheError(above, f"cannot be used ({error.strerror})") from error
+            raise CacheError(
+                above, f"cannot be used ({error.strerror})", _another(project)
+            ) from error
         if owner not in (os.geteuid(), 0):
-            raise CacheError(above, f"belongs to user {owner}, not to {os.geteuid()}")
+            raise CacheError(
+                above, f"belongs to user {owner}, not to {os.geteuid()}", _another(project)
+            )
     for path in (*reversed(missing[1:]), *_chain(folder, base)):
         try:
             path.mkdir(mode=0o700)
@@ -198,15 +209,19 @@ def make(folder: Path, base: Path | None = None) -> None:
         except FileExistsError:
             pass
         except OSError as error:
-            raise CacheError(path, f"cannot be made ({error.strerror})") from error
+            raise CacheError(
+                path, f"cannot be made ({error.strerror})", _another(project)
+            ) from error
     for path in _chain(folder, base):
-        _insist(path, base)
+        _insist(project, path, base)
         if not path.is_dir():
             raise CacheError(path, "is no folder", f"remove it: rm {path}")
 
 
 @contextmanager
-def locked(base: Path | None = None, *, wait: bool = True) -> Iterator[bool | None]:
+def locked(
+    project: Project, base: Path | None = None, *, wait: bool = True
+) -> Iterator[bool | None]:
     """Hold the lock of a cache that `make` has made; it is released when its process ends.
 
     Args:
@@ -222,7 +237,7 @@ def locked(base: Path | None = None, *, wait: bool = True) -> Iterator[bool | No
     """
     import fcntl
 
-    base = base or root()
+    base = base or root(project)
     path = base / _LOCK
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
@@ -254,11 +269,11 @@ def manifest(folder: Path) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-def entries(base: Path | None = None) -> tuple[Entry, ...]:
+def entries(project: Project, base: Path | None = None) -> tuple[Entry, ...]:
     """Every build of the cache by path, then what is not finished."""
     found = []
     with suppress(OSError, NoCacheFolderError):  # there is no cache, or none that can be read
-        base = base or root()
+        base = base or root(project)
         for pattern in ("torch*/*", f"{UNFINISHED}*", "verdicts"):
             for folder in sorted(base.glob(pattern)):
                 if folder.is_dir() and not folder.is_symlink():

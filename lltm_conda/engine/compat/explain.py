@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from ..project import Project
 from . import faults, fixes
 from .host_probe import environment
 from .package_files import source_root
@@ -17,7 +18,6 @@ def explain(
     selection: Selection,
     runtime: Runtime,
     paths: list[Path],
-    package: Path,
     distrusted: Finding | None = None,
 ) -> Finding:
     """The one cause of a selection that is not complete.
@@ -26,24 +26,24 @@ def explain(
         selection: what was judged.
         runtime: what it was judged against.
         paths: the shared objects that there are.
-        package: the folder of the Python files.
         distrusted: why the build cache was refused, if it was.
     """
     if runtime.platform != "linux-x86_64":
         why = f"there is no binary for {runtime.platform}"
-        needed = "linux-x86_64"
-        return Finding("platform", REJECTED, runtime.platform, needed, why, fixes.REFERENCE)
+        needed, fix = "linux-x86_64", fixes.without_binaries(runtime.project)
+        return Finding("platform", REJECTED, runtime.platform, needed, why, fix)
     cause = selection.cause
     if cause is not None:
         return cause
     if distrusted is not None:
         return distrusted
     if not paths:
-        return no_binaries(runtime, package)
+        return no_binaries(runtime)
     kind = "glue" if selection.glue is None else "kernels"
     if selection.forced:
-        fix = "unset LLTM_CONDA_VARIANT"
-        why = f"the variant {selection.forced} asked for by LLTM_CONDA_VARIANT is not installed"
+        variable = runtime.project.variable("VARIANT")
+        fix = f"unset {variable}"
+        why = f"the variant {selection.forced} asked for by {variable} is not installed"
     else:
         fix = fixes.reinstall(runtime)
         why = f"the installed package holds no {kind}"
@@ -57,8 +57,9 @@ def _package_files(observed: str, needed: str, why: str, fix: str) -> Finding:
     return Finding("package files", REJECTED, printable(observed), needed, why, fix, fault)
 
 
-def no_binaries(runtime: Runtime, package: Path) -> Finding:
+def no_binaries(runtime: Runtime) -> Finding:
     """There is no shared object: a source folder, or an installation that lost its files."""
+    package = runtime.project.folder
     if source_root(package) != package.parent:
         return _package_files(
             f"no shared object in {package / 'lib'}",
@@ -74,11 +75,12 @@ def no_binaries(runtime: Runtime, package: Path) -> Finding:
             "the source folder shadows the installed package",
             "start Python in another folder",
         )
+    build = fixes.build(runtime.project)
     return _package_files(
         f"{package}, a source folder without binaries",
         "binaries built for this torch",
-        "lltm was not built here yet",
-        f"python -m pip install . --no-build-isolation   (or: {fixes.BUILD})",
+        f"{runtime.project.distribution} was not built here yet",
+        f"python -m pip install . --no-build-isolation   (or: {build})",
     )
 
 
@@ -128,35 +130,36 @@ def no_cuda(selection: Selection, runtime: Runtime) -> Finding:
         if verdict.binary.file.startswith("kernels-cuda") and verdict.cause is not None:
             return verdict.cause
     observed, needed = "CPU kernels only", "kernels for CUDA tensors"
-    fix = f"{fixes.fit_torch(runtime)}   (or: {fixes.BUILD})"
+    fix = f"{fixes.fit_torch(runtime)}   (or: {fixes.build(runtime.project)})"
     if selection.forced:
-        observed = f"variant {selection.forced}, forced by LLTM_CONDA_VARIANT"
-        fix = "unset LLTM_CONDA_VARIANT"
+        variable = runtime.project.variable("VARIANT")
+        observed = f"variant {selection.forced}, forced by {variable}"
+        fix = f"unset {variable}"
     why = "the installed package holds no CUDA kernels that fit"
     fault = faults.CPU_ONLY_BINARY
     return Finding("CUDA kernels", REJECTED, observed, needed, why, fix, fault)
 
 
-def no_cuda_build(version: str, package: Path) -> Finding:
-    """There are CUDA tensors, and torch was a CPU build when lltm was loaded."""
-    fix = fixes.cuda_torch(environment(package), None)
+def no_cuda_build(version: str, project: Project) -> Finding:
+    """There are CUDA tensors, and torch was a CPU build when the package was loaded."""
+    fix = fixes.cuda_torch(environment(project), None)
     why, observed = "torch is a CPU-only build", f"torch {version}"
     fault = faults.CPU_TORCH_SWAPPED_IN
     return Finding("CUDA kernels", REJECTED, observed, "a CUDA build of torch", why, fix, fault)
 
 
-def refused_forced_name(forced: str, error: ValueError) -> Finding:
-    """LLTM_CONDA_VARIANT does not hold the name of a variant."""
-    name, needed = "LLTM_CONDA_VARIANT", "the name of a variant, or nothing"
+def refused_forced_name(forced: str, error: ValueError, project: Project) -> Finding:
+    """The variable that forces a variant does not hold the name of one."""
+    name, needed = project.variable("VARIANT"), "the name of a variant, or nothing"
     return Finding(name, REJECTED, repr(forced), needed, str(error), f"unset {name}")
 
 
-def no_torch(error: Exception, package: Path) -> Finding:
+def no_torch(error: Exception, project: Project) -> Finding:
     """`import torch` raised this."""
     missing = isinstance(error, ModuleNotFoundError) and error.name == "torch"
-    here = environment(package)
+    here = environment(project)
     why = "torch is not installed" if missing else "import torch fails"
-    fix = fixes.install_torch(here) if missing else fixes.reinstall_torch(here, None)
+    fix = fixes.install_torch(here, project) if missing else fixes.reinstall_torch(here, None)
     observed = printable(f"{type(error).__name__}: {error}")
     return _torch(observed, "a torch that can be imported", why, fix)
 

@@ -30,6 +30,8 @@ from .records import Record
 class Fault(Record):
     """One class: its number and name, how it looks, why it happens, how to fix it, how proven.
 
+    In the texts, `{0}` stands for the project.
+
     `proof` is "injected" (a test that runs anywhere makes it happen), "GPU machine" (a test marked
     cuda shows it) or "simulated" (the fact is given to the probe).
     """
@@ -50,7 +52,7 @@ FAULTS: tuple[Fault, ...] = (
         "wrong results without any message",
         "An ATen binary knows the layout of torch's C++ classes, which change from minor to minor. "
         "Often nothing is missing and the process dies or computes nonsense all the same.",
-        "Install a build of lltm that fits this torch, or let `python -m lltm_conda build` make "
+        "Install a build of {0.distribution} that fits this torch, or let `{0.command} build` make "
         "one. From torch 2.10 on the stable-ABI binary fits every torch.",
     ),
     Fault(
@@ -84,7 +86,7 @@ FAULTS: tuple[Fault, ...] = (
         "`provided PTX was compiled with an unsupported toolchain`, "
         "`CUDA driver version is insufficient for CUDA runtime version`",
         "The kernels' CUDA is newer than what the driver serves.",
-        "Update the NVIDIA driver, or install torch and lltm for the older CUDA major.",
+        "Update the NVIDIA driver, or install torch and {0.distribution} for the older CUDA major.",
         "simulated",
     ),
     Fault(
@@ -97,7 +99,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         CPU_ONLY_BINARY,
         "A CPU-only extension on CUDA tensors",
-        "`Could not run 'lltm::forward' with arguments from the 'CUDA' backend`",
+        "`Could not run '{0.namespace}::{0.operator}' with arguments from the 'CUDA' backend`",
         "The package that is installed holds no CUDA kernels that this torch and GPU can use.",
         "Install a CUDA variant, or build the CUDA kernels here.",
         "GPU machine",
@@ -115,7 +117,7 @@ FAULTS: tuple[Fault, ...] = (
         "The extension was loaded before torch, or torch is missing",
         "`undefined symbol: THPVariableClass`, `libc10.so: cannot open shared object file`",
         "The libraries of torch are found only once `import torch` has loaded them.",
-        "Import torch first (lltm does); install torch where it is missing.",
+        "Import torch first ({0.distribution} does); install torch where it is missing.",
     ),
     Fault(
         SYSTEM_LIBRARIES,
@@ -157,7 +159,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         REGISTERED_TWICE,
         "Registered twice; free-threaded Python",
-        "`Only a single TORCH_LIBRARY can be used to register the namespace lltm`; a crash",
+        "`Only a single TORCH_LIBRARY can be used to register the namespace {0.namespace}`; a "
+        "crash",
         "Two copies of the package are on the path and both were loaded into one process.",
         "Uninstall one of the two copies; restart Python.",
     ),

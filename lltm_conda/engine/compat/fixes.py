@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ..project import Project
 from .records import BinaryRecord, Environment, Runtime, TorchInstall, dotted, parse_version
 from .support import load
-
-PACKAGE = "lltm"
-BUILD = "python -m lltm_conda build"
-REFERENCE = (
-    "use the plain PyTorch definition: "
-    'LLTM_CONDA_LOAD=0 python -c "from lltm_conda.reference import reference"'
-)
 
 #: The oldest driver of each CUDA major (NVIDIA's minor-version compatibility).
 DRIVER_FLOORS = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
@@ -22,8 +16,8 @@ def _pip(environment: Environment, what: str) -> str:
     return f"{environment.python} -m pip install {what}"
 
 
-def _conda(what: str) -> str:
-    channel = load().channel
+def _conda(project: Project, what: str) -> str:
+    channel = load(project.folder).channel
     return f"conda install {what}" + (f" -c {channel}" if channel else "")
 
 
@@ -32,9 +26,23 @@ def _release(torch: TorchInstall | None, sign: str) -> str:
     return "" if torch is None else sign + torch.version.partition("+")[0]
 
 
-def install_torch(environment: Environment) -> str:
+def build(project: Project) -> str:
+    """Compile for the torch that is here."""
+    return f"{project.command} build"
+
+
+def without_binaries(project: Project) -> str:
+    """Do without binaries, where none is made."""
+    module, _, name = project.definition.rpartition(".")
+    if not module:
+        return "use another machine"
+    code = f'{project.variable("LOAD")}=0 python -c "from {module} import {name}"'
+    return f"use the plain PyTorch definition: {code}"
+
+
+def install_torch(environment: Environment, project: Project) -> str:
     """Install a torch that is served."""
-    minimum = dotted(load().torch_min)
+    minimum = dotted(load(project.folder).torch_min)
     if environment.kind == "conda":
         return f'conda install "pytorch>={minimum}"'
     return _pip(environment, f'"torch>={minimum}"')
@@ -56,28 +64,29 @@ def cuda_torch(environment: Environment, torch: TorchInstall | None) -> str:
 
 def reinstall(runtime: Runtime) -> str:
     """Put this package's files back as they were released."""
-    pin = runtime.package_version
+    name, pin = runtime.project.distribution, runtime.package_version
     if runtime.environment.kind == "conda":
-        return _conda(f"--force-reinstall {PACKAGE}={pin}")
-    return _pip(runtime.environment, f'--force-reinstall --no-deps "{PACKAGE}=={pin}"')
+        return _conda(runtime.project, f"--force-reinstall {name}={pin}")
+    return _pip(runtime.environment, f'--force-reinstall --no-deps "{name}=={pin}"')
 
 
 def fit_torch(runtime: Runtime) -> str:
     """Get a binary that fits the torch which is here: a released one if one exists, else build."""
-    torch = runtime.torch
-    if torch is None or torch.version_tuple < load().torch_min:
-        return install_torch(runtime.environment)
-    if not torch.is_release or not _is_served(torch):
-        return BUILD
+    torch, project = runtime.torch, runtime.project
+    if torch is None or torch.version_tuple < load(project.folder).torch_min:
+        return install_torch(runtime.environment, project)
+    if not torch.is_release or not _is_served(torch, project):
+        return build(project)
+    name = project.distribution
     if runtime.environment.kind == "conda":
-        return _conda(f'{PACKAGE} "pytorch={dotted(torch.version_tuple)}"')
-    return _pip(runtime.environment, f"--upgrade --force-reinstall --no-deps {PACKAGE}")
+        return _conda(project, f'{name} "pytorch={dotted(torch.version_tuple)}"')
+    return _pip(runtime.environment, f"--upgrade --force-reinstall --no-deps {name}")
 
 
-def _is_served(torch: TorchInstall) -> bool:
+def _is_served(torch: TorchInstall, project: Project) -> bool:
     """Whether the matrix has a glue for this torch."""
     name = f"aten{torch.version_tuple[0]}{torch.version_tuple[1]}-abi{torch.cxx11_abi}"
-    return ("stable210" if torch.version_tuple >= (2, 10) else name) in load().glues()
+    return ("stable210" if torch.version_tuple >= (2, 10) else name) in load(project.folder).glues()
 
 
 def newer_driver(cuda: tuple[int, ...] | None) -> str:
@@ -87,17 +96,17 @@ def newer_driver(cuda: tuple[int, ...] | None) -> str:
     return f"update the NVIDIA driver{least} (it must serve CUDA {dotted(cuda)})"
 
 
-def build_cuda(capabilities: Iterable[tuple[int, int]]) -> str:
+def build_cuda(project: Project, capabilities: Iterable[tuple[int, int]]) -> str:
     """Build the CUDA kernels here, for these GPUs."""
     archs = ";".join(sorted({f"{major}.{minor}" for major, minor in capabilities}))
-    return f'TORCH_CUDA_ARCH_LIST="{archs}" {BUILD}'
+    return f'TORCH_CUDA_ARCH_LIST="{archs}" {build(project)}'
 
 
 def system_libraries(runtime: Runtime, family: str) -> str:
     """Get a newer libstdc++ where that is possible, else build against the one that is here."""
     if family != "GLIBC" and runtime.environment.kind == "conda":
         return "conda install -c conda-forge libstdcxx-ng"
-    return BUILD
+    return build(runtime.project)
 
 
 def remove_duplicate(runtime: Runtime, other: str) -> str:
@@ -105,7 +114,9 @@ def remove_duplicate(runtime: Runtime, other: str) -> str:
     remove = f"{runtime.environment.python} -m pip uninstall"
     if runtime.environment.kind == "conda":
         remove = "conda remove --force"
-    return f"{remove} {PACKAGE}   (the other copy: {other}); then restart Python"
+    return (
+        f"{remove} {runtime.project.distribution}   (the other copy: {other}); then restart Python"
+    )
 
 
 def other_package(binary: BinaryRecord, runtime: Runtime) -> str:

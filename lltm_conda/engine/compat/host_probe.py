@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
+from ..project import NOBODY, Project
 from .binary import newest_versions
 from .elf import Elf, ElfError
 from .records import Environment, parse_version
@@ -99,18 +100,17 @@ def loaded_file(library: str, symbol: str) -> Path | None:
     return Path(os.fsdecode(info.file))
 
 
-def mapped_file(start: str, maps: Path = Path("/proc/self/maps")) -> Path | None:
-    """The first file of this process's memory map whose name begins with `start`."""
+def mapped_files(start: str, maps: Path = Path("/proc/self/maps")) -> list[Path]:
+    """The files of this process's memory map whose names begin with `start`."""
     try:
         with maps.open("rb") as file:
-            text = file.read(_MAX_MAPS)
+            lines = file.read(_MAX_MAPS).splitlines()
     except OSError:
-        return None
-    at = text.find(b"/" + start.encode())
-    if at < 0:
-        return None
-    line = text[text.rfind(b"\n", 0, at) + 1 : text.find(b"\n", at)]
-    return Path(os.fsdecode(line[line.find(b"/") :]))
+        return []
+    paths = (
+        os.fsdecode(line[line.find(b"/") :]) for line in lines if b"/" + start.encode() in line
+    )
+    return [Path(path) for path in dict.fromkeys(paths) if Path(path).name.startswith(start)]
 
 
 def defined_versions(path: Path) -> dict[str, tuple[int, ...]] | None:
@@ -122,9 +122,10 @@ def defined_versions(path: Path) -> dict[str, tuple[int, ...]] | None:
         return None
 
 
-def environment(package_root: Path | None = None, version: str = "") -> Environment:
+def environment(project: Project = NOBODY) -> Environment:
     """Which tool manages this environment: conda where it installed the package or the Python."""
-    by = installer(package_root, "lltm", version) if package_root is not None and version else None
+    name, version = project.distribution, project.version
+    by = installer(project.folder, name, version) if version else None
     kind = "conda" if by == "conda" or (by is None and is_conda_prefix(Path(sys.prefix))) else "pip"
     return Environment(kind, installer=by)
 

@@ -147,7 +147,10 @@ def gpu_architecture(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding
             f"(CUDA {dotted(speaks)}) is older than the PTX (CUDA {dotted(cuda)})"
         )
     else:
-        fault, fix = faults.GPU_ARCHITECTURE, fixes.build_cuda([d.capability for d, _ in refused])
+        fault, fix = (
+            faults.GPU_ARCHITECTURE,
+            fixes.build_cuda(runtime.project, [d.capability for d, _ in refused]),
+        )
         why = f"{binary.name} holds no code for the {label}"
     status = REJECTED if len(refused) == len(ways) else NOTE
     yield Finding("GPU architecture", status, named, archs, why, fix, fault)

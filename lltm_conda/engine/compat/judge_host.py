@@ -21,13 +21,16 @@ from .text import printable, some
 OUR_PLATFORM = "linux-x86_64"
 
 
-def ours(binary: BinaryRecord) -> bool:
-    return binary.kind in ("glue", "kernels")
+def ours(binary: BinaryRecord, runtime: Runtime) -> bool:
+    """Whether a binary has the name or the record of one of the project's."""
+    owner = binary.record.package if binary.record else runtime.project.distribution
+    named = binary.kind in ("glue", "kernels")
+    return named and bool(owner) and owner == runtime.project.distribution
 
 
 def fitting(binary: BinaryRecord, runtime: Runtime, our_fix: str) -> str:
     """What to do about a binary that does not fit: `our_fix` if it is ours."""
-    return our_fix if ours(binary) else fixes.other_package(binary, runtime)
+    return our_fix if ours(binary, runtime) else fixes.other_package(binary, runtime)
 
 
 def whole_file(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
@@ -42,6 +45,11 @@ def whole_file(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     yield Finding("file", OK, f"{binary.size} bytes", wanted)
     record, version, table = binary.record, runtime.package_version, runtime.kernel_abi
     if record is None or not version:
+        return
+    if record.package != runtime.project.distribution:
+        sides = f"a binary of {record.package}", f"one of {runtime.project.distribution}"
+        why = f"{binary.file} belongs to {record.package}"
+        yield _same("package", False, sides, why, runtime)
         return
     sides = f"binary {record.version}", f"{version}, as the Python files"
     why = f"{binary.file} is left over from version {record.version}"
@@ -70,13 +78,13 @@ def platform(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
         yield Finding("platform", REJECTED, f"{here}, glibc", f"{built}, musl", why, fix)
     elif here == built:
         yield Finding("platform", OK, here, built)
-    elif not ours(binary):
+    elif not ours(binary, runtime):
         why = f"{binary.file} was built for {built}, this is {here}"
         fix = fixes.reinstall_owner(binary, runtime)
         yield Finding("platform", REJECTED, here, built, why, fix)
     else:
         why = f"there is no binary for {here}; only {OUR_PLATFORM} is built"
-        fix = fixes.REFERENCE
+        fix = fixes.without_binaries(runtime.project)
         yield Finding("platform", REJECTED, here, built, why, fix)
 
 
@@ -84,19 +92,19 @@ def python(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     here = f"{runtime.implementation} {dotted(runtime.python)}"
     if runtime.free_threaded:
         here += " free-threaded"
-    floor = support.load().python_min
+    floor = support.load(runtime.project.folder).python_min
     anything = "any Python (no Python symbol is used)"
     absent = [name for name in _missing(binary, runtime) if name.startswith(("Py", "_Py"))]
-    if binary.modules and not ours(binary):
+    if binary.modules and not ours(binary, runtime):
         tag = _module_tag(binary, runtime, here)
         if tag.status == REJECTED or not absent:
             yield tag
             return
-    if absent and not ours(binary):
+    if absent and not ours(binary, runtime):
         why = f"{binary.file} was built for another Python: this one has no {absent[0]}"
         fix = fixes.reinstall_owner(binary, runtime)
         yield Finding("python", REJECTED, here, some(absent), why, fix, faults.PACKAGE_FILES)
-    elif ours(binary) and runtime.python[:2] < floor:
+    elif ours(binary, runtime) and runtime.python[:2] < floor:
         needed = f"Python >= {dotted(floor)}"
         why = f"Python {dotted(runtime.python[:2])} is older than the oldest that is supported"
         fix = f"create an environment with Python {dotted(floor)} or newer"
@@ -145,7 +153,7 @@ def symbols(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     if absent:
         observed = f"{len(absent)} missing: {some(absent)}"
         why = f"no library that {binary.file} needs defines {absent[0][:200]}"
-        fix = fitting(binary, runtime, fixes.BUILD)
+        fix = fitting(binary, runtime, fixes.build(runtime.project))
         fault = faults.SYSTEM_LIBRARIES
         yield Finding("symbols", REJECTED, observed, "all found", why, fix, fault)
 
@@ -176,8 +184,8 @@ def system_libraries(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding
 
 def registration(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     if binary.kind == "glue" and runtime.registered_by is not None:
-        other = printable(runtime.registered_by)
-        observed, needed = f"already registered by {other}", "torch.ops.lltm registered once"
-        why = "another copy of lltm is loaded in this process"
+        other, operators = printable(runtime.registered_by), runtime.project.operators
+        observed, needed = f"already registered by {other}", f"{operators} registered once"
+        why = f"another copy of {runtime.project.distribution} is loaded in this process"
         fix, fault = fixes.remove_duplicate(runtime, other), faults.REGISTERED_TWICE
         yield Finding("op registration", REJECTED, observed, needed, why, fix, fault)

@@ -38,7 +38,10 @@ def installed_torch(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]
     if torch is None:
         problem, needed = runtime.torch_problem, "an installed torch"
         why = f"torch cannot be used: {problem}" if problem else "torch is not installed"
-        observed, fix = problem or "not installed", fixes.install_torch(environment)
+        observed, fix = (
+            problem or "not installed",
+            fixes.install_torch(environment, runtime.project),
+        )
     elif torch.problems:
         observed, needed = "; ".join(torch.problems), "a whole torch installation"
         why = f"the torch installation is damaged: {torch.problems[0]}"
@@ -52,7 +55,9 @@ def installed_torch(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]
     elif torch.hip or torch.xpu:
         name = "ROCm" if torch.hip else "XPU"
         observed = f"{torch.version} ({name} {torch.hip or torch.xpu})"
-        why = f"CPU tensors are served, {name} tensors are not: use lltm_conda.reference for those"
+        definition = runtime.project.definition.rpartition(".")[0]
+        why = f"CPU tensors are served, {name} tensors are not"
+        why += f": use {definition} for those" if definition else ""
         yield Finding("torch", NOTE, observed, "a CPU or CUDA build of torch", why)
         return
     else:
@@ -67,7 +72,7 @@ def torch_version(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
         return
     if record is None:
         return  # `vouched`, when everything that can be proven has been
-    dimension, version, newest = "torch version", torch.version, support.load().torch_max
+    dimension, version, newest = "torch version", torch.version, support.load(runtime.project.folder).torch_max
     if record.lane != "stable":
         yield _aten_version(binary, record, torch, runtime)
         return
@@ -133,7 +138,7 @@ def cxx_abi(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     if claimed is not None and claimed != flavour:
         observed, needed = f"symbols of {needed}", f"flavour {claimed}, as its record says"
         why = f"{binary.file} was compiled with the wrong C++ ABI flag"
-        fix = fixes.BUILD
+        fix = fixes.build(runtime.project)
     elif torch.cxx11_abi is None:
         status, observed = UNKNOWN, "not known"
         library = printable(torch.lib_dir / "libc10.so")
@@ -268,7 +273,7 @@ def libraries(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
         label = f"{device} {major}".strip()
         why = f"{binary.file} needs a {label} build of torch, and this one is built for {kind}"
         fix = fixes.cuda_torch(runtime.environment, torch)
-        if not ours(binary):
+        if not ours(binary, runtime):
             fix = fixes.cuda_of_owner(binary, runtime, major)
     elif order == _DRIVER:
         fault = faults.DRIVER
@@ -279,18 +284,18 @@ def libraries(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
         have = f"torch is built for {kind}" if torch else "there is no torch"
         why = f"{binary.file} needs {first}, which is not here ({have})"
         fix = fixes.fit_torch(runtime)
-        if not ours(binary):
+        if not ours(binary, runtime):
             fix = fixes.cuda_of_owner(binary, runtime, cuda_major(missing))
     elif order == _OTHER_TORCH:
         fault = faults.TORCH_NOT_LOADED
         why = f"{first} is a library of torch that is not here"
-        fix = fixes.install_torch(runtime.environment)
+        fix = fixes.install_torch(runtime.environment, runtime.project)
         if torch is not None:
             why = f"torch {torch.version} has no {first}"
             fix = fitting(binary, runtime, fixes.reinstall_torch(runtime.environment, torch))
     else:
         fault, why = faults.SYSTEM_LIBRARIES, f"{first} is nowhere on the library path"
-        fix = fixes.BUILD if ours(binary) else fixes.machine_library(first, binary, runtime)
+        fix = fixes.build(runtime.project) if ours(binary, runtime) else fixes.machine_library(first, binary, runtime)
     observed = f"missing: {some(missing, 8)}"
     yield Finding("libraries", REJECTED, observed, "all found", why, fix, fault)
 

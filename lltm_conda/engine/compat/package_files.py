@@ -5,33 +5,33 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
+from ..project import Project
 from . import cache
 from .records import REJECTED, Finding, TorchInstall
 from .text import printable
 
 
 def find_binaries(
-    package: Path, torch: TorchInstall | None, version: str
+    project: Project, torch: TorchInstall | None
 ) -> tuple[list[Path], Finding | None]:
     """The package's shared objects, then those that the user built for this torch.
 
     Args:
-        package: the folder of the Python files.
+        project: whose they are.
         torch: for which torch local builds are wanted.
-        version: the version of the Python files.
 
     Returns:
         The paths, and why the build cache was not trusted (None where it was, or where none is).
     """
     paths: list[Path] = []
     with suppress(OSError):
-        paths += sorted((package / "lib").glob("*.so"))
+        paths += sorted((project.folder / "lib").glob("*.so"))
     try:
-        if torch is not None and cache.entry_folder(torch, version, "").parent.is_dir():
-            sources = source_hash(package)  # takes longer than the look at the folder
-            folder = cache.entry_folder(torch, version, sources or "")
+        if torch is not None and cache.entry_folder(project, torch, "").parent.is_dir():
+            sources = source_hash(project.folder)  # takes longer than the look at the folder
+            folder = cache.entry_folder(project, torch, sources or "")
             if sources is not None and folder.is_dir():
-                paths += cache.trusted_files(folder)
+                paths += cache.trusted_files(project, folder)
     except cache.CacheError as error:
         what = printable(f"{error.path} {error.reason}")
         needed = "folders and files that only you can write: they are code that is executed"

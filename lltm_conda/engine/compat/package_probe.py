@@ -7,24 +7,22 @@ import csv
 import hashlib
 from pathlib import Path
 
+from ..project import Project
 from .text import printable, some
 
 _MAX_RECORD = 4 << 20
 
 
-def package_problems(package: Path, distribution: str = "lltm") -> tuple[str, ...]:
+def package_problems(project: Project) -> tuple[str, ...]:
     """What the installer's list of files says against the files that are there.
-
-    Args:
-        package: the folder of the Python files.
-        distribution: the name it was installed under.
 
     Returns:
         One sentence a problem: missing or altered files, or two installations over each other.
         Empty for a whole package, and for a source folder, which has no such list.
     """
+    package = project.folder
     try:
-        lists = sorted(package.parent.glob(f"{distribution}-*.dist-info/RECORD"))
+        lists = sorted(package.parent.glob(f"{project.distribution}-*.dist-info/RECORD"))
     except OSError:
         return ()
     problems = []

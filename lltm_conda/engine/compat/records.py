@@ -15,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from ..project import NOBODY, Project
 from .text import printable
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ _OF_KIND: dict[str, dict[str, tuple[type, ...]]] = {
 
 
 class BuildRecord(Record):
-    """The JSON text that the build put into a binary's `.torch_extension.record` section, checked."""
+    """The JSON text that the build put into a binary's record section, checked."""
 
     kind: str
     name: str
@@ -436,6 +437,7 @@ class Runtime(Record):
     nothing on an unknown fact where a wrong guess could crash.
 
     Attributes:
+        project: whose binaries these are to be; everything else is judged as somebody else's.
         missing: for a binary's path, the symbols that were looked up and not found.
         libraries: for a binary's path, the needed libraries that were looked for and not found.
         gpu_probed: whether `driver` and `devices` were looked at; at import they are not.
@@ -462,6 +464,7 @@ class Runtime(Record):
     environment: Environment = Environment()
     missing: Mapping[str, tuple[str, ...]] = NOTHING
     libraries: Mapping[str, tuple[str, ...]] = NOTHING
+    project: Project = NOBODY
 
     @property
     def platform(self) -> str:

@@ -6,6 +6,7 @@ import re
 import sys
 from pathlib import Path
 
+from ..project import NOBODY, Project
 from . import host_probe, torch_probe
 from .records import Runtime, TorchInstall
 
@@ -14,16 +15,18 @@ def probe_runtime(
     torch: TorchInstall | Path | str | None = None,
     *,
     gpu: bool = True,
-    package_version: str = "",
+    package_version: str | None = None,
     registered_by: str | None = None,
+    project: Project = NOBODY,
 ) -> Runtime:
     """Collect the facts, without importing torch and without initialising CUDA.
 
     Args:
         torch: an installation, or where to look for one; None for this interpreter's own.
         gpu: whether to ask for the driver and the devices.
-        package_version: the version of the Python files that binaries must have; "" for none.
+        package_version: the version that binaries must have; "" for any, None for the project's.
         registered_by: which file has registered the ops already.
+        project: whose binaries are judged; by default every file is somebody else's.
     """
     problem = None
     install = torch if isinstance(torch, TorchInstall) else None
@@ -32,7 +35,9 @@ def probe_runtime(
             install = torch_probe.find_torch(torch or None)
         except torch_probe.TorchNotFoundError as error:
             problem = str(error)
-    facts = runtime_of(install, Path(__file__).parents[1], package_version, registered_by)
+    facts = runtime_of(install, project, registered_by)
+    if package_version is not None:
+        facts = facts._replace(package_version=package_version)
     if torch is not None and install is not None:
         python, free_threaded = _python_of(install, facts.python, facts.free_threaded)
         facts = facts._replace(python=python, free_threaded=free_threaded)
@@ -54,9 +59,7 @@ def _python_of(
     return found[0]
 
 
-def runtime_of(
-    torch: TorchInstall | None, package: Path, package_version: str, registered_by: str | None
-) -> Runtime:
+def runtime_of(torch: TorchInstall | None, project: Project, registered_by: str | None) -> Runtime:
     """The facts of this process with this torch; the GPU is not asked."""
     return Runtime(
         system=host_probe.system(),
@@ -68,6 +71,7 @@ def runtime_of(
         libstdcxx=host_probe.libstdcxx(),
         torch=torch,
         registered_by=registered_by,
-        package_version=package_version,
-        environment=host_probe.environment(package, package_version),
+        package_version=project.version,
+        environment=host_probe.environment(project),
+        project=project,
     )

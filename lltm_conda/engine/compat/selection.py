@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from ..project import NOBODY, Project
 from .records import (
     Finding,
     GlueName,
@@ -33,6 +34,7 @@ class Selection(Record):
             `cuda`, where torch is no CUDA build).
         considered: every verdict reached, in order of preference within each kind.
         forced: the variant asked for by name, or None.
+        project: whose binaries these are.
     """
 
     glue: Verdict | None
@@ -40,16 +42,17 @@ class Selection(Record):
     cuda: Verdict | None
     considered: tuple[Verdict, ...]
     forced: str | None = None
+    project: Project = NOBODY
 
     @property
     def complete(self) -> bool:
-        """Whether the op can be loaded: a glue and the CPU kernels."""
-        return self.glue is not None and self.cpu is not None
+        """Whether the op can be loaded: a glue, and the CPU kernels if the project has any."""
+        return self.glue is not None and (self.cpu is not None or "cpu" not in self.project.kernels)
 
     @property
     def variant(self) -> str | None:
         """The name of what was chosen, e.g. `stable210-cu13`; None if it is not complete."""
-        if self.glue is None or self.cpu is None:
+        if self.glue is None or not self.complete:
             return None
         kernels = KernelsName.parse(self.cuda.binary.name) if self.cuda else KernelsName()
         return str(VariantName(GlueName.parse(self.glue.binary.name), kernels))
@@ -66,8 +69,9 @@ class Selection(Record):
                 if self.forced is None:
                     return verdict.cause
                 does_not = f"{self.forced}, which does not fit: {verdict.cause.why}"
-                why = f"LLTM_CONDA_VARIANT asks for {does_not}"
-                return verdict.cause._replace(why=why, fix="unset LLTM_CONDA_VARIANT")
+                variable = self.project.variable("VARIANT")
+                why = f"{variable} asks for {does_not}"
+                return verdict.cause._replace(why=why, fix=f"unset {variable}")
         return None
 
 
@@ -150,4 +154,4 @@ def select(
         cpu = best(cpus, None, runtime)
     if exhaustive or (glue is not None and torch is not None and torch.cuda is not None):
         cuda = best(cudas, wanted.kernels if wanted else None, runtime)
-    return Selection(glue, cpu, cuda, tuple(considered), forced)
+    return Selection(glue, cpu, cuda, tuple(considered), forced, runtime.project)

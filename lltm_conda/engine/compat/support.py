@@ -1,6 +1,6 @@
 """The support facts: which variants exist and which torch versions they were run on.
 
-`support.json` beside this file is generated from build_matrix.yaml
+`support.json` in the folder of the project's Python files is generated from build_matrix.yaml
 (`scripts/build_all.sh --write-generated`).
 """
 
@@ -13,8 +13,6 @@ from typing import Any
 
 from .layouts import LAYOUTS
 from .records import Record, parse_minor
-
-_FILE = Path(__file__).with_name("support.json")
 
 
 class Support(Record):
@@ -41,14 +39,14 @@ class Support(Record):
 
 
 @cache
-def load(path: Path = _FILE) -> Support:
+def load(folder: Path) -> Support:
     """The facts of `support.json`; the defaults where it is missing or cannot be read.
 
     The file holds an object with `variants` (list of names), `torch_min`, `torch_max`, `python_min`
     ("2.4" and the like), `channel` and `index` (text or null).
     """
     try:
-        data = json.loads(path.read_text("utf-8"))
+        data = json.loads((folder / "support.json").read_text("utf-8"))
         minors = ("torch_min", "torch_max", "python_min")
         facts: dict[str, Any] = {key: parse_minor(data[key]) for key in minors}
         facts |= {key: data.get(key) for key in ("channel", "index")}

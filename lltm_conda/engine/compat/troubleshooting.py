@@ -1,37 +1,35 @@
-"""The troubleshooting page, generated from the table of faults.
-
-LLTM_CONDA_LOAD=0 python -m lltm_conda.compat.troubleshooting > docs/troubleshooting.md
-"""
+"""The troubleshooting page, generated from the table of faults."""
 
 from __future__ import annotations
 
+from ..project import Project
 from .faults import FAULTS, Fault
 
 _HEAD = """\
-<!-- Generated from lltm_conda/compat/faults.py; do not edit. To make it again:
-     LLTM_CONDA_LOAD=0 python -m lltm_conda.compat.troubleshooting > docs/troubleshooting.md -->
+<!-- Generated from {0.package}/engine/compat/faults.py; do not edit. To make it again:
+     scripts/build_all.sh --write-generated -->
 
 # Troubleshooting
 
 First, whatever the error says:
 
 ```
-python -m lltm_conda
+{0.command}
 ```
 
-It works where `import lltm_conda` fails. It prints this machine, every binary of the package with
+It works where `import {0.package}` fails. It prints this machine, every binary of the package with
 its verdict, the one cause, and the command that mends it for this environment (pip or conda). Paste
 its output into a bug report: it shortens your home folder and your environment's.
 
 | you want | you type |
 |---|---|
-| the same for a program | `python -m lltm_conda --json` |
-| why one variant is (not) taken | `python -m lltm_conda --explain stable210-cpu` |
-| to judge any torch extension of any package | `python -m lltm_conda --binary FILE` |
-| to judge against another torch or environment | `python -m lltm_conda --torch PATH` |
-| a binary compiled for this very torch | `python -m lltm_conda build` |
-| a certain variant | `LLTM_CONDA_VARIANT=aten29-abi1-cpu` in the environment (still judged) |
-| to load without being judged | `LLTM_CONDA_SKIP_CHECK=1` (a wrong guess can crash Python) |
+| the same for a program | `{0.command} --json` |
+| why one variant is (not) taken | `{0.command} --explain stable210-cpu` |
+| to judge any torch extension of any package | `{0.command} --binary FILE` |
+| to judge against another torch or environment | `{0.command} --torch PATH` |
+| a binary compiled for this very torch | `{0.command} build` |
+| a certain variant | `{0.prefix}_VARIANT=aten29-abi1-cpu` in the environment (still judged) |
+| to load without being judged | `{0.prefix}_SKIP_CHECK=1` (a wrong guess can crash Python) |
 
 These are the fifteen ways in which a torch extension fails for its users, how each looks without a
 checker, and what to do.
@@ -49,11 +47,11 @@ probe, and all after it is real.
 """
 
 
-def page() -> str:
+def page(project: Project) -> str:
     """The page as Markdown."""
     parts = [_HEAD, *(_section(fault) for fault in FAULTS), _FOOT.rstrip("\n")]
     rows = "\n".join(f"| {fault.number}. {fault.title} | {fault.proof} |" for fault in FAULTS)
-    return "\n".join(parts) + "\n" + rows + "\n"
+    return "\n".join(parts).format(project) + "\n" + rows + "\n"
 
 
 def _section(fault: Fault) -> str:
@@ -63,7 +61,3 @@ def _section(fault: Fault) -> str:
         f"**Why it happens.** {fault.why}\n\n"
         f"**How it is mended.** {fault.mend}\n"
     )
-
-
-if __name__ == "__main__":
-    print(page(), end="")

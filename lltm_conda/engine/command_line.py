@@ -1,0 +1,232 @@
+"""`python -m PACKAGE`: what is installed here, what fits, what was chosen, and does it compute?
+
+Judges without loading anything; the live run happens in a process of its own, so that this report
+survives whatever happens there. Works where the import of the package fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from .compat import KernelsName, VariantName, judge_file, probe_runtime, render, select
+from .compat.explain import explain, installed_copies
+from .compat.package_files import find_binaries
+from .compat.package_probe import package_problems
+from .compat.records import Finding, NameFormatError, Runtime, Verdict, as_plain, file_name
+from .compat.selection import Selection
+from .compat.text import printable
+from .project import Project
+
+JSON_SCHEMA = 1
+_SMOKE_SECONDS = 600
+
+
+def main(project: Project, arguments: list[str] | None = None) -> int:
+    """The command line; returns the exit code: 0 when the op works here, else 1 (2: bad usage)."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a path may hold any byte
+    if arguments[:1] == ["build"]:
+        from .local_build import main as build
+
+        return build(project, arguments[1:])
+    options = _parser(project).parse_args(arguments)
+    runtime = probe_runtime(options.torch, project=project)
+    if options.binary is not None:
+        return _binary(options, runtime)
+    if options.explain is not None:
+        return _explain(options, runtime)
+    return _report(options, runtime)
+
+
+def _parser(project: Project) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=project.command,
+        description=f"Say whether {project.distribution} works in this environment, and if not, "
+        "why and what to do.",
+        epilog=f"{project.command} build: compile the variant that fits this torch "
+        f"(see {project.command} build --help).",
+    )
+    parser.add_argument("--json", action="store_true", help="the same as JSON (docs/compat.md)")
+    parser.add_argument(
+        "--torch", metavar="PATH", help="judge against another torch or environment"
+    )
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--binary", metavar="FILE", help="judge any shared object, of any package")
+    group.add_argument("--explain", metavar="VARIANT", help="every dimension of one variant")
+    version = f"{project.distribution} {project.version}"
+    parser.add_argument("--version", action="version", version=version)
+    return parser
+
+
+def _select(runtime: Runtime, forced: str | None) -> tuple[Selection, list[Path], Finding | None]:
+    paths, distrusted = find_binaries(runtime.project, runtime.torch)
+    return select(paths, runtime, judge_file, forced=forced, exhaustive=True), paths, distrusted
+
+
+def _report(options: argparse.Namespace, runtime: Runtime) -> int:
+    project = runtime.project
+    name, variable = project.distribution, project.variable("VARIANT")
+    forced = os.environ.get(variable) or None
+    try:
+        selection, paths, distrusted = _select(runtime, forced)
+    except NameFormatError as error:
+        print(f"{variable}: {error}", file=sys.stderr)
+        return 2
+    cause = None
+    if not selection.complete:
+        cause = explain(selection, runtime, paths, distrusted)
+    smoke: dict[str, Any] | None = None
+    if cause is None and options.torch is None:
+        smoke = _smoke(project)
+    works = cause is None and (smoke is None or _smoke_ok(smoke))
+    copies = installed_copies(project.folder)
+    problems = [render.shorten(text) for text in package_problems(project)]
+    if options.json:
+        _print_json(
+            package={"name": name, "version": project.version, "problems": problems},
+            runtime=plain({k: v for k, v in runtime._asdict().items() if k != "project"}),
+            binaries=[_plain_verdict(verdict) for verdict in selection.considered],
+            chosen=selection.variant,
+            cause=plain(cause),
+            other_copies=[render.shorten(str(path)) for path in copies],
+            build_cache=plain(distrusted),
+            smoke=smoke,
+            works=works,
+        )
+        return 0 if works else 1
+    print(f"{name} {project.version}\n")
+    print(render.runtime_table(runtime))
+    if selection.considered:
+        print("\n" + render.selection_table(selection))
+    for problem in problems:
+        print(f"\npackage files: {problem}")
+    for path in copies:
+        print(f"\nanother copy of {name} is on the path: {render.shorten(str(path))}")
+    if distrusted:
+        print(f"\n{render.cause_text(distrusted)}")
+    print(f"\nchosen: {selection.variant or 'nothing fits'}" + (" (forced)" if forced else ""))
+    if cause is not None:
+        print("\n" + render.cause_text(cause))
+    if smoke is not None:
+        print("\n" + _smoke_text(smoke))
+    print(f"\n{name} {'works here' if works else 'does not work here'}")
+    return 0 if works else 1
+
+
+def _smoke(project: Project) -> dict[str, Any]:
+    """Run `PACKAGE.smoke` in a process of its own."""
+    environment = {**os.environ, project.variable("LOAD"): "0"}
+    parent = str(project.folder.resolve().parent)
+    # This package first, whatever else the path holds.
+    environment["PYTHONPATH"] = os.pathsep.join(
+        filter(None, (parent, os.environ.get("PYTHONPATH", "")))
+    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", f"from {project.package} import smoke; import json, sys;"
+             "result = smoke.run(); sys.stdout.write('\\n' + json.dumps(result))"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_SMOKE_SECONDS,
+            env=environment,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return _crash(f"the live run did not end within {_SMOKE_SECONDS} s")
+    if done.returncode == 0:
+        with suppress(ValueError):
+            result: dict[str, Any] = json.loads(done.stdout.rpartition("\n")[2])
+            return result
+    tail = " | ".join(done.stderr.strip().splitlines()[-3:])
+    how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
+    return _crash(f"the live run ended with {how}: {tail}")
+
+
+def _crash(text: str) -> dict[str, Any]:
+    return {"variant": None, "error": text, "devices": []}
+
+
+def _smoke_ok(smoke: dict[str, Any]) -> bool:
+    return smoke["error"] is None and all(device["ok"] for device in smoke["devices"])
+
+
+def _smoke_text(smoke: dict[str, Any]) -> str:
+    if smoke["error"] is not None:
+        return render.shorten(f"live run failed: {smoke['error']}")
+    rows = []
+    for device in smoke["devices"]:
+        measured = ", ".join(f"{name} {diff:.1e}" for name, diff in device["differences"].items())
+        text = f"relative difference from the reference: {measured}" if device["ok"] else ""
+        rows.append((device["device"], "ok" if device["ok"] else "NO", text or device["error"]))
+    return render.table(("live run", "", "forward and backward"), rows)
+
+
+def _binary(options: argparse.Namespace, runtime: Runtime) -> int:
+    path = Path(options.binary)
+    # A file of another package carries no version that must agree with ours.
+    verdict = judge_file(path, runtime._replace(package_version=""))
+    _print_verdicts(options, [verdict])
+    return 0 if verdict.accepted else 1
+
+
+def _explain(options: argparse.Namespace, runtime: Runtime) -> int:
+    try:
+        wanted = VariantName.parse(options.explain)
+        selection, paths, _ = _select(runtime, options.explain)
+    except NameFormatError as error:
+        print(error, file=sys.stderr)
+        return 2
+    names = [file_name(wanted.glue), file_name(KernelsName()), file_name(wanted.kernels)]
+    verdicts = [verdict for verdict in selection.considered if verdict.binary.path.name in names]
+    there = {verdict.binary.path.name for verdict in verdicts}
+    absent = [name for name in dict.fromkeys(names) if name not in there]
+    _print_verdicts(options, verdicts)
+    if absent and not options.json:
+        have = ", ".join(printable(path.name) for path in paths) or "nothing"
+        print(f"\nnot installed: {', '.join(absent)} (installed: {have})")
+    return 0 if not absent and all(verdict.accepted for verdict in verdicts) else 1
+
+
+def _print_verdicts(options: argparse.Namespace, verdicts: list[Verdict]) -> None:
+    if options.json:
+        _print_json(binaries=[_plain_verdict(verdict) for verdict in verdicts])
+    else:
+        print("\n\n".join(render.verdict_text(verdict) for verdict in verdicts))
+
+
+def _print_json(**fields: Any) -> None:
+    print(json.dumps({"schema": JSON_SCHEMA, **fields}, indent=2))
+
+
+def plain(value: Any) -> Any:
+    """A record as JSON-ready data, with private folders shortened."""
+    value = as_plain(value)
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    return render.shorten(value) if isinstance(value, str) else value
+
+
+def _plain_verdict(verdict: Verdict) -> dict[str, Any]:
+    binary = verdict.binary
+    return {
+        "path": render.shorten(str(binary.path)),
+        "kind": binary.kind,
+        "name": binary.name,
+        "accepted": verdict.accepted,
+        "record": json.loads(binary.record.text) if binary.record else None,
+        "layout": plain(dict(binary.layout)) if binary.layout else None,
+        "cuda_archs": list(binary.cuda_archs),
+        "findings": [plain(finding) for finding in verdict.findings],
+    }

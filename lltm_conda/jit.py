@@ -1,0 +1,75 @@
+"""The op compiled just in time: ``lltm_conda.jit.load()``.
+
+For an environment that none of the package's binaries serves, and for work on the C++ sources. The
+sources travel inside the package; they are compiled against the torch of the process as by
+``python -m lltm_conda build``, into the same cache, judged, and loaded into this process. It needs
+a C++ compiler, for CUDA tensors nvcc too.
+
+An op can be registered once per process, so the package must not load a binary of its own:
+start Python with ``LLTM_CONDA_LOAD=0`` in the environment, or set it before the import::
+
+    import os
+    os.environ["LLTM_CONDA_LOAD"] = "0"
+
+    import lltm_conda.jit
+    lltm_conda.jit.load(verbose=True)
+
+    from lltm_conda import LLTM, lltm
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+
+from . import loader
+from .engine.builder import BuildError
+from .engine.jit import Jit
+from .engine.loader import LoadedBinaries
+
+__all__ = ["BuildError", "LoadedBinaries", "load"]
+
+_JIT = Jit(loader.LOADER)
+
+
+def load(
+    *,
+    verbose: bool = False,
+    with_cuda: bool | None = None,
+    build_directory: str | os.PathLike[str] | None = None,
+    name: str | None = None,
+) -> LoadedBinaries:
+    """Compile the op for the torch of this process, load it, and complete the package with it.
+
+    Afterwards ``torch.ops.lltm`` is there, and the package has its public names (``from lltm_conda
+    import LLTM``). What was compiled before is taken from the cache; a change of the sources, of
+    torch or of a setting compiles again. Several processes and threads may call this at once: one
+    compiles, the others wait.
+
+    `CXX`, `CXXFLAGS`, `LDFLAGS`, `CUDA_HOME`, `TORCH_CUDA_ARCH_LIST` (by default the GPUs of this
+    machine), `FORCE_CUDA`, `MAX_JOBS`, `DEBUG` and `LLTM_CONDA_CACHE` are honoured.
+
+    Args:
+        verbose: print what the builder does.
+        with_cuda: True demands CUDA kernels, False leaves them out (as `FORCE_CUDA`). None makes
+            them when torch is a CUDA build and an nvcc is found that fits, and warns when none is.
+        build_directory: the cache folder; by default that of ``python -m lltm_conda build``. It
+            must be yours alone, as the default one.
+        name: has no effect any more, and gives a DeprecationWarning.
+
+    Returns:
+        What was loaded. A second call with the same arguments returns the same object.
+
+    Raises:
+        BuildError: there is no compiler or nvcc, or a compiler failed; or the cache folder cannot
+            be trusted; or ``torch.ops.lltm`` is registered already, by a binary of the package or
+            by a call with other arguments. The text says what to do.
+        LLTMImportError: torch cannot be imported, or what was compiled cannot be loaded.
+    """
+    if name is not None:
+        warnings.warn(
+            "lltm_conda.jit.load(name=...) has no effect any more; remove the argument",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+    return _JIT.load(verbose, with_cuda, build_directory)

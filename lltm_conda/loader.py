@@ -1,0 +1,27 @@
+"""The engine's loader, bound to this package."""
+
+from __future__ import annotations
+
+from ._project import PROJECT
+from .engine.loader import BinariesCudaError, BinariesImportError, Loader
+
+
+class LLTMImportError(BinariesImportError):
+    """No binary of the package can be used here.
+
+    Attributes:
+        finding: the one cause.
+        selection: every verdict that led to it, or None when nothing was judged.
+    """
+
+    project = PROJECT
+
+
+class LLTMCudaError(BinariesCudaError):
+    """CUDA tensors cannot be computed on here; `finding` holds the one cause."""
+
+    project = PROJECT
+
+
+LOADER = Loader(PROJECT, LLTMImportError, LLTMCudaError)
+load, loaded, check_cuda = LOADER.load, LOADER.loaded, LOADER.check_cuda

@@ -1,0 +1,69 @@
+"""Two more clients of the engine: `tiny` has kernels for the CPU alone, `bare` has none at all."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from lltm_conda.engine.builder import execute, fitting_request, plan
+from lltm_conda.engine.builder.fit import FIRST_STABLE
+from lltm_conda.engine.compat.records import GlueName
+from lltm_conda.engine.compat.torch_probe import find_torch
+from lltm_conda.engine.loader import BinariesCudaError, BinariesImportError, Loader
+from lltm_conda.engine.project import Project
+
+HERE = Path(__file__).resolve().parent
+CLIENTS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "tiny": ("scale", ("cpu",)),
+    "bare": ("gram", ()),
+}
+
+
+def project_of(name: str, root: Path) -> Project:
+    operator, kernels = CLIENTS[name]
+    return Project(
+        distribution=f"{name}-client",
+        package=f"{name}_client",
+        namespace=name,
+        prefix=name.upper(),
+        operator=operator,
+        version="0.1",
+        folder=root,
+        kernels=kernels,
+    )
+
+
+def loader_of(project: Project) -> Loader:
+    """A loader with errors of the client's own, as its package makes one."""
+
+    class ImportFailed(BinariesImportError):
+        pass
+
+    class CudaFailed(BinariesCudaError):
+        pass
+
+    ImportFailed.project = CudaFailed.project = project
+    return Loader(project, ImportFailed, CudaFailed)
+
+
+def glues() -> list[str]:
+    """The glue of every door that the installed torch has."""
+    torch = find_torch()
+    assert torch.cxx11_abi is not None
+    found = [str(GlueName("aten", torch.version_tuple, torch.cxx11_abi))]
+    if torch.version_tuple >= FIRST_STABLE:
+        found.insert(0, str(GlueName("stable", FIRST_STABLE)))
+    return found
+
+
+def build(name: str, root: Path, engine: Path) -> Project:
+    """The client's binaries in `root`/lib, from its sources and a copy of the engine's."""
+    shutil.copytree(HERE / name, root, dirs_exist_ok=True)
+    shutil.copytree(engine, root / "csrc" / "engine")
+    project = project_of(name, root)
+    fitting = fitting_request(project, find_torch(), root / "lib", log=lambda line: None)
+    others = [replace(fitting, glue=glue, kernels=()) for glue in glues() if glue != fitting.glue]
+    for request in (fitting, *others):
+        execute(plan(request), root / "work", jobs=2, log=lambda line: None)
+    return project

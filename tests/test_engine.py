@@ -1,0 +1,149 @@
+"""The engine serves whoever it is told to, also under the names that its parts had before."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import lltm_conda
+from lltm_conda._project import PROJECT
+from lltm_conda.engine import builder, compat, local_build
+from lltm_conda.engine.builder import BuildError, BuildRequest, glue_for, plan
+from lltm_conda.engine.compat import cache, find_torch, probe_runtime
+from lltm_conda.engine.loader import BinariesCudaError, BinariesImportError, Loader
+
+OTHER = PROJECT._replace(
+    distribution="other-op", package="other_op", namespace="other", prefix="OTHER", definition=""
+)
+
+
+class OtherImportError(BinariesImportError):
+    project = OTHER
+
+
+class OtherCudaError(BinariesCudaError):
+    project = OTHER
+
+
+def old_names() -> list[str]:
+    found = ["compat", "builder", "local_build"]
+    for package in (compat, builder):
+        found += [
+            f"{package.__name__.rpartition('.')[2]}.{module.name}"
+            for module in pkgutil.iter_modules(package.__path__)
+        ]
+    return found
+
+
+@pytest.mark.parametrize("name", old_names())
+def test_an_old_name_is_the_very_module(name: str) -> None:
+    module = importlib.import_module(f"lltm_conda.{name}")
+    assert module is importlib.import_module(f"lltm_conda.engine.{name}")
+    assert module.__spec__ is not None
+    assert module.__spec__.name == module.__name__ == f"lltm_conda.engine.{name}"
+
+
+def test_old_names_can_come_first(tmp_path: Path) -> None:
+    code = (
+        "import lltm_conda.compat.records as old\n"
+        "from lltm_conda.builder import plan\n"
+        "from lltm_conda.jit import load\n"
+        "import lltm_conda.engine.compat.records as new\n"
+        "print(old is new, old.Record is new.Record)"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout == "True True\n", done.stderr
+
+
+def test_a_loader_speaks_for_its_project_and_leaves_others_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTHER_CACHE", str(tmp_path / "cache"))
+    before = lltm_conda.loader.loaded()
+    loader = Loader(
+        OTHER._replace(folder=tmp_path, operator="none"), OtherImportError, OtherCudaError
+    )
+    with pytest.raises(OtherImportError) as raised:
+        loader.load()
+    text = str(raised.value)
+    assert text.startswith("other-op cannot be loaded: ")
+    assert "python -m other_op" in text
+    assert "lltm" not in text
+    assert loader.loaded() is None
+    assert lltm_conda.loader.loaded() is before is not None
+
+
+def test_a_loader_heeds_its_own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTHER_VARIANT", "nonsense")
+    loader = Loader(OTHER._replace(operator="none"), OtherImportError, OtherCudaError)
+    with pytest.raises(OtherImportError, match="unset OTHER_VARIANT"):
+        loader.load()
+
+
+def test_binaries_of_one_project_are_not_those_of_another() -> None:
+    loaded = lltm_conda.loader.loaded()
+    assert loaded is not None
+    runtime = probe_runtime(gpu=False, project=OTHER)
+    cause = compat.judge_file(loaded.paths[0], runtime).cause
+    assert cause is not None
+    assert (cause.dimension, cause.observed) == ("package", "a binary of lltm")
+    # Judged for nobody, as by a program that asks about any file, they fit.
+    assert compat.judge_file(loaded.paths[0], probe_runtime(gpu=False)).accepted
+
+
+def test_every_project_has_a_cache_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    for project in (PROJECT, OTHER):
+        monkeypatch.delenv(project.variable("CACHE"), raising=False)
+    assert [str(cache.root(project)) for project in (PROJECT, OTHER)] == [
+        "/somewhere/lltm_conda",
+        "/somewhere/other_op",
+    ]
+
+
+def test_records_and_symbols_of_a_build_are_those_of_its_project(tmp_path: Path) -> None:
+    steps = plan(BuildRequest(tmp_path, OTHER))
+    (text,) = (step.generated for step in steps if step.generated)
+    assert "other_build_record" in text
+    assert '\\"package\\": \\"other-op\\"' in text
+    assert "lltm" not in text
+
+
+def test_a_project_builds_the_kernels_that_it_has(tmp_path: Path) -> None:
+    bare = OTHER._replace(kernels=())
+    torch = find_torch()
+    request = builder.fitting_request(bare, torch, tmp_path, {}, log=lambda _: None)
+    assert (request.kernels, request.glue) == ((), glue_for(torch, bare))
+    with pytest.raises(BuildError, match="other-op has no cpu kernels"):
+        plan(BuildRequest(tmp_path, bare))
+
+
+def test_errors_of_local_builds_name_the_project(tmp_path: Path) -> None:
+    bare = OTHER._replace(folder=tmp_path / "package")
+    with pytest.raises(BuildError, match="--no-binary other-op") as raised:
+        local_build.build(bare, find_torch(), base=tmp_path / "cache")
+    assert "lltm" not in str(raised.value)
+
+
+def test_the_report_of_a_project_names_no_other(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    from lltm_conda.engine.command_line import main
+
+    monkeypatch.setenv("OTHER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other_op" / "lib").mkdir(parents=True)
+    project = OTHER._replace(folder=tmp_path / "other_op")
+    assert main(project, ["--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["package"]["name"] == "other-op"
+    assert "project" not in report["runtime"]
+    assert main(project, []) == 1
+    assert "other-op does not work here" in capsys.readouterr().out
