@@ -65,8 +65,8 @@ def named_cause(dimension: str, observed: str) -> str:
 def right_cause(cell: dict[str, Any], truth: str | None, lacks: Collection[str]) -> bool:
     """Whether the cause that a verdict names is the real one, or true as well.
 
-    The loader tells one of several causes. Others are proven by looking: for missing libraries, the
-    loader was asked for them by name (`absent`); for torch and Python, `nm` was asked for the symbols.
+    The loader tells one of several causes. Others are proven by looking: the loader was asked for
+    missing libraries by name (`absent`), and `nm` for the symbols of torch and Python.
 
     Args:
         cell: an outcome with its verdict.

@@ -72,7 +72,11 @@ def torch_version(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
         return
     if record is None:
         return  # `vouched`, when everything that can be proven has been
-    dimension, version, newest = "torch version", torch.version, support.load(runtime.project.folder).torch_max
+    dimension, version, newest = (
+        "torch version",
+        torch.version,
+        support.load(runtime.project.folder).torch_max,
+    )
     if record.lane != "stable":
         yield _aten_version(binary, record, torch, runtime)
         return
@@ -295,7 +299,11 @@ def libraries(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
             fix = fitting(binary, runtime, fixes.reinstall_torch(runtime.environment, torch))
     else:
         fault, why = faults.SYSTEM_LIBRARIES, f"{first} is nowhere on the library path"
-        fix = fixes.build(runtime.project) if ours(binary, runtime) else fixes.machine_library(first, binary, runtime)
+        fix = (
+            fixes.build(runtime.project)
+            if ours(binary, runtime)
+            else fixes.machine_library(first, binary, runtime)
+        )
     observed = f"missing: {some(missing, 8)}"
     yield Finding("libraries", REJECTED, observed, "all found", why, fix, fault)
 

@@ -106,6 +106,8 @@ def _judge_of_others(binary: BinaryRecord, runtime: Runtime, above: tuple[Path, 
     ):
         return verdict
     key, torch = str(binary.path), runtime.torch
+    if torch is not None and not torch.lib_dir.exists() and not torch.problems:
+        return _judge_by_version(binary, runtime, torch)
     siblings = binary.owner.libraries if binary.owner else {}
     whole = torch if torch is not None and not torch.problems else None
     linked = linking.link(binary, whole, siblings)
@@ -133,3 +135,14 @@ def _of_torch(binary: BinaryRecord, torch: TorchInstall) -> tuple[str, ...]:
         return ()
     # Those of a GPU library that is not here say nothing about torch's version.
     return tuple(n for n in missing if not re.search(r"cuda|CUDA|hip|HIP|xpu|XPU", n))
+
+
+def _judge_by_version(binary: BinaryRecord, runtime: Runtime, torch: TorchInstall) -> Verdict:
+    """Judge beside a torch of which only the version is known: few symbols can be looked up."""
+    from .symbols import minors_with
+
+    missing = [n for n in binary.torch_symbols if torch.version_tuple not in minors_with([n])]
+    if missing:
+        facts = {**runtime.missing, str(binary.path): tuple(missing)}
+        runtime = runtime._replace(missing=facts)
+    return judge(binary, runtime)

@@ -141,7 +141,10 @@ def _normal(name: str) -> str:
 @cache
 def _pairs() -> Mapping[str, Mapping[Minor, str]]:
     """By distribution, which releases go with which torch, the best one first."""
-    data = json.loads(_PAIRS.read_text("utf-8"))["releases"]
+    try:
+        data = json.loads(_PAIRS.read_text("utf-8"))["releases"]
+    except (OSError, ValueError, KeyError):
+        return {}
     return {
         name: {minor: text for key, text in row.items() if (minor := parse_minor(key))}
         for name, row in data.items()

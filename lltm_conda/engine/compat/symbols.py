@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .layouts import LAYOUTS
 
-_FILE = Path(__file__).with_name("symbols.json")
+FILE = Path(__file__).with_name("symbols.json")
 
 
 def minors_with(names: Iterable[str]) -> frozenset[tuple[int, int]]:
@@ -26,7 +26,7 @@ def minors_with(names: Iterable[str]) -> frozenset[tuple[int, int]]:
 def _ranges() -> Mapping[str, tuple[tuple[int, int], tuple[int, int]]]:
     """By symbol, the first and the last minor that has it."""
     try:
-        data = json.loads(_FILE.read_text("utf-8"))["ranges"]
+        data = json.loads(FILE.read_text("utf-8"))["ranges"]
     except (OSError, ValueError, KeyError):
         return {}
     return {name: ((2, first), (2, last)) for first, last, names in data for name in names}
