@@ -10,7 +10,7 @@ import pytest
 from shared_objects import fake_torch, shared_object
 
 from lltm_conda.engine.compat import find_torch, judge_file, linking, probe_runtime, read_binary
-from lltm_conda.engine.compat.owner import find_owner
+from lltm_conda.engine.compat.owner import built_for, find_owner
 from lltm_conda.engine.compat.records import Runtime, Verdict
 
 SYMBOL = "_ZN2at6Tensor3addEv"
@@ -108,7 +108,7 @@ def test_the_torch_that_a_files_name_or_a_version_file_names(
     (path.parent / "version.py").write_text(text)
     distribution(tmp_path, "theirs", "1.0", path)
     binary = read_binary(path)._replace(owner=find_owner(path))
-    assert [minor for minor, _ in binary.built_for] == minors
+    assert [minor for minor, _ in built_for(binary)] == minors
 
 
 def test_a_library_beside_it_counts_as_present_and_is_judged_too(

@@ -24,8 +24,7 @@ from lltm_conda.engine.compat import (
 )
 from lltm_conda.engine.compat.judge_cuda import driver_cuda, runs_on
 from lltm_conda.engine.compat.layouts import LAYOUTS
-from lltm_conda.engine.compat.owner import Owner
-from lltm_conda.engine.compat.records import NOTE, OK, REJECTED, UNKNOWN
+from lltm_conda.engine.compat.records import NOTE, OK, REJECTED, UNKNOWN, Owner
 
 
 def finding(binary: BinaryRecord, runtime: Runtime, dimension: str) -> Finding:

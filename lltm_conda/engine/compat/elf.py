@@ -33,6 +33,7 @@ _MAX_CHAIN = 4096
 _MAX_SYMBOLS = 200_000
 _MAX_SYMBOL = 1 << 16
 _MAX_SYMBOL_TABLE = 64 << 20
+#: Of undefined symbols, which are kept; twice that of defined ones.
 _MAX_SYMBOLS_TOTAL = 32 << 20
 
 _DT_NEEDED, _DT_HASH, _DT_STRTAB, _DT_SYMTAB = 1, 4, 5, 6
@@ -320,15 +321,15 @@ class Elf:
         table = self.read(at, count * 24, "the symbol table")
         strings = self.read(start, size)
         # A linker lets names share their ends, but never so that they double their table.
-        left = min(2 * size, _MAX_SYMBOLS_TOTAL)
+        left = [min(2 * size, times * _MAX_SYMBOLS_TOTAL) for times in (1, 2)]
         for name, info, _, section, _, _ in struct.iter_unpack("<IBBHQQ", table):
             if name == 0 or info >> 4 == _STB_LOCAL:
                 continue
             end = strings.find(b"\0", name, name + _MAX_SYMBOL)
             if end < 0:
                 raise ElfError("a string does not end")
-            left -= end - name
-            if left < 0:
+            left[section != 0] -= end - name
+            if left[section != 0] < 0:
                 raise ElfError("more symbol text than any extension has")
             yield strings[name:end], section != 0, info >> 4 == _STB_WEAK
 

@@ -20,7 +20,6 @@ from .records import (
     TorchInstall,
     dotted,
 )
-from .symbols import minors_with
 from .text import printable, some
 
 
@@ -196,11 +195,14 @@ def vouched(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     if binary.layout:
         yield _embedded_layout(binary, torch, runtime)
         return
-    targets = dict(reversed(binary.built_for))  # the first that names a minor is shown
+    from .owner import built_for  # an import of the package has no use for it
+    from .symbols import minors_with
+
+    targets = dict(reversed(built_for(binary)))  # the first that names a minor is shown
     if not targets:
         fits = minors_with(binary.torch_symbols)
         if min(LAYOUTS) not in fits:  # else it may be older than all that were measured
-            targets = dict.fromkeys(fits, "its symbols, which no other torch has")
+            targets = dict.fromkeys(fits, "which alone have its symbols")
     same = [minor for minor in targets if minor == here or _same_layout(minor, here)]
     fix = fitting(binary, runtime, fixes.fit_torch(runtime))
     if same and torch.is_release and len(same) == len(targets):
@@ -219,12 +221,16 @@ def vouched(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
         )
         yield Finding(dimension, UNKNOWN, version, needed, why, fix, faults.TORCH_VERSION)
         return
-    target = next(iter(targets))
-    built, names = f"built for torch {dotted(target)} ({targets[target]})", binary.torch_symbols
-    needed = f"torch {dotted(target)}, or one of the same layout"
-    changed = {name for name, *_ in _layouts_between(target, here)}
+    target, last = min(targets), max(targets)
+    many = f"one of torch {dotted(target)} to {dotted(last)}"
+    label = many if target != last else f"torch {dotted(target)}"
+    built, names = f"built for {label} ({targets[target]})", binary.torch_symbols
+    needed = f"{label}, or one of the same layout"
     registers = any("5torch7Library" in name or "5torch11CppFunction" in name for name in names)
-    if registers and changed & FATAL_TO_REGISTER:
+    if registers and all(
+        FATAL_TO_REGISTER & {name for name, *_ in _layouts_between(minor, here)}
+        for minor in targets
+    ):
         status, why = REJECTED, f"torch {version} lays out what it registers operators with anew"
     else:
         status, why = UNKNOWN, f"whether it works in torch {version} cannot be told from its files"

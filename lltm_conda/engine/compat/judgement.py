@@ -110,7 +110,7 @@ def _judge_of_others(binary: BinaryRecord, runtime: Runtime, above: tuple[Path, 
         return _judge_by_version(binary, runtime, torch)
     siblings = binary.owner.libraries if binary.owner else {}
     whole = torch if torch is not None and not torch.problems else None
-    linked = linking.link(binary, whole, siblings)
+    linked = linking.link(binary, whole, siblings, above=next(iter(above), None))
     unresolved = linked.unresolved
     if linked.missing and whole is not None:
         unresolved = _of_torch(binary, whole)

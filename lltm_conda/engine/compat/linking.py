@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from .binary import is_torch_library
 from .elf import Elf, ElfError
 from .host_probe import library_folders
 from .records import BinaryRecord, Record, TorchInstall
@@ -37,7 +38,7 @@ class Linked(Record):
     Attributes:
         missing: needed libraries that are nowhere, with those that other libraries need.
         unresolved: undefined symbols that no library of its scope defines.
-        beside: the libraries of the same package that are loaded with it.
+        beside: the libraries of the same package that are loaded with it and need torch.
     """
 
     missing: tuple[str, ...] = ()
@@ -51,6 +52,7 @@ def link(
     siblings: Mapping[str, Path] | None = None,
     *,
     symbols: bool = True,
+    above: Path | None = None,
 ) -> Linked:
     """Follow the needs of a binary as the dynamic linker does, in a process that has this torch.
 
@@ -59,16 +61,23 @@ def link(
         torch: what is loaded before; None for nothing.
         siblings: by file name, the libraries of the same package, which may load them beforehand.
         symbols: whether to look its undefined symbols up.
+        above: the library that is opened and needs this one, whose scope is searched.
     """
     process = _process(torch.lib_dir if torch else None)
     found, missing = _closure([binary.path], process, siblings or {})
     own = {path.resolve() for path in (siblings or {}).values()}
-    beside = tuple(path for path in found[1:] if path.resolve() in own)
+    beside = tuple(path for path in found[1:] if path.resolve() in own and _needs_torch(path))
     unresolved: tuple[str, ...] = ()
     if symbols and not missing:
-        scope = dict.fromkeys([*found, *_process(None).values(), *_global(process)])
+        higher = [] if above is None else _closure([above], process, siblings or {})[0]
+        scope = dict.fromkeys([*found, *higher, *_process(None).values(), *_global(process)])
         unresolved = _unresolved(binary.path, list(scope))
     return Linked(tuple(missing), unresolved, beside)
+
+
+def _needs_torch(path: Path) -> bool:
+    head = _head(path)
+    return head is not None and any(map(is_torch_library, head.needed))
 
 
 def missing_libraries(binary: BinaryRecord, torch: TorchInstall | None) -> tuple[str, ...]:

@@ -10,32 +10,13 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from .records import NOTHING, Record, parse_minor
+from .records import BinaryRecord, Owner, parse_minor
 from .text import printable
 
 _PAIRS = Path(__file__).with_name("pairs.json")
 _MAX_FILE = 8 << 20
 _LIBRARY = re.compile(rb'^"?([^,"\n]+\.(?:so(?:\.[0-9.]+)?|pyd|dll|dylib))"?,', re.MULTILINE)
 Minor = tuple[int, int]
-
-
-class Owner(Record):
-    """A distribution.
-
-    Attributes:
-        name, version: as its metadata says.
-        libraries: its shared objects by file name.
-        built_for: torch minors that something of it names, each with what named it.
-        release_for: for a well-known package, the releases that go with each torch minor.
-        channel: "pip" or "conda".
-    """
-
-    name: str
-    version: str
-    libraries: Mapping[str, Path]
-    built_for: tuple[tuple[Minor, str], ...] = ()
-    release_for: Mapping[Minor, str] = NOTHING
-    channel: str = "pip"
 
 
 def find_owner(path: Path) -> Owner | None:
@@ -47,6 +28,11 @@ def find_owner(path: Path) -> Owner | None:
             if place is not None:
                 return _read(place)
     return None
+
+
+def built_for(binary: BinaryRecord) -> tuple[tuple[Minor, str], ...]:
+    """Torch minors that the file's name or its owner gives, each with what gives it."""
+    return (*_named_in(binary.path.name), *(binary.owner.built_for if binary.owner else ()))
 
 
 def distributions(folder: Path) -> Mapping[Path, list[Path]]:
@@ -113,7 +99,7 @@ def _pinned(pin: str) -> Iterator[Minor]:
             yield first
 
 
-def named_in(file: str) -> list[tuple[Minor, str]]:
+def _named_in(file: str) -> list[tuple[Minor, str]]:
     """`libx_torch29-cpu.so` and `libx_pytorch_2.2.1.so` name their torch."""
     found = re.search(r"torch[_-]?(\d)[._]?(\d{1,2})(?!\d)", file)
     return [((int(found[1]), int(found[2])), f"its name {printable(file)}")] if found else []

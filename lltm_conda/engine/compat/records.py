@@ -13,13 +13,10 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from ..project import NOBODY, Project
 from .text import printable
-
-if TYPE_CHECKING:
-    from .owner import Owner
 
 Self = TypeVar("Self", bound="Record")
 
@@ -292,6 +289,25 @@ def dotted(version: tuple[int, ...] | None) -> str:
     return "unknown" if version is None else ".".join(map(str, version))
 
 
+class Owner(Record):
+    """A distribution.
+
+    Attributes:
+        name, version: as its metadata says.
+        libraries: its shared objects by file name.
+        built_for: torch minors that something of it names, each with what named it.
+        release_for: for a well-known package, the releases that go with each torch minor.
+        channel: "pip" or "conda".
+    """
+
+    name: str
+    version: str
+    libraries: Mapping[str, Path]
+    built_for: tuple[tuple[tuple[int, int], str], ...] = ()
+    release_for: Mapping[tuple[int, int], str] = NOTHING
+    channel: str = "pip"
+
+
 class BinaryRecord(Record):
     """One shared object, read without loading it.
 
@@ -339,13 +355,6 @@ class BinaryRecord(Record):
     def file(self) -> str:
         """The file's name, safe to print."""
         return printable(self.path.name)
-
-    @property
-    def built_for(self) -> tuple[tuple[tuple[int, int], str], ...]:
-        """Torch minors that the file's name or its owner gives, each with what gives it."""
-        from .owner import named_in
-
-        return (*named_in(self.path.name), *(self.owner.built_for if self.owner else ()))
 
     @property
     def lane(self) -> str | None:
