@@ -14,6 +14,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from . import _old_names, loader  # noqa: F401
+from ._project import PROJECT as PROJECT
 from ._version import __version__
 from .loader import LLTMImportError
 

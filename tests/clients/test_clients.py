@@ -82,6 +82,7 @@ def run(code: str, *arguments: object, **environment: str) -> str:
     done = subprocess.run(
         [sys.executable, "-c", COMPUTE + code, *map(str, arguments)],
         env=os.environ | {"PYTHONPATH": str(HERE)} | environment,
+        cwd=HERE,
         capture_output=True,
         text=True,
         timeout=300,
