@@ -41,7 +41,8 @@ def drawn(table: dict[str, Any]) -> str:
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for column in table["columns"]:
         for item, cell in zip(table["objects"], column["cells"], strict=True):
-            groups[item["distribution"]].append(cell)
+            if cell is not None:
+                groups[item["distribution"]].append(cell)
     every = [cell for cells in groups.values() for cell in cells]
     head = list(counts([]))
     crashes = sum(cell["outcome"].startswith("crash") for cell in every)
@@ -64,6 +65,7 @@ def drawn(table: dict[str, Any]) -> str:
 
     not_accepted = total["working, refused"] + total["working, unknown"]
     lines += [
+        *(["", table["note"]] if table.get("note") else []),
         "",
         f"- Accepted that fail: **{total['accepted that fail']}**.",
         f"- Working and not accepted: {100 * not_accepted / max(1, total['work']):.1f} % "
@@ -78,16 +80,20 @@ def drawn(table: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    if len(sys.argv) > 1:
-        print(drawn(json.loads(Path(sys.argv[1]).read_text())))
-        return
-    before, begin, rest = PAGE.read_text().partition(BEGIN)
+def page_with(page: str, text: str) -> str:
+    """The page with the text between the markers replaced."""
+    before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise SystemExit(f"{PAGE} lacks the markers of the foreign table: {BEGIN} ... {END}")
-    text = drawn(json.loads(DATA.read_text()))
-    PAGE.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
+    return f"{before}{BEGIN}\n\n{text}\n\n{END}{after}"
+
+
+def main() -> None:
+    if len(sys.argv) > 1:
+        print(drawn(json.loads(Path(sys.argv[1]).read_text())))
+    else:
+        PAGE.write_text(page_with(PAGE.read_text(), drawn(json.loads(DATA.read_text()))))
 
 
 if __name__ == "__main__":

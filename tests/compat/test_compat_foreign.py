@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -196,3 +197,32 @@ def test_what_is_no_shared_object_is_called_what_it_is(
 
 def test_a_program_is_no_shared_library(runtime: Runtime) -> None:
     assert "a program" in cause_of(judge_file(Path(sys.executable).resolve(), runtime))
+
+
+@pytest.fixture(scope="module")
+def with_layout(tmp_path_factory: pytest.TempPathFactory, torch_root: Path) -> Path:
+    """An extension of nobody's, compiled together with the one file that holds the fingerprint."""
+    folder = tmp_path_factory.mktemp("layout")
+    source = folder / "theirs.cpp"
+    source.write_text("#include <ATen/ATen.h>\nat::Tensor f() { return at::zeros({1}); }\n")
+    layout = Path(__file__).parents[2] / "csrc" / "engine" / "torch_aten" / "layout.cpp"
+    command = ["g++", "-std=c++20", "-shared", "-fPIC", "-O0", "-o", str(folder / "theirs.so")]
+    command += [f"-I{torch_root / 'include'}", str(source), str(layout)]
+    command += [f"-L{torch_root / 'lib'}", "-ltorch_cpu", "-lc10"]
+    subprocess.run(command, check=True, capture_output=True, text=True)
+    return folder / "theirs.so"
+
+
+def test_an_embedded_layout_vouches_for_torches_of_that_layout(
+    with_layout: Path, torch_root: Path
+) -> None:
+    here = probe_runtime(find_torch(torch_root), gpu=False)
+    verdict = judge_file(with_layout, here)
+    assert verdict.accepted, cause_of(verdict)
+    assert any("that it embeds" in f.why for f in verdict.findings)
+    assert here.torch is not None
+    older = here._replace(torch=here.torch._replace(version="2.8.0", version_tuple=(2, 8)))
+    cause = judge_file(with_layout, older).cause
+    assert cause is not None
+    assert cause.dimension == "torch version"
+    assert "another class layout" in cause.why
