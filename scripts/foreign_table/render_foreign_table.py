@@ -72,7 +72,7 @@ def drawn(table: dict[str, Any]) -> str:
         f"({total['working, refused']} refused, {total['working, unknown']} unknown).",
         f"- Refusals with a wrong cause: {rate('wrong cause', 'refused rightly')}.",
         f"- Unknown: {rate('unknown', 'pairs')}.",
-        f"- Slowest verdict: {slowest:.2f} s.",
+        f"- Slowest verdict: {slowest:.2f} s of processor time.",
         "",
         f"Measured by `{table['command']}` in {table['seconds']} s ({table['machine']}); every "
         "verdict and every error of the loader is in `scripts/foreign_table/foreign_table.json`.",

@@ -125,6 +125,18 @@ def test_a_library_beside_it_counts_as_present_and_is_judged_too(
     assert "libbelow.so, which it needs" in verdict.cause.why
 
 
+def test_a_library_of_the_same_package_counts_as_present_wherever_it_lies(
+    tmp_path: Path, runtime: Runtime
+) -> None:
+    site = tmp_path / "site"
+    below = shared_object(site / "theirs.libs" / "libbelow.so", soname="libbelow.so")
+    path = shared_object(site / "theirs" / "_C.so", libraries=[below])
+    assert "libbelow.so" in cause_of(judge_file(path, runtime))
+    distribution(site, "theirs", "1.0", path, below)
+    find_owner.__globals__["_index"].cache_clear()
+    assert judge_file(path, runtime).accepted
+
+
 def test_a_library_that_only_another_library_needs_is_missed(tmp_path: Path) -> None:
     gone = shared_object(tmp_path / "gone" / "libgone.so", soname="libgone.so")
     flags = ["-Wl,-rpath,$ORIGIN"]

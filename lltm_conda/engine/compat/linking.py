@@ -91,6 +91,9 @@ def _process(torch_libraries: Path | None) -> Mapping[str, Path]:
     python = [Path(sys.executable)]
     if torch_libraries is not None:
         python += [torch_libraries / name for name in _ROOTS if (torch_libraries / name).exists()]
+        # Measured with torch 2.11 to 2.15 for CUDA 13: NVRTC is loaded although nothing names it.
+        if (torch_libraries / "libtorch_cuda.so").exists():
+            python += sorted(torch_libraries.parents[1].glob("nvidia/cu13/lib/libnvrtc.so.13"))
     known: dict[str, Path] = {}
     for path in _closure(python, {}, {})[0]:
         known.setdefault(path.name, path)
