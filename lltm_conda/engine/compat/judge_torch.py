@@ -188,6 +188,9 @@ def vouched(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     if torch is None or binary.record is not None:
         return
     dimension, version, here = "torch version", torch.version, torch.version_tuple
+    if torch.root in binary.path.parents:
+        yield Finding(dimension, OK, version, "the torch that it is part of")
+        return
     if binary.lane == "stable":
         needed = "any torch that has its symbols (the stable ABI)"
         yield Finding(dimension, OK, version, needed if binary.torch_symbols else "any torch")
