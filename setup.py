@@ -124,8 +124,8 @@ setup(
     ],
     package_dir={f"{PACKAGE}.csrc": "csrc"},
     package_data={
-        PACKAGE: ["py.typed", "*.json"],
-        "": ["*.h", "*.cpp", "*.cu"],
+        PACKAGE: ["py.typed"],
+        "": ["*.h", "*.cpp", "*.cu", "*.json"],
     },
     # Without an extension, setuptools would make a pure wheel; BuildBinaries does the work.
     ext_modules=[Extension(f"{PACKAGE}.lib.binaries", sources=[])],

@@ -39,6 +39,10 @@ def main(project: Project, arguments: list[str] | None = None) -> int:
         from .local_build import main as build
 
         return build(project, arguments[1:])
+    if arguments[:1] == ["doctor"]:
+        from .doctor import main as doctor
+
+        return doctor(project, arguments[1:])
     options = _parser(project).parse_args(arguments)
     runtime = probe_runtime(options.torch, project=project)
     if options.binary is not None:
@@ -54,7 +58,8 @@ def _parser(project: Project) -> argparse.ArgumentParser:
         description=f"Say whether {project.distribution} works in this environment, and if not, "
         "why and what to do.",
         epilog=f"{project.command} build: compile the variant that fits this torch "
-        f"(see {project.command} build --help).",
+        f"(see {project.command} build --help). {project.command} doctor: judge the torch "
+        f"extensions of every package here (see {project.command} doctor --help).",
     )
     parser.add_argument("--json", action="store_true", help="the same as JSON (docs/compat.md)")
     parser.add_argument(

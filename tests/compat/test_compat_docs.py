@@ -74,9 +74,13 @@ def test_every_public_name_is_documented_and_exists() -> None:
         assert isinstance(getattr(compat, name), type)
 
 
-def renderer() -> ModuleType:
-    path = REPO / "scripts" / "pair_table" / "render_pair_table.py"
-    spec = importlib.util.spec_from_file_location("render_pair_table", path)
+def renderer(table: str = "pair_table") -> ModuleType:
+    return script(table, f"render_{table}")
+
+
+def script(folder: str, name: str) -> ModuleType:
+    path = REPO / "scripts" / folder / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -121,3 +125,50 @@ def test_at_most_one_working_pair_in_five_was_refused_each_with_a_reason(
 def test_the_stable_glue_was_predicted_everywhere(table: dict[str, Any]) -> None:
     cells = [cell for cell in table["cells"] if cell["glue"].startswith("stable")]
     assert all(cell["accepted"] == (cell["outcome"] == "works") for cell in cells)
+
+
+@pytest.fixture(scope="module")
+def foreign() -> dict[str, Any]:
+    path = REPO / "scripts" / "foreign_table" / "foreign_table.json"
+    loaded: dict[str, Any] = json.loads(path.read_text())
+    return loaded
+
+
+def test_the_rates_of_the_foreign_table_are_up_to_date(foreign: dict[str, Any]) -> None:
+    module = renderer("foreign_table")
+    text = module.PAGE.read_text()
+    assert text == module.page_with(text, module.drawn(foreign))
+
+
+def test_the_foreign_table_holds_what_it_promises(foreign: dict[str, Any]) -> None:
+    cells = [cell for column in foreign["columns"] for cell in column["cells"] if cell]
+    counts = renderer("foreign_table").counts(cells)
+    assert len(foreign["objects"]) >= 300
+    assert len({item["distribution"] for item in foreign["objects"]}) >= 15
+    assert len(foreign["columns"]) >= 8
+    assert counts["accepted that fail"] == 0
+    assert counts["working, refused"] <= 0.05 * counts["work"]
+    assert counts["wrong cause"] <= 0.02 * counts["refused rightly"]
+    assert counts["unknown"] <= 0.2 * counts["pairs"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "error", "cause"),
+    [
+        ("works", "", None),
+        ("crash at load", "signal 6: terminate called", "torch"),
+        ("load error", "OSError: x.so: undefined symbol: _ZNK2at6Tensor3addEv", "torch"),
+        ("load error", "OSError: x.so: undefined symbol: aoti_torch_abi_version", "torch"),
+        ("load error", "ImportError: x.so: undefined symbol: PyMutex_Unlock", "python"),
+        ("load error", "OSError: x.so: undefined symbol: foo", "library"),
+        ("load error", "OSError: libavutil.so.58: cannot open shared object file", "library"),
+        ("load error", "OSError: libcudart.so.12: cannot open shared object file", "cuda"),
+        ("load error", "OSError: libc10_cuda.so: cannot open shared object file", "build"),
+        ("load error", "OSError: libcuda.so.1: cannot open shared object file", "driver"),
+        ("load error", "OSError: x.so: invalid ELF header", "file"),
+        ("load error", "OSError: version `GLIBC_2.38' not found (required by x.so)", "system"),
+        ("load error", "ModuleNotFoundError: No module named 'x'", "python"),
+    ],
+)
+def test_the_rules_read_the_loaders_error(outcome: str, error: str, cause: str | None) -> None:
+    assert script("foreign_table", "causes").real_cause(outcome, error) == cause

@@ -24,7 +24,7 @@ from lltm_conda.engine.compat import (
 )
 from lltm_conda.engine.compat.judge_cuda import driver_cuda, runs_on
 from lltm_conda.engine.compat.layouts import LAYOUTS
-from lltm_conda.engine.compat.records import NOTE, OK, REJECTED, UNKNOWN
+from lltm_conda.engine.compat.records import NOTE, OK, REJECTED, UNKNOWN, Owner
 
 
 def finding(binary: BinaryRecord, runtime: Runtime, dimension: str) -> Finding:
@@ -383,10 +383,88 @@ def judge_foreign(binary: BinaryRecord, **facts: Any) -> Any:
     return judge(binary, make_runtime(missing={str(binary.path): missing}, **facts))
 
 
-def test_somebody_elses_extension_is_judged_from_its_symbols_alone() -> None:
-    verdict = judge_foreign(foreign())
-    assert verdict.accepted
-    assert any("symbols alone" in f.why for f in verdict.findings)
+def test_an_aten_extension_for_which_nothing_vouches_is_unknown() -> None:
+    cause = judge_foreign(foreign()).cause
+    assert cause is not None
+    assert (cause.dimension, cause.status) == ("torch version", UNKNOWN)
+    assert "nothing says" in cause.why
+
+
+def test_a_stable_extension_is_accepted_wherever_its_symbols_are() -> None:
+    assert judge_foreign(foreign(torch_symbols=("aoti_torch_get_dim",))).accepted
+
+
+def owned(version: str, *built_for: tuple[int, int]) -> BinaryRecord:
+    said = tuple((minor, "its metadata") for minor in built_for)
+    releases = {(2, 13): "0.28", (2, 9): "0.24"}
+    return foreign(owner=Owner("torchvision", version, {}, said, releases))
+
+
+def test_the_owners_pin_vouches_for_its_minor_and_for_those_of_the_same_layout() -> None:
+    for torch in ("2.13.0", "2.14.1"):
+        verdict = judge_foreign(owned("0.28.0", (2, 13)), torch=make_torch(torch))
+        assert verdict.accepted
+        assert any("its metadata vouches" in f.why for f in verdict.findings)
+
+
+def test_a_pin_to_another_layout_is_no_yes() -> None:
+    cause = judge_foreign(owned("0.27.1", (2, 12))).cause
+    assert cause is not None
+    assert cause.status == UNKNOWN
+    assert cause.fix == 'python -m pip install "torchvision==0.28.*"'
+
+
+def test_operators_registered_with_classes_of_another_size_are_refused() -> None:
+    registers = owned("0.23.0", (2, 8))._replace(torch_symbols=("_ZN5torch7LibraryC1Ev",))
+    cause = judge_foreign(registers, torch=make_torch("2.9.1")).cause
+    assert cause is not None
+    assert cause.status == REJECTED
+    assert cause.fix == 'python -m pip install "torchvision==0.24.*"'
+
+
+def test_two_vouchers_that_contradict_each_other_vouch_for_nothing() -> None:
+    assert not judge_foreign(owned("0.28.0", (2, 13), (2, 8))).accepted
+
+
+@pytest.mark.parametrize("torch", ["2.13.0.dev20260801", "2.99.0"])
+def test_nothing_vouches_for_a_torch_that_was_never_measured(torch: str) -> None:
+    assert not judge_foreign(owned("0.28.0", (2, 13)), torch=make_torch(torch)).accepted
+
+
+@pytest.mark.parametrize(
+    ("missing", "status", "says", "cure"),
+    [
+        ("libcuda.so.1", faults.DRIVER, "NVIDIA driver", "install the NVIDIA driver"),
+        ("libavutil.so.58", faults.SYSTEM_LIBRARIES, "libavutil.so.58", "install FFmpeg"),
+        ("libcudart.so.12", faults.CUDA_MAJOR, "libcudart.so.12", "a torch built for CUDA 12"),
+        ("libtorchaudio.so", faults.SYSTEM_LIBRARIES, "libtorchaudio.so", "libtorchaudio.so"),
+    ],
+)
+def test_each_missing_library_is_mended_by_whoever_provides_it(
+    missing: str, status: int, says: str, cure: str
+) -> None:
+    binary = owned("0.28.0", (2, 13))
+    runtime = make_runtime(missing={str(binary.path): ()}, libraries={str(binary.path): (missing,)})
+    cause = judge(binary, runtime).cause
+    assert cause is not None
+    assert cause.fault == status
+    assert says in cause.why
+    assert cure in cause.fix
+    assert "lltm" not in cause.fix
+
+
+def test_a_python_symbol_that_this_python_lacks_names_python() -> None:
+    cause = judge_foreign(owned("0.28.0", (2, 13)), missing=("PyMutex_Unlock",)).cause
+    assert cause is not None
+    assert cause.dimension == "python"
+    assert "PyMutex_Unlock" in cause.why
+
+
+def test_an_object_for_musl_is_called_that() -> None:
+    cause = judge_foreign(foreign(needed=("libc.musl-x86_64.so.1",))).cause
+    assert cause is not None
+    assert cause.dimension == "platform"
+    assert "musl" in cause.why
 
 
 @pytest.mark.parametrize(
@@ -404,7 +482,8 @@ def test_somebody_elses_extension_is_judged_from_its_symbols_alone() -> None:
     ],
 )
 def test_python_tags_of_modules(name: str, facts: dict[str, Any], accepted: bool) -> None:
-    assert judge_foreign(foreign(path=Path("/nowhere") / name), **facts).accepted == accepted
+    binary = foreign(path=Path("/nowhere") / name, torch_symbols=())
+    assert judge_foreign(binary, **facts).accepted == accepted
 
 
 def test_somebody_elses_missing_symbols_are_named() -> None:

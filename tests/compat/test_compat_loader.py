@@ -99,7 +99,7 @@ def test_an_import_that_succeeds_imports_no_code_for_failures(
     )
     names = run_python(package_copy(), "-c", code).stdout
     assert "compat.judgement" in names
-    for unwanted in ("explain", "render", "driver_probe", "library_probe", "fatbin"):
+    for unwanted in ("explain", "render", "driver_probe", "linking", "fatbin"):
         assert f"compat.{unwanted}'" not in names
 
 

@@ -22,7 +22,7 @@ from lltm_conda.engine.compat import (
     find_torch,
     host_probe,
     judge_file,
-    library_probe,
+    linking,
     package_probe,
     probe_runtime,
     read_binary,
@@ -266,11 +266,11 @@ def test_which_symbols_torch_must_provide(name: str, is_torch: bool) -> None:
 def test_missing_libraries(tmp_path: Path) -> None:
     stub = shared_object(tmp_path / "elsewhere" / "libcudart.so.12", soname="libcudart.so.12")
     path = shared_object(tmp_path / "x.so", libraries=[stub])
-    assert library_probe.missing_libraries(read_binary(path), None) == ("libcudart.so.12",)
+    assert linking.missing_libraries(read_binary(path), None) == ("libcudart.so.12",)
     beside = shared_object(
         tmp_path / "y.so", libraries=[stub], flags=["-Wl,-rpath,$ORIGIN/elsewhere"]
     )
-    assert library_probe.missing_libraries(read_binary(beside), None) == ()
+    assert linking.missing_libraries(read_binary(beside), None) == ()
 
 
 GPUS = [

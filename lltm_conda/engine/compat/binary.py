@@ -36,8 +36,17 @@ def is_torch_symbol(name: bytes) -> bool:
     # at::, c10::, torch:: and caffe2:: (which lives in libc10), as functions, members, type
     # information, virtual tables, guards and thunks. Each part of a name matches in one way only,
     # so a long name is matched or refused in linear time.
-    pattern = rb"_Z(?:T[ISVTC]|GV|GR|Thn?[0-9]+_)*(?:N[rVK]*[RO]?)?(?:2at|3c10|5torch|6caffe2)"
+    pattern = (
+        rb"_Z(?:[0-9]+THP|(?:T[ISVTC]|GV|GR|Thn?[0-9]+_)*(?:N[rVK]*[RO]?)?"
+        rb"(?:2at|3c10|5torch|6caffe2))"
+    )
     return re.match(pattern, name) is not None
+
+
+def is_torch_library(name: str) -> bool:
+    """Whether a library is one of torch's own: `libtorchaudio.so` is not."""
+    stem = name.partition(".")[0]
+    return stem == "libtorch" or stem.startswith(("libtorch_", "libc10"))
 
 
 def symbol_flavour(name: str) -> int | None:
@@ -82,7 +91,43 @@ def read_binary(path: str | Path, *, light: bool = False) -> BinaryRecord:
     except OSError as error:
         return blank._replace(problems=(error.strerror or str(error),))
     except ValueError as error:  # ElfError, or a path that no file can have
-        return blank._replace(problems=(str(error),))
+        what, platform = _other_format(path)
+        if platform is not None:
+            return blank._replace(kind="library", platform=platform)
+        return blank._replace(problems=(f"{what} ({error})" if what else str(error),))
+
+
+#: How files begin that are found in the place of a shared object: what they are, their platform.
+_FORMATS: tuple[tuple[bytes, str, str | None], ...] = (
+    (b"\xcf\xfa\xed\xfe\x0c\x00\x00\x01", "", "darwin-aarch64"),
+    (b"\xcf\xfa\xed\xfe", "", "darwin-x86_64"),
+    (b"\xca\xfe\xba\xbe", "", "darwin-universal"),
+    (b"MZ", "", "windows-x86_64"),
+    (b"\x7fELF\x01", "", "linux-32bit"),
+    (b"\x7fELF\x02\x02", "", "linux-bigendian"),
+    (b"version https://git-lfs", "a git-lfs pointer: the file itself was never fetched", None),
+    (b"/* GNU ld script", "a linker script, which only a compiler reads", None),
+    (b"INPUT", "a linker script, which only a compiler reads", None),
+    (b"GROUP", "a linker script, which only a compiler reads", None),
+    (b"!<arch>", "a static library, which only a compiler reads", None),
+    (b"<", "a web page or XML", None),
+)
+
+
+def _other_format(path: Path) -> tuple[str, str | None]:
+    """What a file is that is no 64-bit ELF file, and its platform where it has one."""
+    try:
+        if path.is_file():
+            with path.open("rb") as file:
+                start = file.read(64)
+            if not start:
+                return "an empty file", None
+            for magic, what, platform in _FORMATS:
+                if start.startswith(magic):
+                    return what, platform
+    except (OSError, ValueError):
+        pass
+    return "", None
 
 
 def _read(elf: Elf, blank: BinaryRecord, light: bool) -> BinaryRecord:
@@ -120,9 +165,10 @@ def _read(elf: Elf, blank: BinaryRecord, light: bool) -> BinaryRecord:
                 f"no build record (section {RECORD_SECTION}): not built by this package"
             )
     else:
-        needs_torch = any(name.startswith(("libtorch", "libc10")) for name in elf.needed)
-        is_extension = torch_symbols or needs_torch or modules
-        kind, label = ("extension" if is_extension else "library"), blank.name
+        needs_torch = any(map(is_torch_library, elf.needed))
+        kind, label = ("extension" if torch_symbols or needs_torch else "library"), blank.name
+    if elf.program:
+        problems.append("a program, not a shared library")
     flavours = _flavours(torch_symbols)
     if len(flavours) > 1:
         problems.append("torch symbols of both C++ ABI flavours")

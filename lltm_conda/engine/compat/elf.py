@@ -13,6 +13,7 @@ import os
 import stat
 import struct
 from collections.abc import Iterator
+from functools import lru_cache
 
 from .text import printable
 
@@ -32,12 +33,14 @@ _MAX_CHAIN = 4096
 _MAX_SYMBOLS = 200_000
 _MAX_SYMBOL = 1 << 16
 _MAX_SYMBOL_TABLE = 64 << 20
+#: Of undefined symbols, which are kept; twice that of defined ones.
 _MAX_SYMBOLS_TOTAL = 32 << 20
 
 _DT_NEEDED, _DT_HASH, _DT_STRTAB, _DT_SYMTAB = 1, 4, 5, 6
-_DT_STRSZ, _DT_RPATH, _DT_RUNPATH = 10, 15, 29
+_DT_STRSZ, _DT_SONAME, _DT_RPATH, _DT_RUNPATH, _DT_FLAGS_1 = 10, 14, 15, 29, 0x6FFFFFFB
 _DT_GNU_HASH, _DT_VERDEF, _DT_VERDEFNUM = 0x6FFFFEF5, 0x6FFFFFFC, 0x6FFFFFFD
 _DT_VERNEED, _DT_VERNEEDNUM = 0x6FFFFFFE, 0x6FFFFFFF
+_DF_1_PIE = 0x08000000
 _STB_LOCAL, _STB_WEAK = 0, 2
 _SHT_NOBITS, _SHT_DYNSYM = 8, 11
 
@@ -55,7 +58,9 @@ class Elf:
         machine: `x86_64`, `aarch64`, or `machine 999`.
         size: bytes.
         needed: DT_NEEDED in order.
-        runpath: DT_RUNPATH, else DT_RPATH, else "".
+        runpath: DT_RUNPATH, else DT_RPATH, else ""; `has_runpath` tells which.
+        soname: the name under which the linker knows it, "" if it says none.
+        program: it is an executable, which cannot be loaded.
 
     Raises:
         ElfError: for anything that is not a readable, whole ELF file.
@@ -194,6 +199,9 @@ class Elf:
         self.needed = tuple(map(self._name, needed))
         runpath = tags.get(_DT_RUNPATH, tags.get(_DT_RPATH))
         self.runpath = "" if runpath is None else self._name(runpath)
+        self.has_runpath = _DT_RUNPATH in tags
+        self.soname = self._name(tags[_DT_SONAME]) if _DT_SONAME in tags else ""
+        self.program = bool(tags.get(_DT_FLAGS_1, 0) & _DF_1_PIE)
         self._gnu = self._gnu_header()
 
     # Sections.
@@ -313,15 +321,15 @@ class Elf:
         table = self.read(at, count * 24, "the symbol table")
         strings = self.read(start, size)
         # A linker lets names share their ends, but never so that they double their table.
-        left = min(2 * size, _MAX_SYMBOLS_TOTAL)
+        left = [min(2 * size, times * _MAX_SYMBOLS_TOTAL) for times in (1, 2)]
         for name, info, _, section, _, _ in struct.iter_unpack("<IBBHQQ", table):
             if name == 0 or info >> 4 == _STB_LOCAL:
                 continue
             end = strings.find(b"\0", name, name + _MAX_SYMBOL)
             if end < 0:
                 raise ElfError("a string does not end")
-            left -= end - name
-            if left < 0:
+            left[section != 0] -= end - name
+            if left[section != 0] < 0:
                 raise ElfError("more symbol text than any extension has")
             yield strings[name:end], section != 0, info >> 4 == _STB_WEAK
 
@@ -361,6 +369,7 @@ class Elf:
         raise ElfError("a hash chain that does not end")
 
 
+@lru_cache(maxsize=1 << 14)
 def gnu_hash(name: bytes) -> int:
     """The hash of `.gnu.hash` (Bernstein's, times 33, 32 bits)."""
     value = 5381

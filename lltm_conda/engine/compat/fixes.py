@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..project import Project
-from .records import BinaryRecord, Environment, Runtime, TorchInstall, dotted
+from .records import BinaryRecord, Environment, Runtime, TorchInstall, dotted, parse_version
 from .support import load
 
 #: The oldest driver of each CUDA major (NVIDIA's minor-version compatibility).
@@ -132,6 +132,71 @@ def remove_duplicate(runtime: Runtime, other: str) -> str:
 
 
 def other_package(binary: BinaryRecord, runtime: Runtime) -> str:
-    """Reinstall another package's extension for the torch that is here."""
-    torch = runtime.torch.version if runtime.torch else "as installed"
-    return f"reinstall or rebuild the package that owns {binary.file} for torch {torch}"
+    """Get a release of another package that was built for the torch that is here."""
+    torch, owner = runtime.torch, binary.owner
+    here = torch.version if torch else "as installed"
+    if owner is None:
+        return f"reinstall or rebuild the package that owns {binary.file} for torch {here}"
+    release = owner.release_for.get(torch.version_tuple if torch else (0, 0), "").split()
+    if release and f"{owner.version}.".startswith(f"{release[0]}."):
+        return reinstall_owner(binary, runtime)  # it is the right one, and damaged or another build
+    if release and owner.channel == "conda":
+        return f'conda install "{owner.name}={release[0]}"'
+    if release:
+        every = ".*" if release[0].count(".") < 2 else ""
+        return _pip(runtime.environment, f'"{owner.name}=={release[0]}{every}"')
+    return (
+        f"install a release of {owner.name} that was built for torch {here}, or build this one: "
+        + _pip(
+            runtime.environment,
+            "--force-reinstall --no-deps --no-build-isolation "
+            f"--no-binary {owner.name} {owner.name}=={owner.version}",
+        )
+    )
+
+
+def reinstall_owner(binary: BinaryRecord, runtime: Runtime) -> str:
+    """Put the files of another package back, for this Python and platform."""
+    owner = binary.owner
+    if owner is None:
+        return f"reinstall the package that owns {binary.file} with this Python's pip"
+    if owner.channel == "conda":
+        return f"conda install --force-reinstall {owner.name}={owner.version}"
+    what = f'--force-reinstall --no-deps "{owner.name}=={owner.version}"'
+    return _pip(runtime.environment, what)
+
+
+def cuda_of_owner(binary: BinaryRecord, runtime: Runtime, major: str) -> str:
+    """Bring the CUDA of another package and that of torch together."""
+    torch, name = runtime.torch, binary.owner.name if binary.owner else binary.file
+    wanted = f"a torch built for CUDA {major}" if major else "a CUDA build of torch"
+    here = f"for CUDA {torch.cuda}" if torch and torch.cuda else "for the CPU"
+    return f"install a build of {name} {here}, or {wanted} (each index names its CUDA)"
+
+
+#: Libraries that a machine provides, and how it gets them.
+_MACHINE = (
+    (("libavutil", "libavcodec", "libavformat", "libavdevice", "libavfilter", "libsw"), "FFmpeg"),
+    (("libsox",), "SoX"),
+    (("libsndfile",), "libsndfile"),
+    (("libnvinfer",), "TensorRT"),
+    (("libascend", "libhccl", "libge_", "libacl", "libprofapi"), "Ascend's CANN toolkit"),
+    (("libamdhip", "librocm", "libhip", "libroc", "libMIOpen"), "ROCm"),
+)
+
+
+def machine_library(library: str, binary: BinaryRecord, runtime: Runtime) -> str:
+    """Install what provides a library that neither torch nor the package brings."""
+    for starts, what in _MACHINE:
+        if library.startswith(starts):
+            number = (parse_version(library.partition(".so.")[2]) or (None,))[0]
+            found = f" ({library} is version {number} of that library)" if number else ""
+            if what != "FFmpeg":
+                return f"install {what}{found}"
+            conda = runtime.environment.kind == "conda"
+            how = "conda install ffmpeg" if conda else "apt-get install ffmpeg, or your system's"
+            return f"install FFmpeg of the version that has {library}: {how}"
+    return (
+        f"install the package of your system that provides {library}, or: "
+        f"{other_package(binary, runtime)}"
+    )

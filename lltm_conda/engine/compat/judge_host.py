@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from . import faults, fixes, support
-from .records import NOTE, OK, REJECTED, BinaryRecord, Finding, Runtime, dotted
-from .text import printable
+from .binary import is_torch_symbol
+from .records import (
+    NOTE,
+    OK,
+    REJECTED,
+    BinaryRecord,
+    Finding,
+    Runtime,
+    dotted,
+    parse_file_name,
+)
+from .text import printable, some
 
 OUR_PLATFORM = "linux-x86_64"
 
@@ -27,9 +37,8 @@ def whole_file(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     wanted = "a whole shared object"
     if binary.kind == "unreadable" or binary.problems:
         why = f"{binary.file} is damaged or not what its name says: {binary.problems[0]}"
-        fix = f"reinstall the package that owns {binary.file}"
-        if ours(binary, runtime) or binary.path.parent.name == "lib":
-            fix = fixes.reinstall(runtime)
+        named = parse_file_name(binary.path.name) is not None
+        fix = fixes.reinstall(runtime) if named else fixes.reinstall_owner(binary, runtime)
         observed = "; ".join(binary.problems)
         yield Finding("file", REJECTED, observed, wanted, why, fix, faults.PACKAGE_FILES)
         return
@@ -62,15 +71,20 @@ def _same(
 
 def platform(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     here, built = runtime.platform, binary.platform or OUR_PLATFORM
-    if here == built:
+    musl = any(name.startswith("libc.musl") for name in binary.needed)
+    if here == built and musl and runtime.libc is not None and runtime.libc[0] == "glibc":
+        why = f"{binary.file} was built for musl (Alpine), this system has glibc"
+        fix = fixes.reinstall_owner(binary, runtime)
+        yield Finding("platform", REJECTED, f"{here}, glibc", f"{built}, musl", why, fix)
+    elif here == built:
         yield Finding("platform", OK, here, built)
+    elif not ours(binary, runtime):
+        why = f"{binary.file} was built for {built}, this is {here}"
+        fix = fixes.reinstall_owner(binary, runtime)
+        yield Finding("platform", REJECTED, here, built, why, fix)
     else:
         why = f"there is no binary for {here}; only {OUR_PLATFORM} is built"
-        fix = (
-            fixes.without_binaries(runtime.project)
-            if ours(binary, runtime)
-            else "find a build for this platform"
-        )
+        fix = fixes.without_binaries(runtime.project)
         yield Finding("platform", REJECTED, here, built, why, fix)
 
 
@@ -80,8 +94,16 @@ def python(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
         here += " free-threaded"
     floor = support.load(runtime.project.folder).python_min
     anything = "any Python (no Python symbol is used)"
-    if binary.kind == "extension" and binary.modules:
-        yield _module_tag(binary, runtime, here)
+    absent = [name for name in _missing(binary, runtime) if name.startswith(("Py", "_Py"))]
+    if binary.modules and not ours(binary, runtime):
+        tag = _module_tag(binary, runtime, here)
+        if tag.status == REJECTED or not absent:
+            yield tag
+            return
+    if absent and not ours(binary, runtime):
+        why = f"{binary.file} was built for another Python: this one has no {absent[0]}"
+        fix = fixes.reinstall_owner(binary, runtime)
+        yield Finding("python", REJECTED, here, some(absent), why, fix, faults.PACKAGE_FILES)
     elif ours(binary, runtime) and runtime.python[:2] < floor:
         needed = f"Python >= {dotted(floor)}"
         why = f"Python {dotted(runtime.python[:2])} is older than the oldest that is supported"
@@ -113,8 +135,27 @@ def _module_tag(binary: BinaryRecord, runtime: Runtime, here: str) -> Finding:
         said = {"abi3": "any CPython 3 (abi3)", "": "not said by the file's name"}.get(tag, tag)
         return Finding("python", OK if tag else NOTE, here, said)
     return Finding(
-        "python", REJECTED, here, needed, why, fixes.other_package(binary, runtime), fault
+        "python", REJECTED, here, needed, why, fixes.reinstall_owner(binary, runtime), fault
     )
+
+
+def _missing(binary: BinaryRecord, runtime: Runtime) -> tuple[str, ...]:
+    return runtime.missing.get(str(binary.path), ())
+
+
+def symbols(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
+    """Symbols that neither torch nor Python should have."""
+    absent = [
+        name
+        for name in _missing(binary, runtime)
+        if not is_torch_symbol(name.encode()) and not name.startswith(("Py", "_Py"))
+    ]
+    if absent:
+        observed = f"{len(absent)} missing: {some(absent)}"
+        why = f"no library that {binary.file} needs defines {absent[0][:200]}"
+        fix = fitting(binary, runtime, fixes.build(runtime.project))
+        fault = faults.SYSTEM_LIBRARIES
+        yield Finding("symbols", REJECTED, observed, "all found", why, fix, fault)
 
 
 def system_libraries(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:

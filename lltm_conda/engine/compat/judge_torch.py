@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from . import faults, fixes, support
-from .judge_host import fitting
-from .layouts import HARMLESS, LAYOUTS, difference
+from .binary import is_torch_library, is_torch_symbol
+from .judge_host import fitting, ours
+from .layouts import FATAL_TO_REGISTER, HARMLESS, LAYOUTS, difference
 from .records import (
     NOTE,
     OK,
@@ -68,18 +69,13 @@ def torch_version(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     torch, record = _whole_torch(binary, runtime), binary.record
     if torch is None:
         return
+    if record is None:
+        return  # `vouched`, when everything that can be proven has been
     dimension, version, newest = (
         "torch version",
         torch.version,
         support.load(runtime.project.folder).torch_max,
     )
-    if record is None:
-        why = (
-            "judged from its symbols alone: a missing one proves a mismatch, none missing does not "
-            "prove a fit"
-        )
-        yield Finding(dimension, NOTE, version, "not recorded in the file", why)
-        return
     if record.lane != "stable":
         yield _aten_version(binary, record, torch, runtime)
         return
@@ -168,9 +164,10 @@ def torch_symbols(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     torch = _whole_torch(binary, runtime)
     if torch is None:
         return
-    count, missing = len(binary.torch_symbols), runtime.missing.get(str(binary.path))
+    count, looked_up = len(binary.torch_symbols), runtime.missing.get(str(binary.path))
     needed = f"{count} symbols"
-    if missing is None:
+    missing = [name for name in looked_up or () if is_torch_symbol(name.encode())]
+    if looked_up is None:
         why = f"the symbols of {binary.file} were not looked up in torch"
         yield Finding("torch symbols", UNKNOWN, "not looked up", needed, why)
     elif missing:
@@ -180,6 +177,92 @@ def torch_symbols(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
         yield Finding("torch symbols", REJECTED, observed, needed, why, fix, faults.TORCH_VERSION)
     else:
         yield Finding("torch symbols", OK, f"all {count} found", needed)
+
+
+def vouched(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
+    """Whether something says for which torch an ATen extension without a record was built.
+
+    That none of its symbols is missing does not: classes change their layout under the same names.
+    """
+    torch = _whole_torch(binary, runtime)
+    if torch is None or binary.record is not None:
+        return
+    dimension, version, here = "torch version", torch.version, torch.version_tuple
+    if torch.root in binary.path.parents:
+        yield Finding(dimension, OK, version, "the torch that it is part of")
+        return
+    if binary.lane == "stable":
+        needed = "any torch that has its symbols (the stable ABI)"
+        yield Finding(dimension, OK, version, needed if binary.torch_symbols else "any torch")
+        return
+    if binary.layout:
+        yield _embedded_layout(binary, torch, runtime)
+        return
+    from .owner import built_for  # an import of the package has no use for it
+    from .symbols import minors_with
+
+    targets = dict(reversed(built_for(binary)))  # the first that names a minor is shown
+    if not targets:
+        fits = minors_with(binary.torch_symbols)
+        if min(LAYOUTS) not in fits:  # else it may be older than all that were measured
+            targets = dict.fromkeys(fits, "which alone have its symbols")
+    same = [minor for minor in targets if minor == here or _same_layout(minor, here)]
+    fix = fitting(binary, runtime, fixes.fit_torch(runtime))
+    if same and torch.is_release and len(same) == len(targets):
+        target = here if here in same else same[0]
+        needed = f"torch {dotted(target)}, says {targets[target]}"
+        why = f"{targets[target]} vouches for torch {dotted(target)}"
+        if target != here:
+            why += f"; torch {dotted(here)} has the same class layout"
+        yield Finding(dimension, NOTE, version, needed, why)
+        return
+    if not targets:
+        needed = "a torch that something names"
+        why = (
+            f"nothing says for which torch {binary.file} was built: no symbol is missing, but "
+            "another class layout could still crash the process"
+        )
+        yield Finding(dimension, UNKNOWN, version, needed, why, fix, faults.TORCH_VERSION)
+        return
+    target, last = min(targets), max(targets)
+    many = f"one of torch {dotted(target)} to {dotted(last)}"
+    label = many if target != last else f"torch {dotted(target)}"
+    built, names = f"built for {label} ({targets[target]})", binary.torch_symbols
+    needed = f"{label}, or one of the same layout"
+    registers = any("5torch7Library" in name or "5torch11CppFunction" in name for name in names)
+    if registers and all(
+        FATAL_TO_REGISTER & {name for name, *_ in _layouts_between(minor, here)}
+        for minor in targets
+    ):
+        status, why = REJECTED, f"torch {version} lays out what it registers operators with anew"
+    else:
+        status, why = UNKNOWN, f"whether it works in torch {version} cannot be told from its files"
+    why = f"{binary.file} was {built}; {why}"
+    yield Finding(dimension, status, version, needed, why, fix, faults.TORCH_VERSION)
+
+
+def _layouts_between(built: tuple[int, int], here: tuple[int, int]) -> list[tuple[str, int, int]]:
+    rows = difference(LAYOUTS.get(built, {}), LAYOUTS.get(here, {}))
+    return [row for row in rows if row[0] not in HARMLESS]
+
+
+def _same_layout(built: tuple[int, int], here: tuple[int, int]) -> bool:
+    return built in LAYOUTS and here in LAYOUTS and not _layouts_between(built, here)
+
+
+def _embedded_layout(binary: BinaryRecord, torch: TorchInstall, runtime: Runtime) -> Finding:
+    dimension, version = "torch version", torch.version
+    rows = difference(dict(binary.layout or {}), LAYOUTS.get(torch.version_tuple, {}))
+    changed = [row for row in rows if row[0] not in HARMLESS]
+    needed = "a torch of the class layout that it embeds"
+    if torch.version_tuple in LAYOUTS and torch.is_release and not changed:
+        why = "the class layout that it embeds is that of this torch"
+        return Finding(dimension, NOTE, version, needed, why)
+    texts = [f"{name} {there} here {now}" for name, there, now in changed]
+    why = f"{binary.file} was compiled with another class layout than torch {version} has"
+    fix = fitting(binary, runtime, fixes.fit_torch(runtime))
+    observed = f"torch {version} ({some(texts, 12)})"
+    return Finding(dimension, REJECTED, observed, needed, why, fix, faults.TORCH_VERSION)
 
 
 def libraries(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
@@ -192,22 +275,64 @@ def libraries(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     if not missing:
         yield Finding("libraries", OK, "all found", f"{len(binary.needed)} libraries")
         return
-    torch, first = runtime.torch, missing[0][:200]
-    if any(name.startswith(("libtorch_cuda", "libc10_cuda")) for name in missing):
+    torch = runtime.torch
+    missing = tuple(sorted(missing, key=_telling))
+    first, order = missing[0][:200], _telling(missing[0])
+    kind = f"CUDA {torch.cuda}" if torch and torch.cuda else "the CPU"
+    if order == _GPU_TORCH:
         fault = faults.CPU_TORCH_SWAPPED_IN
-        why = f"{binary.file} needs a CUDA build of torch, and this one is not"
+        device = next((name for name in ("hip", "xpu") if name in first), "cuda").upper()
+        major = cuda_major(missing) if device == "CUDA" else ""
+        label = f"{device} {major}".strip()
+        why = f"{binary.file} needs a {label} build of torch, and this one is built for {kind}"
         fix = fixes.cuda_torch(runtime.environment, torch)
-    elif any(name.startswith(("libcu", "libnv")) for name in missing):
+        if not ours(binary, runtime):
+            fix = fixes.cuda_of_owner(binary, runtime, major)
+    elif order == _DRIVER:
+        fault = faults.DRIVER
+        why = f"{first} is part of the NVIDIA driver, and no driver is installed here"
+        fix = "install the NVIDIA driver; on a machine without an NVIDIA GPU this cannot be used"
+    elif order == _CUDA:
         fault = faults.CUDA_MAJOR
-        have = f"torch is built for CUDA {torch.cuda}" if torch and torch.cuda else "no CUDA torch"
+        have = f"torch is built for {kind}" if torch else "there is no torch"
         why = f"{binary.file} needs {first}, which is not here ({have})"
-        fix = fitting(binary, runtime, fixes.fit_torch(runtime))
-    elif any(name.startswith(("libtorch", "libc10")) for name in missing):
+        fix = fixes.fit_torch(runtime)
+        if not ours(binary, runtime):
+            fix = fixes.cuda_of_owner(binary, runtime, cuda_major(missing))
+    elif order == _OTHER_TORCH:
         fault = faults.TORCH_NOT_LOADED
-        why = f"{first} of torch is not here"
+        why = f"{first} is a library of torch that is not here"
         fix = fixes.install_torch(runtime.environment, runtime.project)
+        if torch is not None:
+            why = f"torch {torch.version} has no {first}"
+            fix = fitting(binary, runtime, fixes.reinstall_torch(runtime.environment, torch))
     else:
         fault, why = faults.SYSTEM_LIBRARIES, f"{first} is nowhere on the library path"
-        fix = fitting(binary, runtime, fixes.build(runtime.project))
+        fix = (
+            fixes.build(runtime.project)
+            if ours(binary, runtime)
+            else fixes.machine_library(first, binary, runtime)
+        )
     observed = f"missing: {some(missing, 8)}"
     yield Finding("libraries", REJECTED, observed, "all found", why, fix, fault)
+
+
+#: Kinds of missing libraries, the one that tells most first.
+_GPU_TORCH, _OTHER_TORCH, _CUDA, _DRIVER, _ELSE = range(5)
+_DRIVER_LIBRARIES = ("libcuda.so", "libnvidia-", "libnvcuvid.so", "libnvoptix.so")
+
+
+def _telling(name: str) -> int:
+    if is_torch_library(name):
+        device = any(gpu in name for gpu in ("cuda", "hip", "xpu"))
+        return _GPU_TORCH if device else _OTHER_TORCH
+    if name.startswith(_DRIVER_LIBRARIES):
+        return _DRIVER
+    gpu = name.startswith(("libcu", "libnv", "libnccl")) and "nvinfer" not in name
+    return _CUDA if gpu else _ELSE
+
+
+def cuda_major(names: Sequence[str]) -> str:
+    """`12` from `libcudart.so.12`; "" where no name tells."""
+    found = [name.removeprefix("libcudart.so.") for name in names if "libcudart.so." in name]
+    return found[0].partition(".")[0] if found else ""

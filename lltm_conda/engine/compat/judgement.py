@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from . import torch_probe
 from .binary import read_binary
 from .elf import ElfError
 from .judge_cuda import cuda_build, driver, gpu_architecture
-from .judge_host import platform, python, registration, system_libraries, whole_file
-from .judge_torch import cxx_abi, installed_torch, libraries, torch_symbols, torch_version
-from .records import REJECTED, UNKNOWN, BinaryRecord, Finding, Runtime, Verdict
+from .judge_host import platform, python, registration, symbols, system_libraries, whole_file
+from .judge_torch import cxx_abi, installed_torch, libraries, torch_symbols, torch_version, vouched
+from .records import REJECTED, UNKNOWN, BinaryRecord, Finding, Runtime, TorchInstall, Verdict
 from .text import printable
 
 # A dimension is a function (binary, runtime) -> findings, none where it does not apply. Cheap
@@ -26,8 +27,10 @@ _DIMENSIONS = (
     cuda_build,
     driver,
     gpu_architecture,
-    libraries,
     torch_symbols,
+    libraries,
+    symbols,
+    vouched,
 )
 
 
@@ -68,6 +71,8 @@ def judge_file(
     """
     if not isinstance(binary, BinaryRecord):
         binary = read_binary(binary, light=light)
+    if binary.kind not in ("glue", "kernels"):
+        return _judge_of_others(binary, runtime, ())
     verdict = judge(binary, runtime)
     if any(finding.status == REJECTED for finding in verdict.findings):
         return verdict
@@ -82,8 +87,62 @@ def judge_file(
         runtime = runtime._replace(missing={**runtime.missing, key: missing})
     unsure = any(f.status == UNKNOWN and f.dimension == "libraries" for f in verdict.findings)
     if key not in runtime.libraries and (unsure or not light):
-        from . import library_probe  # not needed by an ordinary import of the package
+        from . import linking  # not needed by an ordinary import of the package
 
-        libraries = library_probe.missing_libraries(binary, runtime.torch)
+        libraries = linking.missing_libraries(binary, runtime.torch)
         runtime = runtime._replace(libraries={**runtime.libraries, key: libraries})
+    return judge(binary, runtime)
+
+
+def _judge_of_others(binary: BinaryRecord, runtime: Runtime, above: tuple[Path, ...]) -> Verdict:
+    """Judge an object as part of the distribution that owns it, with the libraries beside it."""
+    from . import linking, owner
+
+    binary = binary._replace(owner=owner.find_owner(binary.path))
+    verdict = judge(binary, runtime)
+    if [f.dimension for f in verdict.findings if f.status == REJECTED][:1] in (
+        ["file"],
+        ["platform"],
+    ):
+        return verdict
+    key, torch = str(binary.path), runtime.torch
+    if torch is not None and not torch.lib_dir.exists() and not torch.problems:
+        return _judge_by_version(binary, runtime, torch)
+    siblings = binary.owner.libraries if binary.owner else {}
+    whole = torch if torch is not None and not torch.problems else None
+    linked = linking.link(binary, whole, siblings, above=next(iter(above), None))
+    unresolved = linked.unresolved
+    if linked.missing and whole is not None:
+        unresolved = _of_torch(binary, whole)
+    libraries = {**runtime.libraries, key: linked.missing}
+    facts = runtime._replace(missing={**runtime.missing, key: unresolved}, libraries=libraries)
+    verdict = judge(binary, facts)
+    for path in linked.beside:
+        if verdict.accepted and path not in above:
+            below = _judge_of_others(read_binary(path), runtime, (*above, binary.path, path))
+            cause = below.cause
+            if cause is not None:
+                why = f"{below.binary.file}, which it needs: {cause.why}"
+                verdict = Verdict(binary, (*verdict.findings, cause._replace(why=why)))
+    return verdict
+
+
+def _of_torch(binary: BinaryRecord, torch: TorchInstall) -> tuple[str, ...]:
+    """What torch lacks of a binary whose other libraries are missing."""
+    try:
+        missing = torch_probe.missing_symbols(binary, torch)
+    except (ElfError, OSError):
+        return ()
+    # Those of a GPU library that is not here say nothing about torch's version.
+    return tuple(n for n in missing if not re.search(r"cuda|CUDA|hip|HIP|xpu|XPU", n))
+
+
+def _judge_by_version(binary: BinaryRecord, runtime: Runtime, torch: TorchInstall) -> Verdict:
+    """Judge beside a torch of which only the version is known: few symbols can be looked up."""
+    from .symbols import minors_with
+
+    missing = [n for n in binary.torch_symbols if torch.version_tuple not in minors_with([n])]
+    if missing:
+        facts = {**runtime.missing, str(binary.path): tuple(missing)}
+        runtime = runtime._replace(missing=facts)
     return judge(binary, runtime)

@@ -28,6 +28,10 @@ SLOTS = FIELDS[-2:]
 #: types that a binary knows stay the same.
 HARMLESS = frozenset({"scalar_type_num_options"})
 
+#: Fields of the classes with which operators are registered: where one differs, loading an object
+#: that registers any kills the process.
+FATAL_TO_REGISTER = frozenset({"sizeof_function_schema", "sizeof_library", "sizeof_cpp_function"})
+
 _ROWS: dict[tuple[int, int], tuple[int, ...]] = {
     (2, 4): (48, 144, 184, 88, 72, 96, 72, 38, 20, 28),
     (2, 5): (49, 145, 184, 88, 72, 96, 72, 38, 20, 28),

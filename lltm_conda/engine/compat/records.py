@@ -26,7 +26,7 @@ LAYOUT_SECTION = ".torch_extension.layout"
 #: Pointers to virtual member functions of TensorImpl, 16 bytes each.
 VTABLE_SECTION = ".torch_extension.vtable"
 
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
+NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 OK, NOTE, REJECTED, UNKNOWN = "ok", "note", "rejected", "unknown"
 
@@ -289,6 +289,25 @@ def dotted(version: tuple[int, ...] | None) -> str:
     return "unknown" if version is None else ".".join(map(str, version))
 
 
+class Owner(Record):
+    """A distribution.
+
+    Attributes:
+        name, version: as its metadata says.
+        libraries: its shared objects by file name.
+        built_for: torch minors that something of it names, each with what named it.
+        release_for: for a well-known package, the releases that go with each torch minor.
+        channel: "pip" or "conda".
+    """
+
+    name: str
+    version: str
+    libraries: Mapping[str, Path]
+    built_for: tuple[tuple[tuple[int, int], str], ...] = ()
+    release_for: Mapping[tuple[int, int], str] = NOTHING
+    channel: str = "pip"
+
+
 class BinaryRecord(Record):
     """One shared object, read without loading it.
 
@@ -311,6 +330,7 @@ class BinaryRecord(Record):
             must be in `.nv_fatbin`), or what `.nv_fatbin` holds where there is no record.
         size: bytes.
         problems: what is wrong with the file itself; empty for a whole file.
+        owner: the distribution that lists the file, where one was looked for and found.
     """
 
     path: Path
@@ -321,7 +341,7 @@ class BinaryRecord(Record):
     platform: str | None = None
     needed: tuple[str, ...] = ()
     runpath: str = ""
-    floors: Mapping[str, tuple[int, ...]] = _NOTHING
+    floors: Mapping[str, tuple[int, ...]] = NOTHING
     torch_symbols: tuple[str, ...] = ()
     python_symbols: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
@@ -329,6 +349,7 @@ class BinaryRecord(Record):
     cuda_archs: tuple[str, ...] = ()
     size: int = 0
     problems: tuple[str, ...] = ()
+    owner: Owner | None = None
 
     @property
     def file(self) -> str:
@@ -426,7 +447,7 @@ class Runtime(Record):
 
     Attributes:
         project: whose binaries these are to be; everything else is judged as somebody else's.
-        missing: for a binary's path, the torch symbols that were looked up and not found.
+        missing: for a binary's path, the symbols that were looked up and not found.
         libraries: for a binary's path, the needed libraries that were looked for and not found.
         gpu_probed: whether `driver` and `devices` were looked at; at import they are not.
         registered_by: which file has registered the ops already, None if none has.
@@ -450,8 +471,8 @@ class Runtime(Record):
     package_version: str = ""
     kernel_abi: int | None = None
     environment: Environment = Environment()
-    missing: Mapping[str, tuple[str, ...]] = _NOTHING
-    libraries: Mapping[str, tuple[str, ...]] = _NOTHING
+    missing: Mapping[str, tuple[str, ...]] = NOTHING
+    libraries: Mapping[str, tuple[str, ...]] = NOTHING
     project: Project = NOBODY
 
     @property

@@ -233,7 +233,7 @@ def libraries_for(binary: BinaryRecord, torch: TorchInstall) -> list[Path]:
     """The torch libraries in which a binary's symbols are to be found."""
     wanted = ["libtorch_cpu.so", "libc10.so"]
     wanted += [name for name in binary.needed if name.startswith(("libtorch", "libc10"))]
-    if any(name.startswith("THP") for name in binary.torch_symbols) or binary.modules:
+    if any("THP" in name for name in binary.torch_symbols) or binary.modules:
         wanted.append("libtorch_python.so")
     found = [torch.lib_dir / name for name in dict.fromkeys(wanted)]
     return [path for path in found if _exists(path)]

@@ -1,0 +1,186 @@
+"""Probe: what would the dynamic linker not find? Libraries and symbols, through every library."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+from .binary import is_torch_library
+from .elf import Elf, ElfError
+from .host_probe import library_folders
+from .records import BinaryRecord, Record, TorchInstall
+from .text import printable
+
+_LOADER_CACHE = Path("/etc/ld.so.cache")
+_MAX_CACHE = 8 << 20
+_MAX_LIBRARIES = 1000
+_MAX_SYMBOLS = 100_000
+#: GCC's headers ask for it without using it, so the linker never looks for it.
+_UNUSED = b"_ZSt21ios_base_library_initv"
+#: What `import torch` loads; everything else in its folder is not there for an extension.
+_ROOTS = ("libtorch_global_deps.so", "libtorch_python.so", "libtorch_cpu.so", "libc10.so")
+
+
+class _Head(Record):
+    needed: tuple[str, ...]
+    folders: tuple[Path, ...]
+    inherited: bool  # DT_RPATH serves the libraries below, DT_RUNPATH does not
+    soname: str
+
+
+class Linked(Record):
+    """What the linker would find for a binary.
+
+    Attributes:
+        missing: needed libraries that are nowhere, with those that other libraries need.
+        unresolved: undefined symbols that no library of its scope defines.
+        beside: the libraries of the same package that are loaded with it and need torch.
+    """
+
+    missing: tuple[str, ...] = ()
+    unresolved: tuple[str, ...] = ()
+    beside: tuple[Path, ...] = ()
+
+
+def link(
+    binary: BinaryRecord,
+    torch: TorchInstall | None,
+    siblings: Mapping[str, Path] | None = None,
+    *,
+    symbols: bool = True,
+    above: Path | None = None,
+) -> Linked:
+    """Follow the needs of a binary as the dynamic linker does, in a process that has this torch.
+
+    Args:
+        binary: where to begin.
+        torch: what is loaded before; None for nothing.
+        siblings: by file name, the libraries of the same package, which may load them beforehand.
+        symbols: whether to look its undefined symbols up.
+        above: the library that is opened and needs this one, whose scope is searched.
+    """
+    process = _process(torch.lib_dir if torch else None)
+    found, missing = _closure([binary.path], process, siblings or {})
+    own = {path.resolve() for path in (siblings or {}).values()}
+    beside = tuple(path for path in found[1:] if path.resolve() in own and _needs_torch(path))
+    unresolved: tuple[str, ...] = ()
+    if symbols and not missing:
+        higher = [] if above is None else _closure([above], process, siblings or {})[0]
+        scope = dict.fromkeys([*found, *higher, *_process(None).values(), *_global(process)])
+        unresolved = _unresolved(binary.path, list(scope))
+    return Linked(tuple(missing), unresolved, beside)
+
+
+def _needs_torch(path: Path) -> bool:
+    head = _head(path)
+    return head is not None and any(map(is_torch_library, head.needed))
+
+
+def missing_libraries(binary: BinaryRecord, torch: TorchInstall | None) -> tuple[str, ...]:
+    """DT_NEEDED entries, its own and those of what it needs, that the linker would not find."""
+    return link(binary, torch, symbols=False).missing
+
+
+@cache
+def _process(torch_libraries: Path | None) -> Mapping[str, Path]:
+    """By name, the libraries of a Python process that has imported torch."""
+    python = [Path(sys.executable)]
+    if torch_libraries is not None:
+        python += [torch_libraries / name for name in _ROOTS if (torch_libraries / name).exists()]
+        # Measured with torch 2.11 to 2.15 for CUDA 13: NVRTC is loaded although nothing names it.
+        if (torch_libraries / "libtorch_cuda.so").exists():
+            python += sorted(torch_libraries.parents[1].glob("nvidia/cu13/lib/libnvrtc.so.13"))
+    known: dict[str, Path] = {}
+    for path in _closure(python, {}, {})[0]:
+        known.setdefault(path.name, path)
+        head = _head(path)
+        if head is not None and head.soname:
+            known.setdefault(head.soname, path)
+    return known
+
+
+def _global(process: Mapping[str, Path]) -> list[Path]:
+    """What torch loads for everybody: the CUDA libraries and the like."""
+    root = process.get(_ROOTS[0])
+    return [] if root is None else _closure([root], process, {})[0]
+
+
+@cache
+def _head(path: Path) -> _Head | None:
+    try:
+        with Elf(path) as elf:
+            origin = str(path.parent.resolve())
+            texts = elf.runpath.replace("${ORIGIN}", origin).replace("$ORIGIN", origin).split(":")
+            folders = tuple(Path(text) for text in texts if text)
+            return _Head(elf.needed, folders, not elf.has_runpath, elf.soname)
+    except (ElfError, OSError):
+        return None
+
+
+def _closure(
+    roots: Iterable[Path], process: Mapping[str, Path], siblings: Mapping[str, Path]
+) -> tuple[list[Path], list[str]]:
+    """Everything the roots need, nearest first, and the names that are nowhere."""
+    names: dict[str, Path | None] = {}
+    queue: list[tuple[Path, tuple[Path, ...]]] = [(path, ()) for path in roots]
+    for path, above in queue:  # which grows
+        head = _head(path)
+        if head is None or len(queue) > _MAX_LIBRARIES:
+            continue
+        folders = (*head.folders, *(above if head.inherited else ()))
+        for name in head.needed:
+            if name in names:
+                continue
+            names[name] = place = process.get(name) or _search(name, folders, siblings)
+            if place is not None:
+                queue.append((place, folders if head.inherited else ()))
+    return list(dict.fromkeys(path for path, _ in queue)), [n for n, p in names.items() if not p]
+
+
+def _search(name: str, folders: Iterable[Path], siblings: Mapping[str, Path]) -> Path | None:
+    if "/" in name:
+        return Path(name) if os.access(name, os.F_OK) else None
+    for folder in folders:
+        if os.access(folder / name, os.F_OK):
+            return folder / name
+    return _system(name) or siblings.get(name)
+
+
+@cache
+def _system(name: str) -> Path | None:
+    """A library of the machine: LD_LIBRARY_PATH, the cache of `ldconfig`, the usual folders."""
+    folders = list(library_folders())
+    places = [*(folder / name for folder in folders), *filter(None, [_cached().get(name)])]
+    return next((place for place in places if os.access(place, os.F_OK)), None)
+
+
+@cache
+def _cached() -> Mapping[str, Path]:
+    """The libraries in the cache of `ldconfig`, which holds whole paths."""
+    found: dict[str, Path] = {}
+    with suppress(OSError), _LOADER_CACHE.open("rb") as file:
+        for text in file.read(_MAX_CACHE).split(b"\0"):
+            if text.startswith(b"/"):
+                path = Path(os.fsdecode(text))
+                found.setdefault(path.name, path)
+    return found
+
+
+def _unresolved(path: Path, scope: list[Path]) -> tuple[str, ...]:
+    """The undefined strong symbols that no library of the scope defines."""
+    left: list[bytes] = []
+    with suppress(ElfError, OSError):
+        with Elf(path) as elf:
+            for name, defined, weak in elf.symbols():
+                if not defined and not weak and name != _UNUSED and len(left) < _MAX_SYMBOLS:
+                    left.append(name)
+        for library in scope:
+            if not left:
+                break
+            with suppress(ElfError, OSError), Elf(library) as elf:
+                left = [name for name in left if not elf.defines(name)]
+    return tuple(map(printable, left))

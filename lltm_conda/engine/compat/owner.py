@@ -1,0 +1,137 @@
+"""Probe: the distribution that owns a file, and the torch for which it says that it was built."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+from .records import BinaryRecord, Owner, parse_minor
+from .text import printable
+
+_PAIRS = Path(__file__).with_name("pairs.json")
+_MAX_FILE = 8 << 20
+_LIBRARY = re.compile(rb'^"?([^,"\n]+\.(?:so(?:\.[0-9.]+)?|pyd|dll|dylib))"?,', re.MULTILINE)
+Minor = tuple[int, int]
+
+
+def find_owner(path: Path) -> Owner | None:
+    """The distribution whose RECORD, or whose conda metadata, lists the file; None for none."""
+    with suppress(OSError, RuntimeError):
+        path = Path(os.path.normpath(path.absolute()))
+        for folder in path.parents:
+            place = _index(folder).get(path.relative_to(folder).as_posix())
+            if place is not None:
+                return _read(place)
+    return None
+
+
+def built_for(binary: BinaryRecord) -> tuple[tuple[Minor, str], ...]:
+    """Torch minors that the file's name or its owner gives, each with what gives it."""
+    return (*_named_in(binary.path.name), *(binary.owner.built_for if binary.owner else ()))
+
+
+def distributions(folder: Path) -> Mapping[Path, list[Path]]:
+    """The shared objects of every distribution in a folder, by its metadata."""
+    found: dict[Path, list[Path]] = {}
+    for inner, place in _index(folder).items():
+        found.setdefault(place, []).append(folder / inner)
+    return found
+
+
+@cache
+def _index(folder: Path) -> Mapping[str, Path]:
+    """The shared objects under a folder, as paths inside it, with the metadata that lists them."""
+    found: dict[str, Path] = {}
+    for place in folder.glob("*.dist-info"):
+        with suppress(OSError):
+            for name in _LIBRARY.findall((place / "RECORD").read_bytes()):
+                found[name.decode("utf-8", "replace")] = place
+    for place in folder.glob("conda-meta/*.json"):
+        with suppress(OSError, ValueError, AttributeError):
+            for name in json.loads(place.read_bytes()).get("files", ()):
+                if ".so" in name:
+                    found[name] = place
+    return found
+
+
+@cache
+def _read(place: Path) -> Owner | None:
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        if place.suffix == ".json":
+            data = json.loads(place.read_bytes())
+            name, version, needs = data["name"], data["version"], data.get("depends", ())
+            pins = [n.removeprefix("pytorch ") for n in needs if n.startswith("pytorch ")]
+            root, channel = place.parent.parent, "conda"
+        else:
+            with (place / "METADATA").open("rb") as file:
+                text = file.read(_MAX_FILE).decode("utf-8", "replace").partition("\n\n")[0]
+            name, version = (re.findall(rf"^{k}: (.*)", text, re.M)[0] for k in ("Name", "Version"))
+            pins = re.findall(r"^Requires-Dist: torch\b *([^;\n]*)(?!.*extra)", text, re.M)
+            root, channel = place.parent, "pip"
+        files = [root / inner for inner, owner in _index(root).items() if owner == place]
+        said = [(minor, f"its metadata ({pin.strip()})") for pin in pins for minor in _pinned(pin)]
+        known = _pairs().get(_normal(name), {})
+        said += [
+            (minor, f"the list of releases ({name} {version})")
+            for minor, releases in known.items()
+            if any(f"{version}.".startswith(f"{release}.") for release in releases.split())
+        ]
+        said += _named_by_files({file.parent for file in files})
+        libraries = {file.name: file for file in files}
+        return Owner(printable(name), printable(version), libraries, tuple(said), known, channel)
+    return None
+
+
+def _pinned(pin: str) -> Iterator[Minor]:
+    """`(==2.9.1)`, `<2.10,>=2.9` and conda's `2.9.* cuda*` pin 2.9; `>=2.4` pins nothing."""
+    exact = re.search(r"(?:==|~=|^)\s*\(?(\d+\.\d+)(?:\.[\d*]+)?", pin.strip())
+    low, high = re.search(r">=\s*(\d+\.\d+)", pin), re.search(r"<\s*(\d+\.\d+)", pin)
+    if exact is not None:
+        yield from filter(None, [parse_minor(exact[1])])
+    elif low and high:
+        first, last = parse_minor(low[1]), parse_minor(high[1])
+        if first and last and (first[0], first[1] + 1) == last:
+            yield first
+
+
+def _named_in(file: str) -> list[tuple[Minor, str]]:
+    """`libx_torch29-cpu.so` and `libx_pytorch_2.2.1.so` name their torch."""
+    found = re.search(r"torch[_-]?(\d)[._]?(\d{1,2})(?!\d)", file)
+    return [((int(found[1]), int(found[2])), f"its name {printable(file)}")] if found else []
+
+
+def _named_by_files(folders: set[Path]) -> Iterator[tuple[Minor, str]]:
+    """The torch in a `version.py` or a JSON record of the build beside the binaries."""
+    for folder in folders:
+        for pattern in ("*version*.py", "cpp_lib.json"):
+            for file in folder.glob(pattern):
+                with suppress(OSError):
+                    text = file.read_bytes()[: 1 << 16].decode("utf-8", "replace")
+                    found = re.search(
+                        r"""\b(?:py)?torch(?:_version)?["']?\s*[:=]\s*["'](\d+\.\d+)""", text
+                    )
+                    minor = parse_minor(found[1]) if found else None
+                    if minor:
+                        yield minor, f"its {printable(file.name)}"
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@cache
+def _pairs() -> Mapping[str, Mapping[Minor, str]]:
+    """By distribution, which releases go with which torch, the best one first."""
+    try:
+        data = json.loads(_PAIRS.read_text("utf-8"))["releases"]
+    except (OSError, ValueError, KeyError):
+        return {}
+    return {
+        name: {minor: text for key, text in row.items() if (minor := parse_minor(key))}
+        for name, row in data.items()
+    }

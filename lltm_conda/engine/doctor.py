@@ -1,0 +1,204 @@
+"""`python -m PACKAGE doctor`: does every torch extension of this environment work here?
+
+Of any package, judged from its files; torch is not imported and nothing is loaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from .compat import find_torch, judge_file, probe_runtime, render
+from .compat.binary import read_binary
+from .compat.layouts import LAYOUTS
+from .compat.owner import distributions, find_owner
+from .compat.records import (
+    REJECTED,
+    BinaryRecord,
+    Runtime,
+    TorchInstall,
+    Verdict,
+    as_plain,
+    dotted,
+    parse_minor,
+)
+from .compat.text import printable
+from .compat.torch_probe import TorchNotFoundError
+from .project import Project
+
+JSON_SCHEMA = 1
+_SHARED_OBJECT = re.compile(r"\.(so|dylib|pyd|dll)(\.[0-9.]+)?$")
+#: torch itself and what it brings along.
+_TORCHS_OWN = re.compile(r"(torch|pytorch|libtorch|triton|nvidia[-_].*|cuda[-_].*)", re.IGNORECASE)
+_WORDS = {"works": "works", "fails": "does not work", "unknown": "cannot be told"}
+
+
+class UsageError(ValueError):
+    """What was asked for does not exist."""
+
+
+def main(project: Project, arguments: list[str]) -> int:
+    """The `doctor` command; returns the exit code: 1 where something does not work, 2 bad usage."""
+    options = _parser(project).parse_args(arguments)
+    try:
+        runtime = probe_runtime(_torch(options.torch), project=project)
+        files = list(dict.fromkeys(_files(options.what)))
+        verdicts = list(_judged(files, runtime, every=bool(options.what)))
+    except (UsageError, TorchNotFoundError) as error:
+        print(render.shorten(str(error)), file=sys.stderr)
+        return 2
+    try:
+        if options.json:
+            _print_json(verdicts, runtime)
+        else:
+            _print_table(verdicts, runtime, len(files))
+        sys.stdout.flush()
+    except BrokenPipeError:  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 1 if any(_state(verdict) == "fails" for verdict in verdicts) else 0
+
+
+def _parser(project: Project) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"{project.command} doctor",
+        description="Say for every torch extension of this environment, of whatever package, "
+        "whether it works with the torch that is here, and if not, why and what to do.",
+    )
+    parser.add_argument(
+        "what",
+        nargs="*",
+        metavar="PACKAGE|FILE|FOLDER",
+        help="only these (a file or folder by its path, with a slash where a package has its name)",
+    )
+    parser.add_argument("--json", action="store_true", help="the same as JSON (docs/compat.md)")
+    parser.add_argument(
+        "--torch", metavar="DIR|VERSION", help="what if this torch were here, e.g. 2.15"
+    )
+    return parser
+
+
+def _torch(asked: str | None) -> TorchInstall | None:
+    """The torch to judge against; None for this environment's own."""
+    if asked is None:
+        return None
+    if Path(asked).exists() or not re.fullmatch(r"\d+\.\d+[\w.+]*", asked):
+        return find_torch(asked)
+    minor = parse_minor(asked)
+    if minor is None or minor not in LAYOUTS:
+        known = f"{dotted(min(LAYOUTS))} to {dotted(max(LAYOUTS))}"
+        raise UsageError(f"torch {asked} was never measured; known are {known}, or name a folder")
+    nowhere = Path(os.devnull) / "torch"
+    version = asked if asked.count(".") > 1 else f"{asked}.0"
+    abi = 1 if minor >= (2, 7) else 0
+    return TorchInstall(version, minor, None, None, abi, nowhere, nowhere, nowhere)
+
+
+def _files(asked: Iterable[str]) -> Iterator[Path]:
+    """The shared objects that were asked for; those of the whole environment for nothing."""
+    sites = [Path(entry) for entry in dict.fromkeys((*sys.path, sys.prefix)) if entry]
+    owned = [files for site in sites for files in distributions(site).values()]
+    if not asked:
+        for files in owned:
+            owner = find_owner(files[0])
+            if owner is None or not _TORCHS_OWN.fullmatch(owner.name):
+                yield from files
+    for name in asked:
+        path = Path(name)
+        if path.is_dir():
+            found = sorted(p for p in path.rglob("*") if _SHARED_OBJECT.search(p.name))
+        elif path.exists():
+            found = [path]
+        else:
+            found = [file for files in owned if _is_named(files, name) for file in files]
+        if not found:
+            raise UsageError(
+                f"{printable(name)} is no file, no folder with shared objects and no package with "
+                "shared objects that is installed here. Check the name, or give the whole path."
+            )
+        yield from found
+
+
+def _is_named(files: list[Path], name: str) -> bool:
+    """Whether a package has this name, as a distribution or as it is imported."""
+
+    def plain(text: str) -> str:
+        return re.sub(r"[-_.]+", "-", text).lower()
+
+    owner = find_owner(files[0])
+    return owner is not None and (
+        plain(owner.name) == plain(name) or any(name in file.parts for file in files)
+    )
+
+
+def _judged(files: list[Path], runtime: Runtime, *, every: bool) -> Iterator[Verdict]:
+    """The verdicts of torch extensions, and of every file that was asked for and does not work."""
+    for number, path in enumerate(files, 1):
+        if sys.stderr.isatty() and (number % 20 == 0 or number == len(files)):
+            end = "\n" if number == len(files) else "\r"
+            print(f"looked at {number} of {len(files)} files", end=end, file=sys.stderr, flush=True)
+        binary = read_binary(path)
+        asked_for = every and len(files) == 1
+        if not asked_for and not _is_extension(binary) and not (every and binary.problems):
+            continue
+        yield judge_file(binary, runtime)
+
+
+def _is_extension(binary: BinaryRecord) -> bool:
+    cuda = any(name.startswith(("libcudart.so", "libcublas.so")) for name in binary.needed)
+    return binary.kind in ("extension", "glue", "kernels") or cuda
+
+
+def _state(verdict: Verdict) -> str:
+    cause = verdict.cause
+    return "works" if cause is None else "fails" if cause.status == REJECTED else "unknown"
+
+
+def _print_json(verdicts: list[Verdict], runtime: Runtime) -> None:
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: plain(item) for key, item in value.items()}
+        return render.shorten(value) if isinstance(value, str) else value
+
+    extensions = []
+    for verdict in verdicts:
+        owner = find_owner(verdict.binary.path)
+        extensions.append(
+            {
+                "path": str(verdict.binary.path),
+                "package": owner.name if owner else None,
+                "version": owner.version if owner else None,
+                "state": _state(verdict),
+                "cause": as_plain(verdict.cause),
+            }
+        )
+    torch = runtime.torch.version if runtime.torch else None
+    said = {"schema": JSON_SCHEMA, "torch": torch, "extensions": [*map(plain, extensions)]}
+    print(json.dumps(said, indent=2))
+
+
+def _print_table(verdicts: list[Verdict], runtime: Runtime, looked_at: int) -> None:
+    torch = runtime.torch
+    print(f"torch {torch.version if torch else 'is not installed'}; {looked_at} files looked at\n")
+    rows, cures = [], dict[str, str]()
+    for verdict in verdicts:
+        owner, cause = find_owner(verdict.binary.path), verdict.cause
+        name = f"{owner.name} {owner.version}" if owner else "(no package)"
+        if cause is None:
+            why = render.summary(verdict)
+        else:
+            why = cause.why
+            cures.setdefault(cause.fix, name)
+        rows.append((name, verdict.binary.file, _WORDS[_state(verdict)], why))
+    if rows:
+        print(render.table(("package", "extension", "", "why"), rows))
+    for cure, name in cures.items():
+        print(f"\nto mend {name}: {render.shorten(cure)}")
+    states = [_state(verdict) for verdict in verdicts]
+    counts = ", ".join(f"{states.count(key)} {word}" for key, word in _WORDS.items())
+    print(f"\n{len(states)} torch extensions: {counts}" if states else "no torch extension is here")

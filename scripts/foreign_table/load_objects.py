@@ -1,0 +1,170 @@
+"""Load shared objects beside the torch of this interpreter, each in a process of its own.
+
+torch is imported once; every object is then loaded (and called, where a call is given) in a fork,
+so that a crash ends that fork alone. Of the package, nothing is imported: nothing is judged here.
+
+    python load_objects.py < tasks > outcomes      (one JSON object a line, both)
+
+A task: `root` (the folder that stands for site-packages), `object`, `preloads` (both inside root),
+`load` ("file" or "import"), `beside` (more folders for sys.path), `claimed` (libraries that the
+verdict calls missing) and `call` (an expression that must be true, or null).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import importlib.machinery
+import importlib.util
+import json
+import os
+import re
+import select
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+SECONDS = 120
+
+
+def load(task: dict[str, Any]) -> dict[str, Any]:
+    """Load the object of a task in this process; returns the names that its call may use."""
+    root = Path(task["root"])
+    sys.path[:0] = [str(root), *task["beside"]]
+    failed: dict[str, Exception] = {}
+    for name in task["preloads"] * 3:  # they need each other in an order that nobody says
+        try:
+            open_file(root / name)
+            failed.pop(Path(name).name, None)
+        except (OSError, ImportError) as error:
+            failed[Path(name).name] = error
+    try:
+        return open_object(task, root)
+    except (OSError, ImportError) as error:
+        for name, cause in failed.items():
+            if f"{name}: " in told(error):
+                raise cause  # noqa: B904  # the library of the package that it needs
+        raise
+
+
+def open_object(task: dict[str, Any], root: Path) -> dict[str, Any]:
+    path = root / task["object"]
+    if task["load"] == "import" and module_name(path) is not None:
+        parts = (*Path(task["object"]).parts[:-1], str(module_name(path)))
+        module = importlib.import_module(".".join(parts))
+        if not Path(str(module.__file__)).samefile(path):
+            raise ModuleNotFoundError(f"{'.'.join(parts)} is {module.__file__}, not {path}")
+        return {"module": module}
+    return open_file(path)
+
+
+def open_file(path: Path) -> dict[str, Any]:
+    name = module_name(path)
+    if name is None:
+        torch.ops.load_library(str(path))
+        return {"library": ctypes.CDLL(str(path))}
+    endings = importlib.machinery.EXTENSION_SUFFIXES
+    loader = (importlib.machinery.ExtensionFileLoader, endings)
+    if not any(path.name == name + ending for ending in endings):
+        raise ModuleNotFoundError(f"No module named {name!r} ({path.name} is not for this Python)")
+    finder = importlib.machinery.FileFinder(str(path.parent), loader)
+    spec = finder.find_spec(name)
+    if spec is None or spec.origin != str(path):
+        spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return {"module": module}
+
+
+def module_name(path: Path) -> str | None:
+    """The Python module that a file defines, by its name and its content."""
+    name = path.name.partition(".")[0]
+    return name if b"PyInit_" + name.encode() + b"\0" in path.read_bytes() else None
+
+
+def opens(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
+
+
+def told(error: BaseException) -> str:
+    # torch >= 2.9 hides the linker's text behind "Could not load this library".
+    seen = error.__cause__ or error
+    return f"{type(seen).__name__}: {seen}"
+
+
+def run(task: dict[str, Any], say: Any) -> None:
+    try:
+        names = load(task)
+    except BaseException as error:
+        absent = [name for name in task["claimed"] if not opens(name)]
+        say({"outcome": "load error", "error": told(error), "absent": absent})
+        return
+    say({"outcome": "works", "error": "", "called": False})
+    if not task["call"]:
+        return
+    try:
+        if not eval(task["call"], {"torch": torch, **names}):
+            say({"outcome": "wrong result", "error": task["call"]})
+            return
+    except BaseException as error:
+        say({"outcome": "call error", "error": told(error)})
+        return
+    say({"outcome": "works", "error": "", "called": True})
+
+
+def in_a_fork(task: dict[str, Any]) -> dict[str, Any]:
+    """The last thing that the fork said, or how it died after it."""
+    reader, writer = os.pipe()
+    with tempfile.TemporaryFile() as errors:
+        child = os.fork()
+        if child == 0:
+            os.close(reader)
+            os.dup2(errors.fileno(), 1)
+            os.dup2(errors.fileno(), 2)
+            run(task, lambda said: os.write(writer, json.dumps(said).encode() + b"\n"))
+            os._exit(0)
+        os.close(writer)
+        text, end = b"", time.monotonic() + SECONDS
+        while select.select([reader], [], [], max(0, end - time.monotonic()))[0]:
+            part = os.read(reader, 1 << 16)
+            text += part
+            if not part:
+                break
+        else:
+            os.kill(child, signal.SIGKILL)
+        os.close(reader)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        lines = text.splitlines()
+        said: dict[str, Any] = json.loads(lines[-1]) if lines else {}
+        if status == 0:
+            return said
+        errors.seek(0, os.SEEK_END)
+        errors.seek(max(0, errors.tell() - 2000))
+        printed = " ".join(errors.read().decode("utf-8", "replace").split())
+    when = "call" if said else "load"
+    how = f"signal {-status}" if status < 0 else f"exit {status}"
+    return {"outcome": f"crash at {when}", "error": f"{how}: {printed[-300:]}"}
+
+
+def main() -> None:
+    for line in sys.stdin:
+        task = json.loads(line)
+        said = in_a_fork(task)
+        # Without the folders of this machine.
+        said["error"] = re.sub(r"(?<![\w.])/\S*/(?=[^/\s]+)", "", said["error"])[:400]
+        print(json.dumps(said), flush=True)
+
+
+if __name__ == "__main__":
+    print(json.dumps({"torch": torch.__version__, "cuda": torch.version.cuda}), flush=True)
+    main()

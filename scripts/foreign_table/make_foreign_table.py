@@ -1,0 +1,266 @@
+"""Judge other people's shared objects beside many torches, load them for real, and store both.
+
+For every torch: install its PyPI wheel with all it needs, judge every object of the wheels that
+`distributions.json` names (from the files alone), load each in a process of its own, and remove
+the torch. The table says which verdicts were wrong.
+
+    python scripts/foreign_table/make_foreign_table.py --work FOLDER [--torches 2.6.0,2.13.0+cpu]
+
+Needs uv, binutils, a Python 3.11 and about 14 GB (the wheels stay for the next run, every torch is
+removed). Without --torches it writes foreign_table.json beside this file; docs/compat.md shows it
+(`python scripts/foreign_table/render_foreign_table.py`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+os.environ["LLTM_CONDA_LOAD"] = "0"
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parents[1]), str(HERE)]
+
+from causes import claimed_libraries, named_cause, right_cause  # noqa: E402
+
+from lltm_conda.engine.compat import find_torch, judge_file, probe_runtime  # noqa: E402
+from lltm_conda.engine.compat.records import UNKNOWN  # noqa: E402
+
+RESULT = HERE / "foreign_table.json"
+LIST = json.loads((HERE / "distributions.json").read_text())
+TORCHES = (
+    "2.6.0", "2.7.1", "2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0+cpu", "2.13.0",
+    "2.14.1", "2.15.0",
+)  # fmt: skip
+PLATFORM = "x86_64-manylinux_2_36"
+TORCH_NAMES = ("libtorch", "libc10", "libcudart")
+
+
+def uv(work: Path, *arguments: str) -> None:
+    environment = {**os.environ, "UV_CACHE_DIR": str(work / "uvcache")}
+    # uv does not read pip's settings.
+    for pip, name in (("PIP_FIND_LINKS", "UV_FIND_LINKS"), ("PIP_INDEX_URL", "UV_DEFAULT_INDEX")):
+        if os.environ.get(pip):
+            environment[name] = os.environ[pip]
+    command = ["uv", "--quiet", "pip", "install", "--no-cache", *arguments]
+    subprocess.run(command, check=True, env=environment)
+
+
+def fetch(work: Path) -> Iterator[dict[str, Any]]:
+    """Unpack every wheel into a folder of its own and yield its objects."""
+    for wheel in LIST["wheels"]:
+        for version in wheel["versions"]:
+            suffix = "".join(f"-{wheel[key]}" for key in ("python", "platform") if key in wheel)
+            name = f"{wheel['name']}-{version}{suffix}"
+            root = work / "wheels" / name
+            if not root.exists():
+                part = root.with_name("part")
+                shutil.rmtree(part, ignore_errors=True)
+                where = ("--python-version", wheel.get("python", "3.11"))
+                where += ("--python-platform", wheel.get("platform", PLATFORM))
+                flags = ("--no-deps", "--only-binary", ":all:", "--target", str(part))
+                uv(work, *flags, *where, f"{wheel['name']}=={version}")
+                part.rename(root)
+            truth = "platform" if "platform" in wheel else None
+            beside = [str(work / "wheels" / wheel["beside"])] if "beside" in wheel else []
+            for path in chosen(root, wheel):
+                yield task(root, path, wheel, truth, beside)
+
+
+def chosen(root: Path, wheel: dict[str, Any]) -> list[Path]:
+    """The shared objects of a wheel; those that name torch or CUDA first, at most so many.
+
+    Left out (`except`) is what asks for a vendor's kit or a setting when it is initialised.
+    """
+    most = wheel.get("most", 40)
+    found = [
+        path
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+        and re.search(r"\.(so|dylib|pyd|dll)(\.[0-9.]+)?$", path.name)
+        and not fnmatch.fnmatch(path.as_posix(), wheel.get("except", ""))
+    ]
+    names = {path: path.read_bytes() for path in found}
+    first = [path for path in found if any(n.encode() in names[path] for n in TORCH_NAMES)]
+    rest = [path for path in found if path not in first]
+    step = max(1, len(rest) // max(1, most - len(first)))
+    return [*first, *rest[::step]][:most]
+
+
+def task(
+    root: Path, path: Path, wheel: dict[str, Any], truth: str | None, beside: list[str]
+) -> dict[str, Any]:
+    inner = path.relative_to(root).as_posix()
+    digits = (re.findall("[0-9]+", path.name.partition(".")[0]) or [""])[-1]
+    before = [
+        other.relative_to(root).as_posix()
+        for pattern, wanted in LIST["preloads"].items()
+        if fnmatch.fnmatch(inner, pattern)
+        for want in wanted
+        for other in sorted(root.glob(want.format(digits=digits)))
+    ]
+    other_python = re.search(r"\.cpython-3(?!11-)", inner) and b"PyInit_" in path.read_bytes()
+    if other_python and truth is None:
+        truth = "python"
+    calls = [call for pattern, call in LIST["calls"].items() if fnmatch.fnmatch(inner, pattern)]
+    return {
+        "distribution": wheel["name"],
+        "root": str(root),
+        "object": inner,
+        "load": wheel.get("load", "file"),
+        "preloads": before,
+        "call": calls[0] if calls else None,
+        "beside": beside,
+        "truth": truth,
+    }
+
+
+def damaged(work: Path) -> Iterator[dict[str, Any]]:
+    """Files that are no whole shared object, made from whole ones."""
+    root = work / "damaged"
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir(parents=True)
+    whole = (work / "wheels" / "torchvision-0.28.0" / "torchvision" / "_C.so").read_bytes()
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 9\n"
+    files = {
+        **{f"cut_{size}.so": whole[:size] for size in (0, 40, 4096, 100_000, len(whole) - 1)},
+        "pointer.so": pointer,
+        "script.so": b"/* GNU ld script */\nINPUT(libtorch.so.2 -lm)\n",
+        "page.so": b"<!DOCTYPE html><html><body>404 Not Found</body></html>\n",
+        "program": Path("/bin/ls").read_bytes(),
+    }
+    for name, content in files.items():
+        (root / name).write_bytes(content)
+        yield task(root, root / name, {"name": "damaged files"}, "file", [])
+
+
+def symbols(which: str, *files: Path) -> frozenset[str]:
+    """Dynamic symbols, as `nm` says."""
+    command = ["nm", "-D", which, *map(str, files)]
+    text = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    names = (line.rpartition(" ")[2].partition("@")[0] for line in text.splitlines())
+    return frozenset(name for name in names if name)
+
+
+class Torch:
+    """A torch in a folder of its own, and two processes that load objects beside it."""
+
+    def __init__(self, work: Path, version: str) -> None:
+        self.folder = work / "torch" / version
+        if not (self.folder / "torch").exists():
+            shutil.rmtree(self.folder, ignore_errors=True)
+            where = ("--target", str(self.folder), "--python-version", "3.11")
+            uv(work, *where, f"torch=={version}")
+        self.runtime = probe_runtime(find_torch(self.folder), gpu=False)
+        self.version = self.runtime.torch.version if self.runtime.torch else version
+
+    def exported(self) -> frozenset[str]:
+        """Every symbol that the libraries of torch and this Python define."""
+        program = Path(sys.executable).resolve()
+        files = [program, *program.parents[1].glob("lib/libpython3.*.so.1.0")]
+        files += sorted((self.folder / "torch" / "lib").glob("*.so*"))
+        return symbols("--defined-only", *files)
+
+    def load(self, tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The real outcomes, in the order of the tasks."""
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+        environment |= {"PYTHONPATH": str(self.folder), "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(
+            [sys.executable, str(HERE / "load_objects.py")],
+            input="".join(json.dumps(task) + "\n" for task in tasks),
+            capture_output=True,
+            text=True,
+            check=True,
+            env=environment,
+            cwd=self.folder,
+        )
+        outcomes: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()[1:]]
+        assert len(outcomes) == len(tasks), done.stderr[-2000:]
+        return outcomes
+
+    def judge(self, task: dict[str, Any]) -> dict[str, Any]:
+        start = time.process_time()
+        verdict = judge_file(Path(task["root"]) / task["object"], self.runtime)
+        seconds, cause = time.process_time() - start, verdict.cause
+        said = "works" if cause is None else "unknown" if cause.status == UNKNOWN else "fails"
+        shown: dict[str, Any] = {"verdict": said, "seconds": round(seconds, 3)}
+        for field in ("dimension", "observed", "why", "fix"):
+            text = getattr(cause, field) if cause else ""
+            shown[field] = re.sub(r"(?<![\w.])/\S*/(?=[^/\s]+)", "", text)[:400]
+        shown["named"] = named_cause(cause.dimension, cause.observed) if cause else ""
+        return shown
+
+
+def column(work: Path, version: str, tasks: list[dict[str, Any]], keep: bool) -> dict[str, Any]:
+    """One torch: every object judged and loaded."""
+    torch = Torch(work, version)
+    verdicts = [torch.judge(task) for task in tasks]
+    for task, verdict in zip(tasks, verdicts, strict=True):
+        library = verdict["dimension"] == "libraries"
+        task["claimed"] = claimed_libraries(verdict["observed"]) if library else []
+    halves = [tasks[::2], tasks[1::2]]
+    with ThreadPoolExecutor(2) as pool:
+        even, odd = pool.map(torch.load, halves)
+    outcomes = [(even if n % 2 == 0 else odd)[n // 2] for n in range(len(tasks))]
+    exported, cells = torch.exported(), []
+    for task, verdict, outcome in zip(tasks, verdicts, outcomes, strict=True):
+        cell = {**outcome, **verdict}
+        if cell["verdict"] != "works" and cell["outcome"] != "works":
+            needed = symbols("--undefined-only", Path(task["root"]) / task["object"])
+            cell["right_cause"] = right_cause(cell, task["truth"], needed - exported)
+        cells.append(cell)
+    if not keep:
+        shutil.rmtree(torch.folder)
+    return {"torch": torch.version, "cells": cells}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
+    parser.add_argument("--work", type=Path, required=True, help="folder for wheels and torches")
+    parser.add_argument("--torches", help="comma-separated versions; all that are proven")
+    parser.add_argument("--keep", action="store_true", help="do not remove the torches")
+    parser.add_argument("--out", type=Path, help="where to write the table")
+    options = parser.parse_args()
+    work = options.work.resolve()
+    start = time.monotonic()
+    tasks = [*fetch(work), *damaged(work)]
+    names = [f"{Path(task['root']).name}/{task['object']}" for task in tasks]
+    print(f"{len(tasks)} objects of {len({t['distribution'] for t in tasks})} distributions")
+    columns = []
+    for version in options.torches.split(",") if options.torches else TORCHES:
+        columns.append(column(work, version, tasks, options.keep))
+        said = [(cell["verdict"], cell["outcome"]) for cell in columns[-1]["cells"]]
+        wrong = sum(verdict == "works" != outcome for verdict, outcome in said)
+        seconds = round(time.monotonic() - start)
+        print(f"[{seconds} s] {columns[-1]['torch']}: {wrong} accepted that fail", flush=True)
+    table = {
+        "schema": 1,
+        "command": "python scripts/foreign_table/make_foreign_table.py",
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "python": platform.python_version(),
+        "seconds": round(time.monotonic() - start),
+        "objects": [
+            {"name": name, "distribution": task["distribution"]}
+            for name, task in zip(names, tasks, strict=True)
+        ],
+        "columns": columns,
+    }
+    out = options.out or (None if options.torches else RESULT)
+    if out:
+        out.write_text(json.dumps(table, indent=None, separators=(",", ":")) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

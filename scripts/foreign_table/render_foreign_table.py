@@ -1,0 +1,100 @@
+"""Draw foreign_table.json as rates by distribution in docs/compat.md, between its two markers.
+
+python scripts/foreign_table/render_foreign_table.py [TABLE]   (with TABLE: print it only)
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+DATA = HERE / "foreign_table.json"
+PAGE = HERE.parents[1] / "docs" / "compat.md"
+BEGIN = "<!-- foreign table: made by scripts/foreign_table/render_foreign_table.py -->"
+END = "<!-- end of foreign table -->"
+
+
+def counts(cells: list[dict[str, Any]]) -> dict[str, int]:
+    """How often each thing happened among these cells."""
+    works = [cell["outcome"] == "works" for cell in cells]
+    said = [cell["verdict"] for cell in cells]
+    pairs = list(zip(works, said, strict=True))
+    return {
+        "pairs": len(cells),
+        "work": sum(works),
+        "accepted that fail": pairs.count((False, "works")),
+        "working, refused": pairs.count((True, "fails")),
+        "working, unknown": pairs.count((True, "unknown")),
+        "refused rightly": pairs.count((False, "fails")),
+        "wrong cause": sum(
+            cell["verdict"] == "fails" and cell.get("right_cause") is False for cell in cells
+        ),
+        "unknown": said.count("unknown"),
+    }
+
+
+def drawn(table: dict[str, Any]) -> str:
+    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for column in table["columns"]:
+        for item, cell in zip(table["objects"], column["cells"], strict=True):
+            if cell is not None:
+                groups[item["distribution"]].append(cell)
+    every = [cell for cells in groups.values() for cell in cells]
+    head = list(counts([]))
+    crashes = sum(cell["outcome"].startswith("crash") for cell in every)
+    torches = ", ".join(column["torch"] for column in table["columns"])
+    lines = [
+        f"{len(table['objects'])} objects of {len(groups)} distributions beside "
+        f"{len(table['columns'])} torches ({torches}), Python {table['python']}: each judged from "
+        f"its files, then loaded in a process of its own ({crashes} of these died).",
+        "",
+        "| distribution | " + " | ".join(head) + " |",
+        "|---" * (len(head) + 1) + "|",
+    ]
+    for name, cells in [*sorted(groups.items()), ("**all**", every)]:
+        lines.append(f"| {name} | " + " | ".join(map(str, counts(cells).values())) + " |")
+    total = counts(every)
+    slowest = max(cell["seconds"] for cell in every)
+
+    def rate(part: str, whole: str) -> str:
+        return f"{100 * total[part] / max(1, total[whole]):.1f} %"
+
+    not_accepted = total["working, refused"] + total["working, unknown"]
+    lines += [
+        *(["", table["note"]] if table.get("note") else []),
+        "",
+        f"- Accepted that fail: **{total['accepted that fail']}**.",
+        f"- Working and not accepted: {100 * not_accepted / max(1, total['work']):.1f} % "
+        f"({total['working, refused']} refused, {total['working, unknown']} unknown).",
+        f"- Refusals with a wrong cause: {rate('wrong cause', 'refused rightly')}.",
+        f"- Unknown: {rate('unknown', 'pairs')}.",
+        f"- Slowest verdict: {slowest:.2f} s of processor time.",
+        "",
+        f"Measured by `{table['command']}` in {table['seconds']} s ({table['machine']}); every "
+        "verdict and every error of the loader is in `scripts/foreign_table/foreign_table.json`.",
+    ]
+    return "\n".join(lines)
+
+
+def page_with(page: str, text: str) -> str:
+    """The page with the text between the markers replaced."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise SystemExit(f"{PAGE} lacks the markers of the foreign table: {BEGIN} ... {END}")
+    return f"{before}{BEGIN}\n\n{text}\n\n{END}{after}"
+
+
+def main() -> None:
+    if len(sys.argv) > 1:
+        print(drawn(json.loads(Path(sys.argv[1]).read_text())))
+    else:
+        PAGE.write_text(page_with(PAGE.read_text(), drawn(json.loads(DATA.read_text()))))
+
+
+if __name__ == "__main__":
+    main()
