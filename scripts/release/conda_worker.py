@@ -67,6 +67,9 @@ def build(
         )
         for package in made.packages:
             repack(Path(package), source_epoch())
+            # rattler-build would run the tests of an older package of this name.
+            old = Path(os.environ["RATTLER_CACHE_DIR"], "pkgs", Path(package).stem)
+            shutil.rmtree(old, ignore_errors=True)
             check_glibc(Path(package))
             print(package)
 

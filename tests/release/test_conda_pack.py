@@ -104,3 +104,21 @@ def test_nothing_else_is_lost(packages, conda_worker) -> None:
     assert kept == {f"info/recipe/{n}" for n in ("recipe.yaml", "build.sh", "variant_config.yaml")}
     paths = {entry["_path"] for entry in json.loads(found["info/paths.json"][1])["paths"]}
     assert paths == {"bin/program"} and "info/tests/tests.yaml" in found
+
+
+def test_a_new_package_drives_an_older_one_of_its_name_out_of_the_cache(
+    tmp_path, conda_worker
+) -> None:
+    """Else the tests that are run for it are those of the older one."""
+    (tmp_path / "recipe").mkdir()
+    recipe = tmp_path / "recipe" / "recipe.yaml"
+    recipe.write_text(RECIPE.replace("test -x bin/program", "false"))
+    (tmp_path / "recipe" / "build.sh").write_text(BUILD)
+    (tmp_path / "variants.yaml").write_text("lltm_glue: [x]\n")
+    channel = write_channel(tmp_path / "channel", [Stub("zlib", "1", "0")]).as_uri()
+    old = tmp_path / "cache" / "pkgs" / "lltm-0.1.0-cpu_stable210_100"
+    old.mkdir(parents=True)
+    words = ("--recipe", recipe, "--channel", channel)
+    cache = {"RATTLER_CACHE_DIR": str(tmp_path / "cache")}
+    conda_worker("build", tmp_path / "variants.yaml", tmp_path / "out", *words, **cache)
+    assert not old.exists()
