@@ -71,10 +71,11 @@ class Suite:
         self.parts: dict[str, dict[str, object]] = {}
         self._lock = Lock()
         git = ("git", "-C", str(ROOT))
-        # For a checkout without .git, LLTM_CONDA_GIT_COMMIT names the commit.
-        commit = os.environ.get("LLTM_CONDA_GIT_COMMIT") or capture(*git, "rev-parse", "HEAD")
-        # Keep only results without modified files. None: the checkout has no .git.
-        changed = capture(*git, "diff", "--name-only", "HEAD")
+        # For a copy of the sources without their .git, LLTM_CONDA_GIT_COMMIT names the commit.
+        named = os.environ.get("LLTM_CONDA_GIT_COMMIT")
+        commit = named or capture(*git, "rev-parse", "HEAD")
+        # Keep only results without modified files. None: git was not asked.
+        changed = None if named else capture(*git, "diff", "--name-only", "HEAD")
         self._facts = {
             "schema": 1,
             "command": self._shown(command),

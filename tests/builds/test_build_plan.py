@@ -137,7 +137,7 @@ def test_a_step_runs_in_any_path(tmp_path: Path, name: str) -> None:
 def test_a_compiler_works_in_any_path(tmp_path: Path, name: str) -> None:
     """The build record alone: a real compiler with its depfile, and a real linker."""
     folder = tmp_path / name
-    steps = plan(BuildRequest(folder, env=environment()))
+    steps = plan(BuildRequest(folder, PROJECT, env=environment()))
     (record,) = (step for step in steps if step.name.startswith("compile record.cpp"))
     link = steps[-1]
     objects = [str(path) for path in link.inputs if path != record.output]
@@ -150,7 +150,7 @@ def test_a_compiler_works_in_any_path(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("variable", ["CXX", "CXXFLAGS", "LDFLAGS"])
 def test_a_quote_without_an_end_is_named(tmp_path: Path, variable: str) -> None:
     with pytest.raises(BuildError, match=rf"{variable}=.* cannot be split .* each quote closed"):
-        plan(BuildRequest(tmp_path, env=environment(**{variable: "g++ 'x"})))
+        plan(BuildRequest(tmp_path, PROJECT, env=environment(**{variable: "g++ 'x"})))
 
 
 INJECTIONS = {
@@ -174,7 +174,7 @@ def test_a_variable_runs_no_shell_command(
     out = tmp_path / "out"
     env = environment(**{variable: text.format(victim)})
     with suppress(BuildError):
-        steps = plan(BuildRequest(out, env=env))
+        steps = plan(BuildRequest(out, PROJECT, env=env))
         execute([step for step in steps if "record" in step.name], out, log=lambda _: None)
         execute([replace(steps[-1], inputs=())], out, log=lambda _: None)
     assert not victim.exists()
@@ -184,7 +184,7 @@ def test_a_compiler_may_say_any_byte(tmp_path: Path) -> None:
     compiler = tmp_path / "c++"
     compiler.write_bytes(b"#!/bin/sh\nprintf 'g++ (caf\xe9) 13.2.0\\n'\n")
     compiler.chmod(0o755)
-    steps = plan(BuildRequest(tmp_path, env=environment(CXX=str(compiler))))
+    steps = plan(BuildRequest(tmp_path, PROJECT, env=environment(CXX=str(compiler))))
     assert steps[0].command[0] == str(compiler)
 
 

@@ -29,9 +29,10 @@ IMPORT = """
 import sys
 sys.path.insert(0, sys.argv.pop())
 import lltm_conda
-from lltm_conda.__main__ import main
+from lltm_conda import PROJECT
+from lltm_conda.engine.command_line import main
 print(ascii(lltm_conda.__file__))
-sys.exit(main([]))
+sys.exit(main(PROJECT, []))
 """
 FORK = """
 import os, torch, lltm_conda
