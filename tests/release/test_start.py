@@ -39,7 +39,10 @@ def tree(tmp_path) -> Path:
     stub.parent.mkdir(parents=True)
     stub.write_text('#!/bin/sh\necho "$PYTHONPATH" "$@"\n')
     stub.chmod(0o755)
-    required = (root / "scripts" / "release" / "requirements.txt").read_text(encoding="utf-8")
+    lock = root / "requirements" / "release.txt"
+    lock.parent.mkdir()
+    shutil.copy(REPO / "requirements" / "release.txt", lock)
+    required = lock.read_text(encoding="utf-8")
     made_for = hashlib.sha256((required + sys.version + sys.base_prefix).encode()).hexdigest()
     (stub.parents[1] / ".complete").write_text(f"{made_for}\n")
     return root
