@@ -60,8 +60,8 @@ def backward(ctx: Any, *grads: Tensor | None) -> Gradients:
 def contiguous(grad: Tensor | None) -> Tensor | None:
     """A contiguous gradient, if there is one.
 
-    CUDA kernels need none for `grad_h` and `grad_cell`: they read a sum's gradient, which is one
-    number expanded, as it is.
+    CUDA kernels need none for `grad_h` and `grad_cell`: they read any strides, so a sum's gradient
+    (one number, expanded) needs no copy.
     """
     return None if grad is None else grad.contiguous()
 
@@ -122,7 +122,7 @@ def differentiable(
     i, o, g = torch.sigmoid(z_i), torch.sigmoid(z_o), F.elu(z_c)
     # 1 - σ(z) loses all digits for large z; σ(-z) does not.
     i_rest, o_rest = torch.sigmoid(-z_i), torch.sigmoid(-z_o)
-    # At z = 0 this is F.elu's slope, and its derivative is F.elu's as well.
+    # At z = 0, both this slope and its derivative equal those of F.elu.
     elu_slope = torch.where(g >= 0, torch.ones_like(g), g + 1)
     t = torch.tanh(new_cell.to(compute))
     d_h = torch.zeros_like(t) if grad_h is None else grad_h.to(compute)

@@ -1,6 +1,6 @@
 """The LLTM cell as a function, `lltm`, and the autograd Functions beneath it.
 
-What `lltm` does, on both devices::
+In eager mode, on both devices, `lltm` does this (the other modes are below)::
 
     forward    lltm -> _EagerLLTMFunction.forward -> torch.ops.lltm.forward
     backward   _EagerLLTMFunction.backward -> torch.ops.lltm.backward
@@ -69,11 +69,12 @@ def refuse_forward_mode(ctx: Any, *grad_inputs: Any) -> Any:
 
 
 # On a GPU, the graph of a step with at most this many multiplications does not keep the gates:
-# backward recomputes them. They are three fifths of what a training loop would keep, and take less
-# than a microsecond to compute. The kernels' plan is not asked here, because that would be one more
-# operator call a step; where a plan does not recompute the gates, the raw op runs forward for them.
+# backward recomputes them. Gates are three of the five (B, S) blocks that a step leaves (new_h,
+# new_cell, gates), and take less than a microsecond to compute. The kernels' plan is not asked,
+# because that would be one more operator call a step; where a plan does not recompute the gates,
+# the raw op runs forward for them.
 # The raw op always returns gates: its schema, its fake and its second derivatives need them.
-_MADE_AGAIN = 2_000_000
+_MOST_WORK_TO_RECOMPUTE = 2_000_000
 
 
 def lltm(
@@ -166,7 +167,7 @@ class _EagerLLTMFunction(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         with below_autograd():
             new_h, new_cell, gates = _eager_forward(input, weights, bias, old_h, old_cell)
-        if input.is_cuda and new_h.numel() * 3 * weights.size(1) <= _MADE_AGAIN:
+        if input.is_cuda and new_h.numel() * 3 * weights.size(1) <= _MOST_WORK_TO_RECOMPUTE:
             gates = None
         ctx.save_for_backward(input, weights, bias, old_h, new_cell, gates)
         ctx.set_materialize_grads(False)
@@ -178,18 +179,21 @@ class _EagerLLTMFunction(torch.autograd.Function):
     ) -> _derivatives.Gradients:
         saved, wanted = ctx.saved_tensors, ctx.needs_input_grad
         if torch.is_grad_enabled():  # create_graph=True: these will be differentiated again
+            # The saved gates have no graph: recompute them from the inputs.
             return _derivatives.differentiable(
                 (grad_h, grad_cell, None), (*saved[:5], None), wanted
             )
         if not saved[0].is_cuda:
             grad_h = _derivatives.contiguous(grad_h)
             grad_cell = _derivatives.contiguous(grad_cell)
-        return _derivatives.by_kernels(_backward, (grad_h, grad_cell, None), saved, wanted)
+        return _derivatives.by_kernels(
+            _backward_below_autograd, (grad_h, grad_cell, None), saved, wanted
+        )
 
     jvp = staticmethod(refuse_forward_mode)
 
 
-def _backward(*arguments: Any) -> tuple[Tensor, ...]:
+def _backward_below_autograd(*arguments: Any) -> tuple[Tensor, ...]:
     with below_autograd():
         return _eager_backward(*arguments)  # type: ignore[no-any-return]
 

@@ -17,7 +17,7 @@ fi
 
 case ${1:-} in
   before-all)
-    # git refuses a checkout that belongs to another user than the container's.
+    # git refuses a checkout owned by a user other than the container's.
     git config --global --get-all safe.directory | grep -qxF "$root" ||
       git config --global --add safe.directory "$root"
     "$root/scripts/build_all.sh" --list # makes the tool's environment

@@ -35,8 +35,8 @@ inline std::string dtype_name(int32_t scalar_type) {
   return "scalar type " + std::to_string(scalar_type);
 }
 
-// Texts are joined from strings: a stream would bring locales in, and with them a crash if a
-// compiler links the C++ library statically into a process that has torch's.
+// Texts are joined from strings: streams bring locales, which crash where libstdc++ is linked
+// statically into a process that has torch's.
 inline std::string text_of(const char* part) { return part; }
 inline std::string text_of(const std::string& part) { return part; }
 inline std::string text_of(int64_t part) { return std::to_string(part); }

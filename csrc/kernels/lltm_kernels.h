@@ -149,7 +149,7 @@ typedef struct {
   int64_t input_size;     // I; may be 0
   int64_t state_size;     // S
   int64_t weight_stride;  // elements between rows of weights: S + I
-  int32_t allow_tf32;     // 1: the caller's GEMM may round float32 operands to tf32
+  int32_t allow_tf32;     // 1: the caller's GEMM may round float32 operands to tf32; set by layers
 } lltm_step_sizes;
 
 // How a step is run quickest: by a family of the kernels' own, or, family 0 ("gemm"), by the

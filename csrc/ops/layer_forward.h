@@ -107,8 +107,8 @@ class LayerForward {
     }
   }
 
-  // Step by step, for every size and dtype: a family of the kernels runs the whole step, or a GEMM
-  // and then the pointwise kernel.
+  // One step at a time, for every size and dtype. A family of the kernels runs the whole step, or a
+  // GEMM and then the pointwise kernel.
   static void loop(const LayerSizes& sizes, const lltm_layer_forward_arguments& layer,
                    const Tensor& weights, const OptionalTensor& initial_h,
                    const OptionalTensor& initial_cell, const Tensor& gates, const Tensor& output,

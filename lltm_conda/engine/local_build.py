@@ -43,7 +43,7 @@ def main(project: Project, arguments: list[str]) -> int:
 
 @contextmanager
 def _readable_files() -> Iterator[None]:
-    """Replaces a umask that shuts out the user: with it, the compilers fail."""
+    """Sets umask 077 where the present one shuts out the owner: compilers would fail."""
     before = os.umask(0o077)
     if not before & 0o700:
         os.umask(before)

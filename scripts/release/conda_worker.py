@@ -112,7 +112,7 @@ def check_glibc(package: Path) -> None:
     """Checks that the glibc which a package asks for is enough for the objects in it.
 
     Raises:
-        ReleaseError: it is too old, or the package asks for none.
+        ReleaseError: the package asks for a glibc that is too old, or for none.
     """
     import rattler.package_streaming
 

@@ -65,7 +65,7 @@ def identity(files: Iterable[Path]) -> Identity:
 
 
 def source_epoch() -> int:
-    """The commit's date in seconds since 1970; a fixed date without git."""
+    """The commit's date in seconds since 1970; without git a carried or fixed date."""
     # 2020-01-01; zip files know no year before 1980.
     return int(sources.source_epoch(PROJECT, os.environ) or 1577836800)
 

@@ -129,7 +129,7 @@ struct StableTorch {
 
  private:
   static Tensor empty(const int64_t* sizes, size_t rank, const Tensor& like) {
-    // Memory from the heap only for a rank that is rare.
+    // Takes heap memory only for unusually high ranks.
     std::array<int64_t, 6> few;
     std::vector<int64_t> many(rank > few.size() ? rank : 0);
     int64_t* const strides = many.empty() ? few.data() : many.data();

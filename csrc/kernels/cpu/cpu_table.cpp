@@ -11,7 +11,7 @@ const char* run(lltm_dtype dtype, const Arguments* arguments, const lltm_executi
   return (level->kernels[dtype].*kernel)(*arguments, *execution);
 }
 
-// Besides gemm, a step and a layer have one family each.
+// Ignores the family: besides gemm, which never gets here, steps and layers have one each.
 template <auto kernel, typename Arguments>
 const char* run_family(lltm_dtype dtype, int32_t, const Arguments* arguments,
                        const lltm_execution* execution) {

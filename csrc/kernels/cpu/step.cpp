@@ -40,9 +40,9 @@ bool is_intel() { return false; }
 bool multiplies_bfloat16() { return false; }
 #endif
 
-// Ours are quicker up to so many products: measured, see benchmarks/NOTES.md. A rule rather than a
-// trial, so that a machine computes the same every time.
-double most_products(lltm_dtype dtype) {
+// Our kernels are quicker up to this many multiplications: measured, see benchmarks/NOTES.md. A
+// rule rather than a trial, so that a machine computes the same every time.
+double most_multiplications(lltm_dtype dtype) {
   constexpr double kAny = 1e300;
   switch (dtype) {
     case LLTM_FLOAT16:
@@ -77,7 +77,7 @@ const char* cpu_step_plan(lltm_dtype dtype, lltm_pass pass, int32_t, const lltm_
     plan->family = forced;
   } else {
     const bool too_long = pass == LLTM_BACKWARD && sizes->batch_size > kMostSummed;
-    const bool quicker = static_cast<double>(products_of(*sizes)) <= most_products(dtype);
+    const bool quicker = static_cast<double>(products_of(*sizes)) <= most_multiplications(dtype);
     plan->family = quicker && !too_long ? kOwn : kGemm;
   }
   return nullptr;

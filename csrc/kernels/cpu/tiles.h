@@ -42,7 +42,7 @@ LLTM_INLINE void multiply(int64_t depth, const C* a, int64_t a_row, int64_t a_de
   }
 }
 
-// Calls `body` with `count`, 1 to kMost, as a constant of the compiler.
+// Calls `body` with `count` (1 to kMost) as a compile-time constant.
 template <int kMost, typename Body>
 LLTM_INLINE void with_constant(int64_t count, const Body& body) {
   if constexpr (kMost > 1) {

@@ -16,7 +16,7 @@ int64_t cuda_cell_backward_workspace(lltm_dtype, int64_t batch_size, int64_t sta
 const char* cuda_column_sum(lltm_dtype, const lltm_column_sum_arguments*, const lltm_execution*);
 
 // step_plan.cu, step_forward.cu, step_backward.cu: whole steps. A family's name says how many rows
-// of the batch a block takes.
+// of the batch a block takes forward; backward has one family, called kRows16.
 enum StepFamily {
   kGemm = 0,  // the caller's GEMM, then the kernels of pointwise.cu
   kRows4 = 1,

@@ -56,7 +56,7 @@ LLTM_DEVICE void join_packs(const lltm_step_backward_arguments& a, int64_t strip
   }
 }
 
-// What block `index` of `blocks` in a row of the grid does.
+// Joins the part of [old_h, input] that belongs to block `index` of the `blocks` joining blocks.
 template <typename T>
 LLTM_DEVICE void join_columns(const lltm_step_backward_arguments& a, int64_t strips, int64_t index,
                               int64_t blocks) {

@@ -252,7 +252,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
 #if __CUDA_ARCH__ >= 900
   using Sum = LaneSum<L::kLanes, kRows, L::kUnits, L::kWidth>;
   static_assert(L::kFinishers == 0 || L::kFinishers == kRows, "a finisher an element");
-  static_assert(Sum::kOwnRows == kRows, "a lane is left with all rows");
+  static_assert(Sum::kOwnRows == kRows, "LaneSum must leave every lane with all rows");
   constexpr int kElements = kRows * kClusterUnits;  // of this block's own
   constexpr int kDz = kRows * L::kInner;
   constexpr int kBuffer = L::kMaxBlocks * kElements;

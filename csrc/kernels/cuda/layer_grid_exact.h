@@ -6,9 +6,9 @@
 
 namespace lltm {
 
-// A warp's slice of the state goes through its own part of shared memory, since all its lanes need
-// all of it: groups of kSlices lanes share the rows of the weights, and the lanes of a group share
-// the slice of K.
+// Each warp stages its slice of the state in its own part of shared memory, since every group of
+// kSlices lanes reads all of it. The groups divide the rows of the weights among them; the lanes of
+// a group have the same rows and divide the slice of K.
 template <bool backward, int kPieces>
 class ExactEngine {
  public:
@@ -76,7 +76,7 @@ class ExactEngine {
       }
       using Sum = LaneSum<kSlices, 2, kUnitsEach, kGates>;
       float own[Sum::kOwnRows][kGates];
-      static_assert(Sum::kOwnRows == 1, "a lane is left with one element");
+      static_assert(Sum::kOwnRows == 1, "LaneSum must leave every lane with one element");
       Sum::add(sum, lane, own);
       float* const at = partial + (row + Sum::row(lane)) * kUnitPitch +
                         lane / kSlices * kUnitsEach + Sum::unit(lane);

@@ -210,7 +210,7 @@ class StagedPieces {
       end_copies();
     }
   }
-  // After a chunk's last group.
+  // After a chunk's last group: asks for the next chunk's first groups, as far as `refill` has not.
   LLTM_DEVICE void start_rest(const Source<T>& next, int inner) {
     start<(kLag < kGroups ? kGroups - kLag : 0)>(next, inner);
   }

@@ -26,7 +26,8 @@ template <>
 struct TensorWord<float> {
   static constexpr int kElements = 1;
   LLTM_DEVICE static uint32_t pack(const float* values) { return round(shared_word(values[0])); }
-  // To the nearest: tensor cores cut off the low 13 bits. In a NaN of shared_word they are zero.
+  // To the nearest: tensor cores cut off the low 13 bits. The NaN that shared_word stores has zeros
+  // there and stays a NaN.
   LLTM_DEVICE static uint32_t round(uint32_t value) { return value + 0x1000u; }
   LLTM_DEVICE static void multiply(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0,
                                    uint32_t b1) {

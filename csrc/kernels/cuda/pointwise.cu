@@ -206,7 +206,8 @@ __global__ void __launch_bounds__(kThreads)
     return;
   }
   const int64_t state_size = arguments.sizes.state_size;
-  // In a sequence another kernel makes the bias gradient. With it, registers would run out.
+  // In a sequence another kernel makes the bias gradient, so kernels with kSums leave out the later
+  // step's gradients: both together need too many registers.
   const FromLater later =
       kSums ? FromLater{}
             : FromLater{arguments.more_grad_h_planes, arguments.sizes.batch_size * state_size,

@@ -84,7 +84,7 @@ const char* launch(const lltm_step_forward_arguments& arguments, const lltm_exec
 template <typename T>
 const char* launch_family(int32_t family, const lltm_step_forward_arguments& arguments,
                           const lltm_execution& execution) {
-  // Sizes without whole vectors are small, or the plan chose gemm.
+  // Rows that are not whole vectors: one tile serves every family.
   if (!StepOperands<T>(arguments).takes_vectors()) {
     return launch<Rows16Tile<T, false>>(arguments, execution);
   }

@@ -66,7 +66,7 @@ class ClangToolkit:
         return max(self.native, key=int)
 
     def architectures(self) -> frozenset[str]:
-        """What can be compiled for: clang's own, and the later ones that ptxas assembles."""
+        """The architectures that clang compiles for, and the later ones that ptxas assembles."""
         newest = int(self._newest)
         return self.native | {number for number in self._assembled if int(number) > newest}
 

@@ -54,7 +54,7 @@ def linked_sources(lane: str, *, cuda: bool) -> list[Path]:
 
 
 def kernel_abi(root: Path | None = None) -> int:
-    """What a header of `csrc/kernels` defines as ..._KERNEL_ABI; 0 where no kernels are."""
+    """What a header of `csrc/kernels` defines as ..._KERNEL_ABI; 0 where no header defines one."""
     for header in sorted(((root or source_root()) / "kernels").glob("*.h")):
         text = header.read_text(encoding="utf-8")
         if found := re.search(r"^#define \w+_KERNEL_ABI (\d+)$", text, re.MULTILINE):

@@ -222,7 +222,7 @@ def make(project: Project, folder: Path, base: Path | None = None) -> None:
 def locked(
     project: Project, base: Path | None = None, *, wait: bool = True
 ) -> Iterator[bool | None]:
-    """Hold the lock of a cache that `make` has made; it is released when its process ends.
+    """Hold the lock of a cache made by `make()`; it ends with the block, or with the process.
 
     Args:
         base: the cache folder.

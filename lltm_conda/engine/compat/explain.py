@@ -1,4 +1,4 @@
-"""From verdicts to the one cause that the user reads, and its text."""
+"""Turns verdicts into the one cause that the user reads."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def link(
 
     Args:
         binary: where to begin.
-        torch: what is loaded before; None for nothing.
+        torch: the torch whose libraries are loaded already; None: only Python's own are.
         siblings: by file name, the libraries of the same package, which may load them beforehand.
         symbols: whether to look its undefined symbols up.
         above: the library that is opened and needs this one, whose scope is searched.

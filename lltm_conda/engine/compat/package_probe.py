@@ -16,7 +16,7 @@ _MAX_RECORD = 4 << 20
 
 
 def package_problems(project: Project) -> tuple[str, ...]:
-    """What the installer's list of files says against the files that are there.
+    """Compares the installer's list of files with the files on disk.
 
     Returns:
         One sentence a problem: missing, altered or left over files, or two installations over each

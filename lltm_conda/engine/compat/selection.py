@@ -59,8 +59,10 @@ class Selection(Record):
 
     @property
     def cause(self) -> Finding | None:
-        """Why nothing can be loaded: the cause of the first refusal in preference; None when it can
-        be loaded, or when there is no file of the kind that lacks."""
+        """Why nothing can be loaded: the cause for the preferred binary.
+
+        None when the selection can be loaded, or when there is no file of the missing kind.
+        """
         if self.complete:
             return None
         for verdict in self.considered:
