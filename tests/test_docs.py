@@ -57,6 +57,17 @@ def test_readme_begins_with_the_two_commands() -> None:
     assert lines[2].split("#")[0].strip() == "scripts/test.sh"
 
 
+CONDA_INSTALL = re.compile(r"conda install (?!--force-reinstall)([^`#\n]*\blltm\b[^`#\n]*)")
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/conda.md"])
+def test_conda_commands_name_both_channels(page: str) -> None:
+    """Without conda-forge there is no pytorch that the package fits."""
+    commands = CONDA_INSTALL.findall((REPO / page).read_text())
+    assert commands
+    assert [words for words in commands if not words.startswith("-c conda-forge -c ")] == []
+
+
 def test_api_page_says_what_the_docstrings_say() -> None:
     pytest.importorskip("griffe")
     script = runpy.run_path(str(REPO / "scripts" / "api_page.py"))
