@@ -38,8 +38,11 @@ class Case(NamedTuple):
     given_state: bool = True
 
     def layer(self, seed: int = 0, **options) -> LLTMLayer:
-        """With parameters drawn by seed: a draw that puts a pre-activation within 1e-6 of zero, where
-        ELU's second derivative jumps, fails gradgradcheck."""
+        """With parameters drawn by seed.
+
+        gradgradcheck fails where a pre-activation is within 1e-6 of zero: there ELU's second
+        derivative jumps.
+        """
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             return LLTMLayer(
