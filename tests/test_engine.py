@@ -80,6 +80,26 @@ def test_a_loader_speaks_for_its_project_and_leaves_others_alone(
     assert lltm_conda.loader.loaded() is before is not None
 
 
+def test_a_loader_needs_no_errors_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTHER_CACHE", str(tmp_path / "cache"))
+    loader = Loader(OTHER._replace(folder=tmp_path, operator="none"))
+    with pytest.raises(BinariesImportError, match=r"^other-op cannot be loaded: ") as raised:
+        loader.load()
+    assert raised.value.name == "other_op"
+
+
+def test_an_import_with_load_0_leaves_names_that_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTHER_LOAD", "0")
+    loader = Loader(OTHER)
+    assert not loader.at_import()
+    with pytest.raises(ImportError, match=r"other_op\.op is not there, because OTHER_LOAD=0"):
+        raise loader.absent("op", ["op"])
+    with pytest.raises(AttributeError, match="'other_op' has no attribute 'other'"):
+        raise loader.absent("other", ["op"])
+
+
 def test_a_loader_heeds_its_own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTHER_VARIANT", "nonsense")
     loader = Loader(OTHER._replace(operator="none"), OtherImportError, OtherCudaError)
@@ -127,7 +147,7 @@ def test_a_project_builds_the_kernels_that_it_has(tmp_path: Path) -> None:
 
 def test_errors_of_local_builds_name_the_project(tmp_path: Path) -> None:
     bare = OTHER._replace(folder=tmp_path / "package")
-    with pytest.raises(BuildError, match="--no-binary other-op") as raised:
+    with pytest.raises(BuildError, match="installation of other-op carries no") as raised:
         local_build.build(bare, find_torch(), base=tmp_path / "cache")
     assert "lltm" not in str(raised.value)
 

@@ -84,6 +84,21 @@ struct Guards {
          "; call ", name, ".contiguous()");
   }
 
+  // What a kernel reads: on the device, and contiguous.
+  static void input(const Tensor& tensor, const char* name, Device wanted) {
+    on_device(tensor, name, wanted);
+    contiguous(tensor, name);
+  }
+
+  // The shape of `model`, whose name is `model_name`.
+  static void same_shape(const Tensor& tensor, const char* name, const Tensor& model,
+                         const char* model_name) {
+    if (shape(tensor) != shape(model)) {
+      fail(name, " must have the shape of ", model_name, ", ", shape(model), ", got ",
+           shape(tensor), "; reshape it");
+    }
+  }
+
   // The dtype and the device of `model`, whose name is `model_name`.
   static void like(const Tensor& tensor, const char* name, const Tensor& model,
                    const char* model_name) {

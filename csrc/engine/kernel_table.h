@@ -28,3 +28,14 @@ typedef struct {
   uint32_t byte_size;  // of the whole table
   const char* device;  // "cpu" or "cuda"
 } PROJECT_SYMBOL(table_head);
+
+// Defines the function that gives the kernels' table: PROJECT_KERNEL_TABLE(cpu) { return &table; }
+// Only an object of kernels alone exports it; CMake and torch.utils.cpp_extension link all
+// together.
+#if defined(PROJECT_LINKED_CPU) || defined(PROJECT_LINKED_CUDA)
+#define PROJECT_KERNEL_TABLE(device) \
+  extern "C" const void* PROJECT_SYMBOL(device##_kernel_table)(void)
+#else
+#define PROJECT_KERNEL_TABLE(device) \
+  extern "C" PROJECT_EXPORT const void* PROJECT_SYMBOL(kernel_table)(void)
+#endif

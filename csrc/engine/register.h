@@ -19,6 +19,28 @@ void implement(Library& library, const char* name) {
 
 }  // namespace PROJECT_NAMESPACE
 
+#ifdef PROJECT_LINKED_CPU
+PROJECT_KERNEL_TABLE(cpu);
+#endif
+#ifdef PROJECT_LINKED_CUDA
+PROJECT_KERNEL_TABLE(cuda);
+#endif
+
+namespace PROJECT_NAMESPACE {
+
+// Attaches the kernels that are linked in.
+inline bool attach_linked([[maybe_unused]] const char* (*attach)(const void*)) {
+#ifdef PROJECT_LINKED_CPU
+  attach(PROJECT_SYMBOL(cpu_kernel_table)());
+#endif
+#ifdef PROJECT_LINKED_CUDA
+  attach(PROJECT_SYMBOL(cuda_kernel_table)());
+#endif
+  return true;
+}
+
+}  // namespace PROJECT_NAMESPACE
+
 #define PROJECT_DEFINE(name, Operator, devices) library.def(Operator<Door, Device::kCPU>::kSchema);
 #define PROJECT_ON_CPU(name, Operator, devices) \
   implement<Operator, Device::kCPU, (devices)>(library, #name);
@@ -40,4 +62,6 @@ void implement(Library& library, const char* name) {
 #define PROJECT_KERNELS(Table, ABI)                                                         \
   extern "C" PROJECT_EXPORT const char* PROJECT_SYMBOL(attach_kernels)(const void* table) { \
     return PROJECT_NAMESPACE::attach_kernels(table, ABI, sizeof(Table));                    \
-  }
+  }                                                                                         \
+  [[maybe_unused]] static const bool kernels_linked =                                       \
+      PROJECT_NAMESPACE::attach_linked(PROJECT_SYMBOL(attach_kernels));

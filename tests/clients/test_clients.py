@@ -108,6 +108,19 @@ def test_a_client_has_the_binaries_of_its_devices(clients: dict[str, Project], n
     assert {path.name for path in libraries(clients[name])} == wanted
 
 
+def test_no_linker_flag_of_the_user_drops_what_the_checker_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LDFLAGS", "-Wl,--gc-sections")
+    project = build("bare", tmp_path / "bare", source_root() / "engine")
+    runtime = probe_runtime(project=project, gpu=False)
+    verdicts = [judge_file(path, runtime) for path in libraries(project)]
+    assert [verdict.cause for verdict in verdicts if not verdict.accepted] == []
+    assert {verdict.binary.name for verdict in verdicts if verdict.binary.layout} == {
+        glue for glue in glues() if glue.startswith("aten")
+    }
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_each_accepts_its_own_binaries_and_no_others(
     clients: dict[str, Project], name: str

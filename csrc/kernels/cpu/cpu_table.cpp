@@ -37,7 +37,13 @@ lltm_kernel_functions make_table() {
 }  // namespace
 }  // namespace lltm
 
-extern "C" const lltm_kernel_functions* lltm_cpu_kernels(void) {
+PROJECT_KERNEL_TABLE(cpu) {
   static const lltm_kernel_functions table = lltm::make_table();
   return &table;
+}
+
+// The instruction set in use: default, avx2, avx512, or unknown.
+extern "C" PROJECT_EXPORT const char* lltm_cpu_capability(void) {
+  const lltm::Level* level = lltm::cpu_level();
+  return level == nullptr ? "unknown" : level->name;
 }

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 
+#include "../../engine/kernels/parallel.h"
 #include "../lltm_kernels.h"
 
 namespace lltm {
@@ -17,18 +18,6 @@ inline int64_t round_up(int64_t value, int64_t unit) { return ceiling(value, uni
 // Multiplications of a step's product with all of `weights`.
 inline int64_t products_of(const lltm_step_sizes& sizes) {
   return sizes.batch_size * 3 * sizes.state_size * (sizes.state_size + sizes.input_size);
-}
-
-// Calls `work(begin, end)` on disjoint ranges that cover [0, count), on several threads if there is
-// more than one grain of work.
-template <typename Work>
-void in_parallel(int64_t count, int64_t grain_size, const lltm_execution& execution,
-                 const Work& work) {
-  if (count <= grain_size) return work(0, count);
-  const auto range = [](int64_t begin, int64_t end, void* context) {
-    (*static_cast<const Work*>(context))(begin, end);
-  };
-  execution.parallel_for(0, count, grain_size, range, const_cast<Work*>(&work));
 }
 
 // A small piece of memory comes from the stack: malloc would take a tenth of a small step's time.

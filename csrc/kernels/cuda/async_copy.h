@@ -1,7 +1,7 @@
 // Copies into shared memory that threads need not wait for, from compute capability 8.0 on.
 #pragma once
 
-#include "vectors.h"
+#include "../../engine/kernels/vectors.h"
 
 namespace lltm {
 

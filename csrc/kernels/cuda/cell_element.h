@@ -1,8 +1,8 @@
 // N neighbouring elements of one LLTM step: loads, mathematics, stores.
 #pragma once
 
+#include "../../engine/kernels/vectors.h"
 #include "device_math.h"
-#include "vectors.h"
 
 namespace lltm {
 

@@ -1,8 +1,8 @@
 // Joins [old_h, input], by blocks of the backward launch that own no strip of gates.
 #pragma once
 
+#include "../../engine/kernels/vectors.h"
 #include "launch.h"
-#include "vectors.h"
 
 namespace lltm {
 

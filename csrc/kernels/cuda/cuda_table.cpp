@@ -16,12 +16,14 @@ lltm_kernel_functions make_table() {
   table.step_plan = lltm::cuda_step_plan;
   table.step_forward = lltm::cuda_step_forward;
   table.step_backward = lltm::cuda_step_backward;
+  table.product = lltm::cuda_product;
+  table.copy = lltm::cuda_copy;
   return table;
 }
 
 }  // namespace
 
-extern "C" const lltm_kernel_functions* lltm_cuda_kernels(void) {
+PROJECT_KERNEL_TABLE(cuda) {
   static const lltm_kernel_functions table = make_table();
   return &table;
 }

@@ -1,49 +1,10 @@
-// What launches and their plans need: the right device, what it can do, a grid for any size, and a
-// check afterwards.
+// What launches and their plans need: what the device can do, and a grid for any size.
 #pragma once
 
-#include <cuda_runtime.h>
-
-#include <cstdio>
-
+#include "../../engine/kernels/cuda.h"
 #include "../lltm_kernels.h"
 
 namespace lltm {
-
-// Makes `device_index` current for the scope. The glue has done so for torch's CUDA runtime; this
-// object has its own runtime, statically linked, which may have another current device.
-class DeviceScope {
- public:
-  explicit DeviceScope(int32_t device_index) {
-    error_ = cudaGetDevice(&previous_);
-    if (error_ == cudaSuccess && previous_ != device_index) {
-      error_ = cudaSetDevice(device_index);
-      changed_ = error_ == cudaSuccess;
-    }
-  }
-  ~DeviceScope() {
-    if (changed_) cudaSetDevice(previous_);
-  }
-  DeviceScope(const DeviceScope&) = delete;
-  DeviceScope& operator=(const DeviceScope&) = delete;
-
-  cudaError_t error() const { return error_; }
-
- private:
-  int previous_ = 0;
-  bool changed_ = false;
-  cudaError_t error_ = cudaSuccess;
-};
-
-// NULL for success, else a text that names the kernel and CUDA's error.
-inline const char* error_text(const char* kernel, cudaError_t error) {
-  if (error == cudaSuccess) return nullptr;
-  cudaGetLastError();  // otherwise the next launch, which may succeed, would find this error again
-  thread_local char text[256];
-  std::snprintf(text, sizeof(text), "lltm CUDA kernel %s: %s (%s)", kernel,
-                cudaGetErrorString(error), cudaGetErrorName(error));
-  return text;
-}
 
 // What plans ask of a device. All zero where CUDA does not answer: then no family of ours fits, and
 // the caller's own launches report the error.

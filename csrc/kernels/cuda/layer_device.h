@@ -1,9 +1,9 @@
 // How the layer's kernels read their operands and multiply them.
 #pragma once
 
+#include "../../engine/kernels/vectors.h"
 #include "../cell_math.h"
 #include "../lltm_kernels.h"
-#include "vectors.h"
 
 namespace lltm {
 

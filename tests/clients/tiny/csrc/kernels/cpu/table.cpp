@@ -25,4 +25,4 @@ const tiny_kernel_functions table = {{TINY_KERNEL_ABI, sizeof(table), "cpu"}, sc
 
 }  // namespace
 
-extern "C" PROJECT_EXPORT const void* tiny_kernel_table(void) { return &table; }
+PROJECT_KERNEL_TABLE(cpu) { return &table; }

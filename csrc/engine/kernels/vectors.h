@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-#include "../types.h"
+#include "types.h"
 
-namespace lltm {
+namespace PROJECT_NAMESPACE {
 
 template <typename T, int N>
 struct alignas(sizeof(T) * N) Pack {
@@ -13,12 +13,12 @@ struct alignas(sizeof(T) * N) Pack {
 };
 
 template <int N, typename T>
-LLTM_DEVICE Pack<T, N> load_pack(const T* from) {
+PROJECT_DEVICE Pack<T, N> load_pack(const T* from) {
   return *reinterpret_cast<const Pack<T, N>*>(from);
 }
 
 template <int N, typename T>
-LLTM_DEVICE void store_pack(T* to, const Pack<T, N>& pack) {
+PROJECT_DEVICE void store_pack(T* to, const Pack<T, N>& pack) {
   *reinterpret_cast<Pack<T, N>*>(to) = pack;
 }
 
@@ -32,4 +32,4 @@ __host__ __device__ bool aligned_for_vectors(const Pointers*... pointers) {
   return ((reinterpret_cast<uintptr_t>(pointers) | ...) % kVectorBytes) == 0;
 }
 
-}  // namespace lltm
+}  // namespace PROJECT_NAMESPACE

@@ -1,0 +1,45 @@
+# Decides whether CUDA kernels are built, and for which architectures.
+#
+# Sets CUDA_CHOSEN, CUDA_REASON and CUDA_ARCHITECTURES. Whether there is a GPU does not matter:
+# machines that build have none.
+include(CheckLanguage)
+
+set(CUDA_CHOSEN OFF)
+set(CUDA_REASON "no, ${OPTIONS}_CUDA=${CUDA}")
+if(CUDA STREQUAL "AUTO" AND NOT TORCH_HAS_CUDA)
+  set(CUDA_REASON "no, torch is a CPU build")
+elseif(CUDA)
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    set(CUDA_CHOSEN ON)
+  elseif(CUDA STREQUAL "AUTO")
+    set(CUDA_REASON "no, nvcc was not found; set CUDACXX to it")
+  else()
+    message(FATAL_ERROR "${NAME}: ${OPTIONS}_CUDA=${CUDA} asks for CUDA kernels, but no nvcc that "
+      "works was found; set CUDACXX to one, or configure with -D${OPTIONS}_CUDA=OFF")
+  endif()
+endif()
+
+if(CUDA_CHOSEN)
+  # What TORCH_CUDA_ARCH_LIST asks for, else every major architecture this nvcc compiles for.
+  set(CUDA_ARCHITECTURES all-major)
+  if(DEFINED CMAKE_CUDA_ARCHITECTURES AND CMAKE_CUDA_ARCHITECTURES)
+    set(CUDA_ARCHITECTURES ${CMAKE_CUDA_ARCHITECTURES})
+  elseif(NOT "$ENV{TORCH_CUDA_ARCH_LIST}" STREQUAL "")
+    set(CUDA_ARCHITECTURES)
+    string(REGEX REPLACE "[ ,;]+" ";" entries "$ENV{TORCH_CUDA_ARCH_LIST}")
+    foreach(entry IN LISTS entries)
+      if(NOT entry MATCHES "^([0-9]+)\\.([0-9][af]?)(\\+PTX)?$")
+        message(FATAL_ERROR "${NAME}: TORCH_CUDA_ARCH_LIST: '${entry}' is no CUDA architecture; write "
+          "for example 8.0;9.0+PTX")
+      endif()
+      set(number ${CMAKE_MATCH_1}${CMAKE_MATCH_2})
+      if(NOT CMAKE_MATCH_3)
+        string(APPEND number "-real")
+      endif()
+      list(APPEND CUDA_ARCHITECTURES ${number})
+    endforeach()
+  endif()
+  enable_language(CUDA)
+  set(CUDA_REASON "nvcc ${CMAKE_CUDA_COMPILER_VERSION} for ${CUDA_ARCHITECTURES}")
+endif()

@@ -1,0 +1,37 @@
+# Chooses the door to torch, after Torch.cmake.
+#
+# Sets TORCH_CXX_STANDARD, DOOR_CHOSEN, DOOR_DEFINITIONS and DOOR_LIBRARIES.
+if(Torch_VERSION VERSION_LESS 2.4)
+  message(FATAL_ERROR "${NAME}: needs torch 2.4 or newer, got ${Torch_VERSION} in "
+    "${TORCH_FOLDER}; name a newer one with -DCMAKE_PREFIX_PATH=...")
+endif()
+if(Torch_VERSION VERSION_LESS 2.14)
+  set(TORCH_CXX_STANDARD 17)
+else()
+  set(TORCH_CXX_STANDARD 20)
+endif()
+
+set(DOOR_CHOSEN ${DOOR})
+if(DOOR STREQUAL "AUTO")
+  if(Torch_VERSION VERSION_LESS 2.10)
+    set(DOOR_CHOSEN aten)
+  else()
+    set(DOOR_CHOSEN stable)
+  endif()
+endif()
+if(DOOR_CHOSEN STREQUAL "stable")
+  if(Torch_VERSION VERSION_LESS 2.10)
+    message(FATAL_ERROR "${NAME}: the stable door needs torch 2.10 or newer, got "
+      "${Torch_VERSION}; configure with -D${OPTIONS}_DOOR=aten")
+  endif()
+  # The newest interface the library may use: it works with every torch from 2.10 on.
+  set(DOOR_DEFINITIONS TORCH_TARGET_VERSION=0x020a000000000000)
+  set(DOOR_LIBRARIES ${CMAKE_DL_LIBS})
+elseif(DOOR_CHOSEN STREQUAL "aten")
+  # ATen's parallel_for is OpenMP in a header.
+  find_package(OpenMP REQUIRED COMPONENTS CXX)
+  set(DOOR_DEFINITIONS AT_PER_OPERATOR_HEADERS)
+  set(DOOR_LIBRARIES OpenMP::OpenMP_CXX)
+else()
+  message(FATAL_ERROR "${NAME}: ${OPTIONS}_DOOR must be AUTO, stable or aten, got ${DOOR}")
+endif()

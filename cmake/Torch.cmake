@@ -1,0 +1,43 @@
+# torch's headers and libraries as the target torch_extension_torch.
+#
+# Not by find_package(Torch): for a CUDA build of torch it wants a whole CUDA toolkit of torch's own
+# version, which PyPI's wheels do not bring. Neither our library nor a program that uses it needs
+# one.
+#
+# Looks where CMAKE_PREFIX_PATH or Torch_DIR point, then in TORCH_DEFAULT. Sets TORCH_FOLDER,
+# Torch_VERSION and TORCH_HAS_CUDA. NAME is who asks.
+find_file(torch_version_file TorchConfigVersion.cmake NO_CACHE NO_DEFAULT_PATH
+  HINTS ${Torch_DIR} ${CMAKE_PREFIX_PATH} ENV CMAKE_PREFIX_PATH ${TORCH_DEFAULT}
+  PATH_SUFFIXES Torch share/cmake/Torch)
+if(NOT torch_version_file)
+  message(FATAL_ERROR "${NAME}: no torch was found: looked for TorchConfigVersion.cmake in "
+    "CMAKE_PREFIX_PATH (${CMAKE_PREFIX_PATH}). Name your torch: -DCMAKE_PREFIX_PATH=\"$(python -c "
+    "'import torch; print(torch.utils.cmake_prefix_path)')\"")
+endif()
+include("${torch_version_file}")
+set(Torch_VERSION "${PACKAGE_VERSION}")
+get_filename_component(TORCH_FOLDER "${torch_version_file}/../../../.." ABSOLUTE)
+set(TORCH_HAS_CUDA OFF)
+if(EXISTS "${TORCH_FOLDER}/lib/libtorch_cuda.so")
+  set(TORCH_HAS_CUDA ON)
+endif()
+file(STRINGS "${TORCH_FOLDER}/share/cmake/Torch/TorchConfig.cmake" torch_abi
+  REGEX "_GLIBCXX_USE_CXX11_ABI=[01]")
+if("${torch_abi}" MATCHES "_GLIBCXX_USE_CXX11_ABI=([01])")
+  set(torch_abi ${CMAKE_MATCH_1})
+else()
+  set(torch_abi 1)  # torch 2.7 and newer know no other
+endif()
+if(NOT TARGET torch_extension_torch)
+  add_library(torch_extension_torch INTERFACE IMPORTED GLOBAL)
+  set(torch_lib "${TORCH_FOLDER}/lib")
+  # The linker must keep libtorch: it loads libtorch_cuda, where there is one, for the weak
+  # references to CUDA functions.
+  set_target_properties(torch_extension_torch PROPERTIES
+    INTERFACE_INCLUDE_DIRECTORIES
+      "${TORCH_FOLDER}/include;${TORCH_FOLDER}/include/torch/csrc/api/include"
+    INTERFACE_COMPILE_DEFINITIONS "_GLIBCXX_USE_CXX11_ABI=${torch_abi}"
+    INTERFACE_LINK_OPTIONS "-Wl,-rpath-link,${torch_lib}"
+    INTERFACE_LINK_LIBRARIES
+      "-Wl,--no-as-needed;${torch_lib}/libtorch.so;${torch_lib}/libtorch_cpu.so;${torch_lib}/libc10.so;-Wl,--as-needed")
+endif()

@@ -1,0 +1,7 @@
+# find_package(TorchExtension) gives torch_extension(TARGET PACKAGE VERSION): what the target's
+# torch_extension.h says of it.
+function(torch_extension target package version)
+  target_include_directories(${target} PRIVATE ${CMAKE_CURRENT_FUNCTION_LIST_DIR})
+  target_compile_definitions(${target} PRIVATE
+    TORCH_EXTENSION_PACKAGE=${package} TORCH_EXTENSION_VERSION=${version})
+endfunction()

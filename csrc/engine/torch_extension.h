@@ -1,0 +1,145 @@
+// What torch an extension was compiled for, readable from the file without loading it.
+//
+// Include this in ONE source file of any extension, and define TORCH_EXTENSION_PACKAGE and
+// TORCH_EXTENSION_VERSION (bare words: -DTORCH_EXTENSION_PACKAGE=your_package). It needs torch's
+// headers alone, exports nothing and runs nothing. Into ELF sections go a record, and, unless the
+// extension keeps to the stable ABI (TORCH_TARGET_VERSION), the layout of torch's classes. On other
+// systems than Linux it does nothing.
+#pragma once
+
+#if defined(__linux__) && defined(__GNUC__)
+
+#include <array>
+#include <cstddef>
+
+namespace {
+namespace torch_extension {
+
+// JSON must be made at compile time to stand in a section, so numbers become digits here.
+template <size_t Capacity>
+struct Text {
+  std::array<char, Capacity> data{};
+  size_t length = 0;
+
+  constexpr void add(const char* part) {
+    while (*part != '\0') data[length++] = *part++;
+  }
+  constexpr void add(unsigned long long number) {
+    char digits[24] = {};
+    int count = 0;
+    do {
+      digits[count++] = static_cast<char>('0' + number % 10);
+      number /= 10;
+    } while (number != 0);
+    while (count > 0) data[length++] = digits[--count];
+  }
+  constexpr void field(const char* name, unsigned long long number) {
+    add(length == 0 ? "{\"" : ", \"");
+    add(name);
+    add("\": ");
+    add(number);
+  }
+};
+
+}  // namespace torch_extension
+}  // namespace
+
+#ifdef TORCH_EXTENSION_PACKAGE
+#if __has_include(<torch/headeronly/version.h>)
+#include <torch/headeronly/version.h>
+#else
+#include <torch/version.h>
+#endif
+
+#define TORCH_EXTENSION_QUOTED(words) #words
+#define TORCH_EXTENSION_TEXT(macro) TORCH_EXTENSION_QUOTED(macro)
+
+namespace {
+namespace torch_extension {
+
+constexpr auto record() {
+  Text<640> text;
+  text.add(
+      "{\"schema\": 1, \"kind\": \"extension\", "
+      "\"package\": \"" TORCH_EXTENSION_TEXT(TORCH_EXTENSION_PACKAGE) "\", "
+      "\"version\": \"" TORCH_EXTENSION_TEXT(TORCH_EXTENSION_VERSION) "\", "
+      "\"torch_built\": \"" TORCH_VERSION "\", "
+#ifdef __aarch64__
+      "\"platform\": \"linux-aarch64\", "
+#else
+      "\"platform\": \"linux-x86_64\", "
+#endif
+#ifdef _GLIBCXX_USE_CXX11_ABI
+      "\"cxx11_abi\": " TORCH_EXTENSION_TEXT(_GLIBCXX_USE_CXX11_ABI) ", "
+#endif
+#ifdef TORCH_TARGET_VERSION
+      "\"lane\": \"stable\", \"torch_target\": \"");
+  constexpr unsigned long long target = TORCH_TARGET_VERSION;
+  text.add(target >> 56);
+  text.add(".");
+  text.add(target >> 48 & 0xff);
+#else
+      "\"lane\": \"aten\", \"torch_target\": \"");
+  text.add(0ULL + TORCH_VERSION_MAJOR);
+  text.add(".");
+  text.add(0ULL + TORCH_VERSION_MINOR);
+#endif
+  text.add("\"}");
+  return text.data;
+}
+
+__attribute__((section(".torch_extension.record"), used)) const auto record_text = record();
+
+}  // namespace torch_extension
+}  // namespace
+#endif
+
+#ifndef TORCH_TARGET_VERSION
+#include <ATen/core/function_schema.h>
+#include <c10/core/DispatchKey.h>
+#include <c10/core/ScalarType.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/core/TensorImpl.h>
+#include <torch/library.h>
+
+namespace {
+namespace torch_extension {
+
+// A missing symbol is not the only way in which two torch versions differ: between some, every
+// symbol resolves and the process aborts or computes nonsense, because an enum moved or a struct
+// changed its size. These few numbers tell all measured cases apart.
+constexpr auto layout() {
+  Text<384> text;
+  text.field("dispatch_key_cpu", static_cast<unsigned long long>(c10::DispatchKey::CPU));
+  text.field("dispatch_key_composite_implicit",
+             static_cast<unsigned long long>(c10::DispatchKey::CompositeImplicitAutograd));
+  text.field("sizeof_tensor_impl", sizeof(c10::TensorImpl));
+  text.field("sizeof_storage_impl", sizeof(c10::StorageImpl));
+  text.field("sizeof_function_schema", sizeof(c10::FunctionSchema));
+  text.field("sizeof_library", sizeof(torch::Library));
+  text.field("sizeof_cpp_function", sizeof(torch::CppFunction));
+  text.field("scalar_type_num_options",
+             static_cast<unsigned long long>(c10::ScalarType::NumOptions));
+  text.add("}");
+  return text.data;
+}
+
+__attribute__((section(".torch_extension.layout"), used)) const auto layout_text = layout();
+
+// Sizes do not show a new virtual function, which moves all later ones: torch 2.10 put three into
+// TensorImpl's base, so code for 2.9 calls the wrong function there, with nothing missing and no
+// size changed. In the C++ ABI of Linux a pointer to a virtual member function holds 1 + 8 * its
+// slot and no address, so the compiler writes it out as plain numbers.
+struct VirtualSlots {
+  const c10::Storage& (c10::TensorImpl::*storage)() const;
+  void (c10::TensorImpl::*shallow_copy_from)(const c10::intrusive_ptr<c10::TensorImpl>&);
+};
+
+__attribute__((section(".torch_extension.vtable"), used))
+const VirtualSlots virtual_slots = {&c10::TensorImpl::storage, &c10::TensorImpl::shallow_copy_from};
+
+}  // namespace torch_extension
+}  // namespace
+#endif
+
+#endif  // Linux

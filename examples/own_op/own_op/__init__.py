@@ -1,0 +1,17 @@
+"""A fused RMSNorm for PyTorch, forward and backward, on the CPU and on CUDA."""
+
+from typing import TYPE_CHECKING
+
+from ._version import __version__
+from .loader import LOADER
+
+__all__ = ["RMSNorm", "__version__", "reference", "rms_norm"]
+
+# Loads the operators, except for the checker and for jit.load, which come before them.
+if TYPE_CHECKING or LOADER.at_import():
+    from .functions import RMSNorm, rms_norm
+    from .reference import reference
+else:
+
+    def __getattr__(name: str) -> object:
+        raise LOADER.absent(name, __all__)

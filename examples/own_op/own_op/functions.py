@@ -1,0 +1,60 @@
+"""RMSNorm as a differentiable function and as a module."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .loader import LOADER
+from .reference import gradients
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
+    """`x * rsqrt(mean(x²) + eps) * weight` over the last dimension of x, as one kernel.
+
+    Args:
+        x: float16, bfloat16, float32 or float64, on the CPU or a CUDA device.
+        weight: one factor for each element of the last dimension; of x's dtype and device.
+        eps: is added to the mean of the squares.
+    """
+    if x.is_cuda and not torch.compiler.is_compiling():
+        LOADER.check_cuda(x.device)
+    return torch.ops.own_op.rms_norm(x.contiguous(), weight.contiguous(), eps)  # type: ignore[no-any-return]
+
+
+class RMSNorm(nn.Module):
+    """`rms_norm` with its weight, which starts as ones."""
+
+    def __init__(self, size: int, eps: float = 1e-6, device: Any = None, dtype: Any = None) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(size, device=device, dtype=dtype))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return rms_norm(x, self.weight, self.eps)
+
+
+def _fake(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    return x.new_empty(x.shape)
+
+
+def _fake_backward(dy: Tensor, x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    return x.new_empty(x.shape), weight.new_empty(weight.shape)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, weight, ctx.eps = inputs
+    ctx.save_for_backward(x, weight)
+
+
+def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor, None]:
+    x, weight = ctx.saved_tensors
+    if torch.is_grad_enabled():  # create_graph=True: what follows is differentiated again
+        return (*gradients(dy, x, weight, ctx.eps), None)
+    dx, dweight = torch.ops.own_op.rms_norm_backward(dy.contiguous(), x, weight, ctx.eps)
+    return dx, dweight, None
+
+
+torch.library.register_fake("own_op::rms_norm", _fake)
+torch.library.register_fake("own_op::rms_norm_backward", _fake_backward)
+torch.library.register_autograd("own_op::rms_norm", _backward, setup_context=_keep)

@@ -1,0 +1,97 @@
+"""A live run of a project's op, forward and backward, against its plain definition, per device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .loader import BinariesCudaError, Loader
+
+if TYPE_CHECKING:
+    import torch
+
+#: Relative norm of the difference, by dtype: far above rounding, far below a wrong result.
+TOLERANCES = {"float64": 1e-12, "float32": 1e-5}
+
+#: The op, its definition, and the tensors, in float64 on the CPU, that both are called with.
+Parts = tuple[Callable[..., Any], Callable[..., Any], "Sequence[torch.Tensor]"]
+
+
+def live_run(loader: Loader, parts: Callable[[], Parts]) -> dict[str, Any]:
+    """Load the binaries and check every device that torch sees.
+
+    Args:
+        loader: the project's.
+        parts: gives the op and what it is compared with; called when the binaries are loaded.
+
+    Returns:
+        `{"variant", "error", "devices"}`; `error` is the text of a failed import, else None. Each
+        device is what `check_device` says of it.
+    """
+    try:
+        loaded = loader.load()
+        import torch
+    except ImportError as error:
+        return {"variant": None, "error": str(error), "devices": []}
+    devices = ["cpu"]
+    if torch.version.cuda is not None and torch.cuda.is_available():
+        devices += [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+    checked = []
+    for device in devices:
+        try:
+            if device != "cpu":
+                loader.check_cuda(int(device.partition(":")[2]))
+            checked.append(check_device(device, parts))
+        except BinariesCudaError as error:
+            text = f"{error.finding.why}; to mend: {error.finding.fix}"
+            checked.append({"device": device, "ok": False, "error": text, "differences": {}})
+    return {"variant": loaded.variant, "error": None, "devices": checked}
+
+
+def check_device(device: str, parts: Callable[[], Parts]) -> dict[str, Any]:
+    """Compute on `device` in float64 and float32 and compare it.
+
+    Returns:
+        `{"device", "ok", "error", "differences"}`; `error` is None or the text of the exception or
+        of the comparison that failed, `differences` the relative norms by dtype.
+    """
+    result: dict[str, Any] = {"device": device, "ok": False, "error": None, "differences": {}}
+    try:
+        for dtype, tolerance in TOLERANCES.items():
+            found = difference(parts(), device, dtype)
+            result["differences"][dtype] = found
+            if not found <= tolerance:  # a NaN is no yes
+                result["error"] = (
+                    f"{dtype}: differs from the reference by {found:.1e}, more than {tolerance:.0e}"
+                )
+                return result
+        result["ok"] = True
+    except Exception as error:  # whatever it is, the report names it
+        result["error"] = f"{type(error).__name__}: {error}"
+    return result
+
+
+def difference(parts: Parts, device: str, dtype: str) -> float:
+    """The largest relative norm of a difference among all outputs and all gradients."""
+    import torch
+
+    op, definition, samples = parts
+    rounded = [sample.to(getattr(torch, dtype)) for sample in samples]
+
+    def run(function: Any, device: str, kind: torch.dtype) -> list[torch.Tensor]:
+        inputs = [value.to(device, kind, copy=True).requires_grad_() for value in rounded]
+        made = function(*inputs)
+        outputs = [made] if isinstance(made, torch.Tensor) else list(made)
+        # No output may be mistaken for another, nor one element for its neighbour.
+        weights = [torch.linspace(k + 1, k + 2, x.numel()) for k, x in enumerate(outputs)]
+        total = sum((o.flatten() * w.to(o)).sum() for o, w in zip(outputs, weights, strict=True))
+        total.backward()  # type: ignore[union-attr]
+        return [*(x.detach() for x in outputs), *(i.grad for i in inputs if i.grad is not None)]
+
+    ours = run(op, device, getattr(torch, dtype))
+    exact = run(definition, "cpu", torch.float64)
+    if len(ours) != len(exact):
+        return float("nan")
+    return max(
+        float((a.cpu().double() - b).norm() / b.norm()) for a, b in zip(ours, exact, strict=True)
+    )

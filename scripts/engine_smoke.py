@@ -1,0 +1,78 @@
+"""Compares the installed package's op with its definition, by the parts that its `smoke` names.
+
+    python engine_smoke.py [--outside DIR] [--glue NAME] [--json FILE]
+
+For the release tool, beside build_matrix.yaml. Unlike `python -m PACKAGE` it compares 16-bit types,
+checks gradients by differences, and can require one glue. The exit code is 0 if everything holds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+MATRIX = (Path(__file__).resolve().parents[1] / "build_matrix.yaml").read_text(encoding="utf-8")
+PACKAGE = re.findall(r"^  package: *(\S+)", MATRIX, re.MULTILINE)[0]
+TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "float16": 5e-3, "bfloat16": 3e-2}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--outside", type=Path, help="fail if the package lies in this folder")
+    parser.add_argument("--glue", help="fail if another glue was chosen")
+    parser.add_argument("--json", type=Path, help="where to store what was found")
+    args = parser.parse_args()
+    package = import_module(PACKAGE)
+    folder = Path(str(package.__file__)).resolve().parent
+    if args.outside and folder.is_relative_to(args.outside.resolve()):
+        print(f"FAILED: {PACKAGE} is that of the source tree ({folder}), not the installed one")
+        return 1
+    import torch
+
+    live_run = import_module(f"{PACKAGE}.engine.live_run")
+    loaded = import_module(f"{PACKAGE}.loader").LOADER.loaded()
+    parts = import_module(f"{PACKAGE}.smoke").parts
+    devices = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
+    comparisons: list[dict[str, Any]] = []
+    failed = 0
+
+    def check(good: bool, text: str) -> None:
+        nonlocal failed
+        failed += not good
+        print(f"{'ok    ' if good else 'FAILED'} {text}")
+
+    for device in devices:
+        for dtype, tolerance in TOLERANCES.items():
+            worst = live_run.difference(parts(), device, dtype)
+            comparisons.append({"device": device, "dtype": dtype, "shape": [], "worst": worst})
+            check(worst <= tolerance, f"{device} {dtype}: {worst:.1e}, allowed {tolerance:.0e}")
+    op, _, samples = parts()
+    leaves = [sample.requires_grad_() for sample in samples]
+    gradcheck = torch.autograd.gradcheck(op, leaves, raise_exception=False)
+    check(gradcheck, "gradcheck in float64")
+    variant = loaded.variant if loaded else None
+    check(args.glue is None or str(variant).startswith(f"{args.glue}-"), f"chosen {variant}")
+    facts = {
+        "variant": variant,
+        "binaries": [path.name for path in loaded.paths if path] if loaded else [],
+        "torch": torch.__version__,
+        "python": sys.version.split()[0],
+        "devices": devices,
+        "package": str(folder),
+        "gradcheck": gradcheck,
+        "failed": failed,
+        "comparisons": comparisons,
+    }
+    if args.json:
+        args.json.write_text(json.dumps(facts, indent=1), encoding="utf-8")
+    print(f"{PACKAGE} {package.__version__}, torch {torch.__version__}: {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,174 @@
+"""Makes a repository for an op of one's own, or brings a later engine into it: new_project.sh."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import keyword
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parents[1]
+MATRIX = (REPO / "build_matrix.yaml").read_text(encoding="utf-8")
+RECORD = "engine.json"
+
+# What every project has as it is, file by file or as folders. {package} is whoever's it is.
+ENGINE = (
+    *(".ci", ".clang-format", ".gitignore", "CMakeLists.txt", "MANIFEST.in", "setup.py"),
+    *(f".github/workflows/{name}.yml" for name in ("publish", "pull-request", "release", "weekly")),
+    ".github/dependabot.yml",
+    *("cmake", "csrc/engine", "requirements", "scripts/release", "{package}/engine"),
+    *("recipe/build.sh", "recipe/recipe.yaml", "{package}/__main__.py"),
+    *(f"scripts/{name}.sh" for name in ("build_all", "cibuildwheel", "lint", "lock", "test")),
+    *("scripts/test_env.sh", "scripts/release_tool.py", "scripts/engine_smoke.py", "tests/engine"),
+)
+# What a project begins with, and is its author's from then on.
+BEGINNING = ("LICENSE", "environment.yml", "pyproject.toml")
+TEMPLATES = {"rms_norm": "own_op", "aten": "own_op_aten"}
+FRAME = REPO / "examples" / "project"  # round whichever op a template holds
+TAKEN = {"engine", "examples", "release", "scripts", "tests", "torch"}
+
+
+def project_of(matrix: str) -> dict[str, str]:
+    """The lines `key: value` of the block `project:`."""
+    block = re.search(r"^project:\n((?:  .*\n)*)", matrix, re.MULTILINE)
+    return dict(re.findall(r"^  (\w+): *(.*)$", block[1], re.MULTILINE)) if block else {}
+
+
+def engine_files(root: Path, package: str) -> dict[str, Path]:
+    """The engine's files in the checkout `root`, by their names with {package} in them."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "-z"],
+        cwd=root,
+        capture_output=True,
+        text=True,
+    )
+    if listed.returncode:
+        sys.exit(f"error: {root} must be a git checkout: {listed.stderr.strip()}; clone it")
+    found = {}
+    for name in listed.stdout.split("\0"):
+        generic = re.sub(rf"^{package}/", "{package}/", name)
+        if any(generic == part or generic.startswith(f"{part}/") for part in ENGINE):
+            found[generic] = root / name
+    return {generic: path for generic, path in sorted(found.items()) if path.is_file()}
+
+
+def digest(path: Path) -> str:
+    """The hash of a file, but for the lines that follow from the matrix; those end in `#= ...`."""
+    text = re.sub(rb"(?m)^.*(?=  #= )", b"", path.read_bytes())
+    return hashlib.sha256(text).hexdigest()
+
+
+def bring_engine(target: Path, package: str) -> None:
+    """Copies the engine, writes what follows from the matrix, and records what was brought."""
+    ours = project_of(MATRIX)
+    files = engine_files(REPO, ours["package"])
+    for generic, path in files.items():
+        to = target / generic.format(package=package)
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, to)
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "RELEASE_"))}
+    env["PYTHONPATH"] = f"{target / 'scripts'}{os.pathsep}{target}"
+    tool = [sys.executable, target / "scripts" / "release_tool.py", "release", "--write-generated"]
+    done = subprocess.run(tool, cwd=target, env=env, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{done.stdout}{done.stderr}error: {target}: the engine cannot read its matrix")
+    version = (REPO / ours["package"] / "_version.py").read_text(encoding="utf-8").split('"')[1]
+    commit = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=REPO, capture_output=True, text=True
+    ).stdout.strip()
+    names = [generic.format(package=package) for generic in files]
+    record = {
+        "note": f"the engine of {ours['url']}; its new_project.sh --update replaces these files",
+        "version": version,
+        "commit": commit,
+        "files": {name: digest(target / name) for name in names},
+    }
+    (target / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def matrix_for(template: Path) -> str:
+    """Our matrix with the template's project, and only the devices that it has kernels for."""
+    project = (FRAME / "project.yaml").read_text(encoding="utf-8")
+    for key, value in project_of((template / "project.yaml").read_text(encoding="utf-8")).items():
+        project = re.sub(rf"(?m)^  {key}: .*$", f"  {key}: {value}", project)
+    text = re.sub(r"^project:\n(?:  .*\n)*", lambda _: project, MATRIX, flags=re.MULTILINE)
+    if not (template / "csrc" / "kernels").is_dir():
+        text = re.sub(r"^kernels:\n(?:  .*\n)*", "kernels: {}\n", text, flags=re.MULTILINE)
+        text = re.sub(r"^( +(?:devices|aten): )\[.*\]$", r"\1[cpu]", text, flags=re.MULTILINE)
+    return text
+
+
+def new(name: str, target: Path, template: Path) -> None:
+    module = name.replace("-", "_")
+    if not re.fullmatch(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*", name) or keyword.iskeyword(module):
+        sys.exit(f"error: NAME must be lower-case words joined by `-`, got {name!r}")
+    if module in TAKEN or module in sys.stdlib_module_names:
+        sys.exit(f"error: a package named {module} would hide another; choose another NAME")
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        sys.exit(f"error: {target} must be empty or not there; name another folder")
+    target.mkdir(parents=True, exist_ok=True)
+    for path in BEGINNING:
+        shutil.copy2(REPO / path, target / path)
+    settings = target / "pyproject.toml"
+    text = settings.read_text(encoding="utf-8")
+    settings.write_text(re.sub(r"(?m)^examples = .*$", "examples = []", text), encoding="utf-8")
+    (target / "build_matrix.yaml").write_text(matrix_for(template), encoding="utf-8")
+    for root in (FRAME, template):
+        for path in sorted(root.rglob("*")):
+            if path.is_file() and path.name != "project.yaml" and path.suffix != ".pyc":
+                to = target / str(path.relative_to(root)).replace("own_op", module)
+                to.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(path, to)
+    made = [path for path in target.rglob("*") if path.is_file()]
+    for path in made:
+        text = path.read_text(encoding="utf-8")
+        renamed = text.replace("own_op", module).replace("OWN_OP", module.upper())
+        path.write_text(renamed.replace("own-op", module.replace("_", "-")), encoding="utf-8")
+    bring_engine(target, module)
+    if not (target / ".git").exists():
+        subprocess.run(["git", "init", "-q", "-b", "main"], cwd=target, check=True)
+        subprocess.run(["git", "add", "-A"], cwd=target, check=True)
+    print(f"{target}: {module.replace('_', '-')}, with the engine of {project_of(MATRIX)['url']}")
+    print(f"commit it, then: cd {target}; scripts/build_all.sh host; scripts/test.sh")
+
+
+def update(target: Path) -> None:
+    """Raises SystemExit where the target is none of ours, or has changed the engine's files."""
+    record = target / RECORD
+    if not record.is_file():
+        sys.exit(f"error: {target} has no {RECORD}: new_project.sh did not make it; name another")
+    old = json.loads(record.read_text(encoding="utf-8"))["files"]
+    changed = [n for n, d in old.items() if (p := target / n).is_file() and digest(p) != d]
+    if changed:
+        text = f"error: the engine's files were changed in {target}: {', '.join(changed)}; put them"
+        sys.exit(f"{text} back as they were (git checkout), and run this again")
+    package = project_of((target / "build_matrix.yaml").read_text(encoding="utf-8"))["package"]
+    for name in old:
+        (target / name).unlink(missing_ok=True)
+    bring_engine(target, package)
+    print(f"{target}: has the engine of this checkout; `git diff` there shows what changed")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="new_project.sh")
+    parser.add_argument("name", metavar="NAME", nargs="?")
+    parser.add_argument("target", metavar="DIR", type=Path, nargs="?")
+    parser.add_argument("--template", choices=sorted(TEMPLATES), default="rms_norm")
+    parser.add_argument("--update", metavar="DIR", type=Path)
+    options = parser.parse_args()
+    if options.update:
+        update(options.update.resolve())
+    elif options.target is None:
+        parser.error("needs NAME and DIR")
+    else:
+        new(options.name, options.target.resolve(), REPO / "examples" / TEMPLATES[options.template])
+
+
+if __name__ == "__main__":
+    main()

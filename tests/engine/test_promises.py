@@ -1,0 +1,88 @@
+"""What the engine promises to whichever project build_matrix.yaml names."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).resolve().parents[2]
+MATRIX = (REPO / "build_matrix.yaml").read_text(encoding="utf-8")
+PACKAGE = re.findall(r"^  package: *(\S+)", MATRIX, re.MULTILINE)[0]
+PROJECT = importlib.import_module(f"{PACKAGE}._project").PROJECT
+read_binary = importlib.import_module(f"{PACKAGE}.engine.compat").read_binary
+BINARIES = sorted((PROJECT.folder / "lib").glob("*.so"))
+
+
+def python(code: str, cwd: Path, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=cwd,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_engines_files_are_as_they_were_brought() -> None:
+    record = REPO / "engine.json"
+    if not record.is_file():
+        pytest.skip("the engine itself lives here")
+    files = json.loads(record.read_text(encoding="utf-8"))["files"]
+    assert len(files) > 100
+
+    def digest(name: str) -> str:  # but for the lines that follow from the matrix
+        text = re.sub(rb"(?m)^.*(?=  #= )", b"", (REPO / name).read_bytes())
+        return hashlib.sha256(text).hexdigest()
+
+    changed = [name for name, brought in files.items() if digest(name) != brought]
+    assert changed == [], "the next new_project.sh --update would refuse"
+
+
+def test_the_checker_says_that_it_works(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", PACKAGE, "--json"]
+    report = json.loads(subprocess.run(command, cwd=tmp_path, capture_output=True).stdout)
+    assert report["works"], report["cause"]
+    assert report["smoke"]["variant"] == report["chosen"]
+
+
+@pytest.mark.parametrize("path", BINARIES, ids=lambda path: path.name)
+def test_a_binary_says_whose_it_is_and_needs_no_python(path: Path) -> None:
+    binary = read_binary(path)
+    assert binary.record is not None
+    assert (binary.record.package, binary.record.version) == (PROJECT.distribution, PROJECT.version)
+    assert binary.python_symbols == ()
+
+
+def test_the_checker_needs_no_torch(tmp_path: Path) -> None:
+    code = f"import sys; sys.modules['torch'] = None; import {PACKAGE}.engine.compat"
+    python(code, tmp_path, **{PROJECT.variable("LOAD"): "0"})
+
+
+def test_an_import_registers_the_operators(tmp_path: Path) -> None:
+    name = f"{PROJECT.namespace}.{PROJECT.operator}"
+    assert PROJECT.operator in python(f"import torch, {PACKAGE}; print(torch.ops.{name})", tmp_path)
+
+
+def test_a_forced_variant_that_is_not_there_is_named(tmp_path: Path) -> None:
+    variable = PROJECT.variable("VARIANT")
+    code = f"try: import {PACKAGE}\nexcept ImportError as error: print(error)"
+    said = python(code, tmp_path, **{variable: "stable299-cpu"})
+    assert said.startswith(f"{PROJECT.distribution} cannot be loaded: ")
+    assert "stable299" in said
+
+
+def test_generated_files_are_what_the_matrix_says() -> None:
+    pytest.importorskip("ruamel.yaml")
+    code = "from release import generated, matrix; print(list(generated.drifted(matrix.load())))"
+    path = f"{REPO / 'scripts'}{os.pathsep}{REPO}"
+    assert python(code, REPO, PYTHONPATH=path) == "[]\n"
