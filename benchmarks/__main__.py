@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from . import baselines, imports, plot, readme, report, schema, session, sizes
+from . import baselines, draws, imports, plot, report, schema, session, sizes, speed_page
 from . import targets as project_targets
 from .problem import DTYPES
 from .schema import Size
@@ -27,17 +27,24 @@ def size(text: str) -> Size:
 
 
 def _measuring_options() -> argparse.ArgumentParser:
-    """The options that `cell`, `layer` and `grid` share; most fill :class:`session.Options`."""
+    """The options of all that measure; most fill :class:`session.Options`."""
     options = argparse.ArgumentParser(add_help=False)
     add = options.add_argument
     add("--device", choices=("cpu", "cuda"), default="cpu")
     add("--threads", type=int, default=1, metavar="N", help="torch's threads (default 1)")
-    add("--dtype", nargs="+", default=["float32"], choices=tuple(DTYPES), dest="dtypes")
     add("--contenders", nargs="+", default=[], metavar="NAME", help="measure only these")
     add("--seconds", type=float, default=1.0, help="per contender and size (default 1)")
     add("--rounds", type=int, default=15, help="interleaved rounds (default 15)")
     add("--deadline", type=float, metavar="S", help="begin no further size after S seconds")
     add("--seed", type=int, default=0)
+    return options
+
+
+def _dtype_options() -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(add_help=False)
+    add = options.add_argument
+    kinds = tuple(name for name in DTYPES if name != "tf32")
+    add("--dtype", nargs="+", default=["float32"], choices=kinds, dest="dtypes")
     add(
         "--tf32",
         choices=("on", "off"),
@@ -53,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
     stored = argparse.ArgumentParser(add_help=False)
     stored.add_argument("--json", type=Path, metavar="FILE", help="store the results")
 
-    shared = [measuring, stored]
+    shared = [measuring, _dtype_options(), stored]
     cell = commands.add_parser("cell", parents=shared, help="one step")
     cell.add_argument("--sizes", nargs="+", type=size, metavar="B,I,S")
     cell.add_argument("--protocol", choices=(*PROTOCOLS, "memory", "kernels"))
@@ -65,6 +72,16 @@ def parser() -> argparse.ArgumentParser:
     grid = commands.add_parser("grid", parents=shared, help="the fixed grid, with verdicts")
     grid.add_argument("what", nargs="?", choices=("cell", "layer"), default="cell")
     grid.add_argument("--protocol", choices=("tutorial", "split", "stream"))
+
+    drawn = commands.add_parser(
+        "random", parents=[measuring, stored], help="layers or steps drawn by the seed"
+    )
+    drawn.add_argument("--what", choices=tuple(draws.PEERS), default="layer")
+    drawn.add_argument("--count", type=int, default=300, help="how many are drawn (default 300)")
+    drawn.add_argument(
+        "--again", type=int, default=draws.AGAIN, help="times that a slower one is measured again"
+    )
+    drawn.add_argument("--only", nargs=2, metavar=("SIZE", "DTYPE"), help="this one alone")
 
     imported = commands.add_parser(
         "import", parents=[stored], help="import lltm_conda, after torch"
@@ -79,7 +96,7 @@ def parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text)
         command.add_argument("files", nargs="+", type=Path)
     command.add_argument("--out", type=Path, metavar="DIR", help="default: beside each file")
-    commands.add_parser("readme", help="write README's table from the stored results")
+    commands.add_parser("speed-page", help="write the docs' table from the stored results")
     return top
 
 
@@ -99,6 +116,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if arguments.command in ("cell", "layer", "grid"):
             return _measure(arguments, command_line(argv), console)
+        if arguments.command == "random":
+            return _measure_random(arguments, command_line(argv), console)
         if arguments.command == "import":
             found = imports.measure(command_line(argv), arguments.rounds)
             if arguments.json:
@@ -140,9 +159,26 @@ def _measure(arguments: argparse.Namespace, line: str, console: Console) -> int:
     return 1 if wrong or not found.results else 0
 
 
+def _measure_random(arguments: argparse.Namespace, line: str, console: Console) -> int:
+    protocol = "stream" if (arguments.device, arguments.what) == ("cuda", "layer") else "split"
+    names = {option.name for option in fields(session.Options)} & vars(arguments).keys()
+    chosen = {name: getattr(arguments, name) for name in names} | {"protocol": protocol}
+    log = partial(console.print, style="dim", highlight=False)
+    options = session.Options(**chosen, log=log)
+    if arguments.only:
+        found_draws = [draws.Draw(Size.parse(arguments.only[0]), arguments.only[1])]
+    else:
+        found_draws = draws.draw(arguments.what, arguments.seed, arguments.count, arguments.device)
+    found = session.new_report("random", line, options)
+    draws.measure(found, arguments.what, found_draws, arguments.again, options)
+    report.show(found, console)
+    wrong = any(skip.reason.startswith(session.WRONG) for skip in found.skipped)
+    return 1 if wrong or not found.results else 0
+
+
 def _show(arguments: argparse.Namespace, console: Console) -> int:
-    if arguments.command == "readme":
-        console.print(f"wrote {readme.write()}", highlight=False)
+    if arguments.command == "speed-page":
+        console.print(f"wrote {speed_page.write()}", highlight=False)
     elif arguments.command == "show":
         for path in arguments.files:
             report.show(schema.read(path), console)

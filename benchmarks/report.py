@@ -1,6 +1,9 @@
 """The tables of a report, and the comparison of ours with the baselines."""
 
 import math
+import statistics
+from itertools import product
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -12,6 +15,10 @@ from .stats import paired_ratio
 MARGIN = 0.05
 """Ours may be this much slower than a baseline before the grid's verdict says so."""
 
+
+SLOWER = 0.97
+"""A ratio of random draws below this counts as slower."""
+PASSES = ("forward", "backward")
 
 Groups = dict[tuple[Size, str, str], list[Result]]
 """By size, dtype and metric."""
@@ -147,6 +154,55 @@ def grid_table(report: Report) -> tuple[Table, int, int]:
     return table, measured, bad
 
 
+class Ratio(NamedTuple):
+    size: Size
+    dtype: str
+    metric: str
+    peer: str
+    value: float
+
+
+def ratios(found: Report) -> list[Ratio]:
+    """Every peer's time over ours, forward and backward."""
+    every = []
+    for (size, dtype, metric), results in groups(found).items():
+        ours = of(results, OURS)
+        if ours is None or metric not in PASSES:
+            continue
+        for peer in baselines(results):
+            value = speedup(peer, ours)
+            every.append(Ratio(size, dtype, metric, peer.contender, value))
+    return every
+
+
+def summary(found: Report) -> str:
+    """In Markdown: by peer and metric, for all draws and for each dtype, then the slower ones."""
+    every = ratios(found)
+    lines = [
+        f"| against | dtype | pass | draws | median | worst | below {SLOWER} |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    dtypes = ("all", *dict.fromkeys(r.dtype for r in every))
+    peers = tuple(dict.fromkeys(r.peer for r in every))
+    for peer, dtype, metric in product(peers, dtypes, PASSES):
+        values = [
+            r.value
+            for r in every
+            if r.peer == peer and r.metric == metric and dtype in ("all", r.dtype)
+        ]
+        if values:
+            middle, worst = statistics.median(values), min(values)
+            slower = sum(value < SLOWER for value in values)
+            row = (peer, dtype, metric, len(values), f"{middle:.2f}", f"{worst:.2f}", slower)
+            lines.append(f"| {' | '.join(map(str, row))} |")
+    lines += [
+        f"slower: {r.size} {r.dtype} {r.metric} {r.value:.2f} of {r.peer}"
+        for r in sorted(every, key=lambda r: r.value)
+        if r.value < SLOWER
+    ]
+    return "\n".join(lines)
+
+
 def show(report: Report, console: Console) -> None:
     for line in header(report):
         console.print(line, highlight=False)
@@ -157,6 +213,8 @@ def show(report: Report, console: Console) -> None:
             f"never slower than any baseline within {MARGIN:.0%}: "
             f"{measured - bad} of {measured} measured (size, metric) cells"
         )
+    elif report.command == "random":
+        console.print(summary(report), highlight=False)
     else:
         for (size, dtype, metric), results in groups(report).items():
             console.print(size_table(size, dtype, metric, results))

@@ -72,10 +72,17 @@ def new_report(command: str, command_line: str, options: Options) -> Report:
 
 
 def run_sizes(
-    report: Report, sizes: Iterable[Size], builders: Mapping[str, Builder], options: Options
+    report: Report,
+    sizes: Iterable[Size],
+    builders: Mapping[str, Builder],
+    options: Options,
+    started: float | None = None,
 ) -> Report:
-    """Measure every size and dtype. The file is written after each, so a kill loses one size."""
-    started = perf_counter()
+    """Measure every size and dtype. The file is written after each, so a kill loses one size.
+
+    The deadline counts from `started`, by default from now.
+    """
+    started = perf_counter() if started is None else started
     if options.protocol == "kernels" and options.device != "cuda":
         raise ValueError("--protocol kernels counts GPU kernels: use --device cuda")
     if unknown := sorted(set(options.contenders) - set(builders)):

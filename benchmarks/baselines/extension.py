@@ -58,7 +58,7 @@ def load(name: str, *sources: str) -> ModuleType:
         ) from error
 
 
-def _autograd_function(extension: ModuleType) -> type[torch.autograd.Function]:
+def autograd_function(extension: ModuleType) -> type[torch.autograd.Function]:
     class Function(torch.autograd.Function):
         @staticmethod
         def forward(
@@ -85,7 +85,7 @@ class ExtensionLLTM(PlainLLTM):
     def __init__(self, extension: ModuleType, input_features: int, state_size: int) -> None:
         super().__init__(input_features, state_size)
         self.bias = torch.nn.Parameter(torch.empty(1, 3 * state_size))
-        self.function = _autograd_function(extension)
+        self.function = autograd_function(extension)
 
     def forward(self, input: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         return self.function.apply(input, self.weights, self.bias, *state)

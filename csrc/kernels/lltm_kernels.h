@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 // Raised with every change of a struct below, except for new members at the end of the table.
-#define LLTM_KERNEL_ABI 7
+#define LLTM_KERNEL_ABI 8
 #define LLTM_MOST_SPLIT_K 4
 #define LLTM_MOST_PARTS 5
 
@@ -70,6 +70,22 @@ typedef struct {
   void* sums;          // (columns), written
 } lltm_column_sum_arguments;
 
+// Copies a tensor (planes, from_rows, from_columns) into another, (planes, to_rows, to_columns):
+// what the second lacks is left out, what the first lacks is zero. Columns have no gaps.
+typedef struct {
+  const void* from;
+  void* to;
+  int64_t planes;
+  int64_t from_rows;
+  int64_t to_rows;
+  int64_t from_columns;
+  int64_t to_columns;
+  int64_t from_stride;  // elements between rows, likewise the next
+  int64_t to_stride;
+} lltm_copy;
+
+#define LLTM_MOST_COPIES 13
+
 // A whole sequence of steps, one layer in one direction. The products that batch over time are the
 // caller's, unless the plan says otherwise: x W_x^T before forward; d_input, d_weights and d_bias,
 // from d_gates of all steps, after backward.
@@ -95,6 +111,11 @@ typedef struct {
   // Backward by gemm: the caller makes the products that batch over time as soon as it has computed
   // step part_starts[0], then part_starts[1], and so on down to step 0, in the order of the loop.
   int64_t part_starts[LLTM_MOST_PARTS];
+  // Not 0: copies of the operands, with rows and columns of zeros up to this S and I, are quicker.
+  // The added units of the state stay zero. The rest of the plan then says nothing: ask again with
+  // these sizes.
+  int64_t padded_state;
+  int64_t padded_input;
 } lltm_layer_plan;
 
 // Contiguous tensors of one dtype; only rows of `weights` have gaps.
@@ -170,7 +191,32 @@ typedef struct {
   // which the caller makes d_z W_h. Each is a plane, and cell_backward of the step before adds them
   // up.
   int32_t split_k;
+  // By gemm in a sequence: not 0: `product` makes the products, with so much workspace; 0: the
+  // caller does.
+  int64_t product_workspace_bytes;
 } lltm_step_plan;
+
+// to = left right, or with `adds` to += left right, matrix by matrix of so many planes. Strides, in
+// elements, are those of rows and of planes.
+typedef struct {
+  int64_t planes;
+  int64_t rows;
+  int64_t columns;
+  int64_t depth;
+  const void* left;  // (rows, depth)
+  int64_t left_stride;
+  int64_t left_plane;
+  const void* right;  // (depth, columns), or transposed: (columns, depth)
+  int64_t right_stride;
+  int64_t right_plane;
+  void* to;  // (rows, columns)
+  int64_t to_stride;
+  int64_t to_plane;
+  int32_t right_transposed;
+  int32_t adds;
+  int32_t allow_tf32;
+  void* workspace;
+} lltm_product_arguments;
 
 // One step, for step_forward and step_backward, which run it whole, and for cell_forward and
 // cell_backward, which run what follows the GEMM: the pointwise part. What only one of them reads
@@ -252,10 +298,11 @@ typedef struct {
                               const lltm_execution*);
   const char* (*step_backward)(lltm_dtype, int32_t family, const lltm_step_backward_arguments*,
                                const lltm_execution*);
+  // NULL where no plan of these kernels asks for it; likewise the next.
+  const char* (*product)(lltm_dtype, const lltm_product_arguments*, const lltm_execution*);
+  // `count` copies, at most LLTM_MOST_COPIES.
+  const char* (*copy)(lltm_dtype, int32_t count, const lltm_copy*, const lltm_execution*);
 } lltm_kernel_functions;
-
-const lltm_kernel_functions* lltm_cpu_kernels(void);
-const lltm_kernel_functions* lltm_cuda_kernels(void);
 
 #ifdef __cplusplus
 }

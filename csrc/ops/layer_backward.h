@@ -11,6 +11,7 @@
 #include "gradients.h"
 #include "kernel_calls.h"
 #include "layer_backward_loop.h"
+#include "layer_padding.h"
 #include "operands.h"
 #include "views.h"
 
@@ -55,6 +56,11 @@ class LayerBackward {
     const lltm_execution where = Calls::execution(input);
     const lltm_layer_plan plan =
         Calls::plan_layer(sizes.dtype, LLTM_BACKWARD, sizes.layer(), where);
+    if (plan.padded_state != 0) {
+      const OptionalTensor grads[] = {grad_output, grad_final_h, grad_final_cell, grad_cells};
+      return run_padded(sizes, sizes.padded(plan), where, grads, input, weights, bias, initial_h,
+                        initial_cell, output, gates, cells, needs);
+    }
     const Tensor all_cells =
         is_empty(cells) ? make_cells(sizes, initial_cell, gates, where) : cells;
     const Tensor d_gates = Torch::empty({sizes.steps, sizes.batch, 3, sizes.state}, input);
@@ -103,6 +109,41 @@ class LayerBackward {
   using Calls = KernelCalls<Torch, device>;
   using Check = Operands<Torch, device>;
   using View = Views<Torch>;
+
+  static std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> run_padded(
+      const LayerSizes& sizes, const LayerSizes& larger, const lltm_execution& where,
+      const OptionalTensor (&grads)[4], const Tensor& input, const Tensor& weights,
+      const OptionalTensor& bias, const OptionalTensor& initial_h,
+      const OptionalTensor& initial_cell, const Tensor& output, const Tensor& gates,
+      const Tensor& cells, int64_t needs) {
+    using Padding = LayerPadding<Torch, device>;
+    Padding in(sizes, larger, where);
+    const OptionalTensor grad_output = in.maybe(grads[0], &Padding::sequence);
+    const OptionalTensor grad_final_h = in.maybe(grads[1], &Padding::state);
+    const OptionalTensor grad_final_cell = in.maybe(grads[2], &Padding::state);
+    const OptionalTensor grad_cells = in.maybe(grads[3], &Padding::sequence);
+    const Tensor x = in.input(input);
+    const Tensor w = in.weights(weights);
+    const OptionalTensor b = in.maybe(bias, &Padding::bias);
+    const OptionalTensor h = in.maybe(initial_h, &Padding::state);
+    const OptionalTensor c = in.maybe(initial_cell, &Padding::state);
+    const Tensor outputs = in.sequence(output);
+    const Tensor z = in.gates(gates);
+    const Tensor all_cells = is_empty(cells) ? cells : in.sequence(cells);
+    in.run();
+    const auto [d_input, d_weights, d_bias, d_h, d_cell] =
+        run(grad_output, grad_final_h, grad_final_cell, grad_cells, x, w, b, h, c, outputs, z,
+            all_cells, needs, sizes.reverse, sizes.allow_tf32);
+    Gradients<Torch> d(needs, input, weights, bias, initial_h, initial_cell);
+    Padding out(larger, sizes, where);
+    if (d.input) out.input(d_input, *d.input);
+    if (d.weights) out.weights(d_weights, *d.weights);
+    if (d.bias) out.states(d_bias, *d.bias, 3);
+    if (d.h) out.states(d_h, *d.h, sizes.batch);
+    if (d.cell) out.states(d_cell, *d.cell, sizes.batch);
+    out.run();
+    return d.take(input);
+  }
 
   static bool is_empty(const Tensor& tensor) {
     const int64_t* const sizes = Torch::sizes(tensor);

@@ -6,7 +6,7 @@
 
 #include "kernel_calls.h"
 #include "operands.h"
-#include "views.h"
+#include "step_products.h"
 
 namespace lltm {
 
@@ -24,10 +24,7 @@ class LayerBackwardLoop {
         plan_(Calls::plan_step(sizes.dtype, LLTM_BACKWARD, LLTM_NEEDS_OLD_H | LLTM_NEEDS_OLD_CELL,
                                sizes.step(), where)),
         planes_(std::max<int64_t>(plan_.split_k, 1)),
-        depth_(3 * sizes.state / planes_),
-        weights_h_(Views<Torch>::h_columns(weights, sizes)),
-        weights_h_planes_(Torch::strided(weights, {planes_, depth_, sizes.state},
-                                         {depth_ * sizes.columns(), sizes.columns(), 1}, 0)) {}
+        products_(sizes, plan_, d_gates, where) {}
 
   // Calls `products(first, last)` for the parts of the sequence that the plan names, the last
   // first.
@@ -68,9 +65,9 @@ class LayerBackwardLoop {
         step.more_grad_h_planes = n + 1 < sizes_.steps ? plan_.split_k : 1;
         Calls::check(Calls::kernels().cell_backward(sizes_.dtype, &step, &where_));
         if (n > 0) {
-          multiply(d_h[n % 2], t);
+          products_.of_gates(d_h[n % 2], planes_, d_gates_, t, weights_);
         } else if (d_initial_h) {
-          multiply_whole(Views<Torch>::rows(*d_initial_h, 0, sizes_.batch, sizes_.state), t);
+          products_.of_gates(*d_initial_h, 1, d_gates_, t, weights_);
         }
       }
       step.more_grad_h = step.d_old_h;
@@ -99,29 +96,13 @@ class LayerBackwardLoop {
                         d_gates_);
   }
 
-  // d_old_h = d_z W_h: one product, or as many planes as the plan says.
-  void multiply(const Tensor& d_old_h, int64_t t) const {
-    if (planes_ == 1) return multiply_whole(d_old_h, t);
-    const Tensor d_z = Torch::strided(d_gates_, {planes_, sizes_.batch, depth_},
-                                      {depth_, 3 * sizes_.state, 1}, t * 3 * sizes_.plane());
-    Torch::bmm_out(d_old_h, d_z, weights_h_planes_);
-  }
-
-  void multiply_whole(const Tensor& d_old_h, int64_t t) const {
-    const Tensor d_z =
-        Views<Torch>::rows(d_gates_, t * sizes_.batch, sizes_.batch, 3 * sizes_.state);
-    Torch::mm_out(d_old_h, d_z, weights_h_);
-  }
-
   const LayerSizes& sizes_;
   const Tensor& weights_;
   const Tensor& d_gates_;
   const lltm_execution& where_;
   const lltm_step_plan plan_;
   const int64_t planes_;  // of d_old_h
-  const int64_t depth_;   // of the product for one plane
-  const Tensor weights_h_;
-  const Tensor weights_h_planes_;
+  const StepProducts<Torch, device> products_;
 };
 
 }  // namespace lltm

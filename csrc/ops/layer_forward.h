@@ -8,7 +8,9 @@
 #include <tuple>
 
 #include "kernel_calls.h"
+#include "layer_padding.h"
 #include "operands.h"
+#include "step_products.h"
 #include "views.h"
 
 namespace lltm {
@@ -38,6 +40,10 @@ class LayerForward {
     const typename Torch::DeviceGuard device_guard(input);
     const lltm_execution where = Calls::execution(input);
     const lltm_layer_plan plan = Calls::plan_layer(sizes.dtype, LLTM_FORWARD, sizes.layer(), where);
+    if (plan.padded_state != 0) {
+      return run_padded(sizes, sizes.padded(plan), where, input, weights, bias, initial_h,
+                        initial_cell, keep_cells);
+    }
     const Tensor gates = Torch::empty({sizes.steps, sizes.batch, 3, sizes.state}, input);
     const Tensor output = Torch::empty({sizes.steps, sizes.batch, sizes.state}, input);
     const Tensor cells = keep_cells ? Torch::empty({sizes.steps, sizes.batch, sizes.state}, input)
@@ -76,6 +82,30 @@ class LayerForward {
   using Check = Operands<Torch, device>;
   using View = Views<Torch>;
 
+  static std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> run_padded(
+      const LayerSizes& sizes, const LayerSizes& larger, const lltm_execution& where,
+      const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
+      const OptionalTensor& initial_h, const OptionalTensor& initial_cell, bool keep_cells) {
+    using Padding = LayerPadding<Torch, device>;
+    Padding in(sizes, larger, where);
+    const Tensor x = in.input(input);
+    const Tensor w = in.weights(weights);
+    const OptionalTensor b = in.maybe(bias, &Padding::bias);
+    const OptionalTensor h = in.maybe(initial_h, &Padding::state);
+    const OptionalTensor c = in.maybe(initial_cell, &Padding::state);
+    in.run();
+    const auto [output, final_h, final_cell, gates, cells] =
+        run(x, w, b, h, c, sizes.reverse, keep_cells, sizes.allow_tf32);
+    Padding out(larger, sizes, where);
+    const auto result = std::make_tuple(out.sequence(output), state_like(initial_h, sizes, input),
+                                        state_like(initial_cell, sizes, input), out.gates(gates),
+                                        keep_cells ? out.sequence(cells) : cells);
+    out.states(final_h, std::get<1>(result), sizes.batch);
+    out.states(final_cell, std::get<2>(result), sizes.batch);
+    out.run();
+    return result;
+  }
+
   // (B, S), or like `model` (1, B, S) as in nn.LSTM, which saves the caller views.
   static Tensor state_like(const OptionalTensor& model, const LayerSizes& sizes,
                            const Tensor& like) {
@@ -113,17 +143,16 @@ class LayerForward {
                    const Tensor& weights, const OptionalTensor& initial_h,
                    const OptionalTensor& initial_cell, const Tensor& gates, const Tensor& output,
                    const Tensor& cells, const lltm_execution& where) {
-    const int64_t rows = 3 * sizes.state;
-    const Tensor weights_h = Torch::strided(weights, {sizes.state, rows}, {1, sizes.columns()}, 0);
     lltm_step_forward_arguments step = {};
     step.sizes = sizes.step();
     const lltm_step_plan plan = Calls::plan_step(sizes.dtype, LLTM_FORWARD, 0, step.sizes, where);
     const OptionalTensor workspace = Calls::workspace(plan.workspace_bytes, output);
+    const StepProducts<Torch, device> products(sizes, plan, output, where);
     step.weights = Torch::data(weights);
     step.bias = layer.bias;
     step.gates_hold_addend = 1;
     step.workspace = Calls::data_or_null(workspace);
-    // Addresses instead of tensors where possible: the host's time bounds small steps.
+    // Addresses instead of tensors: the host's time bounds small steps.
     const int64_t plane_bytes = sizes.plane() * lltm_dtype_bytes(sizes.dtype);
     const auto at = [&](void* sequence, int64_t planes) -> void* {
       return static_cast<char*>(sequence) + planes * plane_bytes;
@@ -137,27 +166,25 @@ class LayerForward {
     };
     const Tensor first_cell = initial_cell ? *initial_cell : zeros(sizes, output);
     step.old_cell = Torch::data(first_cell);
-    OptionalTensor old_h;
-    if (initial_h) old_h = plane(*initial_h, 0, sizes);
+    step.old_h = layer.initial_h;
     for (int64_t n = 0; n < sizes.steps; ++n) {
       const int64_t t = sizes.time(n);
-      const Tensor new_h = plane(output, t, sizes);
-      step.old_h = Calls::data_or_null(old_h);
       step.gates = at(layer.gates, 3 * t);
-      step.new_h = Torch::data(new_h);
+      step.new_h = at(layer.output, t);
       step.new_cell = at(Torch::data(cells), cell_plane(sizes, layer.cells != nullptr, n));
       step.running.old_cell = running_cell(n - 1);
       step.running.new_cell = running_cell(n);
-      if (old_h && plan.family != 0) {
+      if (step.old_h != nullptr && plan.family != 0) {
         Calls::check(Calls::kernels().step_forward(sizes.dtype, plan.family, &step, &where));
       } else {
-        if (old_h) {
-          const Tensor sum = View::rows(gates, t * sizes.batch, sizes.batch, rows);
-          Torch::addmm_out(sum, sum, *old_h, weights_h);
+        if (step.old_h != nullptr) {
+          const bool first = n == 0;
+          products.add_h(gates, t, first ? *initial_h : output, first ? 0 : sizes.time(n - 1),
+                         weights);
         }
         Calls::check(Calls::kernels().cell_forward(sizes.dtype, &step, &where));
       }
-      old_h = new_h;
+      step.old_h = step.new_h;
       step.old_cell = step.new_cell;
     }
   }

@@ -41,6 +41,13 @@ struct LayerSizes {
   bool reverse;
   bool allow_tf32;
 
+  LayerSizes padded(const lltm_layer_plan& plan) const {
+    LayerSizes larger = *this;
+    larger.features = plan.padded_input;
+    larger.state = plan.padded_state;
+    return larger;
+  }
+
   int64_t rows() const { return steps * batch; }
   int64_t columns() const { return state + features; }
   int64_t plane() const { return batch * state; }

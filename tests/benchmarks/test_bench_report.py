@@ -138,12 +138,15 @@ def test_a_grid_of_sequences_has_a_row_of_panels_for_each_length() -> None:
         for size, metric in ((short, "forward"), (short, "backward"), (long, "forward"))
         for name, time in (("lstm", 2.0), ("ours", 1.0))
     ]
-    panels = [panel for panel in figure(report(*found, command="grid")).axes if panel.get_visible()]
-    assert [panel.get_title().partition(":")[0] for panel in panels] == [
-        "T 8 float32 forward",
-        "T 8 float32 backward",
-        "T 64 float32 forward",
+    drawn = figure(report(*found, command="grid"))
+    *panels, bar = [panel for panel in drawn.axes if panel.get_visible()]
+    assert [panel.get_title() for panel in panels] == [
+        "forward of 8 steps, float32",
+        "backward of 8 steps, float32",
+        "forward of 64 steps, float32",
     ]
+    assert [text.get_text() for text in bar.get_yticklabels()][1] == "level"
+    assert "as the fastest of: nn.LSTM\n" in drawn.get_suptitle()
 
 
 @pytest.mark.parametrize(

@@ -32,4 +32,8 @@ const char* cuda_step_forward(lltm_dtype, int32_t family, const lltm_step_forwar
 const char* cuda_step_backward(lltm_dtype, int32_t family, const lltm_step_backward_arguments*,
                                const lltm_execution*);
 
+// product.cu. The workspace of cuda_product, 0 where it cannot be used now.
+int64_t cuda_product_workspace(const lltm_execution*);
+const char* cuda_product(lltm_dtype, const lltm_product_arguments*, const lltm_execution*);
+
 }  // namespace lltm

@@ -16,6 +16,35 @@ bool fits(Family family, const LayerProblem& problem) {
   return family == kGemm || grid_fits(problem);
 }
 
+// cuBLAS and `grid` read vectors: rows must begin where one may.
+constexpr int64_t kAligned = 8;
+int64_t aligned(int64_t size) { return (size + kAligned - 1) / kAligned * kAligned; }
+
+// The same problem, padded.
+LayerProblem padded(LayerProblem problem) {
+  lltm_layer_sizes& sizes = problem.sizes;
+  const int64_t inputs = sizes.weight_stride - sizes.state_size;
+  if (problem.dtype == LLTM_FLOAT64) return problem;
+  sizes.state_size = aligned(sizes.state_size);
+  sizes.weight_stride = sizes.state_size + aligned(inputs);
+  return problem;
+}
+
+// Whether padding is worth its copies. `family` runs the padded problem; two of them take any
+// state, so that only the products over all steps gain.
+bool is_worth_padding(Family family, const LayerProblem& problem) {
+  const lltm_layer_sizes& sizes = problem.sizes;
+  const lltm_layer_sizes larger = padded(problem).sizes;
+  if (larger.state_size == sizes.state_size && larger.weight_stride == sizes.weight_stride) {
+    return false;
+  }
+  if (family != kRegisters && family != kCluster) return true;
+  constexpr double kLeastWork = 1e9;  // multiplications
+  return 3.0 * sizes.state_size * (sizes.weight_stride - sizes.state_size) * sizes.batch_size *
+             sizes.steps >
+         kLeastWork;
+}
+
 // The quickest as measured on an H200; benchmarks/NOTES.md has the numbers. `cluster` waits least
 // in a step, but every block repeats a step's work for each row of the batch. `registers` needs no
 // exchange between blocks at all. A step of `grid` takes longer with the work of a block: its rows
@@ -49,8 +78,8 @@ constexpr NamedFamily kFamilies[] = {
      "bfloat16 and a state of at most 128; unset it"},
     {"grid", kGrid,
      "lltm: LLTM_LAYER_KERNELS=grid cannot run this problem on this device: it needs compute "
-     "capability 8.0 and kernels built for it, float32, float16 or bfloat16, a state that is a "
-     "multiple of 8, and weights that fit the registers of all multiprocessors; unset it"},
+     "capability 8.0 and kernels built for it, float32, float16 or bfloat16, and weights that fit "
+     "the registers of all multiprocessors; unset it"},
     {"cluster", kCluster,
      "lltm: LLTM_LAYER_KERNELS=cluster cannot run this problem on this device: it needs compute "
      "capability 9.0 and kernels built for it, float32, float16 or bfloat16, and a state of at "
@@ -90,14 +119,20 @@ const char* cuda_layer_plan(lltm_dtype dtype, lltm_pass pass, const lltm_layer_s
     plan->product_adds_bias = 1;  // cuBLAS adds it for nothing
   }
   const LayerProblem problem{dtype, backward, *sizes, execution->device_index};
+  const LayerProblem larger = padded(problem);
   const bool empty = sizes->batch_size == 0 || sizes->state_size == 0 || sizes->steps == 0;
   const char* const forced = std::getenv("LLTM_LAYER_KERNELS");
   Family family = kGemm;
   if (forced != nullptr && *forced != '\0') {
-    const char* const error = name_family(forced, empty, problem, &family);
+    const char* const error = name_family(forced, empty, larger, &family);
     if (error != nullptr) return error;
   } else if (!empty) {
-    family = choose(problem);
+    family = choose(larger);
+  }
+  if (!empty && is_worth_padding(family, problem)) {
+    plan->padded_state = larger.sizes.state_size;
+    plan->padded_input = larger.sizes.weight_stride - larger.sizes.state_size;
+    return nullptr;
   }
   plan->family = family;
   if (family == kGrid) plan->workspace_bytes = grid_workspace(problem);

@@ -18,6 +18,10 @@ const char* cuda_layer_backward(lltm_dtype dtype, int32_t family,
 const char* cuda_layer_cells(lltm_dtype dtype, const lltm_layer_cells_arguments* arguments,
                              const lltm_execution* execution);
 
+// layer_padding.cu
+const char* cuda_copy(lltm_dtype dtype, int32_t count, const lltm_copy* copies,
+                      const lltm_execution* execution);
+
 // What a family needs to know to say whether and how it can run a layer.
 struct LayerProblem {
   lltm_dtype dtype;

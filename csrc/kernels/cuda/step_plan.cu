@@ -17,8 +17,13 @@ int32_t forward_family(lltm_dtype dtype, const lltm_step_sizes& sizes, int64_t w
   const int64_t rows = sizes.batch_size;
   int64_t limit = 64'000'000;
   // float32 has no tensor cores either way, so a GEMM gains less, and nothing for few rows.
-  if (dtype == LLTM_FLOAT32) limit = rows <= 64 ? 1'100'000'000 : 320'000'000;
-  if (work > limit) return kGemm;
+  if (dtype == LLTM_FLOAT32) limit = rows <= 16 ? 1'100'000'000 : 320'000'000;
+  // Elements of rows that do not begin as vectors do are read one by one, and the block waits.
+  const int64_t depth = sizes.state_size + sizes.input_size;
+  const bool vectors = depth * lltm_dtype_bytes(dtype) % 16 == 0 &&
+                       sizes.state_size * lltm_dtype_bytes(dtype) % 16 == 0;
+  constexpr int64_t kDeepest = 1000;
+  if (work > limit || (!vectors && depth > kDeepest)) return kGemm;
   const int64_t outputs = rows * sizes.state_size;
   if (rows <= 4) return kRows4;
   if (rows <= 32 || outputs <= 16384) return kRows16;
@@ -84,7 +89,11 @@ int32_t split_k(lltm_dtype dtype, const lltm_step_sizes& sizes, int32_t device_i
   }
   constexpr int32_t kParts = 3;  // one for each gate
   static_assert(kParts <= LLTM_MOST_SPLIT_K);
-  return rows >= 64 && has_tf32_gemm(dtype, sizes, device_index) ? kParts : 1;
+  constexpr int64_t kLeastRows = 192;
+  constexpr int64_t kMostState = 2048;
+  return rows >= kLeastRows && state <= kMostState && has_tf32_gemm(dtype, sizes, device_index)
+             ? kParts
+             : 1;
 }
 
 // The family that LLTM_CUDA_CELL names, or -1.
@@ -99,6 +108,10 @@ int32_t named_family(const char* name) {
 // What the plan says beyond the family.
 void describe(lltm_dtype dtype, lltm_pass pass, int32_t needs, const lltm_step_sizes& sizes,
               const lltm_execution& execution, lltm_step_plan* plan) {
+  // A sequence multiplies the state alone.
+  if (plan->family == kGemm && sizes.input_size == 0 && sizes.batch_size * sizes.state_size != 0) {
+    plan->product_workspace_bytes = cuda_product_workspace(&execution);
+  }
   if (pass == LLTM_FORWARD) {
     plan->gemm_adds_bias = plan->family == kGemm;  // cuBLAS adds it for nothing
     return;

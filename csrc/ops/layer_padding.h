@@ -1,0 +1,105 @@
+// A layer's operands with rows and columns of zeros, and its results without them. cuBLAS, and some
+// families of the kernels, are slow or lacking where rows do not begin as vectors do.
+#pragma once
+
+#include <initializer_list>
+#include <optional>
+
+#include "kernel_calls.h"
+#include "operands.h"
+
+namespace lltm {
+
+// Collects copies; `run` makes them all in one launch.
+template <typename Torch, Device device>
+class LayerPadding {
+ public:
+  using Tensor = typename Torch::Tensor;
+  using OptionalTensor = std::optional<Tensor>;
+
+  LayerPadding(const LayerSizes& from, const LayerSizes& to, const lltm_execution& where)
+      : from_(from), to_(to), where_(where) {}
+
+  // Into a tensor that is there: the input (T, B, I), weights, states (..., S) of so many rows.
+  void input(const Tensor& from, const Tensor& to) {
+    add(from, 0, to, 0,
+        {1, to_.rows(), to_.rows(), from_.features, to_.features, from_.features, to_.features});
+  }
+  void weights(const Tensor& from, const Tensor& to) {
+    add(from, 0, to, 0,
+        {3, from_.state, to_.state, from_.state, to_.state, from_.columns(), to_.columns()});
+    add(from, from_.state, to, to_.state,
+        {3, from_.state, to_.state, from_.features, to_.features, from_.columns(), to_.columns()});
+  }
+  void states(const Tensor& from, const Tensor& to, int64_t rows) {
+    add(from, 0, to, 0, {1, rows, rows, from_.state, to_.state, from_.state, to_.state});
+  }
+
+  // Into a new tensor, where that differs.
+  Tensor input(const Tensor& tensor) {
+    if (from_.features == to_.features) return tensor;
+    const Tensor copy = Torch::empty({to_.steps, to_.batch, to_.features}, tensor);
+    input(tensor, copy);
+    return copy;
+  }
+  Tensor weights(const Tensor& tensor) {
+    const Tensor copy = Torch::empty({3 * to_.state, to_.columns()}, tensor);
+    weights(tensor, copy);
+    return copy;
+  }
+  // bias (3S)
+  Tensor bias(const Tensor& tensor) { return states(tensor, {3 * to_.state}, 3); }
+  Tensor state(const Tensor& tensor) { return states(tensor, {to_.batch, to_.state}, to_.batch); }
+  Tensor sequence(const Tensor& tensor) {
+    return states(tensor, {to_.steps, to_.batch, to_.state}, to_.rows());
+  }
+  Tensor gates(const Tensor& tensor) {
+    return states(tensor, {to_.steps, to_.batch, 3, to_.state}, 3 * to_.rows());
+  }
+
+  // The same of what may be missing, such as `maybe(bias, &LayerPadding::bias)`.
+  OptionalTensor maybe(const OptionalTensor& tensor, Tensor (LayerPadding::*pad)(const Tensor&)) {
+    return tensor ? OptionalTensor((this->*pad)(*tensor)) : std::nullopt;
+  }
+
+  void run() const {
+    if (count_ == 0) return;
+    Calls::check(Calls::kernels().copy(from_.dtype, count_, copies_, &where_));
+  }
+
+ private:
+  using Calls = KernelCalls<Torch, device>;
+
+  Tensor states(const Tensor& tensor, std::initializer_list<int64_t> shape, int64_t rows) {
+    if (from_.state == to_.state) return tensor;
+    const Tensor copy = Torch::empty(shape, tensor);
+    states(tensor, copy, rows);
+    return copy;
+  }
+
+  struct Shape {
+    int64_t planes, from_rows, to_rows, from_columns, to_columns, from_stride, to_stride;
+  };
+
+  void add(const Tensor& from, int64_t from_offset, const Tensor& to, int64_t to_offset,
+           const Shape& shape) {
+    const int64_t bytes = lltm_dtype_bytes(from_.dtype);
+    copies_[count_++] = {static_cast<const char*>(Torch::data(from)) + from_offset * bytes,
+                         static_cast<char*>(Torch::data(to)) + to_offset * bytes,
+                         shape.planes,
+                         shape.from_rows,
+                         shape.to_rows,
+                         shape.from_columns,
+                         shape.to_columns,
+                         shape.from_stride,
+                         shape.to_stride};
+  }
+
+  const LayerSizes& from_;
+  const LayerSizes& to_;
+  const lltm_execution& where_;
+  int32_t count_ = 0;
+  lltm_copy copies_[LLTM_MOST_COPIES] = {};
+};
+
+}  // namespace lltm

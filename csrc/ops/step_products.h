@@ -1,0 +1,105 @@
+// The products of a sequence's steps: by the kernels where the plan says so, otherwise by torch.
+#pragma once
+
+#include <optional>
+
+#include "kernel_calls.h"
+#include "operands.h"
+#include "views.h"
+
+namespace lltm {
+
+template <typename Torch, Device device>
+class StepProducts {
+ public:
+  using Tensor = typename Torch::Tensor;
+
+  StepProducts(const LayerSizes& sizes, const lltm_step_plan& plan, const Tensor& like,
+               const lltm_execution& where)
+      : sizes_(sizes),
+        where_(where),
+        workspace_(Calls::workspace(plan.product_workspace_bytes, like)) {}
+
+  // gates (T, B, 3S) at `t` += h W_h^T, of the plane `index` of h
+  void add_h(const Tensor& gates, int64_t t, const Tensor& h, int64_t index,
+             const Tensor& weights) const {
+    const int64_t rows = 3 * sizes_.state;
+    if (!workspace_) {
+      const Tensor sum = View::rows(gates, t * sizes_.batch, sizes_.batch, rows);
+      const Tensor old_h = View::rows(h, index * sizes_.batch, sizes_.batch, sizes_.state);
+      Torch::addmm_out(sum, sum, old_h,
+                       Torch::strided(weights, {sizes_.state, rows}, {1, sizes_.columns()}, 0));
+      return;
+    }
+    lltm_product_arguments product = with_weights(weights);
+    product.planes = 1;
+    product.columns = rows;
+    product.depth = sizes_.state;
+    product.left = at(h, index * sizes_.plane());
+    product.left_stride = sizes_.state;
+    product.right_transposed = 1;
+    product.to = at(gates, 3 * t * sizes_.plane());
+    product.to_stride = rows;
+    product.adds = 1;
+    run(product);
+  }
+
+  // d_h = d_z W_h of d_gates (T, B, 3S) at `t`; with several planes, each a part of the depth 3S
+  void of_gates(const Tensor& d_h, int64_t planes, const Tensor& d_gates, int64_t t,
+                const Tensor& weights) const {
+    const int64_t depth = 3 * sizes_.state / planes;
+    const int64_t offset = 3 * t * sizes_.plane();
+    if (!workspace_ && planes == 1) {
+      Torch::mm_out(View::rows(d_h, 0, sizes_.batch, sizes_.state),
+                    View::rows(d_gates, t * sizes_.batch, sizes_.batch, depth),
+                    View::h_columns(weights, sizes_));
+      return;
+    }
+    if (!workspace_) {
+      Torch::bmm_out(d_h,
+                     Torch::strided(d_gates, {planes, sizes_.batch, depth},
+                                    {depth, 3 * sizes_.state, 1}, offset),
+                     Torch::strided(weights, {planes, depth, sizes_.state},
+                                    {depth * sizes_.columns(), sizes_.columns(), 1}, 0));
+      return;
+    }
+    lltm_product_arguments product = with_weights(weights);
+    product.planes = planes;
+    product.columns = sizes_.state;
+    product.depth = depth;
+    product.left = at(d_gates, offset);
+    product.left_stride = 3 * sizes_.state;
+    product.left_plane = depth;
+    product.right_plane = depth * sizes_.columns();
+    product.to = at(d_h, 0);
+    product.to_stride = sizes_.state;
+    product.to_plane = sizes_.plane();
+    run(product);
+  }
+
+ private:
+  using Calls = KernelCalls<Torch, device>;
+  using View = Views<Torch>;
+
+  lltm_product_arguments with_weights(const Tensor& weights) const {
+    lltm_product_arguments product = {};
+    product.rows = sizes_.batch;
+    product.right = Torch::data(weights);
+    product.right_stride = sizes_.columns();
+    product.allow_tf32 = sizes_.allow_tf32;
+    product.workspace = Torch::data(*workspace_);
+    return product;
+  }
+  void run(const lltm_product_arguments& product) const {
+    Calls::check(Calls::kernels().product(sizes_.dtype, &product, &where_));
+  }
+  void* at(const Tensor& tensor, int64_t elements) const {
+    return static_cast<char*>(Torch::data(tensor)) + elements * lltm_dtype_bytes(sizes_.dtype);
+  }
+
+  const LayerSizes& sizes_;
+  const lltm_execution& where_;
+  const std::optional<Tensor> workspace_;
+};
+
+}  // namespace lltm

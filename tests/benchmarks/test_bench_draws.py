@@ -1,0 +1,102 @@
+"""Random draws: the seed decides, bounds hold, and what is slower is measured again."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench_samples import SIZE, report, result
+
+from benchmarks import __main__ as command
+from benchmarks import draws, floor, plot, session
+from benchmarks.draws import Draw
+from benchmarks.problem import DTYPES
+from benchmarks.report import ratios, summary
+from benchmarks.schema import Size, read, write
+
+
+@pytest.mark.parametrize("what", ["layer", "step"])
+def test_a_seed_draws_the_same_problems_each_time(what: str) -> None:
+    assert draws.draw(what, 3, 20, "cuda") == draws.draw(what, 3, 40, "cuda")[:20]
+    assert draws.draw(what, 3, 20, "cuda") != draws.draw(what, 4, 20, "cuda")
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_draws_keep_their_bounds(device: str) -> None:
+    for size, dtype in draws.draw("layer", 1, 200, device):
+        assert floor.working_set(size, DTYPES[dtype]) <= draws.MOST_BYTES
+        assert floor.forward_flops(size) <= draws.MOST_WORK[device]
+        assert 1 <= size.batch <= 512
+        assert 16 <= size.inputs <= 3072
+        assert 16 <= size.state <= 3072
+        assert 8 <= size.steps <= 2048
+
+
+def test_about_half_of_the_layers_have_a_state_that_papers_use() -> None:
+    states = [size.state for size, _ in draws.draw("layer", 2, 400, "cuda")]
+    assert 150 <= sum(state in draws.STATES for state in states) <= 250
+
+
+@pytest.mark.parametrize("what", ["layer", "step"])
+def test_the_command_measures_what_was_drawn(
+    what: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    size = Size(2, 3, 4, 5 if what == "layer" else 1)
+    monkeypatch.setattr(draws, "draw", lambda *_: [Draw(size, "float32")])
+    path = tmp_path / "random.json"
+    words = ["random", "--what", what, "--seconds", "0.01", "--rounds", "2", "--again", "0"]
+    assert command.main([*words, "--json", str(path)]) == 0
+    assert {(r.size, r.metric) for r in ratios(read(path))} == {
+        (size, "forward"),
+        (size, "backward"),
+    }
+    assert f"| {draws.PEERS[what]} | float32 | forward | 1 |" in capsys.readouterr().out
+
+
+def test_what_is_slower_is_replaced_by_the_median_of_fresh_processes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def measured(peer: float) -> Any:
+        return report(result("lstmcell", [peer]), result("ours", [10.0]), command="random")
+
+    found, again = measured(5.0), iter((8.0, 20.0, 12.0))
+    monkeypatch.setattr(session, "run_sizes", lambda *_: None)
+
+    def run(words: list[str], **_: object) -> None:
+        write(measured(next(again)), Path(words[words.index("--json") + 1]))
+
+    monkeypatch.setattr(subprocess, "run", run)
+    draws.measure(found, "step", [Draw(SIZE, "float32")], 3, session.Options())
+    assert [r.value for r in ratios(found)] == [1.2]
+
+
+def test_the_summary_counts_what_is_slower() -> None:
+    rounds = {Size(1, 2, 3): 9.0, Size(1, 2, 4): 20.0, Size(1, 2, 5): 30.0}
+    results = [
+        result(name, [time], size=size)
+        for size, peer in rounds.items()
+        for name, time in (("lstm", peer), ("ours", 10.0))
+    ]
+    lines = summary(report(*results, command="random")).splitlines()
+    assert "| lstm | all | forward | 3 | 2.00 | 0.90 | 1 |" in lines
+    assert lines[-1] == "slower: B1 I2 S3 float32 forward 0.90 of lstm"
+
+
+def test_a_deadline_holds_for_all_draws_together(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    size = Size(2, 3, 4, 5)
+    monkeypatch.setattr(draws, "draw", lambda *_: [Draw(size, "float32")] * 3)
+    path = tmp_path / "late.json"
+    assert command.main(["random", "--deadline", "-1", "--json", str(path)]) == 1
+    assert [skip.reason for skip in read(path).skipped] == [
+        "not begun: the deadline of -1 s had passed"
+    ] * 3
+
+
+def test_draws_are_drawn_as_points(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    found = report(result("lstm", [20.0]), result("ours", [10.0]), command="random")
+    assert plot.draw(found, tmp_path / "random").stat().st_size > 1000
