@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 import torch
 import torch.nn.functional as F
@@ -19,20 +19,33 @@ from .modules import LLTM, Recurrent, parameter
 __all__ = ["LLTMLayer"]
 
 State = tuple[Tensor, Tensor]
+T = TypeVar("T")
+
+
+def _either(**names: T | None) -> T:
+    """The one value of an argument that has two names."""
+    given = {name: value for name, value in names.items() if value is not None}
+    if len(given) != 1:
+        raise TypeError(
+            f"LLTMLayer needs one of {' and '.join(names)}, got {' and '.join(given) or 'none'}; "
+            "pass either"
+        )
+    return next(iter(given.values()))
 
 
 class LLTMLayer(Recurrent):
     """LLTM cells over whole sequences, in one or several layers and one or both directions.
 
-    Arguments, shapes and results are those of ``torch.nn.LSTM`` (without ``proj_size``). Each layer
-    and direction has the parameters of one :class:`LLTM`: ``weights_l0`` ``(3S, S + I)`` and
+    Arguments, their names and order, shapes and results are those of ``torch.nn.LSTM``, without
+    ``proj_size``; the parameters are not. Each layer and direction has those of one
+    :class:`LLTM`: ``weights_l0`` ``(3S, S + I)`` and
     ``bias_l0`` ``(3S,)`` for the first layer, ``weights_l0_reverse`` and ``bias_l0_reverse`` for
     its backward direction, ``weights_l1`` and so on; later layers read the ``S`` (in both
     directions ``2S``) features of the one before.
 
     Args:
-        input_features: ``I``, features of the input.
-        state_size: ``S``, size of the hidden and of the cell state.
+        input_size: ``I``, features of the input.
+        hidden_size: ``S``, size of the hidden and of the cell state.
         num_layers: layers on top of one another.
         bias: whether the cells have a bias.
         batch_first: input and output are ``(B, T, ...)`` instead of ``(T, B, ...)``; states are not
@@ -46,15 +59,17 @@ class LLTMLayer(Recurrent):
             what is kept anyway: a quarter less memory for some time in backward.
         checkpoint: keep for backward only what starts each run of this many steps, and compute the
             run again in backward. About √T needs the least memory.
+        input_features, state_size: the names in :class:`LLTM` of `input_size` and `hidden_size`.
 
     Raises:
+        TypeError: a size is missing, or given by both of its names.
         ValueError: a size, `dropout` or `checkpoint` is out of range.
     """
 
     def __init__(
         self,
-        input_features: int,
-        state_size: int,
+        input_size: int | None = None,
+        hidden_size: int | None = None,
         num_layers: int = 1,
         bias: bool = True,
         batch_first: bool = False,
@@ -65,12 +80,16 @@ class LLTMLayer(Recurrent):
         *,
         keep_cells: bool = True,
         checkpoint: int | None = None,
+        input_features: int | None = None,
+        state_size: int | None = None,
     ) -> None:
         super().__init__()
-        if input_features < 0 or state_size < 1 or num_layers < 1:
+        input_size = _either(input_size=input_size, input_features=input_features)
+        hidden_size = _either(hidden_size=hidden_size, state_size=state_size)
+        if input_size < 0 or hidden_size < 1 or num_layers < 1:
             raise ValueError(
-                "LLTMLayer needs input_features >= 0, state_size >= 1 and num_layers >= 1, got "
-                f"input_features={input_features}, state_size={state_size}, num_layers={num_layers}"
+                "LLTMLayer needs input_size >= 0, hidden_size >= 1 and num_layers >= 1, got "
+                f"input_size={input_size}, hidden_size={hidden_size}, num_layers={num_layers}"
             )
         if not 0.0 <= dropout <= 1.0:
             raise ValueError(f"LLTMLayer needs dropout from 0 to 1, got {dropout}")
@@ -84,8 +103,8 @@ class LLTMLayer(Recurrent):
                 "set dropout=0.0 or num_layers=2",
                 stacklevel=2,
             )
-        self.input_features = input_features
-        self.state_size = state_size
+        self.input_size = self.input_features = input_size
+        self.hidden_size = self.state_size = hidden_size
         self.num_layers = num_layers
         self.bias = bias
         self.batch_first = batch_first
@@ -93,9 +112,9 @@ class LLTMLayer(Recurrent):
         self.bidirectional = bidirectional
         self.keep_cells = keep_cells
         self.checkpoint = checkpoint
-        rows = 3 * state_size
+        rows = 3 * hidden_size
         for suffix, features in self._cells():
-            columns = state_size + features
+            columns = hidden_size + features
             weights = nn.Parameter(torch.empty(rows, columns, device=device, dtype=dtype))
             self.register_parameter("weights" + suffix, weights)
             if bias:
@@ -105,15 +124,21 @@ class LLTMLayer(Recurrent):
         self.reset_parameters()
 
     @overload
-    def forward(self, input: Tensor, state: State | None = None) -> tuple[Tensor, State]: ...
+    def forward(
+        self, input: Tensor, hx: State | None = None, *, state: State | None = None
+    ) -> tuple[Tensor, State]: ...
 
     @overload
     def forward(
-        self, input: PackedSequence, state: State | None = None
+        self, input: PackedSequence, hx: State | None = None, *, state: State | None = None
     ) -> tuple[PackedSequence, State]: ...
 
     def forward(
-        self, input: Tensor | PackedSequence, state: State | None = None
+        self,
+        input: Tensor | PackedSequence,
+        hx: State | None = None,
+        *,
+        state: State | None = None,
     ) -> tuple[Tensor | PackedSequence, State]:
         """All steps of all layers. D is 2 if bidirectional, else 1; L is `num_layers`.
 
@@ -123,8 +148,9 @@ class LLTMLayer(Recurrent):
         Args:
             input: ``(T, B, I)``, or ``(B, T, I)`` with `batch_first`, or ``(T, I)`` for one
                 sequence without a batch, or a ``PackedSequence``.
-            state: ``(h_0, c_0)``, each ``(L·D, B, S)``, or ``(L·D, S)`` without a batch; zeros when
+            hx: ``(h_0, c_0)``, each ``(L·D, B, S)``, or ``(L·D, S)`` without a batch; zeros when
                 None.
+            state: the name in :class:`LLTM` of `hx`.
 
         Returns:
             ``(output, (h_n, c_n))``: ``(T, B, D·S)`` in the form of `input`; ``(L·D, B, S)`` each.
@@ -132,28 +158,30 @@ class LLTMLayer(Recurrent):
         Raises:
             RuntimeError: a shape, dtype or device does not match; the text names the argument.
         """
+        if state is not None:
+            hx = _either(hx=hx, state=state)
         if isinstance(input, PackedSequence):
             self._check_features(input.data, 2, "input.data", "(sum of lengths, I)")
             rectangle = Rectangle(input)
-            self._check_state(state, (rectangle.padded.shape[1], self.state_size))
-            if state is not None:
-                state = (rectangle.sort(state[0]), rectangle.sort(state[1]))
-            output, (h, cell) = self._run(rectangle.padded, state, rectangle)
+            self._check_state(hx, (rectangle.padded.shape[1], self.state_size))
+            if hx is not None:
+                hx = (rectangle.sort(hx[0]), rectangle.sort(hx[1]))
+            output, (h, cell) = self._run(rectangle.padded, hx, rectangle)
             return rectangle.pack(output), (rectangle.unsort(h), rectangle.unsort(cell))
 
         if input.dim() == 2:
             self._check_features(input, 2, "input", "(T, I)")
-            self._check_state(state, (self.state_size,))
-            if state is not None:
-                state = (state[0].unsqueeze(1), state[1].unsqueeze(1))
-            output, (h, cell) = self._run(input.unsqueeze(1), state, None)
+            self._check_state(hx, (self.state_size,))
+            if hx is not None:
+                hx = (hx[0].unsqueeze(1), hx[1].unsqueeze(1))
+            output, (h, cell) = self._run(input.unsqueeze(1), hx, None)
             return output.squeeze(1), (h.squeeze(1), cell.squeeze(1))
 
         self._check_features(input, 3, "input", "(B, T, I)" if self.batch_first else "(T, B, I)")
         if self.batch_first:
             input = input.transpose(0, 1)
-        self._check_state(state, (input.shape[1], self.state_size))
-        output, final = self._run(input, state, None)
+        self._check_state(hx, (input.shape[1], self.state_size))
+        output, final = self._run(input, hx, None)
         return output.transpose(0, 1) if self.batch_first else output, final
 
     def cell(self, layer: int = 0, *, reverse: bool = False) -> LLTM:
@@ -234,6 +262,12 @@ class LLTMLayer(Recurrent):
             layer.load_cell(cell, k // directions, reverse=k % directions == 1)
         return layer
 
+    @property
+    def all_weights(self) -> list[list[nn.Parameter]]:
+        """The parameters of each layer and direction, in the order of the states."""
+        names = ("weights", "bias") if self.bias else ("weights",)
+        return [[self.get_parameter(n + suffix) for n in names] for suffix, _ in self._cells()]
+
     def flatten_parameters(self) -> None:
         """Does nothing: there so that code written for ``nn.LSTM`` runs unchanged."""
 
@@ -284,7 +318,7 @@ class LLTMLayer(Recurrent):
             return
         if not isinstance(state, (tuple, list)) or len(state) != 2:
             raise RuntimeError(
-                f"lltm: state must be a tuple (h_0, c_0), got {type(state).__name__}; pass both"
+                f"lltm: hx must be a tuple (h_0, c_0), got {type(state).__name__}; pass both"
             )
         wanted = (self.num_layers * (2 if self.bidirectional else 1), *shape)
         for name, tensor in zip(("h_0", "c_0"), state, strict=True):

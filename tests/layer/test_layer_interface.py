@@ -132,7 +132,7 @@ def test_a_layer_without_bias_gives_a_cell_with_one_of_zeros() -> None:
         (lambda: LLTMLayer(3, 4).load_cell(LLTM(2, 4)), r"\(12, 7\).*got \(12, 6\)"),
         (lambda: LLTMLayer.from_cells([]), "multiple of 1"),
         (lambda: LLTMLayer.from_cells([LLTM(3, 4)], bidirectional=True), "multiple of 2"),
-        (lambda: LLTMLayer(3, 0), "state_size=0"),
+        (lambda: LLTMLayer(3, 0), "hidden_size=0"),
         (lambda: LLTMLayer(3, 4, 0), "num_layers=0"),
         (lambda: LLTMLayer(3, 4, dropout=1.5), "dropout.*1.5"),
         (lambda: LLTMLayer(3, 4, checkpoint=0), "checkpoint.*0"),
@@ -165,7 +165,7 @@ REFUSALS = [
         lambda layer: layer(torch.zeros(5, 2, 3), (torch.zeros(1, 2, 4), torch.zeros(1, 3, 4))),
         r"got \(1, 3, 4\)",
     ),
-    ("state", lambda layer: layer(torch.zeros(5, 2, 3), torch.zeros(1, 2, 4)), "tuple"),
+    ("hx", lambda layer: layer(torch.zeros(5, 2, 3), torch.zeros(1, 2, 4)), "tuple"),
     ("weights", lambda layer: layer(torch.zeros(5, 2, 3).double()), "dtype of input"),
     (
         "initial_cell",
@@ -286,3 +286,43 @@ def test_case_without_state_starts_at_zero(device) -> None:
     zeros = torch.zeros(1, case.batch, case.state, device=device, dtype=torch.float64)
     given, _ = layer(input, (zeros, zeros))
     torch.testing.assert_close(layer(input)[0], given)
+
+
+def test_a_call_with_the_names_of_lstm_runs_unchanged() -> None:
+    names = {"input_size": 3, "hidden_size": 4, "num_layers": 2, "bidirectional": True}
+    input, hx = torch.randn(5, 2, 3), (torch.randn(4, 2, 4), torch.randn(4, 2, 4))
+    for kind in (nn.LSTM, LLTMLayer):
+        layer = kind(**names)
+        assert {name: getattr(layer, name) for name in names} == names
+        output, (h_n, c_n) = layer(input=input, hx=hx)
+        assert (output.shape, h_n.shape, c_n.shape) == ((5, 2, 8), (4, 2, 4), (4, 2, 4))
+
+
+def test_a_call_with_the_names_of_the_cell_is_the_same() -> None:
+    layer, other = LLTMLayer(3, 4), LLTMLayer(input_features=3, state_size=4)
+    other.load_state_dict(layer.state_dict())
+    input, state = torch.randn(5, 2, 3), (torch.randn(1, 2, 4), torch.randn(1, 2, 4))
+    assert torch.equal(layer(input, state)[0], other(input, state=state)[0])
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: LLTMLayer(3), "hidden_size and state_size, got none"),
+        (lambda: LLTMLayer(3, 4, state_size=4), "got hidden_size and state_size"),
+        (
+            lambda: LLTMLayer(3, 4)(torch.randn(5, 3), hx=(0, 0), state=(0, 0)),
+            "got hx and state",
+        ),
+    ],
+)
+def test_a_size_that_is_missing_or_given_twice_is_named(call, said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        call()
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_all_weights_are_those_of_each_layer_and_direction(bias: bool) -> None:
+    layer = LLTMLayer(3, 4, num_layers=2, bidirectional=True, bias=bias)
+    assert [id(p) for cell in layer.all_weights for p in cell] == [*map(id, layer.parameters())]
+    assert [len(cell) for cell in layer.all_weights] == [1 + bias] * 4
