@@ -9,8 +9,6 @@ none does. ``python -m lltm_conda`` prints the same judgement as a table; it, an
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import TYPE_CHECKING
 
 from . import _old_names, loader  # noqa: F401
@@ -29,22 +27,7 @@ __all__ = [
 ]
 
 
-def _is_the_program() -> bool:
-    """Whether Python was started as `python -m lltm_conda`."""
-    # While runpy imports the package, argv is "-m" and what follows the name of the module.
-    if sys.argv[:1] != ["-m"]:
-        return False
-    module = sys.orig_argv[-len(sys.argv)]  # "lltm_conda", or joined to options: "-mlltm_conda"
-    return module == __name__ or (module.startswith("-") and module.endswith(f"m{__name__}"))
-
-
-if (
-    TYPE_CHECKING
-    or loader.loaded() is not None
-    or not (_is_the_program() or os.environ.get("LLTM_CONDA_LOAD") == "0")
-):
-    loader.load()
-
+if TYPE_CHECKING or loader.LOADER.at_import():
     from .functions import LLTMFunction, lltm
     from .layer import LLTMLayer
     from .modules import LLTM
@@ -52,11 +35,4 @@ if (
 else:
 
     def __getattr__(name: str) -> object:
-        if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        raise ImportError(
-            f"{__name__}.{name} is not there, because LLTM_CONDA_LOAD=0 lets the package be "
-            "imported without its binaries; unset LLTM_CONDA_LOAD and start Python again, or call "
-            "lltm_conda.jit.load()",
-            name=__name__,
-        )
+        raise loader.LOADER.absent(name, __all__)

@@ -1,4 +1,4 @@
-"""`python -m lltm_conda`: what is installed here, what fits, and does it compute?"""
+"""What `python -m PACKAGE` does: what is installed here, what fits, and does it compute?"""
 
 import sys
 

@@ -20,7 +20,7 @@ from .compat import KernelsName, VariantName, judge_file, probe_runtime, render,
 from .compat.explain import describe_copy, explain, installed_copies
 from .compat.package_files import find_binaries
 from .compat.package_probe import package_problems
-from .compat.records import Finding, NameFormatError, Runtime, Verdict, as_plain, file_name
+from .compat.records import Finding, NameFormatError, Runtime, Verdict, file_name
 from .compat.selection import Selection
 from .compat.text import printable
 from .project import Project
@@ -61,7 +61,9 @@ def _parser(project: Project) -> argparse.ArgumentParser:
         f"(see {project.command} build --help). {project.command} doctor: judge the torch "
         f"extensions of every package here (see {project.command} doctor --help).",
     )
-    parser.add_argument("--json", action="store_true", help="the same as JSON (docs/compat.md)")
+    parser.add_argument(
+        "--json", action="store_true", help="the same as JSON (docs/fails/compat.md)"
+    )
     parser.add_argument(
         "--torch", metavar="PATH", help="judge against another torch or environment"
     )
@@ -99,12 +101,12 @@ def _report(options: argparse.Namespace, runtime: Runtime) -> int:
     if options.json:
         _print_json(
             package={"name": name, "version": project.version, "problems": problems},
-            runtime=plain({k: v for k, v in runtime._asdict().items() if k != "project"}),
+            runtime=render.plain({k: v for k, v in runtime._asdict().items() if k != "project"}),
             binaries=[_plain_verdict(verdict) for verdict in selection.considered],
             chosen=selection.variant,
-            cause=plain(cause),
+            cause=render.plain(cause),
             other_copies=[render.shorten(str(path)) for path in copies],
-            build_cache=plain(distrusted),
+            build_cache=render.plain(distrusted),
             smoke=smoke,
             works=works,
         )
@@ -211,16 +213,6 @@ def _print_json(**fields: Any) -> None:
     print(json.dumps({"schema": JSON_SCHEMA, **fields}, indent=2))
 
 
-def plain(value: Any) -> Any:
-    """A record as JSON-ready data, with private folders shortened."""
-    value = as_plain(value)
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [plain(item) for item in value]
-    return render.shorten(value) if isinstance(value, str) else value
-
-
 def _plain_verdict(verdict: Verdict) -> dict[str, Any]:
     binary = verdict.binary
     return {
@@ -229,7 +221,7 @@ def _plain_verdict(verdict: Verdict) -> dict[str, Any]:
         "name": binary.name,
         "accepted": verdict.accepted,
         "record": json.loads(binary.record.text) if binary.record else None,
-        "layout": plain(dict(binary.layout)) if binary.layout else None,
+        "layout": render.plain(dict(binary.layout)) if binary.layout else None,
         "cuda_archs": list(binary.cuda_archs),
-        "findings": [plain(finding) for finding in verdict.findings],
+        "findings": [render.plain(finding) for finding in verdict.findings],
     }

@@ -12,28 +12,25 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from .compat import find_torch, judge_file, probe_runtime, render
-from .compat.binary import read_binary
+from .compat.binary import needs_torch_or_cuda, read_binary
+from .compat.fixes import ours
 from .compat.layouts import LAYOUTS
-from .compat.owner import distributions, find_owner
+from .compat.owner import distributions, find_owner, normal, shared_objects
 from .compat.records import (
     REJECTED,
-    BinaryRecord,
     Runtime,
     TorchInstall,
     Verdict,
-    as_plain,
     dotted,
     parse_minor,
 )
 from .compat.text import printable
-from .compat.torch_probe import TorchNotFoundError
+from .compat.torch_probe import TorchNotFoundError, release
 from .project import Project
 
 JSON_SCHEMA = 1
-_SHARED_OBJECT = re.compile(r"\.(so|dylib|pyd|dll)(\.[0-9.]+)?$")
 #: torch itself and what it brings along.
 _TORCHS_OWN = re.compile(r"(torch|pytorch|libtorch|triton|nvidia[-_].*|cuda[-_].*)", re.IGNORECASE)
 _WORDS = {"works": "works", "fails": "does not work", "unknown": "cannot be told"}
@@ -46,6 +43,10 @@ class UsageError(ValueError):
 def main(project: Project, arguments: list[str]) -> int:
     """The `doctor` command; returns the exit code: 1 where something does not work, 2 bad usage."""
     options = _parser(project).parse_args(arguments)
+    if options.audit is not None:
+        from .audit import main as audit
+
+        return audit(project, Path(options.audit), as_json=options.json)
     try:
         runtime = probe_runtime(_torch(options.torch), project=project)
         files = list(dict.fromkeys(_files(options.what)))
@@ -76,7 +77,12 @@ def _parser(project: Project) -> argparse.ArgumentParser:
         metavar="PACKAGE|FILE|FOLDER",
         help="only these (a file or folder by its path, with a slash where a package has its name)",
     )
-    parser.add_argument("--json", action="store_true", help="the same as JSON (docs/compat.md)")
+    parser.add_argument(
+        "--json", action="store_true", help="the same as JSON (docs/fails/compat.md)"
+    )
+    parser.add_argument(
+        "--audit", metavar="WHEEL", help="for authors: whom will this wheel serve, once published?"
+    )
     parser.add_argument(
         "--torch", metavar="DIR|VERSION", help="what if this torch were here, e.g. 2.15"
     )
@@ -93,10 +99,7 @@ def _torch(asked: str | None) -> TorchInstall | None:
     if minor is None or minor not in LAYOUTS:
         known = f"{dotted(min(LAYOUTS))} to {dotted(max(LAYOUTS))}"
         raise UsageError(f"torch {asked} was never measured; known are {known}, or name a folder")
-    nowhere = Path(os.devnull) / "torch"
-    version = asked if asked.count(".") > 1 else f"{asked}.0"
-    abi = 1 if minor >= (2, 7) else 0
-    return TorchInstall(version, minor, None, None, abi, nowhere, nowhere, nowhere)
+    return release(asked if asked.count(".") > 1 else f"{asked}.0", minor)
 
 
 def _files(asked: Iterable[str]) -> Iterator[Path]:
@@ -111,7 +114,7 @@ def _files(asked: Iterable[str]) -> Iterator[Path]:
     for name in asked:
         path = Path(name)
         if path.is_dir():
-            found = sorted(p for p in path.rglob("*") if _SHARED_OBJECT.search(p.name))
+            found = shared_objects(path)
         elif path.exists():
             found = [path]
         else:
@@ -126,13 +129,9 @@ def _files(asked: Iterable[str]) -> Iterator[Path]:
 
 def _is_named(files: list[Path], name: str) -> bool:
     """Whether a package has this name, as a distribution or as it is imported."""
-
-    def plain(text: str) -> str:
-        return re.sub(r"[-_.]+", "-", text).lower()
-
     owner = find_owner(files[0])
     return owner is not None and (
-        plain(owner.name) == plain(name) or any(name in file.parts for file in files)
+        normal(owner.name) == normal(name) or any(name in file.parts for file in files)
     )
 
 
@@ -144,14 +143,11 @@ def _judged(files: list[Path], runtime: Runtime, *, every: bool) -> Iterator[Ver
             print(f"looked at {number} of {len(files)} files", end=end, file=sys.stderr, flush=True)
         binary = read_binary(path)
         asked_for = every and len(files) == 1
-        if not asked_for and not _is_extension(binary) and not (every and binary.problems):
+        if not asked_for and not needs_torch_or_cuda(binary) and not (every and binary.problems):
             continue
-        yield judge_file(binary, runtime)
-
-
-def _is_extension(binary: BinaryRecord) -> bool:
-    cuda = any(name.startswith(("libcudart.so", "libcublas.so")) for name in binary.needed)
-    return binary.kind in ("extension", "glue", "kernels") or cuda
+        # Another package's binaries are no part of ours, whatever record they carry.
+        mine = ours(binary, runtime)
+        yield judge_file(binary, runtime if mine else runtime._replace(package_version=""))
 
 
 def _state(verdict: Verdict) -> str:
@@ -160,25 +156,20 @@ def _state(verdict: Verdict) -> str:
 
 
 def _print_json(verdicts: list[Verdict], runtime: Runtime) -> None:
-    def plain(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: plain(item) for key, item in value.items()}
-        return render.shorten(value) if isinstance(value, str) else value
-
     extensions = []
     for verdict in verdicts:
         owner = find_owner(verdict.binary.path)
         extensions.append(
             {
-                "path": str(verdict.binary.path),
+                "path": verdict.binary.path,
                 "package": owner.name if owner else None,
                 "version": owner.version if owner else None,
                 "state": _state(verdict),
-                "cause": as_plain(verdict.cause),
+                "cause": verdict.cause,
             }
         )
     torch = runtime.torch.version if runtime.torch else None
-    said = {"schema": JSON_SCHEMA, "torch": torch, "extensions": [*map(plain, extensions)]}
+    said = {"schema": JSON_SCHEMA, "torch": torch, "extensions": render.plain(extensions)}
     print(json.dumps(said, indent=2))
 
 
@@ -193,7 +184,8 @@ def _print_table(verdicts: list[Verdict], runtime: Runtime, looked_at: int) -> N
             why = render.summary(verdict)
         else:
             why = cause.why
-            cures.setdefault(cause.fix, name)
+            if cause.fix:
+                cures.setdefault(cause.fix, name)
         rows.append((name, verdict.binary.file, _WORDS[_state(verdict)], why))
     if rows:
         print(render.table(("package", "extension", "", "why"), rows))

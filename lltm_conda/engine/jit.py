@@ -28,7 +28,10 @@ class Jit:
         self._made_with: tuple[bool | None, Path | None] | None = None
 
     def load(
-        self, verbose: bool, with_cuda: bool | None, build_directory: str | os.PathLike[str] | None
+        self,
+        verbose: bool = False,
+        with_cuda: bool | None = None,
+        build_directory: str | os.PathLike[str] | None = None,
     ) -> LoadedBinaries:
         """Compile for the torch of this process unless the cache has it, load, reload the package.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -102,18 +103,23 @@ class Loader:
 
     Args:
         project: whose binaries.
-        import_error, cuda_error: what is raised where they cannot be used.
+        import_error, cuda_error: what is raised where they cannot be used; by default classes
+            without a name of the client's own.
     """
 
     def __init__(
         self,
         project: Project,
-        import_error: type[BinariesImportError],
-        cuda_error: type[BinariesCudaError],
+        import_error: type[BinariesImportError] = BinariesImportError,
+        cuda_error: type[BinariesCudaError] = BinariesCudaError,
     ) -> None:
+        def of_project(error: type[Any]) -> type[Any]:
+            is_bound = error.project is project
+            return error if is_bound else type(error.__name__, (error,), {"project": project})
+
         self.project = project
-        self._import_error = import_error
-        self._cuda_error = cuda_error
+        self._import_error = of_project(import_error)
+        self._cuda_error = of_project(cuda_error)
         self._lock = threading.Lock()
         self._loaded: LoadedBinaries | None = None
         self._checked: set[int] = set()
@@ -121,6 +127,37 @@ class Loader:
     def loaded(self) -> LoadedBinaries | None:
         """What `load` loaded, or None."""
         return self._loaded
+
+    def at_import(self) -> bool:
+        """Load for an import of the package; says whether its binaries are loaded.
+
+        With `$PREFIX_LOAD=0`, and for `python -m PACKAGE`, nothing is: the checker must work where
+        no binary does.
+        """
+        if not (self._loaded or self._is_the_program() or self._setting("LOAD") == "0"):
+            self.load()
+        return self._loaded is not None
+
+    def _is_the_program(self) -> bool:
+        """Whether Python was started as `python -m PACKAGE`."""
+        # While runpy imports the package, argv is "-m" and what follows the name of the module.
+        if sys.argv[:1] != ["-m"]:
+            return False
+        module = sys.orig_argv[-len(sys.argv)]  # "PACKAGE", or joined to options: "-mPACKAGE"
+        name = self.project.package
+        return module == name or (module.startswith("-") and module.endswith(f"m{name}"))
+
+    def absent(self, name: str, names: Sequence[str]) -> Exception:
+        """What an attribute of the package raises that is one of `names`, and not loaded."""
+        package, variable = self.project.package, self.project.variable("LOAD")
+        if name not in names:
+            return AttributeError(f"module {package!r} has no attribute {name!r}")
+        return ImportError(
+            f"{package}.{name} is not there, because {variable}=0 lets the package be imported "
+            f"without its binaries; unset {variable} and start Python again, or call "
+            f"{package}.jit.load()",
+            name=package,
+        )
 
     def load(self, built: Sequence[Path] | None = None) -> LoadedBinaries:
         """Judge binaries and load the ones that fit; once per process, from any thread.

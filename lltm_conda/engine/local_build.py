@@ -155,8 +155,8 @@ def build(
     if sources is None:
         raise BuildError(
             f"this installation of {name} carries no C++ sources (no csrc folder), so nothing can "
-            "be built; install from the source distribution: "
-            f"python -m pip install --no-binary {name} --no-build-isolation {name}"
+            "be built; install from a source distribution or a checkout: "
+            "python -m pip install --no-build-isolation FOLDER"
         )
     folder = cache.entry_folder(project, torch, sources, base)
     cache.make(project, base, base)

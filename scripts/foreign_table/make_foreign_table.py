@@ -6,8 +6,10 @@ the torch. The table says which verdicts were wrong.
 
     python scripts/foreign_table/make_foreign_table.py --work FOLDER [--torches 2.6.0,2.13.0+cpu]
 
-Needs uv, binutils, a Python 3.11 and about 14 GB (the wheels stay for the next run, every torch is
-removed). Without --torches it writes foreign_table.json beside this file; docs/compat.md shows it
+Needs uv, binutils, a Python 3.11 and about 12 GB. FOLDER keeps the wheels and what happened when
+each object was loaded; the torches are removed. So a run that was stopped goes on, and a run with
+another checker judges everything again and loads nothing twice. Without --torches it writes
+foreign_table.json beside this file; docs/fails/compat.md shows it
 (`python scripts/foreign_table/render_foreign_table.py`).
 """
 
@@ -25,17 +27,22 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-os.environ["LLTM_CONDA_LOAD"] = "0"
+from packaging.requirements import Requirement
+
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parents[1]), str(HERE)]
+sys.path[:0] = [str(HERE.parent), str(HERE.parents[1]), str(HERE)]
 
 from causes import claimed_libraries, named_cause, right_cause  # noqa: E402
+from release.downloads import uv  # noqa: E402
+from release.shell import Log  # noqa: E402
 
-from lltm_conda.engine.compat import find_torch, judge_file, probe_runtime  # noqa: E402
-from lltm_conda.engine.compat.records import UNKNOWN  # noqa: E402
+from engine.compat import find_torch, judge_file, probe_runtime  # noqa: E402
+from engine.compat.owner import shared_objects  # noqa: E402
+from engine.compat.records import UNKNOWN  # noqa: E402
 
 RESULT = HERE / "foreign_table.json"
 LIST = json.loads((HERE / "distributions.json").read_text())
@@ -47,14 +54,10 @@ PLATFORM = "x86_64-manylinux_2_36"
 TORCH_NAMES = ("libtorch", "libc10", "libcudart")
 
 
-def uv(work: Path, *arguments: str) -> None:
-    environment = {**os.environ, "UV_CACHE_DIR": str(work / "uvcache")}
-    # uv does not read pip's settings.
-    for pip, name in (("PIP_FIND_LINKS", "UV_FIND_LINKS"), ("PIP_INDEX_URL", "UV_DEFAULT_INDEX")):
-        if os.environ.get(pip):
-            environment[name] = os.environ[pip]
-    command = ["uv", "--quiet", "pip", "install", "--no-cache", *arguments]
-    subprocess.run(command, check=True, env=environment)
+def install(work: Path, *arguments: str) -> None:
+    """`uv pip install`; PyPI alone, so that no other build of a release is taken."""
+    with Log(work / "uv.log") as log:
+        uv(log, ["pip", "install", "--no-cache", *arguments], find_links="+" in arguments[-1])
 
 
 def fetch(work: Path) -> Iterator[dict[str, Any]]:
@@ -70,7 +73,7 @@ def fetch(work: Path) -> Iterator[dict[str, Any]]:
                 where = ("--python-version", wheel.get("python", "3.11"))
                 where += ("--python-platform", wheel.get("platform", PLATFORM))
                 flags = ("--no-deps", "--only-binary", ":all:", "--target", str(part))
-                uv(work, *flags, *where, f"{wheel['name']}=={version}")
+                install(work, *flags, *where, f"{wheel['name']}=={version}")
                 part.rename(root)
             truth = "platform" if "platform" in wheel else None
             beside = [str(work / "wheels" / wheel["beside"])] if "beside" in wheel else []
@@ -84,13 +87,8 @@ def chosen(root: Path, wheel: dict[str, Any]) -> list[Path]:
     Left out (`except`) is what asks for a vendor's kit or a setting when it is initialised.
     """
     most = wheel.get("most", 40)
-    found = [
-        path
-        for path in sorted(root.rglob("*"))
-        if path.is_file()
-        and re.search(r"\.(so|dylib|pyd|dll)(\.[0-9.]+)?$", path.name)
-        and not fnmatch.fnmatch(path.as_posix(), wheel.get("except", ""))
-    ]
+    left_out = wheel.get("except", "")
+    found = [p for p in shared_objects(root) if not fnmatch.fnmatch(p.as_posix(), left_out)]
     names = {path: path.read_bytes() for path in found}
     first = [path for path in found if any(n.encode() in names[path] for n in TORCH_NAMES)]
     rest = [path for path in found if path not in first]
@@ -145,6 +143,18 @@ def damaged(work: Path) -> Iterator[dict[str, Any]]:
         yield task(root, root / name, {"name": "damaged files"}, "file", [])
 
 
+def vouched(root: Path, torch: str) -> bool:
+    """Whether the requirement of a wheel names this torch and leaves out later ones."""
+    texts = [text for found in distributions(path=[str(root)]) for text in found.requires or ()]
+    needs = [need for text in texts if (need := Requirement(text)).name == "torch"]
+    return any(
+        (need.marker is None or need.marker.evaluate({"extra": ""}))
+        and torch in need.specifier
+        and "99" not in need.specifier
+        for need in needs
+    )
+
+
 def symbols(which: str, *files: Path) -> frozenset[str]:
     """Dynamic symbols, as `nm` says."""
     command = ["nm", "-D", which, *map(str, files)]
@@ -154,14 +164,15 @@ def symbols(which: str, *files: Path) -> frozenset[str]:
 
 
 class Torch:
-    """A torch in a folder of its own, and two processes that load objects beside it."""
+    """A torch in a folder of its own, and what happens to objects that are loaded beside it."""
 
     def __init__(self, work: Path, version: str) -> None:
         self.folder = work / "torch" / version
+        self.kept = work / "outcomes" / f"{version}.json"
         if not (self.folder / "torch").exists():
             shutil.rmtree(self.folder, ignore_errors=True)
             where = ("--target", str(self.folder), "--python-version", "3.11")
-            uv(work, *where, f"torch=={version}")
+            install(work, *where, f"torch=={version}")
         self.runtime = probe_runtime(find_torch(self.folder), gpu=False)
         self.version = self.runtime.torch.version if self.runtime.torch else version
 
@@ -172,12 +183,27 @@ class Torch:
         files += sorted((self.folder / "torch" / "lib").glob("*.so*"))
         return symbols("--defined-only", *files)
 
+    def outcomes(self, tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """What happens when each object is loaded, as kept from an earlier run or as seen now."""
+        known = json.loads(self.kept.read_text()) if self.kept.exists() else {}
+        keys = [json.dumps(task) for task in tasks]
+        new = [task for key, task in zip(keys, tasks, strict=True) if key not in known]
+        if new:
+            parts = [new[::2], new[1::2]]
+            with ThreadPoolExecutor(2) as pool:
+                for part, seen in zip(parts, pool.map(self.load, parts), strict=True):
+                    known.update(zip(map(json.dumps, part), seen, strict=True))
+            self.kept.parent.mkdir(exist_ok=True)
+            self.kept.write_text(json.dumps(known))
+        return [known[key] for key in keys]
+
     def load(self, tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The real outcomes, in the order of the tasks."""
+        """Load objects in this order."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
         environment |= {"PYTHONPATH": str(self.folder), "OMP_NUM_THREADS": "1"}
         done = subprocess.run(
-            [sys.executable, str(HERE / "load_objects.py")],
+            # Without the packages of this environment.
+            [sys.executable, "-S", str(HERE / "load_objects.py")],
             input="".join(json.dumps(task) + "\n" for task in tasks),
             capture_output=True,
             text=True,
@@ -209,20 +235,23 @@ def column(work: Path, version: str, tasks: list[dict[str, Any]], keep: bool) ->
     for task, verdict in zip(tasks, verdicts, strict=True):
         library = verdict["dimension"] == "libraries"
         task["claimed"] = claimed_libraries(verdict["observed"]) if library else []
-    halves = [tasks[::2], tasks[1::2]]
-    with ThreadPoolExecutor(2) as pool:
-        even, odd = pool.map(torch.load, halves)
-    outcomes = [(even if n % 2 == 0 else odd)[n // 2] for n in range(len(tasks))]
     exported, cells = torch.exported(), []
-    for task, verdict, outcome in zip(tasks, verdicts, outcomes, strict=True):
-        cell = {**outcome, **verdict}
+    for task, verdict, outcome in zip(tasks, verdicts, torch.outcomes(tasks), strict=True):
+        cell = {**outcome, **verdict, "vouched": vouched(Path(task["root"]), version)}
         if cell["verdict"] != "works" and cell["outcome"] != "works":
             needed = symbols("--undefined-only", Path(task["root"]) / task["object"])
             cell["right_cause"] = right_cause(cell, task["truth"], needed - exported)
-        cells.append(cell)
+        cells.append(shortened(cell))
     if not keep:
         shutil.rmtree(torch.folder)
     return {"torch": torch.version, "cells": cells}
+
+
+def shortened(cell: dict[str, Any]) -> dict[str, Any]:
+    """What the table keeps of a cell: the starts of its texts, and nothing empty."""
+    kept = {key: value for key, value in cell.items() if key not in ("absent", "named")}
+    texts = {key: value[:110] for key, value in kept.items() if isinstance(value, str)}
+    return {key: value for key, value in (kept | texts).items() if value != ""}
 
 
 def main() -> int:
@@ -249,7 +278,6 @@ def main() -> int:
         "command": "python scripts/foreign_table/make_foreign_table.py",
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         "python": platform.python_version(),
-        "seconds": round(time.monotonic() - start),
         "objects": [
             {"name": name, "distribution": task["distribution"]}
             for name, task in zip(names, tasks, strict=True)

@@ -19,11 +19,11 @@ import shutil
 from collections import defaultdict
 from pathlib import Path
 
-from make_foreign_table import fetch, symbols, uv
+from make_foreign_table import fetch, install, symbols
 
-from lltm_conda.engine.compat.binary import is_torch_symbol, symbol_flavour
-from lltm_conda.engine.compat.layouts import LAYOUTS
-from lltm_conda.engine.compat.symbols import FILE
+from engine.compat.binary import is_torch_symbol, symbol_flavour
+from engine.compat.layouts import LAYOUTS
+from engine.compat.symbols import FILE
 
 #: Older wheels of PyPI have the old C++ ABI, other builds of the same minor the new one.
 FIRST_NEW_ABI = (2, 7)
@@ -46,7 +46,7 @@ def main() -> None:
         folder = work / "minors" / f"{minor[0]}.{minor[1]}"
         there = folder.exists()
         if not there:
-            uv(work, "--no-deps", "--target", str(folder), f"torch=={folder.name}.*")
+            install(work, "--no-deps", "--target", str(folder), f"torch=={folder.name}.*")
         exported = symbols("--defined-only", *sorted((folder / "torch" / "lib").glob("*.so*")))
         for name in asked:
             if name in exported or (minor < FIRST_NEW_ABI and symbol_flavour(name) == 1):

@@ -8,9 +8,9 @@ The judge's verdict comes first, from the files alone.
     python scripts/pair_table/make_pair_table.py --work FOLDER [--minors 2.4,2.9]
 
 Needs uv, a C++ compiler, a Python 3.11 and about 40 GB for a while (each environment is removed
-after its column). Without --minors it writes pair_table.json beside this file; docs/compat.md shows
-it (`python scripts/pair_table/render_pair_table.py`). Objects that FOLDER already holds are built
-again only if their sources changed, so a killed run continues.
+after its column). Without --minors it writes pair_table.json beside this file; docs/fails/compat.md
+shows it (`python scripts/pair_table/render_pair_table.py`). Objects that FOLDER already holds are
+built again only if their sources changed, so a killed run continues.
 """
 
 from __future__ import annotations

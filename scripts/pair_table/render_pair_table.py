@@ -1,4 +1,4 @@
-"""Draws pair_table.json as a grid in docs/compat.md, between its two markers.
+"""Draws pair_table.json as a grid in docs/fails/compat.md, between its two markers.
 
 python scripts/pair_table/render_pair_table.py
 """
@@ -15,7 +15,7 @@ sys.path.insert(0, str(HERE.parent))
 from release.generated import filled  # noqa: E402
 
 DATA = HERE / "pair_table.json"
-PAGE = HERE.parents[1] / "docs" / "compat.md"
+PAGE = HERE.parents[1] / "docs" / "fails" / "compat.md"
 
 LETTERS = {
     "works": "W",

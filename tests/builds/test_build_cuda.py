@@ -43,6 +43,7 @@ def toolkit() -> CudaToolkit:
     return found
 
 
+@pytest.mark.slow
 def test_nvcc_makes_kernels_without_a_gpu(tmp_path: Path) -> None:
     nvcc = toolkit()
     out = tmp_path / "a folder"
@@ -60,6 +61,7 @@ def test_nvcc_makes_kernels_without_a_gpu(tmp_path: Path) -> None:
     assert binary.torch_symbols == ()
 
 
+@pytest.mark.slow
 def test_nvcc_copes_with_any_source_path(tmp_path: Path) -> None:
     nvcc = toolkit()
     root = copy_sources(tmp_path / "it's a, (folder)")

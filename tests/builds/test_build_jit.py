@@ -163,7 +163,7 @@ def test_cuda_is_refused_by_a_cpu_build_of_torch(first: Answer) -> None:
 
 def test_the_way_of_the_tutorial(tmp_path: Path) -> None:
     """What the documentation shows: torch's own `load` compiles our sources as they are."""
-    text = (REPO / "docs" / "building" / "jit.md").read_text()
+    text = (REPO / "docs" / "start" / "building" / "jit.md").read_text()
     (code,) = (block for block in SHOWN.findall(text) if "cpp_extension" in block)
     package = Path(lltm_conda.__file__).parents[1]
     env = environment(

@@ -158,19 +158,27 @@ def test_an_early_nvcc_of_a_major_compiles_what_it_knows(
     ]
 
 
-@pytest.mark.parametrize("version", ["11.8", "14.0"])
-def test_a_cuda_of_unknown_gpus_falls_back_to_the_cpu_and_says_so(
-    no_nvcc: dict[str, str], tmp_path: Path, version: str
+def test_a_later_cuda_needs_no_change_here(no_nvcc: dict[str, str], tmp_path: Path) -> None:
+    home = a_toolkit(tmp_path, "14.1", "90 100 103 120 121 140")
+    request, said = fit(a_torch(tmp_path, cuda="14.0"), {**no_nvcc, "CUDA_HOME": str(home)})
+    assert (request.kernels, said) == (("cpu", "cuda14"), [])
+    made = [word.rpartition("=")[2] for word in planned(home, no_nvcc, tmp_path)]
+    assert made == ["sm_100", "sm_120", "compute_140", "sm_140", "sm_90"]
+
+
+@pytest.mark.parametrize(("version", "compiles"), [("11.8", "70 80 90"), ("12.1", "50 52 61")])
+def test_a_cuda_of_old_gpus_falls_back_to_the_cpu_and_says_so(
+    no_nvcc: dict[str, str], tmp_path: Path, version: str, compiles: str
 ) -> None:
-    torch, home = a_torch(tmp_path, cuda=version), a_toolkit(tmp_path, version)
+    torch, home = a_torch(tmp_path, cuda=version), a_toolkit(tmp_path, version, compiles)
     env = {**no_nvcc, "CUDA_HOME": str(home)}
     request, said = fit(torch, env)
     assert request.kernels == ("cpu",)
     assert f"CUDA {version}" in said[0] and "TORCH_CUDA_ARCH_LIST" in said[0]
-    told = rf"CUDA {version} .* the builder knows .* 12 and 13.*CUDA_HOME"
+    told = rf"CUDA {version} compiles for .* CUDA 12 or newer, .* 7\.0 or newer.*CUDA_HOME"
     with pytest.raises(BuildError, match=told):
         fit(torch, {**env, "FORCE_CUDA": "1"})
-    request, _ = fit(torch, {**env, "TORCH_CUDA_ARCH_LIST": "8.0"})
+    request, _ = fit(torch, {**env, "TORCH_CUDA_ARCH_LIST": "6.1"})
     assert request.kernels == ("cpu", f"cuda{version[:2]}")
 
 

@@ -11,7 +11,7 @@ import pytest
 from made_facts import make_torch
 
 from lltm_conda._project import PROJECT
-from lltm_conda.engine.compat import cache
+from lltm_conda.engine.compat import cache, package_files
 from lltm_conda.engine.compat.cache import CacheError
 
 
@@ -217,3 +217,24 @@ def test_what_old_versions_and_killed_builds_leave_is_seen(entry: Path) -> None:
     found = [(found.key, found.finished) for found in cache.entries(PROJECT)]
     build = str(entry.relative_to(cache.root(PROJECT)))  # one without its build.json too
     assert found == [(build, True), ("building-x", False), ("verdicts", False)]
+
+
+def test_cuda_kernels_of_the_user_come_first_and_all_else_after_the_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that were built for a GPU mend a package without code for it (class 4)."""
+    package = tmp_path / "package"
+    (package / "lib").mkdir(parents=True)
+    names = ["glue-stable210.so", "kernels-cpu.so", "kernels-cuda13.so"]
+    for name in names:
+        (package / "lib" / name).touch()
+    monkeypatch.setattr(package_files, "source_hash", lambda _: "abc")
+    folder = cache.entry_folder(PROJECT, make_torch(), "abc")
+    cache.make(PROJECT, folder)
+    for name in names:
+        (folder / name).touch(0o700)
+    paths, distrusted = package_files.find_binaries(PROJECT._replace(folder=package), make_torch())
+    assert distrusted is None
+    assert paths[0] == folder / "kernels-cuda13.so"
+    assert paths[1:4] == [package / "lib" / name for name in names]
+    assert paths[4:] == [folder / name for name in names[:2]]

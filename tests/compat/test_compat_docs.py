@@ -22,7 +22,7 @@ REPO = Path(__file__).resolve().parents[2]
 
 
 def test_the_troubleshooting_page_is_up_to_date() -> None:
-    assert (REPO / "docs" / "troubleshooting.md").read_text() == page(PROJECT)
+    assert (REPO / "docs" / "fails" / "troubleshooting.md").read_text() == page(PROJECT)
 
 
 def test_there_are_fifteen_classes_in_order() -> None:
@@ -65,7 +65,7 @@ def test_error_texts_are_classified(text: str, number: int | None) -> None:
 
 
 def test_every_public_name_is_documented_and_exists() -> None:
-    text = (REPO / "docs" / "compat.md").read_text()
+    text = (REPO / "docs" / "fails" / "compat.md").read_text()
     for name in ("read_binary", "find_torch", "probe_runtime", "judge", "judge_file", "select"):
         assert f"`{name}(" in text
         assert callable(getattr(compat, name))
@@ -134,10 +134,9 @@ def foreign() -> dict[str, Any]:
     return loaded
 
 
-def test_the_rates_of_the_foreign_table_are_up_to_date(foreign: dict[str, Any]) -> None:
+def test_the_rates_of_the_foreign_table_are_up_to_date() -> None:
     module = renderer("foreign_table")
-    text = module.PAGE.read_text()
-    assert text == module.page_with(text, module.drawn(foreign))
+    assert module.PAGE.read_text() == module.page()
 
 
 def test_the_foreign_table_holds_what_it_promises(foreign: dict[str, Any]) -> None:
@@ -147,7 +146,8 @@ def test_the_foreign_table_holds_what_it_promises(foreign: dict[str, Any]) -> No
     assert len({item["distribution"] for item in foreign["objects"]}) >= 15
     assert len(foreign["columns"]) >= 8
     assert counts["accepted that fail"] == 0
-    assert counts["working, refused"] <= 0.05 * counts["work"]
+    not_accepted = counts["working, refused"] + counts["of these vouched"]
+    assert not_accepted <= 0.05 * counts["work"]
     assert counts["wrong cause"] <= 0.02 * counts["refused rightly"]
     assert counts["unknown"] <= 0.2 * counts["pairs"]
 

@@ -1,4 +1,4 @@
-"""The classes of docs/troubleshooting.md, made to happen for real on this machine.
+"""The classes of docs/fails/troubleshooting.md, made to happen for real on this machine.
 
 For each: what the user would see without a checker (the dynamic linker, Python, pip or nvcc really
 say it), that the text is classified, and that the judge or the builder says the class beforehand,

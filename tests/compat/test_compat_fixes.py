@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from made_facts import make_runtime, make_torch
+from made_facts import make_cuda, make_runtime, make_torch
 
 from lltm_conda._project import PROJECT
-from lltm_conda.engine.compat import Environment, TorchInstall, VariantName, fixes, support
+from lltm_conda.engine.compat import (
+    BinaryRecord,
+    Environment,
+    Runtime,
+    TorchInstall,
+    VariantName,
+    fixes,
+    judge,
+    support,
+)
+from lltm_conda.engine.compat.records import Device, Driver, Owner
 
 PIP, CONDA = Environment("pip"), Environment("conda")
 UPGRADE = "python -m pip install --upgrade --force-reinstall --no-deps lltm"
@@ -52,16 +64,36 @@ def test_the_facts_come_from_the_file(tmp_path: Path) -> None:
     assert (facts.torch_min, facts.torch_max, facts.python_min) == ((2, 7), (2, 8), (3, 12))
 
 
+@pytest.mark.parametrize(("oldest", "served"), [("stable211", False), ("stable29", True)])
+def test_what_is_served_is_what_the_project_builds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, oldest: str, served: bool
+) -> None:
+    """Not the glue that lltm happens to have."""
+    facts = support.Support((f"{oldest}-cpu",), index="https://pypi.org/simple")
+    monkeypatch.setattr(fixes, "load", lambda _: facts)
+    said = fixes.fit_torch(make_runtime(make_torch("2.10.0")))
+    assert said == (UPGRADE if served else fixes.build(PROJECT))
+
+
+@pytest.fixture
+def published(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if an index and a channel served the package."""
+    facts = support.load(PROJECT.folder)
+    served = facts._replace(index="https://pypi.org/simple", channel="ours")
+    monkeypatch.setattr(fixes, "load", lambda _: served)
+
+
+@pytest.mark.usefixtures("published")
 @pytest.mark.parametrize(
     ("torch", "environment", "command"),
     [
         (make_torch("2.3.1"), PIP, 'python -m pip install "torch>=2.4"'),
         (make_torch("2.3.1"), CONDA, 'conda install "pytorch>=2.4"'),
         (make_torch("2.9.1"), PIP, UPGRADE),
-        (make_torch("2.9.1"), CONDA, 'conda install lltm "pytorch=2.9"'),
+        (make_torch("2.9.1"), CONDA, 'conda install lltm "pytorch=2.9" -c ours'),
         (make_torch("2.9.0a0+git1"), PIP, "python -m lltm_conda build"),
         (make_torch("2.9.1", cxx11_abi=0), PIP, "python -m lltm_conda build"),
-        (make_torch("2.6.0", cxx11_abi=1), CONDA, 'conda install lltm "pytorch=2.6"'),
+        (make_torch("2.6.0", cxx11_abi=1), CONDA, 'conda install lltm "pytorch=2.6" -c ours'),
     ],
 )  # fmt: skip
 def test_the_command_for_a_torch(
@@ -70,6 +102,39 @@ def test_the_command_for_a_torch(
     assert fixes.fit_torch(make_runtime(torch, environment=environment)) == command
 
 
+@pytest.mark.parametrize(
+    ("kind", "source", "command"),
+    [
+        ("pip", None, "python -m lltm_conda build"),
+        ("conda", None, "python -m lltm_conda build"),
+        ("pip", "/x/a.whl", "python -m pip install --force-reinstall --no-deps /x/a.whl"),
+        ("conda", "/x/a.conda", "conda install --force-reinstall /x/a.conda"),
+        (
+            "pip",
+            "/x/checkout",
+            "python -m pip install --force-reinstall --no-deps --no-build-isolation /x/checkout",
+        ),
+    ],
+)
+def test_what_no_index_has_is_built_or_comes_from_what_is_at_hand(
+    kind: str, source: str | None, command: str
+) -> None:
+    environment = Environment(kind, source=source)
+    runtime = make_runtime(make_torch("2.9.1"), environment=environment)
+    assert fixes.reinstall(runtime) == command
+    assert fixes.fit_torch(runtime) == "python -m lltm_conda build"
+    once = fixes.install_once(environment, PROJECT).replace("uninstall lltm", "")
+    assert "lltm" not in once
+    assert source is None or source in once
+
+
+def test_an_index_that_is_not_pypi_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = support.load(PROJECT.folder)._replace(index="https://example.org/simple")
+    monkeypatch.setattr(fixes, "load", lambda _: facts)
+    assert "--index-url https://example.org/simple" in fixes.reinstall(make_runtime())
+
+
+@pytest.mark.usefixtures("published")
 @pytest.mark.parametrize(("environment", "tool"), [(PIP, "-m pip "), (CONDA, "conda install ")])
 def test_commands_are_those_of_the_environment(environment: Environment, tool: str) -> None:
     runtime = make_runtime(environment=environment)
@@ -84,5 +149,72 @@ def test_commands_are_those_of_the_environment(environment: Environment, tool: s
 
 
 def test_a_build_for_gpus_names_their_architectures_once() -> None:
-    command = fixes.build_cuda(PROJECT, ((9, 0), (7, 5), (9, 0)))
+    command = fixes.build_cuda(make_cuda(), make_runtime(), ((9, 0), (7, 5), (9, 0)))
     assert command == 'TORCH_CUDA_ARCH_LIST="7.5;9.0" python -m lltm_conda build'
+
+
+def theirs(**facts: Any) -> BinaryRecord:
+    owner = Owner("theirs", "1.0", {})
+    return BinaryRecord(Path("/x/_C.so"), "extension", "_C.so", owner=owner, **facts)
+
+
+def everything_wrong() -> Iterator[tuple[str, BinaryRecord, Runtime]]:
+    """Another package's extension in environments where it does not work."""
+    gpu = Device(0, "a GPU", (12, 0))
+    driver = Driver("580.1", (13, 0))
+    known = {"missing": {"/x/_C.so": ()}, "libraries": {"/x/_C.so": ()}}
+    seen = {"devices": (gpu,), "gpu_probed": True, "driver": driver}
+    yield "GPU", theirs(cuda_archs=("sm_80",)), make_runtime(**known, **seen)
+    for hip, lib in ((None, "libtorch_cuda.so"), ("6.2", "libtorch_cuda.so")):
+        gone = {**known, "libraries": {"/x/_C.so": (lib,)}}
+        yield "ROCm", theirs(needed=(lib,)), make_runtime(make_torch(hip=hip), **gone)
+    for family, floor in (("GLIBC", (2, 99)), ("GLIBCXX", (3, 4, 99))):
+        yield family, theirs(floors={family: floor}), make_runtime(**known)
+    musl = ("musl", ())
+    yield "musl", theirs(floors={"GLIBC": (2, 28)}), make_runtime(libc=musl, **known)
+    yield "torch", theirs(torch_symbols=("_ZN2at1aEv",)), make_runtime(**known)
+    flavour = {"torch_symbols": ("_ZN2at1aESs",), "cxx11_abi": 0}
+    yield "ABI", theirs(**flavour), make_runtime(**known)
+    yield "platform", theirs(platform="darwin-aarch64"), make_runtime(**known)
+    yield "file", theirs(problems=("cut",)), make_runtime(**known)
+
+
+@pytest.mark.parametrize(
+    ("binary", "runtime"), [pytest.param(b, r, id=name) for name, b, r in everything_wrong()]
+)
+def test_the_cure_for_another_packages_extension_is_its_owners(
+    binary: BinaryRecord, runtime: Runtime
+) -> None:
+    cause = judge(binary, runtime).cause
+    assert cause is not None
+    assert "theirs" in cause.fix
+    assert runtime.torch is None or not runtime.torch.hip or "for ROCm 6.2" in cause.fix
+    for own in ("lltm", "reference"):
+        assert own not in cause.fix
+
+
+def test_a_build_for_a_gpu_is_another_packages_build() -> None:
+    _name, binary, runtime = next(everything_wrong())
+    cause = judge(binary, runtime).cause
+    assert cause is not None
+    assert cause.dimension == "GPU architecture"
+    assert 'TORCH_CUDA_ARCH_LIST="12.0" python -m pip install' in cause.fix
+    assert "--no-binary theirs theirs==1.0" in cause.fix
+
+
+def test_a_damaged_file_is_its_owners_whatever_its_name() -> None:
+    """Another client of the engine names its files as we do."""
+    path = Path("/x/glue-stable210.so")
+    for name in ("other-op", PROJECT.distribution):
+        owner = Owner(name, "1.0", {})
+        binary = BinaryRecord(path, "unreadable", "x", problems=("cut",), owner=owner)
+        cause = judge(binary, make_runtime()).cause
+        assert cause is not None
+        assert ("other-op" in cause.fix) == (name == "other-op")
+
+
+def test_torch_that_is_missing_is_the_one_that_the_owner_names() -> None:
+    owner = Owner("theirs", "1.0", {}, (((2, 9), "its metadata"),))
+    cause = judge(theirs()._replace(owner=owner), make_runtime()._replace(torch=None)).cause
+    assert cause is not None
+    assert cause.fix == 'python -m pip install "torch==2.9.*"'

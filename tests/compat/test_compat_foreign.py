@@ -72,6 +72,7 @@ def test_the_metadata_that_lists_a_file_vouches_for_the_torch_that_it_pins(
         ("torch", []),
         ('torch==2.9.1 ; extra == "all"', []),
         ("torchvision==2.9.1", []),
+        ("torch-geometric==2.9.1", []),
     ],
 )
 def test_what_a_requirement_pins(pin: str, minors: list[tuple[int, int]], tmp_path: Path) -> None:

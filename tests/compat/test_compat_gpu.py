@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from lltm_conda import loader
 from lltm_conda._project import PROJECT
+from lltm_conda.engine.builder import find_cuda_toolkit
 from lltm_conda.engine.compat import driver_probe, fatbin, faults, probe_runtime, read_binary
 from lltm_conda.engine.compat.elf import Elf
 
@@ -47,6 +49,17 @@ def first_call(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     return result
 
 
+def carry_out(text: str, package: Path, tmp_path: Path) -> None:
+    """Type the command of an error into a shell."""
+    if find_cuda_toolkit(dict(os.environ)) is None:
+        pytest.skip("the cure is a build, and there is no nvcc")
+    cure = text.partition("to mend:")[2].partition("\n")[0]
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("LLTM_", "PYTHON"))}
+    env |= {"PYTHONPATH": str(package.parent), "LLTM_CONDA_CACHE": str(tmp_path / "cache")}
+    env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
+    subprocess.run(["bash", "-c", cure], env=env, cwd=tmp_path, check=True)
+
+
 def test_the_gpu_is_known_without_a_cuda_context() -> None:
     import torch
 
@@ -76,7 +89,9 @@ def test_cuda_tensors_work_with_the_whole_package(package_copy: Copy, run_python
     assert "-cu" in result["variant"]
 
 
-def test_7_a_cpu_only_package_on_cuda_tensors(package_copy: Copy, run_python: Run) -> None:
+def test_7_a_cpu_only_package_on_cuda_tensors(
+    package_copy: Copy, run_python: Run, tmp_path: Path
+) -> None:
     package = package_copy()
     for path in (package / "lib").glob("kernels-cuda*.so"):
         path.unlink()
@@ -84,6 +99,8 @@ def test_7_a_cpu_only_package_on_cuda_tensors(package_copy: Copy, run_python: Ru
     assert result["variant"].endswith("-cpu")
     assert result["fault"] == faults.CPU_ONLY_BINARY
     assert "python -m lltm_conda build" in result["text"]
+    carry_out(result["text"], package, tmp_path)
+    assert first_call(run_python(package, "-c", FIRST_CUDA_CALL))["fault"] is None
 
 
 def test_4_kernels_without_this_architecture(
@@ -92,7 +109,7 @@ def test_4_kernels_without_this_architecture(
     """Kernels compiled for another GPU generation alone, in the place of the package's."""
     import torch
 
-    from lltm_conda.engine.builder import BuildRequest, execute, find_cuda_toolkit, plan
+    from lltm_conda.engine.builder import BuildRequest, execute, plan
 
     toolkit = find_cuda_toolkit(dict(os.environ))
     if toolkit is None:
@@ -124,3 +141,5 @@ def test_4_kernels_without_this_architecture(
     report = run_python(package, "-m", "lltm_conda")
     assert report.returncode == 1
     assert "holds no code for the" in report.stdout
+    carry_out(result["text"], package, tmp_path)
+    assert first_call(run_python(package, "-c", FIRST_CUDA_CALL))["fault"] is None

@@ -23,6 +23,7 @@ from lltm_conda.engine.compat import (
     judge,
 )
 from lltm_conda.engine.compat.judge_cuda import driver_cuda, runs_on
+from lltm_conda.engine.compat.judge_torch import cuda_major
 from lltm_conda.engine.compat.layouts import LAYOUTS
 from lltm_conda.engine.compat.records import NOTE, OK, REJECTED, UNKNOWN, Owner
 
@@ -236,10 +237,9 @@ def test_an_unknown_newer_torch_is_taken_by_the_stable_lane_with_a_remark() -> N
     assert finding(make_glue(), make_runtime(make_torch("3.1.0")), "torch version").status == NOTE
 
 
-def test_free_threaded_python_is_said_to_be_untested() -> None:
+def test_free_threaded_python_is_accepted_and_named() -> None:
     found = finding(make_glue(), make_runtime(free_threaded=True), "python")
-    assert found.status == NOTE
-    assert "untested" in found.why
+    assert found.status == OK and found.observed.endswith("free-threaded")
 
 
 def test_aten_accepts_its_own_minor() -> None:
@@ -501,6 +501,19 @@ def test_somebody_elses_cuda_extension_on_a_cpu_torch() -> None:
     cause = judge(binary, runtime).cause
     assert cause is not None
     assert cause.fault == faults.CPU_TORCH_SWAPPED_IN
+
+
+@pytest.mark.parametrize(
+    ("missing", "major"),
+    [
+        (("libcudart.so.12",), "12"),
+        (("libavutil.so.58", "libnvrtc.so.13"), "13"),
+        (("libcublasLt.so.12", "libcufft.so.11"), "12"),
+        (("libcufft.so.11",), ""),  # which is of CUDA 12
+    ],
+)
+def test_the_cuda_that_missing_libraries_are_of(missing: tuple[str, ...], major: str) -> None:
+    assert cuda_major(missing) == major
 
 
 @pytest.mark.parametrize("kind", ["pip", "conda"])

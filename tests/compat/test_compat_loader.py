@@ -72,17 +72,22 @@ def glue_of(package: Path) -> Path:
     return glue
 
 
-def test_loading_is_idempotent_from_any_thread_and_leaves_cuda_alone(
+def test_threads_that_import_at_once_load_once_and_leave_cuda_alone(
     package_copy: Copy, run_python: Run
 ) -> None:
     code = """
-        import json, threading, torch, lltm_conda
-        from lltm_conda import loader
-        found = []
-        threads = [threading.Thread(target=lambda: found.append(loader.load())) for _ in range(8)]
+        import json, threading, torch
+        found, start = [], threading.Barrier(16)
+        def first():
+            start.wait()
+            import lltm_conda
+            found.append(lltm_conda.loader.load())
+        threads = [threading.Thread(target=first) for _ in range(16)]
         [thread.start() for thread in threads]; [thread.join() for thread in threads]
+        import lltm_conda
+        from lltm_conda import loader
         print(json.dumps({
-            "one": len(found) == 8 and all(item is loader.loaded() for item in found),
+            "one": len(found) == 16 and all(item is loader.loaded() for item in found),
             "cuda": torch.cuda.is_initialized(),
             "version": loader.loaded().glue.record.version == lltm_conda.__version__,
         }))
@@ -94,6 +99,8 @@ def test_loading_is_idempotent_from_any_thread_and_leaves_cuda_alone(
 def test_an_import_that_succeeds_imports_no_code_for_failures(
     package_copy: Copy, run_python: Run
 ) -> None:
+    if loader.load().cuda_rejection is not None:
+        pytest.skip("a package without CUDA kernels explains that beside a CUDA build of torch")
     code = (
         "import sys, lltm_conda; print([name for name in sys.modules if 'engine.compat' in name])"
     )
@@ -162,7 +169,7 @@ def test_binaries_of_another_version_are_stale(package_copy: Copy, run_python: R
     (package / "_version.py").write_text('__version__ = "9.9.9"\n')
     result = outcome(run_python(package, "-c", FAILING_IMPORT))
     refused(result, "left over from version", faults.PACKAGE_FILES)
-    assert "lltm==9.9.9" in result["lines"][3]
+    assert "python -m lltm_conda build" in result["lines"][3]
 
 
 def test_skipping_the_check_loads_what_would_be_refused(
@@ -178,7 +185,7 @@ def test_an_installation_without_binaries(package_copy: Copy, run_python: Run) -
     package = package_copy(binaries=False)
     result = outcome(run_python(package, "-c", FAILING_IMPORT))
     refused(result, "holds no binaries", faults.PACKAGE_FILES)
-    assert "pip install --force-reinstall" in result["lines"][3]
+    assert "python -m lltm_conda build" in result["lines"][3]
 
 
 def test_a_source_folder_without_binaries_says_how_to_build(

@@ -103,6 +103,10 @@ def test_what_does_not_exist_is_bad_usage(doctor: Doctor, arguments: list[str]) 
     assert "Traceback" not in done.stderr
 
 
+def test_a_verdict_without_a_cure_has_no_line_for_one(doctor: Doctor) -> None:
+    assert "to mend" not in doctor("--torch", "2.9", "good").stdout
+
+
 def test_what_if_another_torch_were_here(doctor: Doctor, tmp_path: Path) -> None:
     root = fake_torch(tmp_path / "other", "2.10.0", exports=[SYMBOL])
     done = doctor("--json", "--torch", str(root), "good")

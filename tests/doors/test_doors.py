@@ -70,7 +70,8 @@ class Table(ctypes.Structure):
                 ("device", ctypes.c_char_p), ("cell_forward", Kernel),
                 ("cell_backward", Kernel), ("column_sum", Kernel),
                 ("layer", ctypes.c_void_p * 4), ("step_plan", Plan),
-                ("step_forward", ctypes.c_void_p), ("step_backward", ctypes.c_void_p)]
+                ("step_forward", ctypes.c_void_p), ("step_backward", ctypes.c_void_p),
+                ("product", ctypes.c_void_p), ("copy", ctypes.c_void_p)]
 
 threads, ranges = set(), []
 

@@ -22,13 +22,9 @@ NO_NVCC = (
 # What to do where a program of a toolkit does not run.
 REPAIR = "repair it, or set CUDA_HOME to a CUDA toolkit"
 
-# The GPU generations that the kernels are compiled for, by CUDA major. Each is named by its oldest
-# architecture, whose code the later ones of the generation run. The first releases of a CUDA major
-# know fewer.
-_OLDEST_OF_GENERATION: dict[int, tuple[str, ...]] = {
-    12: ("7.0", "8.0", "9.0", "10.0", "12.0"),
-    13: ("7.5", "8.0", "9.0", "10.0", "11.0", "12.0"),
-}
+# The oldest CUDA and the oldest GPU generation that kernels are compiled for unasked.
+OLDEST_CUDA = 12
+OLDEST_GENERATION = 7
 
 # Where NVIDIA's own installers put a toolkit.
 SYSTEM_HOMES = (Path("/usr/local/cuda"),)
@@ -160,22 +156,22 @@ def _identify(nvcc: Path) -> CudaToolkit:
 def default_architectures(version: tuple[int, int], compiled: frozenset[str]) -> str:
     """What a build without TORCH_CUDA_ARCH_LIST is for, in that variable's syntax.
 
-    That is every generation that a toolkit of this version compiles for (`compiled` are its
-    architectures), and PTX of the newest for later ones.
+    That is the oldest architecture of every GPU generation among those that the toolkit compiles
+    for, whose code the later ones of the generation run, and PTX of the newest for what follows.
 
     Raises:
-        BuildError: this CUDA major is unknown here, or the toolkit compiles for none of its GPUs.
+        BuildError: this CUDA is too old, or compiles for older GPUs alone.
     """
-    generations = _OLDEST_OF_GENERATION.get(version[0], ())
-    chosen = [number for number in generations if number.replace(".", "") in compiled]
-    if not chosen:
-        majors = " and ".join(map(str, _OLDEST_OF_GENERATION))
+    numbers = sorted(map(int, compiled), reverse=True)
+    oldest = {number // 10: number for number in numbers if number // 10 >= OLDEST_GENERATION}
+    if version[0] < OLDEST_CUDA or not oldest:
         raise BuildError(
-            f"it is not known what CUDA {version[0]}.{version[1]} should compile the kernels for: "
-            f"the builder knows the GPUs of CUDA {majors}. Set CUDA_HOME to a toolkit of these, or "
-            f"TORCH_CUDA_ARCH_LIST to what yours compiles, for example 8.0+PTX"
+            f"CUDA {version[0]}.{version[1]} compiles for "
+            f"{', '.join(map(str, numbers[::-1])) or 'no GPU'}; kernels are made by CUDA "
+            f"{OLDEST_CUDA} or newer, for GPUs of {OLDEST_GENERATION}.0 or newer. Set CUDA_HOME to "
+            "such a toolkit, or TORCH_CUDA_ARCH_LIST to what yours compiles, for example 8.0+PTX"
         )
-    return ";".join(chosen) + "+PTX"
+    return ";".join(f"{n // 10}.{n % 10}" for n in sorted(oldest.values())) + "+PTX"
 
 
 def parse_architectures(text: str, compilable: Iterable[str] | None = None) -> list[str]:

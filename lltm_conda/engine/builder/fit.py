@@ -52,8 +52,8 @@ def fitting_request(
     needed: build machines have none.
 
     Raises:
-        BuildError: no glue fits this torch; or FORCE_CUDA=1, and there is no nvcc or one of a CUDA
-            major whose GPUs are unknown here.
+        BuildError: no glue fits this torch; or FORCE_CUDA=1, and there is no nvcc or one too old
+            to say what to compile for.
     """
     env = dict(os.environ) if env is None else env
     glue = glue_for(torch, project)

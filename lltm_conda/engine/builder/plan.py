@@ -169,11 +169,9 @@ def _require_fitting(torch: TorchInstall, glue: GlueName) -> None:
     wanted = f"torch {glue.torch[0]}.{glue.torch[1]}"
     if glue.lane == "stable":
         wanted += " or newer"
-        fits = torch.version_tuple >= glue.torch
     else:
         wanted += f" with C++ ABI {glue.cxx11_abi}"
-        fits = (torch.version_tuple, torch.cxx11_abi) == (glue.torch, glue.cxx11_abi)
-    if not fits:
+    if not glue.serves(torch):
         raise BuildError(
             f"the glue {glue} must be compiled against {wanted}, got torch {torch.version} with "
             f"C++ ABI {torch.cxx11_abi} in {torch.root}; point to a torch that fits"

@@ -43,14 +43,12 @@ def kernel_sources(root: Path, device: str) -> list[Path]:
 def linked_sources(lane: str, *, cuda: bool) -> list[Path]:
     """The sources of one object that holds the glue of `lane` and its kernels.
 
-    A build for one torch on one machine, with CMake or torch.utils.cpp_extension, needs no kernel
-    table: it leaves out `table.cpp`, and tells `csrc/ops/register.cpp` what it links.
+    CMake and torch.utils.cpp_extension build so; they define PROJECT_LINKED_CPU and
+    PROJECT_LINKED_CUDA for the kernels that they link.
     """
     root = source_root()
     kernels = kernel_sources(root, "cpu") + (kernel_sources(root, "cuda") if cuda else [])
-    return sorted(
-        path for path in (*glue_sources(root, lane), *kernels) if path.name != "table.cpp"
-    )
+    return sorted([*glue_sources(root, lane), *kernels])
 
 
 def kernel_abi(root: Path | None = None) -> int:

@@ -1,7 +1,8 @@
 """Will this shared object work in this Python, with this torch, on this machine?
 
 Answered without loading anything, by the standard library alone:
-`judge_file(path, probe_runtime())` gives a `Verdict` for any torch extension; see docs/compat.md.
+`judge_file(path, probe_runtime())` gives a `Verdict` for any torch extension; see
+docs/fails/compat.md.
 """
 
 from .binary import read_binary as read_binary

@@ -97,6 +97,12 @@ def read_binary(path: str | Path, *, light: bool = False) -> BinaryRecord:
         return blank._replace(problems=(f"{what} ({error})" if what else str(error),))
 
 
+def needs_torch_or_cuda(binary: BinaryRecord) -> bool:
+    """Whether a file is an extension of torch, or uses the CUDA runtime."""
+    cuda = any(name.startswith(("libcudart.so", "libcublas.so")) for name in binary.needed)
+    return binary.kind in ("extension", "glue", "kernels") or cuda
+
+
 #: How files begin that are found in the place of a shared object: what they are, their platform.
 _FORMATS: tuple[tuple[bytes, str, str | None], ...] = (
     (b"\xcf\xfa\xed\xfe\x0c\x00\x00\x01", "", "darwin-aarch64"),
@@ -155,7 +161,7 @@ def _read(elf: Elf, blank: BinaryRecord, light: bool) -> BinaryRecord:
         cuda_archs = cuda_archs if record else found_archs
     named = parse_file_name(blank.path.name)
     if record is not None:
-        kind, label = record.kind, record.name
+        kind, label = record.kind, record.name or blank.name
         if named is not None and str(named) != label:
             problems.append(f"the file is named {blank.name} but its record says {label}")
     elif named is not None:
@@ -195,17 +201,15 @@ def _symbols(elf: Elf) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...
     """The undefined strong symbols of torch, those of Python, and the Python modules defined."""
     torch: list[str] = []
     python: list[str] = []
-    modules: list[str] = []
-    for name, defined, weak in elf.symbols():
-        if defined:
-            if name.startswith(b"PyInit_"):
-                modules.append(printable(name[7:]))
-        elif not weak:
-            if is_torch_symbol(name):
-                torch.append(printable(name))
-            elif name.startswith((b"Py", b"_Py")):
-                python.append(printable(name))
-    return tuple(torch), tuple(python), tuple(modules)
+    for name, weak in elf.undefined():
+        if weak:
+            continue
+        if is_torch_symbol(name):
+            torch.append(printable(name))
+        elif name.startswith((b"Py", b"_Py")):
+            python.append(printable(name))
+    modules = tuple(printable(name[7:]) for name in elf.defined(b"PyInit_"))
+    return tuple(torch), tuple(python), modules
 
 
 def newest_versions(names: Iterable[str]) -> dict[str, tuple[int, ...]]:

@@ -154,7 +154,8 @@ def no_cuda(selection: Selection, runtime: Runtime) -> Finding:
         if verdict.binary.file.startswith("kernels-cuda") and verdict.cause is not None:
             return verdict.cause
     observed, needed = "CPU kernels only", "kernels for CUDA tensors"
-    fix = f"{fixes.fit_torch(runtime)}   (or: {fixes.build(runtime.project)})"
+    fix, build = fixes.fit_torch(runtime), fixes.build(runtime.project)
+    fix = fix if fix == build else f"{fix}   (or: {build})"
     if selection.forced:
         variable = runtime.project.variable("VARIANT")
         observed = f"variant {selection.forced}, forced by {variable}"

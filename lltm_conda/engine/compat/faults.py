@@ -161,8 +161,12 @@ FAULTS: tuple[Fault, ...] = (
         "Registered twice; free-threaded Python",
         "`Only a single TORCH_LIBRARY can be used to register the namespace {0.namespace}`; a "
         "crash",
-        "Two copies of the package are on the path and both were loaded into one process.",
-        "Uninstall one of the two copies; restart Python.",
+        "Two copies of the package are on the path and both were loaded into one process. Or "
+        "Python is free-threaded (3.13t, 3.14t): an extension built for the ordinary Python, "
+        "limited API or not, does not load there or crashes. {0.distribution} has no Python "
+        "symbol, so the same files serve both.",
+        "Uninstall one of the two copies; restart Python. On a free-threaded Python take a wheel "
+        "whose name says so (cp314t), or the ordinary Python.",
     ),
 )
 

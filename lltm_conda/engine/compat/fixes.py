@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..project import Project
-from .records import BinaryRecord, Environment, Runtime, TorchInstall, dotted, parse_version
+from .records import (
+    BinaryRecord,
+    Environment,
+    GlueName,
+    Runtime,
+    TorchInstall,
+    dotted,
+    parse_file_name,
+    parse_version,
+)
 from .support import load
 
 #: The oldest driver of each CUDA major (NVIDIA's minor-version compatibility).
+_PYPI = "https://pypi.org/simple"
 DRIVER_FLOORS = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
 
 
@@ -16,9 +26,38 @@ def _pip(environment: Environment, what: str) -> str:
     return f"{environment.python} -m pip install {what}"
 
 
-def _conda(project: Project, what: str) -> str:
-    channel = load(project.folder).channel
-    return f"conda install {what}" + (f" -c {channel}" if channel else "")
+def ours(binary: BinaryRecord, runtime: Runtime) -> bool:
+    """Whether a binary is one of the project's, by its record, its owner or its name alone."""
+    project, record, owner = runtime.project.distribution, binary.record, binary.owner
+    named = binary.kind in ("glue", "kernels") or parse_file_name(binary.path.name) is not None
+    said = record.package if record else owner.name if owner else project
+    return bool(project) and named and said == project
+
+
+def either(binary: BinaryRecord, runtime: Runtime, our_fix: str, their_fix: str) -> str:
+    """The first for a binary of ours, the second for anybody's."""
+    return our_fix if ours(binary, runtime) else their_fix
+
+
+def _published(environment: Environment, project: Project, what: str) -> str | None:
+    """Install from the index or the channel of the project; None while there is none."""
+    facts = load(project.folder)
+    if environment.kind == "conda":
+        return f"conda install {what} -c {facts.channel}" if facts.channel else None
+    index = f"--index-url {facts.index} " if facts.index != _PYPI else ""
+    return _pip(environment, f"{index}{what}") if facts.index else None
+
+
+def _at_hand(environment: Environment) -> str | None:
+    """Install what this package was installed from; None where that is not at hand."""
+    if environment.source is None:
+        return None
+    if environment.kind == "conda":
+        return f"conda install --force-reinstall {environment.source}"
+    flags = "--force-reinstall --no-deps"
+    if not environment.source.endswith(".whl"):
+        flags += " --no-build-isolation"
+    return _pip(environment, f"{flags} {environment.source}")
 
 
 def _release(torch: TorchInstall | None, sign: str) -> str:
@@ -40,12 +79,17 @@ def without_binaries(project: Project) -> str:
     return f"use the plain PyTorch definition: {code}"
 
 
-def install_torch(environment: Environment, project: Project) -> str:
-    """Install a torch that is served."""
-    minimum = dotted(load(project.folder).torch_min)
-    if environment.kind == "conda":
-        return f'conda install "pytorch>={minimum}"'
-    return _pip(environment, f'"torch>={minimum}"')
+def install_torch(
+    environment: Environment, project: Project, minor: tuple[int, int] | None = None
+) -> str:
+    """Install the torch that another package names, or one that is served."""
+    conda = environment.kind == "conda"
+    minimum = f">={dotted(load(project.folder).torch_min)}"
+    if minor is not None:
+        minimum = f"={dotted(minor)}" if conda else f"=={dotted(minor)}.*"
+    if conda:
+        return f'conda install "pytorch{minimum}"'
+    return _pip(environment, f'"torch{minimum}"')
 
 
 def reinstall_torch(environment: Environment, torch: TorchInstall | None) -> str:
@@ -58,47 +102,52 @@ def reinstall_torch(environment: Environment, torch: TorchInstall | None) -> str
 def cuda_torch(environment: Environment, torch: TorchInstall | None) -> str:
     """Replace a CPU build of torch by the CUDA build."""
     if environment.kind == "conda":
-        return f'conda install "pytorch{_release(torch, "=") or "=*"}=cuda*"'
+        return f'conda install "pytorch{_release(torch, "=") or "=*"}=*cuda*"'
     return _pip(environment, f'--force-reinstall "torch{_release(torch, "==")}"')
 
 
 def reinstall(runtime: Runtime) -> str:
     """Put this package's files back as they were released."""
-    name, pin = runtime.project.distribution, runtime.package_version
-    if runtime.environment.kind == "conda":
-        return _conda(runtime.project, f"--force-reinstall {name}={pin}")
-    return _pip(runtime.environment, f'--force-reinstall --no-deps "{name}=={pin}"')
+    project, environment = runtime.project, runtime.environment
+    what = f'--force-reinstall --no-deps "{project.distribution}=={project.version}"'
+    if environment.kind == "conda":
+        what = f"--force-reinstall {project.distribution}={project.version}"
+    again = _published(environment, project, what) or _at_hand(environment)
+    return again or build(project)
 
 
 def install_once(environment: Environment, project: Project) -> str:
     """Put an end to two installations over each other: nothing may be left before the new one."""
     name = project.distribution
-    again = _conda(project, f"--force-reinstall {name}")
-    if environment.kind != "conda":
-        again = _pip(environment, f"--force-reinstall --no-deps {name}")
+    flags = "--force-reinstall" + (" --no-deps" if environment.kind != "conda" else "")
+    again = _published(environment, project, f"{flags} {name}") or _at_hand(environment)
+    again = again or "install it again from the wheel or the package that you have"
     remove = f"{environment.python} -m pip uninstall {name}"
     return f"{remove}   (again, until nothing is left), then {again}"
 
 
-def fit_torch(runtime: Runtime) -> str:
-    """Get a binary that fits the torch which is here: a released one if one exists, else build."""
-    torch, project = runtime.torch, runtime.project
+def fit_torch(runtime: Runtime, binary: BinaryRecord | None = None) -> str:
+    """Get a binary that fits the torch which is here: a released one if one exists, else build.
+
+    `binary` is what does not fit; one of another package is that package's business.
+    """
+    torch, project, environment = runtime.torch, runtime.project, runtime.environment
+    if binary is not None and not ours(binary, runtime):
+        return other_package(binary, runtime)
     if torch is None or torch.version_tuple < load(project.folder).torch_min:
-        return install_torch(runtime.environment, project)
-    if not torch.is_release or not _is_served(torch, project):
-        return build(project)
-    name = project.distribution
-    if runtime.environment.kind == "conda":
-        if runtime.environment.installer == "pip":  # a wheel over the conda package
-            return install_once(runtime.environment, project)
-        return _conda(project, f'{name} "pytorch={dotted(torch.version_tuple)}"')
-    return _pip(runtime.environment, f"--upgrade --force-reinstall --no-deps {name}")
+        return install_torch(environment, project)
+    if environment.kind == "conda" and environment.installer == "pip":
+        return install_once(environment, project)  # a wheel over the conda package
+    what = f"--upgrade --force-reinstall --no-deps {project.distribution}"
+    if environment.kind == "conda":
+        what = f'{project.distribution} "pytorch={dotted(torch.version_tuple)}"'
+    served = torch.is_release and _is_served(torch, project)
+    return (_published(environment, project, what) if served else None) or build(project)
 
 
 def _is_served(torch: TorchInstall, project: Project) -> bool:
     """Whether the matrix has a glue for this torch."""
-    name = f"aten{torch.version_tuple[0]}{torch.version_tuple[1]}-abi{torch.cxx11_abi}"
-    return ("stable210" if torch.version_tuple >= (2, 10) else name) in load(project.folder).glues()
+    return any(GlueName.parse(name).serves(torch) for name in load(project.folder).glues())
 
 
 def newer_driver(cuda: tuple[int, ...] | None) -> str:
@@ -108,17 +157,34 @@ def newer_driver(cuda: tuple[int, ...] | None) -> str:
     return f"update the NVIDIA driver{least} (it must serve CUDA {dotted(cuda)})"
 
 
-def build_cuda(project: Project, capabilities: Iterable[tuple[int, int]]) -> str:
-    """Build the CUDA kernels here, for these GPUs."""
+def build_cuda(
+    binary: BinaryRecord, runtime: Runtime, capabilities: Iterable[tuple[int, int]]
+) -> str:
+    """Build the CUDA kernels here, for these GPUs; what another package offers comes first."""
     archs = ";".join(sorted({f"{major}.{minor}" for major, minor in capabilities}))
-    return f'TORCH_CUDA_ARCH_LIST="{archs}" {build(project)}'
+    how = f'TORCH_CUDA_ARCH_LIST="{archs}" {_build(binary, runtime)}'
+    if ours(binary, runtime):
+        return how
+    name = binary.owner.name if binary.owner else "its package"
+    return f"install a build of {name} that has code for compute capability {archs}, or: {how}"
 
 
-def system_libraries(runtime: Runtime, family: str) -> str:
+def _build(binary: BinaryRecord, runtime: Runtime) -> str:
+    """Compile here what a binary belongs to."""
+    owner = binary.owner
+    if ours(binary, runtime):
+        return build(runtime.project)
+    flags = "--force-reinstall --no-deps --no-build-isolation --no-binary"
+    if owner is None:
+        return _pip(runtime.environment, f"{flags} :all: PACKAGE, which owns {binary.file}")
+    return _pip(runtime.environment, f"{flags} {owner.name} {owner.name}=={owner.version}")
+
+
+def system_libraries(binary: BinaryRecord, runtime: Runtime, family: str) -> str:
     """Get a newer libstdc++ where that is possible, else build against the one that is here."""
     if family != "GLIBC" and runtime.environment.kind == "conda":
         return "conda install -c conda-forge libstdcxx-ng"
-    return build(runtime.project)
+    return _build(binary, runtime)
 
 
 def remove_duplicate(runtime: Runtime, other: str) -> str:
@@ -145,14 +211,8 @@ def other_package(binary: BinaryRecord, runtime: Runtime) -> str:
     if release:
         every = ".*" if release[0].count(".") < 2 else ""
         return _pip(runtime.environment, f'"{owner.name}=={release[0]}{every}"')
-    return (
-        f"install a release of {owner.name} that was built for torch {here}, or build this one: "
-        + _pip(
-            runtime.environment,
-            "--force-reinstall --no-deps --no-build-isolation "
-            f"--no-binary {owner.name} {owner.name}=={owner.version}",
-        )
-    )
+    text = f"install a release of {owner.name} that was built for torch {here}, or build this one"
+    return f"{text}: {_build(binary, runtime)}"
 
 
 def reinstall_owner(binary: BinaryRecord, runtime: Runtime) -> str:
@@ -170,8 +230,8 @@ def cuda_of_owner(binary: BinaryRecord, runtime: Runtime, major: str) -> str:
     """Bring the CUDA of another package and that of torch together."""
     torch, name = runtime.torch, binary.owner.name if binary.owner else binary.file
     wanted = f"a torch built for CUDA {major}" if major else "a CUDA build of torch"
-    here = f"for CUDA {torch.cuda}" if torch and torch.cuda else "for the CPU"
-    return f"install a build of {name} {here}, or {wanted} (each index names its CUDA)"
+    here = torch.device if torch else "the CPU"
+    return f"install a build of {name} for {here}, or {wanted} (each index names its CUDA)"
 
 
 #: Libraries that a machine provides, and how it gets them.

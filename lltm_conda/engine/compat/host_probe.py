@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from ..project import NOBODY, Project
 from .binary import newest_versions
 from .elf import Elf, ElfError
 from .records import Environment, parse_version
-from .torch_probe import installer
+from .torch_probe import dist_info, installer
 
 _FOLDERS = ["/usr/lib/x86_64-linux-gnu", "/lib/x86_64-linux-gnu", "/usr/lib64", "/lib64"]
 _FOLDERS += ["/usr/lib", "/usr/local/lib"]
@@ -130,7 +132,26 @@ def environment(project: Project = NOBODY) -> Environment:
     conda = is_conda_prefix(prefix) and (
         by is None or any(prefix.glob(f"conda-meta/{name}-*.json"))
     )
-    return Environment("conda" if by == "conda" or conda else "pip", installer=by)
+    kind = "conda" if by == "conda" or conda else "pip"
+    return Environment(kind, installer=by, source=_source(project, kind == "conda"))
+
+
+def _source(project: Project, conda: bool) -> str | None:
+    """What the package was installed from, where that still is on this machine."""
+    with suppress(OSError, ValueError, AttributeError):
+        places: Iterable[Path] = dist_info(project.folder, project.distribution, project.version)
+        places = [place / "direct_url.json" for place in places]
+        if conda:
+            start = f"conda-meta/{project.distribution}-{project.version}-"
+            places = Path(sys.prefix).glob(f"{start}*.json")
+        for place in places:
+            url = str(json.loads(place.read_bytes()).get("url"))
+            if url.startswith("file:///"):
+                from urllib.parse import unquote  # few imports of the package come here
+
+                path = unquote(url.removeprefix("file://"))
+                return path if Path(path).exists() else None
+    return None
 
 
 def is_conda_prefix(prefix: Path) -> bool:

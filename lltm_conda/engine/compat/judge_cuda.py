@@ -51,7 +51,7 @@ def cuda_build(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     elif speaks is not None and speaks[0] >= major:
         status, why, fault = NOTE, "torch is older, the driver is new enough", None
     else:
-        status, fix = REJECTED, fixes.fit_torch(runtime)
+        status, fix = REJECTED, fixes.fit_torch(runtime, binary)
         why = (
             f"the kernels need CUDA {major}, torch is built for CUDA {torch.cuda}, and no driver "
             f"for CUDA {major} is here"
@@ -70,15 +70,16 @@ def driver_cuda(driver: Driver | None) -> tuple[int, int] | None:
     return next((cuda for first, cuda in _DRIVER_CUDA.items() if branch >= first), None)
 
 
-def _binary_cuda(binary: BinaryRecord) -> tuple[int, ...] | None:
-    if binary.record is not None:
+def binary_cuda(binary: BinaryRecord) -> tuple[int, ...] | None:
+    """The CUDA that a binary was built for, None where it needs none."""
+    if binary.record is not None and binary.record.cuda is not None:
         return parse_version(binary.record.cuda)
     runtimes = [name for name in binary.needed if name.startswith("libcudart.so.")]
     return parse_version(runtimes[0].removeprefix("libcudart.so.")) if runtimes else None
 
 
 def driver(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
-    cuda = _binary_cuda(binary)
+    cuda = binary_cuda(binary)
     if cuda is None or not runtime.gpu_probed:
         return
     needed = f"a driver for CUDA {cuda[0]} ({fixes.DRIVER_FLOORS.get(cuda[0], 'any')} or newer)"
@@ -129,7 +130,7 @@ def runs_on(archs: tuple[str, ...], capability: tuple[int, int]) -> str | None:
 def gpu_architecture(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     if not binary.cuda_archs or not runtime.devices:
         return
-    cuda, speaks = _binary_cuda(binary), driver_cuda(runtime.driver)
+    cuda, speaks = binary_cuda(binary), driver_cuda(runtime.driver)
     old_driver = cuda is not None and speaks is not None and speaks < cuda[:2]
     ways = [(device, runs_on(binary.cuda_archs, device.capability)) for device in runtime.devices]
     refused = [(d, how) for d, how in ways if how is None or (how == "ptx" and old_driver)]
@@ -149,7 +150,7 @@ def gpu_architecture(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding
     else:
         fault, fix = (
             faults.GPU_ARCHITECTURE,
-            fixes.build_cuda(runtime.project, [d.capability for d, _ in refused]),
+            fixes.build_cuda(binary, runtime, [d.capability for d, _ in refused]),
         )
         why = f"{binary.name} holds no code for the {label}"
     status = REJECTED if len(refused) == len(ways) else NOTE

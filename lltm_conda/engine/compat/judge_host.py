@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from . import faults, fixes, support
 from .binary import is_torch_symbol
+from .fixes import ours
 from .records import (
     NOTE,
     OK,
@@ -14,31 +15,18 @@ from .records import (
     Finding,
     Runtime,
     dotted,
-    parse_file_name,
 )
 from .text import printable, some
 
 OUR_PLATFORM = "linux-x86_64"
 
 
-def ours(binary: BinaryRecord, runtime: Runtime) -> bool:
-    """Whether a binary has the name or the record of one of the project's."""
-    owner = binary.record.package if binary.record else runtime.project.distribution
-    named = binary.kind in ("glue", "kernels")
-    return named and bool(owner) and owner == runtime.project.distribution
-
-
-def fitting(binary: BinaryRecord, runtime: Runtime, our_fix: str) -> str:
-    """What to do about a binary that does not fit: `our_fix` if it is ours."""
-    return our_fix if ours(binary, runtime) else fixes.other_package(binary, runtime)
-
-
 def whole_file(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     wanted = "a whole shared object"
     if binary.kind == "unreadable" or binary.problems:
         why = f"{binary.file} is damaged or not what its name says: {binary.problems[0]}"
-        named = parse_file_name(binary.path.name) is not None
-        fix = fixes.reinstall(runtime) if named else fixes.reinstall_owner(binary, runtime)
+        their_fix = fixes.reinstall_owner(binary, runtime)
+        fix = fixes.either(binary, runtime, fixes.reinstall(runtime), their_fix)
         observed = "; ".join(binary.problems)
         yield Finding("file", REJECTED, observed, wanted, why, fix, faults.PACKAGE_FILES)
         return
@@ -109,12 +97,6 @@ def python(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
         why = f"Python {dotted(runtime.python[:2])} is older than the oldest that is supported"
         fix = f"create an environment with Python {dotted(floor)} or newer"
         yield Finding("python", REJECTED, here, needed, why, fix)
-    elif runtime.free_threaded:
-        why = (
-            "free-threaded Python is untested: the binary holds no Python code, but the Python "
-            "files have never been run without the lock"
-        )
-        yield Finding("python", NOTE, here, anything, why, fault=faults.REGISTERED_TWICE)
     else:
         yield Finding("python", OK, here, anything)
 
@@ -153,7 +135,8 @@ def symbols(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     if absent:
         observed = f"{len(absent)} missing: {some(absent)}"
         why = f"no library that {binary.file} needs defines {absent[0][:200]}"
-        fix = fitting(binary, runtime, fixes.build(runtime.project))
+        their_fix = fixes.other_package(binary, runtime)
+        fix = fixes.either(binary, runtime, fixes.build(runtime.project), their_fix)
         fault = faults.SYSTEM_LIBRARIES
         yield Finding("symbols", REJECTED, observed, "all found", why, fix, fault)
 
@@ -177,7 +160,7 @@ def system_libraries(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding
             yield Finding(dimension, NOTE, observed, needed, why)
         else:
             why = f"the {dimension} of this system is older than {binary.file} needs"
-            fix = fitting(binary, runtime, fixes.system_libraries(runtime, family))
+            fix = fixes.system_libraries(binary, runtime, family)
             fault = faults.SYSTEM_LIBRARIES
             yield Finding(dimension, REJECTED, observed, needed, why, fix, fault)
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from . import faults, fixes, support
 from .binary import is_torch_library, is_torch_symbol
-from .judge_host import fitting, ours
-from .layouts import FATAL_TO_REGISTER, HARMLESS, LAYOUTS, difference
+from .fixes import ours
+from .layouts import FATAL_TO_REGISTER, LAYOUTS, difference
 from .records import (
     NOTE,
     OK,
@@ -37,10 +37,9 @@ def installed_torch(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]
     if torch is None:
         problem, needed = runtime.torch_problem, "an installed torch"
         why = f"torch cannot be used: {problem}" if problem else "torch is not installed"
-        observed, fix = (
-            problem or "not installed",
-            fixes.install_torch(environment, runtime.project),
-        )
+        named = [minor for minor, _ in binary.owner.built_for] if binary.owner else []
+        observed, minor = problem or "not installed", next(iter(named), None)
+        fix = fixes.install_torch(environment, runtime.project, minor)
     elif torch.problems:
         observed, needed = "; ".join(torch.problems), "a whole torch installation"
         why = f"the torch installation is damaged: {torch.problems[0]}"
@@ -51,7 +50,7 @@ def installed_torch(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]
         observed = f"torch for {', '.join(torch.python_tags)}"
         needed, why = runtime.python_tag.rstrip("-"), "this torch was built for another Python"
         fix = fixes.reinstall_torch(environment, torch)
-    elif torch.hip or torch.xpu:
+    elif (torch.hip or torch.xpu) and ours(binary, runtime):
         name = "ROCm" if torch.hip else "XPU"
         observed = f"{torch.version} ({name} {torch.hip or torch.xpu})"
         definition = runtime.project.definition.rpartition(".")[0]
@@ -85,7 +84,7 @@ def torch_version(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
         why = (
             f"{binary.name} uses the stable ABI of torch {dotted(target)}, torch {version} is older"
         )
-        fix, fault = fixes.fit_torch(runtime), faults.TORCH_VERSION
+        fix, fault = fixes.fit_torch(runtime, binary), faults.TORCH_VERSION
         yield Finding(dimension, REJECTED, version, needed, why, fix, fault)
     elif torch.version_tuple > newest:
         why = (
@@ -104,17 +103,18 @@ def _aten_version(
     needed = f"torch {dotted(target)}, or one of the same layout"
     if record.torch_built == version:
         return Finding(dimension, OK, version, f"torch {version}, as built")
-    observed, fault, fix = version, faults.TORCH_VERSION, fixes.fit_torch(runtime)
+    observed, fault, fix = version, faults.TORCH_VERSION, fixes.fit_torch(runtime, binary)
     built = f"{binary.name} was built for torch {dotted(target)}"
     here = LAYOUTS.get(torch.version_tuple) if torch.is_release else None
-    differs = difference(dict(binary.layout or {}), here or {})
-    changed = [item for item in differs if item[0] not in HARMLESS]
+    changed = difference(binary.layout or {}, here or {})
+    status = REJECTED
     if here is None:
         why = f"{built}; the class layout of torch {version} was never measured, and is not guessed"
+        status = REJECTED if ours(binary, runtime) else UNKNOWN
     elif not binary.layout:
         observed, fault = "no layout fingerprint in the file", faults.PACKAGE_FILES
         why = f"{binary.name} does not say which class layout it was compiled with"
-        fix = fixes.reinstall(runtime)
+        fix = fixes.either(binary, runtime, fixes.reinstall(runtime), fix)
     elif changed:
         texts = [f"{name} {there} here {now}" for name, there, now in changed]
         observed = f"torch {version} ({some(texts, 12)})"
@@ -125,10 +125,11 @@ def _aten_version(
     elif target == torch.version_tuple:
         return Finding(dimension, OK, version, f"torch {dotted(target)}")
     else:
-        same = "the same class layout" + (" and other scalar types at the end" if differs else "")
+        more = "" if binary.layout == here else " and other scalar types at the end"
+        same = f"the same class layout{more}"
         why = f"built for torch {dotted(target)}; torch {dotted(torch.version_tuple)} has {same}"
         return Finding(dimension, NOTE, version, needed, why)
-    return Finding(dimension, REJECTED, observed, needed, why, fix, fault)
+    return Finding(dimension, status, observed, needed, why, fix, fault)
 
 
 def cxx_abi(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
@@ -141,7 +142,8 @@ def cxx_abi(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     if claimed is not None and claimed != flavour:
         observed, needed = f"symbols of {needed}", f"flavour {claimed}, as its record says"
         why = f"{binary.file} was compiled with the wrong C++ ABI flag"
-        fix = fixes.build(runtime.project)
+        their_fix = fixes.other_package(binary, runtime)
+        fix = fixes.either(binary, runtime, fixes.build(runtime.project), their_fix)
     elif torch.cxx11_abi is None:
         status, observed = UNKNOWN, "not known"
         library = printable(torch.lib_dir / "libc10.so")
@@ -153,7 +155,7 @@ def cxx_abi(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
             f"{binary.name} was compiled with the C++11 ABI {needed}, this torch with "
             f"{torch.cxx11_abi}"
         )
-        fix = fitting(binary, runtime, fixes.fit_torch(runtime))
+        fix = fixes.fit_torch(runtime, binary)
     else:
         yield Finding("C++ ABI", OK, f"flavour {torch.cxx11_abi}", needed)
         return
@@ -173,7 +175,7 @@ def torch_symbols(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     elif missing:
         observed = f"{len(missing)} of {count} missing: {some(missing)}"
         why = f"torch {torch.version} does not have what {binary.file} was linked against"
-        fix = fitting(binary, runtime, fixes.fit_torch(runtime))
+        fix = fixes.fit_torch(runtime, binary)
         yield Finding("torch symbols", REJECTED, observed, needed, why, fix, faults.TORCH_VERSION)
     else:
         yield Finding("torch symbols", OK, f"all {count} found", needed)
@@ -207,7 +209,7 @@ def vouched(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
         if min(LAYOUTS) not in fits:  # else it may be older than all that were measured
             targets = dict.fromkeys(fits, "which alone have its symbols")
     same = [minor for minor in targets if minor == here or _same_layout(minor, here)]
-    fix = fitting(binary, runtime, fixes.fit_torch(runtime))
+    fix = fixes.fit_torch(runtime, binary)
     if same and torch.is_release and len(same) == len(targets):
         target = here if here in same else same[0]
         needed = f"torch {dotted(target)}, says {targets[target]}"
@@ -228,10 +230,11 @@ def vouched(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     many = f"one of torch {dotted(target)} to {dotted(last)}"
     label = many if target != last else f"torch {dotted(target)}"
     built, names = f"built for {label} ({targets[target]})", binary.torch_symbols
+    known = LAYOUTS.get(here, {})
     needed = f"{label}, or one of the same layout"
     registers = any("5torch7Library" in name or "5torch11CppFunction" in name for name in names)
     if registers and all(
-        FATAL_TO_REGISTER & {name for name, *_ in _layouts_between(minor, here)}
+        FATAL_TO_REGISTER & {name for name, *_ in difference(LAYOUTS.get(minor, {}), known)}
         for minor in targets
     ):
         status, why = REJECTED, f"torch {version} lays out what it registers operators with anew"
@@ -241,26 +244,20 @@ def vouched(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     yield Finding(dimension, status, version, needed, why, fix, faults.TORCH_VERSION)
 
 
-def _layouts_between(built: tuple[int, int], here: tuple[int, int]) -> list[tuple[str, int, int]]:
-    rows = difference(LAYOUTS.get(built, {}), LAYOUTS.get(here, {}))
-    return [row for row in rows if row[0] not in HARMLESS]
-
-
 def _same_layout(built: tuple[int, int], here: tuple[int, int]) -> bool:
-    return built in LAYOUTS and here in LAYOUTS and not _layouts_between(built, here)
+    return built in LAYOUTS and here in LAYOUTS and not difference(LAYOUTS[built], LAYOUTS[here])
 
 
 def _embedded_layout(binary: BinaryRecord, torch: TorchInstall, runtime: Runtime) -> Finding:
     dimension, version = "torch version", torch.version
-    rows = difference(dict(binary.layout or {}), LAYOUTS.get(torch.version_tuple, {}))
-    changed = [row for row in rows if row[0] not in HARMLESS]
+    changed = difference(binary.layout or {}, LAYOUTS.get(torch.version_tuple, {}))
     needed = "a torch of the class layout that it embeds"
     if torch.version_tuple in LAYOUTS and torch.is_release and not changed:
         why = "the class layout that it embeds is that of this torch"
         return Finding(dimension, NOTE, version, needed, why)
     texts = [f"{name} {there} here {now}" for name, there, now in changed]
     why = f"{binary.file} was compiled with another class layout than torch {version} has"
-    fix = fitting(binary, runtime, fixes.fit_torch(runtime))
+    fix = fixes.fit_torch(runtime, binary)
     observed = f"torch {version} ({some(texts, 12)})"
     return Finding(dimension, REJECTED, observed, needed, why, fix, faults.TORCH_VERSION)
 
@@ -278,16 +275,16 @@ def libraries(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     torch = runtime.torch
     missing = tuple(sorted(missing, key=_telling))
     first, order = missing[0][:200], _telling(missing[0])
-    kind = f"CUDA {torch.cuda}" if torch and torch.cuda else "the CPU"
+    kind = torch.device if torch else ""
     if order == _GPU_TORCH:
         fault = faults.CPU_TORCH_SWAPPED_IN
         device = next((name for name in ("hip", "xpu") if name in first), "cuda").upper()
         major = cuda_major(missing) if device == "CUDA" else ""
         label = f"{device} {major}".strip()
         why = f"{binary.file} needs a {label} build of torch, and this one is built for {kind}"
-        fix = fixes.cuda_torch(runtime.environment, torch)
-        if not ours(binary, runtime):
-            fix = fixes.cuda_of_owner(binary, runtime, major)
+        our_fix = fixes.cuda_torch(runtime.environment, torch)
+        their_fix = fixes.cuda_of_owner(binary, runtime, major)
+        fix = fixes.either(binary, runtime, our_fix, their_fix)
     elif order == _DRIVER:
         fault = faults.DRIVER
         why = f"{first} is part of the NVIDIA driver, and no driver is installed here"
@@ -296,23 +293,20 @@ def libraries(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
         fault = faults.CUDA_MAJOR
         have = f"torch is built for {kind}" if torch else "there is no torch"
         why = f"{binary.file} needs {first}, which is not here ({have})"
-        fix = fixes.fit_torch(runtime)
-        if not ours(binary, runtime):
-            fix = fixes.cuda_of_owner(binary, runtime, cuda_major(missing))
+        their_fix = fixes.cuda_of_owner(binary, runtime, cuda_major(missing))
+        fix = fixes.either(binary, runtime, fixes.fit_torch(runtime), their_fix)
     elif order == _OTHER_TORCH:
         fault = faults.TORCH_NOT_LOADED
         why = f"{first} is a library of torch that is not here"
         fix = fixes.install_torch(runtime.environment, runtime.project)
         if torch is not None:
             why = f"torch {torch.version} has no {first}"
-            fix = fitting(binary, runtime, fixes.reinstall_torch(runtime.environment, torch))
+            our_fix = fixes.reinstall_torch(runtime.environment, torch)
+            fix = fixes.either(binary, runtime, our_fix, fixes.other_package(binary, runtime))
     else:
         fault, why = faults.SYSTEM_LIBRARIES, f"{first} is nowhere on the library path"
-        fix = (
-            fixes.build(runtime.project)
-            if ours(binary, runtime)
-            else fixes.machine_library(first, binary, runtime)
-        )
+        their_fix = fixes.machine_library(first, binary, runtime)
+        fix = fixes.either(binary, runtime, fixes.build(runtime.project), their_fix)
     observed = f"missing: {some(missing, 8)}"
     yield Finding("libraries", REJECTED, observed, "all found", why, fix, fault)
 
@@ -334,5 +328,6 @@ def _telling(name: str) -> int:
 
 def cuda_major(names: Sequence[str]) -> str:
     """`12` from `libcudart.so.12`; "" where no name tells."""
-    found = [name.removeprefix("libcudart.so.") for name in names if "libcudart.so." in name]
-    return found[0].partition(".")[0] if found else ""
+    runtimes = ("libcudart.so.", "libnvrtc.so.", "libcublas.so.", "libcublasLt.so.")
+    found = [name for name in names if name.startswith(runtimes)]
+    return found[0].partition(".so.")[2].partition(".")[0] if found else ""

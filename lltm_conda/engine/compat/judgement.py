@@ -8,6 +8,7 @@ from pathlib import Path
 from . import torch_probe
 from .binary import read_binary
 from .elf import ElfError
+from .fixes import ours
 from .judge_cuda import cuda_build, driver, gpu_architecture
 from .judge_host import platform, python, registration, symbols, system_libraries, whole_file
 from .judge_torch import cxx_abi, installed_torch, libraries, torch_symbols, torch_version, vouched
@@ -71,19 +72,17 @@ def judge_file(
     """
     if not isinstance(binary, BinaryRecord):
         binary = read_binary(binary, light=light)
-    if binary.kind not in ("glue", "kernels"):
+    if not ours(binary, runtime):
         return _judge_of_others(binary, runtime, ())
     verdict = judge(binary, runtime)
     if any(finding.status == REJECTED for finding in verdict.findings):
         return verdict
     key = str(binary.path)
-    if binary.kind in ("glue", "extension") and runtime.torch and key not in runtime.missing:
+    if binary.kind == "glue" and runtime.torch and key not in runtime.missing:
         try:
             missing = torch_probe.missing_symbols(binary, runtime.torch)
         except (ElfError, OSError) as error:
-            problem = printable(f"its libraries cannot be read ({error})")
-            broken = runtime.torch._replace(problems=(problem,))
-            return judge(binary, runtime._replace(torch=broken))
+            return judge(binary, _damaged(runtime, runtime.torch, error))
         runtime = runtime._replace(missing={**runtime.missing, key: missing})
     unsure = any(f.status == UNKNOWN and f.dimension == "libraries" for f in verdict.findings)
     if key not in runtime.libraries and (unsure or not light):
@@ -103,6 +102,7 @@ def _judge_of_others(binary: BinaryRecord, runtime: Runtime, above: tuple[Path, 
     if [f.dimension for f in verdict.findings if f.status == REJECTED][:1] in (
         ["file"],
         ["platform"],
+        ["package"],
     ):
         return verdict
     key, torch = str(binary.path), runtime.torch
@@ -112,8 +112,15 @@ def _judge_of_others(binary: BinaryRecord, runtime: Runtime, above: tuple[Path, 
     whole = torch if torch is not None and not torch.problems else None
     linked = linking.link(binary, whole, siblings, above=next(iter(above), None))
     unresolved = linked.unresolved
-    if linked.missing and whole is not None:
-        unresolved = _of_torch(binary, whole)
+    if whole is not None and (linked.missing or unresolved):
+        try:
+            of_torch = torch_probe.missing_symbols(binary, whole)
+        except (ElfError, OSError) as error:
+            return judge(binary, _damaged(runtime, whole, error))
+        if linked.missing:
+            # Those of a GPU library that is not here say nothing about torch's version.
+            device = re.compile(r"cuda|CUDA|hip|HIP|xpu|XPU")
+            unresolved = tuple(name for name in of_torch if not device.search(name))
     libraries = {**runtime.libraries, key: linked.missing}
     facts = runtime._replace(missing={**runtime.missing, key: unresolved}, libraries=libraries)
     verdict = judge(binary, facts)
@@ -127,14 +134,10 @@ def _judge_of_others(binary: BinaryRecord, runtime: Runtime, above: tuple[Path, 
     return verdict
 
 
-def _of_torch(binary: BinaryRecord, torch: TorchInstall) -> tuple[str, ...]:
-    """What torch lacks of a binary whose other libraries are missing."""
-    try:
-        missing = torch_probe.missing_symbols(binary, torch)
-    except (ElfError, OSError):
-        return ()
-    # Those of a GPU library that is not here say nothing about torch's version.
-    return tuple(n for n in missing if not re.search(r"cuda|CUDA|hip|HIP|xpu|XPU", n))
+def _damaged(runtime: Runtime, torch: TorchInstall, error: Exception) -> Runtime:
+    """The same with a torch whose libraries cannot be read."""
+    problem = printable(f"its libraries cannot be read ({error})")
+    return runtime._replace(torch=torch._replace(problems=(problem,)))
 
 
 def _judge_by_version(binary: BinaryRecord, runtime: Runtime, torch: TorchInstall) -> Verdict:

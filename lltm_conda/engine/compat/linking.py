@@ -175,8 +175,8 @@ def _unresolved(path: Path, scope: list[Path]) -> tuple[str, ...]:
     left: list[bytes] = []
     with suppress(ElfError, OSError):
         with Elf(path) as elf:
-            for name, defined, weak in elf.symbols():
-                if not defined and not weak and name != _UNUSED and len(left) < _MAX_SYMBOLS:
+            for name, weak in elf.undefined():
+                if not weak and name != _UNUSED and len(left) < _MAX_SYMBOLS:
                     left.append(name)
         for library in scope:
             if not left:

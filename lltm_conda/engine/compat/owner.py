@@ -16,6 +16,7 @@ from .text import printable
 _PAIRS = Path(__file__).with_name("pairs.json")
 _MAX_FILE = 8 << 20
 _LIBRARY = re.compile(rb'^"?([^,"\n]+\.(?:so(?:\.[0-9.]+)?|pyd|dll|dylib))"?,', re.MULTILINE)
+_SHARED_OBJECT = re.compile(r"\.(so|dylib|pyd|dll)(\.[0-9.]+)?$")
 Minor = tuple[int, int]
 
 
@@ -43,6 +44,11 @@ def distributions(folder: Path) -> Mapping[Path, list[Path]]:
     return found
 
 
+def shared_objects(folder: Path) -> list[Path]:
+    """Every file under a folder that is a shared object by its name."""
+    return sorted(p for p in folder.rglob("*") if _SHARED_OBJECT.search(p.name) and p.is_file())
+
+
 @cache
 def _index(folder: Path) -> Mapping[str, Path]:
     """The shared objects under a folder, as paths inside it, with the metadata that lists them."""
@@ -68,14 +74,13 @@ def _read(place: Path) -> Owner | None:
             pins = [n.removeprefix("pytorch ") for n in needs if n.startswith("pytorch ")]
             root, channel = place.parent.parent, "conda"
         else:
-            with (place / "METADATA").open("rb") as file:
-                text = file.read(_MAX_FILE).decode("utf-8", "replace").partition("\n\n")[0]
+            text = _metadata(place)
             name, version = (re.findall(rf"^{k}: (.*)", text, re.M)[0] for k in ("Name", "Version"))
-            pins = re.findall(r"^Requires-Dist: torch\b *([^;\n]*)(?!.*extra)", text, re.M)
+            pins = torch_requirements(place)
             root, channel = place.parent, "pip"
         files = [root / inner for inner, owner in _index(root).items() if owner == place]
         said = [(minor, f"its metadata ({pin.strip()})") for pin in pins for minor in _pinned(pin)]
-        known = _pairs().get(_normal(name), {})
+        known = _pairs().get(normal(name), {})
         said += [
             (minor, f"the list of releases ({name} {version})")
             for minor, releases in known.items()
@@ -85,6 +90,18 @@ def _read(place: Path) -> Owner | None:
         libraries = {file.name: file for file in files}
         return Owner(printable(name), printable(version), libraries, tuple(said), known, channel)
     return None
+
+
+def _metadata(place: Path) -> str:
+    with (place / "METADATA").open("rb") as file:
+        return file.read(_MAX_FILE).decode("utf-8", "replace").partition("\n\n")[0]
+
+
+def torch_requirements(place: Path) -> list[str]:
+    """Which torches a `dist-info` folder requires, e.g. `>=2.9`."""
+    return re.findall(
+        r"^Requires-Dist: torch(?![\w.-]) *([^;\n]*)(?!.*extra)", _metadata(place), re.M
+    )
 
 
 def _pinned(pin: str) -> Iterator[Minor]:
@@ -120,7 +137,8 @@ def _named_by_files(folders: set[Path]) -> Iterator[tuple[Minor, str]]:
                         yield minor, f"its {printable(file.name)}"
 
 
-def _normal(name: str) -> str:
+def normal(name: str) -> str:
+    """The name of a distribution as package indexes compare it."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 

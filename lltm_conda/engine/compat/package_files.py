@@ -14,7 +14,8 @@ from .text import printable
 def find_binaries(
     project: Project, torch: TorchInstall | None
 ) -> tuple[list[Path], Finding | None]:
-    """The package's shared objects, then those that the user built for this torch.
+    """The package's shared objects, then those that the user built for this torch; but the CUDA
+    kernels of the user first.
 
     Args:
         project: whose they are.
@@ -31,7 +32,11 @@ def find_binaries(
             sources = source_hash(project.folder)  # takes longer than the look at the folder
             folder = cache.entry_folder(project, torch, sources or "")
             if sources is not None and folder.is_dir():
-                paths += cache.trusted_files(project, folder)
+                built = cache.trusted_files(project, folder)
+                # An import does not ask which GPU is here, so it cannot tell whose CUDA kernels
+                # have code for it: those that the user built come first.
+                device = [path for path in built if path.name.startswith("kernels-cuda")]
+                paths = [*device, *paths, *(path for path in built if path not in device)]
     except cache.CacheError as error:
         what = printable(f"{error.path} {error.reason}")
         needed = "folders and files that only you can write: they are code that is executed"

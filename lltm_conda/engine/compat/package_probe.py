@@ -30,7 +30,7 @@ def package_problems(project: Project) -> tuple[str, ...]:
     problems = []
     if len(lists) > 1:
         names = ", ".join(path.parent.name for path in lists)
-        mend = fixes.install_once(environment(), project)
+        mend = fixes.install_once(environment(project), project)
         problems.append(f"installed over each other: {names}; to mend: {mend}")
     for path in lists[-1:]:
         problems += _compare(package, path)

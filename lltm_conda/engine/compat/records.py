@@ -111,6 +111,12 @@ class GlueName(Record):
             "aten<major><minor>-abi<0|1>, e.g. stable210 or aten24-abi0"
         )
 
+    def serves(self, torch: TorchInstall) -> bool:
+        """Whether it is made for this torch."""
+        if self.lane == "stable":
+            return torch.version_tuple >= self.torch
+        return (torch.version_tuple, torch.cxx11_abi) == (self.torch, self.cxx11_abi)
+
     def __str__(self) -> str:
         abi = "" if self.cxx11_abi is None else f"-abi{self.cxx11_abi}"
         return f"{self.lane}{self.torch[0]}{self.torch[1]}{abi}"
@@ -182,16 +188,18 @@ def file_name(name: GlueName | KernelsName) -> str:
 
 
 #: The fields of every record and those of each kind, with their types.
-_COMMON: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("kind", "name", "package", "version", "platform"), (str,)),
-    "kernel_abi": (int,),
+_COMMON: dict[str, tuple[type, ...]] = dict.fromkeys(
+    ("kind", "package", "version", "platform"), (str,)
+)
+_OF_TORCH: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("lane", "torch_target", "torch_built"), (str,)),
+    "cxx11_abi": (int, type(None)),
 }
+_OF_OURS: dict[str, tuple[type, ...]] = {"name": (str,), "kernel_abi": (int,)}
 _OF_KIND: dict[str, dict[str, tuple[type, ...]]] = {
-    "glue": {
-        **dict.fromkeys(("lane", "torch_target", "torch_built"), (str,)),
-        "cxx11_abi": (int, type(None)),
-    },
-    "kernels": {"device": (str,), "cuda": (str, type(None)), "cuda_archs": (list,)},
+    "extension": _OF_TORCH,
+    "glue": _OF_OURS | _OF_TORCH,
+    "kernels": _OF_OURS | {"device": (str,), "cuda": (str, type(None)), "cuda_archs": (list,)},
 }
 
 
@@ -199,11 +207,11 @@ class BuildRecord(Record):
     """The JSON text that the build put into a binary's record section, checked."""
 
     kind: str
-    name: str
     package: str
     version: str
-    kernel_abi: int
     platform: str
+    name: str = ""
+    kernel_abi: int = 0
     lane: str | None = None
     torch_target: tuple[int, int] | None = None
     torch_built: str | None = None
@@ -217,13 +225,13 @@ class BuildRecord(Record):
     def parse(cls, raw: bytes | str) -> BuildRecord:
         """Read a record; raises `RecordError` naming the field that is missing or wrong."""
         data, text = _checked_fields(raw)
-        glue = data["kind"] == "glue"
         try:
-            (GlueName if glue else KernelsName).parse(data["name"])
+            if data["kind"] != "extension":
+                (GlueName if data["kind"] == "glue" else KernelsName).parse(data["name"])
         except NameFormatError as error:
             raise RecordError(f"the build record's field 'name': {error}") from None
-        target = parse_minor(data["torch_target"]) if glue else None
-        if glue and (target is None or data["lane"] not in ("stable", "aten")):
+        target = parse_minor(data.get("torch_target"))
+        if data["kind"] != "kernels" and (target is None or data["lane"] not in ("stable", "aten")):
             raise RecordError(
                 f"the build record's lane and torch_target are {_shown(data['lane'])} and "
                 f"{_shown(data['torch_target'])}"
@@ -243,8 +251,8 @@ def _checked_fields(raw: bytes | str) -> tuple[dict[str, Any], str]:
     if not text.isprintable():
         raise RecordError("the build record is not one line of printable text")
     kind, schema = data.get("kind"), data.get("schema")
-    if kind not in ("glue", "kernels"):
-        raise RecordError(f"the build record's kind is {_shown(kind)}, not 'glue' or 'kernels'")
+    if kind not in tuple(_OF_KIND):
+        raise RecordError(f"the build record's kind is {_shown(kind)}, not {', '.join(_OF_KIND)}")
     if type(schema) is not int or schema != RECORD_SCHEMA:
         raise RecordError(
             f"the build record has schema {_shown(schema)}, this package reads {RECORD_SCHEMA}"
@@ -313,8 +321,8 @@ class BinaryRecord(Record):
 
     Attributes:
         path: where it lies.
-        kind: "glue", "kernels" (ours), "extension" (anybody's torch extension), "library" (an ELF
-            shared object that has nothing to do with torch) or "unreadable".
+        kind: "glue", "kernels" (of a client of the engine), "extension" (any other that needs
+            torch), "library" (any other shared object) or "unreadable".
         name: `stable210`, `cuda13`, or the file's name for what is not ours.
         record: the build record, if it carries one.
         layout: the ATen layout fingerprint that it was compiled with, if it carries one.
@@ -403,6 +411,13 @@ class TorchInstall(Record):
         return parts[0] if parts else None
 
     @property
+    def device(self) -> str:
+        """What it computes on: `CUDA 13.0`, `ROCm 6.2`, `XPU 2025.0`, `the CPU`."""
+        if self.hip or self.xpu:
+            return f"ROCm {self.hip}" if self.hip else f"XPU {self.xpu}"
+        return f"CUDA {self.cuda}" if self.cuda else "the CPU"
+
+    @property
     def is_release(self) -> bool:
         """False for alphas, nightlies and source builds without a tag: nobody measured those."""
         import re
@@ -432,11 +447,13 @@ class Environment(Record):
         kind: "conda" or "pip".
         python: the interpreter as it should be typed.
         installer: who installed this package ("pip", "uv", "conda", None for a source folder).
+        source: the wheel, conda package or folder that it was installed from, where it is at hand.
     """
 
     kind: str = "pip"
     python: str = "python"
     installer: str | None = None
+    source: str | None = None
 
 
 class Runtime(Record):

@@ -6,9 +6,10 @@ import os
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from .judge_cuda import driver_cuda
-from .records import NOTE, OK, REJECTED, UNKNOWN, Finding, Runtime, Verdict, dotted
+from .records import NOTE, OK, REJECTED, UNKNOWN, Finding, Runtime, Verdict, as_plain, dotted
 from .selection import Selection
 from .text import printable
 
@@ -24,6 +25,16 @@ def shorten(text: str) -> str:
         if len(folder) > 1:
             text = text.replace(printable(folder) + os.sep, name + os.sep)
     return text
+
+
+def plain(value: Any) -> Any:
+    """A record as JSON-ready data, with private folders shortened."""
+    value = as_plain(value)
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    return shorten(value) if isinstance(value, str) else value
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

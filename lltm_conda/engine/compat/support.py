@@ -23,7 +23,7 @@ class Support(Record):
         torch_min, torch_max: the oldest torch that is served, the newest that was tested.
         python_min: the oldest Python.
         channel: the conda channel, or None where there is none yet.
-        index: the pip index of thin wheels, or None.
+        index: the pip index that serves the wheels, or None where there is none yet.
     """
 
     variants: tuple[str, ...] = ()

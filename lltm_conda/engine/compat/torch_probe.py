@@ -6,6 +6,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -218,15 +219,28 @@ def _python_tags(root: Path) -> tuple[str, ...]:
     return tuple(sorted(printable(name[3:-3]) for name in names if name.endswith(".so")))
 
 
+def release(version: str, minor: tuple[int, int], abi: int | None = None) -> TorchInstall:
+    """A release of which no file is here; `abi` is by default that of PyPI's wheel."""
+    nowhere = Path(os.devnull) / "torch"
+    abi = int(minor >= (2, 7)) if abi is None else abi
+    return TorchInstall(version, minor, None, None, abi, nowhere, nowhere, nowhere)
+
+
 def installer(root: Path, name: str, version: str) -> str | None:
     """ "pip", "uv", "conda" or None: who installed the distribution `name` beside `root`."""
-    start = f"{name}-{version.partition('+')[0]}"
     with suppress(OSError):
-        for entry in os.listdir(root.parent):  # noqa: PTH208  # quick: the import pays for it
-            if entry.startswith(start) and entry.endswith(".dist-info"):
-                text = (root.parent / entry / "INSTALLER").read_text("utf-8", "replace")
-                return printable(text.strip()[:20]) or None
+        for place in dist_info(root, name, version):
+            text = (place / "INSTALLER").read_text("utf-8", "replace")
+            return printable(text.strip()[:20]) or None
     return None
+
+
+def dist_info(root: Path, name: str, version: str) -> Iterator[Path]:
+    """The metadata of the distribution `name` beside `root`."""
+    start = f"{name}-{version.partition('+')[0]}"
+    for entry in os.listdir(root.parent):  # noqa: PTH208  # quick: the import pays for it
+        if entry.startswith(start) and entry.endswith(".dist-info"):
+            yield root.parent / entry
 
 
 def libraries_for(binary: BinaryRecord, torch: TorchInstall) -> list[Path]:

@@ -1,0 +1,30 @@
+"""For authors of any torch extension: one line for setup.py, beside `#include <torch_extension.h>`.
+
+from PACKAGE.engine.extension import recorded
+setup(ext_modules=[recorded(CppExtension("yours._C", ["yours.cpp"]), "yours", "1.0")])
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeVar
+
+from .builder.sources import source_root
+
+#: What holds the header and, for `find_package(TorchExtension)`, the same line for CMake.
+FOLDER = source_root() / "engine"
+
+
+class _Extension(Protocol):
+    include_dirs: list[str]
+    define_macros: list[tuple[str, str | None]]
+
+
+E = TypeVar("E", bound=_Extension)
+
+
+def recorded(extension: E, package: str, version: str) -> E:
+    """A setuptools extension whose record names this package and version."""
+    extension.include_dirs.append(str(FOLDER))
+    names = {"TORCH_EXTENSION_PACKAGE": package, "TORCH_EXTENSION_VERSION": version}
+    extension.define_macros += names.items()
+    return extension

@@ -1,0 +1,349 @@
+"""Every cure, carried out: an environment with the fault, the command that the checker names for
+it, typed into a shell, and the same environment without the fault.
+
+The numbers are those of the classes. 4 and 7 need a GPU (test_compat_gpu.py); 5 asks for another
+driver, which no test can install.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sysconfig
+import textwrap
+import venv
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shared_objects import GLUE_RECORD, shared_object
+from test_compat_faults import elf_hash, judged
+
+import lltm_conda
+from lltm_conda._project import PROJECT
+from lltm_conda.engine.builder import BuildError, BuildRequest, plan
+from lltm_conda.engine.builder.cuda_toolkit import parse_architectures
+from lltm_conda.engine.compat import faults, find_torch, layouts, linking, owner
+from lltm_conda.engine.compat.elf import Elf
+
+REPO = Path(__file__).resolve().parents[2]
+SITE = Path(sysconfig.get_path("purelib"))
+PACKAGE = Path(lltm_conda.__file__).parent
+
+IMPORT = textwrap.dedent(
+    """
+    import json
+    try:
+        from lltm_conda import LLTM
+        import torch
+        LLTM(3, 4)(torch.randn(2, 3), (torch.randn(2, 4), torch.randn(2, 4)))
+        print(json.dumps({"fault": None, "fix": ""}))
+    except ImportError as error:
+        print(json.dumps({"fault": error.finding.fault, "fix": error.finding.fix}))
+    """
+)
+
+
+def wheel_of(folder: Path, name: str, version: str, files: dict[str, Path | str]) -> Path:
+    """A wheel of these files, as pip installs it."""
+    info = f"{name}-{version}.dist-info"
+    texts = {
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    every: dict[str, Path | str] = {**files, **texts}
+    with zipfile.ZipFile(path, "w") as file:
+        for inner, content in every.items():
+            if isinstance(content, Path):
+                file.write(content, inner)
+            else:
+                file.writestr(inner, content)
+        file.writestr(f"{info}/RECORD", "".join(f"{inner},,\n" for inner in [*every, "RECORD"]))
+    return path
+
+
+class Place:
+    """A virtual environment that borrows this one's packages, and a shell in it."""
+
+    def __init__(self, folder: Path, *, without: tuple[str, ...] = ()) -> None:
+        venv.create(folder / "env", with_pip=False, symlinks=True)
+        self.folder, self.bin = folder, folder / "env" / "bin"
+        (self.site,) = (folder / "env").glob("lib/python*/site-packages")
+        for entry in SITE.iterdir():
+            if not entry.name.startswith(("lltm", "__", *without)) and entry.suffix != ".pth":
+                (self.site / entry.name).symlink_to(entry)
+        self.env = {"PATH": f"{self.bin}:/usr/bin:/bin", "HOME": str(folder), "FORCE_CUDA": "0"}
+        self.env |= {"LLTM_CONDA_CACHE": str(folder / "cache"), "DEBUG": "1", "PIP_NO_INDEX": "1"}
+        self.env |= {"PIP_FIND_LINKS": str(folder / "index")}
+
+    def type(self, command: str, **more: str) -> str:
+        """Type a command into a shell; it must succeed."""
+        done = subprocess.run(
+            ["bash", "-c", command], env={**self.env, **more}, cwd=self.folder, input="y\n",
+            capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
+        return done.stdout
+
+    def tries(self, program: str = IMPORT) -> dict[str, Any]:
+        """The class of the fault and the cure that a program gets; no fault where it works."""
+        (self.folder / "program.py").write_text(program)
+        result: dict[str, Any] = json.loads(self.type("python program.py").splitlines()[-1])
+        return result
+
+    def is_cured_of(self, fault: int, cache: Path | None = None) -> str:
+        """The fault is there, its cure is carried out, the fault is gone; returns the cure.
+
+        `cache` is where the cure builds: the tests share what one of them has compiled.
+        """
+        before = self.tries()
+        assert before["fault"] == fault
+        if cache is not None:
+            self.env["LLTM_CONDA_CACHE"] = str(cache)
+        self.type(before["fix"])
+        assert self.tries() == {"fault": None, "fix": ""}
+        return str(before["fix"])
+
+    @property
+    def lib(self) -> Path:
+        return self.site / "lltm_conda" / "lib"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package under test as a wheel: what its users have at hand."""
+    files = [p for p in PACKAGE.rglob("*") if p.is_file() and p.suffix != ".pyc"]
+    content: dict[str, Path | str] = {f.relative_to(PACKAGE.parent).as_posix(): f for f in files}
+    return wheel_of(tmp_path_factory.mktemp("wheel"), "lltm", PROJECT.version, content)
+
+
+@pytest.fixture
+def place(tmp_path: Path, wheel: Path) -> Place:
+    place = Place(tmp_path)
+    place.type(f"python -m pip install -q --no-deps '{wheel}'")
+    return place
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Path:
+    """A cache in which `python -m lltm_conda build` finds what it was asked for before."""
+    place = Place(tmp_path_factory.mktemp("build"))
+    place.type(f"python -m pip install -q --no-deps '{wheel}'")
+    place.type("python -m lltm_conda build")
+    return place.folder / "cache"
+
+
+def foreign_glue(place: Place, name: str, layout: dict[str, int], **record: object) -> None:
+    """The only glue of the package becomes one for another torch."""
+    for path in place.lib.glob("glue-*.so"):
+        path.unlink()
+    shared_object(
+        place.lib / f"glue-{name}.so",
+        record={**GLUE_RECORD, "name": name, "lane": "aten", "torch_built": "2", **record},
+        layout=layout,
+    )
+
+
+@pytest.mark.slow
+def test_1_a_build_mends_a_glue_of_another_torch(place: Place, built: Path) -> None:
+    torch = find_torch()
+    minor = next(
+        m for m in layouts.LAYOUTS if m[0] == 2 and m < (2, 9) and m != torch.version_tuple
+    )
+    name = f"aten{minor[0]}{minor[1]}-abi{torch.cxx11_abi}"
+    target = f"{minor[0]}.{minor[1]}"
+    foreign_glue(place, name, layouts.LAYOUTS[minor], torch_target=target)
+    assert place.is_cured_of(faults.TORCH_VERSION, built) == "python -m lltm_conda build"
+
+
+@pytest.mark.slow
+def test_2_a_build_mends_a_glue_of_the_other_abi(place: Place, built: Path) -> None:
+    torch = find_torch()
+    abi = 1 - (torch.cxx11_abi or 0)
+    name = f"aten{torch.version_tuple[0]}{torch.version_tuple[1]}-abi{abi}"
+    target = ".".join(map(str, torch.version_tuple))
+    layout = layouts.LAYOUTS[torch.version_tuple]
+    foreign_glue(place, name, layout, torch_target=target, cxx11_abi=abi)
+    place.is_cured_of(faults.CXX_ABI, built)
+
+
+@pytest.mark.parametrize(
+    ("number", "library"),
+    [(faults.CUDA_MAJOR, "libcudart.so.7"), (faults.CPU_TORCH_SWAPPED_IN, "libtorch_cuda.so")],
+)
+def test_3_6_the_owners_build_for_this_torch_mends_a_build_for_another(
+    number: int, library: str, tmp_path: Path
+) -> None:
+    torch = find_torch()
+    if torch.cuda is not None:
+        pytest.skip("torch is a CUDA build here")
+    place = Place(tmp_path)
+    stub = shared_object(tmp_path / "gone" / library, soname=library)
+    for version, libraries in (("1.0+cu7", [stub]), ("1.0+cpu", [])):
+        path = shared_object(tmp_path / version / "_C.so", libraries=libraries)
+        wheel_of(tmp_path / "index", "theirs", version, {"theirs/_C.so": path})
+    stub.unlink()
+    place.type("python -m pip install -q --no-deps 'theirs==1.0+cu7'")
+    path = place.site / "theirs" / "_C.so"
+    cause = judged(path).cause
+    assert cause is not None
+    assert cause.fault == number
+    assert cause.fix.startswith(f"install a build of theirs for {torch.device}, or ")
+    place.type("python -m pip install -q --no-deps 'theirs==1.0+cpu'")
+    for read_once_a_process in (linking._head, owner._index):
+        read_once_a_process.cache_clear()
+    assert judged(path).accepted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["cut", "missing", "old"])
+def test_8_the_wheel_at_hand_mends_the_packages_files(
+    fault: str, place: Place, wheel: Path
+) -> None:
+    for path in place.lib.glob("*.so"):
+        if fault == "cut":
+            path.write_bytes(path.read_bytes()[:40])
+        elif fault == "missing":
+            path.unlink()
+    if fault == "old":
+        (place.lib.parent / "_version.py").write_text('__version__ = "9.9.9"\n')
+        info = next(place.site.glob("lltm-*.dist-info"))
+        info.rename(info.with_name("lltm-9.9.9.dist-info"))
+    assert str(wheel) in place.is_cured_of(faults.PACKAGE_FILES)
+
+
+@pytest.mark.slow
+def test_9_installing_torch_mends_its_absence(tmp_path: Path, wheel: Path) -> None:
+    place = Place(tmp_path, without=("torch-", "torch", "functorch"))
+    place.type(f"python -m pip install -q --no-deps '{wheel}'")
+    # A wheel of torch without a copy of its gigabytes: what it installs points to the real one.
+    (tmp_path / "real").mkdir()
+    for name in ("torch", "functorch", "torchgen"):
+        if (SITE / name).exists():
+            (tmp_path / "real" / name).symlink_to(SITE / name)
+    wheel_of(tmp_path / "index", "torch", "2.99.0", {"real_torch.pth": f"{tmp_path / 'real'}\n"})
+    assert '"torch>=2.4"' in place.is_cured_of(faults.TORCH_NOT_LOADED)
+
+
+@pytest.mark.slow
+def test_10_a_build_mends_a_binary_of_a_newer_system(place: Place, built: Path) -> None:
+    (path,) = place.lib.glob("kernels-cpu.so")
+    data = path.read_bytes()
+    with Elf(path) as elf:
+        versions = {v.encode() for _, v in elf.version_needs() if v.startswith("GLIBC_2.")}
+    old = max(versions, key=len)
+    new = old[:8] + b"9" * (len(old) - 8)
+    at = data.index(b"\0" + old + b"\0")
+    data = data[: at + 1] + new + data[at + 1 + len(new) :]
+    words = (elf_hash(name).to_bytes(4, "little") for name in (old, new))
+    path.write_bytes(data.replace(*words))
+    place.is_cured_of(faults.SYSTEM_LIBRARIES, built)
+
+
+def nvcc(folder: Path, release: str) -> dict[str, str]:
+    """An environment whose CUDA_HOME names a toolkit of this release."""
+    program = folder / release / "bin" / "nvcc"
+    program.parent.mkdir(parents=True)
+    program.write_text(
+        f"#!/bin/sh\necho 'Cuda compilation tools, release {release}, V{release}.1, compute_80'\n"
+    )
+    program.chmod(0o755)
+    return {**os.environ, "CUDA_HOME": str(folder / release)}
+
+
+def test_11_the_right_toolkit_in_cuda_home_mends_an_nvcc_of_another_major(tmp_path: Path) -> None:
+    def planned(env: dict[str, str]) -> object:
+        return plan(BuildRequest(tmp_path, PROJECT, kernels=("cuda12",), env=env))
+
+    with pytest.raises(BuildError, match="set CUDA_HOME"):
+        planned(nvcc(tmp_path, "13.0"))
+    assert planned(nvcc(tmp_path, "12.8"))
+
+
+def test_12_a_compiler_in_cxx_mends_its_absence(tmp_path: Path) -> None:
+    compiler = shutil.which("g++") or shutil.which("clang++")
+
+    def planned(env: dict[str, str]) -> object:
+        return plan(BuildRequest(tmp_path, PROJECT, kernels=("cpu",), env=env))
+
+    with pytest.raises(BuildError, match="set CXX"):
+        planned({"PATH": str(tmp_path)})
+    assert planned({"PATH": str(tmp_path), "CXX": str(compiler)})
+
+
+@pytest.mark.slow
+def test_13_no_build_isolation_mends_a_build_that_cannot_see_torch(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    for name in ("lltm_conda", "csrc"):
+        shutil.copytree(REPO / name, tree / name, ignore=shutil.ignore_patterns("lib", "*.so"))
+    for name in ("setup.py", "build_matrix.yaml", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy2(REPO / name, tree / name)
+    isolated = Place(tmp_path / "isolated", without=("torch",))
+    said = isolated.type(f"cd '{tree}' && ! python setup.py build_ext 2>&1")
+    assert "--no-build-isolation" in said
+    place = Place(tmp_path / "place")
+    cure = faults.FAULTS[faults.BUILD_ISOLATION - 1].mend
+    place.type(f"cd '{tree}' && {cure}", PIP_NO_DEPS="1")
+    assert place.tries()["fault"] is None
+
+
+def test_14_the_architectures_that_the_message_names_mend_unknown_ones() -> None:
+    with pytest.raises(BuildError) as error:
+        parse_architectures("9.9", {"75", "80", "90"})
+    example = re.search(r"write for example (\S+?)[,.]?(\s|$)", str(error.value))
+    assert example is not None
+    assert parse_architectures(example[1], {"75", "80", "90"})
+
+
+@pytest.mark.slow
+def test_15_uninstalling_one_of_two_copies_mends_a_double_registration(
+    place: Place, tmp_path: Path
+) -> None:
+    shutil.copytree(place.site / "lltm_conda", tmp_path / "other" / "lltm_conda")
+    place.env["PYTHONPATH"] = str(tmp_path / "other")
+    (place.site / "first.pth").write_text(f"import sys; sys.path.insert(0, {str(place.site)!r})\n")
+    # Every copy of the path but the one that is imported belongs to another program of the process.
+    program = textwrap.dedent(
+        """
+        import pathlib, sys, torch
+        copies = [p for p in map(pathlib.Path, sys.path) if (p / "lltm_conda" / "lib").is_dir()]
+        for copy in dict.fromkeys(copies[1:]):
+            if copy != copies[0]:
+                torch.ops.load_library(str(next(copy.glob("lltm_conda/lib/glue-*.so"))))
+        """
+    )
+    before = place.tries(program + IMPORT)
+    assert before["fault"] == faults.REGISTERED_TWICE
+    assert str(tmp_path / "other") in before["fix"]
+    place.type(re.sub(r" \(the other copy: .*\); then restart Python", "", before["fix"]))
+    assert place.tries(program + IMPORT)["fault"] is None
+
+
+@pytest.mark.slow
+def test_a_variable_that_forces_a_variant_is_mended_by_unsetting_it(place: Place) -> None:
+    place.env["LLTM_CONDA_VARIANT"] = "aten29-abi0-cpu"
+    before = place.tries()
+    assert before["fix"] == "unset LLTM_CONDA_VARIANT"
+    place.type(f"{before['fix']}; python program.py | grep -q null")
+
+
+@pytest.mark.slow
+def test_a_variable_that_stops_loading_is_named_and_unset(place: Place) -> None:
+    (place.folder / "program.py").write_text("from lltm_conda import LLTM")
+    said = place.type("! python program.py 2>&1", LLTM_CONDA_LOAD="0")
+    assert "unset LLTM_CONDA_LOAD" in said
+    place.type("unset LLTM_CONDA_LOAD; python program.py", LLTM_CONDA_LOAD="0")
+
+
+def test_every_class_has_its_cure_carried_out() -> None:
+    text = Path(__file__).read_text()
+    done = {
+        int(n) for names in re.findall(r"def test_((?:\d+_)+)", text) for n in names.split("_") if n
+    }
+    assert done == {fault.number for fault in faults.FAULTS if fault.proof == "injected"}
