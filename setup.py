@@ -125,7 +125,7 @@ setup(
     package_dir={f"{PACKAGE}.csrc": "csrc"},
     package_data={
         PACKAGE: ["py.typed"],
-        "": ["*.h", "*.cpp", "*.cu", "*.json"],
+        "": ["*.h", "*.cpp", "*.cu", "*.json", "*.cmake"],
     },
     # Without an extension, setuptools would make a pure wheel; BuildBinaries does the work.
     ext_modules=[Extension(f"{PACKAGE}.lib.binaries", sources=[])],

@@ -2,7 +2,8 @@
 # Installs from a wheel in a folder rather than from the source tree: pip then
 # leaves no direct_url.json with the path of this build in the package.
 set -euo pipefail
-[ -n "${LLTM_CONDA_PREBUILT:-}" ] || unset LLTM_CONDA_PREBUILT
+prefix=$(sed -n 's/^  prefix: *//p' build_matrix.yaml)
+[ -z "${PREBUILT:-}" ] || export "${prefix}_PREBUILT=$PREBUILT"
 # The build's flags and LD_RUN_PATH ask for an RPATH into this host environment, and the package is
 # linked into another folder: torch has loaded its libraries before ours are.
 LDFLAGS=$(printf '%s' "${LDFLAGS:-}" | sed -E 's/-Wl,-rpath,[^ ]+//g')
@@ -10,4 +11,4 @@ export LDFLAGS
 unset LD_RUN_PATH
 wheels=$(mktemp -d)
 "$PYTHON" -m pip wheel . --no-deps --no-build-isolation --no-index -w "$wheels" -v
-"$PYTHON" -m pip install lltm --no-deps --no-index --find-links "$wheels" -v
+"$PYTHON" -m pip install "$PKG_NAME" --no-deps --no-index --find-links "$wheels" -v

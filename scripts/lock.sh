@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Locks the requirements of tests, release tool and workflows, with a hash for every file.
+# Locks the requirements of tests, release tool, workflows and site, with a hash for every file.
 #
 #   scripts/lock.sh [--upgrade]     keeps the versions that are locked, or takes the newest
 #
@@ -8,10 +8,11 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 lock() {
-  uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-annotate \
+  uv pip compile --quiet --universal --python-version "${python:-3.10}" --generate-hashes --no-annotate \
     --custom-compile-command "scripts/lock.sh" "$@"
 }
 lock "$@" requirements/dev.in -o requirements/dev.txt
 for name in release cibuildwheel sbom; do
   lock -c requirements/dev.txt "requirements/$name.in" -o "requirements/$name.txt"
 done
+python=3.11 lock "$@" requirements/docs.in -o requirements/docs.txt

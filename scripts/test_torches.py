@@ -8,7 +8,7 @@ versions are those of DEFAULTS. For each, the committed state is checked out in 
 `scripts/test.sh --torch` makes an environment there, installs torch and the package, and runs
 `tests/op` (what needs no GPU; the slow tests too). Then everything but the log is removed, even
 after a failure or an interrupt. The result is stored as benchmarks/results/torches/TORCH.json and
-shown in docs/torch-versions.md.
+shown in docs/numbers/support.md.
 
 Needs git, a C++ compiler, 8 GB of disk for a while, and the Python of the environment of
 scripts/test_env.sh. Exit status 1 when anything failed.
@@ -29,7 +29,6 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "torches"
-PAGE = ROOT / "docs" / "torch-versions.md"
 WORK = ROOT / "build" / "torches"
 # Both ends of the ATen door and three torches of the stable one, on several Pythons.
 DEFAULTS = ("2.4@3.11", "2.9@3.12", "2.10@3.10", "2.13@3.11", "2.15@3.13")
@@ -134,31 +133,6 @@ def outcome(report: Path) -> dict[str, Any]:
     return {**counts, "skip_reasons": dict(sorted(reasons.items())), "failures": failures}
 
 
-def stored() -> list[dict[str, Any]]:
-    """The stored results, oldest torch first."""
-    found = [json.loads(path.read_text()) for path in RESULTS.glob("*.json")]
-    return sorted(found, key=lambda r: [int(p) for p in r["torch"].split("+")[0].split(".")])
-
-
-def table(results: list[dict[str, Any]]) -> str:
-    """The results as Markdown: one line per torch, then the reasons of what was skipped."""
-    lines = [
-        "| torch | Python | variant | passed | failed | skipped | commit | date |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    reasons: dict[str, list[str]] = {}
-    for r in results:
-        counts = [r[kind] for kind in ("passed", "failed", "skipped")]
-        cells = (r["torch"], r["python"], f"`{r['variant']}`", *counts)
-        lines.append(f"| {' | '.join(map(str, (*cells, r['commit'][:10], r['date'][:10])))} |")
-        for reason, count in r["skip_reasons"].items():
-            reasons.setdefault(reason, []).append(f"{count} with {r['torch'].split('+')[0]}")
-    if reasons:
-        lines += ["", "Skipped:", ""]
-        lines += [f"- {reason}: {', '.join(where)}" for reason, where in sorted(reasons.items())]
-    return "\n".join(lines)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -168,8 +142,6 @@ def main() -> int:
 
     if changed := _output(["git", "status", "--porcelain"], ROOT).splitlines():
         print(f"note: {len(changed)} changed files are not committed, and so not tested")
-    from release.generated import filled
-
     WORK.mkdir(parents=True, exist_ok=True)
     RESULTS.mkdir(parents=True, exist_ok=True)
     failed = False
@@ -185,11 +157,10 @@ def main() -> int:
             continue
         path = RESULTS / f"{wanted.torch}.json"
         path.write_text(json.dumps(result, indent=2) + "\n")
-        PAGE.write_text(filled(PAGE, "results", f"{table(stored())}\n"))
         for failure in result["failures"]:
             print(f"  {failure['test']}: {failure['message'].splitlines()[0]}", flush=True)
         failed = failed or result["failed"] > 0
-    print(table(stored()))
+    print("to show it in the docs: scripts/build_all.sh --write-generated")
     return 1 if failed else 0
 
 

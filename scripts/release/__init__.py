@@ -13,6 +13,8 @@ REPO = Path(__file__).resolve().parents[2]
 BUILD = REPO / "build"
 DIST = REPO / "dist"
 MATRIX_FILE = REPO / "build_matrix.yaml"
+WRITE = "scripts/build_all.sh --write-generated"
+ORIGIN = f"Generated from build_matrix.yaml by `{WRITE}`; do not edit."
 
 
 def of_project(name: str) -> str:
@@ -24,13 +26,46 @@ def of_project(name: str) -> str:
     return found[1]
 
 
+def project_record() -> str:
+    """The file by which the package knows who the project is."""
+    package, definition = of_project("package"), of_project("definition")
+    text = MATRIX_FILE.read_text(encoding="utf-8")
+    devices = dict.fromkeys(re.findall(r"^  (cpu|cuda)\d*:", text, re.MULTILINE))
+    return f'''# {ORIGIN}
+"""Who the project is, for the engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ._version import __version__
+from .engine.project import Project
+
+PROJECT = Project(
+    distribution="{of_project("distribution")}",
+    package="{package}",
+    namespace="{of_project("namespace")}",
+    prefix="{of_project("prefix")}",
+    operator="{of_project("operator")}",
+    version=__version__,
+    folder=Path(__file__).parent,
+    kernels=({", ".join(f'"{device}"' for device in devices)}{"," * (len(devices) == 1)}),
+    definition="{f"{package}.{definition}" if definition else ""}",
+)
+'''
+
+
 _package = of_project("package")
+PACKAGE = REPO / _package
+PROJECT_RECORD = PACKAGE / "_project.py"
+# Without a record that fits the engine, neither the package nor this tool could be imported.
+if not PROJECT_RECORD.exists() or "--write-generated" in sys.argv:
+    PROJECT_RECORD.write_text(project_record(), encoding="utf-8")
 # The tool needs the checker and the builder alone; torch must not be needed for that.
 os.environ.setdefault(f"{of_project('prefix')}_LOAD", "0")
 import_module(f"{_package}.engine.aliases").add("engine", f"{_package}.engine")
 
 PROJECT = import_module(f"{_package}._project").PROJECT
-PACKAGE = REPO / _package
 SMOKE = REPO / of_project("smoke")
 EXAMPLE = REPO / of_project("example")
 

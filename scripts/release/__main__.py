@@ -50,6 +50,8 @@ VERIFY = (
     "one: each binary with the torch it is for; full: also the fat wheel with every torch and "
     "Python that has a wheel (an hour, 25 GB)."
 )
+PYTHON = "With --verify full: only this interpreter; the results join the stored ones."
+Pythons = Annotated[list[Path] | None, typer.Option("--python", metavar="PATH", help=PYTHON)]
 UPLOAD = "Publish dist/ and stop: pypi, anaconda:OWNER, a folder."
 Target = Annotated[str | None, typer.Option("--upload", help=UPLOAD)]
 RECIPE = "Build a variant from source by recipe/ alone (conda build where conda is), and stop."
@@ -71,6 +73,7 @@ def main(
     shard: Shard = None,
     join: Join = None,
     verify: Annotated[Verify, typer.Option(help=VERIFY)] = Verify.ONE,
+    pythons: Pythons = None,
     target: Target = None,
     recipe: Recipe = None,
     write_generated: Write = False,
@@ -79,6 +82,8 @@ def main(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, interrupt)
     try:
+        if pythons and verify is not Verify.FULL:
+            raise ReleaseError("--python belongs to --verify full; add it, or set PYTHON instead")
         matrix = load()
         if write_generated:
             generated.write(matrix, console)
@@ -109,7 +114,7 @@ def main(
             return
         code = release.run()
         if verify is Verify.FULL:
-            code = max(code, verify_built(matrix, console, jobs))
+            code = max(code, verify_built(matrix, console, jobs, pythons or ()))
     except (ReleaseError, OSError) as error:
         if isinstance(error, OSError) and not is_disk_full(error):
             raise
@@ -122,4 +127,4 @@ def main(
 
 
 if __name__ == "__main__":
-    app(prog_name="build_all.sh")
+    app(prog_name="scripts/build_all.sh")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.compat.records import GlueName, KernelsName, VariantName
-from release import ReleaseError
+from release import PROJECT, ReleaseError
 from release.schema import Matrix, Torch, pair
 
 
@@ -47,7 +47,8 @@ class Cell:
     @property
     def kernels(self) -> tuple[str, ...]:
         """Its kernel objects; a CUDA variant computes on the CPU as well."""
-        return ("cpu",) if self.cuda_major is None else ("cpu", str(self.variant.kernels))
+        cpu = ("cpu",) if "cpu" in PROJECT.kernels else ()
+        return cpu if self.cuda_major is None else (*cpu, str(self.variant.kernels))
 
     @property
     def files(self) -> list[str]:

@@ -221,6 +221,7 @@ def host_facts(host: Host) -> HostFacts:
     tools = {found.name: found.version for found in distributions()}
     return HostFacts(
         system=f"{platform.system()} {platform.release()} {platform.machine()}, {libc}",
+        image=os.environ.get("RELEASE_IMAGE", ""),
         python=host.python_minor,
         compiler=str(host.compiler),
         processors=os.cpu_count() or 1,

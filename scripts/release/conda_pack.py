@@ -6,17 +6,24 @@ import io
 import json
 import tarfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from zipfile import ZipFile, ZipInfo
 
 import zstandard
 
+from engine.compat.binary import read_binary
+from engine.compat.records import dotted
+
 LEVEL = 19  # conda-build's default
 
 
 def repack(package: Path, epoch: int) -> None:
-    """Replaces a `.conda` by one that says nothing of the machine, with `epoch` as its date."""
+    """Replaces a `.conda` by one that says nothing of the machine, with `epoch` as its date.
+
+    It asks for the glibc that its objects need, whatever the sysroot was.
+    """
     from rattler.package_streaming import extract
 
     def neutral(entry: tarfile.TarInfo) -> tarfile.TarInfo:
@@ -30,7 +37,8 @@ def repack(package: Path, epoch: int) -> None:
         extract(package, root)
         index, about = (json.loads((info / f"{n}.json").read_text()) for n in ("index", "about"))
         # The order of the requirements is random.
-        index |= {"timestamp": epoch * 1000, "depends": sorted(index["depends"])}
+        depends = sorted(with_floor(index["depends"], root.rglob("*.so")))
+        index |= {"timestamp": epoch * 1000, "depends": depends}
         about["channels"] = [url for url in about["channels"] if not url.startswith("file:")]
         for name, facts in (("index", index), ("about", about)):
             (info / f"{name}.json").write_text(json.dumps(facts, indent=2, sort_keys=True))
@@ -46,3 +54,12 @@ def repack(package: Path, epoch: int) -> None:
     with ZipFile(package, "w") as outer:
         for name, data in parts.items():
             outer.writestr(ZipInfo(name, time.gmtime(epoch)[:6]), data)
+
+
+def with_floor(depends: Iterable[str], objects: Iterable[Path]) -> list[str]:
+    """The requirements, with that of glibc as these objects have it."""
+    floors = [floor for path in objects if (floor := read_binary(path).floors.get("GLIBC"))]
+    if not floors:
+        return list(depends)
+    rest = [need for need in depends if need.split()[0] != "__glibc"]
+    return [*rest, f"__glibc >={dotted(max(floors))}"]

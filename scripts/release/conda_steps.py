@@ -13,8 +13,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from engine.compat.binary import read_binary
-from engine.compat.records import dotted
 from release import BUILD, PROJECT, REPO, ReleaseError, conda_worker, downloads
 from release.cells import Cell, all_cells, select
 from release.conda_linked import link_torch
@@ -76,10 +74,10 @@ def package(
     `variants` is the text of a variants file with this cell alone.
     """
     work = TEMPORARY / "conda" / cell.name
-    given = gather(context, binaries, work / "prebuilt")
+    gather(context, binaries, work / "prebuilt")
     file, out = work / "variants.yaml", fresh(work / "out")
     write_atomically(file, variants)
-    env = {PREBUILT: str(work / "prebuilt"), PROJECT.variable("GLIBC"): glibc_of(given)}
+    env = {PREBUILT: str(work / "prebuilt")}
     _worker(context.log, "build", file, out, "--channel", channel, **env, **source_env())
     (made,) = out.glob("linux-64/*.conda")
     index_package(context.log, made, CHANNEL)
@@ -91,11 +89,6 @@ def index_package(log: Log, package: Path, channel: Path) -> None:
     """Puts a package into a channel on disk and indexes it."""
     with _INDEX:
         _worker(log, "index", channel, package)
-
-
-def glibc_of(binaries: Sequence[Path]) -> str:
-    """The oldest glibc that loads all of them, `2.34`: what the audit reads from them, too."""
-    return dotted(max(read_binary(path).floors.get("GLIBC", (2,)) for path in binaries))
 
 
 def link(context: Context, *, env: Task, folder: Path, python: str) -> Sequence[Path]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -21,8 +20,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from engine.compat.binary import read_binary
-from engine.compat.records import dotted, parse_version
 from release import BUILD, PROJECT, REPO, ReleaseError
 from release.bootstrap import build_channel
 from release.conda_pack import repack
@@ -70,7 +67,6 @@ def build(
             # rattler-build would run the tests of an older package of this name.
             old = Path(os.environ["RATTLER_CACHE_DIR"], "pkgs", Path(package).stem)
             shutil.rmtree(old, ignore_errors=True)
-            check_glibc(Path(package))
             print(package)
 
 
@@ -89,7 +85,6 @@ def index(channel: Path, packages: list[Path]) -> None:
 @app.command()
 def contents(package: Path, binaries: list[Path]) -> None:
     """Checks that a package holds these binaries unchanged, and no path of the build."""
-    check_glibc(package)
     import rattler.package_streaming
 
     with TemporaryDirectory(prefix="package-") as folder:
@@ -106,30 +101,6 @@ def contents(package: Path, binaries: list[Path]) -> None:
             state = "is missing" if found is None else "was changed while it was packed"
             raise ReleaseError(f"{package.name}: {name} {state}; see recipe/recipe.yaml")
         print(f"{name}: sha256 {found}, as built")
-
-
-def check_glibc(package: Path) -> None:
-    """Checks that the glibc which a package asks for is enough for the objects in it.
-
-    Raises:
-        ReleaseError: the package asks for a glibc that is too old, or for none.
-    """
-    import rattler.package_streaming
-
-    with TemporaryDirectory(prefix="package-") as folder:
-        rattler.package_streaming.extract(package, folder)
-        depends = json.loads(Path(folder, "info/index.json").read_text(encoding="utf-8"))["depends"]
-        floors = {p: read_binary(p).floors.get("GLIBC", ()) for p in Path(folder).rglob("*.so")}
-    if not floors:
-        return
-    path, need = max(floors.items(), key=lambda item: item[1])
-    bounds = re.findall(r"__glibc >=([\d.]+)", "\n".join(depends))
-    if not bounds or max(parse_version(bound) or () for bound in bounds) < need:
-        asks = f"__glibc >={bounds[0]}" if bounds else "no glibc"
-        text = f"{package.name} asks for {asks}, {path.name} needs {dotted(need)}"
-        raise ReleaseError(
-            f"{text}; set {PROJECT.variable('GLIBC')}={dotted(need)} or take an older sysroot"
-        )
 
 
 @app.command()

@@ -39,7 +39,7 @@ def _toolkits(matrix: Matrix) -> Iterator[Problem]:
         where: Path = ("toolkits", version, "clang")
         if toolkit.nvcc and toolkit.clang:
             yield where, f"CUDA {version}: `nvcc: true` and `clang` exclude each other; remove one"
-        if toolkit.clang and toolkit.clang.fatbinary not in able:
+        if version in used and toolkit.clang and toolkit.clang.fatbinary not in able:
             text = f"CUDA {toolkit.clang.fatbinary} brings no fatbinary"
             yield (*where, "fatbinary"), f"{text}; these do: {', '.join(able)}"
 
@@ -111,12 +111,19 @@ def _python(minor: str, python: str, matrix: Matrix) -> str | None:
     return None
 
 
+def _kernels_of(device: str) -> str:
+    """The key under `kernels`."""
+    return device.replace("cu", "cuda")
+
+
 def _devices(where: Path, devices: Sequence[str], matrix: Matrix) -> Iterator[Problem]:
     for i, device in enumerate(devices):
         if device in devices[:i]:
             yield (*where, i), f"two equal cells: {device} is listed twice"
-        if device.replace("cu1", "cuda1") not in matrix.kernels:
-            yield (*where, i), f"{device} has no entry under `kernels`"
+        # An op without kernels calls torch alone, through the glue.
+        if _kernels_of(device) not in matrix.kernels and (device != "cpu" or matrix.kernels):
+            known = ", ".join(name.replace("cuda", "cu") for name in matrix.kernels)
+            yield (*where, i), f"{device} has no entry under `kernels`; those have: {known}"
 
 
 def _host_compilers(
@@ -124,7 +131,7 @@ def _host_compilers(
 ) -> Iterator[Problem]:
     """Devices for which no g++ compiles both the glue and the kernels."""
     for device in devices:
-        kernels = matrix.kernels.get(device.replace("cu1", "cuda1"))
+        kernels = matrix.kernels.get(_kernels_of(device))
         toolkit = matrix.toolkits.get(kernels.toolkit or "") if kernels else None
         if toolkit and (torch.gcc[0] > toolkit.gcc[1] or torch.gcc[1] < toolkit.gcc[0]):
             text = f"no g++ in {list(torch.gcc)} is accepted by CUDA {kernels.toolkit}"

@@ -7,10 +7,12 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from release import REPO, ReleaseError
-from release.schema import Minor, Strict
+from release.schema import Minor, Python, Strict
 from release.store import write_atomically
 
 RESULTS = REPO / "benchmarks" / "results" / "environments.json"
+
+SUITES = RESULTS.parent / "torches"
 
 State = Literal["ran", "failed", "judged", "rejected", "unsupported"]
 
@@ -23,6 +25,7 @@ class Environment(Strict):
             not), `judged` or `rejected` (the judge's verdict on the torch wheel; nothing was run),
             `unsupported` (there is no such torch).
         reason: why the state is not `ran`.
+        wheel, commit: those of a row that joined later (`--python`); else the whole run's.
         torch_version, python_version: what was installed.
         variant: what the judge chose.
         accepted: names of the wheel's binaries that the judge accepts.
@@ -32,9 +35,11 @@ class Environment(Strict):
     """
 
     torch: Minor
-    python: Minor
+    python: Python
     state: State
     reason: str = ""
+    wheel: str = ""
+    commit: str = ""
     torch_version: str | None = None
     python_version: str | None = None
     variant: str | None = None
@@ -89,3 +94,16 @@ def load(path: Path = RESULTS) -> Evidence | None:
 def save(evidence: Evidence, path: Path = RESULTS) -> None:
     data = evidence.model_dump(mode="json", exclude_defaults=True)
     write_atomically(path, json.dumps({"schema_version": 1, **data}, indent=1) + "\n")
+
+
+def suites() -> dict[str, str]:
+    """What `scripts/test_torches.py` stored of each torch minor, in a few words."""
+    found: dict[str, str] = {}
+    for path in sorted(SUITES.glob("*.json")):
+        r = json.loads(path.read_text(encoding="utf-8"))
+        failed = f"**{r['failed']} failed**, " if r["failed"] else ""
+        words = f"{failed}{r['passed']} passed, {r['skipped']} skipped (Python {r['python']}, "
+        minor = ".".join(r["torch"].split(".")[:2])
+        before = f"{found[minor]}; " if minor in found else ""
+        found[minor] = f"{before}{words}commit {r['commit'][:10]})"
+    return found

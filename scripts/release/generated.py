@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from packaging.version import Version
@@ -10,13 +11,17 @@ from rich.console import Console
 
 from engine.compat.troubleshooting import page
 from release import (
+    ORIGIN,
     PACKAGE,
     PROJECT,
+    PROJECT_RECORD,
     REPO,
+    WRITE,
     ReleaseError,
     cibuildwheel,
     conda_installs,
     evidence,
+    project_record,
     support_table,
     variants,
 )
@@ -25,33 +30,48 @@ from release.schema import Matrix
 from release.store import write_atomically
 
 README_FILE = REPO / "README.md"
-RELEASE_PAGE = REPO / "docs" / "release.md"
-CONDA_PAGE = REPO / "docs" / "conda.md"
-SUPPORT_PAGE = REPO / "docs" / "support.md"
+RELEASE_PAGE = REPO / "docs" / "ship" / "release.md"
+CONDA_PAGE = REPO / "docs" / "start" / "conda.md"
+SUPPORT_PAGE = REPO / "docs" / "numbers" / "support.md"
+TROUBLESHOOTING_PAGE = REPO / "docs" / "fails" / "troubleshooting.md"
 SUPPORT_FILE = PACKAGE / "support.json"
 PYPROJECT = REPO / "pyproject.toml"
 HEADER_FILE = REPO / "csrc" / "project.h"
-WRITE = "scripts/build_all.sh --write-generated"
-ORIGIN = f"Generated from build_matrix.yaml by `{WRITE}`; do not edit."
+# A line that ends in `#= TEMPLATE`: that is its value, with the project's names in braces.
+NAMED = re.compile(r"^( *(?:- |[\w-]+(?::| =) ))(.*)  #= (.*)$", re.MULTILINE)
 
 
 def expected(matrix: Matrix) -> dict[Path, str]:
     """Every generated file with the text that it should hold."""
     seen = evidence.load()
-    short, full = support_table.short(matrix, seen), support_table.full(matrix, seen)
-    settings = cibuildwheel.table(matrix)
-    return {
+    files = {
         variants.VARIANTS_FILE: variants.for_all(matrix),
         SUPPORT_FILE: support(matrix),
-        PACKAGE / "_project.py": project_record(matrix),
+        PROJECT_RECORD: project_record(),
         HEADER_FILE: project_header(matrix),
-        PYPROJECT: filled(PYPROJECT, "cibuildwheel", settings, ("# ", "")),
-        REPO / "docs" / "troubleshooting.md": page(PROJECT),
-        README_FILE: filled(README_FILE, "support-table", short),
-        RELEASE_PAGE: filled(RELEASE_PAGE, "glibc", variants.floors(matrix)),
-        CONDA_PAGE: filled(CONDA_PAGE, "installs", conda_installs.markdown()),
-        SUPPORT_PAGE: filled(SUPPORT_PAGE, "environments", full),
     }
+    for path in (REPO / "environment.yml", REPO / "recipe" / "recipe.yaml", PYPROJECT):
+        files[path] = named(path.read_text(encoding="utf-8"), matrix)
+    parts = {
+        PYPROJECT: ("cibuildwheel", cibuildwheel.table(matrix), ("# ", "")),
+        README_FILE: ("support-table", support_table.brief(matrix)),
+        RELEASE_PAGE: ("glibc", variants.floors(matrix)),
+        CONDA_PAGE: ("installs", conda_installs.markdown()),
+        SUPPORT_PAGE: ("environments", support_table.full(matrix, seen, evidence.suites())),
+    }
+    # A project need not have every page.
+    for path, part in parts.items():
+        if path.exists():
+            files[path] = filled(path, *part, old=files.get(path))
+    if TROUBLESHOOTING_PAGE.exists():
+        files[TROUBLESHOOTING_PAGE] = page(PROJECT)
+    return files
+
+
+def named(text: str, matrix: Matrix) -> str:
+    """The text with the values of its NAMED lines filled in."""
+    names = {**dict(matrix.project), "version": PROJECT.version}
+    return NAMED.sub(lambda line: f"{line[1]}{line[3].format_map(names)}  #= {line[3]}", text)
 
 
 def support(matrix: Matrix) -> str:
@@ -61,39 +81,10 @@ def support(matrix: Matrix) -> str:
         "torch_min": matrix.minors()[0],
         "torch_max": matrix.minors()[-1],
         "python_min": min(matrix.package.pythons, key=Version),
-        "channel": None,
-        "index": None,
+        "channel": matrix.project.channel,
+        "index": matrix.project.index,
     }
     return json.dumps(facts, indent=2) + "\n"
-
-
-def project_record(matrix: Matrix) -> str:
-    """Who the project is, for the engine."""
-    project = matrix.project
-    devices = dict.fromkeys(name.rstrip("0123456789") for name in matrix.kernels)
-    definition = f"{project.package}.{project.definition}" if project.definition else ""
-    return f'''# {ORIGIN}
-"""Who the project is, for the engine."""
-
-from __future__ import annotations
-
-from pathlib import Path
-
-from ._version import __version__
-from .engine.project import Project
-
-PROJECT = Project(
-    distribution="{project.distribution}",
-    package="{project.package}",
-    namespace="{project.namespace}",
-    prefix="{project.prefix}",
-    operator="{project.operator}",
-    version=__version__,
-    folder=Path(__file__).parent,
-    kernels=({", ".join(f'"{device}"' for device in devices)}{"," * (len(devices) == 1)}),
-    definition="{definition}",
-)
-'''
 
 
 def project_header(matrix: Matrix) -> str:
@@ -110,10 +101,16 @@ def project_header(matrix: Matrix) -> str:
 """
 
 
-def filled(path: Path, name: str, text: str, comment: tuple[str, str] = ("<!-- ", " -->")) -> str:
-    """The file with `text` between its markers `NAME:begin` and `NAME:end`."""
+def filled(
+    path: Path,
+    name: str,
+    text: str,
+    comment: tuple[str, str] = ("<!-- ", " -->"),
+    old: str | None = None,
+) -> str:
+    """The file, or its content `old`, with `text` between its markers NAME:begin and NAME:end."""
     begin, end = (f"{comment[0]}{name}:{which}{comment[1]}\n" for which in ("begin", "end"))
-    old = path.read_text(encoding="utf-8")
+    old = path.read_text(encoding="utf-8") if old is None else old
     before, found, rest = old.partition(begin)
     _, closed, after = rest.partition(end)
     if not found or not closed or begin in rest or end in before + after:

@@ -13,10 +13,11 @@ from release import ReleaseError
 # Describes the base interpreter; fails where it cannot make environments.
 _CODE = """
 import ensurepip, json, os, sys, sysconfig, venv
+free = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
 print(json.dumps({
     "exe": os.path.realpath(sys._base_executable),
     "version": "%d.%d.%d" % sys.version_info[:3],
-    "minor": "%d.%d" % sys.version_info[:2],
+    "minor": "%d.%d" % sys.version_info[:2] + free,
     "prefix": sys.base_prefix,
     "stdlib": sysconfig.get_path("stdlib"),
     "include": sysconfig.get_path("include"),
@@ -29,18 +30,20 @@ def python_facts(python: str) -> dict[str, str]:
 
     Raises ReleaseError if it does not run, or cannot make environments.
     """
-    done = subprocess.run([python, "-c", _CODE], capture_output=True, text=True)
-    if done.returncode:
-        raise ReleaseError(f"{python} does not run: {done.stderr.strip()}; set PYTHON to one")
+    try:
+        done = subprocess.run([python, "-c", _CODE], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        said = str(getattr(error, "stderr", error)).strip()
+        raise ReleaseError(f"{python} does not run: {said}; name one that does") from error
     facts: dict[str, str] = json.loads(done.stdout)
     return facts
 
 
 def interpreters(minor: str) -> Iterator[str]:
-    """Working interpreters of a Python minor (`3.12`): on PATH, then those of pyenv."""
+    """Working interpreters of a Python minor (`3.12`, `3.14t`): on PATH, then those of pyenv."""
     candidates = [shutil.which(f"python{minor}"), sys.executable]
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    candidates += sorted(str(path) for path in pyenv.glob(f"{minor}.*/bin/python3"))
+    candidates += sorted(str(path) for path in pyenv.glob(f"{minor.rstrip('t')}.*/bin/python3"))
     for candidate in filter(None, candidates):
         try:
             facts = python_facts(candidate)

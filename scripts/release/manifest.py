@@ -86,9 +86,10 @@ class CellEntry(Strict):
 
 
 class HostFacts(Strict):
-    """The machine and the tools of a run."""
+    """The machine and the tools of a run; `image` is its container, where somebody named it."""
 
     system: str
+    image: str = ""
     python: str
     compiler: str
     processors: int

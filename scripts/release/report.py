@@ -28,11 +28,15 @@ def render(manifest: Manifest, dist: Path) -> str:
     )
     environment.filters["megabytes"] = lambda size: f"{size / 1e6:.2f} MB"
     environment.filters["seconds"] = lambda value: f"{value:.1f} s"
-    shared = Counter(step for cell in manifest.cells.values() for step in cell.steps)
+    # A step that serves several cells counts in the first of them.
+    counted: dict[str, str] = {}
+    for name, cell in manifest.cells.items():
+        for step in cell.steps:
+            counted.setdefault(step, name)
 
-    def own_seconds(cell: CellEntry) -> str:
-        """Its steps, without those that serve several cells."""
-        return f"{sum(took for step, took in cell.steps.items() if shared[step] == 1):.1f} s"
+    def own_seconds(name: str) -> str:
+        steps = manifest.cells[name].steps.items()
+        return f"{sum(took for step, took in steps if counted[step] == name):.1f} s"
 
     environment.filters["own_seconds"] = own_seconds
     rows, columns = grid(manifest)
@@ -42,7 +46,7 @@ def render(manifest: Manifest, dist: Path) -> str:
         columns=columns,
         logs={name: _log(cell, dist) for name, cell in manifest.cells.items()},
         totals=Counter(cell.state for cell in manifest.cells.values()),
-        shared=shared,
+        counted=counted,
     )
 
 

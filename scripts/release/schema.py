@@ -10,11 +10,12 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from engine.builder import cxx_standard
 
 Minor = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+$")]
+Python = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+t?$")]  # t: free-threaded
 Release = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+\.\d+$")]
 Arch = Annotated[str, StringConstraints(pattern=r"^(sm|compute)_\d{2,3}$")]
 Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
-Device = Literal["cpu", "cu12", "cu13"]
-KernelsKey = Literal["cpu", "cuda12", "cuda13"]
+Device = Annotated[str, StringConstraints(pattern=r"^(cpu|cu\d+)$")]
+KernelsKey = Annotated[str, StringConstraints(pattern=r"^(cpu|cuda\d+)$")]
 Abi = Literal[0, 1]
 
 
@@ -43,6 +44,8 @@ class Project(Strict):
     """Who the project is; `generated` writes it down for the engine and for C++."""
 
     distribution: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*$")]
+    summary: Annotated[str, StringConstraints(pattern=r"^[^\n\"#]+$")]
+    license: str
     url: Annotated[str, StringConstraints(pattern=r"^https://[^\s/]+(/[^\s/]+)*$")]
     maintainers: list[str] = Field(min_length=1)
     package: Identifier
@@ -54,6 +57,8 @@ class Project(Strict):
     example: str
     example_needs: str
     wheel_limit: int
+    index: str | None = None
+    channel: str | None = None
 
 
 class Package(Strict):
@@ -108,10 +113,15 @@ class TorchAbi(Strict):
 class Torch(Strict):
     release: Release
     pythons: list[Minor] = Field(min_length=1)
+    free_threaded: list[Python] = []
     cuda: TorchCuda
     abi: TorchAbi
     gcc: Annotated[Bounds, Field(strict=False)]
     aten: list[Device] = []
+
+    @property
+    def every_python(self) -> list[str]:
+        return [*self.pythons, *self.free_threaded]
 
     @property
     def cxx(self) -> int:
@@ -145,3 +155,8 @@ class Matrix(Strict):
 
     def minors(self) -> list[str]:
         return sorted(self.torch, key=Version)
+
+    def every_python(self) -> list[str]:
+        """The Pythons that we package for, then the free-threaded ones."""
+        free = {python for torch in self.torch.values() for python in torch.free_threaded}
+        return [*self.package.pythons, *sorted(free)]

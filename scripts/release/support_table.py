@@ -14,18 +14,35 @@ LEGEND = {
 }
 
 
-def short(matrix: Matrix, evidence: Evidence | None) -> str:
-    """One line per torch minor, oldest first, one column per Python."""
-    pythons = matrix.package.pythons
+def brief(matrix: Matrix) -> str:
+    """By platform and range, for people who only want to know whether it is for them."""
+    minors = matrix.minors()
+    first = minors.index(matrix.stable.target)
+    pythons = f"{matrix.package.pythons[0]} and newer"
+    aten = {device for minor in minors[:first] for device in matrix.torch[minor].aten or ()}
+    lines = [_row(["platform", "torch", "Python", "runs on", "by"]), "|---" * 5 + "|\n"]
+    for versions, devices, by in (
+        (f"{minors[0]} to {minors[first - 1]}", sorted(aten), "glue of its own for each"),
+        (f"{minors[first]} to {minors[-1]}, and later", matrix.stable.devices, "one stable glue"),
+    ):
+        on = ", ".join(d.upper().replace("CU", "CUDA ") if d != "cpu" else "CPU" for d in devices)
+        lines.append(_row(["Linux x86-64", versions, pythons, on, by]))
+    return "".join(lines)
+
+
+def full(matrix: Matrix, evidence: Evidence | None, suites: dict[str, str]) -> str:
+    """One line per torch minor, oldest first, one column per Python, and the operator's tests."""
+    pythons = matrix.every_python()
     head = ["torch", "CUDA of PyPI's build", "C++ ABI (PyPI / conda)", "served by"]
-    lines = [_row([*head, *(f"Python {python}" for python in pythons)])]
-    lines.append("|---" * (len(head) + len(pythons)) + "|\n")
+    head += [*(f"Python {python}" for python in pythons), "tests of the operator"]
+    lines = [_row(head), "|---" * len(head) + "|\n"]
     seen: dict[str, None] = {}
     for minor, torch in matrix.torch.items():
         words = [_word(matrix, evidence, minor, python) for python in pythons]
         seen.update(dict.fromkeys(words))
         abi = f"{torch.abi.pypi} / {torch.abi.conda}"
-        lines.append(_row([minor, torch.cuda.version, abi, _glue(matrix, minor), *words]))
+        row = [minor, torch.cuda.version, abi, _glue(matrix, minor), *words]
+        lines.append(_row([*row, suites.get(minor, "")]))
     legend = [f"*{word}*: {text}" for word, text in LEGEND.items() if word in seen]
     if any(len(torch.abis) > 1 for torch in matrix.torch.values()):
         legend.append("*optional*: for conda's builds; in the fat wheel where it was built")
@@ -33,24 +50,6 @@ def short(matrix: Matrix, evidence: Evidence | None) -> str:
     lines.append("\n" + "; ".join(legend) + ".\n")
     if evidence:
         lines.append(_origin(evidence))
-    return "".join(lines)
-
-
-def full(matrix: Matrix, evidence: Evidence | None) -> str:
-    """One line per environment: what was installed, what was chosen, what it computed."""
-    if evidence is None:
-        return "Nothing is stored yet; `scripts/build_all.sh --verify full` makes it.\n"
-    head = ("torch", "Python", "result", "variant", "worst relative error", "or why not")
-    lines = [_origin(evidence), "\n", _row(head), "|---" * len(head) + "|\n"]
-    for minor in matrix.minors():
-        for python in matrix.package.pythons:
-            found = evidence.of(minor, python)
-            if found is None or found.state == "unsupported":
-                continue
-            errors = ", ".join(f"{kind} {error:.0e}" for kind, error in found.worst.items())
-            version, exact = found.torch_version or minor, found.python_version or python
-            variant = f"`{found.variant}`" if found.variant else "none"
-            lines.append(_row((version, exact, _said(found), variant, errors, found.reason)))
     return "".join(lines)
 
 
@@ -71,7 +70,7 @@ def _said(found: Environment) -> str:
 
 
 def _word(matrix: Matrix, evidence: Evidence | None, minor: str, python: str) -> str:
-    if python not in matrix.torch[minor].pythons:
+    if python not in matrix.torch[minor].every_python:
         return WORDS["unsupported"]
     found = evidence.of(minor, python) if evidence else None
     return _said(found) if found else "untried"
@@ -81,7 +80,23 @@ def _origin(evidence: Evidence) -> str:
     built = " and ".join(commit[:12] for commit in evidence.commit.split())
     devices = sorted({device for found in evidence.environments for device in found.devices})
     on = f"{evidence.machine}; devices: {', '.join(devices) or 'none'}"
-    return (
+    worst: dict[str, float] = {}
+    for found in evidence.environments:
+        worst.update({k: max(error, worst.get(k, 0.0)) for k, error in found.worst.items()})
+    errors = ", ".join(f"{kind} {error:.0e}" for kind, error in worst.items())
+    text = (
         f"Seen on {evidence.date[:10]} with `{evidence.wheel}`, built from commit {built} ({on}), "
-        f"by `{evidence.command}`; every figure is in `benchmarks/results/environments.json`.\n"
+        f"by `{evidence.command}`. The worst relative errors of all: {errors or 'none seen'}. "
+        "Every figure, and why something was not run, is in "
+        "`benchmarks/results/environments.json`."
     )
+    later: dict[tuple[str, str, str], dict[str, None]] = {}
+    for row in evidence.environments:
+        if row.wheel:
+            later.setdefault((row.date[:10], row.wheel, row.commit), {})[row.python] = None
+    for (date, wheel, commit), pythons in later.items():
+        text += (
+            f" Python {', '.join(pythons)}: on {date} with `{wheel}` of {commit[:12]}, "
+            "by the same with `--python`."
+        )
+    return f"{text}\n"

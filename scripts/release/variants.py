@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from release import PROJECT, REPO, cibuildwheel
+from release import REPO, cibuildwheel
 from release.cells import Cell, all_cells
 from release.schema import Matrix
 
@@ -14,7 +14,7 @@ HEADER = """\
 # All values are text in quotes: conda-build hashes 12 and "12" differently.
 """
 _NAMES = ("glue", "device", "cuda", "cuda_archs", "gcc", "pytorch_host", "pytorch_run")
-KEYS = tuple(map(PROJECT.symbol, _NAMES))
+KEYS = tuple(f"variant_{name}" for name in _NAMES)
 # A package compiled by the recipe runs on systems as old as its pytorch does.
 STDLIB = {"c_stdlib": "sysroot", "c_stdlib_version": "2.28"}
 
@@ -70,8 +70,8 @@ def floors(matrix: Matrix) -> str:
     return f"""\
 | artefact | glibc | who says so |
 |---|---|---|
-| wheels and packages of the release workflows | {image} | the image in which they are compiled |
-| packages of the recipe beside conda-forge | {sysroot} | the sysroot of `variants.yaml` |
+| what `scripts/build_all.sh` makes | what its objects need, at most {newest} | the objects |
+| what the release workflows make | the same, at most {image} | the image of their jobs |
+| packages of conda-build beside conda-forge | {sysroot} | the sysroot of `variants.yaml` |
 | those beside the bootstrap channel | the host's | its sysroot |
-| those of `scripts/build_all.sh` | what the objects need, at most {newest} | the audit |
 """

@@ -3,7 +3,8 @@
 Environments of one torch share a cache of about 12 GB, which is deleted before the next torch.
 Results are kept in build/verify-full and are valid for one wheel, so an interrupted run continues.
 When every environment has a result, all of them are stored in
-benchmarks/results/environments.json, and the support tables show them.
+benchmarks/results/environments.json, and the support tables show them. `--python PATH` tries the
+environments of that interpreter alone; they join what is stored.
 """
 
 import platform
@@ -19,7 +20,7 @@ from rich.console import Console
 
 from release import DIST, REPO, SMOKE, ReleaseError, evidence
 from release.evidence import Environment, Evidence
-from release.interpreters import interpreters
+from release.interpreters import interpreters, python_facts
 from release.manifest import parse
 from release.paths import MANIFEST
 from release.progress import Reporter
@@ -46,30 +47,46 @@ def _interpreter(python: str) -> str | None:
     return next(interpreters(python), None)
 
 
-def targets(matrix: Matrix) -> list[Target]:
-    """Every environment for which PyPI has a torch, newest torch first."""
+def targets(matrix: Matrix, given: Sequence[Path] = ()) -> list[Target]:
+    """Every environment for which PyPI has a torch, newest torch first.
+
+    Free-threaded ones where this machine has that Python; only those of `given`, if there are any.
+    """
+    named = {python_facts(str(path))["minor"]: str(path) for path in given}
+    for python, path in named.items():
+        if python not in matrix.every_python():
+            known = ", ".join(matrix.every_python())
+            raise ReleaseError(f"{path} is Python {python}; name one of {known}")
     return [
-        Target(minor, matrix.torch[minor].release, python, _interpreter(python))
-        for minor in reversed(matrix.minors())
-        for python in matrix.torch[minor].pythons
+        Target(minor, torch.release, python, named.get(python) or _interpreter(python))
+        for minor, torch in reversed([(minor, matrix.torch[minor]) for minor in matrix.minors()])
+        for python in torch.every_python
+        if (python in named if named else python in torch.pythons or _interpreter(python))
     ]
 
 
-def verify_built(matrix: Matrix, console: Console, jobs: int) -> int:
+def verify_built(matrix: Matrix, console: Console, jobs: int, given: Sequence[Path]) -> int:
     """Runs :func:`verify` with the fat wheel that dist/manifest.json names."""
     made = parse(MANIFEST).fat if MANIFEST.exists() else None
     if made is None:
         raise ReleaseError(f"{MANIFEST}: names no fat wheel; the run above says why none was made")
     with only_run(console):
-        return verify(DIST / made.path, targets(matrix), matrix, console, jobs)
+        wanted = targets(matrix, given)
+        return verify(DIST / made.path, wanted, matrix, console, jobs, join=bool(given))
 
 
 def verify(
-    wheel: Path, wanted: Sequence[Target], matrix: Matrix, console: Console, jobs: int = 1
+    wheel: Path,
+    wanted: Sequence[Target],
+    matrix: Matrix,
+    console: Console,
+    jobs: int = 1,
+    *,
+    join: bool = False,
 ) -> int:
     """Runs the wanted environments that have no result yet; returns the exit code.
 
-    Stores all results when none is missing.
+    Stores all results when none is missing; with `join`, beside those that are stored.
     """
     read_wheel(wheel)  # raises if it is not a wheel
     console.print(f"{wheel.name} ({digest(wheel)[:12]}): {len(wanted)} environments")
@@ -98,7 +115,7 @@ def verify(
         if seen:
             _show(target, seen, console)
     console.print(f"{len(wanted)} environments in {time.monotonic() - begun:.0f} s")
-    _save(wheel, matrix, found, console)
+    _save(wheel, matrix, found, console, join)
     return 0 if all(seen and seen.state in STYLES for seen in found.values()) else 1
 
 
@@ -126,18 +143,30 @@ def _show(target: Target, seen: Environment, console: Console) -> None:
 
 
 def _save(
-    wheel: Path, matrix: Matrix, found: Mapping[Target, Environment | None], console: Console
+    wheel: Path,
+    matrix: Matrix,
+    found: Mapping[Target, Environment | None],
+    console: Console,
+    join: bool,
 ) -> None:
-    every = targets(matrix)
+    every = list(found) if join else targets(matrix)
     known = [seen for target in every if (seen := found.get(target))]
-    place = evidence.RESULTS.relative_to(REPO)
+    place, old = evidence.RESULTS.relative_to(REPO), evidence.load() if join else None
     if len(known) < len(every):
         text = f"{len(every) - len(known)} of {len(every)} environments have no result in this run"
         console.print(f"{text}: {place} is left as it was")
     else:
-        evidence.save(gathered(wheel, matrix, known))
+        evidence.save(joined(old, wheel, known) if old else gathered(wheel, matrix, known))
         console.print(f"stored in {place}; now run:")
         console.print("scripts/build_all.sh --write-generated")
+
+
+def joined(stored: Evidence, wheel: Path, known: Sequence[Environment]) -> Evidence:
+    """What is stored, with these results in place of older ones; each says of which wheel."""
+    origin = {"wheel": wheel.name, "commit": " ".join(commits(read_wheel(wheel)))}
+    rows = {(row.torch, row.python): row for row in stored.environments}
+    rows |= {(row.torch, row.python): row.model_copy(update=origin) for row in known}
+    return stored.model_copy(update={"environments": list(rows.values())})
 
 
 def gathered(wheel: Path, matrix: Matrix, known: Sequence[Environment]) -> Evidence:
@@ -145,7 +174,9 @@ def gathered(wheel: Path, matrix: Matrix, known: Sequence[Environment]) -> Evide
     date = max(result.date for result in known)
     found = {(result.torch, result.python): result for result in known}
     rows = []
-    for minor, python in product(matrix.minors(), matrix.package.pythons):
+    for minor, python in product(matrix.minors(), matrix.every_python()):
+        if python in matrix.torch[minor].free_threaded and (minor, python) not in found:
+            continue
         reason = f"PyPI has no wheel of torch {minor} for Python {python}"
         absent = {"torch": minor, "python": python, "state": "unsupported", "reason": reason}
         rows.append(found.get((minor, python)) or Environment(date=date, **absent))

@@ -72,7 +72,8 @@ def _install(log: Log, folder: Path, python: str, *wanted: str | Path) -> Path:
 
 def _run(log: Log, target: Target, wheel: Path, folder: Path) -> dict[str, Any]:
     """Installs the wheel beside torch, judges it, computes."""
-    wanted = [wheel, f"torch=={target.release}", "numpy"]
+    # The newest numpy may have no wheel for this Python.
+    wanted = [wheel, f"torch=={target.release}", "numpy", "--only-binary", "numpy"]
     python = _install(log, folder / "env", target.interpreter, *wanted)
     empty = fresh(folder / "empty")
     problem, facts, cause = _report(log, [python, "-m", PROJECT.package, "--json"], empty)
@@ -108,7 +109,7 @@ def _judge(log: Log, target: Target, wheel: Path, folder: Path) -> dict[str, Any
         raise SkipTask(f"{error}: {_last(log)}") from error
     command = [python, "-m", PROJECT.package, "--json", "--torch", elsewhere]
     problem, facts, cause = _report(log, command, empty)
-    why = f"no CPython {target.python} on the machine that tried"
+    why = f"no CPython {target.python} on the machine that tried, and none named by --python"
     if not problem and facts.get("variant"):
         return {"state": "judged", "reason": why, **facts}
     return {"state": "rejected", "reason": f"{why}; {cause or problem}", **facts}

@@ -48,7 +48,7 @@ def packages(tmp_path_factory, conda_worker) -> list[Path]:
         (root / "recipe").mkdir(parents=True)
         (root / "recipe" / "recipe.yaml").write_text(RECIPE)
         (root / "recipe" / "build.sh").write_text(BUILD)
-        (root / "variants.yaml").write_text("lltm_glue: [x]\n")
+        (root / "variants.yaml").write_text("variant_glue: [x]\n")
         channel = write_channel(root / "channel", [Stub("zlib", "1", "0")])
         words = ("--recipe", root / "recipe" / "recipe.yaml", "--channel", channel.as_uri())
         out = root / "out"
@@ -83,6 +83,14 @@ def test_no_folder_of_the_machine_is_named(packages) -> None:
         assert [name for name, (_, data) in members(package).items() if root in data] == []
 
 
+def test_it_is_compressed_as_conda_forges_are(packages) -> None:
+    with zipfile.ZipFile(packages[0]) as outer:
+        for name in (name for name in outer.namelist() if name.endswith(".tar.zst")):
+            data = outer.read(name)
+            plain = zstandard.ZstdDecompressor().decompress(data)
+            assert data == zstandard.ZstdCompressor(level=19).compress(plain), name
+
+
 def test_it_is_as_old_as_its_commit(packages) -> None:
     words = ["git", "log", "-1", "--format=%ct"]
     done = subprocess.run(words, cwd=REPO, capture_output=True, text=True)
@@ -114,7 +122,7 @@ def test_a_new_package_drives_an_older_one_of_its_name_out_of_the_cache(
     recipe = tmp_path / "recipe" / "recipe.yaml"
     recipe.write_text(RECIPE.replace("test -x bin/program", "false"))
     (tmp_path / "recipe" / "build.sh").write_text(BUILD)
-    (tmp_path / "variants.yaml").write_text("lltm_glue: [x]\n")
+    (tmp_path / "variants.yaml").write_text("variant_glue: [x]\n")
     channel = write_channel(tmp_path / "channel", [Stub("zlib", "1", "0")]).as_uri()
     old = tmp_path / "cache" / "pkgs" / "lltm-0.1.0-cpu_stable210_100"
     old.mkdir(parents=True)

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
+from release.cells import all_cells, select
+from release.conda_linked import link_torch
+from release.paths import BOOTSTRAP, ENVS
+from release.variants import render
+from shared_objects import KERNELS_RECORD, shared_object
+
+import lltm_conda
 
 pytest.importorskip("rattler_build")
+
+PACKAGE = Path(lltm_conda.__file__).parent
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +52,38 @@ def commands(text: str) -> list[str]:
 
 
 def run(lines: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """A package's test, where `folder` is before the installed packages."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("LLTM_")}
-    env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
+    env |= {"PATH": f"{Path(sys.executable).parent}:{env['PATH']}", "PYTHONPATH": str(folder)}
     wanted = [line for text in lines for line in text.splitlines() if "pip check" not in line]
     command = ["bash", "-ec", "\n".join(wanted)]
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
+
+
+def cuda_torch(site: Path) -> None:
+    """Makes a torch in `site` that calls itself a build for CUDA 13."""
+    (site / "torch").mkdir(parents=True)
+    for path in Path(torch.__file__).parent.iterdir():
+        if path.name not in ("version.py", "__pycache__"):
+            (site / "torch" / path.name).symlink_to(path)
+    version = f"__version__ = '{torch.__version__.split('+')[0]}+cu130'"
+    rest = "cuda = '13.0'\nhip = xpu = rocm = git_version = None\ndebug = False\n"
+    (site / "torch" / "version.py").write_text(f"{version}\n{rest}")
+
+
+def with_cuda_kernels(lib: Path, **record: object) -> None:
+    """Puts kernels for CUDA 13 into a package's folder of binaries."""
+    facts = {"name": "cuda13", "device": "cuda", "cuda": "13.0"}
+    shared_object(lib / "kernels-cuda13.so", record=KERNELS_RECORD | facts | record)
+    for path in lib.glob("kernels-cuda13.c"):
+        path.unlink()
+
+
+def cuda_environment(site: Path, **record: object) -> None:
+    """Makes a `site` with such a torch and a package with such kernels."""
+    cuda_torch(site)
+    shutil.copytree(PACKAGE, site / "lltm_conda")
+    with_cuda_kernels(site / "lltm_conda" / "lib", **record)
 
 
 def test_every_package_asks_for_its_own_variant(scripts) -> None:
@@ -61,8 +100,20 @@ def test_it_passes_where_that_variant_is_chosen(scripts, tmp_path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_it_fails_where_the_cuda_kernels_are_refused(scripts, tmp_path) -> None:
-    """Here torch is a CPU build, so no CUDA kernels can be taken; the CPU's still compute."""
+def test_without_a_gpu_it_passes_where_the_cuda_kernels_are_accepted(scripts, tmp_path) -> None:
+    cuda_environment(tmp_path)
+    done = run(scripts["cuda130_stable210_300"], tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "kernels-cuda13.so" in done.stdout
+
+
+REFUSED = {"damaged": {"cuda_archs": ["sm_90"]}, "kernel table": {"kernel_abi": 99}}
+
+
+@pytest.mark.parametrize("record", REFUSED.values(), ids=REFUSED)
+def test_it_fails_where_they_are_refused(scripts, tmp_path, record) -> None:
+    """The CPU's kernels still compute, so the report alone would say that the package works."""
+    cuda_environment(tmp_path, **record)
     assert run(["python -m lltm_conda"], tmp_path).returncode == 0
     done = run(scripts["cuda130_stable210_300"], tmp_path)
     assert done.returncode != 0 and "kernels-cuda13.so" in done.stdout
@@ -72,3 +123,33 @@ def test_the_last_line_alone_tells_another_variant(scripts, tmp_path) -> None:
     lines = [x for text in scripts["cuda130_stable210_300"] for x in text.splitlines()]
     (chosen,) = [line for line in lines if "chosen" in line]
     assert run([chosen], tmp_path).returncode == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("record", "passes"), [({}, True), (REFUSED["kernel table"], False)])
+def test_a_built_package_is_tested_so(matrix, tmp_path, conda_worker, record, passes) -> None:
+    """The package as it is installed, beside a pytorch that calls itself a CUDA build."""
+    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    site = f"lib/python{python}/site-packages"
+    env = ENVS / f"torch-{matrix.torch[matrix.stable.built_with].release}-py{python}"
+    if not BOOTSTRAP.is_dir() or not env.is_dir():
+        pytest.skip("no bootstrap channel: run scripts/build_all.sh stable210-cpu first")
+    cuda_torch(tmp_path / "env" / site)
+    for path in (env / site).iterdir():
+        if path.name != "torch":
+            (tmp_path / "env" / site / path.name).symlink_to(path)
+    linked = link_torch(tmp_path / "linked", tmp_path / "env", python).as_uri()
+    prebuilt = shutil.copytree(PACKAGE / "lib", tmp_path / "prebuilt")
+    with_cuda_kernels(prebuilt, **record)
+    variants, out = tmp_path / "variants.yaml", tmp_path / "out"
+    variants.write_text(render(select(all_cells(matrix), ["stable210-cu13"]), matrix))
+    channels = ["--channel", linked, "--channel", BOOTSTRAP.as_uri()]
+    driver = {"CONDA_OVERRIDE_CUDA": "13.0"}
+    conda_worker("build", variants, out, *channels, LLTM_CONDA_PREBUILT=str(prebuilt), **driver)
+    (made,) = out.glob("linux-64/lltm-*.conda")
+    test = partial(conda_worker, "test", made, "--channel", out.as_uri(), *channels, **driver)
+    if passes:
+        assert "2 package test(s) passed" in test()
+    else:
+        with pytest.raises(AssertionError, match=r"cuda13.so is refused[\s\S]*its test 0 failed"):
+            test()

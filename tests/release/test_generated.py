@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
+import sys
 
 import pytest
-from release import REPO
+from release import PACKAGE, REPO
 from release.cells import all_cells
-from release.generated import drifted
+from release.generated import drifted, named
 from release.variants import KEYS, for_conda, row
 from ruamel.yaml import YAML
 
@@ -22,6 +26,35 @@ def read(path):
 
 def test_generated_files_are_what_the_matrix_says(matrix) -> None:
     assert list(drifted(matrix)) == [], "run scripts/build_all.sh --write-generated"
+
+
+NAMING = ["recipe/recipe.yaml", "environment.yml", "pyproject.toml"]
+
+
+@pytest.mark.parametrize("name", NAMING)
+def test_whoever_the_project_is_no_name_is_written_by_hand(matrix, name: str) -> None:
+    text = (REPO / name).read_text(encoding="utf-8").partition("# cibuildwheel:begin")[0]
+    other = {key: f"other-{key}" for key in ("distribution", "package", "prefix", "url", "summary")}
+    project = matrix.project.model_copy(update={**other, "maintainers": ["somebody"]})
+    renamed = named(text, matrix.model_copy(update={"project": project}))
+    assert "lltm" not in renamed.lower()
+    assert "other-" in renamed
+
+
+@pytest.mark.parametrize("record", [None, "from .engine.project import Project\nProject(old=1)\n"])
+def test_a_record_that_does_not_fit_the_engine_is_written_again(tmp_path, record) -> None:
+    for folder in (PACKAGE, REPO / "scripts" / "release"):
+        target = tmp_path / folder.relative_to(REPO)
+        shutil.copytree(folder, target, ignore=shutil.ignore_patterns("lib", "__pycache__"))
+    shutil.copy(REPO / "build_matrix.yaml", tmp_path)
+    path = tmp_path / PACKAGE.name / "_project.py"
+    wanted = path.read_text(encoding="utf-8")
+    path.unlink() if record is None else path.write_text(record)
+    env = {k: v for k, v in os.environ.items() if k != "LLTM_CONDA_LOAD"}
+    command = [sys.executable, "-c", "import release", *(["--write-generated"] if record else [])]
+    env["PYTHONPATH"] = f"{tmp_path / 'scripts'}:{tmp_path}"
+    subprocess.run(command, env=env, cwd=tmp_path, check=True)
+    assert path.read_text(encoding="utf-8") == wanted
 
 
 def test_the_variants_hold_every_cell_that_conda_can_have(matrix) -> None:
@@ -52,11 +85,12 @@ def test_the_recipe_renders_one_package_for_each_variant(matrix) -> None:
 
 
 def test_the_recipe_names_the_project(matrix) -> None:
-    about, extra = read(RECIPE)["about"], read(RECIPE)["extra"]
-    url = matrix.project.url
-    assert (about["homepage"], about["repository"]) == (url, url)
-    assert about["documentation"].startswith(f"{url}/")
-    assert extra["recipe-maintainers"] == matrix.project.maintainers
+    recipe = read(RECIPE)
+    about = recipe["about"]
+    assert recipe["context"]["url"] == matrix.project.url
+    assert about["homepage"] == about["repository"] == "${{ url }}"
+    assert about["documentation"].startswith("${{ url }}/")
+    assert recipe["extra"]["recipe-maintainers"] == matrix.project.maintainers
 
 
 def test_pyproject_names_the_project(matrix) -> None:
@@ -108,7 +142,12 @@ def test_environment_yml_takes_from_pip_only_what_conda_forge_lacks() -> None:
         x["pip"] for x in read(REPO / "environment.yml")["dependencies"] if isinstance(x, dict)
     ]
     names = {re.split(r"[<>=]", text)[0] for text in pip}
-    assert names == {"kubernetes-validate", "torch-abi-audit"}
+    assert names == {
+        "axe-playwright-python",
+        "kubernetes-validate",
+        "playwright",
+        "torch-abi-audit",
+    }
 
 
 def test_the_release_tool_has_what_its_tests_have() -> None:
@@ -120,7 +159,10 @@ def test_the_release_tool_has_what_its_tests_have() -> None:
 
 
 LOCKS = [
-    *(REPO / "requirements" / f"{name}.txt" for name in ("dev", "release", "cibuildwheel", "sbom")),
+    *(
+        REPO / "requirements" / f"{name}.txt"
+        for name in ("dev", "release", "cibuildwheel", "sbom", "docs")
+    ),
 ]
 
 

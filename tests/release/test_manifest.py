@@ -12,6 +12,8 @@ import pytest
 from release import ReleaseError, run
 from release import merge as merging
 from release.cells import all_cells, required
+from release.collect import host_facts
+from release.host import Host
 from release.manifest import (
     Artefact,
     Binary,
@@ -146,6 +148,11 @@ def dist(tmp_path, monkeypatch) -> Path:
 def test_a_manifest_survives_the_way_to_disk_and_back(matrix, objects, tmp_path) -> None:
     made = make_manifest(tmp_path, matrix, {"stable210-cpu": "done"}, objects)
     assert parse(tmp_path / "manifest.json") == made
+
+
+def test_a_run_names_its_image(monkeypatch) -> None:
+    monkeypatch.setenv("RELEASE_IMAGE", "builder:cuda12.8@sha256:1")
+    assert host_facts(Host("python3", "3.12", None, None)).image == "builder:cuda12.8@sha256:1"
 
 
 def test_the_schema_beside_it_holds_for_it(matrix, objects, tmp_path) -> None:
@@ -412,6 +419,25 @@ def test_the_page_is_sound_html_and_its_links_lead_somewhere(matrix, objects, tm
     assert reader.links == {f"#{name}" for name in states} <= {f"#{name}" for name in reader.ids}
 
 
+def test_seconds_of_a_step_that_serves_two_cells_count_once(matrix, objects, tmp_path) -> None:
+    states = dict.fromkeys(("stable210-cpu", "stable210-cu12"), "done")
+    made = make_manifest(tmp_path, matrix, states, objects)
+    cells = {
+        name: cell.model_copy(update={"steps": {**cell.steps, "glue/stable210": 40.0}})
+        for name, cell in made.cells.items()
+    }
+    page = render(made.model_copy(update={"cells": cells}), tmp_path)
+    totals = re.findall(r'<span class="soft">([\d.]+) s</span></summary>', page)
+    assert sorted(map(float, totals)) == [1.5, 41.5]
+    assert page.count("40.0 s") == 1 and "in stable210-c" in page
+
+
+def test_the_report_says_how_many_of_how_many(matrix, objects, tmp_path) -> None:
+    states = {"stable210-cpu": "done", "aten29-abi1-cpu": "skipped"}
+    page = " ".join(render(make_manifest(tmp_path, matrix, states, objects), tmp_path).split())
+    assert f"1 done, 1 skipped of {len(all_cells(matrix))} cells." in page
+
+
 def test_the_page_needs_nothing_else(matrix, objects, tmp_path) -> None:
     page = render(make_manifest(tmp_path, matrix, {"stable210-cpu": "done"}, objects), tmp_path)
     assert "src=" not in page and "@import" not in page and "<link" not in page
@@ -423,17 +449,6 @@ def test_the_page_holds_logs_and_timings_as_text(matrix, objects, tmp_path) -> N
     assert "log of aten29-abi1-cpu &amp; &lt;others&gt;" in page
     assert "&lt;failed&gt; because" in page and "<others>" not in page
     assert '<td>wheel/aten29-abi1-cpu</td><td class="number">1.5 s</td>' in page
-
-
-def test_the_page_counts_cells_and_marks_steps_that_cells_share(matrix, objects, tmp_path) -> None:
-    made = make_manifest(tmp_path, matrix, {"stable210-cpu": "done"}, objects)
-    cell = made.cells["stable210-cpu"].model_copy(update={"steps": {"own": 2.0, "common": 90.0}})
-    other = cell.model_copy(update={"steps": {"common": 90.0}})
-    cells = {"stable210-cpu": cell, "stable210-cu13": other}
-    page = render(made.model_copy(update={"cells": cells}), tmp_path)
-    assert "2 done of" in " ".join(page.split())
-    assert "<td>common (shared)</td>" in page and "<td>own</td>" in page
-    assert "torch 2.13.0, 2.0 s" in page and "torch 2.13.0, 0.0 s" in page
 
 
 def test_the_grid_has_a_place_for_every_cell_of_the_matrix(matrix, objects, tmp_path) -> None:

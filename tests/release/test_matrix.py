@@ -22,7 +22,11 @@ MISTAKES = [
     ("sm_70, sm_80", "70, sm_80", ["got 70", "string"]),
     ('    toolkit: "13.0"', '    toolkit: "12.8"', ["cuda12", "not cuda13"]),
     ('    toolkit: "13.0"', '    toolkit: "13.7"', ["13.7", "12.8, 13.0"]),
-    ("[cpu, cu12, cu13]", "[cpu, cu12, cu14]", ["cu14", "did you mean cu1"]),
+    (
+        "[cpu, cu12, cu13]",
+        "[cpu, cu12, cu14]",
+        ["cu14 has no", "have: cpu, cu12, cu13"],
+    ),
     ("[cpu, cu12, cu13]", "[cpu, cu12, cu12]", ["two equal cells", "cu12"]),
     ('  target: "2.10"', '  target: "2.14"', ["2.13", "cannot target 2.14"]),
     ("    gcc: [9, 14]", "    gcc: [14, 9]", ["lower bound 14 is above"]),

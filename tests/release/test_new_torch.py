@@ -6,7 +6,7 @@ import json
 
 import pytest
 from release.cells import all_cells
-from release.generated import PYPROJECT, README_FILE, SUPPORT_FILE, expected
+from release.generated import PYPROJECT, SUPPORT_FILE, SUPPORT_PAGE, expected
 from release.host import Host
 from release.listing import github, json_list
 from release.matrix import load
@@ -66,7 +66,7 @@ def test_conda_has_variants_of_it(matrix, grown) -> None:
     rows = [
         (glue, device, pin)
         for glue, device, pin in zip(
-            data["lltm_glue"], data["lltm_device"], data["lltm_pytorch_run"], strict=True
+            data["variant_glue"], data["variant_device"], data["variant_pytorch_run"], strict=True
         )
         if glue == "aten216-abi1"
     ]
@@ -80,7 +80,7 @@ def test_the_installed_package_knows_it(grown) -> None:
 
 
 def test_the_support_table_shows_it(matrix, grown) -> None:
-    line = added(matrix, grown, README_FILE)
+    line = added(matrix, grown, SUPPORT_PAGE)
     assert line.startswith("| 2.16 | 13.2 |") and "aten216-abi1" in line
 
 

@@ -112,9 +112,9 @@ def test_the_variants_are_quoted_text_without_conditions() -> None:
 
 
 def test_every_variable_of_the_recipe_is_in_the_variants() -> None:
-    used = set(re.findall(r"\blltm_\w+", RECIPE.read_text(encoding="utf-8"))) - {"lltm_conda"}
+    used = set(re.findall(r"\bvariant_\w+", RECIPE.read_text(encoding="utf-8")))
     given = set(YAML(typ="safe", pure=True).load(VARIANTS.read_text(encoding="utf-8")))
-    assert used == {name for name in given if name.startswith("lltm_")}
+    assert used == {name for name in given if name.startswith("variant_")}
     assert set(STDLIB) <= given
 
 

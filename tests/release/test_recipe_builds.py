@@ -58,7 +58,7 @@ def test_conda_builds_the_one_variant_with_a_driver_if_it_needs_one(
     (cell,) = [cell for cell in all_cells(matrix) if cell.name == name]
     cuda = driver(cell).get("CONDA_OVERRIDE_CUDA", "")
     assert seen == f"cuda={cuda} commit={commit()} prebuilt="
-    assert YAML(typ="safe").load(variants)["lltm_glue"] == [cell.glue]
+    assert YAML(typ="safe").load(variants)["variant_glue"] == [cell.glue]
     assert "[" not in variants.read_text(), "conda-build takes a list in brackets for a selector"
 
 

@@ -57,6 +57,7 @@ def start(root: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=root, env=env, text=True, **pipes)
 
 
+@pytest.mark.slow
 def test_shared_objects_do_not_know_where_they_were_built(tmp_path) -> None:
     roots = tmp_path / "a", tmp_path / "elsewhere" / "much deeper" / "b"
     running = [start(root) for root in roots]

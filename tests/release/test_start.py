@@ -88,6 +88,21 @@ def test_a_checkout_that_cannot_be_named_is_refused_in_one_sentence(tmp_path, na
     assert list((tmp_path / name).iterdir()) == [scripts]
 
 
+@pytest.mark.parametrize("name", ["build", "dist"])
+def test_a_checkout_that_cannot_be_written_is_refused_with_what_to_do(tree, name) -> None:
+    """Here a file is in the way; root may write whatever the mode says."""
+    shutil.rmtree(tree / name, ignore_errors=True)
+    (tree / name).touch()
+    env = {**os.environ, "PYTHON": sys.executable}
+    command = [tree / "scripts" / "build_all.sh", "--list"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    *_, last = done.stderr.splitlines()
+    assert done.returncode == 2
+    assert last.startswith("error: ") and last.endswith(
+        "; make them writable, or clone it elsewhere"
+    )
+
+
 def test_a_checkout_in_an_odd_folder_starts(tree, elsewhere) -> None:
     odd = tree.rename(tree.with_name('a b|c\'d "e" $f'))
     env = {**os.environ, "PYTHON": sys.executable}

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 from release import ReleaseError, evidence, support_table, verify_full, verify_one
+from release.__main__ import app
 from release.evidence import Environment
+from release.interpreters import python_facts
 from release.matrix import load
 from release.schema import pair
 from release.shell import Log
@@ -20,6 +22,7 @@ from release.verify_full import targets
 from release.verify_one import Target
 from rich.console import Console
 from shared_objects import GLUE_RECORD, shared_object
+from typer.testing import CliRunner
 from wheel_makers import make_wheel
 
 DATE = "2026-01-02T03:04:05Z"
@@ -50,8 +53,9 @@ class World:
         monkeypatch.setattr(verify_one, "_run", self.run)
         monkeypatch.setattr(verify_one, "_judge", self.run)
         monkeypatch.setattr(verify_full, "_interpreter", lambda python: f"python{python}")
-        save = evidence.save
+        save, load = evidence.save, evidence.load
         monkeypatch.setattr(evidence, "save", lambda found: save(found, self.results))
+        monkeypatch.setattr(evidence, "load", lambda path=self.results: load(path))
 
     def run(self, log, target: Target, wheel: Path, folder: Path) -> dict:
         self.tried.append(target.name)
@@ -74,7 +78,8 @@ def some(matrix, *names: str) -> list[Target]:
 
 def test_every_torch_meets_every_python_that_it_has_a_wheel_for(matrix) -> None:
     found = {(target.torch, target.python) for target in targets(matrix)}
-    assert found == {(m, p) for m, torch in matrix.torch.items() for p in torch.pythons}
+    assert found >= {(m, p) for m, torch in matrix.torch.items() for p in torch.pythons}
+    assert found <= {(m, p) for m, torch in matrix.torch.items() for p in torch.every_python}
     assert len(found) >= 46
 
 
@@ -84,7 +89,81 @@ def test_the_newest_torch_comes_first(matrix) -> None:
 
 def test_a_missing_interpreter_is_known(matrix, monkeypatch) -> None:
     monkeypatch.setattr(verify_full, "_interpreter", lambda python: None)
-    assert {target.interpreter for target in targets(matrix)} == {None}
+    found = targets(matrix)
+    assert {target.interpreter for target in found} == {None}
+    assert not any(target.python.endswith("t") for target in found), "files alone prove nothing"
+
+
+@pytest.fixture
+def free_threaded(tmp_path) -> Path:
+    """This interpreter, which says that it is free-threaded."""
+    program = tmp_path / "free"
+    program.write_text(
+        f"#!{sys.executable}\n"
+        "import sys, sysconfig\n"
+        "ask = sysconfig.get_config_var\n"
+        "sysconfig.get_config_var = lambda name: name == 'Py_GIL_DISABLED' or ask(name)\n"
+        "exec(sys.argv[2])\n"
+    )
+    program.chmod(0o755)
+    return program
+
+
+def test_a_free_threaded_python_has_a_name_of_its_own(free_threaded) -> None:
+    here = ".".join(map(str, sys.version_info[:2]))
+    assert python_facts(sys.executable)["minor"] == here
+    assert python_facts(str(free_threaded))["minor"] == f"{here}t"
+
+
+def named(monkeypatch, python: str) -> Path:
+    monkeypatch.setattr(verify_full, "python_facts", lambda path: {"minor": python})
+    return Path("/a/python")
+
+
+@pytest.mark.parametrize("python", ["3.14", "3.13t"])
+def test_a_named_python_is_tried_alone(matrix, monkeypatch, python) -> None:
+    path = named(monkeypatch, python)
+    found = targets(matrix, [path])
+    wanted = {minor for minor, torch in matrix.torch.items() if python in torch.every_python}
+    assert {target.torch for target in found} == wanted
+    assert {(target.python, target.interpreter) for target in found} == {(python, str(path))}
+
+
+def test_a_python_without_a_torch_is_refused(matrix, monkeypatch) -> None:
+    with pytest.raises(ReleaseError, match=r"is Python 3\.9; name one of 3\.10, "):
+        targets(matrix, [named(monkeypatch, "3.9")])
+
+
+def test_a_python_that_does_not_run_is_refused(matrix, tmp_path) -> None:
+    with pytest.raises(ReleaseError, match=r"does not run: .*; name one that does"):
+        targets(matrix, [tmp_path / "none"])
+
+
+def test_results_of_a_named_python_join_the_stored_ones(
+    world, matrix, wheel, console, tmp_path, monkeypatch
+) -> None:
+    verify_full.verify(wheel, targets(matrix), matrix, console)
+    before = evidence.load()
+    other = shutil.copy(wheel, tmp_path / wheel.name.replace("-none-", "-none-linux_"))
+    named_only = targets(matrix, [named(monkeypatch, "3.14t")])
+    world.state = "rejected"
+    verify_full.verify(other, named_only, matrix, console, join=True)
+    after = evidence.load()
+    assert len(after.environments) == len(before.environments)
+    rows = {(row.torch, row.python): row for row in after.environments}
+    changed = {key for key, row in rows.items() if row != before.of(*key)}
+    assert changed == {(target.torch, "3.14t") for target in named_only}
+    assert {rows[key].wheel for key in changed} == {other.name}
+    assert {rows[key].commit for key in changed} == {"c" * 40}
+    assert after.wheel == before.wheel
+    assert f"Python 3.14t: on {rows[changed.pop()].date[:10]} with `{other.name}`" in (
+        support_table.full(matrix, after, {})
+    )
+
+
+def test_a_named_python_needs_the_full_verification() -> None:
+    done = CliRunner().invoke(app, ["--dry-run", "--python", sys.executable])
+    assert done.exit_code == 2 and "--python belongs to --verify full" in done.output
 
 
 def test_what_is_no_wheel_is_refused(world, matrix, console, tmp_path) -> None:
@@ -198,7 +277,7 @@ def test_only_a_whole_set_is_stored(world, matrix, wheel, console) -> None:
     found = evidence.load(world.results)
     assert found is not None and found.commit == "c" * 40
     assert found.sha256 == digest(wheel) and found.binaries == ["glue-stable210.so"]
-    assert len(found.environments) == len(matrix.torch) * len(matrix.package.pythons)
+    assert len(found.environments) == len(matrix.torch) * len(matrix.every_python())
     states = {(e.torch, e.python): e.state for e in found.environments}
     assert states["2.4", "3.10"] == "ran" and states["2.4", "3.13"] == "unsupported"
 
@@ -212,22 +291,27 @@ def test_a_damaged_store_is_named(tmp_path) -> None:
 
 def made(matrix, wheel, **states: str):
     rows = [
-        Environment(torch=t.torch, python=t.python, state=states.get(t.name, "ran"), date=DATE)
-        for t in targets(matrix)
+        Environment(torch=minor, python=python, state=state, date=DATE)
+        for minor, torch in matrix.torch.items()
+        for python in torch.every_python
+        for state in [states.get(f"torch-{minor}-py{python}", "ran")]
     ]
     return verify_full.gathered(wheel, matrix, rows)
 
 
 def cells(table: str, minor: str) -> list[str]:
     (line,) = [line for line in table.splitlines() if line.startswith(f"| {minor} |")]
-    return [cell.strip() for cell in line.strip("|").split("|")][4:]
+    return [cell.strip() for cell in line.strip("|").split("|")][4:-1]
 
 
 def test_the_table_says_what_was_seen(matrix, wheel) -> None:
     found = made(matrix, wheel, **{"torch-2.9-py3.14": "judged", "torch-2.9-py3.13": "failed"})
-    table = support_table.short(matrix, found)
-    assert cells(table, "2.9") == ["ran", "ran", "ran", "**fails** (failed)", "judged"]
-    assert cells(table, "2.4") == ["ran", "ran", "ran", "no", "no"]
+    table = support_table.full(matrix, found, {"2.4": "7 passed"})
+    assert (
+        cells(table, "2.9") == ["ran", "ran", "ran", "**fails** (failed)", "judged"] + ["ran"] * 2
+    )
+    assert cells(table, "2.4") == ["ran", "ran", "ran", "no", "no", "no", "no"]
+    assert table.count("| 7 passed |") == 1
     assert DATE[:10] in table and "c" * 12 in table
     assert "untried" not in table
 
@@ -236,8 +320,8 @@ def test_a_new_torch_is_untried_until_it_is_tried(matrix, matrix_text, wheel, tm
     entry = matrix_text[matrix_text.index('  "2.15":') :].replace("2.15", "2.16")
     path = tmp_path / "matrix.yaml"
     path.write_text(matrix_text + entry, encoding="utf-8")
-    table = support_table.short(load(path), made(matrix, wheel))
-    assert cells(table, "2.16") == ["no", *["untried"] * 4]
+    table = support_table.full(load(path), made(matrix, wheel), {})
+    assert cells(table, "2.16") == ["no", *["untried"] * 4, "no", "untried"]
 
 
 def test_what_is_stored_covers_the_matrix_and_works(matrix) -> None:
@@ -245,7 +329,10 @@ def test_what_is_stored_covers_the_matrix_and_works(matrix) -> None:
     if found is None:
         pytest.skip("nothing is stored: run scripts/build_all.sh --verify full")
     rows = {(e.torch, e.python): e for e in found.environments}
-    assert set(rows) == {(m, p) for m in matrix.torch for p in matrix.package.pythons}
+    assert set(rows) >= {(m, p) for m in matrix.torch for p in matrix.package.pythons}
+    free = {(m, p) for m in matrix.torch for p in matrix.torch[m].free_threaded}
+    no = {key for key, row in rows.items() if row.state == "unsupported"}
+    assert {key for key in rows if key[1].endswith("t")} <= free | no
     ran = [e for e in rows.values() if e.state == "ran"]
     assert len(ran) >= 46
     assert [e for e in rows.values() if e.state in ("failed", "rejected")] == []

@@ -39,7 +39,7 @@ def scripts(path: Path) -> Iterator[str]:
 
 
 def test_there_is_one_for_each_occasion() -> None:
-    assert NAMES == ["publish.yml", "pull-request.yml", "release.yml", "weekly.yml"]
+    assert NAMES == ["docs.yml", "publish.yml", "pull-request.yml", "release.yml", "weekly.yml"]
 
 
 def program(name: str) -> Path:
@@ -104,6 +104,7 @@ def test_scripts_are_bash(path) -> None:
 PRIVILEGED = {
     "attest": {"contents": "read", "id-token": "write", "attestations": "write"},
     "draft": {"actions": "read", "contents": "write"},
+    "pages": {"contents": "write"},
     "pypi": {"id-token": "write"},
 }
 
@@ -131,8 +132,22 @@ def test_a_job_with_privileges_runs_neither_packages_nor_our_code(path) -> None:
             "pypa/gh-action-pypi-publish",
         }
         lines = [line.strip() for step in job["steps"] for line in step.get("run", "").splitlines()]
-        words = {line.split()[0] for line in lines if not line.startswith("--")}
-        assert words <= {"gh", "mv", "mkdir"}, name
+        words = {line.split()[0] for line in lines if not re.match(r"--|#|\w+=", line)}
+        plain = {
+            "cd",
+            "commit",
+            "cp",
+            "done",
+            "echo",
+            "find",
+            "for",
+            "git",
+            "if",
+            "jq",
+            "rm",
+            "touch",
+        }
+        assert words <= {"gh", "mv", "mkdir"} | (plain if name == "pages" else set()), name
     if path.name == "release.yml":
         (step,) = read(path)["jobs"]["draft"]["steps"]
         assert "gh release create" in step["run"]
@@ -151,6 +166,30 @@ def test_every_file_of_a_release_is_signed_before_the_draft() -> None:
     assert "gh attestation verify" in fetch and "sha256sum --check" in fetch
 
 
+GH = """#!/bin/sh
+[ "$1 $2" = "release download" ] || exit 0
+mkdir all
+cd all
+touch "$WHEEL" lltm-0.1.0.tar.gz lltm-0.1.0+stable.cpu-py3-none-manylinux_2_28_x86_64.whl
+sha256sum * >SHA256SUMS
+"""
+
+
+@pytest.mark.parametrize(
+    ("version", "published"), [("0.1.0", True), ("0.1.0+partial.3of15", False)]
+)
+def test_no_release_without_a_whole_wheel_is_published(tmp_path, version, published) -> None:
+    (tmp_path / "gh").write_text(GH)
+    (tmp_path / "gh").chmod(0o755)
+    (fetch,) = [t for t in scripts(FOLDER / "publish.yml") if "gh release download" in t]
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    env = {"PATH": path, "WHEEL": f"lltm-{version}-py3-none-manylinux_2_28_x86_64.whl"}
+    done = subprocess.run(["bash", "-e", "-c", fetch], cwd=tmp_path, env=env, capture_output=True)
+    assert (done.returncode == 0) is published, done.stderr
+    whole = {"lltm-0.1.0.tar.gz", "lltm-0.1.0-py3-none-manylinux_2_28_x86_64.whl"}
+    assert not published or {path.name for path in (tmp_path / "dist").iterdir()} == whole
+
+
 @pytest.fixture(scope="module")
 def known() -> dict[str, str]:
     """What our commands say of themselves, by their path."""
@@ -164,7 +203,7 @@ def known() -> dict[str, str]:
         done = subprocess.run(command, env=env, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         texts[name] = done.stdout
-    return texts | {".ci/run": ""}
+    return texts | {".ci/run": "", "scripts/docs.sh": ""}
 
 
 @pytest.mark.parametrize("path", FILES, ids=NAMES)
@@ -181,6 +220,23 @@ def test_our_scripts_are_there_and_know_their_options(path, known) -> None:
         words = match[2].split("|")[0].split()
         for option in (word for word in words if word.startswith("--")):
             assert re.search(rf"(?<![\w-]){option}(?![\w-])", known[match[1]]), match[0]
+
+
+@pytest.mark.parametrize("page", ["ship/release.md", "start/conda.md"])
+def test_the_commands_of_the_docs_are_bash_and_know_their_options(page, known) -> None:
+    text = (REPO / "docs" / page).read_text(encoding="utf-8")
+    fenced = re.findall(r"^ *```(\w*)\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL)
+    blocks = [code for language, code in fenced if language in ("", "bash")]
+    blocks += re.findall(r"\n\n((?:    .*\n)+)", text)
+    assert len(blocks) >= 5
+    for block in blocks:
+        done = subprocess.run(["bash", "-n"], input=block, capture_output=True, text=True)
+        assert done.returncode == 0, block + done.stderr
+    commands = re.findall(r"(scripts/(?:build_all|test)\.sh)([^`|#\n]*)", text)
+    assert len(commands) >= 5
+    for script, words in commands:
+        for option in re.findall(r"(?<!\S)--[\w-]+", words):
+            assert re.search(rf"(?<![\w-]){option}(?![\w-])", known[script]), script + words
 
 
 def test_the_jobs_come_from_the_list_of_cells() -> None:
@@ -224,12 +280,29 @@ def test_the_folder_that_upload_needs_is_kept_as_it_is() -> None:
     assert {"name": "dist", "path": "dist", "if-no-files-found": "error"} in found
 
 
+def test_a_release_is_compiled_in_one_image(tmp_path) -> None:
+    """Its digest is looked up once; without one there is no release."""
+    (step,) = [s for s in steps(FOLDER / "release.yml") if s.get("id") == "image"]
+    docker = tmp_path / "docker"
+    env = step["env"] | {"GITHUB_OUTPUT": str(tmp_path / "out")}
+    env["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
+    for code, said in ((0, f"image={step['env']['IMAGE']}@sha256:1\n"), (1, "")):
+        (tmp_path / "out").write_text("")
+        docker.write_text(f"#!/bin/sh\necho sha256:1\nexit {code}\n")
+        docker.chmod(0o755)
+        done = subprocess.run(["bash", "-e", "-c", step["run"]], env=env)
+        assert (done.returncode, (tmp_path / "out").read_text()) == (code, said)
+
+
 def test_container_and_python_are_those_of_cibuildwheel(matrix) -> None:
     python = cibuildwheel.python(matrix)
     tag = "cp" + python.replace(".", "")
     jobs = read(FOLDER / "release.yml")["jobs"]
+    (step,) = [step for step in jobs["shards"]["steps"] if step.get("id") == "image"]
+    assert step["env"]["IMAGE"] == cibuildwheel.image(matrix)
     for job in (jobs["build"], jobs["optional"]):
-        assert job["container"] == cibuildwheel.image(matrix)
+        image = "${{ needs.shards.outputs.image }}"
+        assert job["container"] == job["env"]["RELEASE_IMAGE"] == image
         assert job["env"]["PYTHON"] == f"/opt/python/{tag}-{tag}/bin/python"
     assert any(f'"python {python}.*"' in text for text in scripts(FOLDER / "release.yml"))
     for path in FILES:
