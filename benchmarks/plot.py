@@ -1,4 +1,5 @@
-"""Draws a stored grid as heat maps: the fastest baseline over ours, by batch and state size."""
+"""Draws a stored grid as heat maps, the fastest baseline over ours by batch and state size, and a
+stored run of random draws as points, torch's time over ours by state size."""
 
 from __future__ import annotations
 
@@ -7,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .contender import OURS
-from .report import baselines, groups, of, speedup
+from .report import PASSES, SLOWER, baselines, groups, of, ratios, speedup
 from .schema import Report
+from .speed_page import NAMES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
 
 HeatMap = dict[tuple[int, int], float]
 """Baseline over ours, by batch and state size."""
@@ -20,10 +23,12 @@ HeatMap = dict[tuple[int, int], float]
 
 def draw(report: Report, stem: Path) -> Path:
     """Draw a report into ``<stem>.png``; returns the file."""
-    if report.command != "grid":
-        raise ValueError(f"{stem.name} is a run of {report.command}; plot needs a grid: use show")
+    if report.command not in ("grid", "random"):
+        raise ValueError(
+            f"{stem.name} is a run of {report.command}; plot needs a grid or random draws: use show"
+        )
     try:
-        drawn = figure(report)
+        drawn = figure(report) if report.command == "grid" else points(report)
     except ImportError as error:
         raise ValueError("plot needs matplotlib: pip install matplotlib") from error
     stem.parent.mkdir(parents=True, exist_ok=True)
@@ -37,12 +42,14 @@ def figure(report: Report) -> Figure:
     from matplotlib.figure import Figure
 
     rows: dict[tuple[int, str], dict[str, HeatMap]] = {}
+    names: set[str] = set()
     for (size, dtype, metric), results in groups(report).items():
         ours = of(results, OURS)
         if ours and (others := baselines(results)):
             row = rows.setdefault((size.steps, dtype), {})
             cells = row.setdefault(metric, {})
             cells[size.batch, size.state] = min(speedup(other, ours) for other in others)
+            names |= {NAMES.get(o.contender, o.contender).strip("`") for o in others}
     if not rows:
         raise ValueError("the grid holds no result of ours: measure with the package installed")
     columns = max(map(len, rows.values()))
@@ -54,25 +61,56 @@ def figure(report: Report) -> Figure:
             axis.set_visible(False)  # until a metric takes it
         for axis, (metric, cells) in zip(line, rows[steps, dtype].items(), strict=False):
             axis.set_visible(True)
-            _draw_map(axis, cells)
+            image = _draw_map(axis, cells)
             axis.set_xlabel("state size S (I = S/4)" if steps == 1 else "state size S (I = S)")
             axis.set_ylabel("batch size B")
-            length = "" if steps == 1 else f"T {steps} "
-            axis.set_title(f"{length}{dtype} {metric}: best baseline over ours", fontsize=9)
-    m, s = report.machine, report.software
-    caption = f"grid, {report.protocol} protocol, {m.gpu or m.cpu}, {report.threads} thread(s), "
-    drawn.suptitle(f"{caption}torch {s.torch}, commit {s.commit[:10]}", fontsize=8)
+            what = "one step" if steps == 1 else f"{steps} steps"
+            axis.set_title(f"{metric} of {what}, {dtype}", fontsize=9)
+    bar = drawn.colorbar(image, ax=axes, ticks=[-1, 0, 1], shrink=0.5)
+    bar.ax.set_yticklabels(["half as fast", "level", "twice or more"])
+    best = f"How many times as fast ours is as the fastest of: {', '.join(sorted(names))}"
+    drawn.suptitle(f"{best}\n{_caption(report)}", fontsize=9)
     return drawn
 
 
-def _draw_map(axis: Axes, cells: HeatMap) -> None:
+def points(report: Report) -> Figure:
+    """A plane for each pass: a point for each draw and peer, coloured by dtype."""
+    from matplotlib.figure import Figure
+
+    every = ratios(report)
+    if not every:
+        raise ValueError("the file holds no ratio: measure with the package installed")
+    drawn = Figure(figsize=(10, 4), layout="constrained")
+    for axis, metric in zip(drawn.subplots(1, 2, sharey=True), PASSES, strict=True):
+        for dtype in dict.fromkeys(r.dtype for r in every):
+            chosen = [r for r in every if r.metric == metric and r.dtype == dtype]
+            axis.scatter([r.size.state for r in chosen], [r.value for r in chosen], 12, label=dtype)
+        axis.axhline(SLOWER, color="black", linewidth=0.8)
+        axis.set_yscale("log", base=2)
+        axis.set_xlabel("state size S")
+        axis.set_ylabel("torch's time over ours")
+        axis.set_title(metric)
+        axis.legend()
+    drawn.suptitle(_caption(report), fontsize=8)
+    return drawn
+
+
+def _caption(report: Report) -> str:
+    m, s = report.machine, report.software
+    where = f"{m.gpu or m.cpu}, {report.threads} thread(s)"
+    text = f"{report.command}, {report.protocol} protocol, {where}, "
+    return f"{text}torch {s.torch}, commit {s.commit[:10]}"
+
+
+def _draw_map(axis: Axes, cells: HeatMap) -> AxesImage:
     batches = sorted({b for b, _ in cells})
     states = sorted({s for _, s in cells})
     logs = [[math.log2(cells.get((b, s), math.nan)) for s in states] for b in batches]
-    axis.imshow(logs, cmap="RdYlGn", vmin=-1, vmax=1, aspect="auto")
+    image = axis.imshow(logs, cmap="RdYlGn", vmin=-1, vmax=1, aspect="auto")
     for (b, s), value in cells.items():
         colour = "white" if abs(math.log2(value)) > 0.7 else "black"
         place = states.index(s), batches.index(b)
         axis.text(*place, f"{value:.2f}", ha="center", va="center", fontsize=8, color=colour)
     axis.set_xticks(range(len(states)), [str(s) for s in states])
     axis.set_yticks(range(len(batches)), [str(b) for b in batches])
+    return image

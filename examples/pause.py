@@ -6,10 +6,12 @@ a forget gate, and so the gradient in backward. The LLTM has no such gate and ca
 the pause unchanged. The test uses pauses far longer than those in training.
 
     python examples/pause.py                  # CPU, about a minute
+    python examples/pause.py --seeds 10       # median and range of seeds 0 to 9
     python examples/pause.py --device cuda
 
 Writes pause.png and pause.json: the accuracy on held-out digits by length of the pause, for the
-LLTM and for torch's LSTM (with its default start, and told to remember) and GRU, trained alike.
+LLTM and for torch's LSTM (with its default start, and told to remember) and GRU, trained alike. A
+seed decides the split, the start and the order of the batches.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 
 import matplotlib
 import torch
@@ -111,12 +114,21 @@ def accuracies(model: PatientReader, split: Split) -> list[float]:
     ]
 
 
-def draw(found: dict[str, list[float]], path: Path) -> None:
-    """Draws the accuracy by length of the pause; the lengths used in training are shaded."""
+def median_and_range(runs: list[list[float]]) -> tuple[list[float], list[float], list[float]]:
+    """By length of the pause: the median over the seeds, the least and the most."""
+    lengths = list(zip(*runs, strict=True))
+    return [median(one) for one in lengths], [*map(min, lengths)], [*map(max, lengths)]
+
+
+def draw(found: dict[str, list[list[float]]], path: Path) -> None:
+    """Draws the accuracy by length of the pause: a line for the median of the seeds, a band from
+    the least to the most. The lengths used in training are shaded."""
     figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
     axes.axvspan(0, LONGEST_TRAINED, color="#eeeeee")
     axes.text(6, 0.03, "trained", color="#666666")
-    for kind, values in found.items():
+    for kind, runs in found.items():
+        values, least, most = median_and_range(runs)
+        axes.fill_between(PAUSES, least, most, color=STYLES[kind]["color"], alpha=0.12, linewidth=0)
         axes.plot(PAUSES, values, marker="o", markersize=3, label=kind, **STYLES[kind])
     axes.set_xscale("symlog", linthresh=10)
     axes.set_xticks(PAUSES, [str(pause) for pause in PAUSES])
@@ -137,7 +149,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--epochs", type=positive, default=30)
-    parser.add_argument("--seed", type=int, default=0, help="of the split and of the training")
+    parser.add_argument("--seeds", type=positive, default=1, help="how many, from 0 on")
     parser.add_argument(
         "--out", type=Path, default=Path("build/examples/pause"), help="folder for the results"
     )
@@ -145,15 +157,16 @@ def main(arguments: list[str] | None = None) -> int:
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("--device cuda needs a GPU; see: python -m lltm_conda")
     torch.set_num_threads(1)  # 64 rows per step are too little work for several threads
-    train_split, held_out = load_splits(options.seed, torch.device(options.device))
-    found = {}
-    for kind in KINDS:
-        start = time.perf_counter()
-        model = train(kind, train_split, options.epochs, options.seed)
-        seconds = time.perf_counter() - start
-        found[kind] = accuracies(model, held_out)
-        shown = ", ".join(f"{p}: {a:.1%}" for p, a in zip(PAUSES, found[kind], strict=True))
-        print(f"{kind} ({seconds:.0f} s) accuracy by pause: {shown}", flush=True)
+    found: dict[str, list[list[float]]] = {kind: [] for kind in KINDS}
+    for seed in range(options.seeds):
+        train_split, held_out = load_splits(seed, torch.device(options.device))
+        for kind in KINDS:
+            start = time.perf_counter()
+            model = train(kind, train_split, options.epochs, seed)
+            seconds = time.perf_counter() - start
+            found[kind].append(accuracies(model, held_out))
+            shown = ", ".join(f"{p}: {a:.1%}" for p, a in zip(PAUSES, found[kind][-1], strict=True))
+            print(f"seed {seed}, {kind} ({seconds:.0f} s) accuracy by pause: {shown}", flush=True)
     options.out.mkdir(parents=True, exist_ok=True)
     draw(found, options.out / "pause.png")
     facts = {
@@ -162,7 +175,7 @@ def main(arguments: list[str] | None = None) -> int:
         "accuracy": found,
         "held_out_images": len(held_out.labels),
         "epochs": options.epochs,
-        "seed": options.seed,
+        "seeds": list(range(options.seeds)),
         "lltm": __version__,
         "torch": torch.__version__,
     }

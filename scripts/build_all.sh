@@ -41,8 +41,10 @@ lock() {
 # The lines of a lock file for uv.
 uv_of() { sed -n '/^uv==/,/[^\\]$/p' "$1"; }
 is_made() { [ "$(cat "$tools/.complete" 2>/dev/null || true)" = "$stamp" ]; }
-mkdir -p "$root/build/logs"
-exec 9>>"$root/build/tools.lock"
+if ! { mkdir -p "$root/build/logs" "$root/dist" && exec 9>>"$root/build/tools.lock"; }; then
+  echo "error: build/ and dist/ of $root cannot be written; make them writable, or clone it elsewhere" >&2
+  exit 2
+fi
 lock --shared
 is_made || lock --exclusive
 if ! is_made; then

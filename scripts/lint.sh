@@ -13,8 +13,8 @@ fi
 
 bin=$(scripts/test_env.sh)/bin
 mapfile -t native < <(
-  find csrc include benchmarks tests examples -type f \
-    \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.c' \) | sort
+  find . -path './build' -prune -o -path './dist' -prune -o -path './.*' -prune -o -type f \
+    \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.c' \) -print | sort
 )
 mapfile -t shell < <(find scripts .ci -type f \( -name '*.sh' -o -path '.ci/run' \) | sort)
 

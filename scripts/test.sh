@@ -53,6 +53,11 @@ python -m pip install --quiet --no-build-isolation --no-deps --force-reinstall .
 if ! $quick; then
   step "scripts/build_all.sh host"
   scripts/build_all.sh host
+  # A project need not have a site; its tools need Python 3.11.
+  if [[ -x scripts/docs.sh ]] && python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+    step "scripts/docs.sh"
+    PYTHON=$env/bin/python scripts/docs.sh
+  fi
 fi
 
 if (($# == 0)); then

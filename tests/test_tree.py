@@ -1,4 +1,4 @@
-"""The tree keeps the shape that docs/architecture.md draws, and says every fact once."""
+"""The tree keeps the shape that docs/how/architecture.md draws, and says every fact once."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import graphlib
 import os
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -112,8 +113,8 @@ def test_package_imports_torch_and_the_standard_library_alone(path: Path) -> Non
 
 
 @pytest.mark.parametrize("path", python_files("lltm_conda/engine"), ids=name_of)
-def test_the_engine_knows_no_client_and_its_loader_alone_knows_torch(path: Path) -> None:
-    torch = ("torch",) if path.name == "loader.py" else ()
+def test_the_engine_knows_no_client_and_what_runs_the_op_alone_knows_torch(path: Path) -> None:
+    torch = ("torch",) if path.name in ("loader.py", "live_run.py") else ()
     assert strangers(path, ("lltm_conda.engine", *torch)) == []
 
 
@@ -165,10 +166,12 @@ def test_compat_and_builder_import_without_torch() -> None:
 TORCH = r"torch/|ATen/|c10/"
 CUDA = r"cuda|cub/|cooperative_groups|mma\.h|nv"
 ARROWS: dict[str, tuple[set[str], str | None]] = {
-    "kernels": ({"kernels", "engine/kernel_table.h"}, TORCH),
+    "kernels": ({"kernels", "engine/kernels", "engine/kernel_table.h"}, TORCH),
     "ops": ({"ops", "engine", "kernels"}, f"{TORCH}|{CUDA}"),
     "engine": ({"engine"}, f"{TORCH}|{CUDA}"),
+    "engine/kernels": ({"engine/kernels", "engine/kernel_table.h"}, TORCH),
     "engine/kernel_table.h": (set(), r"(?!stdint\.h$)"),
+    "engine/torch_extension.h": (set(), f"torch/csrc/|{CUDA}"),
     "engine/torch_stable": ({"engine"}, f"ATen/|c10/|torch/(?!csrc/|head)|{CUDA}"),
     "engine/torch_aten": ({"engine"}, f"torch/csrc/stable|{CUDA}"),
 }
@@ -232,6 +235,15 @@ def test_builder_and_matrix_agree_on_the_torches() -> None:
     assert f"torch>={'.'.join(map(str, OLDEST))}" in project()["project"]["dependencies"]
 
 
+def test_builder_and_matrix_agree_on_the_oldest_cuda_and_gpu() -> None:
+    from lltm_conda.engine.builder.cuda_toolkit import OLDEST_CUDA, OLDEST_GENERATION
+
+    kernels = [entry for name, entry in matrix()["kernels"].items() if name != "cpu"]
+    assert min(minor(entry["toolkit"])[0] for entry in kernels) == OLDEST_CUDA
+    archs = [int(arch.split("_")[1]) for entry in kernels for arch in entry["archs"]]
+    assert min(archs) // 10 == OLDEST_GENERATION
+
+
 def test_oldest_python_is_the_same_everywhere() -> None:
     oldest = min(matrix()["package"]["pythons"], key=minor)
     settings = project()
@@ -285,15 +297,18 @@ def tracked() -> list[Path]:
     return [path for name in run.stdout.split("\0") if name and (path := REPO / name).is_file()]
 
 
-@pytest.mark.parametrize("folder", ["lltm_conda/engine", "csrc/engine", "scripts/release"])
-def test_the_engine_does_not_name_its_client(folder: str) -> None:
-    """A new project takes these folders as they are; who it is stands in `project:` alone."""
+def test_the_engine_does_not_name_its_client() -> None:
+    """A new project takes these files as they are; who it is stands in `project:` alone."""
+    script = runpy.run_path(str(REPO / "scripts" / "new_project.py"))
+    files = script["engine_files"](REPO, PACKAGE.name)
+    assert {Path(part.format(package=PACKAGE.name)).parts[0] for part in script["ENGINE"]} == {
+        path.relative_to(REPO).parts[0] for path in files.values()
+    }
     named = [
         f"{name_of(path)}:{number}: {line.strip()}"
-        for path in tracked()
-        if path.is_relative_to(REPO / folder)
+        for path in files.values()
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-        if "lltm" in line.lower()
+        if "lltm" in line.lower() and "  #= " not in line  # those follow from `project:`
     ]
     assert named == []
 

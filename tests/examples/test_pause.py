@@ -52,6 +52,14 @@ def test_training_follows_the_seed(few) -> None:
     assert not torch.equal(one.classifier.weight, other.classifier.weight)
 
 
+def test_the_median_and_the_range_are_taken_over_the_seeds() -> None:
+    assert pause.median_and_range([[0.5, 0.1], [0.9, 0.2], [0.6, 0.9]]) == (
+        [0.6, 0.2],
+        [0.5, 0.1],
+        [0.9, 0.9],
+    )
+
+
 @pytest.mark.slow
 def test_the_command_learns_and_says_so(tmp_path: Path) -> None:
     run = subprocess.run(
@@ -62,7 +70,7 @@ def test_the_command_learns_and_says_so(tmp_path: Path) -> None:
     )
     assert run.returncode == 0, run.stderr
     facts = json.loads((tmp_path / "pause.json").read_text())
-    ours, lstm = facts["accuracy"]["LLTM"], facts["accuracy"]["LSTM"]
+    (ours,), (lstm,) = facts["accuracy"]["LLTM"], facts["accuracy"]["LSTM"]
     assert ours[0] > 0.9
     for length, one, other in zip(facts["pauses"], ours, lstm, strict=True):
         assert one > other, f"after {length} blank rows"

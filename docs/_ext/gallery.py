@@ -1,0 +1,40 @@
+"""Runs the pages of the gallery: what each block prints is stored below it.
+
+    python docs/_ext/gallery.py
+
+Needs the installed package, and runs in the root of a checkout.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import sys
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parents[2]
+PAGES = sorted((REPO / "docs" / "gallery").glob("*.md"))
+BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n.*?^```\n)?", re.MULTILINE | re.DOTALL)
+
+
+def run(page: Path) -> str:
+    """The page's text, with what its blocks print now."""
+    names: dict[str, object] = {"__name__": "gallery"}
+
+    def shown(block: re.Match[str]) -> str:
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            exec(compile(block[1], page.name, "exec"), names)
+        text = "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
+        return f"```python\n{block[1]}```\n" + (f"\n```text\n{text}```\n" if text else "")
+
+    return BLOCK.sub(shown, page.read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    # The installed package first, then `benchmarks` of the checkout.
+    sys.path.append(str(REPO))
+    for path in map(Path, sys.argv[1:] or PAGES):
+        path.write_text(run(path), encoding="utf-8")
+        print(f"ran {path.name}", file=sys.stderr)

@@ -1,0 +1,70 @@
+"""How Sphinx builds the site; scripts/docs.sh starts it."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parent
+REPO = DOCS.parent
+sys.path[:0] = [str(DOCS / "_ext"), str(REPO)]
+os.environ["LLTM_CONDA_LOAD"] = "0"  # the docstrings need no binary
+
+project = author = "lltm"
+copyright = "the lltm developers, BSD-3-Clause"
+version = release = re.search(  # type: ignore[union-attr]
+    r'"(.+)"', (REPO / "lltm_conda" / "_version.py").read_text(encoding="utf-8")
+)[1]
+
+extensions = [
+    "myst_parser",
+    "autoapi.extension",
+    "sphinx.ext.napoleon",
+    "sphinx_design",
+    "docs_site",
+]
+exclude_patterns = ["_ext", "_static"]
+suppress_warnings = [
+    "autoapi.python_import_resolution"
+]  # constants that a loop or an unpacking makes
+
+myst_enable_extensions = ["attrs_inline", "colon_fence"]
+myst_heading_anchors = 4
+# Docstrings are read from the sources: nothing is imported, neither torch nor the package.
+autoapi_dirs = ["../lltm_conda"]
+autoapi_generate_api_docs = False
+autoapi_add_toctree_entry = False
+autoapi_python_class_content = "class"
+add_module_names = False
+python_use_unqualified_type_names = True
+
+html_theme = "pydata_sphinx_theme"
+html_title = "lltm"
+html_static_path = ["_static"]
+html_favicon = "_static/icon.svg"
+html_css_files = ["site.css"]
+html_js_files = ["install.js"]
+html_show_sourcelink = False
+html_theme_options = {
+    "logo": {"text": "lltm"},
+    "show_prev_next": True,
+    "navigation_with_keys": False,
+    "header_links_before_dropdown": 7,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "search_bar_text": "Search, for example: undefined symbol",
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+}
+html_context = {"default_mode": "auto"}
+# Where the site is published in versions, each in a folder of its own beside versions.json.
+if os.environ.get("DOCS_VERSIONS"):
+    html_theme_options["switcher"] = {
+        "json_url": os.environ["DOCS_VERSIONS"],
+        "version_match": os.environ.get("DOCS_VERSION", version),
+    }
+    html_theme_options["check_switcher"] = False
+    html_theme_options["navbar_end"] = ["version-switcher", "theme-switcher"]

@@ -1,0 +1,47 @@
+"""The pages of the gallery run, and print what they show."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).resolve().parents[1]
+PAGES = sorted((REPO / "docs" / "gallery").glob("*.md"))
+# The installed package, not the checkout's; `benchmarks` is the checkout's.
+RUN = """
+import runpy, sys
+from pathlib import Path
+sys.path[:] = [entry for entry in sys.path if entry not in ("", {repo!r})] + [{repo!r}]
+print(runpy.run_path({script!r})["run"](Path({page!r})))
+"""
+# What was measured, and sizes of files: another machine has other figures.
+MEASURED = re.compile(r" *(?:\d[\d.]*( µs| %|x\b)|\b\d{5,}\b)")
+
+
+def masked(text: str) -> str:
+    return MEASURED.sub(r" #\1", text).strip()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_prints_what_it_shows(page: Path) -> None:
+    if page.stem == "digits":
+        pytest.importorskip("sklearn")
+    script = str(REPO / "docs" / "_ext" / "gallery.py")
+    code = RUN.format(repo=str(REPO), script=script, page=str(page))
+    run = subprocess.run([sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr[-2000:]
+    assert masked(run.stdout) == masked(page.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_page_stores_an_output(page: Path) -> None:
+    assert "\n```text\n" in page.read_text(encoding="utf-8")
+
+
+def test_only_figures_are_masked() -> None:
+    assert masked("lltm   97 µs  2.10x, 96.9 %, byte 163248") == "lltm # µs #x, # %, byte #"
+    assert masked("exit code 1, 1 launch") == "exit code 1, 1 launch"

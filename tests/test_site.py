@@ -1,0 +1,153 @@
+"""The built site as people meet it: in a browser, wide and narrow, light and dark."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import json
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPO = Path(__file__).resolve().parents[1]
+SITE = REPO / "build" / "site"
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+PAGES = ("index", "start/index", "fails/troubleshooting", "use/api", "numbers/index")
+SCREENS = {"wide": 1280, "narrow": 390}
+SCHEMES = ("light", "dark")
+
+pytestmark = [
+    pytest.mark.skipif(not SITE.is_dir(), reason="no build/site: run scripts/docs.sh"),
+    pytest.mark.skipif(not CHROMIUM, reason="no Chromium: run scripts/docs.sh --browser"),
+]
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    handler = functools.partial(Quiet, directory=str(SITE))
+    with http.server.ThreadingHTTPServer(("localhost", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://localhost:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api")
+    arguments = ["--disable-gpu", "--disable-quic", "--disable-background-networking"]
+    if os.geteuid() == 0:
+        arguments.append("--no-sandbox")
+    with playwright.sync_playwright() as started:
+        yield started.chromium.launch(executable_path=CHROMIUM, args=arguments)
+
+
+@pytest.fixture
+def page(browser: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A page as wide and in the scheme that the test asks for; what the console said is kept."""
+    screen, scheme = getattr(request, "param", ("wide", "light"))
+    viewport = {"width": SCREENS[screen], "height": 900}
+    context = browser.new_context(viewport=viewport, color_scheme=scheme)
+    opened = context.new_page()
+    opened.said = []
+    opened.on("console", lambda m: opened.said.append(m.text) if m.type == "error" else None)
+    opened.on("pageerror", lambda error: opened.said.append(str(error)))
+    opened.on("requestfailed", lambda r: opened.said.append(f"failed: {r.url}"))
+    yield opened
+    context.close()
+
+
+WAYS = [
+    pytest.param((screen, scheme), id=f"{screen}-{scheme}")
+    for screen in SCREENS
+    for scheme in SCHEMES
+]
+
+
+@pytest.mark.parametrize("page", WAYS, indirect=True)
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_opens_without_errors_and_fits_the_screen(
+    page: Any, address: str, name: str
+) -> None:
+    page.goto(f"{address}/{name}.html")
+    assert page.locator("h1").count() >= 1
+    width = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
+    assert width[0] <= width[1], "the page scrolls sideways"
+    assert page.said == []
+
+
+@pytest.mark.parametrize("page", WAYS, indirect=True)
+@pytest.mark.parametrize("name", PAGES)
+def test_axe_finds_nothing_serious(page: Any, address: str, name: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    page.goto(f"{address}/{name}.html")
+    found = axe.Axe().run(page).response["violations"]
+    serious = {
+        v["id"]: [node["html"][:120] for node in v["nodes"][:3]]
+        for v in found
+        if v["impact"] in ("serious", "critical")
+    }
+    assert serious == {}
+
+
+@pytest.mark.parametrize("page", [("wide", scheme) for scheme in SCHEMES], indirect=True)
+def test_the_site_takes_the_scheme_of_the_system(page: Any, address: str) -> None:
+    page.goto(f"{address}/index.html")
+    dark = page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
+    assert page.evaluate("document.documentElement.dataset.theme") == ("dark" if dark else "light")
+    shown = [i for i in page.locator("article img").all() if i.is_visible()]
+    assert len(shown) == 1 and ("dark" if dark else "light") in str(shown[0].get_attribute("src"))
+
+
+@pytest.mark.parametrize("page", [("narrow", "light")], indirect=True)
+def test_the_report_of_a_release_fits_a_phone(page: Any) -> None:
+    report = REPO / "dist" / "report.html"
+    if not report.is_file():
+        pytest.skip("no dist/report.html: run scripts/build_all.sh host")
+    page.goto(report.as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") <= SCREENS["narrow"]
+
+
+def test_search_finds_a_message(page: Any, address: str) -> None:
+    page.goto(f"{address}/search.html?q=undefined+symbol")
+    page.wait_for_selector("ul.search li a", timeout=20_000)
+    found = [link.get_attribute("href") or "" for link in page.locator("ul.search li a").all()]
+    assert any("fails/" in link for link in found), found
+    assert page.said == []
+
+
+def test_search_opens_by_the_keyboard(page: Any, address: str) -> None:
+    page.goto(f"{address}/index.html")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("libcudart")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/search.html?q=libcudart*")
+
+
+@pytest.mark.parametrize("page", [("wide", "light"), ("narrow", "dark")], indirect=True)
+def test_the_selector_shows_the_commands_of_the_data(page: Any, address: str) -> None:
+    data = json.loads((REPO / "docs" / "install.json").read_text())
+    page.goto(f"{address}/start/index.html")
+    for key, answer in data["answers"].items():
+        for question, value in zip(data["questions"], key.split(), strict=True):
+            page.check(f"input[name={question}][value={value}]")
+        shown = [code for code in page.locator(".install-answer pre").all() if code.is_visible()]
+        assert [code.inner_text() for code in shown] == [answer["command"]], key
+
+
+def test_the_selector_works_by_the_keyboard(page: Any, address: str) -> None:
+    page.goto(f"{address}/start/index.html")
+    page.focus("input[name=with][value=pip]")
+    page.keyboard.press("ArrowRight")
+    assert page.is_checked("input[name=with][value=conda]")
+    command = page.locator(".install-answer:visible pre").inner_text()
+    assert command.startswith("conda install")
