@@ -8,7 +8,7 @@ namespace LLTM_LEVEL {
 
 // A tile is kTileRows rows times up to kTileVectors registers: as many sums as hide the latency of
 // a multiply-add, and no more than the registers hold in addition to the operands.
-#if LLTM_VECTOR_BYTES == 64
+#if LLTM_VECTOR_BYTES == 64 || defined(__aarch64__)  // those with 32 registers
 constexpr int kTileRows = 8;
 constexpr int kTileVectors = 2;
 #elif LLTM_VECTOR_BYTES == 32
