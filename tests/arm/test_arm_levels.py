@@ -131,14 +131,12 @@ def inner_loops(program: Path) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize(("register", "sums"), [(r"v\d+\.4s", 16), (r"z\d+\.s", 16)])
-def test_half_of_the_largest_inner_loop_is_multiply_adds(
+def test_half_of_a_products_inner_loop_is_multiply_adds(
     register: str, sums: int, cross: Path
 ) -> None:
-    """No such machine is at hand, so instructions are counted: a product's tile of 16 registers."""
-    found = [
+    """No such machine is at hand, so instructions are counted: of a tile of 16 registers."""
+    counts = [
         (sum(bool(re.match(rf"fmla {register}", line)) for line in loop), len(loop))
         for loop in inner_loops(cross)
     ]
-    most, length = max(found, key=lambda loop: (loop[0], -loop[1]))
-    assert most >= sums
-    assert 2 * most > length
+    assert any(found >= sums and 2 * found > length for found, length in counts)
