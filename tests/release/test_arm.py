@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -11,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from release import NATIVE, audit, emulation
+from release import NATIVE, PROJECT, audit, emulation
 from release.cells import all_cells, by_platform, required, select
 from release.host import Host
 from release.listing import json_list
@@ -19,8 +20,14 @@ from release.matrix import MatrixError, load
 from release.variants import arch_list
 from shared_objects import KERNELS_RECORD, shared_object
 
-from lltm_conda.engine.builder import HostCompiler, find_host_compiler
-from lltm_conda.engine.compat import read_binary
+from lltm_conda.engine.builder import (
+    BuildRequest,
+    HostCompiler,
+    execute,
+    find_host_compiler,
+    plan,
+)
+from lltm_conda.engine.compat import find_torch, read_binary
 from lltm_conda.engine.compat.judge_cuda import runs_on
 
 REPO = Path(__file__).resolve().parents[2]
@@ -172,7 +179,7 @@ def test_the_plan_of_a_cross_run() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(NATIVE != X86, reason="the cross build is tried on x86-64")
 @crosses
-def test_the_stable_cpu_cell_is_built_here_and_runs_under_qemu() -> None:
+def test_the_stable_cpu_cell_is_built_here_and_runs_under_qemu(tmp_path) -> None:
     done = subprocess.run(
         ["scripts/build_all.sh", CELL, "--channel", "bootstrap"],
         cwd=REPO,
@@ -194,3 +201,11 @@ def test_the_stable_cpu_cell_is_built_here_and_runs_under_qemu() -> None:
     assert "runs under qemu-aarch64" in host["system"]
     records = [made["binaries"][name]["record"] for name in cell["binaries"]]
     assert {record["platform"] for record in records} == {ARM}
+    # The same bytes in another folder.
+    torch = find_torch(next((REPO / "build" / ARM / "envs").glob("torch-*")))
+    project = PROJECT._replace(folder=REPO / "lltm_conda")
+    env = {**os.environ, "CXX": "aarch64-linux-gnu-g++"}
+    request = BuildRequest(tmp_path, project, "stable210", torch, (), env)
+    execute(plan(request), tmp_path / "objects")
+    again = hashlib.sha256((tmp_path / "glue-stable210.so").read_bytes()).hexdigest()
+    assert again == made["binaries"]["glue-stable210.so"]["sha256"]
