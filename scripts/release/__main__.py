@@ -93,7 +93,9 @@ def main(
         shown = selectors or (["all"] if list_only and not (as_json or as_github) else [])
         groups = {} if join else by_platform(shown, matrix)
         if "RELEASE_PLATFORM" not in os.environ and {*groups} - {NATIVE}:
-            raise typer.Exit(max(_run_for(*group, {*shown}) for group in groups.items()))
+            alone = len(groups) == 1
+            codes = [_run_for(*group, {*shown}, last=alone) for group in groups.items()]
+            raise typer.Exit(max(codes))
         if write_generated:
             generated.write(matrix.on(FIRST), console)
             return
@@ -135,11 +137,14 @@ def main(
     raise typer.Exit(code)
 
 
-def _run_for(platform: str, selectors: Sequence[str], every: Collection[str]) -> int:
+def _run_for(platform: str, selectors: Sequence[str], every: Collection[str], *, last: bool) -> int:
     """The same command for one platform, with the selectors that are for it."""
     words = [word for word in sys.argv[1:] if word not in every]
     command = [sys.executable, "-m", "release", *words, *selectors]
-    return subprocess.run(command, env={**os.environ, "RELEASE_PLATFORM": platform}).returncode
+    env = {**os.environ, "RELEASE_PLATFORM": platform}
+    if last:  # in place of this process: signals reach it alone
+        os.execve(command[0], command, env)
+    return subprocess.run(command, env=env).returncode
 
 
 if __name__ == "__main__":

@@ -25,6 +25,8 @@ from release.tasks import Context, Task
 SYSTEM = r"ld-linux-(x86-64|aarch64)\.so\.\d|lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+)\.so\.\d+"
 TORCH = r"libtorch(_cpu|_cuda)?\.so|libc10(_cuda)?\.so|libgomp\.so\.1"
 CUDA = r"libcudart\.so\.\d+|libcuda\.so\.1"
+# The largest page that kernels of a platform have, in bytes: segments must be aligned to it.
+PAGES = {"aarch64": 65536}
 ALLOWED = re.compile(f"{SYSTEM}|{TORCH}|{CUDA}")
 
 
@@ -102,6 +104,9 @@ def _problems(record: BinaryRecord, cell: Cell) -> Iterator[str]:
         return
     if record.platform != cell.platform:
         yield f"{name}: is for {record.platform}, the cell for {cell.platform}; set CXX"
+    if record.alignment < PAGES.get(MACHINE, 4096):
+        pages = f"pages have up to {PAGES.get(MACHINE, 4096)}; link with -z max-page-size"
+        yield f"{name}: its segments are aligned to {record.alignment} bytes, {pages}"
     if record.python_symbols:
         yield f"{name}: references Python ({', '.join(record.python_symbols[:3])}); it must not"
     if record.runpath:

@@ -137,7 +137,7 @@ class Plan:
             run = partial(verify_steps.example, cell=cell, venv=own.venv)
             task = Task(f"{EXAMPLE.stem}/{cell.name}", run, needs=(own.venv,), inputs=EXAMPLES)
             own.example = self.add(task, cell)
-        if for_conda(cell) and (not FOREIGN or self.options.channel):
+        if for_conda(cell) and not FOREIGN:  # its build starts programs of the platform
             self._conda(cell, own, env)
 
     # Environments with torch.

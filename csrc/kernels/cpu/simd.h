@@ -77,10 +77,6 @@ LLTM_INLINE Vector<float> widen_lanes(Halves halves, bfloat16) {
 LLTM_INLINE Vector<float> widen_lanes(Halves halves, float16) {
   return reinterpret<Vector<float>>(vcvt_f32_f16(reinterpret<float16x4_t>(halves)));
 }
-
-LLTM_INLINE Halves narrow_lanes(Vector<float> value, float16) {
-  return reinterpret<Halves>(vcvt_f16_f32(reinterpret<float32x4_t>(value)));
-}
 #else
 LLTM_INLINE Vector<float> widen_lanes(Halves halves, bfloat16) {
   return reinterpret<Vector<float>>(__builtin_convertvector(halves, Bits32) << 16);
@@ -95,7 +91,24 @@ LLTM_INLINE Vector<float> widen_lanes(Halves halves, float16) {
   value = reinterpret<Vector<float>>(reinterpret<Bits32>(value) | (special & 0x7f800000u));
   return reinterpret<Vector<float>>(reinterpret<Bits32>(value) | ((bits & 0x8000u) << 16));
 }
+#endif  // __aarch64__
 
+LLTM_INLINE Halves narrow_lanes(Vector<float> value, bfloat16) {
+#ifdef LLTM_HAS_BFCVTN
+  return reinterpret<Halves>(vcvt_bf16_f32(reinterpret<float32x4_t>(value)));
+#else
+  const Bits32 bits = reinterpret<Bits32>(value);
+  const Bits32 rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  const Bits32 nan = (bits >> 16) | 0x40u;
+  return __builtin_convertvector(value != value ? nan : rounded, Halves);
+#endif
+}
+
+#ifdef __aarch64__
+LLTM_INLINE Halves narrow_lanes(Vector<float> value, float16) {
+  return reinterpret<Halves>(vcvt_f16_f32(reinterpret<float32x4_t>(value)));
+}
+#else
 LLTM_INLINE Halves narrow_lanes(Vector<float> value, float16) {
   const Bits32 bits = reinterpret<Bits32>(value);
   const Bits32 sign = (bits >> 16) & 0x8000u;
@@ -109,17 +122,6 @@ LLTM_INLINE Halves narrow_lanes(Vector<float> value, float16) {
   return __builtin_convertvector(sign | half, Halves);
 }
 #endif  // __aarch64__
-
-LLTM_INLINE Halves narrow_lanes(Vector<float> value, bfloat16) {
-#ifdef LLTM_HAS_BFCVTN
-  return reinterpret<Halves>(vcvt_bf16_f32(reinterpret<float32x4_t>(value)));
-#else
-  const Bits32 bits = reinterpret<Bits32>(value);
-  const Bits32 rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  const Bits32 nan = (bits >> 16) | 0x40u;
-  return __builtin_convertvector(value != value ? nan : rounded, Halves);
-#endif
-}
 
 // float32 and float64 are stored as they are computed.
 template <typename C>
