@@ -41,6 +41,11 @@ CONVERSION(narrow_float16, float, float16)
 CONVERSION(narrow_bfloat16, float, bfloat16)
 }}
 """
+SVE = """
+#define LLTM_MULTIPLIES_BY_SVE
+#include <arm_sve.h>
+#pragma GCC target("arch=armv8.2-a+sve")
+"""
 BF16 = '#define LLTM_HAS_BFCVTN\n#pragma GCC target("arch=armv8.2-a+bf16")'
 
 
@@ -64,6 +69,16 @@ def test_the_products_fill_the_registers(tmp_path: Path) -> None:
     loop = loop[: next(i for i, word in enumerate(loop) if word.startswith("b")) + 1]
     assert loop.count("fmla") == 16
     assert len(loop) <= 28
+    assert not [word for word in loop if word.startswith("st")]
+
+
+def test_sve_products_fill_the_registers(tmp_path: Path) -> None:
+    """Of two vectors of any length, likewise: 16 multiply-adds are half of the instructions."""
+    blocks = [block for block in functions(SVE, tmp_path)["tile"] if "fmla" in block]
+    loop = max(blocks, key=lambda block: block.count("fmla"))
+    loop = loop[: next(i for i, word in enumerate(loop) if word.startswith("b")) + 1]
+    assert loop.count("fmla") == 16
+    assert len(loop) <= 32
     assert not [word for word in loop if word.startswith("st")]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -101,42 +100,3 @@ def test_sve_computes_right_with_the_shortest_vectors(cross: Path, native: list[
     got = results([QEMU, "-cpu", "max,sve-default-vector-length=16", cross], "sve")
     assert got[0] == "level sve"
     assert [(what, far) for what, far in differences(got, native) if not far <= 1] == [], SEED
-
-
-def inner_loops(program: Path) -> Iterator[list[str]]:
-    """The instructions of each loop without another inside it."""
-    listing = subprocess.run(
-        ["aarch64-linux-gnu-objdump", "-d", "--no-show-raw-insn", program],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    places: dict[str, int] = {}
-    instructions: list[str] = []
-    last_branch = 0
-    for line in listing.stdout.splitlines():
-        if not (match := re.match(r" *([0-9a-f]+):\t(\S+)\s*(.*)", line)):
-            places = {}  # another function begins
-            continue
-        at, name, operands = match.groups()
-        places[at] = len(instructions)
-        instructions.append(f"{name} {operands}")
-        if name.startswith(("b.", "cbnz", "tbnz")) and (
-            to := re.search(r"([0-9a-f]+) <", operands)
-        ):
-            start = places.get(to[1], len(instructions))
-            if start > last_branch:
-                yield instructions[start:]
-            last_branch = len(instructions) - 1
-
-
-@pytest.mark.parametrize(("register", "sums"), [(r"v\d+\.4s", 16), (r"z\d+\.s", 16)])
-def test_half_of_a_products_inner_loop_is_multiply_adds(
-    register: str, sums: int, cross: Path
-) -> None:
-    """No such machine is at hand, so instructions are counted: of a tile of 16 registers."""
-    counts = [
-        (sum(bool(re.match(rf"fmla {register}", line)) for line in loop), len(loop))
-        for loop in inner_loops(cross)
-    ]
-    assert any(found >= sums and 2 * found >= length for found, length in counts)
