@@ -193,6 +193,7 @@ def _read(elf: Elf, blank: BinaryRecord, light: bool) -> BinaryRecord:
         cxx11_abi=min(flavours, default=None),
         cuda_archs=cuda_archs,
         size=elf.size,
+        alignment=elf.alignment,
         problems=tuple(problems),
     )
 

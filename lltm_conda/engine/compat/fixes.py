@@ -141,17 +141,34 @@ def fit_torch(runtime: Runtime, binary: BinaryRecord | None = None) -> str:
     what = f"--upgrade --force-reinstall --no-deps {project.distribution}"
     if environment.kind == "conda":
         what = f'{project.distribution} "pytorch={dotted(torch.version_tuple)}"'
-    served = torch.is_release and _is_served(torch, project)
+    served = torch.is_release and _is_served(torch, runtime)
     return (_published(environment, project, what) if served else None) or build(project)
 
 
-def _is_served(torch: TorchInstall, project: Project) -> bool:
-    """Whether the matrix has a glue for this torch."""
-    return any(GlueName.parse(name).serves(torch) for name in load(project.folder).glues())
+def _is_served(torch: TorchInstall, runtime: Runtime) -> bool:
+    """Whether the matrix has a glue for this torch on this platform."""
+    glues = load(runtime.project.folder).glues(runtime.platform)
+    return any(GlueName.parse(name).serves(torch) for name in glues)
 
 
-def newer_driver(cuda: tuple[int, ...] | None) -> str:
+def own_platform(runtime: Runtime) -> str:
+    """Get the binaries of the platform that is here, in place of another's."""
+    project, environment = runtime.project, runtime.environment
+    name = f"{project.distribution}-{project.version}-py3-none-manylinux_*_{runtime.machine}.whl"
+    what = f'--force-reinstall --no-deps "{project.distribution}=={project.version}"'
+    if environment.kind == "conda":
+        what = f"--force-reinstall {project.distribution}={project.version}"
+    again = _published(environment, project, what)
+    return again or f"install {name}, or: {build(project)}"
+
+
+def newer_driver(cuda: tuple[int, ...] | None, binary: BinaryRecord, runtime: Runtime) -> str:
     """Update the driver to one for this CUDA."""
+    if runtime.l4t:
+        return (
+            "on a Jetson the driver comes with JetPack: install the JetPack of CUDA "
+            f"{dotted(cuda)}, or compile with the CUDA of this one: {_build(binary, runtime)}"
+        )
     floor = DRIVER_FLOORS.get(cuda[0]) if cuda else None
     least = f" to {floor} or newer" if floor else ""
     return f"update the NVIDIA driver{least} (it must serve CUDA {dotted(cuda)})"

@@ -89,13 +89,14 @@ def driver(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
         return
     speaks = driver_cuda(runtime.driver)
     observed = f"{runtime.driver.version or 'unknown version'} (CUDA {dotted(speaks)})"
+    observed += f", L4T {runtime.l4t} of a Jetson" if runtime.l4t else ""
     if speaks is None:
         yield Finding("driver", UNKNOWN, observed, needed, "which CUDA it serves is not known")
     elif speaks[0] >= cuda[0]:
         yield Finding("driver", OK, observed, needed)
     else:
         why = f"the NVIDIA driver serves CUDA {dotted(speaks)}, the kernels are CUDA {cuda[0]}"
-        fix = fixes.newer_driver(cuda)
+        fix = fixes.newer_driver(cuda, binary, runtime)
         yield Finding("driver", REJECTED, observed, needed, why, fix, faults.DRIVER)
 
 
@@ -142,7 +143,7 @@ def gpu_architecture(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding
     device, how = refused[0]
     label = f"{device.name} (compute capability {dotted(device.capability)})"
     if how == "ptx":
-        fault, fix = faults.DRIVER, fixes.newer_driver(cuda)
+        fault, fix = faults.DRIVER, fixes.newer_driver(cuda, binary, runtime)
         why = (
             f"on the {label} only the PTX of {binary.name} could run, and the driver "
             f"(CUDA {dotted(speaks)}) is older than the PTX (CUDA {dotted(cuda)})"

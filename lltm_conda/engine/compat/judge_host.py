@@ -18,8 +18,6 @@ from .records import (
 )
 from .text import printable, some
 
-OUR_PLATFORM = "linux-x86_64"
-
 
 def whole_file(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     wanted = "a whole shared object"
@@ -58,7 +56,7 @@ def _same(
 
 
 def platform(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
-    here, built = runtime.platform, binary.platform or OUR_PLATFORM
+    here, built = runtime.platform, binary.platform or support.FIRST
     musl = any(name.startswith("libc.musl") for name in binary.needed)
     if here == built and musl and runtime.libc is not None and runtime.libc[0] == "glibc":
         why = f"{binary.file} was built for musl (Alpine), this system has glibc"
@@ -70,10 +68,29 @@ def platform(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
         why = f"{binary.file} was built for {built}, this is {here}"
         fix = fixes.reinstall_owner(binary, runtime)
         yield Finding("platform", REJECTED, here, built, why, fix)
+    elif here in (known := support.load(runtime.project.folder).platforms):
+        why = f"{binary.file} was built for {built}, this is {here}"
+        yield Finding("platform", REJECTED, here, built, why, fixes.own_platform(runtime))
     else:
-        why = f"there is no binary for {here}; only {OUR_PLATFORM} is built"
+        why = f"there is no binary for {here}; binaries are built for {' and '.join(known)}"
         fix = fixes.without_binaries(runtime.project)
         yield Finding("platform", REJECTED, here, built, why, fix)
+
+
+def pages(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
+    """Kernels of aarch64 have pages of 4, 16 or 64 kB; a segment must begin where a page does."""
+    have, page = binary.alignment, runtime.page_size
+    if not have or not page or binary.platform != runtime.platform:
+        return
+    observed, needed = f"pages of {page} bytes", f"pages of at most {have} bytes"
+    if have % page == 0:
+        yield Finding("page size", OK, observed, needed)
+        return
+    why = f"{binary.file} was linked for pages of {have} bytes, this kernel's have {page}"
+    flag = f"LDFLAGS=-Wl,-z,max-page-size={page}"
+    their_fix = fixes.other_package(binary, runtime)
+    fix = fixes.either(binary, runtime, f"{flag} {fixes.build(runtime.project)}", their_fix)
+    yield Finding("page size", REJECTED, observed, needed, why, fix, faults.SYSTEM_LIBRARIES)
 
 
 def python(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:

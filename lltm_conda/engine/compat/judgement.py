@@ -10,7 +10,7 @@ from .binary import read_binary
 from .elf import ElfError
 from .fixes import ours
 from .judge_cuda import cuda_build, driver, gpu_architecture
-from .judge_host import platform, python, registration, symbols, system_libraries, whole_file
+from .judge_host import pages, platform, python, registration, symbols, system_libraries, whole_file
 from .judge_torch import cxx_abi, installed_torch, libraries, torch_symbols, torch_version, vouched
 from .records import REJECTED, UNKNOWN, BinaryRecord, Finding, Runtime, TorchInstall, Verdict
 from .text import printable
@@ -19,6 +19,7 @@ from .text import printable
 # ones first: the first rejection is the cause.
 _DIMENSIONS = (
     platform,
+    pages,
     python,
     installed_torch,
     torch_version,

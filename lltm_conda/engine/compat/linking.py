@@ -143,9 +143,9 @@ def _closure(
 
 def _search(name: str, folders: Iterable[Path], siblings: Mapping[str, Path]) -> Path | None:
     if "/" in name:
-        return Path(name) if os.access(name, os.F_OK) else None
+        return Path(name) if _exists(name) else None
     for folder in folders:
-        if os.access(folder / name, os.F_OK):
+        if _exists(folder / name):
             return folder / name
     return _system(name) or siblings.get(name)
 
@@ -155,7 +155,12 @@ def _system(name: str) -> Path | None:
     """A library of the machine: LD_LIBRARY_PATH, the cache of `ldconfig`, the usual folders."""
     folders = list(library_folders())
     places = [*(folder / name for folder in folders), *filter(None, [_cached().get(name)])]
-    return next((place for place in places if os.access(place, os.F_OK)), None)
+    return next((place for place in places if _exists(place)), None)
+
+
+def _exists(path: Path | str) -> bool:
+    # Not os.access: with a folder for the platform's files (`-L`), qemu looks there by stat alone.
+    return os.path.exists(path)  # noqa: PTH110
 
 
 @cache

@@ -337,6 +337,7 @@ class BinaryRecord(Record):
         cuda_archs: `sm_90` is machine code, `compute_90` is PTX; from the record (all of which
             must be in `.nv_fatbin`), or what `.nv_fatbin` holds where there is no record.
         size: bytes.
+        alignment: of its segments, in bytes; it loads where pages are not larger. 0: not known.
         problems: what is wrong with the file itself; empty for a whole file.
         owner: the distribution that lists the file, where one was looked for and found.
     """
@@ -356,6 +357,7 @@ class BinaryRecord(Record):
     cxx11_abi: int | None = None
     cuda_archs: tuple[str, ...] = ()
     size: int = 0
+    alignment: int = 0
     problems: tuple[str, ...] = ()
     owner: Owner | None = None
 
@@ -470,6 +472,8 @@ class Runtime(Record):
         registered_by: which file has registered the ops already, None if none has.
         package_version: the version of the Python files.
         kernel_abi: the table layout that the chosen glue speaks, None before one is chosen.
+        page_size: of the memory, in bytes; 0: not known.
+        l4t: the release of NVIDIA's Linux for Jetson (`R36.4`), "" on other machines.
     """
 
     system: str
@@ -491,6 +495,8 @@ class Runtime(Record):
     missing: Mapping[str, tuple[str, ...]] = NOTHING
     libraries: Mapping[str, tuple[str, ...]] = NOTHING
     project: Project = NOBODY
+    page_size: int = 0
+    l4t: str = ""
 
     @property
     def platform(self) -> str:
