@@ -28,6 +28,8 @@ def whole_file(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
         their_fix = fixes.reinstall_owner(binary, runtime)
         fix = fixes.either(binary, runtime, fixes.reinstall(runtime), their_fix)
         observed = "; ".join(binary.problems)
+        if observed == "Permission denied":
+            why, fix = f"{binary.file} must not be read by this user", f"chmod a+r {binary.path}"
         yield Finding("file", REJECTED, observed, wanted, why, fix, faults.PACKAGE_FILES)
         return
     yield Finding("file", OK, f"{binary.size} bytes", wanted)

@@ -27,6 +27,8 @@ LAYOUT_SECTION = ".torch_extension.layout"
 VTABLE_SECTION = ".torch_extension.vtable"
 
 NOTHING: Mapping[Any, Any] = MappingProxyType({})
+#: The folder of a torch of which only the release is known.
+NOWHERE = Path("/dev/null/torch")
 
 OK, NOTE, REJECTED, UNKNOWN = "ok", "note", "rejected", "unknown"
 
