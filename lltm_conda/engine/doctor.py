@@ -10,6 +10,7 @@ import json
 import os
 import re
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -58,6 +59,7 @@ def main(project: Project, arguments: list[str]) -> int:
 
 
 def _doctor(options: argparse.Namespace, project: Project) -> int:
+    start = time.monotonic()
     try:
         runtime = probe_runtime(_torch(options.torch), project=project)
         files = list(dict.fromkeys(_files(options.what, runtime.torch)))
@@ -68,7 +70,8 @@ def _doctor(options: argparse.Namespace, project: Project) -> int:
     if options.json:
         _print_json(verdicts, runtime)
     else:
-        _print_table(verdicts, runtime, len(files))
+        looked = f"{len(files)} file{'s' * (len(files) != 1)} looked at"
+        _print_table(verdicts, runtime, f"{looked} in {time.monotonic() - start:.1f} s")
     return 1 if any(_state(verdict) == "fails" for verdict in verdicts) else 0
 
 
@@ -190,9 +193,9 @@ def _print_json(verdicts: list[Verdict], runtime: Runtime) -> None:
     print(json.dumps(said, indent=2))
 
 
-def _print_table(verdicts: list[Verdict], runtime: Runtime, looked_at: int) -> None:
+def _print_table(verdicts: list[Verdict], runtime: Runtime, looked: str) -> None:
     torch = runtime.torch
-    print(f"torch {torch.version if torch else 'is not installed'}; {looked_at} files looked at\n")
+    print(f"torch {torch.version if torch else 'is not installed'}; {looked}\n")
     rows, cures = [], dict[str, str]()
     for verdict in verdicts:
         owner, cause = find_owner(verdict.binary.path), verdict.cause

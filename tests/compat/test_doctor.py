@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -247,6 +249,22 @@ def test_a_release_alone_has_no_cuda_to_compare_with(tmp_path: Path) -> None:
     cause = judge_file(path, runtime._replace(package_version="")).cause
     assert cause is not None
     assert (cause.dimension, cause.status) == ("CUDA build of torch", UNKNOWN)
+
+
+def test_two_hundred_extensions_take_at_most_twenty_seconds(doctor: Doctor, site: Path) -> None:
+    built = extension(site, site.parent / "_C.so")
+    for number in range(200):
+        path = site / f"many{number}" / "_C.so"
+        path.parent.mkdir()
+        shutil.copy(built, path)
+        package(site, f"many{number}", "1.0", path)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = doctor()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert "203 torch extensions" in done.stdout
+    assert re.search(r"204 files looked at in [0-9.]+ s", done.stdout)
+    assert seconds < 20
 
 
 def test_a_pipe_that_closes_early_is_no_error(site: Path) -> None:

@@ -40,7 +40,7 @@ def find_owner(path: Path) -> Owner | None:
 
 def built_for(binary: BinaryRecord) -> tuple[tuple[Minor, str], ...]:
     """Torch minors that the file's name or its owner gives, each with what gives it."""
-    return (*_named_in(binary.path.name), *(binary.owner.built_for if binary.owner else ()))
+    return (*_named_in(binary.path), *(binary.owner.built_for if binary.owner else ()))
 
 
 def distributions(folder: Path) -> Mapping[Path, list[Path]]:
@@ -141,20 +141,27 @@ def torch_requirements(place: Path) -> list[str]:
 
 def _pinned(pin: str) -> Iterator[Minor]:
     """`(==2.9.1)`, `<2.10,>=2.9` and conda's `2.9.* cuda*` pin 2.9; `>=2.4` pins nothing."""
-    exact = re.search(r"(?:==|~=|^)\s*\(?(\d+\.\d+)(?:\.[\d*]+)?", pin.strip())
-    low, high = re.search(r">=\s*(\d+\.\d+)", pin), re.search(r"<\s*(\d+\.\d+)", pin)
+    exact = re.search(r"(?:==\s*|^\s*\(?)(\d+\.\d+)|~=\s*(\d+\.\d+)\.\d", pin.strip())
+    low = re.search(r">=\s*(\d+)\.(\d+)", pin)
+    high = re.search(r"<\s*(\d+)\.(\d+)((?:\.\d+)*)", pin)
     if exact is not None:
-        yield from filter(None, [parse_minor(exact[1])])
-    elif low and high:
-        first, last = parse_minor(low[1]), parse_minor(high[1])
-        if first and last and (first[0], first[1] + 1) == last:
-            yield first
+        yield from filter(None, [parse_minor(exact[1] or exact[2])])
+    elif low and high and low[1] == high[1]:
+        end = int(high[2]) + bool(high[3].strip(".0"))  # <2.9.1 admits 2.9.0
+        if end == int(low[2]) + 1:
+            yield int(low[1]), int(low[2])
 
 
-def _named_in(file: str) -> list[tuple[Minor, str]]:
-    """`libx_torch29-cpu.so` and `libx_pytorch_2.2.1.so` name their torch."""
-    found = re.search(r"torch[_-]?(\d)[._]?(\d{1,2})(?!\d)", file)
-    return [((int(found[1]), int(found[2])), f"its name {printable(file)}")] if found else []
+def _named_in(path: Path) -> list[tuple[Minor, str]]:
+    """`libx_torch29-cpu.so`, `libx_pytorch_2.2.1.so` and `torch-2.9/lib/libx.so` name their torch."""
+    found = re.search(r"torch[_-]?(\d)[._]?(\d{1,2})(?!\d)", path.name)
+    if found:
+        return [((int(found[1]), int(found[2])), f"its name {printable(path.name)}")]
+    for folder in path.parts[-3:-1]:
+        found = re.fullmatch(r"(?:py)?torch[_-]?(\d)\.(\d+)[\w.+]*", folder)
+        if found:
+            return [((int(found[1]), int(found[2])), f"its folder {printable(folder)}")]
+    return []
 
 
 def _named_by_files(folders: set[Path]) -> Iterator[tuple[Minor, str]]:
