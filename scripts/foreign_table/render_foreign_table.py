@@ -80,8 +80,8 @@ def drawn(table: dict[str, Any]) -> str:
         "requirement).",
         f"- Refusals with a wrong cause: {rate('wrong cause', 'refused rightly')}.",
         f"- Unknown: {rate('unknown', 'pairs')}.",
-        f"- Slowest verdict: {slowest:.2f} s of processor time; all {len(table['objects'])} objects "
-        f"beside one torch: at most {whole:.1f} s.",
+        f"- Slowest verdict: {slowest:.2f} s of processor time; all {len(table['objects'])} "
+        f"objects beside one torch: at most {whole:.1f} s.",
         "",
         f"Measured by `{table['command']}` ({table['machine']}); every verdict and the start of "
         "every error of the loader is in `scripts/foreign_table/foreign_table.json`.",

@@ -153,7 +153,7 @@ def _pinned(pin: str) -> Iterator[Minor]:
 
 
 def _named_in(path: Path) -> list[tuple[Minor, str]]:
-    """`libx_torch29-cpu.so`, `libx_pytorch_2.2.1.so` and `torch-2.9/lib/libx.so` name their torch."""
+    """`libx_torch29-cpu.so`, `x_pytorch_2.2.1.so` and `torch-2.9/lib/libx.so` name their torch."""
     found = re.search(r"torch[_-]?(\d)[._]?(\d{1,2})(?!\d)", path.name)
     if found:
         return [((int(found[1]), int(found[2])), f"its name {printable(path.name)}")]
