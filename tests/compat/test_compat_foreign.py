@@ -150,7 +150,7 @@ def test_a_library_that_only_another_library_needs_is_missed(tmp_path: Path) -> 
     middle = shared_object(tmp_path / "libmiddle.so", libraries=[gone], soname="libmiddle.so")
     path = shared_object(tmp_path / "x.so", libraries=[middle], flags=flags)
     gone.unlink()
-    assert linking.missing_libraries(read_binary(path), None) == ("libgone.so",)
+    assert linking.linking.missing_libraries(read_binary(path), None) == ("libgone.so",)
 
 
 def test_a_library_of_the_loaders_cache_is_present(
@@ -162,11 +162,11 @@ def test_a_library_of_the_loaders_cache_is_present(
     cache.write_bytes(b"glibc-ld.so.cache1.1\0libz.so.1\0" + bytes(cached) + b"\0")
     for function in (linking._cached, linking._system):
         function.cache_clear()
-    assert linking.missing_libraries(read_binary(path), None) == ("libcudart.so.99",)
+    assert linking.linking.missing_libraries(read_binary(path), None) == ("libcudart.so.99",)
     monkeypatch.setattr(linking, "_LOADER_CACHE", cache)
     for function in (linking._cached, linking._system):
         function.cache_clear()
-    assert linking.missing_libraries(read_binary(path), None) == ()
+    assert linking.linking.missing_libraries(read_binary(path), None) == ()
     for function in (linking._cached, linking._system):
         function.cache_clear()
 
@@ -245,3 +245,26 @@ def test_an_embedded_layout_vouches_for_torches_of_that_layout(
     assert cause is not None
     assert cause.dimension == "torch version"
     assert "another class layout" in cause.why
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "loaded"),
+    [
+        ('_preload_cuda_deps("cuda_nvrtc", "libnvrtc.so.*[0-9]")', "nvidia/cuda_nvrtc", True),
+        ('x = [\n        ("cuda_nvrtc", "libnvrtc.so.*[0-9]"),', "nvidia/cu13", True),
+        ('x = [("cublas", "libcublas.so.*[0-9]"), ("a", "libnvrtc.so.*[0-9]")]', "a", False),
+        ('{"cuda_nvrtc": "libnvrtc.so.*[0-9]"}', "nvidia/cuda_nvrtc", False),
+    ],
+)
+def test_what_torch_loads_from_nvidias_wheels_counts_as_present(
+    text: str, first: str, loaded: bool, tmp_path: Path
+) -> None:
+    root = fake_torch(tmp_path, "2.9.1", cuda="12.8")
+    (root / "__init__.py").write_text(text)
+    (root / "lib" / "libtorch_cuda.so").touch()
+    library = shared_object(tmp_path / first / "lib" / "libnvrtc.so.12", soname="libnvrtc.so.12")
+    path = shared_object(tmp_path / "theirs" / "_C.so", libraries=[library])
+    torch = find_torch(tmp_path)
+    assert linking.missing_libraries(read_binary(path), torch) == (
+        () if loaded else ("libnvrtc.so.12",)
+    )

@@ -207,7 +207,7 @@ def test_a_folder_of_another_platform_is_said_to_be_one(doctor: Doctor, tmp_path
     assert "darwin-aarch64" in done.stdout
 
 
-@pytest.mark.parametrize("name", ["", "a" * 400, "nul\n"])
+@pytest.mark.parametrize("name", ["", "a" * 400])
 def test_a_name_that_no_file_can_have_is_bad_usage(doctor: Doctor, name: str) -> None:
     done = doctor(name)
     assert (done.returncode, done.stdout) == (2, "")

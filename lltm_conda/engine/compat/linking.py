@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -91,9 +92,7 @@ def _process(torch_libraries: Path | None) -> Mapping[str, Path]:
     python = [Path(sys.executable)]
     if torch_libraries is not None:
         python += [torch_libraries / name for name in _ROOTS if (torch_libraries / name).exists()]
-        # Measured with torch 2.11 to 2.15 for CUDA 13: NVRTC is loaded although nothing names it.
-        if (torch_libraries / "libtorch_cuda.so").exists():
-            python += sorted(torch_libraries.parents[1].glob("nvidia/cu13/lib/libnvrtc.so.13"))
+        python += _preloaded(torch_libraries)
     known: dict[str, Path] = {}
     for path in _closure(python, {}, {})[0]:
         known.setdefault(path.name, path)
@@ -101,6 +100,20 @@ def _process(torch_libraries: Path | None) -> Mapping[str, Path]:
         if head is not None and head.soname:
             known.setdefault(head.soname, path)
     return known
+
+
+def _preloaded(torch_libraries: Path) -> Iterator[Path]:
+    """What `import torch` loads beside that from NVIDIA's wheels, in its order, until one lacks."""
+    site, text = torch_libraries.parents[1], ""
+    with suppress(OSError):
+        if (torch_libraries / "libtorch_cuda.so").exists():
+            text = (torch_libraries.parent / "__init__.py").read_text("utf-8", "replace")
+    for folder, name in re.findall(r'\("(\w+)", "(lib\w+(?:-\w+)?\.so\.\*\[0-9\])"', text):
+        places = (f"nvidia/{folder}", "nvidia/cu[0-9]*", folder)
+        found = [p for place in places for p in sorted(site.glob(f"{place}/lib/{name}"))]
+        if not found:
+            return
+        yield found[0]
 
 
 def _global(process: Mapping[str, Path]) -> list[Path]:
