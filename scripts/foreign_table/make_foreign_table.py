@@ -216,8 +216,11 @@ class Torch:
         return outcomes
 
     def judge(self, task: dict[str, Any]) -> dict[str, Any]:
-        start = time.process_time()
+        start, before = time.process_time(), sys.path
+        # The packages that the process which loads it has, and none of this environment.
+        sys.path = [*task["beside"], *(p for p in before if "site-packages" not in p)]
         verdict = judge_file(Path(task["root"]) / task["object"], self.runtime)
+        sys.path = before
         seconds, cause = time.process_time() - start, verdict.cause
         said = "works" if cause is None else "unknown" if cause.status == UNKNOWN else "fails"
         shown: dict[str, Any] = {"verdict": said, "seconds": round(seconds, 3)}

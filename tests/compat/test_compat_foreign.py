@@ -12,7 +12,7 @@ from shared_objects import fake_torch, shared_object
 
 from lltm_conda.engine.compat import find_torch, judge_file, linking, probe_runtime, read_binary
 from lltm_conda.engine.compat.owner import built_for, find_owner
-from lltm_conda.engine.compat.records import Runtime, Verdict
+from lltm_conda.engine.compat.records import UNKNOWN, Runtime, Verdict
 
 SYMBOL = "_ZN2at6Tensor3addEv"
 
@@ -254,13 +254,14 @@ def test_an_embedded_layout_vouches_for_torches_of_that_layout(
         ('x = [\n        ("cuda_nvrtc", "libnvrtc.so.*[0-9]"),', "nvidia/cu13", True),
         ('x = [("cublas", "libcublas.so.*[0-9]"), ("a", "libnvrtc.so.*[0-9]")]', "a", False),
         ('{"cuda_nvrtc": "libnvrtc.so.*[0-9]"}', "nvidia/cuda_nvrtc", False),
+        ('except OSError as err: f("nvtx", "libnvrtc.so.*[0-9]")', "nvidia/nvtx", False),
     ],
 )
 def test_what_torch_loads_from_nvidias_wheels_counts_as_present(
     text: str, first: str, loaded: bool, tmp_path: Path
 ) -> None:
     root = fake_torch(tmp_path, "2.9.1", cuda="12.8")
-    (root / "__init__.py").write_text(text)
+    (root / "__init__.py").write_text(f"def _load_global_deps(): {text} except OSError as err: x")
     (root / "lib" / "libtorch_cuda.so").touch()
     library = shared_object(tmp_path / first / "lib" / "libnvrtc.so.12", soname="libnvrtc.so.12")
     path = shared_object(tmp_path / "theirs" / "_C.so", libraries=[library])
@@ -268,3 +269,25 @@ def test_what_torch_loads_from_nvidias_wheels_counts_as_present(
     assert linking.missing_libraries(read_binary(path), torch) == (
         () if loaded else ("libnvrtc.so.12",)
     )
+
+
+def test_a_module_that_imports_numpy_needs_it(
+    tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [""])
+    text = tmp_path / "text.h"
+    text.write_text('const char text[] = "numpy._core.multiarray failed to import";')
+    flags = ["-include", str(text)]
+    path = shared_object(tmp_path / "theirs" / "_C.so", defined=["PyInit__C"], flags=flags)
+    cause = judge_file(path, runtime).cause
+    assert cause is not None
+    assert (cause.dimension, cause.status) == ("python", UNKNOWN)
+    assert "needs numpy" in cause.why
+    assert cause.fix.endswith("install numpy")
+    for site in (tmp_path, tmp_path / "site"):
+        (site / "numpy").mkdir()
+        (site / "numpy" / "__init__.py").touch()
+        assert judge_file(path, runtime).accepted
+        (site / "numpy" / "__init__.py").unlink()
+    library = shared_object(tmp_path / "theirs" / "libx.so", flags=flags)
+    assert judge_file(library, runtime).accepted

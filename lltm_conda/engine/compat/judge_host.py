@@ -11,6 +11,7 @@ from .records import (
     NOTE,
     OK,
     REJECTED,
+    UNKNOWN,
     BinaryRecord,
     Finding,
     Runtime,
@@ -19,6 +20,7 @@ from .records import (
 from .text import printable, some
 
 OUR_PLATFORM = "linux-x86_64"
+_OF_PYTHON = ("Py", "_Py", "import ")
 
 
 def whole_file(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
@@ -84,13 +86,18 @@ def python(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
         here += " free-threaded"
     floor = support.load(runtime.project.folder).python_min
     anything = "any Python (no Python symbol is used)"
-    absent = [name for name in _missing(binary, runtime) if name.startswith(("Py", "_Py"))]
+    absent = [name for name in _missing(binary, runtime) if name.startswith(_OF_PYTHON)]
     if binary.modules and not ours(binary, runtime):
         tag = _module_tag(binary, runtime, here)
         if tag.status == REJECTED or not absent:
             yield tag
             return
-    if absent and not ours(binary, runtime):
+    if absent and absent[0].startswith("import "):
+        package = absent[0].partition(" ")[2]
+        why = f"{binary.file} needs {package} when it is imported, and none was found for it"
+        fix = fixes.install_package(runtime.environment, package)
+        yield Finding("python", UNKNOWN, f"no {package} was found", package, why, fix)
+    elif absent and not ours(binary, runtime):
         why = f"{binary.file} was built for another Python: this one has no {absent[0]}"
         fix = fixes.reinstall_owner(binary, runtime)
         yield Finding("python", REJECTED, here, some(absent), why, fix, faults.PACKAGE_FILES)
@@ -132,7 +139,7 @@ def symbols(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     absent = [
         name
         for name in _missing(binary, runtime)
-        if not is_torch_symbol(name.encode()) and not name.startswith(("Py", "_Py"))
+        if not is_torch_symbol(name.encode()) and not name.startswith(_OF_PYTHON)
     ]
     if absent:
         observed = f"{len(absent)} missing: {some(absent)}"

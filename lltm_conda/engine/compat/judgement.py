@@ -132,6 +132,7 @@ def _judge_of_others(binary: BinaryRecord, runtime: Runtime, above: tuple[Path, 
             # Those of a GPU library that is not here say nothing about torch's version.
             device = re.compile(r"cuda|CUDA|hip|HIP|xpu|XPU")
             unresolved = tuple(name for name in of_torch if not device.search(name))
+    unresolved += linking.absent_imports(binary, whole)
     libraries = {**runtime.libraries, key: linked.missing}
     facts = runtime._replace(missing={**runtime.missing, key: unresolved}, libraries=libraries)
     verdict = judge(binary, facts)
