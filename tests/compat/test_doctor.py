@@ -185,6 +185,7 @@ def test_the_conda_package_owns_what_conda_installed(
 def test_what_nobody_owns_is_found_in_site_packages(doctor: Doctor, site: Path) -> None:
     site = site.rename(site.with_name("site-packages"))
     extension(site, site / "copied.egg" / "_C.so")
+    extension(site, site / "torch" / "lib" / "libtorch_python.so")  # torch's own is none
     found = shown(doctor)
     assert found["copied.egg/_C.so"] == (None, "unknown")
     assert set(found) == {"good/_C.so", "silent/_C.so", "broken/_C.so", "copied.egg/_C.so"}
@@ -264,7 +265,7 @@ def test_two_hundred_extensions_take_at_most_twenty_seconds(doctor: Doctor, site
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     assert "203 torch extensions" in done.stdout
     assert re.search(r"204 files looked at in [0-9.]+ s", done.stdout)
-    assert seconds < 20
+    assert seconds < 10  # of the 20 that are promised, since machines differ
 
 
 def test_a_pipe_that_closes_early_is_no_error(site: Path) -> None:
