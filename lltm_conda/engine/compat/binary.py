@@ -131,6 +131,8 @@ def _other_format(path: Path) -> tuple[str, str | None]:
             for magic, what, platform in _FORMATS:
                 if start.startswith(magic):
                     return what, platform
+            if b"".join(start.split()).decode("ascii", "replace").isprintable():
+                return "a text file", None
     except (OSError, ValueError):
         pass
     return "", None

@@ -92,6 +92,11 @@ def install_torch(
     return _pip(environment, f'"torch{minimum}"')
 
 
+def install_package(environment: Environment, name: str) -> str:
+    """Install a Python package that another one imports."""
+    return f"conda install {name}" if environment.kind == "conda" else _pip(environment, name)
+
+
 def reinstall_torch(environment: Environment, torch: TorchInstall | None) -> str:
     """Replace a damaged torch by a whole one of the same release."""
     if environment.kind == "conda":

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from . import faults, fixes
 from .records import (
     NOTE,
+    NOWHERE,
     OK,
     REJECTED,
     UNKNOWN,
@@ -29,6 +30,10 @@ def cuda_build(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     if torch is None or cuda is None:
         return
     dimension, major = "CUDA build of torch", cuda[0]
+    if torch.root == NOWHERE:
+        why = f"torch {torch.version} is a release, whose builds are for the CPU or one CUDA each"
+        yield Finding(dimension, UNKNOWN, "not known", f"a build for CUDA {major}", why)
+        return
     if torch.cuda is None:
         kind = "ROCm" if torch.hip else "XPU" if torch.xpu else "CPU-only"
         observed, needed = f"torch {torch.version} ({kind})", "a CUDA build of torch"

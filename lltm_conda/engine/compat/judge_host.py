@@ -11,12 +11,15 @@ from .records import (
     NOTE,
     OK,
     REJECTED,
+    UNKNOWN,
     BinaryRecord,
     Finding,
     Runtime,
     dotted,
 )
 from .text import printable, some
+
+_OF_PYTHON = ("Py", "_Py", "import ")
 
 
 def whole_file(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
@@ -26,6 +29,8 @@ def whole_file(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
         their_fix = fixes.reinstall_owner(binary, runtime)
         fix = fixes.either(binary, runtime, fixes.reinstall(runtime), their_fix)
         observed = "; ".join(binary.problems)
+        if observed == "Permission denied":
+            why, fix = f"{binary.file} must not be read by this user", f"chmod a+r {binary.path}"
         yield Finding("file", REJECTED, observed, wanted, why, fix, faults.PACKAGE_FILES)
         return
     yield Finding("file", OK, f"{binary.size} bytes", wanted)
@@ -99,13 +104,18 @@ def python(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
         here += " free-threaded"
     floor = support.load(runtime.project.folder).python_min
     anything = "any Python (no Python symbol is used)"
-    absent = [name for name in _missing(binary, runtime) if name.startswith(("Py", "_Py"))]
+    absent = [name for name in _missing(binary, runtime) if name.startswith(_OF_PYTHON)]
     if binary.modules and not ours(binary, runtime):
         tag = _module_tag(binary, runtime, here)
         if tag.status == REJECTED or not absent:
             yield tag
             return
-    if absent and not ours(binary, runtime):
+    if absent and absent[0].startswith("import "):
+        package = absent[0].partition(" ")[2]
+        why = f"{binary.file} needs {package} when it is imported, and none was found for it"
+        fix = fixes.install_package(runtime.environment, package)
+        yield Finding("python", UNKNOWN, f"no {package} was found", package, why, fix)
+    elif absent and not ours(binary, runtime):
         why = f"{binary.file} was built for another Python: this one has no {absent[0]}"
         fix = fixes.reinstall_owner(binary, runtime)
         yield Finding("python", REJECTED, here, some(absent), why, fix, faults.PACKAGE_FILES)
@@ -147,7 +157,7 @@ def symbols(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     absent = [
         name
         for name in _missing(binary, runtime)
-        if not is_torch_symbol(name.encode()) and not name.startswith(("Py", "_Py"))
+        if not is_torch_symbol(name.encode()) and not name.startswith(_OF_PYTHON)
     ]
     if absent:
         observed = f"{len(absent)} missing: {some(absent)}"

@@ -27,6 +27,8 @@ LAYOUT_SECTION = ".torch_extension.layout"
 VTABLE_SECTION = ".torch_extension.vtable"
 
 NOTHING: Mapping[Any, Any] = MappingProxyType({})
+#: The folder of a torch of which only the release is known.
+NOWHERE = Path("/dev/null/torch")
 
 OK, NOTE, REJECTED, UNKNOWN = "ok", "note", "rejected", "unknown"
 
@@ -466,7 +468,8 @@ class Runtime(Record):
 
     Attributes:
         project: whose binaries these are to be; everything else is judged as somebody else's.
-        missing: for a binary's path, the symbols that were looked up and not found.
+        missing: for a binary's path, the symbols that were looked up and not found, and
+            `import NAME` for a Python package that it imports.
         libraries: for a binary's path, the needed libraries that were looked for and not found.
         gpu_probed: whether `driver` and `devices` were looked at; at import they are not.
         registered_by: which file has registered the ops already, None if none has.
