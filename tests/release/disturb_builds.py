@@ -39,7 +39,7 @@ PAGE = REPO / "docs" / "ship" / "release.md"
 BEGIN, END = "<!-- disturbances:begin -->\n", "<!-- disturbances:end -->\n"
 
 DISK = 9_000_000_000  # bytes of the small disk; all that a run of `host` makes fits
-CHAIN = 5  # disturbances in a row, the same command each time, before the bytes are compared
+CHAIN = 10  # disturbances in a row, the same command each time, before the bytes are compared
 NETWORK = 60  # seconds until there is none
 DAYS = 400  # by which a clock is wrong
 # What nobody should have to read.
