@@ -66,8 +66,8 @@ if ! is_made; then
     exit 2
   fi
   echo "$stamp" >"$tools/.complete"
-  lock --shared
 fi
+lock --shared
 
 unset PYTHONDONTWRITEBYTECODE PYTHONHOME
 export RELEASE_PYTHON="$python" PYTHONPATH="$root/scripts:$root" PYTHONUNBUFFERED=1

@@ -161,3 +161,19 @@ def test_citation_names_the_version() -> None:
     from lltm_conda import __version__
 
     assert f"\nversion: {__version__}\n" in (REPO / "CITATION.cff").read_text()
+
+
+def test_security_promises_what_is_measured_and_says_what_is_not_and_how_to_report() -> None:
+    text = (REPO / "SECURITY.md").read_text()
+    _, *sections = (part.split("\n", 1) for part in text.split("\n## "))
+    assert [title for title, _ in sections] == [
+        "What is promised",
+        "What is not",
+        "How to report",
+    ]
+    promised = " ".join(sections[0][1].split())
+    assert "**Nothing is loaded unjudged.**" in promised
+    stored = json.loads((REPO / "benchmarks" / "results" / "reader.json").read_text())
+    (seconds, megabytes), (most, _) = stored["limits"].values()
+    assert f"at most {seconds:g} s of processor time and {megabytes:g} MB" in promised
+    assert f"at most {most:g} s for a file of any size" in promised

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -65,6 +66,18 @@ def test_both_doors_were_tried_at_both_ends() -> None:
         "2.10": "stable210",
         "2.15": "stable210",
     }
+
+
+@pytest.mark.parametrize("python", ["3.13t", "3.14", "3.14t"])
+def test_the_newest_pythons_ran_the_op_the_layers_and_the_loader(python: str) -> None:
+    free = python.endswith("t")
+    found = [
+        r for r in stored() if re.fullmatch(rf"{python.rstrip('t')}\.\d+{'t' * free}", r["python"])
+    ]
+    commands = [r["command"] for r in found]
+    for part in ("tests/op ", "tests/layer", "tests/compat/test_compat_loader.py"):
+        assert any(part in command for command in commands), part
+    assert all(command.startswith("PYTHON_GIL=0 ") for command in commands if free)
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,34 @@ def test_the_environment_is_not_replaced_while_a_tool_runs_in_it(tree) -> None:
     assert (tree / "build" / "tools" / "bin" / "python").exists()
 
 
+# A Python whose environments take a while to make; it says where each is begun.
+SLOW = """#!/bin/sh
+case "$1 $2" in
+  "-m venv")
+    echo begun >>"$MADE"; mkdir -p "$3/bin"; sleep 2
+    cp "$0" "$3/bin/python"; ln -s /bin/true "$3/bin/uv" ;;
+  "-m pip") ;;
+  *"print(sys.executable)"*) echo "$0" ;;
+  *release_tool.py*) [ -f "${0%/bin/python}/.complete" ] && echo started ;;
+  *) exec "$REAL" "$@" ;;
+esac
+"""
+
+
+def test_of_two_first_starts_one_makes_the_environment_and_one_waits(tree, tmp_path) -> None:
+    shutil.rmtree(tree / "build" / "tools")
+    (python := tmp_path / "python").write_text(SLOW)
+    python.chmod(0o755)
+    env = {**os.environ, "PYTHON": str(python), "REAL": sys.executable}
+    env["MADE"] = str(tmp_path / "made")
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    both = [subprocess.Popen([tree / "scripts" / "build_all.sh"], env=env, **pipes) for _ in "ab"]
+    said, told = zip(*(process.communicate(timeout=60) for process in both), strict=True)
+    assert said == ("started\n", "started\n"), told
+    assert (tmp_path / "made").read_text() == "begun\n"
+    assert any("waiting for another build_all.sh" in text for text in told)
+
+
 @pytest.mark.parametrize("script", ["build_all.sh", "cibuildwheel.sh"])
 @pytest.mark.parametrize("name", ["a:b", "c\nd", "e\n", "f\rg"], ids=ascii)
 def test_a_checkout_that_cannot_be_named_is_refused_in_one_sentence(tmp_path, name, script) -> None:

@@ -335,6 +335,7 @@ def test_what_is_stored_covers_the_matrix_and_works(matrix) -> None:
     assert {key for key in rows if key[1].endswith("t")} <= free | no
     ran = [e for e in rows.values() if e.state == "ran"]
     assert len(ran) >= 46
+    assert [key for key, row in rows.items() if row.state == "judged"] == []
     assert [e for e in rows.values() if e.state in ("failed", "rejected")] == []
     assert [(e.torch, e.python) for e in ran if not e.gradcheck or e.comparisons < 16] == []
     assert all(e.reason for e in rows.values() if e.state != "ran")

