@@ -104,17 +104,17 @@ def _by_nvcc(target: Target, toolkit: CudaToolkit, architectures: Sequence[str])
     host = [flag for flag in host_flags(target.request, "-O3") if flag not in ("-O3", "-O0", "-g")]
     level = ["-O0", "-g", "-lineinfo"] if flag(env, "DEBUG") else ["-O3"]
     # nvcc takes one command as its host compiler, so a launcher before it is left out.
-    ccbin = env.get("CUDAHOSTCXX") or target.compiler.command[-1]
+    ccbin = ["-ccbin", env.get("CUDAHOSTCXX") or target.compiler.command[-1]]
     here = platform.machine()
-    # For a compiler of another platform, nvcc would look for headers that only its toolkit has;
-    # they are the same.
-    cross = target.compiler.machine not in ("", here)
+    if target.compiler.machine not in ("", here):
+        # For a compiler of another platform, nvcc would look for headers that only its toolkit has;
+        # they are the same.
+        ccbin += ["--target-directory", f"{_CUDA_NAMES.get(here, here)}-linux"]
     base = [
         toolkit.nvcc,
         "-std=c++17",
         *level,
-        *("-ccbin", ccbin),
-        *(["--target-directory", f"{_CUDA_NAMES.get(here, here)}-linux"] if cross else []),
+        *ccbin,
         *architecture_flags(architectures),
         # Machine code is three quarters of a wheel. Every driver that runs CUDA 13 unpacks this
         # compression; drivers of CUDA 12 before 12.4 would not.
@@ -124,7 +124,7 @@ def _by_nvcc(target: Target, toolkit: CudaToolkit, architectures: Sequence[str])
     for source in kernel_sources(target.request.csrc, "cuda"):
         target.compile(source, base)
     _record(target, toolkit, architectures, f"nvcc {toolkit.version_text}")
-    link = [toolkit.nvcc, "-cudart", "static", "-ccbin", ccbin, "-shared"]
+    link = [toolkit.nvcc, "-cudart", "static", *ccbin, "-shared"]
     # nvcc links device code as well, and would add its default architecture to those asked for.
     link += architecture_flags(architectures)
     for option in link_flags(env)[1:]:  # nvcc has its own -shared, above
