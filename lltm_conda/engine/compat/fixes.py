@@ -250,7 +250,12 @@ def reinstall_owner(binary: BinaryRecord, runtime: Runtime) -> str:
 
 def cuda_of_owner(binary: BinaryRecord, runtime: Runtime, major: str) -> str:
     """Bring the CUDA of another package and that of torch together."""
-    torch, name = runtime.torch, binary.owner.name if binary.owner else binary.file
+    torch, owner = runtime.torch, binary.owner
+    name = owner.name if owner else binary.file
+    if torch is not None and torch.cuda and owner is not None:
+        release = owner.release_for.get(torch.version_tuple, "").split()
+        if release and not f"{owner.version}.".startswith(f"{release[0]}."):
+            return other_package(binary, runtime)  # built for the CUDA of that torch
     wanted = f"a torch built for CUDA {major}" if major else "a CUDA build of torch"
     here = torch.device if torch else "the CPU"
     return f"install a build of {name} for {here}, or {wanted} (each index names its CUDA)"
@@ -263,6 +268,7 @@ _MACHINE = (
     (("libsndfile",), "libsndfile"),
     (("libnvinfer",), "TensorRT"),
     (("libascend", "libhccl", "libge_", "libacl", "libprofapi"), "Ascend's CANN toolkit"),
+    (("libsvml", "libimf", "libirng", "libintlc", "libsycl", "libze_"), "Intel's oneAPI runtime"),
     (("libamdhip", "librocm", "libhip", "libroc", "libMIOpen"), "ROCm"),
 )
 
