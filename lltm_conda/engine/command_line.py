@@ -118,7 +118,8 @@ def _report(options: argparse.Namespace, runtime: Runtime) -> int:
     for problem in problems:
         print(f"\npackage files: {problem}")
     for path in copies:
-        print(f"\n{render.shorten(describe_copy(path, project.folder))}")
+        if cause is None or str(path) not in cause.needed:  # else the cause tells of it
+            print(f"\n{render.shorten(describe_copy(path, project.folder))}")
     if distrusted:
         print(f"\n{render.cause_text(distrusted)}")
     print(f"\nchosen: {selection.variant or 'nothing fits'}" + (" (forced)" if forced else ""))

@@ -130,8 +130,11 @@ def _files(asked: Iterable[str], torch: TorchInstall | None) -> Iterator[Path]:
                         yield file
     for name in asked:
         # Path.exists and Path.is_dir pass on the error of a folder that must not be searched.
+        # A package before a folder that happens to have its name.
         found = [file for files in owned if _is_named(files, name) for file in files]
-        if os.path.isdir(name or "?"):  # noqa: PTH112
+        if found and os.sep not in name:
+            pass
+        elif os.path.isdir(name or "?"):  # noqa: PTH112
             if not os.access(name, os.R_OK | os.X_OK):
                 raise UsageError(f"{printable(name)} must not be read by this user")
             found = shared_objects(Path(name))
@@ -212,6 +215,7 @@ def _print_table(verdicts: list[Verdict], runtime: Runtime, looked: str) -> None
     for cure, name in cures.items():
         print(f"\nto mend {name}: {render.shorten(cure)}")
     states = [_state(verdict) for verdict in verdicts]
-    counts = ", ".join(f"{states.count(key)} {word}" for key, word in _WORDS.items())
+    works, fails, unknown = map(states.count, ("works", "fails", "unknown"))
+    counts = f"working: {works}, not working: {fails}, cannot be told: {unknown}"
     noun = "extension" if len(states) == 1 else "extensions"
     print(f"\n{len(states)} torch {noun}: {counts}" if states else "no torch extension is here")

@@ -210,6 +210,10 @@ def test_a_source_folder_that_shadows_the_installed_package(
     env = {"PYTHONPATH": f"{source.parent}:{installed.parents[1]}"}
     result = outcome(run_python(source, "-c", FAILING_IMPORT, env=env))
     refused(result, "source folder shadows", faults.PACKAGE_FILES)
+    # The command line names this cause alone, not the other copy as well.
+    told = run_python(source, "-m", "lltm_conda", env=env).stdout
+    assert "source folder shadows" in told
+    assert "another copy" not in told
 
 
 @pytest.mark.parametrize(

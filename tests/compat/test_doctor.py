@@ -97,12 +97,17 @@ def test_a_package_or_a_file_can_be_asked_for(doctor: Doctor, name: str, code: i
     assert done.returncode == code
 
 
+def test_a_package_comes_before_a_folder_of_its_name(doctor: Doctor, site: Path) -> None:
+    (site.parent / "good").mkdir()
+    assert states(doctor("--json", "good")) == {"good": "works"}
+
+
 def test_the_table_names_package_state_and_cure(doctor: Doctor) -> None:
     out = doctor().stdout
     assert "good 1.0" in out
     assert "does not work" in out
     assert "to mend broken 1.0:" in out
-    assert "1 works, 1 does not work, 1 cannot be told" in out
+    assert "working: 1, not working: 1, cannot be told: 1" in out
 
 
 @pytest.mark.parametrize(
