@@ -117,9 +117,8 @@ def _report(options: argparse.Namespace, runtime: Runtime) -> int:
         print("\n" + render.selection_table(selection))
     for problem in problems:
         print(f"\npackage files: {problem}")
-    for path in copies:
-        if cause is None or str(path) not in cause.needed:  # else the cause tells of it
-            print(f"\n{render.shorten(describe_copy(path, project.folder))}")
+    for path in copies if paths else ():  # without binaries of its own, the cause tells of them
+        print(f"\n{render.shorten(describe_copy(path, project.folder))}")
     if distrusted:
         print(f"\n{render.cause_text(distrusted)}")
     print(f"\nchosen: {selection.variant or 'nothing fits'}" + (" (forced)" if forced else ""))
