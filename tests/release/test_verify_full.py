@@ -317,7 +317,8 @@ def test_the_table_says_what_was_seen(matrix, wheel) -> None:
 
 
 def test_a_new_torch_is_untried_until_it_is_tried(matrix, matrix_text, wheel, tmp_path) -> None:
-    entry = matrix_text[matrix_text.index('  "2.15":') :].replace("2.15", "2.16")
+    releases = matrix_text[matrix_text.index("\ntorch:") :]
+    entry = releases[releases.index('  "2.15":') :].replace("2.15", "2.16")
     path = tmp_path / "matrix.yaml"
     path.write_text(matrix_text + entry, encoding="utf-8")
     table = support_table.full(load(path), made(matrix, wheel), {})
