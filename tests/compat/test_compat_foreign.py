@@ -150,7 +150,7 @@ def test_a_library_that_only_another_library_needs_is_missed(tmp_path: Path) -> 
     middle = shared_object(tmp_path / "libmiddle.so", libraries=[gone], soname="libmiddle.so")
     path = shared_object(tmp_path / "x.so", libraries=[middle], flags=flags)
     gone.unlink()
-    assert linking.linking.missing_libraries(read_binary(path), None) == ("libgone.so",)
+    assert linking.missing_libraries(read_binary(path), None) == ("libgone.so",)
 
 
 def test_a_library_of_the_loaders_cache_is_present(
@@ -162,11 +162,11 @@ def test_a_library_of_the_loaders_cache_is_present(
     cache.write_bytes(b"glibc-ld.so.cache1.1\0libz.so.1\0" + bytes(cached) + b"\0")
     for function in (linking._cached, linking._system):
         function.cache_clear()
-    assert linking.linking.missing_libraries(read_binary(path), None) == ("libcudart.so.99",)
+    assert linking.missing_libraries(read_binary(path), None) == ("libcudart.so.99",)
     monkeypatch.setattr(linking, "_LOADER_CACHE", cache)
     for function in (linking._cached, linking._system):
         function.cache_clear()
-    assert linking.linking.missing_libraries(read_binary(path), None) == ()
+    assert linking.missing_libraries(read_binary(path), None) == ()
     for function in (linking._cached, linking._system):
         function.cache_clear()
 
