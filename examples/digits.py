@@ -8,6 +8,8 @@ from the last hidden state.
     python examples/digits.py --device cuda
     python examples/digits.py --layer          # LLTMLayer: the whole sequence in one call
 
+Needs scikit-learn, matplotlib and rich: pip install scikit-learn matplotlib rich
+
 Writes learning_curve.png, confusion_matrix.png and metrics.json. The exit code is 0 only if at
 least 95 % of the held-out images are classified correctly.
 """

@@ -100,6 +100,7 @@ def matrix_for(template: Path) -> str:
     text = re.sub(r"^project:\n(?:  .*\n)*", lambda _: project, MATRIX, flags=re.MULTILINE)
     if not (template / "csrc" / "kernels").is_dir():
         text = re.sub(r"^kernels:\n(?:  .*\n)*", "kernels: {}\n", text, flags=re.MULTILINE)
+        text = re.sub(r"^ +kernels:\n +cuda.*\n", "", text, flags=re.MULTILINE)  # of a platform
         text = re.sub(r"^( +(?:devices|aten): )\[.*\]$", r"\1[cpu]", text, flags=re.MULTILINE)
     return text
 

@@ -13,7 +13,8 @@ unset PYTHONDONTWRITEBYTECODE PYTHONPATH PYTHONHOME VIRTUAL_ENV
 default_torch() {
   awk '{ gsub(/["]/, "") }
        $1 == "default_torch:" { wanted = $2 ":" }
-       wanted && $1 == wanted { found = 1 }
+       /^[a-z]/ { section = $1 }
+       section == "torch:" && $1 == wanted { found = 1 }
        found && $1 == "release:" { print $2; exit }' build_matrix.yaml
 }
 

@@ -114,12 +114,20 @@ def test_commands_page_lists_every_option_of_the_release_tool() -> None:
 
 
 def test_install_commands_are_the_same_everywhere() -> None:
-    """README's commands are among those of the selector, which docs/install.json holds."""
+    """README's commands are among those of the selector, which docs/install.json holds; the start
+    page, where it is read without the site, shows them all."""
     answers = json.loads((REPO / "docs" / "install.json").read_text())["answers"].values()
-    known = {answer["command"] for answer in answers}
-    shown = re.findall(r"^ *((?:pip|conda) install .*?)(?: +#.*)?$", README, re.MULTILINE)
-    own = [command for command in shown if "lltm" in command]
-    assert own and set(own) <= known
+    known = {
+        answer["command"].removeprefix("FORCE_CUDA=0 ").removeprefix("FORCE_CUDA=1 ")
+        for answer in answers
+    }
+
+    def shown(page: str) -> set[str]:
+        commands = re.findall(r"^ *((?:pip|conda) install .*?)(?: +#.*)?$", page, re.MULTILINE)
+        return set(commands)
+
+    assert {"pip install dist/lltm-*.whl"} <= shown(README) <= known
+    assert shown((REPO / "docs" / "start" / "index.md").read_text(encoding="utf-8")) == known
 
 
 def test_selector_answers_every_question() -> None:

@@ -18,7 +18,10 @@ class Install(Directive):
     """The install selector of install.json: radio buttons, and the command for what is chosen.
 
     Without JavaScript every command is shown. Its words stand in the page, so search finds them.
+    What the page holds between the directive's lines is for readers of the page's source.
     """
+
+    has_content = True
 
     def run(self) -> list[nodes.Node]:
         data = json.loads((DOCS / "install.json").read_text(encoding="utf-8"))

@@ -133,6 +133,7 @@ def _admits(pin: str, minor: tuple[int, int]) -> bool:
     for sign, text in re.findall(r"(>=|<=|==|!=|~=|>|<)\s*([\d.]+)", pin):
         version = parse_version(text) or ()
         bound = version[:2]
+        sign = ">=" if sign == "~=" and len(version) < 3 else sign  # ~=2.9 admits 2.10
         if sign == "<" and any(version[2:]):
             bound = (bound[0], bound[1] + 1)  # <2.9.1 admits 2.9.0
         if not (sign == "!=" and len(version) > 2) and not _SIGNS[sign](minor, bound):

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -43,25 +44,34 @@ class UsageError(ValueError):
 def main(project: Project, arguments: list[str]) -> int:
     """The `doctor` command; returns the exit code: 1 where something does not work, 2 bad usage."""
     options = _parser(project).parse_args(arguments)
-    if options.audit is not None:
-        from .audit import main as audit
+    try:
+        if options.audit is not None:
+            from .audit import main as audit
 
-        return audit(project, Path(options.audit), as_json=options.json)
-    try:
-        runtime = probe_runtime(_torch(options.torch), project=project)
-        files = list(dict.fromkeys(_files(options.what)))
-        verdicts = list(_judged(files, runtime, every=bool(options.what)))
-    except (UsageError, TorchNotFoundError) as error:
-        print(render.shorten(str(error)), file=sys.stderr)
-        return 2
-    try:
-        if options.json:
-            _print_json(verdicts, runtime)
+            code = audit(project, Path(options.audit), as_json=options.json)
         else:
-            _print_table(verdicts, runtime, len(files))
+            code = _doctor(options, project)
         sys.stdout.flush()
     except BrokenPipeError:  # `| head` has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return code
+
+
+def _doctor(options: argparse.Namespace, project: Project) -> int:
+    start = time.monotonic()
+    try:
+        runtime = probe_runtime(_torch(options.torch), project=project)
+        files = list(dict.fromkeys(_files(options.what, runtime.torch)))
+        verdicts = list(_judged(files, runtime, options.what))
+    except (UsageError, TorchNotFoundError) as error:
+        print(render.shorten(str(error)), file=sys.stderr)
+        return 2
+    if options.json:
+        _print_json(verdicts, runtime)
+    else:
+        looked = f"{len(files)} file{'s' * (len(files) != 1)} looked at"
+        _print_table(verdicts, runtime, f"{looked} in {time.monotonic() - start:.1f} s")
     return 1 if any(_state(verdict) == "fails" for verdict in verdicts) else 0
 
 
@@ -93,7 +103,7 @@ def _torch(asked: str | None) -> TorchInstall | None:
     """The torch to judge against; None for this environment's own."""
     if asked is None:
         return None
-    if Path(asked).exists() or not re.fullmatch(r"\d+\.\d+[\w.+]*", asked):
+    if os.path.exists(asked) or not re.fullmatch(r"\d+\.\d+[\w.+]*", asked):  # noqa: PTH110
         return find_torch(asked)
     minor = parse_minor(asked)
     if minor is None or minor not in LAYOUTS:
@@ -102,7 +112,7 @@ def _torch(asked: str | None) -> TorchInstall | None:
     return release(asked if asked.count(".") > 1 else f"{asked}.0", minor)
 
 
-def _files(asked: Iterable[str]) -> Iterator[Path]:
+def _files(asked: Iterable[str], torch: TorchInstall | None) -> Iterator[Path]:
     """The shared objects that were asked for; those of the whole environment for nothing."""
     sites = [Path(entry) for entry in dict.fromkeys((*sys.path, sys.prefix)) if entry]
     owned = [files for site in sites for files in distributions(site).values()]
@@ -111,18 +121,27 @@ def _files(asked: Iterable[str]) -> Iterator[Path]:
             owner = find_owner(files[0])
             if owner is None or not _TORCHS_OWN.fullmatch(owner.name):
                 yield from files
+        # What nobody owns: copied there, or installed by `setup.py install`.
+        known = {file for files in owned for file in files}
+        for site in sites:
+            if site.name in ("site-packages", "dist-packages"):
+                for file in shared_objects(site):
+                    if file not in known and not (torch and torch.root in file.parents):
+                        yield file
     for name in asked:
-        path = Path(name)
-        if path.is_dir():
-            found = shared_objects(path)
-        elif path.exists():
-            found = [path]
-        else:
-            found = [file for files in owned if _is_named(files, name) for file in files]
+        # Path.exists and Path.is_dir pass on the error of a folder that must not be searched.
+        found = [file for files in owned if _is_named(files, name) for file in files]
+        if os.path.isdir(name or "?"):  # noqa: PTH112
+            if not os.access(name, os.R_OK | os.X_OK):
+                raise UsageError(f"{printable(name)} must not be read by this user")
+            found = shared_objects(Path(name))
+        elif os.path.exists(name):  # noqa: PTH110
+            found = [Path(name)]
         if not found:
             raise UsageError(
-                f"{printable(name)} is no file, no folder with shared objects and no package with "
-                "shared objects that is installed here. Check the name, or give the whole path."
+                f"{printable(name) or 'an empty name'} is no file, no folder with shared objects "
+                "and no package with shared objects that is installed here. Check the name, or "
+                "give the whole path."
             )
         yield from found
 
@@ -135,15 +154,16 @@ def _is_named(files: list[Path], name: str) -> bool:
     )
 
 
-def _judged(files: list[Path], runtime: Runtime, *, every: bool) -> Iterator[Verdict]:
-    """The verdicts of torch extensions, and of every file that was asked for and does not work."""
+def _judged(files: list[Path], runtime: Runtime, asked: list[str]) -> Iterator[Verdict]:
+    """The verdicts of torch extensions, and of what was asked for by its path or cannot be read."""
     for number, path in enumerate(files, 1):
         if sys.stderr.isatty() and (number % 20 == 0 or number == len(files)):
             end = "\n" if number == len(files) else "\r"
             print(f"looked at {number} of {len(files)} files", end=end, file=sys.stderr, flush=True)
         binary = read_binary(path)
-        asked_for = every and len(files) == 1
-        if not asked_for and not needs_torch_or_cuda(binary) and not (every and binary.problems):
+        alien = bool(binary.problems) or binary.platform not in (None, runtime.platform)
+        wanted = str(path) in asked or len(files) == 1 or alien
+        if not (needs_torch_or_cuda(binary) or (asked and wanted)):
             continue
         # Another package's binaries are no part of ours, whatever record they carry.
         mine = ours(binary, runtime)
@@ -173,9 +193,9 @@ def _print_json(verdicts: list[Verdict], runtime: Runtime) -> None:
     print(json.dumps(said, indent=2))
 
 
-def _print_table(verdicts: list[Verdict], runtime: Runtime, looked_at: int) -> None:
+def _print_table(verdicts: list[Verdict], runtime: Runtime, looked: str) -> None:
     torch = runtime.torch
-    print(f"torch {torch.version if torch else 'is not installed'}; {looked_at} files looked at\n")
+    print(f"torch {torch.version if torch else 'is not installed'}; {looked}\n")
     rows, cures = [], dict[str, str]()
     for verdict in verdicts:
         owner, cause = find_owner(verdict.binary.path), verdict.cause
@@ -193,4 +213,5 @@ def _print_table(verdicts: list[Verdict], runtime: Runtime, looked_at: int) -> N
         print(f"\nto mend {name}: {render.shorten(cure)}")
     states = [_state(verdict) for verdict in verdicts]
     counts = ", ".join(f"{states.count(key)} {word}" for key, word in _WORDS.items())
-    print(f"\n{len(states)} torch extensions: {counts}" if states else "no torch extension is here")
+    noun = "extension" if len(states) == 1 else "extensions"
+    print(f"\n{len(states)} torch {noun}: {counts}" if states else "no torch extension is here")

@@ -27,6 +27,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
@@ -176,6 +177,7 @@ class Torch:
         self.runtime = probe_runtime(find_torch(self.folder), gpu=False)
         self.version = self.runtime.torch.version if self.runtime.torch else version
 
+    @cached_property
     def exported(self) -> frozenset[str]:
         """Every symbol that the libraries of torch and this Python define."""
         program = Path(sys.executable).resolve()
@@ -216,8 +218,11 @@ class Torch:
         return outcomes
 
     def judge(self, task: dict[str, Any]) -> dict[str, Any]:
-        start = time.process_time()
+        start, before = time.process_time(), sys.path
+        # The packages that the process which loads it has, and none of this environment.
+        sys.path = [*task["beside"], *(p for p in before if "site-packages" not in p)]
         verdict = judge_file(Path(task["root"]) / task["object"], self.runtime)
+        sys.path = before
         seconds, cause = time.process_time() - start, verdict.cause
         said = "works" if cause is None else "unknown" if cause.status == UNKNOWN else "fails"
         shown: dict[str, Any] = {"verdict": said, "seconds": round(seconds, 3)}
@@ -235,12 +240,15 @@ def column(work: Path, version: str, tasks: list[dict[str, Any]], keep: bool) ->
     for task, verdict in zip(tasks, verdicts, strict=True):
         library = verdict["dimension"] == "libraries"
         task["claimed"] = claimed_libraries(verdict["observed"]) if library else []
-    exported, cells = torch.exported(), []
+    cells = []
     for task, verdict, outcome in zip(tasks, verdicts, torch.outcomes(tasks), strict=True):
         cell = {**outcome, **verdict, "vouched": vouched(Path(task["root"]), version)}
         if cell["verdict"] != "works" and cell["outcome"] != "works":
-            needed = symbols("--undefined-only", Path(task["root"]) / task["object"])
-            cell["right_cause"] = right_cause(cell, task["truth"], needed - exported)
+            right = right_cause(cell, task["truth"], ())
+            if not right:  # asking `nm` takes longer than all the rest
+                needed = symbols("--undefined-only", Path(task["root"]) / task["object"])
+                right = right_cause(cell, task["truth"], needed - torch.exported)
+            cell["right_cause"] = right
         cells.append(shortened(cell))
     if not keep:
         shutil.rmtree(torch.folder)

@@ -4,14 +4,21 @@
 """
 
 import os
+import platform
 import re
 import sys
 from importlib import import_module
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[2]
-BUILD = REPO / "build"
-DIST = REPO / "dist"
+NATIVE = f"linux-{platform.machine()}"
+# What this run is for; the files of another platform than this machine's lie in folders of its own.
+PLATFORM = os.environ.get("RELEASE_PLATFORM") or NATIVE
+MACHINE = PLATFORM.removeprefix("linux-")
+FOREIGN = "" if PLATFORM == NATIVE else PLATFORM
+SUBDIR = "linux-64" if MACHINE == "x86_64" else PLATFORM  # as conda calls it
+BUILD = REPO / "build" / FOREIGN
+DIST = REPO / "dist" / FOREIGN
 MATRIX_FILE = REPO / "build_matrix.yaml"
 WRITE = "scripts/build_all.sh --write-generated"
 ORIGIN = f"Generated from build_matrix.yaml by `{WRITE}`; do not edit."

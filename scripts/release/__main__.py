@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from release import ReleaseError, generated
+from release import NATIVE, ReleaseError, generated
+from release.cells import by_platform
 from release.conda_steps import build_recipe
 from release.host import chosen, probe
 from release.listing import github, json_list, list_cells
@@ -19,6 +22,7 @@ from release.matrix import load
 from release.merge import merge
 from release.run import Release, Request, base_channel
 from release.runner import explain, is_disk_full
+from release.schema import FIRST
 from release.stopping import interrupt
 from release.upload import upload
 from release.verify_full import Verify, verify_built
@@ -30,7 +34,8 @@ console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
 Selectors = Annotated[
     list[str] | None,
     typer.Argument(
-        help="Cells or patterns: stable210-cpu, 'aten*-cu12', host, newest, oldest; none: all."
+        help="Cells or patterns: stable210-cpu, 'aten*-cu12', host, newest, oldest; none: every "
+        "cell of this platform; '*-aarch64': those of another; all: those of every platform."
     ),
 ]
 ListOnly = Annotated[bool, typer.Option("--list", help="Show the cells and stop.")]
@@ -85,10 +90,16 @@ def main(
         if pythons and verify is not Verify.FULL:
             raise ReleaseError("--python belongs to --verify full; add it, or set PYTHON instead")
         matrix = load()
+        shown = selectors or (["all"] if list_only and not (as_json or as_github) else [])
+        groups = {} if join else by_platform(shown, matrix)
+        if "RELEASE_PLATFORM" not in os.environ and {*groups} - {NATIVE}:
+            alone = len(groups) == 1
+            codes = [_run_for(*group, {*shown}, last=alone) for group in groups.items()]
+            raise typer.Exit(max(codes))
         if write_generated:
-            generated.write(matrix, console)
+            generated.write(matrix.on(FIRST), console)
             return
-        generated.check(matrix)
+        generated.check(matrix.on(FIRST))
         if join:
             # The command line parses folders after the first as selectors.
             code = merge([*join, *map(Path, selectors or [])], matrix, console)
@@ -124,6 +135,16 @@ def main(
         console.print("stopped; start the same command again: what is finished is kept")
         raise typer.Exit(130) from None
     raise typer.Exit(code)
+
+
+def _run_for(platform: str, selectors: Sequence[str], every: Collection[str], *, last: bool) -> int:
+    """The same command for one platform, with the selectors that are for it."""
+    words = [word for word in sys.argv[1:] if word not in every]
+    command = [sys.executable, "-m", "release", *words, *selectors]
+    env = {**os.environ, "RELEASE_PLATFORM": platform}
+    if last:  # in place of this process: signals reach it alone
+        os.execve(command[0], command, env)
+    return subprocess.run(command, env=env).returncode
 
 
 if __name__ == "__main__":

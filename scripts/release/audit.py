@@ -13,17 +13,20 @@ from auditwheel.policy import WheelPolicies
 
 from engine.compat.binary import read_binary
 from engine.compat.records import RECORD_SECTION, BinaryRecord, as_plain, dotted
-from release import BUILD, ReleaseError
+from release import BUILD, MACHINE, ReleaseError
 from release.cells import Cell
+from release.emulation import LDD
 from release.paths import tool
 from release.shell import Log, clean_env
 from release.store import write_atomically
 from release.tasks import Context, Task
 
 # The libraries that a binary may need: the system's, torch's and CUDA's runtime.
-SYSTEM = r"ld-linux-x86-64\.so\.2|lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+)\.so\.\d+"
+SYSTEM = r"ld-linux-(x86-64|aarch64)\.so\.\d|lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+)\.so\.\d+"
 TORCH = r"libtorch(_cpu|_cuda)?\.so|libc10(_cuda)?\.so|libgomp\.so\.1"
 CUDA = r"libcudart\.so\.\d+|libcuda\.so\.1"
+# The largest page that kernels of a platform have, in bytes: segments must be aligned to it.
+PAGES = {"aarch64": 65536}
 ALLOWED = re.compile(f"{SYSTEM}|{TORCH}|{CUDA}")
 
 
@@ -71,8 +74,8 @@ def gates(log: Log, path: Path, cell: Cell, *folders: Path) -> list[str]:
 
 def too_new(record: BinaryRecord, manylinux: str) -> list[str]:
     """The symbol versions that are newer than the manylinux policy (`2.34`) allows."""
-    name = f"manylinux_{manylinux.replace('.', '_')}_x86_64"
-    policies = WheelPolicies(libc=Libc.GLIBC, arch=Architecture.x86_64)
+    name = f"manylinux_{manylinux.replace('.', '_')}_{MACHINE}"
+    policies = WheelPolicies(libc=Libc.GLIBC, arch=Architecture[MACHINE])
     policy = next((policy for policy in policies if policy.name == name), None)
     if policy is None:
         known = ", ".join(policy.name for policy in policies)
@@ -99,6 +102,11 @@ def _problems(record: BinaryRecord, cell: Cell) -> Iterator[str]:
     if record.record is None:
         yield f"{name}: carries no build record (section {RECORD_SECTION}); was it stripped?"
         return
+    if record.platform != cell.platform:
+        yield f"{name}: is for {record.platform}, the cell for {cell.platform}; set CXX"
+    if record.alignment < PAGES.get(MACHINE, 4096):
+        pages = f"pages have up to {PAGES.get(MACHINE, 4096)}; link with -z max-page-size"
+        yield f"{name}: its segments are aligned to {record.alignment} bytes, {pages}"
     if record.python_symbols:
         yield f"{name}: references Python ({', '.join(record.python_symbols[:3])}); it must not"
     if record.runpath:
@@ -122,7 +130,7 @@ def _problems(record: BinaryRecord, cell: Cell) -> Iterator[str]:
 def _unresolved(log: Log, path: Path, folders: Sequence[Path]) -> list[str]:
     env = clean_env(LD_LIBRARY_PATH=":".join(map(str, folders)))
     # ldd only resolves the symbols; it runs none of the code.
-    done = subprocess.run(["ldd", "-r", str(path)], env=env, capture_output=True, text=True)
+    done = subprocess.run([LDD, "-r", str(path)], env=env, capture_output=True, text=True)
     log.write(f"$ ldd -r {path}\n{done.stdout}{done.stderr}")
     bad = [
         line

@@ -20,6 +20,7 @@ from zipfile import ZipFile
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
+from release import SUBDIR
 from release.conda_stubs import Stub, pack
 from release.interpreters import python_facts
 from release.paths import tool
@@ -27,7 +28,7 @@ from release.paths import tool
 SUMMARY = "Bootstrap package for tests on this machine, never for publishing"
 # Names that differ between PyPI and conda-forge.
 CONDA_NAMES = {"torch": "pytorch", "typing-extensions": "typing_extensions"}
-COMPILERS = {"gcc_linux-64": ("gcc", "CC"), "gxx_linux-64": ("g++", "CXX")}
+COMPILERS = {f"gcc_{SUBDIR}": ("gcc", "CC"), f"gxx_{SUBDIR}": ("g++", "CXX")}
 # Parts of the standard library that our tests do not need.
 STDLIB_LEFT_OUT = ("site-packages", "dist-packages", "test", "idlelib", "tkinter", "turtledemo")
 STDLIB_LEFT_OUT += ("ensurepip", "lib2to3", "__pycache__")
@@ -140,7 +141,7 @@ def sysroot() -> Stub:
     """A package without files: the host's own C library is used, so nothing older will do."""
     host = str(os.confstr("CS_GNU_LIBC_VERSION")).split()[-1]
     exports = {"strong": (f"__glibc >={host}",)}
-    return Stub("sysroot_linux-64", "2.28", "bootstrap_0", run_exports=exports)
+    return Stub(f"sysroot_{SUBDIR}", "2.28", "bootstrap_0", run_exports=exports)
 
 
 def build_channel(out: Path, wheels: list[Path], python: str) -> None:
@@ -151,9 +152,9 @@ def build_channel(out: Path, wheels: list[Path], python: str) -> None:
     stages: list[Callable[[Path], Staged]] = [partial(stage_python, facts=facts)]
     stages += [partial(stage_compiler, name=name) for name in COMPILERS]
     stages += [partial(stage_wheel, wheel=wheel, minor=facts["minor"]) for wheel in wheels]
-    (out / "linux-64").mkdir(parents=True, exist_ok=True)
+    (out / SUBDIR).mkdir(parents=True, exist_ok=True)
     libc = sysroot()
-    (out / "linux-64" / f"{libc.name}-{libc.version}-{libc.build}.tar.bz2").write_bytes(pack(libc))
+    (out / SUBDIR / f"{libc.name}-{libc.version}-{libc.build}.tar.bz2").write_bytes(pack(libc))
     for stage in stages:
         begun = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="stage-", dir=out.parent) as folder:
@@ -161,9 +162,9 @@ def build_channel(out: Path, wheels: list[Path], python: str) -> None:
             assemble_package(
                 package.name,
                 package.version,
-                "linux-64",
+                SUBDIR,
                 package.build,
-                out / "linux-64",
+                out / SUBDIR,
                 files_dir=folder,
                 depends=list(package.depends),
                 summary=SUMMARY,

@@ -7,12 +7,13 @@ import os
 import shlex
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from engine.builder import BuildRequest, execute, find_host_compiler, plan
 from engine.builder.programs import words
 from engine.compat.torch_probe import find_torch
-from release import PROJECT, ReleaseError
+from release import PROJECT, ReleaseError, emulation
 from release.leftovers import unmarked
 from release.paths import BINARIES, fresh
 from release.schema import Kernels
@@ -32,13 +33,25 @@ def compiler_facts() -> dict[str, str]:
 
 
 def kernels(
-    context: Context, *, name: str, wanted: Kernels, toolchain: Toolchain | None, made: Task | None
+    context: Context,
+    *,
+    name: str,
+    wanted: Kernels,
+    toolchain: Toolchain | None,
+    made: Task | None,
+    runtime: Task | None = None,
 ) -> Sequence[Path]:
-    """One torch-free kernel object; `made` is the task that made its CUDA toolkit, if one did."""
+    """One torch-free kernel object.
+
+    `made` is the task that made its CUDA toolkit, `runtime` the one that fetched CUDA's runtime for
+    another platform, if they did.
+    """
     found = None
     if toolchain is not None:
         found = resolve(toolchain, context.only(made) if made else None)
         context.log.write(f"compiled by {toolchain}")
+    if runtime is not None:
+        found = replace(found, library_dirs=(str(context.only(runtime)),))
     request = BuildRequest(
         out_dir=BINARIES / f"kernels-{name}",
         project=PROJECT,
@@ -80,7 +93,7 @@ def compiler_cache() -> tuple[str, ...]:
 
 def _build_env() -> dict[str, str]:
     # The matrix decides the architectures; the user's list is for the user's own builds.
-    env = clean_env()
+    env = emulation.compilers(clean_env())
     env.pop("TORCH_CUDA_ARCH_LIST", None)
     if len(words(env, "CXX")) > 1:  # the first word may be a compiler cache
         env["CXX"] = f"{shlex.join(unmarked([]))} {env['CXX']}".lstrip()

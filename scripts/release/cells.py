@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.compat.records import GlueName, KernelsName, VariantName
-from release import PROJECT, ReleaseError
-from release.schema import Matrix, Torch, pair
+from release import NATIVE, PROJECT, ReleaseError
+from release.schema import FIRST, Matrix, Torch, pair
 
 
 @dataclass(frozen=True)
@@ -20,10 +20,22 @@ class Cell:
     variant: VariantName
     torch_minor: str
     torch: Torch
+    platform: str = FIRST
 
     @property
     def name(self) -> str:
-        return str(self.variant)
+        """`stable210-cpu`, `stable210-cpu-aarch64`."""
+        return str(self.variant) if self.platform == FIRST else self.full_name
+
+    @property
+    def full_name(self) -> str:
+        """With the platform, whatever it is."""
+        return f"{self.variant}-{self.platform.removeprefix('linux-')}"
+
+    @property
+    def names(self) -> set[str]:
+        """What a selector may call it in a run for its platform."""
+        return {str(self.variant), self.full_name}
 
     def __str__(self) -> str:
         return self.name
@@ -80,11 +92,13 @@ def _kernels(device: str) -> KernelsName:
 
 
 def all_cells(matrix: Matrix) -> list[Cell]:
-    """Every cell, stable ones first, in the matrix's order."""
+    """Every cell of the matrix's platform, stable ones first, in the matrix's order."""
     stable = GlueName("stable", pair(matrix.stable.target))
     built = matrix.torch[matrix.stable.built_with]
     cells = [
-        Cell(VariantName(stable, _kernels(device)), matrix.stable.built_with, built)
+        Cell(
+            VariantName(stable, _kernels(device)), matrix.stable.built_with, built, matrix.platform
+        )
         for device in matrix.stable.devices
     ]
     for minor in matrix.minors():
@@ -92,7 +106,8 @@ def all_cells(matrix: Matrix) -> list[Cell]:
         for abi in torch.abis if torch.aten else []:
             glue = GlueName("aten", pair(minor), abi)
             cells += [
-                Cell(VariantName(glue, _kernels(device)), minor, torch) for device in torch.aten
+                Cell(VariantName(glue, _kernels(device)), minor, torch, matrix.platform)
+                for device in torch.aten
             ]
     return cells
 
@@ -102,14 +117,24 @@ def required(matrix: Matrix) -> list[str]:
     return [cell.name for cell in all_cells(matrix) if not cell.optional]
 
 
-ALIASES = ("host", "newest", "oldest")
+ALIASES = ("host", "newest", "oldest", "all")
+
+
+def by_platform(selectors: Sequence[str], matrix: Matrix) -> dict[str, list[str]]:
+    """The selectors by the platform that they end with, this machine's where they name none."""
+    groups: dict[str, list[str]] = {}
+    for selector in selectors:
+        ends = [p for p in matrix.platforms if selector.endswith(p.removeprefix("linux"))]
+        for platform in matrix.platforms if selector == "all" else ends or [NATIVE]:
+            groups.setdefault(platform, []).append(selector)
+    return groups
 
 
 def select(cells: Sequence[Cell], selectors: Sequence[str], host: str = "") -> list[Cell]:
     """The cells that the selectors name, in the order of `cells`; all of them without a selector.
 
     A selector is a name, a pattern such as `aten*-cu12`, `newest` or `oldest` (the ATen cells of
-    one torch minor), or `host`, which stands for the cell that the argument `host` names.
+    one torch minor), `host`, which stands for the cell that the argument `host` names, or `all`.
     """
     if not selectors:
         return list(cells)
@@ -117,7 +142,8 @@ def select(cells: Sequence[Cell], selectors: Sequence[str], host: str = "") -> l
     minors = sorted({cell.variant.glue.torch for cell in cells if not cell.stable})
     chosen: set[str] = set()
     for selector in selectors:
-        found = fnmatch.filter(names, host if selector == "host" else selector)
+        wanted = {"host": host, "all": "*"}.get(selector, selector)
+        found = [c.name for c in cells if any(fnmatch.fnmatch(n, wanted) for n in c.names)]
         if selector in ("newest", "oldest") and minors:
             minor = minors[-1 if selector == "newest" else 0]
             found = [c.name for c in cells if not c.stable and c.variant.glue.torch == minor]

@@ -36,13 +36,15 @@ def image(matrix: Matrix) -> str:
 def table(matrix: Matrix) -> str:
     tag = "cp" + python(matrix).replace(".", "")
     torch = matrix.torch[matrix.package.default_torch].release
+    archs = [name.removeprefix("linux-") for name in matrix.platforms]
     return f"""\
 [tool.cibuildwheel]
 # No binary refers to a Python symbol, so one build makes the wheel for every Python.
-build = ["{tag}-manylinux_x86_64"]
-archs = ["x86_64"]
+build = [{", ".join(f'"{tag}-manylinux_{name}"' for name in archs)}]
+archs = [{", ".join(f'"{name}"' for name in archs)}]
 build-frontend = "build"
 manylinux-x86_64-image = "{image(matrix)}"
+manylinux-aarch64-image = "manylinux_2_28"
 before-all = "{{project}}/scripts/cibuildwheel.sh before-all"
 before-build = "{{project}}/scripts/cibuildwheel.sh before-build"
 repair-wheel-command = "{{project}}/scripts/cibuildwheel.sh repair {{wheel}} {{dest_dir}}"

@@ -220,7 +220,8 @@ def host_facts(host: Host) -> HostFacts:
     libc = " ".join(platform.libc_ver())
     tools = {found.name: found.version for found in distributions()}
     return HostFacts(
-        system=f"{platform.system()} {platform.release()} {platform.machine()}, {libc}",
+        system=f"{platform.system()} {platform.release()} {platform.machine()}, {libc}"
+        + (f"; runs under {host.emulator}" if host.emulator else ""),
         image=os.environ.get("RELEASE_IMAGE", ""),
         python=host.python_minor,
         compiler=str(host.compiler),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from release import BUILD, PROJECT, REPO, ReleaseError, conda_worker, downloads
+from release import BUILD, PROJECT, REPO, SUBDIR, ReleaseError, conda_worker, downloads
 from release.cells import Cell, all_cells, select
 from release.conda_linked import link_torch
 from release.environments import REMEDY
@@ -79,10 +79,10 @@ def package(
     write_atomically(file, variants)
     env = {PREBUILT: str(work / "prebuilt")}
     _worker(context.log, "build", file, out, "--channel", channel, **env, **source_env())
-    (made,) = out.glob("linux-64/*.conda")
+    (made,) = out.glob(f"{SUBDIR}/*.conda")
     index_package(context.log, made, CHANNEL)
     shutil.rmtree(out)
-    return [CHANNEL / "linux-64" / made.name]
+    return [CHANNEL / SUBDIR / made.name]
 
 
 def index_package(log: Log, package: Path, channel: Path) -> None:
@@ -94,7 +94,7 @@ def index_package(log: Log, package: Path, channel: Path) -> None:
 def link(context: Context, *, env: Task, folder: Path, python: str) -> Sequence[Path]:
     """A channel `folder` with the torch of the environment that `env` made."""
     link_torch(fresh(folder), context.only(env), python)
-    for path in sorted(folder.glob("linux-64/*.tar.bz2")):
+    for path in sorted(folder.glob(f"{SUBDIR}/*.tar.bz2")):
         context.log.write(path.name)
     return [folder]
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from release import SUBDIR
 from release.schema import Matrix
 
 # The CUDA versions that conda-forge built each pytorch with.
@@ -59,7 +60,7 @@ class Stub:
     def index(self) -> dict[str, Any]:
         left_out = ("run_exports", "files")
         facts = {name: value for name, value in vars(self).items() if name not in left_out}
-        return {**facts, "subdir": "linux-64"}
+        return {**facts, "subdir": SUBDIR}
 
 
 def below(version: str) -> str:
@@ -93,9 +94,9 @@ def tools(matrix: Matrix) -> Iterator[Stub]:
     for name, version in (("ninja", "1.13.0"), ("libstdcxx", "15.2.0"), ("libgcc", "15.2.0")):
         yield Stub(name, version, "h0_0")
     glibc, gcc = ("__glibc >=2.28,<3.0.a0",), ("libstdcxx >=14", "libgcc >=14")
-    yield Stub("sysroot_linux-64", "2.28", "h0_0", run_exports={"strong": glibc})
-    sysroot = ("sysroot_linux-64",)
-    yield Stub("gxx_linux-64", "14.3.0", "h0_0", depends=sysroot, run_exports={"strong": gcc})
+    yield Stub(f"sysroot_{SUBDIR}", "2.28", "h0_0", run_exports={"strong": glibc})
+    sysroot = (f"sysroot_{SUBDIR}",)
+    yield Stub(f"gxx_{SUBDIR}", "14.3.0", "h0_0", depends=sysroot, run_exports={"strong": gcc})
     for version in CUDA_VERSIONS:
         yield cuda_version(version)
         yield from _cuda(version)
@@ -171,14 +172,14 @@ def pack(stub: Stub) -> bytes:
 def write_channel(folder: Path, packages: Iterable[Stub]) -> Path:
     """Writes a channel into `folder`, which it returns; an older one there is overwritten."""
     entries: dict[str, Any] = {}
-    for subdir in ("linux-64", "noarch"):
+    for subdir in (SUBDIR, "noarch"):
         (folder / subdir).mkdir(parents=True, exist_ok=True)
     for stub in packages:
         name, data = f"{stub.name}-{stub.version}-{stub.build}.tar.bz2", pack(stub)
-        (folder / "linux-64" / name).write_bytes(data)
+        (folder / SUBDIR / name).write_bytes(data)
         sha256 = hashlib.sha256(data).hexdigest()
         entries[name] = {**stub.index, "sha256": sha256, "size": len(data)}
-    for subdir, found in (("linux-64", entries), ("noarch", {})):
+    for subdir, found in ((SUBDIR, entries), ("noarch", {})):
         text = json.dumps({"info": {"subdir": subdir}, "packages": found, "packages.conda": {}})
         (folder / subdir / "repodata.json").write_text(text, encoding="utf-8")
     return folder

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from release import BUILD, PROJECT, REPO, ReleaseError
+from release import BUILD, PROJECT, REPO, SUBDIR, ReleaseError
 from release.bootstrap import build_channel
 from release.conda_pack import repack
 from release.paths import publish
@@ -49,10 +49,10 @@ def bootstrap(out: Path, wheels: Path, python: str) -> None:
 def build(
     variants: Path, out: Path, channels: Channels, recipe: Path = RECIPE, tests: bool = False
 ) -> None:
-    """Builds every package that a variants file describes, into `out/linux-64`; tests them too."""
+    """Builds every package that a variants file describes, into `out/SUBDIR`; tests them too."""
     import rattler_build as rb
 
-    platform = rb.PlatformConfig(target_platform="linux-64")
+    platform = rb.PlatformConfig(target_platform=SUBDIR)
     config = rb.VariantConfig.from_file(str(variants))
     stage = rb.Stage0Recipe.from_file(str(recipe))
     for variant in stage.render(config, rb.RenderConfig(platform=platform)):
@@ -76,7 +76,7 @@ def index(channel: Path, packages: list[Path]) -> None:
     from rattler.index import index_fs
 
     for package in packages:
-        publish(package, channel / "linux-64" / package.name)
+        publish(package, channel / SUBDIR / package.name)
     (channel / "noarch").mkdir(parents=True, exist_ok=True)
     # `force`, because a rebuilt file keeps its name.
     asyncio.run(index_fs(channel, force=True))
@@ -156,7 +156,7 @@ def solve(
             sources=[rattler.Channel(channel) for channel in channels],
             specs=list(specs),
             gateway=rattler.Gateway(cache_dir=cache),
-            platforms=["linux-64", "noarch"],
+            platforms=[SUBDIR, "noarch"],
             virtual_packages=list(virtual),
         )
 

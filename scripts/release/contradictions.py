@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from packaging.version import Version
 
-from release.schema import Kernels, Matrix, Torch
+from release.schema import FIRST, Kernels, Matrix, Torch
 
 Path = tuple[str | int, ...]
 Problem = tuple[Path, str]
@@ -12,7 +12,8 @@ Problem = tuple[Path, str]
 # The first and the last torch minor with a wheel on PyPI for each CPython.
 FIRST_TORCH = {"3.10": "1.11", "3.11": "1.13", "3.12": "2.2", "3.13": "2.5", "3.14": "2.9"}
 LAST_TORCH = {"3.8": "2.4", "3.9": "2.8", "3.10": "2.14"}
-FIRST_ABI1 = Version("2.7")
+# The first torch minor whose wheel on PyPI has the C++11 ABI 1.
+FIRST_ABI1 = {"linux-x86_64": "2.7", "linux-aarch64": "2.6"}
 
 
 def contradictions(matrix: Matrix) -> Iterator[Problem]:
@@ -86,7 +87,8 @@ def _torch(minor: str, torch: Torch, matrix: Matrix) -> Iterator[Problem]:
     for i, python in enumerate(torch.pythons):
         if problem := _python(minor, python, matrix):
             yield (*where, "pythons", i), problem
-    if torch.abi.pypi != int(Version(minor) >= FIRST_ABI1):
+    abi1 = Version(FIRST_ABI1.get(matrix.platform, FIRST_ABI1[FIRST]))
+    if torch.abi.pypi != int(Version(minor) >= abi1):
         text = f"PyPI's torch {minor} is built with C++11 ABI {1 - torch.abi.pypi}"
         yield (*where, "abi"), f"{text}, got {torch.abi.pypi}"
     if torch.abi.conda != 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -76,10 +75,10 @@ def partial_version(packed: Collection[str], required: Collection[str]) -> str |
     return None if count == len(required) else f"partial.{count}of{len(required)}"
 
 
-def fat_site(context: Context, *, fat_wheel: Task) -> Sequence[Path]:
+def fat_site(context: Context, *, fat_wheel: Task, python: str) -> Sequence[Path]:
     """A folder with the fat wheel alone, which environments with a torch put on their path."""
     folder = fresh(ENVS / "fat-site")
-    command = [tool("uv"), "pip", "install", "--no-deps", "--no-index", "--python", sys.executable]
+    command = [tool("uv"), "pip", "install", "--no-deps", "--no-index", "--python", python]
     context.log.run([*command, "--target", folder, context.only(fat_wheel)])
     return [folder]
 

@@ -83,6 +83,11 @@ def support(matrix: Matrix) -> str:
         "python_min": min(matrix.package.pythons, key=Version),
         "channel": matrix.project.channel,
         "index": matrix.project.index,
+        "others": {
+            name: [str(cell.variant) for cell in all_cells(matrix.on(name))]
+            for name in matrix.platforms
+            if name != matrix.platform
+        },
     }
     return json.dumps(facts, indent=2) + "\n"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from engine.builder import BuildError, HostCompiler, find_host_compiler, glue_for
 from engine.compat.records import TorchInstall
 from engine.compat.torch_probe import TorchNotFoundError, find_torch
-from release import PROJECT, ReleaseError, toolchains
+from release import FOREIGN, PROJECT, ReleaseError, emulation, toolchains
 from release.cells import Cell, all_cells, select
 from release.interpreters import python_facts
 from release.schema import Matrix
@@ -30,6 +30,7 @@ class Host:
         compiler: the host compiler, or None.
         cuda: the compilers for CUDA.
         driver: whether an NVIDIA driver is loaded.
+        emulator: what runs another platform's programs; None: they are this machine's own.
     """
 
     python: str
@@ -38,28 +39,34 @@ class Host:
     compiler: HostCompiler | None
     cuda: Compilers = field(default_factory=Compilers)
     driver: bool = False
+    emulator: str | None = None
 
 
 def probe(python: str, matrix: Matrix) -> Host:
     """Looks at this machine; `python` is the interpreter of the calling environment."""
+    try:
+        compiler = find_host_compiler(emulation.compilers(os.environ))
+    except BuildError:
+        compiler = None
+    cuda = toolchains.probe(matrix)
+    if FOREIGN:
+        minor = emulation.python_minor()
+        return Host(str(emulation.PYTHON), minor, None, compiler, cuda, False, emulation.version())
     facts = python_facts(python)
     try:
         torch = find_torch(python=python)
     except TorchNotFoundError:
         torch = None
-    try:
-        compiler = find_host_compiler(os.environ)
-    except BuildError:
-        compiler = None
-    cuda = toolchains.probe(matrix)
     driver = Path("/proc/driver/nvidia/version").exists()
     return Host(facts["exe"], facts["minor"], torch, compiler, cuda, driver)
 
 
 def obstacle(cell: Cell, host: Host, matrix: Matrix) -> str | None:
     """Why this machine cannot build the cell and what would help; None if it can."""
-    if host.compiler is None:
+    if host.compiler is None and not FOREIGN:
         return "no C++ compiler; install one (Debian: apt-get install g++) or set CXX"
+    if missing := emulation.missing(host.compiler):
+        return missing
     if problem := _compiler_problem(host, cell.torch.gcc, f"torch {cell.torch_minor}"):
         return problem
     if cell.optional and borrowed_torch(cell, host) is None:
@@ -106,7 +113,7 @@ def toolchain(kernels: str, host: Host, matrix: Matrix) -> Toolchain | str | Non
 
 def host_cell(matrix: Matrix, host: Host) -> Cell:
     """The cell for the torch of the calling environment, or the default one without a torch."""
-    cells = {cell.name: cell for cell in all_cells(matrix)}
+    cells = {str(cell.variant): cell for cell in all_cells(matrix)}
     if host.torch is None:
         return cells[f"{stable_glue(matrix)}-cpu"]
     try:

@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from release import FOREIGN, PLATFORM
 from release.cells import Cell
 from release.host import Host, host_cell, obstacle, toolchain
 from release.paths import STAMPS
@@ -20,7 +21,10 @@ from release.store import Store
 
 def list_cells(cells: Sequence[Cell], host: Host, matrix: Matrix, console: Console) -> None:
     """A table of every cell and whether this machine can build it."""
-    table = Table(title=f"cells of build_matrix.yaml on {host.compiler or 'no compiler'}")
+    how = f"native, {host.compiler or 'no compiler'}"
+    if FOREIGN:
+        how = f"cross, {host.compiler or 'no compiler'}, run by {host.emulator or 'nothing'}"
+    table = Table(title=f"cells of build_matrix.yaml for {PLATFORM} ({how})")
     for name in ("cell", "torch", "C++", "ABI", "kernels", "buildable here"):
         table.add_column(name, no_wrap=name != "buildable here", overflow="fold")
     for facts in map(partial(cell_facts, host=host, matrix=matrix), cells):
@@ -51,7 +55,7 @@ def cell_facts(cell: Cell, *, host: Host, matrix: Matrix) -> dict[str, Any]:
         "buildable": reason is None,
         "reason": reason,
         "toolchain": str(compiled_by) if compiled_by else None,
-        "fits_host": cell.name == host_cell(matrix, host).name,
+        "fits_host": not FOREIGN and cell.name == host_cell(matrix, host).name,
     }
 
 

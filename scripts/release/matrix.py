@@ -10,17 +10,17 @@ from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 
-from release import MATRIX_FILE, ReleaseError
+from release import MATRIX_FILE, PLATFORM, ReleaseError
 from release.contradictions import contradictions
-from release.schema import Matrix
+from release.schema import FIRST, Matrix
 
 
 class MatrixError(ReleaseError):
     """The matrix cannot be used; the text holds one `file:line: problem` per mistake."""
 
 
-def load(path: Path = MATRIX_FILE) -> Matrix:
-    """The checked matrix; raises MatrixError."""
+def load(path: Path = MATRIX_FILE, platform: str = PLATFORM) -> Matrix:
+    """The checked matrix as it is on a platform; raises MatrixError."""
     try:
         tree = YAML(typ="rt").load(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -29,15 +29,35 @@ def load(path: Path = MATRIX_FILE) -> Matrix:
         raise MatrixError(_yaml_problem(path, error)) from error
     if not isinstance(tree, dict):
         raise MatrixError(f"{path}:1: got {_kind(tree)}, needs a mapping with `schema: 1`")
+    problems: dict[str, None] = {}
+    found: dict[str, Matrix] = {}
+    name = FIRST
     try:
         matrix = Matrix.model_validate(tree)
+        for name in matrix.platforms:
+            found[name] = matrix.on(name)
+            for loc, text in contradictions(found[name]):
+                problems[f"{path}:{_line(tree, _place(tree, name, loc))}: {text}"] = None
     except ValidationError as error:
-        lines = [_schema_problem(path, tree, detail) for detail in error.errors()]
-        raise MatrixError("\n".join(dict.fromkeys(lines))) from error
-    problems = [f"{path}:{_line(tree, loc)}: {text}" for loc, text in contradictions(matrix)]
+        for detail in error.errors():
+            detail["loc"] = _place(tree, name, detail["loc"])
+            problems[_schema_problem(path, tree, detail)] = None
     if problems:
         raise MatrixError("\n".join(problems))
-    return matrix
+    if platform not in found:
+        raise MatrixError(f"{path}: no platform is {platform}; there are {', '.join(found)}")
+    return found[platform]
+
+
+def _place(tree: Any, platform: str, loc: tuple[str | int, ...]) -> tuple[str | int, ...]:
+    """Where the file has a value of a platform: what differs there, or else the common one."""
+    differs: tuple[str | int, ...] = ("platforms", platform, "differs", *loc[:3])
+    node = tree
+    for part in differs:
+        if not isinstance(node, dict) or part not in node:
+            return loc
+        node = node[part]
+    return (*differs, *loc[3:])
 
 
 def _yaml_problem(path: Path, error: MarkedYAMLError) -> str:

@@ -7,7 +7,7 @@ import tarfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from release import DIST, PROJECT, REPO, ReleaseError
+from release import DIST, FOREIGN, PLATFORM, PROJECT, REPO, ReleaseError
 from release.cells import Cell
 from release.paths import TEMPORARY, WHEELS, fresh, publish, replace_wheel, tool
 from release.provenance import source_env, source_epoch
@@ -92,7 +92,10 @@ def wheel(
     (source,) = (work / "source").iterdir()
     out = fresh(work / "out")
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, source]
-    context.log.run(command, env=clean_env(**{PREBUILT: str(prebuilt)}, **source_env()))
+    env = clean_env(**{PREBUILT: str(prebuilt)}, **source_env())
+    # How the wheel's tag learns of another platform than this machine's.
+    env |= {"_PYTHON_HOST_PLATFORM": PLATFORM} if FOREIGN else {}
+    context.log.run(command, env=env)
     (made,) = out.glob("*.whl")
     tagged = true_tag(context.log, made, given, fresh(work / "repaired"))
     final = tagged.renamed(local=cell.local_version).write(fresh(work / "final"))

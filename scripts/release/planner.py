@@ -11,9 +11,11 @@ from typing import NamedTuple
 
 from release import (
     EXAMPLE,
+    FOREIGN,
     SMOKE,
     build_steps,
     conda_steps,
+    emulation,
     environments,
     fat_steps,
     pack_steps,
@@ -29,10 +31,10 @@ from release.schema import Matrix, pair
 from release.store import sources
 from release.tasks import Task
 from release.toolchains import Toolchain
-from release.variants import VARIANTS_FILE, for_conda, render
+from release.variants import for_conda, render
 
 CSRC = sources("csrc/**/*")
-RECIPE = tuple(path for path in sources("recipe/*") if path != VARIANTS_FILE)
+RECIPE = tuple(path for path in sources("recipe/*") if not path.stem.startswith("variants"))
 EXAMPLES = sources(f"{EXAMPLE.parent.name}/{EXAMPLE.stem}*.py")
 # Bytes of one unpacked torch with CUDA (environments are hard links into its cache), and how many
 # may lie on the disk at a time: two torches, so that one is fetched while the other is used.
@@ -130,12 +132,12 @@ class Plan:
         own.wheel = self._wheel(cell, own)
         own.venv = self._venv(cell, own.wheel, env)
         twin = any(c.glue == cell.glue and c.cuda_major is None for c in self.cells)
-        if cell.cuda_major is None or self.host.driver or not twin:
+        if not FOREIGN and (cell.cuda_major is None or self.host.driver or not twin):
             # Without a GPU a CUDA cell would train exactly as its twin for the CPU does.
             run = partial(verify_steps.example, cell=cell, venv=own.venv)
             task = Task(f"{EXAMPLE.stem}/{cell.name}", run, needs=(own.venv,), inputs=EXAMPLES)
             own.example = self.add(task, cell)
-        if for_conda(cell):
+        if for_conda(cell) and not FOREIGN:  # its build starts programs of the platform
             self._conda(cell, own, env)
 
     # Environments with torch.
@@ -180,8 +182,19 @@ class Plan:
             find_links=find_links,
         )
         temporary, disk = ((ENVS / name, cache), CUDA_TORCH) if cache else ((), 1_200_000_000)
+        if FOREIGN:
+            needs += (self._emulated(cell),)
         task = Task(f"env/{name}", run, needs, temporary=temporary, disk=disk)
         return Env(name, self.add(task, cell), cache)
+
+    def _emulated(self, cell: Cell) -> Task:
+        """The task that makes the Python of another platform."""
+        facts = {
+            "debian": self.matrix.platforms[cell.platform].debian,
+            "minor": self.host.python_minor,
+        }
+        run = partial(emulation.root, **facts)
+        return self.add(Task("root", run, facts=facts, disk=200_000_000), cell)
 
     # Binaries.
 
@@ -198,8 +211,16 @@ class Plan:
         chosen = toolchain(name, self.host, self.matrix)
         made = self._toolkit(chosen, cell) if chosen else None
         wanted = self.matrix.kernels[name]  # type: ignore[index]
-        run = partial(build_steps.kernels, name=name, wanted=wanted, toolchain=chosen, made=made)
-        needs = (made,) if made else ()
+        runtime = self._runtime(chosen, cell) if chosen and FOREIGN else None
+        run = partial(
+            build_steps.kernels,
+            name=name,
+            wanted=wanted,
+            toolchain=chosen,
+            made=made,
+            runtime=runtime,
+        )
+        needs = tuple(filter(None, (made, runtime)))
         facts = self._compiler_facts()
         return self.add(Task(f"kernels/{name}", run, needs, inputs=CSRC, facts=facts), cell)
 
@@ -208,6 +229,13 @@ class Plan:
         facts = self._compiler_facts()
         task = Task(f"glue/{cell.glue}", run, (env.task,), inputs=CSRC, facts=facts)
         return self.add(task, cell)
+
+    def _runtime(self, chosen: Toolchain, cell: Cell) -> Task:
+        """The task that fetches CUDA's runtime for another platform."""
+        version = chosen.version
+        run = partial(toolchain_steps.runtime, version=version, python=self.host.python)
+        needs = (self._emulated(cell),)
+        return self.add(Task(f"toolkit/runtime-{version}", run, needs), cell)
 
     def _toolkit(self, chosen: Toolchain, cell: Cell) -> Task | None:
         """The task that makes a CUDA toolkit; None for an installed one."""
@@ -271,11 +299,14 @@ class Plan:
         limit = {"limit": fat_steps.LIMIT}
         task = Task("fat-wheel", run, after=after, inputs=inputs, facts=limit)
         fat = self.fat_wheel = self.add(task)
-        site = self.add(Task("fat-site", partial(fat_steps.fat_site, fat_wheel=fat), needs=(fat,)))
+        run = partial(fat_steps.fat_site, fat_wheel=fat, python=self.host.python)
+        site = self.add(Task("fat-site", run, needs=(fat,)))
         for cell in cells:
             venv = self.of[cell.name].venv
-            # With torches that do not stay, `--verify full` runs the fat wheel.
-            if f"fat-run/{cell.glue}" not in self.tasks and venv and not venv.temporary:
+            # With torches that do not stay, `--verify full` runs the fat wheel. Under qemu, one run
+            # of each cell has to do: that of its thin wheel, which has the same objects.
+            again = f"fat-run/{cell.glue}" in self.tasks or FOREIGN
+            if not again and venv and not venv.temporary:
                 run = partial(fat_steps.fat_run, glue=cell.glue, venv=venv, site=site)
                 inputs = (SMOKE,)
                 task = Task(f"fat-run/{cell.glue}", run, needs=(site, venv), inputs=inputs)

@@ -1,5 +1,6 @@
 """dist/report.html: one page, without other files, that shows a run to people."""
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -55,8 +56,9 @@ def grid(manifest: Manifest) -> tuple[dict[str, dict[str, str]], list[str]]:
     rows: dict[str, dict[str, str]] = {}
     names = [*manifest.cells, *(n for n in manifest.missing if n not in manifest.cells)]
     for name in names:
-        glue, _, device = name.rpartition("-")
-        rows.setdefault(glue, {})[device] = name
+        found = re.fullmatch(r"(.+)-(cpu|cu\d+)(-\w+)?", name)  # the last is the platform
+        assert found is not None
+        rows.setdefault(found[1], {})[found[2]] = name
     columns = sorted({device for row in rows.values() for device in row})
     parsed = {glue: VariantName.parse(f"{glue}-cpu").glue for glue in rows}
     order = sorted(rows, key=lambda name: (parsed[name].lane != "stable", parsed[name].torch, name))

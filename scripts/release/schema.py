@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from packaging.version import Version
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints
 
 from engine.builder import cxx_standard
 
@@ -16,13 +16,22 @@ Arch = Annotated[str, StringConstraints(pattern=r"^(sm|compute)_\d{2,3}$")]
 Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
 Device = Annotated[str, StringConstraints(pattern=r"^(cpu|cu\d+)$")]
 KernelsKey = Annotated[str, StringConstraints(pattern=r"^(cpu|cuda\d+)$")]
+PlatformName = Annotated[str, StringConstraints(pattern=r"^linux-[a-z0-9_]+$")]
 Abi = Literal[0, 1]
+FIRST = "linux-x86_64"  # its cells and files are named without it
 
 
 def pair(version: str) -> tuple[int, int]:
     """`2.10` or `2.10.1` as (2, 10)."""
     major, minor = version.split(".")[:2]
     return int(major), int(minor)
+
+
+def merged(values: Any, differs: Any) -> Any:
+    """Nested mappings with other values in the places that `differs` names."""
+    if not isinstance(values, dict) or not isinstance(differs, dict):
+        return differs
+    return {**values, **{key: merged(values.get(key), new) for key, new in differs.items()}}
 
 
 def _ordered(bounds: tuple[int, int]) -> tuple[int, int]:
@@ -65,6 +74,13 @@ class Package(Strict):
     manylinux: Minor
     pythons: list[Minor] = Field(min_length=1)
     default_torch: Minor
+
+
+class Platform(Strict):
+    """Where binaries run; `differs` replaces values of the matrix there."""
+
+    debian: str
+    differs: dict[Literal["kernels", "stable", "torch"], dict[str, Any]] = {}
 
 
 class Clang(Strict):
@@ -114,7 +130,7 @@ class Torch(Strict):
     release: Release
     pythons: list[Minor] = Field(min_length=1)
     free_threaded: list[Python] = []
-    cuda: TorchCuda
+    cuda: TorchCuda | None
     abi: TorchAbi
     gcc: Annotated[Bounds, Field(strict=False)]
     aten: list[Device] = []
@@ -135,8 +151,8 @@ class Torch(Strict):
         return f">={major}.{minor}.0,<{major}.{minor + 1}.0a0"
 
     @property
-    def cuda_major(self) -> int:
-        return pair(self.cuda.version)[0]
+    def cuda_major(self) -> int | None:
+        return pair(self.cuda.version)[0] if self.cuda else None
 
     @property
     def abis(self) -> list[int]:
@@ -145,13 +161,32 @@ class Torch(Strict):
 
 
 class Matrix(Strict):
+    """The matrix as it is on one platform."""
+
     schema_: Literal[1] = Field(alias="schema")
     project: Project
     package: Package
+    platforms: dict[PlatformName, Platform] = {FIRST: Platform(debian="amd64")}
     toolkits: dict[Minor, Toolkit]
     kernels: dict[KernelsKey, Kernels]
     stable: Stable
     torch: dict[Minor, Torch]
+    _platform: str = PrivateAttr(FIRST)
+    _first: Matrix | None = PrivateAttr(None)
+
+    @property
+    def platform(self) -> str:
+        return self._platform
+
+    def on(self, platform: str) -> Matrix:
+        """The matrix as it is on that platform."""
+        first = self._first or self
+        if platform == FIRST:
+            return first
+        values = merged(first.model_dump(by_alias=True), self.platforms[platform].differs)
+        made = Matrix.model_validate(values)
+        made._platform, made._first = platform, first
+        return made
 
     def minors(self) -> list[str]:
         return sorted(self.torch, key=Version)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from release.evidence import Environment, Evidence
 from release.schema import Matrix
 
@@ -16,18 +18,23 @@ LEGEND = {
 
 def brief(matrix: Matrix) -> str:
     """By platform and range, for people who only want to know whether it is for them."""
+    lines = [_row(["platform", "torch", "Python", "runs on", "by"]), "|---" * 5 + "|\n"]
+    for platform in matrix.platforms:
+        lines += _brief(matrix.on(platform), platform.replace("linux-", "Linux ").replace("_", "-"))
+    return "".join(lines)
+
+
+def _brief(matrix: Matrix, platform: str) -> Iterator[str]:
     minors = matrix.minors()
     first = minors.index(matrix.stable.target)
     pythons = f"{matrix.package.pythons[0]} and newer"
     aten = {device for minor in minors[:first] for device in matrix.torch[minor].aten or ()}
-    lines = [_row(["platform", "torch", "Python", "runs on", "by"]), "|---" * 5 + "|\n"]
     for versions, devices, by in (
         (f"{minors[0]} to {minors[first - 1]}", sorted(aten), "glue of its own for each"),
         (f"{minors[first]} to {minors[-1]}, and later", matrix.stable.devices, "one stable glue"),
     ):
         on = ", ".join(d.upper().replace("CU", "CUDA ") if d != "cpu" else "CPU" for d in devices)
-        lines.append(_row(["Linux x86-64", versions, pythons, on, by]))
-    return "".join(lines)
+        yield _row([platform, versions, pythons, on, by])
 
 
 def full(matrix: Matrix, evidence: Evidence | None, suites: dict[str, str]) -> str:
@@ -41,7 +48,13 @@ def full(matrix: Matrix, evidence: Evidence | None, suites: dict[str, str]) -> s
         words = [_word(matrix, evidence, minor, python) for python in pythons]
         seen.update(dict.fromkeys(words))
         abi = f"{torch.abi.pypi} / {torch.abi.conda}"
-        row = [minor, torch.cuda.version, abi, _glue(matrix, minor), *words]
+        row = [
+            minor,
+            torch.cuda.version if torch.cuda else "none",
+            abi,
+            _glue(matrix, minor),
+            *words,
+        ]
         lines.append(_row([*row, suites.get(minor, "")]))
     legend = [f"*{word}*: {text}" for word, text in LEGEND.items() if word in seen]
     if any(len(torch.abis) > 1 for torch in matrix.torch.values()):

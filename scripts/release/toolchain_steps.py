@@ -46,6 +46,17 @@ def toolkit(
     return [folder]
 
 
+def runtime(context: Context, *, version: str, python: str) -> Sequence[Path]:
+    """CUDA's static runtime for the platform of the interpreter `python`, where nvcc has its own's.
+
+    The one output is the folder with the library.
+    """
+    folder = fresh(BUILD / "toolkits" / f"runtime-{version}")
+    words = ["pip", "install", "--target", folder, "--python", python]
+    downloads.uv(context.log, [*words, f"cuda-toolkit[cudart]=={version}.*"], remedy=REMEDY)
+    return [home_of(folder) / "lib"]
+
+
 def resolve(toolchain: Toolchain, made: Path | None) -> CudaToolkit | ClangToolkit:
     """The toolkit as the builder takes it; `made` is the folder of :func:`toolkit`, if any."""
     if toolchain.nvcc:

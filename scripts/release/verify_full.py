@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from release import DIST, REPO, SMOKE, ReleaseError, evidence
+from release import DIST, PLATFORM, REPO, SMOKE, ReleaseError, evidence
 from release.evidence import Environment, Evidence
 from release.interpreters import interpreters, python_facts
 from release.manifest import parse
@@ -26,7 +26,7 @@ from release.paths import MANIFEST
 from release.progress import Reporter
 from release.run import only_run
 from release.runner import run_tasks
-from release.schema import Matrix
+from release.schema import FIRST, Matrix
 from release.store import Store, digest
 from release.tasks import Outcome, Task
 from release.verify_one import CACHE, WORK, Target, environment
@@ -67,6 +67,8 @@ def targets(matrix: Matrix, given: Sequence[Path] = ()) -> list[Target]:
 
 def verify_built(matrix: Matrix, console: Console, jobs: int, given: Sequence[Path]) -> int:
     """Runs :func:`verify` with the fat wheel that dist/manifest.json names."""
+    if PLATFORM != FIRST:  # the stored results, and the tables made of them, have no platform
+        raise ReleaseError(f"--verify full is for {FIRST}, this run for {PLATFORM}; leave it out")
     made = parse(MANIFEST).fat if MANIFEST.exists() else None
     if made is None:
         raise ReleaseError(f"{MANIFEST}: names no fat wheel; the run above says why none was made")

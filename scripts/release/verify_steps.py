@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from release import BUILD, EXAMPLE, PACKAGE, PROJECT, SMOKE, of_project
+from release import BUILD, EXAMPLE, FOREIGN, PACKAGE, PROJECT, SMOKE, of_project
 from release.cells import Cell
 from release.environments import make_venv
 from release.paths import TEMPORARY, fresh
@@ -57,7 +57,8 @@ def venv(
     Its torch is installed, through `cache` if there is one, or `borrowed` from site-packages.
     """
     source = context.only(wheel).as_uri()
-    wanted = [f"{PROJECT.distribution}[examples] @ {source}", f"torch=={torch}", "numpy"]
+    extras = "" if FOREIGN else "[examples]"
+    wanted = [f"{PROJECT.distribution}{extras} @ {source}", f"torch=={torch}", "numpy"]
     interpreter = make_venv(context.log, folder, python, wanted, cache=cache, borrowed=borrowed)
     gpu = cell.cuda_major is not None
     name = f"{cell.name}-venv"

@@ -17,7 +17,7 @@ from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
 from engine.compat.binary import read_binary
-from release import ReleaseError
+from release import PLATFORM, ReleaseError
 from release.provenance import source_epoch
 
 
@@ -135,7 +135,7 @@ def join(wheels: Mapping[str, Path], *, local: str | None) -> Wheel:
     if first is None:
         raise ReleaseError("no wheel to join: build at least one variant")
     joined = replace(first, files=dict(sorted(files.items())))
-    return joined.renamed(local=local, tag="py3-none-linux_x86_64")
+    return joined.renamed(local=local, tag=f"py3-none-{PLATFORM.replace('-', '_')}")
 
 
 def _with_tag(text: bytes, tag: str) -> bytes:

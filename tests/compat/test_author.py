@@ -208,6 +208,8 @@ def made_wheel(folder: Path, requires: str, tag: str = "py3-none-manylinux_2_28_
         ("Requires-Dist: torch (<2.10.1,>=2.9)", "2.9"),
         ("Requires-Dist: torch==2.9.1", "2.9"),
         ("Requires-Dist: torch~=2.9.0", "2.9"),
+        ("Requires-Dist: torch~=2.8", "2.8, 2.9"),
+        ("Requires-Dist: torch~=2.10", None),
         ("Requires-Dist: torch>=2.10", None),
         ("Requires-Dist: torch<2.12,>=2.10", None),
     ],

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shared_objects import GLUE_RECORD, shared_object
+from shared_objects import GLUE_RECORD, KERNELS_RECORD, fake_torch, shared_object
 from test_compat_faults import elf_hash, judged
 
 import lltm_conda
@@ -199,6 +199,32 @@ def test_3_6_the_owners_build_for_this_torch_mends_a_build_for_another(
     for read_once_a_process in (linking._head, owner._index):
         read_once_a_process.cache_clear()
     assert judged(path).accepted
+
+
+def test_6_installing_the_same_release_from_an_index_of_cuda_builds_mends_a_cpu_torch(
+    tmp_path: Path,
+) -> None:
+    """The command is the real one; the torches are stubs, as real ones take gigabytes and a GPU."""
+    place = Place(tmp_path, without=("torch", "functorch"))
+    for folder, version, cuda in (("now", "2.13.0+cpu", None), ("index", "2.13.0", "13.0")):
+        root = fake_torch(tmp_path / "stub" / folder, version, cuda=cuda)
+        (root / "__init__.py").touch()
+        files = {p.relative_to(root.parent).as_posix(): p for p in root.rglob("*") if p.is_file()}
+        wheel_of(tmp_path / folder, "torch", version, dict(files))
+    place.type(f"python -m pip install -q --find-links '{tmp_path}/now' torch==2.13.0+cpu")
+    record = {**KERNELS_RECORD, "name": "cuda13", "device": "cuda", "cuda": "13.0"}
+    kernels = shared_object(tmp_path / "kernels-cuda13.so", record=record)
+    place.env |= {"PYTHONPATH": str(REPO), "LLTM_CONDA_LOAD": "0"}
+
+    def rejected() -> list[dict[str, Any]]:
+        said = place.type(f"python -m lltm_conda --json --binary '{kernels}' || true")
+        (binary,) = json.loads(said)["binaries"]
+        return [finding for finding in binary["findings"] if finding["status"] == "rejected"]
+
+    (before,) = rejected()
+    assert before["fault"] == faults.CPU_TORCH_SWAPPED_IN
+    place.type(before["fix"].replace("$PREFIX", str(place.bin.parent)))
+    assert not rejected()
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from shared_objects import fake_torch, shared_object
 
 from lltm_conda.engine.compat import find_torch, judge_file, linking, probe_runtime, read_binary
 from lltm_conda.engine.compat.owner import built_for, find_owner
-from lltm_conda.engine.compat.records import Runtime, Verdict
+from lltm_conda.engine.compat.records import UNKNOWN, Runtime, Verdict
 
 SYMBOL = "_ZN2at6Tensor3addEv"
 
@@ -67,7 +67,10 @@ def test_the_metadata_that_lists_a_file_vouches_for_the_torch_that_it_pins(
         ("torch ==2.9.1+cpu", [(2, 9)]),
         ("torch~=2.9.0", [(2, 9)]),
         ("torch<2.10.0,>=2.9.0", [(2, 9)]),
+        ("torch~=2.9", []),
         ("torch<2.11,>=2.9", []),
+        ("torch<2.10.1,>=2.9", []),
+        ("torch>=2.9,<2.9.2", [(2, 9)]),
         ("torch>=2.9", []),
         ("torch", []),
         ('torch==2.9.1 ; extra == "all"', []),
@@ -99,6 +102,9 @@ def test_conda_metadata_names_the_owner_and_its_torch(tmp_path: Path) -> None:
         ("libx_torch29-cpu.so", "", [(2, 9)]),
         ("libx_pytorch_2.10.1.so", "", [(2, 10)]),
         ("libtorchx2.so", "", []),
+        ("torch-2.9/lib/libx.so", "", [(2, 9)]),
+        ("torch29/libx.so", "", []),
+        ("torch-2.9/lib/python3.11/libx.so", "", []),
         ("_C.so", "torch = '2.9.1+cu128'", [(2, 9)]),
         ("_C.so", "torchvision = '0.24.1'", []),
     ],
@@ -144,7 +150,7 @@ def test_a_library_that_only_another_library_needs_is_missed(tmp_path: Path) -> 
     middle = shared_object(tmp_path / "libmiddle.so", libraries=[gone], soname="libmiddle.so")
     path = shared_object(tmp_path / "x.so", libraries=[middle], flags=flags)
     gone.unlink()
-    assert linking.missing_libraries(read_binary(path), None) == ("libgone.so",)
+    assert linking.linking.missing_libraries(read_binary(path), None) == ("libgone.so",)
 
 
 def test_a_library_of_the_loaders_cache_is_present(
@@ -156,11 +162,11 @@ def test_a_library_of_the_loaders_cache_is_present(
     cache.write_bytes(b"glibc-ld.so.cache1.1\0libz.so.1\0" + bytes(cached) + b"\0")
     for function in (linking._cached, linking._system):
         function.cache_clear()
-    assert linking.missing_libraries(read_binary(path), None) == ("libcudart.so.99",)
+    assert linking.linking.missing_libraries(read_binary(path), None) == ("libcudart.so.99",)
     monkeypatch.setattr(linking, "_LOADER_CACHE", cache)
     for function in (linking._cached, linking._system):
         function.cache_clear()
-    assert linking.missing_libraries(read_binary(path), None) == ()
+    assert linking.linking.missing_libraries(read_binary(path), None) == ()
     for function in (linking._cached, linking._system):
         function.cache_clear()
 
@@ -239,3 +245,49 @@ def test_an_embedded_layout_vouches_for_torches_of_that_layout(
     assert cause is not None
     assert cause.dimension == "torch version"
     assert "another class layout" in cause.why
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "loaded"),
+    [
+        ('_preload_cuda_deps("cuda_nvrtc", "libnvrtc.so.*[0-9]")', "nvidia/cuda_nvrtc", True),
+        ('x = [\n        ("cuda_nvrtc", "libnvrtc.so.*[0-9]"),', "nvidia/cu13", True),
+        ('x = [("cublas", "libcublas.so.*[0-9]"), ("a", "libnvrtc.so.*[0-9]")]', "a", False),
+        ('{"cuda_nvrtc": "libnvrtc.so.*[0-9]"}', "nvidia/cuda_nvrtc", False),
+        ('except OSError as err: f("nvtx", "libnvrtc.so.*[0-9]")', "nvidia/nvtx", False),
+    ],
+)
+def test_what_torch_loads_from_nvidias_wheels_counts_as_present(
+    text: str, first: str, loaded: bool, tmp_path: Path
+) -> None:
+    root = fake_torch(tmp_path, "2.9.1", cuda="12.8")
+    (root / "__init__.py").write_text(f"def _load_global_deps(): {text} except OSError as err: x")
+    (root / "lib" / "libtorch_cuda.so").touch()
+    library = shared_object(tmp_path / first / "lib" / "libnvrtc.so.12", soname="libnvrtc.so.12")
+    path = shared_object(tmp_path / "theirs" / "_C.so", libraries=[library])
+    torch = find_torch(tmp_path)
+    assert linking.missing_libraries(read_binary(path), torch) == (
+        () if loaded else ("libnvrtc.so.12",)
+    )
+
+
+def test_a_module_that_imports_numpy_needs_it(
+    tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [""])
+    text = tmp_path / "text.h"
+    text.write_text('const char text[] = "numpy._core.multiarray failed to import";')
+    flags = ["-include", str(text)]
+    path = shared_object(tmp_path / "theirs" / "_C.so", defined=["PyInit__C"], flags=flags)
+    cause = judge_file(path, runtime).cause
+    assert cause is not None
+    assert (cause.dimension, cause.status) == ("python", UNKNOWN)
+    assert "needs numpy" in cause.why
+    assert cause.fix.endswith("install numpy")
+    for site in (tmp_path, tmp_path / "site"):
+        (site / "numpy").mkdir()
+        (site / "numpy" / "__init__.py").touch()
+        assert judge_file(path, runtime).accepted
+        (site / "numpy" / "__init__.py").unlink()
+    library = shared_object(tmp_path / "theirs" / "libx.so", flags=flags)
+    assert judge_file(library, runtime).accepted

@@ -436,6 +436,7 @@ def test_nothing_vouches_for_a_torch_that_was_never_measured(torch: str) -> None
     [
         ("libcuda.so.1", faults.DRIVER, "NVIDIA driver", "install the NVIDIA driver"),
         ("libavutil.so.58", faults.SYSTEM_LIBRARIES, "libavutil.so.58", "install FFmpeg"),
+        ("libsycl.so.8", faults.SYSTEM_LIBRARIES, "libsycl.so.8", "install Intel's oneAPI"),
         ("libcudart.so.12", faults.CUDA_MAJOR, "libcudart.so.12", "a torch built for CUDA 12"),
         ("libtorchaudio.so", faults.SYSTEM_LIBRARIES, "libtorchaudio.so", "libtorchaudio.so"),
     ],
@@ -451,6 +452,25 @@ def test_each_missing_library_is_mended_by_whoever_provides_it(
     assert says in cause.why
     assert cure in cause.fix
     assert "lltm" not in cause.fix
+
+
+@pytest.mark.parametrize(
+    ("version", "cuda", "cure"),
+    [
+        ("0.24.1", "13.0", 'python -m pip install "torchvision==0.28.*"'),
+        ("0.28.0", "13.0", "install a build of torchvision for CUDA 13.0"),
+        ("0.24.1", None, "install a build of torchvision for the CPU"),
+    ],
+)
+def test_another_cuda_major_is_mended_by_the_release_that_goes_with_this_torch(
+    version: str, cuda: str | None, cure: str
+) -> None:
+    binary, torch = owned(version, (2, 13)), make_torch("2.13.0", cuda=cuda)
+    libraries = {str(binary.path): ("libcudart.so.12",)}
+    facts = make_runtime(torch, missing={str(binary.path): ()}, libraries=libraries)
+    cause = judge(binary, facts).cause
+    assert cause is not None
+    assert cause.fix.startswith(cure)
 
 
 def test_a_python_symbol_that_this_python_lacks_names_python() -> None:

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import resource
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from shared_objects import fake_torch, shared_object
+from shared_objects import GLUE_RECORD, KERNELS_RECORD, fake_torch, shared_object
+
+from lltm_conda._project import PROJECT
+from lltm_conda.engine.compat import judge_file, probe_runtime
+from lltm_conda.engine.compat.records import UNKNOWN
+from lltm_conda.engine.compat.torch_probe import release
 
 Doctor = Callable[..., subprocess.CompletedProcess[str]]
 SYMBOL = "_ZN2at6Tensor3addEv"
@@ -44,18 +53,21 @@ def site(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def doctor(site: Path) -> Doctor:
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: str, nobody: bool = False) -> subprocess.CompletedProcess[str]:
         code = (
             "import sys; from lltm_conda.engine.doctor import main;"
             "from lltm_conda.engine.project import NOBODY;"
             "code = main(NOBODY, sys.argv[1:]); assert 'torch' not in sys.modules; sys.exit(code)"
         )
+        root = nobody and os.geteuid() == 0
+        before = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if root else []
+        (there,) = site.parent.glob("site*")
         return subprocess.run(
-            [sys.executable, "-S", "-c", code, *arguments],
+            [*before, sys.executable, "-S", "-c", code, *arguments],
             capture_output=True,
             text=True,
             cwd=site.parent,
-            env={"PYTHONPATH": f"{site}:{REPO}", "LLTM_CONDA_LOAD": "0", "PATH": "/usr/bin:/bin"},
+            env={"PYTHONPATH": f"{there}:{REPO}", "LLTM_CONDA_LOAD": "0", "PATH": "/usr/bin:/bin"},
         )
 
     return run
@@ -114,6 +126,146 @@ def test_what_if_another_torch_were_here(doctor: Doctor, tmp_path: Path) -> None
     done = doctor("--json", "--torch", "2.9", "good")
     assert states(done) == {"good": "unknown"}
     assert "not looked up" in json.loads(done.stdout)["extensions"][0]["cause"]["observed"]
+
+
+def shown(doctor: Doctor, *arguments: str) -> dict[str, tuple[str | None, str]]:
+    """By the path's last two parts: the owner and the state."""
+    said = json.loads(doctor("--json", *arguments).stdout)["extensions"]
+    return {"/".join(Path(i["path"]).parts[-2:]): (i["package"], i["state"]) for i in said}
+
+
+def extension(site: Path, path: Path) -> Path:
+    libraries = site / "torch" / "lib"
+    flags = ["-Wl,--no-as-needed", f"-L{libraries}", "-l:libtorch_cpu.so"]
+    return shared_object(path, undefined=[SYMBOL], flags=flags)
+
+
+@pytest.mark.parametrize("how", ["pip", "setup.py develop"])
+def test_what_is_installed_from_its_source_folder_is_found_and_owned(
+    doctor: Doctor, site: Path, how: str
+) -> None:
+    source = site.parent / "a source"
+    extension(site, source / "edited" / "_C.so")
+    extension(site, source / "build" / "lib" / "_C.so")
+    extension(site, source / "venv" / "lib" / "_C.so")
+    (source / "venv" / "pyvenv.cfg").touch()
+    text = "Name: edited-package\nVersion: 1.0\nRequires-Dist: torch==2.9.1\n\n"
+    if how == "pip":
+        info = site / "edited_package-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(text)
+        (info / "RECORD").write_text("__editable__.edited.pth,,\n")
+        url = {"url": source.as_uri(), "dir_info": {"editable": True}}
+        (info / "direct_url.json").write_text(json.dumps(url))
+    else:
+        (site / "edited-package.egg-link").write_text(f"{source}\n.")
+        info = source / "edited_package.egg-info"
+        info.mkdir()
+        (info / "PKG-INFO").write_text(text)
+    found = {name: said for name, said in shown(doctor).items() if "edited-package" in said}
+    assert found == {"edited/_C.so": ("edited-package", "works")}
+    assert shown(doctor, "edited-package") == found
+
+
+@pytest.mark.parametrize(("installer", "owner"), [("conda", "theirs-conda"), ("pip", "theirs")])
+def test_the_conda_package_owns_what_conda_installed(
+    doctor: Doctor, site: Path, installer: str, owner: str
+) -> None:
+    extension(site, site / "theirs" / "_C.so")
+    package(site, "theirs", "1.0", site / "theirs" / "_C.so")
+    (site / "theirs-1.0.dist-info" / "INSTALLER").write_text(f"{installer}\n")
+    (site.parent / "conda-meta").mkdir()
+    files = ["site/theirs/_C.so"]
+    meta = {"name": "theirs-conda", "version": "1", "depends": ["libtorch >=2.9.1,<2.10.0a0"]}
+    (site.parent / "conda-meta" / "theirs.json").write_text(json.dumps({**meta, "files": files}))
+    state = "works" if installer == "conda" else "unknown"
+    assert shown(doctor)["theirs/_C.so"] == (owner, state)
+
+
+def test_what_nobody_owns_is_found_in_site_packages(doctor: Doctor, site: Path) -> None:
+    site = site.rename(site.with_name("site-packages"))
+    extension(site, site / "copied.egg" / "_C.so")
+    extension(site, site / "torch" / "lib" / "libtorch_python.so")  # torch's own is none
+    found = shown(doctor)
+    assert found["copied.egg/_C.so"] == (None, "unknown")
+    assert set(found) == {"good/_C.so", "silent/_C.so", "broken/_C.so", "copied.egg/_C.so"}
+
+
+def test_a_file_that_is_named_has_its_row_though_it_needs_no_torch(doctor: Doctor) -> None:
+    assert set(shown(doctor, "site/plain/_impl.so", "site/good/_C.so")) == {
+        "plain/_impl.so",
+        "good/_C.so",
+    }
+    assert shown(doctor, "plain", "good") == {"good/_C.so": ("good", "works")}
+
+
+def test_a_folder_of_another_platform_is_said_to_be_one(doctor: Doctor, tmp_path: Path) -> None:
+    (tmp_path / "mac").mkdir()
+    for name in ("_C.so", "_image.so"):
+        (tmp_path / "mac" / name).write_bytes(b"\xcf\xfa\xed\xfe\x0c\x00\x00\x01" + b"\0" * 60)
+    done = doctor("mac/", "good")
+    assert done.returncode == 1
+    assert "darwin-aarch64" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["", "a" * 400])
+def test_a_name_that_no_file_can_have_is_bad_usage(doctor: Doctor, name: str) -> None:
+    done = doctor(name)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "is no file" in done.stderr
+
+
+def test_what_this_user_must_not_read_is_said_to_be_that(doctor: Doctor, site: Path) -> None:
+    if os.geteuid() == 0 and shutil.which("setpriv") is None:
+        pytest.skip("root may read everything")
+    (site / "good" / "_C.so").chmod(0)
+    (site / "shut").mkdir(mode=0)
+    for folder in (site, *site.parents[:-1]):
+        if folder.stat().st_uid == os.geteuid():
+            folder.chmod(folder.stat().st_mode | 0o005)
+    done = doctor("site/good/_C.so", nobody=True)
+    assert "must not be read by this user" in " ".join(done.stdout.split())
+    assert "to mend good 1.0: chmod a+r " in done.stdout
+    for arguments in (["site/shut"], ["site/shut/x.so"], ["--torch", "site/shut/x"]):
+        done = doctor(*arguments, nobody=True)
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr
+
+
+def test_of_a_release_alone_the_symbols_of_our_binaries_are_not_known_either(
+    tmp_path: Path,
+) -> None:
+    symbols = ["aoti_torch_get_dim"]
+    path = shared_object(tmp_path / "glue-stable210.so", record=GLUE_RECORD, undefined=symbols)
+    runtime = probe_runtime(release("2.15.0", (2, 15)), gpu=False, project=PROJECT)
+    cause = judge_file(path, runtime._replace(package_version="")).cause
+    assert cause is not None
+    assert (cause.dimension, cause.status) == ("torch symbols", UNKNOWN)
+
+
+def test_a_release_alone_has_no_cuda_to_compare_with(tmp_path: Path) -> None:
+    record = {**KERNELS_RECORD, "name": "cuda13", "device": "cuda", "cuda": "13.0"}
+    path = shared_object(tmp_path / "kernels-cuda13.so", record=record)
+    runtime = probe_runtime(release("2.15.0", (2, 15)), gpu=False, project=PROJECT)
+    cause = judge_file(path, runtime._replace(package_version="")).cause
+    assert cause is not None
+    assert (cause.dimension, cause.status) == ("CUDA build of torch", UNKNOWN)
+
+
+def test_two_hundred_extensions_take_at_most_twenty_seconds(doctor: Doctor, site: Path) -> None:
+    built = extension(site, site.parent / "_C.so")
+    for number in range(200):
+        path = site / f"many{number}" / "_C.so"
+        path.parent.mkdir()
+        shutil.copy(built, path)
+        package(site, f"many{number}", "1.0", path)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = doctor()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert "203 torch extensions" in done.stdout
+    assert re.search(r"204 files looked at in [0-9.]+ s", done.stdout)
+    assert seconds < 10  # of the 20 that are promised, since machines differ
 
 
 def test_a_pipe_that_closes_early_is_no_error(site: Path) -> None:

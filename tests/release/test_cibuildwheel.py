@@ -30,7 +30,7 @@ def test_the_identifiers_are_those_of_the_matrix(matrix, tmp_path) -> None:
     )
     assert done.returncode == 0, done.stderr
     tag = "cp" + cibuildwheel.python(matrix).replace(".", "")
-    assert done.stdout.split() == [f"{tag}-manylinux_x86_64"]
+    assert done.stdout.split() == [f"{tag}-manylinux_x86_64", f"{tag}-manylinux_aarch64"]
 
 
 def test_every_torch_has_a_wheel_for_the_python_that_builds(matrix) -> None:

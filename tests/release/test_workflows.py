@@ -264,9 +264,20 @@ def test_the_jobs_come_from_the_list_of_cells() -> None:
         assert all("fromJSON(needs." in job["strategy"]["matrix"] for job in spread) and spread
 
 
+def test_native_runners_build_for_arm() -> None:
+    for name in ("pull-request.yml", "release.yml"):
+        job = read(FOLDER / name)["jobs"]["arm"]
+        assert job["runs-on"] == "ubuntu-24.04-arm"
+        assert any("build_all.sh" in step.get("run", "") for step in job["steps"])
+    wheel = read(FOLDER / "weekly.yml")["jobs"]["fat-wheel"]
+    assert "ubuntu-24.04-arm" in wheel["strategy"]["matrix"]["runner"]
+    (release,) = [t for t in scripts(FOLDER / "release.yml") if "manifest.json" in t]
+    assert "dist-linux-aarch64" in release and "manifest-linux-aarch64.json" in release
+
+
 def test_a_release_is_a_draft_of_all_shards() -> None:
     jobs = read(FOLDER / "release.yml")["jobs"]
-    assert jobs["merge"]["needs"] == ["build", "optional"]
+    assert jobs["merge"]["needs"] == ["build", "optional", "arm"]
     (last,) = [t for t in scripts(FOLDER / "release.yml") if "gh release create" in t]
     assert "--draft" in last
     assert [t for t in scripts(FOLDER / "release.yml") if "--merge shards/*" in t]

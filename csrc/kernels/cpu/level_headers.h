@@ -9,6 +9,10 @@
 #include <type_traits>
 #include <utility>
 
+#ifdef __aarch64__
+#include <arm_neon.h>
+#endif
+
 #include "../types.h"
 #include "levels.h"
 #include "threads.h"

@@ -31,16 +31,30 @@ extern const Level kBaselineLevel;
 #ifdef __x86_64__
 extern const Level kAvx2Level;
 extern const Level kAvx512Level;
+#elif defined(__aarch64__)
+extern const Level kBf16Level;  // the baseline is NEON
+// Functions for SVE beside others need GCC 10 or clang 16.
+#if defined(__clang__) ? __clang_major__ >= 16 : __GNUC__ >= 10
+#define LLTM_HAS_SVE
+extern const Level kSveLevel;
+int64_t sve_bytes();  // of a vector; only for processors with SVE
+#endif
 #endif
 
 // The best level that this processor has, or the one that LLTM_CPU_CAPABILITY (default, avx2,
-// avx512) names; never one that the processor lacks. NULL when the variable names no level.
+// avx512; on Arm default, bf16, sve) names; never one that the processor lacks. NULL when the
+// variable names no level.
 const Level* cpu_level();
 
 // The error when that is NULL.
 inline constexpr const char* kUnknownLevel =
+#ifdef __aarch64__
+    "lltm: LLTM_CPU_CAPABILITY names no instruction set; set it to default, bf16 or sve, or "
+    "unset it";
+#else
     "lltm: LLTM_CPU_CAPABILITY names no instruction set; set it to default, avx2 or avx512, or "
     "unset it";
+#endif
 
 // step.cpp and layer.cpp: what is quicker.
 const char* cpu_step_plan(lltm_dtype, lltm_pass, int32_t needs, const lltm_step_sizes*,

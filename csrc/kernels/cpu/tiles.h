@@ -8,7 +8,10 @@ namespace LLTM_LEVEL {
 
 // A tile is kTileRows rows times up to kTileVectors registers: as many sums as hide the latency of
 // a multiply-add, and no more than the registers hold in addition to the operands.
-#if LLTM_VECTOR_BYTES == 64
+#ifdef LLTM_MULTIPLIES_BY_SVE
+constexpr int kTileRows = 8;
+constexpr int kTileVectors = 4;                        // so that a row fills vectors of 64 bytes
+#elif LLTM_VECTOR_BYTES == 64 || defined(__aarch64__)  // those with 32 registers
 constexpr int kTileRows = 8;
 constexpr int kTileVectors = 2;
 #elif LLTM_VECTOR_BYTES == 32
@@ -22,6 +25,72 @@ constexpr int kTileVectors = 2;
 template <typename C, int rows, int vectors>
 using Tile = Vector<C>[rows][vectors];
 
+#ifdef LLTM_MULTIPLIES_BY_SVE
+LLTM_INLINE svbool_t first_lanes(int64_t count, float) { return svwhilelt_b32(int64_t{0}, count); }
+LLTM_INLINE svbool_t first_lanes(int64_t count, double) { return svwhilelt_b64(int64_t{0}, count); }
+LLTM_INLINE int64_t sve_lanes(float) { return static_cast<int64_t>(svcntw()); }
+LLTM_INLINE int64_t sve_lanes(double) { return static_cast<int64_t>(svcntd()); }
+
+// `multiply` below for up to eight rows and one or two of SVE's registers, from `column` on. These
+// have no length at compile time, so no arrays hold them. Rows after `rows` are the last one again.
+template <int rows, bool two, typename C>
+LLTM_INLINE void multiply_by_sve(int64_t depth, const C* a, int64_t a_row, int64_t a_depth,
+                                 const C* b, int64_t b_depth, int64_t width, int64_t column,
+                                 C* sum) {
+  const int64_t next = column + sve_lanes(C{});
+  const svbool_t lanes = first_lanes(width - column, C{});
+  const svbool_t next_lanes = first_lanes(width - next, C{});
+#define LLTM_EACH_ROW(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7)
+#define LLTM_LOAD(m)                                             \
+  C* const row##m = sum + (m < rows ? m : rows - 1) * width;     \
+  auto sum##m = svld1(lanes, row##m + column), next##m = sum##m; \
+  if constexpr (two) next##m = svld1(next_lanes, row##m + next);
+  LLTM_EACH_ROW(LLTM_LOAD)
+#undef LLTM_LOAD
+#pragma GCC unroll 1
+  for (int64_t k = 0; k < depth; ++k) {
+    const auto right = svld1(lanes, b + k * b_depth + column);
+    auto next_right = right;
+    if constexpr (two) next_right = svld1(next_lanes, b + k * b_depth + next);
+#define LLTM_ADD(m)                                                              \
+  if constexpr (m < rows) {                                                      \
+    const C left = a[m * a_row + k * a_depth];                                   \
+    sum##m = svmla_x(lanes, sum##m, right, left);                                \
+    if constexpr (two) next##m = svmla_x(next_lanes, next##m, next_right, left); \
+  }
+    LLTM_EACH_ROW(LLTM_ADD)
+#undef LLTM_ADD
+  }
+#define LLTM_STORE(m)                                             \
+  if constexpr (m < rows) {                                       \
+    svst1(lanes, row##m + column, sum##m);                        \
+    if constexpr (two) svst1(next_lanes, row##m + next, next##m); \
+  }
+  LLTM_EACH_ROW(LLTM_STORE)
+#undef LLTM_STORE
+#undef LLTM_EACH_ROW
+}
+
+template <typename C, int rows, int vectors>
+LLTM_INLINE void multiply(int64_t depth, const C* a, int64_t a_row, int64_t a_depth, const C* b,
+                          int64_t b_depth, Tile<C, rows, vectors>& sum) {
+  constexpr int64_t kWidth = vectors * Lanes<C>::kCount;
+  constexpr int kUpper = rows < 8 ? rows : 8;
+  C* const upper = reinterpret_cast<C*>(&sum[0][0]);
+  const int64_t lanes = sve_lanes(C{});
+  for (int64_t column = 0; column < kWidth; column += 2 * lanes) {
+    if (kWidth - column > lanes) {
+      multiply_by_sve<kUpper, true>(depth, a, a_row, a_depth, b, b_depth, kWidth, column, upper);
+    } else {
+      multiply_by_sve<kUpper, false>(depth, a, a_row, a_depth, b, b_depth, kWidth, column, upper);
+    }
+  }
+  if constexpr (rows > 8) {
+    Tile<C, rows - 8, vectors>& lower = *reinterpret_cast<Tile<C, rows - 8, vectors>*>(&sum[8]);
+    multiply<C, rows - 8, vectors>(depth, a + 8 * a_row, a_row, a_depth, b, b_depth, lower);
+  }
+}
+#else
 // sum[m][v] += sum over k of a[m * a_row + k * a_depth] * (register v of b + k * b_depth)
 template <typename C, int rows, int vectors>
 LLTM_INLINE void multiply(int64_t depth, const C* a, int64_t a_row, int64_t a_depth, const C* b,
@@ -41,6 +110,7 @@ LLTM_INLINE void multiply(int64_t depth, const C* a, int64_t a_row, int64_t a_de
     }
   }
 }
+#endif  // LLTM_MULTIPLIES_BY_SVE
 
 // Calls `body` with `count` (1 to kMost) as a compile-time constant.
 template <int kMost, typename Body>

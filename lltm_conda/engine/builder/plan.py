@@ -6,6 +6,7 @@ CUDA kernels are made by nvcc, or by clang where there is no nvcc.
 from __future__ import annotations
 
 import os
+import platform
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,6 +24,8 @@ from .cuda_toolkit import (
 from .programs import BuildError, HostCompiler, find_host_compiler
 from .sources import glue_sources, kernel_sources
 from .targets import BuildRequest, Step, Target, flag, host_flags, link_flags
+
+_CUDA_NAMES = {"aarch64": "sbsa"}
 
 
 def plan(request: BuildRequest) -> list[Step]:
@@ -101,12 +104,17 @@ def _by_nvcc(target: Target, toolkit: CudaToolkit, architectures: Sequence[str])
     host = [flag for flag in host_flags(target.request, "-O3") if flag not in ("-O3", "-O0", "-g")]
     level = ["-O0", "-g", "-lineinfo"] if flag(env, "DEBUG") else ["-O3"]
     # nvcc takes one command as its host compiler, so a launcher before it is left out.
-    ccbin = env.get("CUDAHOSTCXX") or target.compiler.command[-1]
+    ccbin = ["-ccbin", env.get("CUDAHOSTCXX") or target.compiler.command[-1]]
+    here = platform.machine()
+    if target.compiler.machine not in ("", here):
+        # For a compiler of another platform, nvcc would look for headers that only its toolkit has;
+        # they are the same.
+        ccbin += ["--target-directory", f"{_CUDA_NAMES.get(here, here)}-linux"]
     base = [
         toolkit.nvcc,
         "-std=c++17",
         *level,
-        *("-ccbin", ccbin),
+        *ccbin,
         *architecture_flags(architectures),
         # Machine code is three quarters of a wheel. Every driver that runs CUDA 13 unpacks this
         # compression; drivers of CUDA 12 before 12.4 would not.
@@ -116,7 +124,7 @@ def _by_nvcc(target: Target, toolkit: CudaToolkit, architectures: Sequence[str])
     for source in kernel_sources(target.request.csrc, "cuda"):
         target.compile(source, base)
     _record(target, toolkit, architectures, f"nvcc {toolkit.version_text}")
-    link = [toolkit.nvcc, "-cudart", "static", "-ccbin", ccbin, "-shared"]
+    link = [toolkit.nvcc, "-cudart", "static", *ccbin, "-shared"]
     # nvcc links device code as well, and would add its default architecture to those asked for.
     link += architecture_flags(architectures)
     for option in link_flags(env)[1:]:  # nvcc has its own -shared, above

@@ -52,11 +52,17 @@ def words(env: Mapping[str, str], name: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class HostCompiler:
-    """A C++ compiler: its command (a launcher such as ccache may come first), name and version."""
+    """A C++ compiler.
+
+    Attributes:
+        command: its words; a launcher such as ccache may come first.
+        machine: what it compiles for, `x86_64` or `aarch64`; "" where it does not tell.
+    """
 
     command: tuple[str, ...]
     name: str
     version: str
+    machine: str = ""
 
     def __str__(self) -> str:
         return f"{self.name} {self.version}"
@@ -85,4 +91,7 @@ def _identify(command: tuple[str, ...], env: Mapping[str, str]) -> HostCompiler:
     first = text.partition("\n")[0]
     version = re.search(r"\b(\d+\.\d+(?:\.\d+)?)\b(?!.*\b\d+\.\d+\.\d+\b)", first)
     name = "clang++" if "clang" in first else "g++"
-    return HostCompiler(command, name, version.group(1) if version else "unknown")
+    target = output_of([*command, "-dumpmachine"], "set CXX to g++ or clang++", env)
+    machine = target.partition("-")[0].strip()
+    machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
+    return HostCompiler(command, name, version.group(1) if version else "unknown", machine)

@@ -14,11 +14,11 @@ from .sources import git_commit, kernel_abi, source_date, source_root
 
 
 def record_source(
-    project: Project, kind: str, name: str, env: Mapping[str, str], **facts: Any
+    project: Project, kind: str, name: str, env: Mapping[str, str], machine: str, **facts: Any
 ) -> str:
     """C++ source that puts the record of one binary into its section and returns it at run time.
 
-    `facts` are those of the binary's kind.
+    `machine` is what the compiler compiles for; `facts` are those of the binary's kind.
     """
     record = {
         "schema": 1,
@@ -27,7 +27,7 @@ def record_source(
         "package": project.distribution,
         "version": project.version,
         "kernel_abi": kernel_abi(source_root(project.folder)),
-        "platform": f"{sys.platform}-{platform.machine()}",
+        "platform": f"{sys.platform}-{machine or platform.machine()}",
         "git_commit": git_commit(project, env),
         "source_date": source_date(project, env),
         **facts,

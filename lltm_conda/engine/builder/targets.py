@@ -110,7 +110,8 @@ class Target:
     def record(self, command: list[str], **facts: object) -> None:
         """Add the build record, compiled by `command`."""
         kind, _, name = self.output.stem.partition("-")
-        text = record_source(self.request.project, kind, name, self.request.env, **facts)
+        request, machine = self.request, self.compiler.machine
+        text = record_source(request.project, kind, name, request.env, machine, **facts)
         self.compile(self._objects_dir / "record.cpp", command, generated=text)
 
     def link(self, command: list[str], libraries: list[str]) -> list[Step]:

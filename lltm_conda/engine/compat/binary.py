@@ -131,6 +131,8 @@ def _other_format(path: Path) -> tuple[str, str | None]:
             for magic, what, platform in _FORMATS:
                 if start.startswith(magic):
                     return what, platform
+            if b"".join(start.split()).decode("ascii", "replace").isprintable():
+                return "a text file", None
     except (OSError, ValueError):
         pass
     return "", None
@@ -193,6 +195,7 @@ def _read(elf: Elf, blank: BinaryRecord, light: bool) -> BinaryRecord:
         cxx11_abi=min(flavours, default=None),
         cuda_archs=cuda_archs,
         size=elf.size,
+        alignment=elf.alignment,
         problems=tuple(problems),
     )
 

@@ -62,6 +62,7 @@ class Elf:
         runpath: DT_RUNPATH, else DT_RPATH, else ""; `has_runpath` tells which.
         soname: the name under which the linker knows it, "" if it says none.
         program: it is an executable, which cannot be loaded.
+        alignment: of the loadable segment that is aligned least, in bytes.
 
     Raises:
         ElfError: for anything that is not a readable, whole ELF file.
@@ -161,8 +162,12 @@ class Elf:
         self._section_names = shstrndx
         self._loads: list[tuple[int, int, int]] = []
         dynamic = None
-        for p_type, _, offset, vaddr, _, filesz, _, _ in struct.iter_unpack("<IIQQQQQQ", segments):
+        self.alignment = 0
+        for p_type, _, offset, vaddr, _, filesz, _, align in struct.iter_unpack(
+            "<IIQQQQQQ", segments
+        ):
             if p_type == 1:
+                self.alignment = min(self.alignment or align, align)
                 self._range(offset, filesz, "a loadable segment")
                 self._loads.append((vaddr, offset, filesz))
             elif p_type == 2:

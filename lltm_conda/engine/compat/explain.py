@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from ..project import Project
-from . import faults, fixes
+from . import faults, fixes, support
 from .host_probe import environment
 from .package_files import source_root
 from .records import REJECTED, BinaryRecord, Finding, Runtime
@@ -29,9 +29,10 @@ def explain(
         paths: the shared objects that there are.
         distrusted: why the build cache was refused, if it was.
     """
-    if runtime.platform != "linux-x86_64":
+    platforms = support.load(runtime.project.folder).platforms
+    if runtime.platform not in platforms:
         why = f"there is no binary for {runtime.platform}"
-        needed, fix = "linux-x86_64", fixes.without_binaries(runtime.project)
+        needed, fix = " or ".join(platforms), fixes.without_binaries(runtime.project)
         return Finding("platform", REJECTED, runtime.platform, needed, why, fix)
     cause = selection.cause
     if cause is not None:

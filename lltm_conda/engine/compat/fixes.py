@@ -92,6 +92,11 @@ def install_torch(
     return _pip(environment, f'"torch{minimum}"')
 
 
+def install_package(environment: Environment, name: str) -> str:
+    """Install a Python package that another one imports."""
+    return f"conda install {name}" if environment.kind == "conda" else _pip(environment, name)
+
+
 def reinstall_torch(environment: Environment, torch: TorchInstall | None) -> str:
     """Replace a damaged torch by a whole one of the same release."""
     if environment.kind == "conda":
@@ -141,17 +146,34 @@ def fit_torch(runtime: Runtime, binary: BinaryRecord | None = None) -> str:
     what = f"--upgrade --force-reinstall --no-deps {project.distribution}"
     if environment.kind == "conda":
         what = f'{project.distribution} "pytorch={dotted(torch.version_tuple)}"'
-    served = torch.is_release and _is_served(torch, project)
+    served = torch.is_release and _is_served(torch, runtime)
     return (_published(environment, project, what) if served else None) or build(project)
 
 
-def _is_served(torch: TorchInstall, project: Project) -> bool:
-    """Whether the matrix has a glue for this torch."""
-    return any(GlueName.parse(name).serves(torch) for name in load(project.folder).glues())
+def _is_served(torch: TorchInstall, runtime: Runtime) -> bool:
+    """Whether the matrix has a glue for this torch on this platform."""
+    glues = load(runtime.project.folder).glues(runtime.platform)
+    return any(GlueName.parse(name).serves(torch) for name in glues)
 
 
-def newer_driver(cuda: tuple[int, ...] | None) -> str:
+def own_platform(runtime: Runtime) -> str:
+    """Get the binaries of the platform that is here, in place of another's."""
+    project, environment = runtime.project, runtime.environment
+    name = f"{project.distribution}-{project.version}-py3-none-manylinux_*_{runtime.machine}.whl"
+    what = f'--force-reinstall --no-deps "{project.distribution}=={project.version}"'
+    if environment.kind == "conda":
+        what = f"--force-reinstall {project.distribution}={project.version}"
+    again = _published(environment, project, what)
+    return again or f"install {name}, or: {build(project)}"
+
+
+def newer_driver(cuda: tuple[int, ...] | None, binary: BinaryRecord, runtime: Runtime) -> str:
     """Update the driver to one for this CUDA."""
+    if runtime.l4t:
+        return (
+            "on a Jetson the driver comes with JetPack: install the JetPack of CUDA "
+            f"{dotted(cuda)}, or compile with the CUDA of this one: {_build(binary, runtime)}"
+        )
     floor = DRIVER_FLOORS.get(cuda[0]) if cuda else None
     least = f" to {floor} or newer" if floor else ""
     return f"update the NVIDIA driver{least} (it must serve CUDA {dotted(cuda)})"
@@ -228,7 +250,12 @@ def reinstall_owner(binary: BinaryRecord, runtime: Runtime) -> str:
 
 def cuda_of_owner(binary: BinaryRecord, runtime: Runtime, major: str) -> str:
     """Bring the CUDA of another package and that of torch together."""
-    torch, name = runtime.torch, binary.owner.name if binary.owner else binary.file
+    torch, owner = runtime.torch, binary.owner
+    name = owner.name if owner else binary.file
+    if torch is not None and torch.cuda and owner is not None:
+        release = owner.release_for.get(torch.version_tuple, "").split()
+        if release and not f"{owner.version}.".startswith(f"{release[0]}."):
+            return other_package(binary, runtime)  # built for the CUDA of that torch
     wanted = f"a torch built for CUDA {major}" if major else "a CUDA build of torch"
     here = torch.device if torch else "the CPU"
     return f"install a build of {name} for {here}, or {wanted} (each index names its CUDA)"
@@ -241,6 +268,7 @@ _MACHINE = (
     (("libsndfile",), "libsndfile"),
     (("libnvinfer",), "TensorRT"),
     (("libascend", "libhccl", "libge_", "libacl", "libprofapi"), "Ascend's CANN toolkit"),
+    (("libsvml", "libimf", "libirng", "libintlc", "libsycl", "libze_"), "Intel's oneAPI runtime"),
     (("libamdhip", "librocm", "libhip", "libroc", "libMIOpen"), "ROCm"),
 )
 

@@ -15,10 +15,11 @@ from ..project import NOBODY, Project
 from .binary import newest_versions
 from .elf import Elf, ElfError
 from .records import Environment, parse_version
+from .text import printable
 from .torch_probe import dist_info, installer
 
-_FOLDERS = ["/usr/lib/x86_64-linux-gnu", "/lib/x86_64-linux-gnu", "/usr/lib64", "/lib64"]
-_FOLDERS += ["/usr/lib", "/usr/local/lib"]
+_FOLDERS = ["/usr/lib/{}-linux-gnu", "/lib/{}-linux-gnu", "/usr/lib64", "/lib64"]
+_FOLDERS += ["/usr/lib", "/lib", "/usr/local/lib"]
 _MAX_MAPS = 4 << 20
 
 
@@ -54,6 +55,20 @@ def libc() -> tuple[str, tuple[int, ...]] | None:
     return (name or "musl"), parse_version(version) or ()
 
 
+def page_size() -> int:
+    """The size of a page of memory in bytes; 0 where the system does not say."""
+    return os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
+
+
+def l4t(path: Path = Path("/etc/nv_tegra_release")) -> str:
+    """`R36.4.3`: the release of NVIDIA's Linux for Jetson; "" on other machines."""
+    with suppress(OSError), path.open("rb") as file:
+        words = printable(file.read(200).decode("utf-8", "replace")).replace(",", " ").split()
+        numbers = [word for word in words if word[:1].isdecimal()]
+        return ".".join([next((w for w in words if w[:1] == "R"), "R?"), *numbers[:1]])
+    return ""
+
+
 def libstdcxx() -> dict[str, tuple[int, ...]] | None:
     """The newest `GLIBCXX` and `CXXABI` of the libstdc++ this process has, or would load."""
     loaded = loaded_file("libstdc++.so.6", "_ZSt9terminatev")
@@ -72,7 +87,7 @@ def library_folders() -> Iterator[Path]:
             yield Path(entry)
     for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
         yield Path(prefix) / "lib"
-    yield from map(Path, _FOLDERS)
+    yield from (Path(name.format(machine())) for name in _FOLDERS)
 
 
 class _DlInfo(ctypes.Structure):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from . import faults, fixes
 from .records import (
     NOTE,
+    NOWHERE,
     OK,
     REJECTED,
     UNKNOWN,
@@ -29,6 +30,10 @@ def cuda_build(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     if torch is None or cuda is None:
         return
     dimension, major = "CUDA build of torch", cuda[0]
+    if torch.root == NOWHERE:
+        why = f"torch {torch.version} is a release, whose builds are for the CPU or one CUDA each"
+        yield Finding(dimension, UNKNOWN, "not known", f"a build for CUDA {major}", why)
+        return
     if torch.cuda is None:
         kind = "ROCm" if torch.hip else "XPU" if torch.xpu else "CPU-only"
         observed, needed = f"torch {torch.version} ({kind})", "a CUDA build of torch"
@@ -89,13 +94,14 @@ def driver(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
         return
     speaks = driver_cuda(runtime.driver)
     observed = f"{runtime.driver.version or 'unknown version'} (CUDA {dotted(speaks)})"
+    observed += f", L4T {runtime.l4t} of a Jetson" if runtime.l4t else ""
     if speaks is None:
         yield Finding("driver", UNKNOWN, observed, needed, "which CUDA it serves is not known")
     elif speaks[0] >= cuda[0]:
         yield Finding("driver", OK, observed, needed)
     else:
         why = f"the NVIDIA driver serves CUDA {dotted(speaks)}, the kernels are CUDA {cuda[0]}"
-        fix = fixes.newer_driver(cuda)
+        fix = fixes.newer_driver(cuda, binary, runtime)
         yield Finding("driver", REJECTED, observed, needed, why, fix, faults.DRIVER)
 
 
@@ -142,7 +148,7 @@ def gpu_architecture(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding
     device, how = refused[0]
     label = f"{device.name} (compute capability {dotted(device.capability)})"
     if how == "ptx":
-        fault, fix = faults.DRIVER, fixes.newer_driver(cuda)
+        fault, fix = faults.DRIVER, fixes.newer_driver(cuda, binary, runtime)
         why = (
             f"on the {label} only the PTX of {binary.name} could run, and the driver "
             f"(CUDA {dotted(speaks)}) is older than the PTX (CUDA {dotted(cuda)})"

@@ -11,6 +11,7 @@ from .records import (
     NOTE,
     OK,
     REJECTED,
+    UNKNOWN,
     BinaryRecord,
     Finding,
     Runtime,
@@ -18,7 +19,7 @@ from .records import (
 )
 from .text import printable, some
 
-OUR_PLATFORM = "linux-x86_64"
+_OF_PYTHON = ("Py", "_Py", "import ")
 
 
 def whole_file(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
@@ -28,6 +29,8 @@ def whole_file(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
         their_fix = fixes.reinstall_owner(binary, runtime)
         fix = fixes.either(binary, runtime, fixes.reinstall(runtime), their_fix)
         observed = "; ".join(binary.problems)
+        if observed == "Permission denied":
+            why, fix = f"{binary.file} must not be read by this user", f"chmod a+r {binary.path}"
         yield Finding("file", REJECTED, observed, wanted, why, fix, faults.PACKAGE_FILES)
         return
     yield Finding("file", OK, f"{binary.size} bytes", wanted)
@@ -58,7 +61,7 @@ def _same(
 
 
 def platform(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
-    here, built = runtime.platform, binary.platform or OUR_PLATFORM
+    here, built = runtime.platform, binary.platform or support.FIRST
     musl = any(name.startswith("libc.musl") for name in binary.needed)
     if here == built and musl and runtime.libc is not None and runtime.libc[0] == "glibc":
         why = f"{binary.file} was built for musl (Alpine), this system has glibc"
@@ -70,10 +73,29 @@ def platform(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
         why = f"{binary.file} was built for {built}, this is {here}"
         fix = fixes.reinstall_owner(binary, runtime)
         yield Finding("platform", REJECTED, here, built, why, fix)
+    elif here in (known := support.load(runtime.project.folder).platforms):
+        why = f"{binary.file} was built for {built}, this is {here}"
+        yield Finding("platform", REJECTED, here, built, why, fixes.own_platform(runtime))
     else:
-        why = f"there is no binary for {here}; only {OUR_PLATFORM} is built"
+        why = f"there is no binary for {here}; binaries are built for {' and '.join(known)}"
         fix = fixes.without_binaries(runtime.project)
         yield Finding("platform", REJECTED, here, built, why, fix)
+
+
+def pages(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
+    """Kernels of aarch64 have pages of 4, 16 or 64 kB; a segment must begin where a page does."""
+    have, page = binary.alignment, runtime.page_size
+    if not have or not page or binary.platform != runtime.platform:
+        return
+    observed, needed = f"pages of {page} bytes", f"pages of at most {have} bytes"
+    if have % page == 0:
+        yield Finding("page size", OK, observed, needed)
+        return
+    why = f"{binary.file} was linked for pages of {have} bytes, this kernel's have {page}"
+    flag = f"LDFLAGS=-Wl,-z,max-page-size={page}"
+    their_fix = fixes.other_package(binary, runtime)
+    fix = fixes.either(binary, runtime, f"{flag} {fixes.build(runtime.project)}", their_fix)
+    yield Finding("page size", REJECTED, observed, needed, why, fix, faults.SYSTEM_LIBRARIES)
 
 
 def python(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
@@ -82,13 +104,18 @@ def python(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
         here += " free-threaded"
     floor = support.load(runtime.project.folder).python_min
     anything = "any Python (no Python symbol is used)"
-    absent = [name for name in _missing(binary, runtime) if name.startswith(("Py", "_Py"))]
+    absent = [name for name in _missing(binary, runtime) if name.startswith(_OF_PYTHON)]
     if binary.modules and not ours(binary, runtime):
         tag = _module_tag(binary, runtime, here)
         if tag.status == REJECTED or not absent:
             yield tag
             return
-    if absent and not ours(binary, runtime):
+    if absent and absent[0].startswith("import "):
+        package = absent[0].partition(" ")[2]
+        why = f"{binary.file} needs {package} when it is imported, and none was found for it"
+        fix = fixes.install_package(runtime.environment, package)
+        yield Finding("python", UNKNOWN, f"no {package} was found", package, why, fix)
+    elif absent and not ours(binary, runtime):
         why = f"{binary.file} was built for another Python: this one has no {absent[0]}"
         fix = fixes.reinstall_owner(binary, runtime)
         yield Finding("python", REJECTED, here, some(absent), why, fix, faults.PACKAGE_FILES)
@@ -130,7 +157,7 @@ def symbols(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     absent = [
         name
         for name in _missing(binary, runtime)
-        if not is_torch_symbol(name.encode()) and not name.startswith(("Py", "_Py"))
+        if not is_torch_symbol(name.encode()) and not name.startswith(_OF_PYTHON)
     ]
     if absent:
         observed = f"{len(absent)} missing: {some(absent)}"

@@ -10,15 +10,25 @@ from .binary import read_binary
 from .elf import ElfError
 from .fixes import ours
 from .judge_cuda import cuda_build, driver, gpu_architecture
-from .judge_host import platform, python, registration, symbols, system_libraries, whole_file
+from .judge_host import pages, platform, python, registration, symbols, system_libraries, whole_file
 from .judge_torch import cxx_abi, installed_torch, libraries, torch_symbols, torch_version, vouched
-from .records import REJECTED, UNKNOWN, BinaryRecord, Finding, Runtime, TorchInstall, Verdict
+from .records import (
+    NOWHERE,
+    REJECTED,
+    UNKNOWN,
+    BinaryRecord,
+    Finding,
+    Runtime,
+    TorchInstall,
+    Verdict,
+)
 from .text import printable
 
 # A dimension is a function (binary, runtime) -> findings, none where it does not apply. Cheap
 # ones first: the first rejection is the cause.
 _DIMENSIONS = (
     platform,
+    pages,
     python,
     installed_torch,
     torch_version,
@@ -77,6 +87,8 @@ def judge_file(
     verdict = judge(binary, runtime)
     if any(finding.status == REJECTED for finding in verdict.findings):
         return verdict
+    if runtime.torch and runtime.torch.root == NOWHERE:
+        return _judge_by_version(binary, runtime)
     key = str(binary.path)
     if binary.kind == "glue" and runtime.torch and key not in runtime.missing:
         try:
@@ -106,8 +118,8 @@ def _judge_of_others(binary: BinaryRecord, runtime: Runtime, above: tuple[Path, 
     ):
         return verdict
     key, torch = str(binary.path), runtime.torch
-    if torch is not None and not torch.lib_dir.exists() and not torch.problems:
-        return _judge_by_version(binary, runtime, torch)
+    if torch is not None and torch.root == NOWHERE:
+        return _judge_by_version(binary, runtime)
     siblings = binary.owner.libraries if binary.owner else {}
     whole = torch if torch is not None and not torch.problems else None
     linked = linking.link(binary, whole, siblings, above=next(iter(above), None))
@@ -121,6 +133,7 @@ def _judge_of_others(binary: BinaryRecord, runtime: Runtime, above: tuple[Path, 
             # Those of a GPU library that is not here say nothing about torch's version.
             device = re.compile(r"cuda|CUDA|hip|HIP|xpu|XPU")
             unresolved = tuple(name for name in of_torch if not device.search(name))
+    unresolved += linking.absent_imports(binary, whole)
     libraries = {**runtime.libraries, key: linked.missing}
     facts = runtime._replace(missing={**runtime.missing, key: unresolved}, libraries=libraries)
     verdict = judge(binary, facts)
@@ -140,11 +153,12 @@ def _damaged(runtime: Runtime, torch: TorchInstall, error: Exception) -> Runtime
     return runtime._replace(torch=torch._replace(problems=(problem,)))
 
 
-def _judge_by_version(binary: BinaryRecord, runtime: Runtime, torch: TorchInstall) -> Verdict:
+def _judge_by_version(binary: BinaryRecord, runtime: Runtime) -> Verdict:
     """Judge beside a torch of which only the version is known: few symbols can be looked up."""
     from .symbols import minors_with
 
-    missing = [n for n in binary.torch_symbols if torch.version_tuple not in minors_with([n])]
+    here = runtime.torch.version_tuple if runtime.torch else (0, 0)
+    missing = [n for n in binary.torch_symbols if here not in minors_with([n])]
     if missing:
         facts = {**runtime.missing, str(binary.path): tuple(missing)}
         runtime = runtime._replace(missing=facts)

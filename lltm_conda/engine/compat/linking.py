@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,7 @@ from .text import printable
 _LOADER_CACHE = Path("/etc/ld.so.cache")
 _MAX_CACHE = 8 << 20
 _MAX_LIBRARIES = 1000
+_MAX_RODATA = 64 << 20
 _MAX_SYMBOLS = 100_000
 #: GCC's headers ask for it without using it, so the linker never looks for it.
 _UNUSED = b"_ZSt21ios_base_library_initv"
@@ -75,6 +77,19 @@ def link(
     return Linked(tuple(missing), unresolved, beside)
 
 
+def absent_imports(binary: BinaryRecord, torch: TorchInstall | None) -> tuple[str, ...]:
+    """`import numpy`, where a module does that when it is initialised and there is no NumPy."""
+    places = [*binary.path.absolute().parents, *map(Path, filter(None, sys.path))]
+    places += [torch.root.parent] if torch else []
+    with suppress(ElfError, OSError), Elf(binary.path) as elf:
+        start, size = (binary.modules and elf.section(".rodata")) or (0, 0)
+        if b"multiarray failed to import" in elf.read(start, min(size, _MAX_RODATA)) and not any(
+            os.access(place / "numpy" / "__init__.py", os.F_OK) for place in places
+        ):
+            return ("import numpy",)
+    return ()
+
+
 def _needs_torch(path: Path) -> bool:
     head = _head(path)
     return head is not None and any(map(is_torch_library, head.needed))
@@ -91,9 +106,7 @@ def _process(torch_libraries: Path | None) -> Mapping[str, Path]:
     python = [Path(sys.executable)]
     if torch_libraries is not None:
         python += [torch_libraries / name for name in _ROOTS if (torch_libraries / name).exists()]
-        # Measured with torch 2.11 to 2.15 for CUDA 13: NVRTC is loaded although nothing names it.
-        if (torch_libraries / "libtorch_cuda.so").exists():
-            python += sorted(torch_libraries.parents[1].glob("nvidia/cu13/lib/libnvrtc.so.13"))
+        python += _preloaded(torch_libraries)
     known: dict[str, Path] = {}
     for path in _closure(python, {}, {})[0]:
         known.setdefault(path.name, path)
@@ -101,6 +114,22 @@ def _process(torch_libraries: Path | None) -> Mapping[str, Path]:
         if head is not None and head.soname:
             known.setdefault(head.soname, path)
     return known
+
+
+def _preloaded(torch_libraries: Path) -> Iterator[Path]:
+    """What `import torch` loads beside that from NVIDIA's wheels, in its order, until one lacks."""
+    site, text = torch_libraries.parents[1], ""
+    with suppress(OSError):
+        if (torch_libraries / "libtorch_cuda.so").exists():
+            text = (torch_libraries.parent / "__init__.py").read_text("utf-8", "replace")
+            # Behind it stands what is loaded where that failed.
+            text = text[: text.find("except OSError as err", text.find("def _load_global_deps"))]
+    for folder, name in re.findall(r'\("(\w+)", "(lib\w+(?:-\w+)?\.so\.\*\[0-9\])"', text):
+        places = (f"nvidia/{folder}", "nvidia/cu[0-9]*", folder)
+        found = [p for place in places for p in sorted(site.glob(f"{place}/lib/{name}"))]
+        if not found:
+            return
+        yield found[0]
 
 
 def _global(process: Mapping[str, Path]) -> list[Path]:
@@ -143,9 +172,9 @@ def _closure(
 
 def _search(name: str, folders: Iterable[Path], siblings: Mapping[str, Path]) -> Path | None:
     if "/" in name:
-        return Path(name) if os.access(name, os.F_OK) else None
+        return Path(name) if _exists(name) else None
     for folder in folders:
-        if os.access(folder / name, os.F_OK):
+        if _exists(folder / name):
             return folder / name
     return _system(name) or siblings.get(name)
 
@@ -155,7 +184,12 @@ def _system(name: str) -> Path | None:
     """A library of the machine: LD_LIBRARY_PATH, the cache of `ldconfig`, the usual folders."""
     folders = list(library_folders())
     places = [*(folder / name for folder in folders), *filter(None, [_cached().get(name)])]
-    return next((place for place in places if os.access(place, os.F_OK)), None)
+    return next((place for place in places if _exists(place)), None)
+
+
+def _exists(path: Path | str) -> bool:
+    # Not os.access: with a folder for the platform's files (`-L`), qemu looks there by stat alone.
+    return os.path.exists(path)  # noqa: PTH110
 
 
 @cache

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from urllib.parse import unquote
 
 from .records import BinaryRecord, Owner, parse_minor
 from .text import printable
@@ -21,19 +23,24 @@ Minor = tuple[int, int]
 
 
 def find_owner(path: Path) -> Owner | None:
-    """The distribution whose RECORD, or whose conda metadata, lists the file; None for none."""
+    """The distribution whose RECORD, or whose conda metadata, lists the file; None for none.
+
+    What is installed from a source folder ("editable") owns the objects in that folder.
+    """
     with suppress(OSError, RuntimeError):
         path = Path(os.path.normpath(path.absolute()))
-        for folder in path.parents:
-            place = _index(folder).get(path.relative_to(folder).as_posix())
-            if place is not None:
-                return _read(place)
+        names = [(folder, path.relative_to(folder).as_posix()) for folder in path.parents]
+        names += [(Path(site), str(path)) for site in sys.path if site]
+        found = [(place, f) for f, name in names if (place := _index(f).get(name)) is not None]
+        if found and found[0][0].suffix == ".dist-info" and _installer(found[0][0]) == "conda":
+            found = [pair for pair in found if pair[0].suffix == ".json"] or found
+        return _read(*found[0]) if found else None
     return None
 
 
 def built_for(binary: BinaryRecord) -> tuple[tuple[Minor, str], ...]:
     """Torch minors that the file's name or its owner gives, each with what gives it."""
-    return (*_named_in(binary.path.name), *(binary.owner.built_for if binary.owner else ()))
+    return (*_named_in(binary.path), *(binary.owner.built_for if binary.owner else ()))
 
 
 def distributions(folder: Path) -> Mapping[Path, list[Path]]:
@@ -57,6 +64,16 @@ def _index(folder: Path) -> Mapping[str, Path]:
         with suppress(OSError):
             for name in _LIBRARY.findall((place / "RECORD").read_bytes()):
                 found[name.decode("utf-8", "replace")] = place
+        with suppress(OSError, ValueError, AttributeError):
+            url = json.loads((place / "direct_url.json").read_bytes())
+            if url.get("dir_info", {}).get("editable"):
+                source = Path(unquote(url["url"].removeprefix("file://")))
+                found |= dict.fromkeys(map(str, _built_in(source)), place)
+    for link in folder.glob("*.egg-link"):  # by `setup.py develop`
+        with suppress(OSError):
+            source = Path(link.read_text("utf-8").partition("\n")[0])
+            for place in source.glob(f"{link.stem.replace('-', '_')}*.egg-info"):
+                found |= dict.fromkeys(map(str, _built_in(source)), place)
     for place in folder.glob("conda-meta/*.json"):
         with suppress(OSError, ValueError, AttributeError):
             for name in json.loads(place.read_bytes()).get("files", ()):
@@ -65,20 +82,37 @@ def _index(folder: Path) -> Mapping[str, Path]:
     return found
 
 
+def _built_in(source: Path) -> Iterator[Path]:
+    """The shared objects of a source folder, without builds and environments inside it."""
+    for place, folders, files in os.walk(source):
+        if "pyvenv.cfg" in files or "conda-meta" in folders:
+            folders.clear()
+            continue
+        folders[:] = [name for name in folders if name not in ("build", "dist") and name[0] != "."]
+        yield from (Path(place, name) for name in files if _SHARED_OBJECT.search(name))
+
+
+def _installer(place: Path) -> str:
+    with suppress(OSError):
+        return (place / "INSTALLER").read_text("utf-8", "replace").strip()
+    return ""
+
+
 @cache
-def _read(place: Path) -> Owner | None:
+def _read(place: Path, folder: Path) -> Owner | None:
+    """The distribution of this metadata, whose files a folder's index names."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         if place.suffix == ".json":
             data = json.loads(place.read_bytes())
             name, version, needs = data["name"], data["version"], data.get("depends", ())
-            pins = [n.removeprefix("pytorch ") for n in needs if n.startswith("pytorch ")]
-            root, channel = place.parent.parent, "conda"
+            pins = [n.partition(" ")[2] for n in needs if n.startswith(("pytorch ", "libtorch "))]
+            channel = "conda"
         else:
             text = _metadata(place)
             name, version = (re.findall(rf"^{k}: (.*)", text, re.M)[0] for k in ("Name", "Version"))
             pins = torch_requirements(place)
-            root, channel = place.parent, "pip"
-        files = [root / inner for inner, owner in _index(root).items() if owner == place]
+            channel = "pip"
+        files = [folder / inner for inner, owner in _index(folder).items() if owner == place]
         said = [(minor, f"its metadata ({pin.strip()})") for pin in pins for minor in _pinned(pin)]
         known = _pairs().get(normal(name), {})
         said += [
@@ -93,7 +127,8 @@ def _read(place: Path) -> Owner | None:
 
 
 def _metadata(place: Path) -> str:
-    with (place / "METADATA").open("rb") as file:
+    name = "PKG-INFO" if place.suffix == ".egg-info" else "METADATA"
+    with (place / name).open("rb") as file:
         return file.read(_MAX_FILE).decode("utf-8", "replace").partition("\n\n")[0]
 
 
@@ -106,20 +141,27 @@ def torch_requirements(place: Path) -> list[str]:
 
 def _pinned(pin: str) -> Iterator[Minor]:
     """`(==2.9.1)`, `<2.10,>=2.9` and conda's `2.9.* cuda*` pin 2.9; `>=2.4` pins nothing."""
-    exact = re.search(r"(?:==|~=|^)\s*\(?(\d+\.\d+)(?:\.[\d*]+)?", pin.strip())
-    low, high = re.search(r">=\s*(\d+\.\d+)", pin), re.search(r"<\s*(\d+\.\d+)", pin)
+    exact = re.search(r"(?:==\s*|^\s*\(?)(\d+\.\d+)|~=\s*(\d+\.\d+)\.\d", pin.strip())
+    low = re.search(r">=\s*(\d+)\.(\d+)", pin)
+    high = re.search(r"<\s*(\d+)\.(\d+)((?:\.\d+)*)", pin)
     if exact is not None:
-        yield from filter(None, [parse_minor(exact[1])])
-    elif low and high:
-        first, last = parse_minor(low[1]), parse_minor(high[1])
-        if first and last and (first[0], first[1] + 1) == last:
-            yield first
+        yield from filter(None, [parse_minor(exact[1] or exact[2])])
+    elif low and high and low[1] == high[1]:
+        end = int(high[2]) + bool(high[3].strip(".0"))  # <2.9.1 admits 2.9.0
+        if end == int(low[2]) + 1:
+            yield int(low[1]), int(low[2])
 
 
-def _named_in(file: str) -> list[tuple[Minor, str]]:
-    """`libx_torch29-cpu.so` and `libx_pytorch_2.2.1.so` name their torch."""
-    found = re.search(r"torch[_-]?(\d)[._]?(\d{1,2})(?!\d)", file)
-    return [((int(found[1]), int(found[2])), f"its name {printable(file)}")] if found else []
+def _named_in(path: Path) -> list[tuple[Minor, str]]:
+    """`libx_torch29-cpu.so`, `x_pytorch_2.2.1.so` and `torch-2.9/lib/libx.so` name their torch."""
+    found = re.search(r"torch[_-]?(\d)[._]?(\d{1,2})(?!\d)", path.name)
+    if found:
+        return [((int(found[1]), int(found[2])), f"its name {printable(path.name)}")]
+    for folder in path.parts[-3:-1]:
+        found = re.fullmatch(r"(?:py)?torch[_-]?(\d)\.(\d+)[\w.+]*", folder)
+        if found:
+            return [((int(found[1]), int(found[2])), f"its folder {printable(folder)}")]
+    return []
 
 
 def _named_by_files(folders: set[Path]) -> Iterator[tuple[Minor, str]]:

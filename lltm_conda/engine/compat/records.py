@@ -27,6 +27,8 @@ LAYOUT_SECTION = ".torch_extension.layout"
 VTABLE_SECTION = ".torch_extension.vtable"
 
 NOTHING: Mapping[Any, Any] = MappingProxyType({})
+#: The folder of a torch of which only the release is known.
+NOWHERE = Path("/dev/null/torch")
 
 OK, NOTE, REJECTED, UNKNOWN = "ok", "note", "rejected", "unknown"
 
@@ -337,6 +339,7 @@ class BinaryRecord(Record):
         cuda_archs: `sm_90` is machine code, `compute_90` is PTX; from the record (all of which
             must be in `.nv_fatbin`), or what `.nv_fatbin` holds where there is no record.
         size: bytes.
+        alignment: of its segments, in bytes; it loads where pages are not larger. 0: not known.
         problems: what is wrong with the file itself; empty for a whole file.
         owner: the distribution that lists the file, where one was looked for and found.
     """
@@ -356,6 +359,7 @@ class BinaryRecord(Record):
     cxx11_abi: int | None = None
     cuda_archs: tuple[str, ...] = ()
     size: int = 0
+    alignment: int = 0
     problems: tuple[str, ...] = ()
     owner: Owner | None = None
 
@@ -464,12 +468,15 @@ class Runtime(Record):
 
     Attributes:
         project: whose binaries these are to be; everything else is judged as somebody else's.
-        missing: for a binary's path, the symbols that were looked up and not found.
+        missing: for a binary's path, the symbols that were looked up and not found, and
+            `import NAME` for a Python package that it imports.
         libraries: for a binary's path, the needed libraries that were looked for and not found.
         gpu_probed: whether `driver` and `devices` were looked at; at import they are not.
         registered_by: which file has registered the ops already, None if none has.
         package_version: the version of the Python files.
         kernel_abi: the table layout that the chosen glue speaks, None before one is chosen.
+        page_size: of the memory, in bytes; 0: not known.
+        l4t: the release of NVIDIA's Linux for Jetson (`R36.4`), "" on other machines.
     """
 
     system: str
@@ -491,6 +498,8 @@ class Runtime(Record):
     missing: Mapping[str, tuple[str, ...]] = NOTHING
     libraries: Mapping[str, tuple[str, ...]] = NOTHING
     project: Project = NOBODY
+    page_size: int = 0
+    l4t: str = ""
 
     @property
     def platform(self) -> str:

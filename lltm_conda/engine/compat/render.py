@@ -78,6 +78,7 @@ def runtime_rows(runtime: Runtime) -> list[tuple[str, str]]:
         driver, text = runtime.driver, "none"
         if driver:
             text = f"{driver.version or 'unknown'} (CUDA {dotted(driver_cuda(driver))})"
+        text += f" of L4T {runtime.l4t}, a Jetson" if runtime.l4t else ""
         rows.append(("NVIDIA driver", text))
         for device in runtime.devices:
             rows.append((f"GPU {device.index}", f"{device.name} ({dotted(device.capability)})"))

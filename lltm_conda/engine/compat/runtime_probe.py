@@ -74,4 +74,6 @@ def runtime_of(torch: TorchInstall | None, project: Project, registered_by: str 
         package_version=project.version,
         environment=host_probe.environment(project),
         project=project,
+        page_size=host_probe.page_size(),
+        l4t=host_probe.l4t(),
     )

@@ -7,12 +7,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from .layouts import LAYOUTS
-from .records import Record, parse_minor
+from .records import NOTHING, Record, parse_minor
+
+FIRST = "linux-x86_64"
 
 
 class Support(Record):
@@ -20,6 +23,7 @@ class Support(Record):
 
     Attributes:
         variants: names of every variant of the matrix.
+        others: those of other platforms than x86-64, `linux-aarch64` and the like.
         torch_min, torch_max: the oldest torch that is served, the newest that was tested.
         python_min: the oldest Python.
         channel: the conda channel, or None where there is none yet.
@@ -32,10 +36,17 @@ class Support(Record):
     python_min: tuple[int, int] = (3, 10)
     channel: str | None = None
     index: str | None = None
+    others: Mapping[str, tuple[str, ...]] = NOTHING
 
-    def glues(self) -> frozenset[str]:
-        """The glue names among the variants."""
-        return frozenset(name.rpartition("-")[0] for name in self.variants)
+    @property
+    def platforms(self) -> tuple[str, ...]:
+        """Every platform for which there are binaries."""
+        return (FIRST, *self.others)
+
+    def glues(self, platform: str = FIRST) -> frozenset[str]:
+        """The glue names among the variants of a platform."""
+        names = self.variants if platform == FIRST else self.others.get(platform, ())
+        return frozenset(name.rpartition("-")[0] for name in names)
 
 
 @cache
@@ -43,13 +54,15 @@ def load(folder: Path) -> Support:
     """The facts of `support.json`; the defaults where it is missing or cannot be read.
 
     The file holds an object with `variants` (list of names), `torch_min`, `torch_max`, `python_min`
-    ("2.4" and the like), `channel` and `index` (text or null).
+    ("2.4" and the like), `channel` and `index` (text or null), and
+    maybe `others` (lists of names by platform).
     """
     try:
         data = json.loads((folder / "support.json").read_text("utf-8"))
         minors = ("torch_min", "torch_max", "python_min")
         facts: dict[str, Any] = {key: parse_minor(data[key]) for key in minors}
         facts |= {key: data.get(key) for key in ("channel", "index")}
+        facts["others"] = {k: tuple(map(str, v)) for k, v in data.get("others", {}).items()}
         return Support(tuple(map(str, data["variants"])), **facts)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return Support()

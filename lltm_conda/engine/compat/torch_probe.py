@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 from .elf import Elf, ElfError
-from .records import BinaryRecord, TorchInstall, parse_minor
+from .records import NOWHERE, BinaryRecord, TorchInstall, parse_minor
 from .text import printable, some
 
 # Exported by every libc10 since 1.0, once per flavour.
@@ -221,9 +221,8 @@ def _python_tags(root: Path) -> tuple[str, ...]:
 
 def release(version: str, minor: tuple[int, int], abi: int | None = None) -> TorchInstall:
     """A release of which no file is here; `abi` is by default that of PyPI's wheel."""
-    nowhere = Path(os.devnull) / "torch"
     abi = int(minor >= (2, 7)) if abi is None else abi
-    return TorchInstall(version, minor, None, None, abi, nowhere, nowhere, nowhere)
+    return TorchInstall(version, minor, None, None, abi, NOWHERE, NOWHERE, NOWHERE)
 
 
 def installer(root: Path, name: str, version: str) -> str | None:

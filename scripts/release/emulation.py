@@ -1,0 +1,108 @@
+"""Another platform than this machine's: a cross compiler, and its Python under qemu.
+
+The Python is a small script beside the real one, so that uv, pip and `sys.executable` take it for
+an interpreter: what is built and run for another platform takes the same steps as for this one.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from engine.builder import HostCompiler
+from release import BUILD, FOREIGN, MACHINE, PLATFORM
+from release.paths import fresh
+from release.shell import clean_env
+from release.tasks import Context
+
+ROOT = BUILD / "root"
+PYTHON = ROOT / "usr" / "bin" / "python3"
+QEMU = f"qemu-{MACHINE}"
+GXX = f"{MACHINE}-linux-gnu-g++"
+PACKAGES = f"g++-{MACHINE.replace('_', '-')}-linux-gnu qemu-user"
+# What resolves the symbols of a shared object without running it.
+LDD = str(PYTHON.with_name("ldd")) if FOREIGN else "ldd"
+
+
+def compilers(env: Mapping[str, str]) -> dict[str, str]:
+    """The environment that leads to the compiler for this run's platform."""
+    return {**env, "CXX": env.get("CXX") or GXX} if FOREIGN else dict(env)
+
+
+def missing(compiler: HostCompiler | None) -> str | None:
+    """What this machine lacks for the platform of this run; None if nothing."""
+    if compiler and (compiler.machine or MACHINE) != MACHINE:
+        text = f"{compiler} compiles for linux-{compiler.machine}, this run is for {PLATFORM}"
+        return f"{text}; set CXX to a compiler for it" + (", or unset CXX" if FOREIGN else "")
+    if not FOREIGN:
+        return None
+    lacks = [] if compiler else [GXX]
+    lacks += [name for name in (QEMU, "apt-get", "dpkg") if not shutil.which(name)]
+    if not lacks and not python_minor():
+        lacks = ["python3 in apt's lists (run apt-get update)"]
+    hint = f"apt-get install {PACKAGES}"
+    remedy = f"on Debian: {hint}; or run the same on a {PLATFORM} machine"
+    return f"cross: no {' and no '.join(lacks)}; {remedy}" if lacks else None
+
+
+def python_minor() -> str:
+    """The version of Debian's Python, `3.11`; empty where apt does not tell."""
+    found = re.search(r"Depends: python(3\.\d+)", _said("apt-cache", "depends", "python3"))
+    return found[1] if found else ""
+
+
+def version() -> str | None:
+    """`qemu-aarch64 7.2.15`; None where it is not installed."""
+    found = re.search(r"version (\S+)", _said(QEMU, "--version"))
+    return f"{QEMU} {found[1]}" if found else None
+
+
+def _said(*command: str) -> str:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, env=clean_env()).stdout
+    except OSError:
+        return ""
+
+
+def root(context: Context, *, debian: str, minor: str) -> Sequence[Path]:
+    """Debian's Python of the platform, unpacked into a folder, and what starts it under qemu.
+
+    apt gets a state of its own, so this needs no root and leaves the machine's apt as it is.
+    """
+    log, place = context.log, fresh(ROOT)
+    state = fresh(BUILD / "apt")
+    (state / "status").touch()
+    for folder in ("state/lists/partial", "cache/archives/partial"):
+        (state / folder).mkdir(parents=True)
+    settings = (
+        *(f"APT::Architecture={debian}", f"APT::Architectures::={debian}"),
+        *(f"Dir::State={state}/state", f"Dir::State::status={state}/status"),
+        *(f"Dir::Cache={state}/cache", "APT::Sandbox::User=root", "Debug::NoLocking=1"),
+    )
+    apt = ["apt-get", "-qq", *(word for setting in settings for word in ("-o", setting))]
+    packages = (f"python{minor}", "libstdc++6", "libgomp1")
+    remedy = f"Does Debian's mirror in /etc/apt have {debian}? Ubuntu's has it on another host"
+    log.run([*apt, "update"], remedy=remedy)
+    wanted = ["install", "-y", "--no-install-recommends", "--download-only", *packages]
+    log.run([*apt, *wanted], remedy=remedy)
+    for archive in sorted(state.glob("cache/archives/*.deb")):
+        log.run(["dpkg", "-x", archive, place])
+    shutil.rmtree(state)
+    (loader,) = place.glob("lib/ld-linux-*.so.*")
+    _script(PYTHON, f'exec {QEMU} -L "{place}" -0 "$0" "{place}/usr/bin/python{minor}" "$@"')
+    _script(
+        Path(LDD),  # what `ldd -r FILE` does
+        "libraries=$LD_LIBRARY_PATH; unset LD_LIBRARY_PATH; shift\n"
+        f'exec {QEMU} -L "{place}" -E LD_TRACE_LOADED_OBJECTS=1 -E LD_WARN=yes -E LD_BIND_NOW=yes '
+        f'-E "LD_LIBRARY_PATH=$libraries" "{loader}" "$@"',
+    )
+    log.run([PYTHON, "-c", "import platform; print(platform.platform())"])
+    return [PYTHON, Path(LDD)]
+
+
+def _script(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    path.chmod(0o755)

@@ -1,0 +1,47 @@
+"""A compiler for another platform: the record says it, and nvcc is told where to look."""
+
+from __future__ import annotations
+
+import os
+import platform
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from lltm_conda._project import PROJECT
+from lltm_conda.engine.builder import BuildRequest, CudaToolkit, Step, plan
+
+NVCC = """case $* in
+*--list-gpu-arch*) echo compute_90 ;;
+esac"""
+
+
+def program(path: Path, text: str) -> str:
+    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return str(path)
+
+
+def steps(folder: Path, machine: str) -> list[Step]:
+    answer = f"[ $1 = -dumpmachine ] && echo {machine}-linux-gnu || echo 'g++ (X) 12.2.0'"
+    env = {**os.environ, "CXX": program(folder / "g++", answer)}
+    toolkit = CudaToolkit(program(folder / "nvcc", NVCC), (13, 0), ("/runtime",))
+    wanted = ("cpu", "cuda13")
+    return plan(BuildRequest(folder, PROJECT, None, None, wanted, env, toolkit, "9.0"))
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_a_cross_build_is_a_property_of_the_compiler(machine: str, tmp_path: Path) -> None:
+    found = steps(tmp_path, machine)
+    records = [step.generated for step in found if step.generated]
+    assert len(records) == 2
+    assert all(f'\\"platform\\": \\"linux-{machine}\\"' in text for text in records)
+    by_nvcc = [step.command for step in found if step.command[0].endswith("nvcc")]
+    assert len(by_nvcc) > 2  # compilations and the link
+    here = platform.machine()
+    for command in by_nvcc:
+        told = [b for a, b in pairwise(command) if a == "--target-directory"]
+        names = {"aarch64": "sbsa"}
+        assert told == ([] if machine == here else [f"{names.get(here, here)}-linux"])
+    assert "-L/runtime" in by_nvcc[-1]

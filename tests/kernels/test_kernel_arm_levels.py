@@ -1,0 +1,102 @@
+"""The CPU kernels for aarch64, run by qemu: NEON, and SVE at every length of its vectors."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import lltm_conda
+
+REPO = Path(__file__).resolve().parents[2]
+DRIVER = Path(__file__).parent / "run_levels.cpp"
+KERNELS = sorted((REPO / "csrc" / "kernels" / "cpu").glob("*.cpp"))
+CROSS, QEMU = "aarch64-linux-gnu-g++", "qemu-aarch64"
+SEED = random.randrange(2**32)
+# By dtype: float32, float64, float16, bfloat16, as for tests/op.
+TOLERANCES = (1e-5, 1e-12, 5e-3, 3e-2)
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (shutil.which(CROSS) and shutil.which(QEMU)),
+        reason="needs a cross compiler and qemu: apt-get install g++-aarch64-linux-gnu qemu-user",
+    ),
+]
+
+
+def compiled(compiler: str, folder: Path, *kernels: str | Path) -> Path:
+    program = folder / "run_levels"
+    words = [compiler, "-std=c++17", "-O2", "-Wno-psabi", DRIVER, *kernels, "-o", program]
+    subprocess.run(words, check=True)
+    return program
+
+
+@pytest.fixture(scope="module")
+def native(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """What the installed kernels compute here; other tests compare them with float64."""
+    kernels = Path(lltm_conda.__file__).parent / "lib" / "kernels-cpu.so"
+    rpath = f"-Wl,-rpath,{kernels.parent}"
+    program = compiled("g++", tmp_path_factory.mktemp("native"), kernels, rpath)
+    return results([program], "default")
+
+
+@pytest.fixture(scope="module")
+def cross(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(CROSS, tmp_path_factory.mktemp("cross"), "-static", *KERNELS)
+
+
+def results(program: list[str | Path], level: str = "") -> list[str]:
+    run = subprocess.run(
+        [*program, str(SEED), "3"],
+        env={"LLTM_CPU_CAPABILITY": level},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return run.stdout.splitlines()
+
+
+def differences(got: list[str], wanted: list[str]) -> Iterator[tuple[str, float]]:
+    """Of each result its relative difference, in units of what its dtype allows."""
+    tolerance = 0.0
+    for ours, theirs in zip(got[1:], wanted[1:], strict=True):
+        name, *elements = ours.split()
+        other, *expected = theirs.split()
+        assert name == other
+        if name == "dtype":
+            assert elements == expected
+            problem, tolerance = ours, TOLERANCES[int(elements[0])]
+            continue
+        a, b = (
+            torch.tensor([*map(float, row)], dtype=torch.float64) for row in (elements, expected)
+        )
+        yield f"{name} of {problem}", float((a - b).norm() / (b.norm() * tolerance + 1e-300))
+
+
+@pytest.mark.parametrize(
+    ("processor", "level"),
+    [
+        ("cortex-a72", "default"),
+        ("max,sve=off", "bf16"),
+        ("max,sve-default-vector-length=16", "bf16"),
+        *((f"max,sve-default-vector-length={bits // 8}", "sve") for bits in (256, 384, 512)),
+    ],
+)
+def test_a_processor_takes_its_best_level_and_computes_right(
+    processor: str, level: str, cross: Path, native: list[str]
+) -> None:
+    got = results([QEMU, "-cpu", processor, cross])
+    assert got[0] == f"level {level}"
+    assert [(what, far) for what, far in differences(got, native) if not far <= 1] == [], SEED
+
+
+def test_sve_computes_right_with_the_shortest_vectors(cross: Path, native: list[str]) -> None:
+    got = results([QEMU, "-cpu", "max,sve-default-vector-length=16", cross], "sve")
+    assert got[0] == "level sve"
+    assert [(what, far) for what, far in differences(got, native) if not far <= 1] == [], SEED

@@ -1,0 +1,211 @@
+"""linux-aarch64: its cells, which run is for it, and a cross build that is run under qemu."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from release import NATIVE, PROJECT, audit, emulation
+from release.cells import all_cells, by_platform, required, select
+from release.host import Host
+from release.listing import json_list
+from release.matrix import MatrixError, load
+from release.variants import arch_list
+from shared_objects import KERNELS_RECORD, shared_object
+
+from lltm_conda.engine.builder import (
+    BuildRequest,
+    HostCompiler,
+    execute,
+    find_host_compiler,
+    plan,
+)
+from lltm_conda.engine.compat import find_torch, read_binary
+from lltm_conda.engine.compat.judge_cuda import runs_on
+
+REPO = Path(__file__).resolve().parents[2]
+ARM, X86 = "linux-aarch64", "linux-x86_64"
+CELL = "stable210-cpu-aarch64"
+
+
+@pytest.fixture(scope="module")
+def arm(matrix):
+    return matrix.on(ARM)
+
+
+def test_the_cells_of_arm(arm) -> None:
+    """CPU builds up to torch 2.9, the C++ ABI as measured; CUDA 13 by the stable glue."""
+    assert [c.name.removesuffix("-aarch64") for c in all_cells(arm)] == [
+        *("stable210-cpu", "stable210-cu13", "aten24-abi0-cpu", "aten24-abi1-cpu"),
+        *("aten25-abi0-cpu", "aten25-abi1-cpu", "aten26-abi1-cpu", "aten27-abi1-cpu"),
+        *("aten28-abi1-cpu", "aten29-abi1-cpu"),
+    ]
+    assert all(cell.name.endswith("-aarch64") for cell in all_cells(arm))
+    assert len(required(arm)) == 8
+
+
+def test_x86_does_not_change_for_arm(matrix, arm) -> None:
+    assert not [cell.name for cell in all_cells(matrix) if "aarch64" in cell.name]
+    assert arm.on(X86) is matrix
+    assert matrix.kernels["cuda13"].archs != arm.kernels["cuda13"].archs
+    assert "8.7" in arch_list(arm.kernels["cuda13"].archs)
+
+
+def test_every_gpu_of_a_torch_for_arm_finds_machine_code(arm) -> None:
+    """Also Orin (8.7), and the DGX Spark (12.1) by the code of 12.0."""
+    archs = tuple(arm.kernels["cuda13"].archs)
+    numbers = {n for torch in arm.torch.values() if torch.cuda for n in torch.cuda.archs}
+    assert numbers == {80, 90, 100, 110, 120}
+    for number in (*numbers, 87, 103, 121):
+        assert runs_on(archs, divmod(number, 10)) == "code", number
+
+
+@pytest.mark.parametrize(
+    ("selectors", "groups"),
+    [
+        ([], {}),
+        (["host", "stable*"], {NATIVE: ["host", "stable*"]}),
+        ([CELL], {ARM: [CELL]}),
+        (["*-aarch64", "stable210-cpu"], {ARM: ["*-aarch64"], NATIVE: ["stable210-cpu"]}),
+        (["all"], {X86: ["all"], ARM: ["all"]}),
+    ],
+)
+def test_a_run_is_for_arm_only_where_it_was_asked_for(matrix, selectors, groups) -> None:
+    assert by_platform(selectors, matrix) == groups
+
+
+@pytest.mark.parametrize(
+    ("selector", "count"),
+    [(CELL, 1), ("stable210-cpu", 1), ("stable*-aarch64", 2), ("aten*", 8), ("all", 10)],
+)
+def test_selectors_with_and_without_the_platform(arm, selector, count) -> None:
+    assert len(select(all_cells(arm), [selector])) == count
+
+
+def test_a_compiler_for_another_platform_is_no_compiler(matrix) -> None:
+    gxx = HostCompiler(("g++",), "g++", "12.2.0", "riscv64")
+    host = Host("python3", "3.11", None, gxx)
+    for cell in json.loads(json_list(all_cells(matrix), host, matrix))["cells"]:
+        assert "compiles for linux-riscv64" in cell["reason"]
+    native = replace(host, compiler=replace(gxx, machine=NATIVE.removeprefix("linux-")))
+    (cell,) = select(all_cells(matrix), ["stable210-cpu"])
+    assert json.loads(json_list([cell], native, matrix))["cells"][0]["buildable"]
+
+
+def test_what_is_missing_is_named(monkeypatch) -> None:
+    monkeypatch.setattr(emulation, "FOREIGN", ARM)
+    monkeypatch.setattr(emulation, "PLATFORM", ARM)
+    monkeypatch.setattr(shutil, "which", lambda name, **_: None)
+    found = emulation.missing(None)
+    assert f"no {emulation.GXX} and no {emulation.QEMU}" in found
+    assert f"apt-get install {emulation.PACKAGES}" in found
+    assert f"on a {ARM} machine" in found
+
+
+def test_a_mistake_in_what_differs_is_found_at_its_line(matrix_text, tmp_path) -> None:
+    old = '"2.6": {cuda: null, aten: [cpu], abi: {pypi: 1}}'
+    assert old in matrix_text
+    number = 1 + matrix_text[: matrix_text.index(old)].count("\n")
+    path = tmp_path / "matrix.yaml"
+    for new, needed in (("abi: {pypi: 0}", "C++11 ABI 1, got 0"), ("abi: {pypi: 5}", "0 or 1")):
+        path.write_text(matrix_text.replace(old, old.replace("abi: {pypi: 1}", new)))
+        with pytest.raises(MatrixError) as error:
+            load(path)
+        assert f"matrix.yaml:{number}:" in str(error.value)
+        assert needed in str(error.value)
+    path.write_text(matrix_text)
+    with pytest.raises(MatrixError, match="no platform is linux-ppc64le"):
+        load(path, "linux-ppc64le")
+
+
+def test_a_compiler_says_its_machine(tmp_path) -> None:
+    script = tmp_path / "other-g++"
+    answer = "case $1 in -dumpmachine) echo arm64-apple;; *) echo 'g++ (X) 13.1.0';; esac"
+    script.write_text(f"#!/bin/sh\n{answer}\n")
+    script.chmod(0o755)
+    found = find_host_compiler({**os.environ, "CXX": str(script)})
+    assert (found.version, found.machine) == ("13.1.0", "aarch64")
+    own = find_host_compiler({name: v for name, v in os.environ.items() if name != "CXX"})
+    assert f"linux-{own.machine}" == NATIVE
+
+
+def test_the_audit_stops_another_platform_and_small_pages(arm, tmp_path, monkeypatch) -> None:
+    (cell,) = select(all_cells(arm), [CELL])
+    record = read_binary(shared_object(tmp_path / "kernels-cpu.so", record=KERNELS_RECORD))
+    assert any(
+        f"is for {X86}, the cell for {ARM}" in text for text in audit._problems(record, cell)
+    )
+    monkeypatch.setattr(audit, "MACHINE", "aarch64")
+    ours = record._replace(platform=ARM, alignment=4096)
+    assert any(
+        "aligned to 4096 bytes, pages have up to 65536" in t for t in audit._problems(ours, cell)
+    )
+    assert list(audit._problems(ours._replace(alignment=65536), cell)) == []
+
+
+NEEDS = "apt-get install g++-aarch64-linux-gnu qemu-user"
+crosses = pytest.mark.skipif(
+    not (shutil.which("aarch64-linux-gnu-g++") and shutil.which("qemu-aarch64")), reason=NEEDS
+)
+
+
+def dry_run(*selectors: str) -> str:
+    env = {**os.environ, "PYTHONPATH": f"{REPO / 'scripts'}:{REPO}", "LLTM_CONDA_LOAD": "0"}
+    env.pop("RELEASE_PLATFORM", None)
+    words = ["--dry-run", "--channel", "bootstrap", *selectors]
+    command = [sys.executable, "-m", "release", *words]
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@crosses
+def test_the_plan_of_a_cross_run() -> None:
+    """The same steps as here, after one for the Python; those that cannot be taken are left out."""
+    cross, here = dry_run(CELL, "stable210-cu13-aarch64"), dry_run("stable210-cpu")
+    steps = {line.split()[0] for line in cross.splitlines() if "for stable210" in line}
+    assert {"root", "toolkit/runtime-13.0", f"venv/{CELL}", f"wheel/{CELL}"} <= steps
+    assert not [step for step in steps if step.startswith(("digits/", "conda/", "fat-run/"))]
+    assert "root " not in here and "aarch64" not in here
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(NATIVE != X86, reason="the cross build is tried on x86-64")
+@crosses
+def test_the_stable_cpu_cell_is_built_here_and_runs_under_qemu(tmp_path) -> None:
+    done = subprocess.run(
+        ["scripts/build_all.sh", CELL, "--channel", "bootstrap"],
+        cwd=REPO,
+        env={name: value for name, value in os.environ.items() if name != "RELEASE_PLATFORM"}
+        | {"PYTHON": sys._base_executable},
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode and "root: `apt-get" in done.stdout:
+        pytest.skip("Debian's arm64 packages are not in reach: build/linux-aarch64/logs/root.log")
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    made = json.loads((REPO / "dist" / ARM / "manifest.json").read_text("utf-8"))
+    cell = made["cells"][CELL]
+    assert cell["state"] == "done"
+    assert {run["kind"]: run["ran"] for run in cell["runs"]} == {"venv": True}
+    assert all(run["facts"]["failed"] == 0 for run in cell["runs"])
+    assert cell["wheel"].endswith("_aarch64.whl")
+    (host,) = made["hosts"].values()
+    assert "runs under qemu-aarch64" in host["system"]
+    records = [made["binaries"][name]["record"] for name in cell["binaries"]]
+    assert {record["platform"] for record in records} == {ARM}
+    # The same bytes in another folder.
+    torch = find_torch(next((REPO / "build" / ARM / "envs").glob("torch-*")))
+    project = PROJECT._replace(folder=REPO / "lltm_conda")
+    env = {**os.environ, "CXX": "aarch64-linux-gnu-g++"}
+    request = BuildRequest(tmp_path, project, "stable210", torch, (), env)
+    execute(plan(request), tmp_path / "objects")
+    again = hashlib.sha256((tmp_path / "glue-stable210.so").read_bytes()).hexdigest()
+    assert again == made["binaries"]["glue-stable210.so"]["sha256"]
