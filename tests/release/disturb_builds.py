@@ -295,7 +295,8 @@ def changed(row: Row) -> list[str]:
 
 def said_of(rows: Sequence[Row]) -> str:
     """What runs said, each sentence once, without numbers and paths."""
-    texts = {re.sub(r"(?<![\w.])[\d.]+|/[\w./-]+", "…", row["said"]): row for row in rows}
+    words = [(row["said"] if row["code"] else "it ended well", row) for row in rows]
+    texts = {re.sub(r"(?<![\w.])[\d.]+|/[\w./-]+", "…", word): row for word, row in words}
     codes = sorted({row["code"] for row in rows})
     said = " / ".join(text.replace("|", "\\|") for text in texts if text) or "nothing"
     return f"{said} (exit code {' or '.join(map(str, codes))})"

@@ -72,6 +72,7 @@ def run(**row: object) -> dict[str, object]:
     [
         ({}, "| kill -9: `host` | 1 | nothing (exit code -9) | the same bytes: 1 of 1 |"),
         ({"again": 1}, "the same bytes: 0 of 1 |"),
+        ({"code": 0, "said": "the report: /x"}, "| it ended well (exit code 0) |"),
         ({"other": ["dist/a.whl"]}, "the same bytes: 0 of 1 |"),
         ({"other": ["dist/channel/linux-64/a.conda"]}, "the same bytes: 0 of 1 |"),
         ({"other": ["dist/channel/noarch/repodata.json"]}, "the same bytes: 1 of 1 |"),
