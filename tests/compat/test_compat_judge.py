@@ -394,6 +394,13 @@ def test_a_stable_extension_is_accepted_wherever_its_symbols_are() -> None:
     assert judge_foreign(foreign(torch_symbols=("aoti_torch_get_dim",))).accepted
 
 
+# PyPI has torchvision for CUDA alone.
+FROM_THE_CPU_INDEX = (
+    "python -m pip install --force-reinstall --no-deps "
+    "--index-url https://download.pytorch.org/whl/cpu"
+)
+
+
 def owned(version: str, *built_for: tuple[int, int]) -> BinaryRecord:
     said = tuple((minor, "its metadata") for minor in built_for)
     releases = {(2, 13): "0.28", (2, 9): "0.24"}
@@ -411,7 +418,7 @@ def test_a_pin_to_another_layout_is_no_yes() -> None:
     cause = judge_foreign(owned("0.27.1", (2, 12))).cause
     assert cause is not None
     assert cause.status == UNKNOWN
-    assert cause.fix == 'python -m pip install "torchvision==0.28.*"'
+    assert cause.fix == f'{FROM_THE_CPU_INDEX} "torchvision==0.28.*"'
 
 
 def test_operators_registered_with_classes_of_another_size_are_refused() -> None:
@@ -419,7 +426,7 @@ def test_operators_registered_with_classes_of_another_size_are_refused() -> None
     cause = judge_foreign(registers, torch=make_torch("2.9.1")).cause
     assert cause is not None
     assert cause.status == REJECTED
-    assert cause.fix == 'python -m pip install "torchvision==0.24.*"'
+    assert cause.fix == f'{FROM_THE_CPU_INDEX} "torchvision==0.24.*"'
 
 
 def test_two_vouchers_that_contradict_each_other_vouch_for_nothing() -> None:
@@ -437,7 +444,7 @@ def test_nothing_vouches_for_a_torch_that_was_never_measured(torch: str) -> None
         ("libcuda.so.1", faults.DRIVER, "NVIDIA driver", "install the NVIDIA driver"),
         ("libavutil.so.58", faults.SYSTEM_LIBRARIES, "libavutil.so.58", "install FFmpeg"),
         ("libsycl.so.8", faults.SYSTEM_LIBRARIES, "libsycl.so.8", "install Intel's oneAPI"),
-        ("libcudart.so.12", faults.CUDA_MAJOR, "libcudart.so.12", "a torch built for CUDA 12"),
+        ("libcudart.so.12", faults.CUDA_MAJOR, "libcudart.so.12", "download.pytorch.org/whl/cpu"),
         ("libtorchaudio.so", faults.SYSTEM_LIBRARIES, "libtorchaudio.so", "libtorchaudio.so"),
     ],
 )
@@ -459,7 +466,8 @@ def test_each_missing_library_is_mended_by_whoever_provides_it(
     [
         ("0.24.1", "13.0", 'python -m pip install "torchvision==0.28.*"'),
         ("0.28.0", "13.0", "install a build of torchvision for CUDA 13.0"),
-        ("0.24.1", None, "install a build of torchvision for the CPU"),
+        ("0.24.1", None, f'{FROM_THE_CPU_INDEX} "torchvision==0.28.*"'),
+        ("0.28.0", None, f'{FROM_THE_CPU_INDEX} "torchvision==0.28.*"'),
     ],
 )
 def test_another_cuda_major_is_mended_by_the_release_that_goes_with_this_torch(

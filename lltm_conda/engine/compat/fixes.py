@@ -9,6 +9,7 @@ from .records import (
     BinaryRecord,
     Environment,
     GlueName,
+    Owner,
     Runtime,
     TorchInstall,
     dotted,
@@ -19,6 +20,9 @@ from .support import load
 
 #: The oldest driver of each CUDA major (NVIDIA's minor-version compatibility).
 _PYPI = "https://pypi.org/simple"
+#: PyPI has these for CUDA alone; their builds for the CPU are on PyTorch's index.
+_PYTORCHS_OWN = ("torchvision", "torchaudio", "torchcodec")
+_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 DRIVER_FLOORS = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
 
 
@@ -228,13 +232,22 @@ def other_package(binary: BinaryRecord, runtime: Runtime) -> str:
     release = owner.release_for.get(torch.version_tuple if torch else (0, 0), "").split()
     if release and f"{owner.version}.".startswith(f"{release[0]}."):
         return reinstall_owner(binary, runtime)  # it is the right one, and damaged or another build
-    if release and owner.channel == "conda":
-        return f'conda install "{owner.name}={release[0]}"'
     if release:
-        every = ".*" if release[0].count(".") < 2 else ""
-        return _pip(runtime.environment, f'"{owner.name}=={release[0]}{every}"')
+        return _paired(owner, release[0], runtime)
     text = f"install a release of {owner.name} that was built for torch {here}, or build this one"
     return f"{text}: {_build(binary, runtime)}"
+
+
+def _paired(owner: Owner, release: str, runtime: Runtime) -> str:
+    """Install the release of a well-known package that goes with this torch."""
+    if owner.channel == "conda":
+        return f'conda install "{owner.name}={release}"'
+    every = ".*" if release.count(".") < 2 else ""
+    cpu = runtime.torch is not None and not runtime.torch.cuda
+    flags = ""
+    if cpu and owner.name in _PYTORCHS_OWN and runtime.machine == "x86_64":
+        flags = f"--force-reinstall --no-deps --index-url {_CPU_INDEX} "
+    return _pip(runtime.environment, f'{flags}"{owner.name}=={release}{every}"')
 
 
 def reinstall_owner(binary: BinaryRecord, runtime: Runtime) -> str:
@@ -252,10 +265,12 @@ def cuda_of_owner(binary: BinaryRecord, runtime: Runtime, major: str) -> str:
     """Bring the CUDA of another package and that of torch together."""
     torch, owner = runtime.torch, binary.owner
     name = owner.name if owner else binary.file
-    if torch is not None and torch.cuda and owner is not None:
+    if torch is not None and owner is not None:
         release = owner.release_for.get(torch.version_tuple, "").split()
-        if release and not f"{owner.version}.".startswith(f"{release[0]}."):
+        if release and torch.cuda and not f"{owner.version}.".startswith(f"{release[0]}."):
             return other_package(binary, runtime)  # built for the CUDA of that torch
+        if release and not torch.cuda and owner.name in _PYTORCHS_OWN:
+            return _paired(owner, release[0], runtime)
     wanted = f"a torch built for CUDA {major}" if major else "a CUDA build of torch"
     here = torch.device if torch else "the CPU"
     return f"install a build of {name} for {here}, or {wanted} (each index names its CUDA)"
