@@ -31,9 +31,8 @@ compat = importlib.import_module(f"{PACKAGE}.engine.compat")
 
 NO_TORCH = (
     f"{NAME} is compiled against the torch of your environment, and the build sees none ({{}}). "
-    "pip builds in an isolated environment unless told otherwise. Install torch, then run: "
-    f"pip install --no-build-isolation {NAME}   "
-    "(from a checkout: pip install --no-build-isolation .)"
+    "pip builds in an isolated environment unless told otherwise. Install torch, then run the same "
+    "command with --no-build-isolation; in a checkout: pip install --no-build-isolation ."
 )
 
 
