@@ -91,7 +91,10 @@ def _identify(command: tuple[str, ...], env: Mapping[str, str]) -> HostCompiler:
     first = text.partition("\n")[0]
     version = re.search(r"\b(\d+\.\d+(?:\.\d+)?)\b(?!.*\b\d+\.\d+\.\d+\b)", first)
     name = "clang++" if "clang" in first else "g++"
-    target = output_of([*command, "-dumpmachine"], "set CXX to g++ or clang++", env)
+    try:
+        target = output_of([*command, "-dumpmachine"], "set CXX to g++ or clang++", env)
+    except BuildError:
+        target = ""  # a wrapper that knows only what it was written for
     machine = target.partition("-")[0].strip()
     machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
     return HostCompiler(command, name, version.group(1) if version else "unknown", machine)
