@@ -149,6 +149,7 @@ PAGE = (REPO / "docs" / "ship" / "own-op.md").read_text(encoding="utf-8")
 HERE = ("scripts/build_all.sh --list", "scripts/build_all.sh --write-generated")
 ELSEWHERE = (
     *("scripts/new_project.sh", "cd ../my-norm", "pip install .", "pytest tests", "cmake "),
+    "scripts/lint.sh",
     *("scripts/build_all.sh host", "scripts/test.sh", "(cd /tmp && python", "conda install"),
     *("(cd /tmp && MY_NORM_LOAD=0", "scripts/build_all.sh --upload", "pip install dist/"),
 )
