@@ -59,16 +59,22 @@ def toolkit() -> CudaToolkit | None:
 
 def cuda_options() -> list[str]:
     found = toolkit()
-    if found is None:
-        return ["-DLLTM_CUDA=OFF"]
+    assert found is not None
     return ["-DLLTM_CUDA=ON", f"-DCMAKE_CUDA_COMPILER={found.nvcc}"]
+
+
+def has_gpu() -> bool:
+    return toolkit() is not None and torch.cuda.is_available()
 
 
 @pytest.fixture(scope="module")
 def build(source_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Everything built: C++ alone, or C++ and CUDA in one build where there is an nvcc."""
-    folder = tmp_path_factory.mktemp("cmake") / "build"
-    options = cuda_options()
+    """Everything built: C++ alone, or C++ and CUDA in one build where both can run."""
+    return built(source_tree, tmp_path_factory.mktemp("cmake") / "build", cuda=has_gpu())
+
+
+def built(source_tree: Path, folder: Path, *, cuda: bool) -> Path:
+    options = cuda_options() if cuda else ["-DLLTM_CUDA=OFF"]
     env = environment(TORCH_CUDA_ARCH_LIST="9.0")
     options += ["-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", f"-DCMAKE_PREFIX_PATH={PREFIX}", *QUICK]
     options += [f"-DCMAKE_INSTALL_PREFIX={folder.parent / 'installed'}"]
@@ -105,12 +111,22 @@ def test_program_needs_no_python(build: Path) -> None:
 
 
 def test_cmake_compiles_what_the_builder_names(build: Path, source_tree: Path) -> None:
+    check_sources(build, source_tree, cuda=has_gpu())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(toolkit() is None, reason="no nvcc: install a CUDA toolkit, or set CUDA_HOME")
+def test_cmake_compiles_the_cuda_kernels_without_a_gpu(source_tree: Path, tmp_path: Path) -> None:
+    check_sources(built(source_tree, tmp_path / "build", cuda=True), source_tree, cuda=True)
+
+
+def check_sources(build: Path, source_tree: Path, *, cuda: bool) -> None:
     commands = json.loads((build / "compile_commands.json").read_text())
     csrc = source_tree / "csrc"
     compiled = {Path(entry["file"]) for entry in commands}
     lane = "stable" if find_torch().version_tuple >= FIRST_STABLE else "aten"
     assert {path.relative_to(csrc) for path in compiled if path.is_relative_to(csrc)} == {
-        path.relative_to(source_root()) for path in linked_sources(lane, cuda=toolkit() is not None)
+        path.relative_to(source_root()) for path in linked_sources(lane, cuda=cuda)
     }
 
 

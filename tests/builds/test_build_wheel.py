@@ -19,7 +19,7 @@ BACKEND = "import setuptools.build_meta as b, sys; print(b.build_sdist(sys.argv[
 def wheel(source_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("wheel")
     command = ("-m", "pip", "wheel", ".", "--no-build-isolation", "--no-deps", "-w", out)
-    run(sys.executable, *command, cwd=source_tree).good()
+    run(sys.executable, *command, cwd=source_tree, env=environment(DEBUG="1")).good()
     (made,) = out.iterdir()
     return made
 
