@@ -42,7 +42,7 @@ PROJECT_KERNEL_TABLE(cpu) {
   return &table;
 }
 
-// The instruction set in use: default, avx2, avx512, or unknown.
+// The name of the instruction set in use, as levels.h has them, or unknown.
 extern "C" PROJECT_EXPORT const char* lltm_cpu_capability(void) {
   const lltm::Level* level = lltm::cpu_level();
   return level == nullptr ? "unknown" : level->name;
