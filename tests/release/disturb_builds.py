@@ -1,9 +1,10 @@
 """Disturbs runs of the release tool; the same command afterwards must make the same bytes.
 
-    python tests/release/disturb_builds.py --work FOLDER [--seed N] [--cells NAME...] [KIND...]
+    python tests/release/disturb_builds.py [KIND...] --work FOLDER [--seed N] [--cells [NAME...]]
 
 A clone of this commit is built once undisturbed, then again and again from nothing, and each time
-something happens (`KINDS`, all without KIND). Moments are drawn by the seed. Two things count: what
+something happens (`KINDS`, all without KIND). `--cells` without a name is the whole matrix of this
+platform. Moments are drawn by the seed. Two things count: what
 the disturbed run said, and whether the command, given again, made every file of `dist` with the
 same bytes, but those that hold times: logs, manifest, report, and the index of the channel. Only
 root can mount a small disk and a read-only checkout; `--faketime` names the library of Debian's
@@ -39,8 +40,8 @@ RESULTS = REPO / "benchmarks" / "results" / "disturbances.json"
 PAGE = REPO / "docs" / "ship" / "release.md"
 BEGIN, END = "<!-- disturbances:begin -->\n", "<!-- disturbances:end -->\n"
 
-DISK = 9_000_000_000  # bytes of the small disk; all that a run of `host` makes fits
-CHAIN = 10  # disturbances in a row, the same command each time, before the bytes are compared
+DISK = 20_000_000_000  # bytes of the small disk; all that a run of three cells makes fits
+CHAIN = 20  # disturbances in a row, the same command each time, before the bytes are compared
 NETWORK = 60  # seconds until there is none
 DAYS = 400  # by which a clock is wrong
 # What nobody should have to read.
@@ -313,8 +314,8 @@ def table(runs: Sequence[Row]) -> str:
             rows = [row for row in run["rows"] if row["kind"] == kind]
             good = sum(row["again"] == 0 and not changed(row) for row in rows)
             again = f"the same bytes: {good} of {len(rows)}"
-            cells = " ".join(run["cells"])
-            lines.append(f"| {kind}: `{cells}` | {len(rows)} | {said_of(rows)} | {again} |\n")
+            cells = f"`{' '.join(run['cells'])}`" if run["cells"] else "the whole matrix"
+            lines.append(f"| {kind}: {cells} | {len(rows)} | {said_of(rows)} | {again} |\n")
     lines.append("\n")
     lines += [f"- `{r['command']}`: commit {r['commit'][:12]}, {r['date']}\n" for r in runs]
     return "".join(lines)
@@ -345,21 +346,21 @@ def store(run: Row) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=", ".join(KINDS))
-    parser.add_argument("--work", type=Path, required=True, help="an empty folder, 20 GB free")
+    parser.add_argument("--work", type=Path, required=True, help="an empty folder, 30 GB free")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--cells", nargs="+", default=["host"])
+    parser.add_argument("--cells", nargs="*", default=["host"], help="none: the whole matrix")
     parser.add_argument("--faketime", default="libfaketime.so.1", help="path of the library")
     args = parser.parse_args()
     kinds = args.kinds or list(KINDS)
-    words = [f"--cells {' '.join(args.cells)}"] * (args.cells != ["host"])
-    command = ["python tests/release/disturb_builds.py --work FOLDER", f"--seed {args.seed}"]
+    words = ["--cells", *args.cells] if args.cells != ["host"] else []
+    command = ["python tests/release/disturb_builds.py", *args.kinds, "--work FOLDER"]
     folder = args.work / "disk"
     folder.mkdir(parents=True)
     with small_disk(folder) if "disk" in kinds else nullcontext():
         checkout = Checkout(folder / "lltm", args.cells)
         disturber = Disturber(checkout, args.seed, args.faketime)
         run = {
-            "command": " ".join([*command, *words, *args.kinds]),
+            "command": " ".join([*command, f"--seed {args.seed}", *words]),
             "cells": args.cells,
             "commit": checkout.commit,
             "date": time.strftime("%Y-%m-%d", time.gmtime()),
