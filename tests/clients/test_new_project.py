@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -109,6 +110,15 @@ def test_its_host_cell_is_packed_installed_and_run(probe: Path) -> None:
     run(*words, cwd=probe, PYTHON=sys.executable)
     assert [*probe.glob("dist/probe_op-*.whl")]
     assert [*probe.glob("dist/channel/linux-64/probe-op-*.conda")]
+
+
+@pytest.mark.network
+def test_its_whole_matrix_is_built_installed_and_run(probe: Path) -> None:
+    """What it leaves in dist/manifest.json is stored as benchmarks/results/new_project.json."""
+    run(probe / "scripts" / "build_all.sh", cwd=probe, PYTHON=sys.executable)
+    manifest = json.loads((probe / "dist" / "manifest.json").read_text(encoding="utf-8"))
+    assert {cell["state"] for cell in manifest["cells"].values()} <= {"done", "skipped"}
+    assert [a["path"] for a in manifest["artefacts"] if a["kind"] == "fat"]
 
 
 @pytest.mark.parametrize("order", [("lltm_conda", "probe_op", "late_op")])

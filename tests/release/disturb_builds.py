@@ -2,13 +2,13 @@
 
     python tests/release/disturb_builds.py [KIND...] --work FOLDER [--seed N] [--cells [NAME...]]
 
-A clone of this commit is built once undisturbed, then again and again from nothing, and each time
-something happens (`KINDS`, all without KIND). `--cells` without a name is the whole matrix of this
-platform. Moments are drawn by the seed. Two things count: what
-the disturbed run said, and whether the command, given again, made every file of `dist` with the
-same bytes, but those that hold times: logs, manifest, report, and the index of the channel. Only
-root can mount a small disk and a read-only checkout; `--faketime` names the library of Debian's
-libfaketime.
+A clone of this commit is built once undisturbed (or `--like` names a checkout of it in which the
+same command ended well), then again and again from nothing, and each time something happens
+(`KINDS`, all without KIND). `--cells` without a name is the whole matrix of this platform. Moments
+are drawn by the seed. Two things count: what the disturbed run said, and whether the command, given
+again, made every file of `dist` with the same bytes, but those that hold times: logs, manifest,
+report, and the index of the channel. Only root can mount a small disk and a read-only checkout;
+`--faketime` names the library of Debian's libfaketime.
 
 The results are added to benchmarks/results/disturbances.json and shown in docs/ship/release.md.
 """
@@ -93,33 +93,38 @@ class Checkout:
             elif path.name != "tools":
                 shutil.rmtree(path)
 
-    def steps(self) -> int:
-        """How many steps are finished."""
-        return len(list((self.root / "build" / "stamps").glob("*.json")))
 
-    def hashes(self) -> dict[str, str]:
-        """Every file that is handed out."""
-        return {
-            str(path.relative_to(self.root)): hashlib.sha256(path.read_bytes()).hexdigest()
-            for path in sorted((self.root / "dist").rglob("*"))
-            if path.is_file() and path.name not in TIMED and path.parent.name != "logs"
-        }
+def steps(root: Path) -> int:
+    """How many steps are finished in a checkout."""
+    return len(list((root / "build" / "stamps").glob("*.json")))
+
+
+def hashes(root: Path) -> dict[str, str]:
+    """Every file of a checkout that is handed out."""
+    return {
+        str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted((root / "dist").rglob("*"))
+        if path.is_file() and path.name not in TIMED and path.parent.name != "logs"
+    }
 
 
 class Disturber:
     """Disturbs one checkout; `rows` tell what was seen."""
 
-    def __init__(self, checkout: Checkout, seed: int, faketime: str) -> None:
+    def __init__(self, checkout: Checkout, seed: int, faketime: str, like: Path | None) -> None:
         self.checkout, self.random, self.faketime = checkout, random.Random(seed), faketime
         self.rows: list[Row] = []
         self.store: Callable[[], None] = list  # does nothing
-        begun = time.monotonic()
-        if checkout.start().wait():
+        if like is None and checkout.start().wait():
             sys.exit(f"the undisturbed run failed: {checkout.words()}")
-        self.seconds = time.monotonic() - begun
-        self.wanted, self.total = checkout.hashes(), checkout.steps()
+        root = checkout.root if like is None else like
+        manifest = json.loads((root / "dist" / "manifest.json").read_text(encoding="utf-8"))
+        if manifest["commit"] != checkout.commit:
+            sys.exit(f"{root} holds a build of {manifest['commit']}; build {checkout.commit} there")
+        self.seconds, self.wanted, self.total = manifest["seconds"], hashes(root), steps(root)
         print(f"undisturbed: {self.seconds:.0f} s, {self.total} steps", *self.wanted, sep="\n")
-        checkout.reset()
+        if like is None:
+            checkout.reset()
 
     def chain(
         self, kind: str, count: int, disturb: Callable[[subprocess.Popen[bytes]], tuple[int, str]]
@@ -127,14 +132,14 @@ class Disturber:
         """Disturbs a run `count` times at random moments, at most CHAIN times in a row."""
         row: list[Row] = []
         while count:
-            steps = self.checkout.steps()
-            left = self.seconds * (1 - steps / (self.total + 1))
+            finished = steps(self.checkout.root)
+            left = self.seconds * (1 - finished / (self.total + 1))
             process, after = self.checkout.start(), self.random.uniform(0.02, 0.8) * left
             with suppress(subprocess.TimeoutExpired):
                 process.wait(after)
             if process.poll() is None:
                 code, said = disturb(process)
-                moment = {"after": round(after, 1), "steps": [steps, self.checkout.steps()]}
+                moment = {"after": round(after, 1), "steps": [finished, steps(self.checkout.root)]}
                 row.append(self.seen(kind, code, said, **moment))
                 count -= 1
             # Else it was quicker than the undisturbed run, and this moment does not count.
@@ -150,7 +155,7 @@ class Disturber:
     def again(self, rows: Sequence[Row]) -> None:
         """Gives the same command, undisturbed, compares, and begins anew."""
         code = self.checkout.start().wait()
-        made = self.checkout.hashes()
+        made = hashes(self.checkout.root)
         wrong = sorted(k for k in {*made, *self.wanted} if made.get(k) != self.wanted.get(k))
         for row in rows:
             row |= {"again": code, "other": wrong}
@@ -349,6 +354,7 @@ def main() -> int:
     parser.add_argument("--work", type=Path, required=True, help="an empty folder, 30 GB free")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cells", nargs="*", default=["host"], help="none: the whole matrix")
+    parser.add_argument("--like", type=Path, metavar="CHECKOUT", help="built there, undisturbed")
     parser.add_argument("--faketime", default="libfaketime.so.1", help="path of the library")
     args = parser.parse_args()
     kinds = args.kinds or list(KINDS)
@@ -358,7 +364,7 @@ def main() -> int:
     folder.mkdir(parents=True)
     with small_disk(folder) if "disk" in kinds else nullcontext():
         checkout = Checkout(folder / "lltm", args.cells)
-        disturber = Disturber(checkout, args.seed, args.faketime)
+        disturber = Disturber(checkout, args.seed, args.faketime, args.like)
         run = {
             "command": " ".join([*command, f"--seed {args.seed}", *words]),
             "cells": args.cells,
