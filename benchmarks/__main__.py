@@ -4,6 +4,7 @@ import argparse
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -26,10 +27,14 @@ def size(text: str) -> Size:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def _measuring_options() -> argparse.ArgumentParser:
-    """The options of all that measure; most fill :class:`session.Options`."""
-    options = argparse.ArgumentParser(add_help=False)
-    add = options.add_argument
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    commands = top.add_subparsers(dest="command", required=True)
+
+    stored = argparse.ArgumentParser(add_help=False)
+    stored.add_argument("--json", type=Path, metavar="FILE", help="store the results")
+    measuring = argparse.ArgumentParser(add_help=False, parents=[stored])
+    add = measuring.add_argument  # most options fill session.Options
     add("--device", choices=("cpu", "cuda"), default="cpu")
     add("--threads", type=int, default=1, metavar="N", help="torch's threads (default 1)")
     add("--contenders", nargs="+", default=[], metavar="NAME", help="measure only these")
@@ -37,45 +42,26 @@ def _measuring_options() -> argparse.ArgumentParser:
     add("--rounds", type=int, default=15, help="interleaved rounds (default 15)")
     add("--deadline", type=float, metavar="S", help="begin no further size after S seconds")
     add("--seed", type=int, default=0)
-    return options
-
-
-def _dtype_options() -> argparse.ArgumentParser:
-    options = argparse.ArgumentParser(add_help=False)
-    add = options.add_argument
+    shared = argparse.ArgumentParser(add_help=False, parents=[measuring])
     kinds = tuple(name for name in DTYPES if name != "tf32")
-    add("--dtype", nargs="+", default=["float32"], choices=kinds, dest="dtypes")
-    add(
-        "--tf32",
-        choices=("on", "off"),
-        help="set torch's flags for GEMMs (off by default) and for cuDNN (on by default)",
-    )
-    return options
+    shared.add_argument("--dtype", nargs="+", default=["float32"], choices=kinds, dest="dtypes")
+    flags = "set torch's flags for GEMMs (off by default) and for cuDNN (on by default)"
+    shared.add_argument("--tf32", choices=("on", "off"), help=flags)
 
-
-def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    commands = top.add_subparsers(dest="command", required=True)
-    measuring = _measuring_options()
-    stored = argparse.ArgumentParser(add_help=False)
-    stored.add_argument("--json", type=Path, metavar="FILE", help="store the results")
-
-    shared = [measuring, _dtype_options(), stored]
-    cell = commands.add_parser("cell", parents=shared, help="one step")
+    cell = commands.add_parser("cell", parents=[shared], help="one step")
     cell.add_argument("--sizes", nargs="+", type=size, metavar="B,I,S")
     cell.add_argument("--protocol", choices=(*PROTOCOLS, "memory", "kernels"))
 
-    layer = commands.add_parser("layer", parents=shared, help="whole sequences")
+    layer = commands.add_parser("layer", parents=[shared], help="whole sequences")
     layer.add_argument("--sizes", nargs="+", type=size, metavar="B,I,S,T")
     layer.add_argument("--protocol", choices=("split", "stream", "graph", "kernels"))
 
-    grid = commands.add_parser("grid", parents=shared, help="the fixed grid, with verdicts")
+    grid = commands.add_parser("grid", parents=[shared], help="the fixed grid, with verdicts")
     grid.add_argument("what", nargs="?", choices=("cell", "layer"), default="cell")
     grid.add_argument("--protocol", choices=("tutorial", "split", "stream"))
 
-    drawn = commands.add_parser(
-        "random", parents=[measuring, stored], help="layers or steps drawn by the seed"
-    )
+    text = "layers or steps drawn by the seed"
+    drawn = commands.add_parser("random", parents=[measuring], help=text)
     drawn.add_argument("--what", choices=tuple(draws.PEERS), default="layer")
     drawn.add_argument("--count", type=int, default=300, help="how many are drawn (default 300)")
     drawn.add_argument(
@@ -83,9 +69,8 @@ def parser() -> argparse.ArgumentParser:
     )
     drawn.add_argument("--only", nargs=2, metavar=("SIZE", "DTYPE"), help="this one alone")
 
-    imported = commands.add_parser(
-        "import", parents=[stored], help="import lltm_conda, after torch"
-    )
+    text = "import lltm_conda, after torch"
+    imported = commands.add_parser("import", parents=[stored], help=text)
     imported.add_argument("--rounds", type=int, default=20)
 
     for name, text in (
@@ -114,10 +99,8 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     console = Console(width=None if sys.stdout.isatty() else 160)
     try:
-        if arguments.command in ("cell", "layer", "grid"):
+        if arguments.command in ("cell", "layer", "grid", "random"):
             return _measure(arguments, command_line(argv), console)
-        if arguments.command == "random":
-            return _measure_random(arguments, command_line(argv), console)
         if arguments.command == "import":
             found = imports.measure(command_line(argv), arguments.rounds)
             if arguments.json:
@@ -131,49 +114,46 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _measure(arguments: argparse.Namespace, line: str, console: Console) -> int:
-    is_grid = arguments.command == "grid"
-    is_layer = "layer" in (arguments.command, vars(arguments).get("what"))
-    protocol = arguments.protocol or ("split" if is_layer else "tutorial")
+    command = arguments.command
+    is_layer = "layer" in (command, vars(arguments).get("what"))
+    if command == "random":
+        protocol = "stream" if is_layer and arguments.device == "cuda" else "split"
+    else:
+        protocol = arguments.protocol or ("split" if is_layer else "tutorial")
     if is_layer and protocol == "tutorial":
         raise ValueError("the tutorial protocol is for one step: use split or stream for a layer")
-    if arguments.tf32:
+    if vars(arguments).get("tf32"):
         torch.backends.cuda.matmul.allow_tf32 = arguments.tf32 == "on"
         torch.backends.cudnn.allow_tf32 = arguments.tf32 == "on"
     names = {option.name for option in fields(session.Options)} & vars(arguments).keys()
     chosen = {name: getattr(arguments, name) for name in names} | {"protocol": protocol}
     log = partial(console.print, style="dim", highlight=False)
     options = session.Options(**chosen, log=log)
-    if is_grid:
-        measured = sizes.layer_grid() if is_layer else sizes.cell_grid()
+    found = session.new_report(command, line, options)
+    if command == "random":
+        what, seed, only = arguments.what, arguments.seed, arguments.only
+        if only:
+            drawn = [draws.Draw(Size.parse(only[0]), only[1])]
+        else:
+            drawn = draws.draw(what, seed, arguments.count, arguments.device)
+        draws.measure(found, what, drawn, arguments.again, options)
     else:
-        measured = arguments.sizes or sizes.defaults(is_layer, arguments.device, protocol)
-    for each in measured:
+        builders = baselines.layer_contenders() if is_layer else baselines.cell_contenders()
+        session.run_sizes(found, _sizes(arguments, is_layer, protocol), builders, options)
+    report.show(found, console)
+    wrong = any(skip.reason.startswith(session.WRONG) for skip in found.skipped)
+    return 1 if wrong or not found.results else 0
+
+
+def _sizes(arguments: argparse.Namespace, is_layer: bool, protocol: str) -> Sequence[Size]:
+    """The sizes that were asked for, or those that the command measures by default."""
+    if arguments.command == "grid":
+        return sizes.layer_grid() if is_layer else sizes.cell_grid()
+    for each in arguments.sizes or ():
         if is_layer != (each.steps > 1):
             needs = "layer needs B,I,S,T with T > 1" if is_layer else "a step needs B,I,S"
             raise ValueError(f"{arguments.command} got the size {each}; {needs}")
-    builders = baselines.layer_contenders() if is_layer else baselines.cell_contenders()
-    found = session.new_report(arguments.command, line, options)
-    session.run_sizes(found, measured, builders, options)
-    report.show(found, console)
-    wrong = any(skip.reason.startswith(session.WRONG) for skip in found.skipped)
-    return 1 if wrong or not found.results else 0
-
-
-def _measure_random(arguments: argparse.Namespace, line: str, console: Console) -> int:
-    protocol = "stream" if (arguments.device, arguments.what) == ("cuda", "layer") else "split"
-    names = {option.name for option in fields(session.Options)} & vars(arguments).keys()
-    chosen = {name: getattr(arguments, name) for name in names} | {"protocol": protocol}
-    log = partial(console.print, style="dim", highlight=False)
-    options = session.Options(**chosen, log=log)
-    if arguments.only:
-        found_draws = [draws.Draw(Size.parse(arguments.only[0]), arguments.only[1])]
-    else:
-        found_draws = draws.draw(arguments.what, arguments.seed, arguments.count, arguments.device)
-    found = session.new_report("random", line, options)
-    draws.measure(found, arguments.what, found_draws, arguments.again, options)
-    report.show(found, console)
-    wrong = any(skip.reason.startswith(session.WRONG) for skip in found.skipped)
-    return 1 if wrong or not found.results else 0
+    return arguments.sizes or sizes.defaults(is_layer, arguments.device, protocol)
 
 
 def _show(arguments: argparse.Namespace, console: Console) -> int:

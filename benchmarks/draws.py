@@ -20,10 +20,11 @@ from typing import NamedTuple
 
 import torch
 
-from . import baselines, floor, report, schema, session
+from . import baselines, report, schema, session
 from .contender import OURS
 from .problem import DTYPES
 from .schema import Report, Size
+from .sizes import forward_elements, forward_flops
 
 AGAIN = 3
 STATES = (100, 200, 300, 500, 650, 700, 1000, 1150, 1500, 2000, 2400, 3000)
@@ -67,8 +68,8 @@ def draw(what: str, seed: int, count: int, device: str) -> list[Draw]:
     found: list[Draw] = []
     while len(found) < count:
         one = (_layer if what == "layer" else _step)(rng, device)
-        bytes_moved = floor.working_set(one.size, DTYPES[one.dtype])
-        if bytes_moved <= MOST_BYTES and floor.forward_flops(one.size) <= MOST_WORK[device]:
+        bytes_moved = forward_elements(one.size) * DTYPES[one.dtype].itemsize
+        if bytes_moved <= MOST_BYTES and forward_flops(one.size) <= MOST_WORK[device]:
             found.append(one)
     return found
 

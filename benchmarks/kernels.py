@@ -5,8 +5,10 @@ import statistics
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import torch
+from torch.utils.benchmark import Timer
 
 from .contender import Cell
 from .problem import Calls, Inputs
@@ -60,6 +62,16 @@ def of_step(cell: Cell, size: Size, sets: list[Inputs], copy_rate: float) -> dic
 def of_layer(cell: Cell, inputs: Inputs) -> dict[str, Profile]:
     """When the device worked, by metric (forward, backward). The profiler slows the host down."""
     return {metric: _layer(calls) for metric, calls in _profiled(cell, [inputs]).items()}
+
+
+@cache
+def copy_rate() -> float:
+    """Bytes per second, read plus written, of a copy of two GiB, far beyond any L2 cache."""
+    source = torch.randn(1 << 28, device="cuda")
+    target = torch.empty_like(source)
+    timer = Timer("target.copy_(source)", globals={"target": target, "source": source})
+    timer.timeit(2)
+    return 2.0 * source.nbytes / timer.blocked_autorange(min_run_time=0.2).median
 
 
 def _launches(step: Callable[[int], object]) -> list[list[Launch]]:

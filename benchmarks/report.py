@@ -78,10 +78,6 @@ def header(report: Report) -> list[str]:
         lines[-1] += f", door {s.door or 'none: ours did not load'}"
     if m.gpu:
         lines.append(f"GPU {m.gpu} (sm {m.gpu_compute_capability}), driver {m.driver}")
-    for key, c in report.ceilings.items():
-        text = f"ceilings {key}: {c.gemm_flops / 1e12:.3g} TFLOP/s, copy "
-        text += _detail("bytes_per_second", c.copy_bytes_per_second)
-        lines.append(text + (f", launch {c.launch_us:.2f} us" if c.launch_us else ""))
     return lines
 
 
@@ -100,7 +96,7 @@ def size_table(size: Size, dtype: str, metric: str, results: list[Result]) -> Ta
     title = f"{metric} ({unit}{' per step' if is_layer else ''})"
     if dtype != "-":  # an import has neither size nor dtype
         title = f"{size} {dtype} {title}"
-    numbers = ["median", "IQR", "fastest", "x ours", "of floor", "error"]
+    numbers = ["median", "IQR", "fastest", "x ours", "error"]
     numbers += ["x ours, 3/4"] if is_layer else []
     table = new_table(title, ("contender",), (*numbers, *results[0].detail))
     for r in results:
@@ -111,7 +107,6 @@ def size_table(size: Size, dtype: str, metric: str, results: list[Result]) -> Ta
             quantity(r.q3 - r.q1, unit),
             quantity(r.minimum, unit),
             f"{ratio:.2f}" if ratio is not None else "-",
-            f"{r.floor.us / r.median:.0%}" if r.floor else "-",
             f"{r.error:.1e}" if r.error is not None else "-",
         ]
         if is_layer:  # an LSTM has four gates to LLTM's three

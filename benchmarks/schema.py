@@ -16,6 +16,8 @@ from typing import Any
 from .stats import Summary
 
 SCHEMA_VERSION = 1
+#: What older files hold besides, and nothing shows: a modelled least time, and its base.
+LEFT_OUT = ("floor", "ceilings")
 
 
 @dataclass(frozen=True)
@@ -79,30 +81,6 @@ class Software:
 
 
 @dataclass(frozen=True)
-class Ceilings:
-    """What this machine reaches, measured in the same run; the base of the floor."""
-
-    gemm_flops: float
-    copy_bytes_per_second: float
-    launch_us: float | None = None
-    """CUDA: time from one launch to the next of the smallest kernel, back to back."""
-
-
-@dataclass(frozen=True)
-class Floor:
-    """The least time of a step, term by term, in microseconds; see ``floor.py``."""
-
-    compute_us: float
-    memory_us: float
-    launch_us: float = 0.0
-
-    @property
-    def us(self) -> float:
-        """The largest term."""
-        return max(self.compute_us, self.memory_us, self.launch_us)
-
-
-@dataclass(frozen=True)
 class Result(Summary):
     """One contender, one size, one metric."""
 
@@ -115,7 +93,6 @@ class Result(Summary):
     """The median of each interleaved round, in order; paired ratios need them."""
     error: float | None = None
     """Largest relative error of the outputs and gradients against float64."""
-    floor: Floor | None = None
     detail: dict[str, float] = field(default_factory=dict)
 
 
@@ -140,8 +117,6 @@ class Report:
     machine: Machine
     software: Software
     settings: dict[str, str] = field(default_factory=dict)
-    ceilings: dict[str, Ceilings] = field(default_factory=dict)
-    """By dtype; on the CPU by dtype and size."""
     results: list[Result] = field(default_factory=list)
     skipped: list[Skip] = field(default_factory=list)
     schema: int = SCHEMA_VERSION
@@ -201,6 +176,7 @@ def _build(kind: Any, value: Any, where: str) -> Any:
     if plain is not dict:
         return value
     hints = typing.get_type_hints(kind)
+    value = {k: v for k, v in value.items() if k not in LEFT_OUT}
     if unknown := sorted(set(value) - set(hints)):
         raise ValueError(f"{where} has unknown fields {unknown}; known are {sorted(hints)}")
     try:

@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
-from . import floor, kernels, machine, memory, schema
+from . import kernels, machine, memory, schema
 from .baselines.plain import forget_compiled
 from .check import WrongResult, check
 from .contender import OURS_AGAIN, REDUCE_OVERHEAD, Builder, Cell, Request, Unavailable
 from .problem import DTYPES, Inputs, make_inputs
-from .schema import Ceilings, Report, Size, Skip
+from .schema import Report, Size, Skip
 from .stats import Summary, summarise, summarise_rounds
 from .timing import PROTOCOLS, NotMeasurable, Run, interleave
 
@@ -177,7 +177,6 @@ class _OneSize:
                 runs[name] = PROTOCOLS[options.protocol](cell, timed[name])
         if not runs:
             return
-        floors = floor.model(self.size, self.request.dtype, self._ceilings(), options.protocol)
         measured = interleave(runs, options.seconds, options.rounds, options.seed)
         for name, metrics in measured.items():
             cell = self.cells[name]
@@ -186,18 +185,8 @@ class _OneSize:
                 again = check(cell, self.size, timed[name], input_gradients=self.all_gradients)
                 self.errors[name] = max(again, self.errors[name])
                 for metric, rounds in metrics.items():
-                    floor_of = floors.get(metric) if cell.kind == "lltm" else None
                     summary, medians = summarise_rounds(rounds)
-                    self._record(name, metric, "us", summary, rounds=medians, floor=floor_of)
-
-    def _ceilings(self) -> Ceilings:
-        """Measured once per dtype on a GPU; on the CPU per size, as the copy has its size."""
-        ceilings, device = self.report.ceilings, self.request.device
-        key = f"{self.dtype} {self.size}" if device == "cpu" else self.dtype
-        if key not in ceilings:
-            moved = floor.working_set(self.size, self.request.dtype)
-            ceilings[key] = floor.measure_ceilings(self.request.dtype, device, moved)
-        return ceilings[key]
+                    self._record(name, metric, "us", summary, rounds=medians)
 
     def _measure_memory(self) -> None:
         row = self.size.batch * self.size.state * self.request.dtype.itemsize
@@ -227,8 +216,7 @@ class _OneSize:
                 if is_layer:
                     found = kernels.of_layer(cell, sets[0])
                 else:
-                    copy_rate = self._ceilings().copy_bytes_per_second
-                    found = kernels.of_step(cell, self.size, sets, copy_rate)
+                    found = kernels.of_step(cell, self.size, sets, kernels.copy_rate())
                 for metric, profile in found.items():
                     self._record(name, metric, unit, profile.summary, detail=profile.detail)
                     key = f"kernels {name} {metric} {self.size} {self.dtype}"

@@ -1,8 +1,7 @@
-"""The sizes that are measured by default, and the fixed grids."""
+"""The sizes that are measured by default, the fixed grids, and how much work a size is."""
 
 from itertools import product
 
-from .floor import forward_flops
 from .schema import Size
 
 CELL = {
@@ -24,6 +23,17 @@ GRID_STATES = (16, 128, 512, 2048)
 LAYER_GRID_BATCHES = (1, 16, 64, 256)
 LAYER_GRID_STATES = (64, 128, 256, 512, 1024, 2048)
 LAYER_GRID_STEPS = (16, 256, 2048)
+
+
+def forward_flops(size: Size) -> float:
+    """Operations of the gate products of all steps; the pointwise part is not counted."""
+    return 2.0 * size.steps * size.batch * (size.inputs + size.state) * 3 * size.state
+
+
+def forward_elements(size: Size) -> int:
+    """What forward reads or writes: inputs, parameters, outputs and saved gates, each once."""
+    b, i, s, t = size.batch, size.inputs, size.state, size.steps
+    return 3 * s * (s + i + 1) + 3 * b * s + t * (b * i + 4 * b * s)
 
 
 def defaults(is_layer: bool, device: str, protocol: str) -> tuple[Size, ...]:

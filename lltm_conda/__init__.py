@@ -11,10 +11,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import _old_names, loader  # noqa: F401
+from . import loader
 from ._project import PROJECT as PROJECT
 from ._version import __version__
+from .engine import aliases
 from .loader import LLTMImportError
+
+# The names that parts of the engine had before it was a package: the very modules, not copies.
+for _name in ("compat", "builder", "local_build"):
+    aliases.add(f"{__name__}.{_name}", f"{__name__}.engine.{_name}")
 
 __all__ = [
     "LLTM",

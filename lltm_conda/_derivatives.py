@@ -15,18 +15,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = [
-    "NEEDS",
-    "backward",
-    "backward_of_backward",
-    "by_kernels",
-    "contiguous",
-    "differentiable",
-    "gradients_through",
-    "setup_context",
-    "setup_context_of_backward",
-]
-
 # The bits of the raw backward op's `needs`, in the order of the forward op's inputs.
 NEEDS = (1, 2, 4, 8, 16)
 
@@ -79,12 +67,12 @@ def by_kernels(
         op: the backward op, of the cell or of the layer.
         grads: those of the forward op's differentiable outputs; None stands for zeros.
         saved: what else `op` reads, in its order.
-        wanted: which of the five gradients to compute; the others are None.
+        wanted: which of the five gradients to compute (the others are None); more is ignored.
         options: what `op` takes last.
     """
     if all(grad is None for grad in grads):
         return (None,) * 5
-    of_input, of_weights, of_bias, of_h, of_cell = wanted
+    of_input, of_weights, of_bias, of_h, of_cell = wanted[:5]
     needs = of_input + 2 * of_weights + 4 * of_bias + 8 * of_h + 16 * of_cell
     d_input, d_weights, d_bias, d_h, d_cell = op(*grads, *saved, needs, *options)
     return (

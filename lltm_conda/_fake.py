@@ -10,13 +10,6 @@ from torch import Tensor
 from ._derivatives import NEEDS
 from ._torch_private import device_of
 
-__all__ = [
-    "fake_backward",
-    "fake_forward",
-    "fake_layer_backward",
-    "fake_layer_forward",
-]
-
 _CELL = "B, I and S are read from input (B, I) and old_h (B, S)"
 _LAYER = "T, B and I are read from input (T, B, I), S from weights (3S, S + I)"
 _WEIGHTS_OF_LAYER = "I is read from input (T, B, I), S from the rows of weights"

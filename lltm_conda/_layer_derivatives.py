@@ -16,14 +16,6 @@ from torch import Tensor
 from ._derivatives import Gradients, by_kernels, contiguous, gradients_through
 from .functions import lltm
 
-__all__ = [
-    "backward",
-    "gradients",
-    "refuse_backward_of_backward",
-    "setup_context",
-    "steps_of_cells",
-]
-
 
 def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     """Keeps, beyond inputs and output, 4·B·S elements a step; 3·B·S without `keep_cells`."""
@@ -53,7 +45,7 @@ def gradients(
         ctx: what `setup_context` has saved.
         grads: those of (output, final_h, final_cell, cells); None stands for zeros.
     """
-    saved, wanted = ctx.saved_tensors, ctx.needs_input_grad[:5]
+    saved, wanted = ctx.saved_tensors, ctx.needs_input_grad
     if torch.is_grad_enabled():  # create_graph=True: these will be differentiated again
 
         def steps(*tensors: Any) -> tuple[Tensor, ...]:

@@ -6,8 +6,6 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-__all__ = ["Rectangle"]
-
 
 class Rectangle:
     """A PackedSequence padded to ``(T, B, I)``, longest sequence first.

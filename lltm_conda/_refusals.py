@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["refusal"]
-
 _NAMES = ("input", "weights", "bias", "old_h", "old_cell")
 _ADVICE = "lltm_conda.reference computes the cell in plain PyTorch"
 

@@ -9,9 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ._torch_private import implementations, is_zero_tensor
-
-__all__ = ["batching_rule", "register"]
+from ._torch_private import (
+    after_autograd,
+    any_requires_grad,
+    below_autograd,
+    implementations,
+    is_zero_tensor,
+)
 
 _library = implementations("lltm")
 
@@ -29,14 +33,38 @@ def register(
     Args:
         name: the operator.
         fake: the operator without data, for meta and fake tensors.
-        backward: its derivative, which reads what `setup_context` has saved.
+        backward: its derivative, which reads what `setup_context` has saved. It gets one more
+            input than the operator has, the last one.
         setup_context: saves what `backward` reads.
     """
-    # Torch registers its own operators in this way. `torch.library.register_fake` would also search
-    # all modules for the line that called it, which takes 7 ms of the import.
-    _library.impl(name, fake, "Meta")
-    torch.library.register_autograd(f"lltm::{name}", backward, setup_context=setup_context)
     op = getattr(torch.ops.lltm, name).default
+
+    def without_autograd(keys: Any, arguments: Any) -> Any:
+        with below_autograd():
+            return op.redispatch(keys & after_autograd, *arguments)
+
+    class Derivative(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *arguments: Any) -> Any:
+            *inputs, keys = arguments
+            output = without_autograd(keys, inputs)
+            if setup_context is not None:
+                setup_context(ctx, inputs, output)
+            return output
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Tensor | None) -> Any:
+            return (*backward(ctx, *grads), None)
+
+    def with_autograd(keys: Any, *arguments: Any) -> Any:
+        if torch.is_grad_enabled() and any_requires_grad(*arguments):
+            return Derivative.apply(*arguments, keys)  # type: ignore[no-untyped-call]
+        return without_autograd(keys, arguments)
+
+    # Torch registers its own operators in this way. `torch.library.register_fake` and
+    # `torch.library.register_autograd` do this too, and more that takes 10 ms of the import.
+    _library.impl(name, fake, "Meta")
+    _library.impl(name, with_autograd, "Autograd", with_keyset=True)
 
     # Torch's own fallback makes an expanded zero of a ZeroTensor, which is not contiguous.
     def with_memory(*arguments: Any) -> Any:

@@ -9,19 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = [
-    "apply_in_c",
-    "autocast_is_active",
-    "below_autograd",
-    "device_of",
-    "forward_mode_is_active",
-    "functorch_is_active",
-    "implementations",
-    "in_c",
-    "is_forward_over_reverse",
-    "is_zero_tensor",
-]
-
 # Whether torch.func or torch.vmap runs. An autograd Function without `setup_context` raises there,
 # so `lltm` must ask first. Torch has no public function for it.
 functorch_is_active = torch._C._are_functorch_transforms_active
@@ -43,6 +30,11 @@ def in_c(op: torch._ops.OpOverload) -> Callable[..., Any]:
 # In this context raw ops run without the autograd that `register` gave them: inside an autograd
 # Function that records nothing, but takes as long as a tiny step. Dynamo cannot trace it.
 below_autograd: Any = torch._C._AutoDispatchBelowAutograd
+
+# The keys that come after autograd in the dispatcher, and whether autograd has anything to record:
+# a kernel for the key Autograd needs both, as those that `torch.library.register_autograd` makes.
+after_autograd: Any = torch._C._after_autograd_keyset
+any_requires_grad = torch._C._any_requires_grad
 
 # Whether autocast is on for any device. `torch.is_autocast_enabled` takes the name of one device,
 # and a thousand instructions to parse it.

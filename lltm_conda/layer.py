@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
+from inspect import signature
 from typing import Any, TypeVar, overload
 
 import torch
@@ -272,21 +273,12 @@ class LLTMLayer(Recurrent):
         """Does nothing: there so that code written for ``nn.LSTM`` runs unchanged."""
 
     def extra_repr(self) -> str:
-        text = f"{self.input_features}, {self.state_size}"
-        defaults = {
-            "num_layers": 1,
-            "bias": True,
-            "batch_first": False,
-            "dropout": 0.0,
-            "bidirectional": False,
-            "keep_cells": True,
-            "checkpoint": None,
-        }
-        for name, default in defaults.items():
-            value = getattr(self, name)
-            if value != default:
-                text += f", {name}={value}"
-        return text
+        names = ["num_layers", "bias", "batch_first", "dropout", "bidirectional"]
+        names += ["keep_cells", "checkpoint"]
+        options = signature(LLTMLayer).parameters
+        changed = [name for name in names if getattr(self, name) != options[name].default]
+        texts = [f"{name}={getattr(self, name)}" for name in changed]
+        return ", ".join([f"{self.input_features}, {self.state_size}", *texts])
 
     def _cells(self) -> Iterator[tuple[str, int]]:
         """Suffix of the parameters' names and input features of every cell, in order."""

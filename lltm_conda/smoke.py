@@ -10,33 +10,51 @@ from . import loader
 from .engine import live_run
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from .engine.live_run import Parts
 
-_BATCH, _INPUT, _STATE = 5, 7, 11
+#: What a release compares: steps (B, I, S), and sequences (T, B, I, S) of which each family of the
+#: layer's kernels takes one.
+SHAPES = (
+    *((1, 1, 1), (16, 32, 128), (5, 7, 3), (0, 4, 4)),
+    *((4, 5, 7, 3), (5, 4, 8, 64), (6, 16, 32, 128), (3, 40, 16, 512)),
+)
 
 
-def parts() -> Parts:
-    """The cell, its definition, and arguments of one step."""
+def parts(*shape: int) -> Parts:
+    """The cell, or one layer for a sequence, its definition, and random arguments of this shape."""
     import torch
 
     from .functions import lltm
+    from .layer_functions import lltm_sequence
     from .reference import reference
 
+    def sequence(*operands: Tensor) -> tuple[Tensor, ...]:
+        return lltm_sequence(*operands)[:3]
+
+    def steps_of_reference(
+        x: Tensor, weights: Tensor, bias: Tensor, h: Tensor, cell: Tensor
+    ) -> tuple[Tensor, ...]:
+        states = []
+        for step in x.unbind(0):
+            h, cell = reference(step, weights, bias, h, cell)
+            states.append(h)
+        return torch.stack(states), h, cell
+
+    *steps, batch, features, state = shape or (5, 7, 11)
     generator = torch.Generator().manual_seed(7)
-    shapes = (
-        (_BATCH, _INPUT),
-        (3 * _STATE, _STATE + _INPUT),
-        (3 * _STATE,),
-        (_BATCH, _STATE),
-        (_BATCH, _STATE),
-    )
-    values = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
-    return lltm, reference, values
-
-
-def check_device(device: str) -> dict[str, Any]:
-    """Compute one step on `device` and compare it; see :func:`engine.live_run.check_device`."""
-    return live_run.check_device(device, parts)
+    values = [
+        scale * torch.randn(size, generator=generator, dtype=torch.float64)
+        for size, scale in (
+            ((*steps, batch, features), 1.0),
+            ((3 * state, state + features), (state + features) ** -0.5),
+            ((3 * state,), 0.1),
+            ((batch, state), 1.0),
+            ((batch, state), 1.0),
+        )
+    ]
+    return (sequence, steps_of_reference, values) if steps else (lltm, reference, values)
 
 
 def run() -> dict[str, Any]:

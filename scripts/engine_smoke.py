@@ -2,8 +2,9 @@
 
     python engine_smoke.py [--outside DIR] [--glue NAME] [--json FILE]
 
-For the release tool, beside build_matrix.yaml. Unlike `python -m PACKAGE` it compares 16-bit types,
-checks gradients by differences, and can require one glue. The exit code is 0 if everything holds.
+For the release tool, beside build_matrix.yaml. Unlike `python -m PACKAGE` it compares 16-bit types
+and every shape of `smoke.SHAPES`, checks gradients by differences, counts OpenMP runtimes and can
+require one glue. The exit code is 0 if everything holds.
 """
 
 from __future__ import annotations
@@ -13,12 +14,23 @@ import json
 import re
 import sys
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 MATRIX = (Path(__file__).resolve().parents[1] / "build_matrix.yaml").read_text(encoding="utf-8")
 PACKAGE = re.findall(r"^  package: *(\S+)", MATRIX, re.MULTILINE)[0]
 TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "float16": 5e-3, "bfloat16": 3e-2}
+OPENMP = re.compile(r"lib(gomp|omp|iomp5|omp5)\b")
+
+
+def openmp_runtimes(maps: str) -> list[str]:
+    """The OpenMP runtimes among a process's mapped files, from the text of /proc/self/maps.
+
+    Two of them would be two thread pools that compete for the processors, or worse.
+    """
+    paths = {line.split(None, 5)[5] for line in maps.splitlines() if line.count("/")}
+    return sorted(path for path in paths if OPENMP.match(Path(path).name))
 
 
 def main() -> int:
@@ -35,8 +47,8 @@ def main() -> int:
     import torch
 
     live_run = import_module(f"{PACKAGE}.engine.live_run")
-    loaded = import_module(f"{PACKAGE}.loader").LOADER.loaded()
-    parts = import_module(f"{PACKAGE}.smoke").parts
+    loader = import_module(f"{PACKAGE}.loader").LOADER
+    smoke = import_module(f"{PACKAGE}.smoke")
     devices = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
     comparisons: list[dict[str, Any]] = []
     failed = 0
@@ -46,20 +58,27 @@ def main() -> int:
         failed += not good
         print(f"{'ok    ' if good else 'FAILED'} {text}")
 
-    for device in devices:
-        for dtype, tolerance in TOLERANCES.items():
-            worst = live_run.difference(parts(), device, dtype)
-            comparisons.append({"device": device, "dtype": dtype, "shape": [], "worst": worst})
-            check(worst <= tolerance, f"{device} {dtype}: {worst:.1e}, allowed {tolerance:.0e}")
-    op, _, samples = parts()
+    shapes = getattr(smoke, "SHAPES", [()])
+    for device, (dtype, tolerance), shape in product(devices, TOLERANCES.items(), shapes):
+        worst = live_run.difference(smoke.parts(*shape), device, dtype)
+        comparisons.append({"device": device, "dtype": dtype, "shape": shape, "worst": worst})
+        text = f"{device} {dtype} {'x'.join(map(str, shape))}: {worst:.1e}, allowed {tolerance:.0e}"
+        check(worst <= tolerance, text)  # False for NaN
+    op, _, samples = smoke.parts()
     leaves = [sample.requires_grad_() for sample in samples]
     gradcheck = torch.autograd.gradcheck(op, leaves, raise_exception=False)
     check(gradcheck, "gradcheck in float64")
+    runtimes = openmp_runtimes(Path("/proc/self/maps").read_text(encoding="utf-8"))
+    check(len(runtimes) < 2, f"OpenMP runtimes, at most one: {', '.join(runtimes) or 'none'}")
+    loaded = loader.loaded()
     variant = loaded.variant if loaded else None
-    check(args.glue is None or str(variant).startswith(f"{args.glue}-"), f"chosen {variant}")
+    good = args.glue is None or str(variant).startswith(f"{args.glue}-")
+    check(good, f"chosen {variant}, needed {args.glue or 'any'}")
     facts = {
         "variant": variant,
         "binaries": [path.name for path in loaded.paths if path] if loaded else [],
+        "openmp": [Path(path).name for path in runtimes],
+        loader.project.distribution: package.__version__,
         "torch": torch.__version__,
         "python": sys.version.split()[0],
         "devices": devices,

@@ -93,8 +93,8 @@ def matrix(c: Colours) -> Figure:
     figure = Figure(figsize=(7.6, 3.0), layout="constrained")
     axes = figure.subplots()
     plain(axes, len(torches) + 1.35, len(pythons) + 2.1)
-    fills = {"ran": "good", "judged": "fair", "unsupported": "none"}
-    words = {"ran": "ran", "judged": "fits", "unsupported": ""}
+    fills = {"ran": "good", "unsupported": "none"}
+    words = {"ran": "ran", "unsupported": ""}
     for row, python in enumerate(reversed(pythons)):
         axes.text(
             1.2, row + 1.5, f"Python {python}", ha="right", va="center", color=c["text"], fontsize=9

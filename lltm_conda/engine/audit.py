@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import operator
 import re
 import sys
 import tempfile
@@ -16,7 +15,7 @@ from .compat import judge_file, probe_runtime, render
 from .compat.binary import needs_torch_or_cuda, read_binary
 from .compat.judge_cuda import binary_cuda
 from .compat.layouts import LAYOUTS
-from .compat.owner import find_owner, shared_objects, torch_requirements
+from .compat.owner import admits, find_owner, shared_objects, torch_requirements
 from .compat.records import REJECTED, UNKNOWN, BinaryRecord, Runtime, dotted, parse_version
 from .compat.text import printable
 from .compat.torch_probe import release
@@ -24,10 +23,6 @@ from .project import Project
 
 _OF_TORCH = ("torch version", "C++ ABI", "torch symbols")
 _OLD_TAGS = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17)}
-_SIGNS = {
-    ">=": operator.ge, "<=": operator.le, "==": operator.eq, "!=": operator.ne,
-    "~=": operator.eq, ">": operator.ge, "<": operator.lt,
-}  # fmt: skip
 
 
 def main(project: Project, wheel: Path, *, as_json: bool) -> int:
@@ -102,7 +97,7 @@ def _broken(row: dict[str, Any], name: str, pins: list[str]) -> Iterator[str]:
     """What the name and the requirement of the wheel promise and an object does not keep."""
     what = row["object"]
     yield from (f"{what}: {problem}" for problem in row["problems"])
-    admitted = [dotted(m) for m in sorted(LAYOUTS) if all(_admits(pin, m) for pin in pins)]
+    admitted = [dotted(m) for m in sorted(LAYOUTS) if all(admits(pin, m) for pin in pins)]
     wrong = [minor for minor in admitted if minor in row["refused"]]
     if wrong:
         pin = " ".join(pins) or "none"
@@ -126,16 +121,3 @@ def _broken(row: dict[str, Any], name: str, pins: list[str]) -> Iterator[str]:
     number = re.search(r"cpython-(3\d+t?)", row["python"][0])
     if number and f"cp{number[1]}" not in tags[1].split("."):
         yield f"{what} is for cp{number[1]} alone, the wheel is tagged {'-'.join(tags[:2])}"
-
-
-def _admits(pin: str, minor: tuple[int, int]) -> bool:
-    """Whether a requirement such as `>=2.9,<2.11` admits a minor of torch."""
-    for sign, text in re.findall(r"(>=|<=|==|!=|~=|>|<)\s*([\d.]+)", pin):
-        version = parse_version(text) or ()
-        bound = version[:2]
-        sign = ">=" if sign == "~=" and len(version) < 3 else sign  # ~=2.9 admits 2.10
-        if sign == "<" and any(version[2:]):
-            bound = (bound[0], bound[1] + 1)  # <2.9.1 admits 2.9.0
-        if not (sign == "!=" and len(version) > 2) and not _SIGNS[sign](minor, bound):
-            return False
-    return True

@@ -14,7 +14,7 @@ RESULTS = REPO / "benchmarks" / "results" / "environments.json"
 
 SUITES = RESULTS.parent / "torches"
 
-State = Literal["ran", "failed", "judged", "rejected", "unsupported"]
+State = Literal["ran", "failed", "rejected", "unsupported"]
 
 
 class Environment(Strict):
@@ -22,7 +22,7 @@ class Environment(Strict):
 
     Attributes:
         state: `ran` (judge, numeric comparison and gradcheck agree), `failed` (one of them does
-            not), `judged` or `rejected` (the judge's verdict on the torch wheel; nothing was run),
+            not), `rejected` (by the judge; nothing was run),
             `unsupported` (there is no such torch).
         reason: why the state is not `ran`.
         wheel, commit: those of a row that joined later (`--python`); else the whole run's.

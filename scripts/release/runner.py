@@ -162,7 +162,7 @@ class _Run:
             if isinstance(task.run, partial)
             else [],
             "facts": task.facts,
-            "project": PROJECT,
+            "project": PROJECT._asdict(),
             "read": {t.name: o.digests for t, o in before.items() if o.status in GOOD},
             "failed": sorted(t.name for t, o in before.items() if o.status is Status.FAILED),
         }

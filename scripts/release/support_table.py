@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from release.evidence import Environment, Evidence
 from release.schema import Matrix
 
-WORDS = {"ran": "ran", "judged": "judged", "unsupported": "no"}
+WORDS = {"ran": "ran", "unsupported": "no"}
 LEGEND = {
     "ran": "installed from the fat wheel, judged, compared with the definition, gradients checked",
-    "judged": "judged compatible from that torch's files, not run",
     "no": "not supported, as there is no such torch",
     "untried": "not tried yet",
 }

@@ -34,7 +34,6 @@ from release.wheels import commits, read_wheel
 
 # The cache of one torch with its CUDA libraries, plus the files that its environments do not share.
 DISK_NEEDED = 15_000_000_000
-STYLES = {"ran": "green", "judged": "cyan"}
 
 
 class Verify(str, Enum):
@@ -118,7 +117,7 @@ def verify(
             _show(target, seen, console)
     console.print(f"{len(wanted)} environments in {time.monotonic() - begun:.0f} s")
     _save(wheel, matrix, found, console, join)
-    return 0 if all(seen and seen.state in STYLES for seen in found.values()) else 1
+    return 0 if all(seen and seen.state == "ran" for seen in found.values()) else 1
 
 
 def _check_space() -> None:
@@ -136,7 +135,7 @@ def result(outcome: Outcome) -> Environment | None:
 
 
 def _show(target: Target, seen: Environment, console: Console) -> None:
-    style = STYLES.get(seen.state, "bold red")
+    style = "green" if seen.state == "ran" else "bold red"
     text = f"[{style}]{seen.state:9}[/] torch {seen.torch_version or target.release}"
     text += f", Python {seen.python_version or target.python}: {seen.variant or '-'}"
     console.print(f"{text} ({seen.seconds:.0f} s)")

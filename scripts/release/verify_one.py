@@ -3,17 +3,13 @@
 import json
 import re
 import shutil
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from email.parser import HeaderParser
 from pathlib import Path
 from typing import Any
 
-from packaging.requirements import Requirement
-
-from release import BUILD, PACKAGE, PROJECT, SMOKE, ReleaseError, downloads
+from release import BUILD, PACKAGE, PROJECT, SMOKE, ReleaseError
 from release.environments import make_venv
 from release.evidence import Environment
 from release.paths import fresh
@@ -23,8 +19,6 @@ from release.tasks import Context, SkipTask
 
 WORK = BUILD / "verify-full"
 CACHE = WORK / "cache"
-PLATFORM = "x86_64-manylinux_2_28"
-RUNTIME = "nvidia-cuda-runtime"
 # Ended from outside, by an interrupt or for lack of memory: that says nothing about the wheel.
 STOPPED = re.compile(r"exit code -(2|9|15)\b")
 
@@ -48,12 +42,14 @@ def environment(context: Context, *, target: Target, wheel: Path) -> Sequence[Pa
 
     One that could not be installed, or was stopped, is skipped: the next run tries it again.
     """
+    if target.interpreter is None:
+        text = f"no Python {target.python} on PATH or in pyenv"
+        raise SkipTask(f"{text}; install one, or name its path with --python")
     begun, folder = time.monotonic(), WORK / target.name
     date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     facts: dict[str, Any] = {"torch": target.torch, "python": target.python, "date": date}
     try:
-        step = _run if target.interpreter else _judge
-        facts |= step(context.log, target, wheel, fresh(folder))
+        facts |= _run(context.log, target, wheel, fresh(folder))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     facts["seconds"] = round(time.monotonic() - begun, 1)
@@ -63,18 +59,15 @@ def environment(context: Context, *, target: Target, wheel: Path) -> Sequence[Pa
     return [file]
 
 
-def _install(log: Log, folder: Path, python: str, *wanted: str | Path) -> Path:
-    try:
-        return make_venv(log, folder, python, wanted, cache=CACHE, find_links=False)
-    except ReleaseError as error:
-        raise SkipTask(f"{error}: {_last(log)}") from error
-
-
 def _run(log: Log, target: Target, wheel: Path, folder: Path) -> dict[str, Any]:
     """Installs the wheel beside torch, judges it, computes."""
     # The newest numpy may have no wheel for this Python.
     wanted = [wheel, f"torch=={target.release}", "numpy", "--only-binary", "numpy"]
-    python = _install(log, folder / "env", target.interpreter, *wanted)
+    env = folder / "env"
+    try:
+        python = make_venv(log, env, target.interpreter, wanted, cache=CACHE, find_links=False)
+    except ReleaseError as error:
+        raise SkipTask(f"{error}: {_last(log)}") from error
     empty = fresh(folder / "empty")
     problem, facts, cause = _report(log, [python, "-m", PROJECT.package, "--json"], empty)
     if facts and facts["variant"] is None:
@@ -91,36 +84,6 @@ def _run(log: Log, target: Target, wheel: Path, folder: Path) -> dict[str, Any]:
     if not facts.get("gradcheck"):
         problems.append("gradcheck did not pass")
     return {"state": "failed" if problems else "ran", "reason": "; ".join(problems), **facts}
-
-
-def _judge(log: Log, target: Target, wheel: Path, folder: Path) -> dict[str, Any]:
-    """Judges the wheel against that torch's files; loads none of them."""
-    elsewhere, empty = folder / "torch", fresh(folder / "empty")
-    install = ["pip", "install", "--cache-dir", CACHE, "--target", elsewhere, "--no-deps"]
-    install += ["--only-binary", ":all:", "--python-version", target.python]
-    install += ["--python-platform", PLATFORM]
-    python = _install(log, folder / "env", sys.executable, "--no-deps", wheel)
-    try:
-        torch = f"torch=={target.release}"
-        downloads.uv(log, [*install, torch], find_links=False)
-        if libraries := cuda_runtime(elsewhere):
-            downloads.uv(log, [*install, *libraries], find_links=False)
-    except ReleaseError as error:
-        raise SkipTask(f"{error}: {_last(log)}") from error
-    command = [python, "-m", PROJECT.package, "--json", "--torch", elsewhere]
-    problem, facts, cause = _report(log, command, empty)
-    why = f"no CPython {target.python} on the machine that tried, and none named by --python"
-    if not problem and facts.get("variant"):
-        return {"state": "judged", "reason": why, **facts}
-    return {"state": "rejected", "reason": f"{why}; {cause or problem}", **facts}
-
-
-def cuda_runtime(site: Path) -> list[str]:
-    """The wheels of CUDA's runtime that a torch requires; kernels may need their library."""
-    (metadata,) = site.glob("torch-*.dist-info/METADATA")
-    headers = HeaderParser().parsestr(metadata.read_text(encoding="utf-8"))
-    needs = [Requirement(line) for line in headers.get_all("Requires-Dist", [])]
-    return [f"{need.name}{need.specifier}" for need in needs if need.name.startswith(RUNTIME)]
 
 
 def _report(log: Log, command: Sequence[str | Path], cwd: Path) -> tuple[str, dict[str, Any], str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.schema import Ceilings, Floor, Machine, Report, Result, Size, Skip, Software
+from benchmarks.schema import Machine, Report, Result, Size, Skip, Software
 
 SIZE = Size(16, 32, 128)
 
@@ -30,7 +30,6 @@ def result(
         count=len(rounds),
         rounds=rounds,
         error=1e-7,
-        floor=Floor(1.0, 2.0, 0.5),
         detail=detail or {},
     )
 
@@ -46,7 +45,6 @@ def report(*results: Result, command: str = "cell", **changes: object) -> Report
         "machine": Machine("a processor", 2, "AVX2", 0.1, "Linux 6.1", driver=None),
         "software": Software("3.11.7", "2.13.0", None, None, "abc", binaries={"glue.so": "00"}),
         "settings": {"rounds": "3"},
-        "ceilings": {"float32": Ceilings(1e12, 1e10, None)},
         "results": list(results),
         "skipped": [Skip("cuda", "no GPU", SIZE, "float32")],
     }

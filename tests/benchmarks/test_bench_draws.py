@@ -10,7 +10,7 @@ import pytest
 from bench_samples import SIZE, report, result
 
 from benchmarks import __main__ as command
-from benchmarks import draws, floor, plot, session
+from benchmarks import draws, plot, session, sizes
 from benchmarks.draws import Draw
 from benchmarks.problem import DTYPES
 from benchmarks.report import ratios, summary
@@ -26,12 +26,20 @@ def test_a_seed_draws_the_same_problems_each_time(what: str) -> None:
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_draws_keep_their_bounds(device: str) -> None:
     for size, dtype in draws.draw("layer", 1, 200, device):
-        assert floor.working_set(size, DTYPES[dtype]) <= draws.MOST_BYTES
-        assert floor.forward_flops(size) <= draws.MOST_WORK[device]
+        assert sizes.forward_elements(size) * DTYPES[dtype].itemsize <= draws.MOST_BYTES
+        assert sizes.forward_flops(size) <= draws.MOST_WORK[device]
         assert 1 <= size.batch <= 512
         assert 16 <= size.inputs <= 3072
         assert 16 <= size.state <= 3072
         assert 8 <= size.steps <= 2048
+
+
+def test_operations_and_elements_of_a_step_counted_by_hand() -> None:
+    size = Size(16, 32, 128)
+    assert sizes.forward_flops(size) == 2 * 16 * 160 * 384
+    weights, bias, x, row = 384 * 160, 384, 16 * 32, 16 * 128
+    in_and_out = (weights + bias + x + 2 * row) + 2 * row
+    assert sizes.forward_elements(size) == in_and_out + 3 * row
 
 
 def test_about_half_of_the_layers_have_a_state_that_papers_use() -> None:

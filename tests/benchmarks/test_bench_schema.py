@@ -30,6 +30,12 @@ def test_whole_numbers_read_back_as_floats() -> None:
     assert isinstance(from_json(json.dumps(data)).results[0].median, float)
 
 
+def test_an_older_file_with_modelled_floors_is_read() -> None:
+    data = json.loads(to_json(FULL)) | {"ceilings": {"float32": {"gemm_flops": 1e12}}}
+    data["results"][0]["floor"] = {"compute_us": 1.0}
+    assert from_json(json.dumps(data)) == FULL
+
+
 def edited(**changes: object) -> str:
     return json.dumps(json.loads(to_json(FULL)) | changes)
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import re
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
+import kernel_table
 import pytest
 import torch
 from op_cases import NAMES, like, make_inputs, saved_for_backward
@@ -16,10 +14,6 @@ from op_cases import NAMES, like, make_inputs, saved_for_backward
 import lltm_conda
 from lltm_conda import loader
 from lltm_conda._project import PROJECT
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-from kernel_structures import read_header
 
 pytestmark = pytest.mark.cuda
 
@@ -47,23 +41,19 @@ def test_mixed_devices_are_refused_by_the_backward_op(gpu) -> None:
         torch.ops.lltm.backward(grad_h, None, None, *saved_for_backward(inputs, results), 31)
 
 
-def cuda_kernel_table() -> Any:
-    path = PROJECT.folder / "lib" / f"kernels-{loader.load().cuda.name}.so"
-    return read_header().table(ctypes.CDLL(str(path)))
-
-
 def test_a_launch_that_fails_says_which_kernel_and_why(gpu) -> None:
     inputs = make_inputs(4, 3, 5, device=gpu, dtype=torch.float32)
     new_h = torch.ops.lltm.forward(*inputs)[0]
-    types = read_header().types
+    ffi = kernel_table.interface()
+    table = kernel_table.table(PROJECT.folder / "lib" / f"kernels-{loader.load().cuda.name}.so")
     # No pointer is followed: the device is asked for first.
-    sizes = types["lltm_step_sizes"](batch_size=4, state_size=5)
-    arguments = types["lltm_step_forward_arguments"](sizes=sizes)
-    nowhere = types["lltm_execution"](device_index=torch.cuda.device_count() + 7)
-    float32 = 0
-    error = cuda_kernel_table().cell_forward(float32, arguments, nowhere)
-    assert error is not None, "a launch on a device that does not exist was reported as a success"
-    assert b"cell_forward" in error and b"invalid device ordinal" in error
+    sizes = {"batch_size": 4, "state_size": 5}
+    arguments = ffi.new("lltm_step_forward_arguments*", {"sizes": sizes})
+    nowhere = ffi.new("lltm_execution*", {"device_index": torch.cuda.device_count() + 7})
+    float32 = ffi.cast("lltm_dtype", 0)
+    error = table.cell_forward(float32, arguments, nowhere)
+    assert error, "a launch on a device that does not exist was reported as a success"
+    assert b"cell_forward" in ffi.string(error) and b"invalid device ordinal" in ffi.string(error)
     torch.cuda.synchronize()
     again = torch.ops.lltm.forward(*inputs)
     assert torch.equal(again[0], new_h), "the error was left behind for the next caller"

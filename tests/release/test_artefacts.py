@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -21,7 +20,7 @@ from lltm_conda._version import __version__
 from lltm_conda.engine.compat.binary import read_binary
 
 HOW = "run scripts/build_all.sh host first"
-SMOKE = REPO / "scripts" / "smoke.py"
+SMOKE = REPO / "scripts" / "engine_smoke.py"
 
 
 def the(folder: Path, pattern: str) -> Path:
@@ -31,11 +30,11 @@ def the(folder: Path, pattern: str) -> Path:
     return found[-1]
 
 
-def run(python: Path, *words: object, cwd: Path) -> str:
+def run(python: Path, *words: object, cwd: Path, **more: str) -> str:
     dropped = ("PYTHONPATH", "LLTM_CONDA_LOAD", "LLTM_CONDA_PREBUILT")
     env = {key: value for key, value in os.environ.items() if key not in dropped}
     command = [str(word) for word in (python, *words)]
-    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=cwd, env=env | more, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -114,8 +113,7 @@ def test_pip_installs_the_fat_wheel_and_it_runs(manifest, tmp_path) -> None:
     site = tmp_path / "site"
     pip = ["-m", "pip", "install", "--no-deps", "--no-index", "--target", site]
     run(Path(sys.executable), *pip, DIST / manifest.fat.path, cwd=tmp_path)
-    shutil.copy(SMOKE, site / "smoke.py")
-    out = run(python, site / "smoke.py", "--glue", "stable210", cwd=tmp_path)
+    out = run(python, SMOKE, "--glue", "stable210", cwd=tmp_path, PYTHONPATH=str(site))
     assert "0 failed" in out and "chosen stable210-c" in out
 
 
@@ -164,8 +162,7 @@ def test_the_sdist_installs_and_runs(tmp_path) -> None:
     target = tmp_path / "site"
     pip = ["-m", "pip", "install", "--no-deps", "--no-build-isolation", "--no-index"]
     run(Path(sys.executable), *pip, "--target", target, sdist, cwd=tmp_path)
-    shutil.copy(SMOKE, target / "smoke.py")
-    out = run(Path(sys.executable), target / "smoke.py", cwd=tmp_path)
+    out = run(Path(sys.executable), SMOKE, cwd=tmp_path, PYTHONPATH=str(target))
     assert "0 failed" in out
 
 

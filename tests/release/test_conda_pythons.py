@@ -18,7 +18,7 @@ from release.paths import CHANNEL, tool
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 
-SMOKE = REPO / "scripts" / "smoke.py"
+SMOKE = REPO / "scripts" / "engine_smoke.py"
 
 
 @pytest.fixture

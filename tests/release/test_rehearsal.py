@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -114,8 +113,7 @@ def test_a_release_is_installed_by_name_from_an_index_and_a_channel(
     assert "stable210-cpu" in run(
         sys.executable, "-m", "lltm_conda", cwd=tmp_path, PYTHONPATH=str(site)
     )
-    shutil.copy(SMOKE, site / "smoke.py")
-    assert "0 failed" in run(sys.executable, site / "smoke.py", cwd=tmp_path)
+    assert "0 failed" in run(sys.executable, SMOKE, cwd=tmp_path, PYTHONPATH=str(site))
 
     public = tmp_path / "public"
     run(tool, "--upload", public, cwd=root)

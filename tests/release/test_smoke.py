@@ -17,7 +17,7 @@ import lltm_conda
 
 pytest.importorskip("torch")
 
-SMOKE = REPO / "scripts" / "smoke.py"
+SMOKE = REPO / "scripts" / "engine_smoke.py"
 MAPS = """\
 7f00-7f01 r-xp 00000000 08:01 1  /usr/lib/libgomp.so.1.0.0
 7f01-7f02 r--p 00001000 08:01 1  /usr/lib/libgomp.so.1.0.0
@@ -37,7 +37,7 @@ def smoke(tmp_path: Path, *words: object, **more: str) -> subprocess.CompletedPr
 def openmp_runtimes(text: str) -> list[str]:
     sys.path.insert(0, str(SMOKE.parent))
     try:
-        import smoke as module
+        import engine_smoke as module
     finally:
         sys.path.remove(str(SMOKE.parent))
     return module.openmp_runtimes(text)

@@ -11,21 +11,23 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
 import stat
+import string
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from ..project import Project
-from .records import Record, TorchInstall
+from ..project import Project, Record
+from .records import TorchInstall
 from .text import printable
 
 MANIFEST = "build.json"
 #: Where a build works until it is finished; one that was killed leaves its folder here.
 UNFINISHED = "building-"
 _LOCK = "lock"
+#: What the name of an entry keeps of the version of torch.
+_PLAIN = frozenset(string.ascii_letters + string.digits + ".+-")
 
 
 class CacheError(RuntimeError):
@@ -83,26 +85,18 @@ def root(project: Project) -> Path:
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if base.is_absolute():
         return base / project.package
-    folder = home()
-    if folder is None:
-        raise NoCacheFolderError(
-            "there is no folder for the build cache: HOME is not set, and the password file has no "
-            f"home folder for user {os.geteuid()}; {_another(project)}"
-        )
-    return folder / ".cache" / project.package
+    with suppress(RuntimeError):
+        folder = Path.home()
+        if folder.is_absolute():
+            return folder / ".cache" / project.package
+    raise NoCacheFolderError(
+        "there is no folder for the build cache: HOME is not set, and the password file has no "
+        f"home folder for user {os.geteuid()}; {_another(project)}"
+    )
 
 
 def _another(project: Project) -> str:
     return f"set {project.variable('CACHE')} to a folder of your own"
-
-
-def home() -> Path | None:
-    """The user's home folder; None where there is none."""
-    try:
-        folder = Path.home()
-    except RuntimeError:
-        return None
-    return folder if folder.is_absolute() else None
 
 
 def source_hash(files: Iterable[tuple[str, Path]]) -> str:
@@ -117,17 +111,14 @@ def source_hash(files: Iterable[tuple[str, Path]]) -> str:
     return digest.hexdigest()[:16]
 
 
-def torch_key(version: str, cuda: str | None, cxx11_abi: int | None) -> str:
-    """A folder name for a torch build."""
-    text = f"torch{version}-{'cuda' + cuda if cuda else 'cpu'}-abi{cxx11_abi}"
-    return re.sub(r"[^A-Za-z0-9.+-]", "_", text)
-
-
 def entry_folder(
     project: Project, torch: TorchInstall, sources: str, base: Path | None = None
 ) -> Path:
     """Where the build of these sources for this torch lies (whether or not it exists)."""
-    key = torch_key(torch.version, torch.cuda, torch.cxx11_abi)
+    device = f"cuda{torch.cuda}" if torch.cuda else "cpu"
+    key = f"torch{torch.version}-{device}-abi{torch.cxx11_abi}"
+    for char in {*key} - _PLAIN:
+        key = key.replace(char, "_")
     return (base or root(project)) / key / f"{project.version}-{sources}"
 
 

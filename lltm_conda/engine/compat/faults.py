@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 
-from .records import Record
+from ..project import Record
 
 (
     TORCH_VERSION,

@@ -10,10 +10,11 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from ..project import Record
 from .binary import is_torch_library
 from .elf import Elf, ElfError
 from .host_probe import library_folders
-from .records import BinaryRecord, Record, TorchInstall
+from .records import BinaryRecord, TorchInstall
 from .text import printable
 
 _LOADER_CACHE = Path("/etc/ld.so.cache")

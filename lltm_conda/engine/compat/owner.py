@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 import re
 import sys
@@ -12,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import unquote
 
-from .records import BinaryRecord, Owner, parse_minor
+from .records import BinaryRecord, Owner, parse_minor, parse_version
 from .text import printable
 
 _PAIRS = Path(__file__).with_name("pairs.json")
@@ -20,6 +21,12 @@ _MAX_FILE = 8 << 20
 _LIBRARY = re.compile(rb'^"?([^,"\n]+\.(?:so(?:\.[0-9.]+)?|pyd|dll|dylib))"?,', re.MULTILINE)
 _SHARED_OBJECT = re.compile(r"\.(so|dylib|pyd|dll)(\.[0-9.]+)?$")
 Minor = tuple[int, int]
+#: Minors of torch, more than there will be; the first and the last stand for all others.
+_MINORS = [(0, 0), *((major, minor) for major in (1, 2) for minor in range(100)), (9, 0)]
+_SIGNS = {
+    ">=": operator.ge, "<=": operator.le, "==": operator.eq, "!=": operator.ne,
+    "~=": operator.eq, ">": operator.ge, "<": operator.lt,
+}  # fmt: skip
 
 
 def find_owner(path: Path) -> Owner | None:
@@ -139,17 +146,24 @@ def torch_requirements(place: Path) -> list[str]:
     )
 
 
-def _pinned(pin: str) -> Iterator[Minor]:
+def admits(pin: str, minor: Minor) -> bool:
+    """Whether a requirement such as `>=2.9,<2.11` admits a minor of torch."""
+    pin = re.sub(r"^[\s(]*(?=\d)", "==", pin)  # conda's `2.9.* cuda*`
+    for sign, text in re.findall(r"(>=|<=|==|!=|~=|>|<)\s*([\d.]+)", pin):
+        version = parse_version(text) or ()
+        bound = version[:2]
+        sign = ">=" if sign == "~=" and len(version) < 3 else sign  # ~=2.9 admits 2.10
+        if sign == "<" and any(version[2:]):
+            bound = (bound[0], bound[1] + 1)  # <2.9.1 admits 2.9.0
+        if not (sign == "!=" and len(version) > 2) and not _SIGNS[sign](minor, bound):
+            return False
+    return True
+
+
+def _pinned(pin: str) -> list[Minor]:
     """`(==2.9.1)`, `<2.10,>=2.9` and conda's `2.9.* cuda*` pin 2.9; `>=2.4` pins nothing."""
-    exact = re.search(r"(?:==\s*|^\s*\(?)(\d+\.\d+)|~=\s*(\d+\.\d+)\.\d", pin.strip())
-    low = re.search(r">=\s*(\d+)\.(\d+)", pin)
-    high = re.search(r"<\s*(\d+)\.(\d+)((?:\.\d+)*)", pin)
-    if exact is not None:
-        yield from filter(None, [parse_minor(exact[1] or exact[2])])
-    elif low and high and low[1] == high[1]:
-        end = int(high[2]) + bool(high[3].strip(".0"))  # <2.9.1 admits 2.9.0
-        if end == int(low[2]) + 1:
-            yield int(low[1]), int(low[2])
+    admitted = [minor for minor in _MINORS if admits(pin, minor)]
+    return admitted if len(admitted) == 1 else []
 
 
 def _named_in(path: Path) -> list[tuple[Minor, str]]:

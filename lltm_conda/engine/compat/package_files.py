@@ -26,7 +26,9 @@ def find_binaries(
     """
     paths: list[Path] = []
     with suppress(OSError):
-        paths += sorted((project.folder / "lib").glob("*.so"))
+        # Not by `glob`, which compiles a pattern.
+        files = sorted((project.folder / "lib").iterdir())
+        paths += [path for path in files if path.suffix == ".so"]
     try:
         if torch is not None and cache.entry_folder(project, torch, "").parent.is_dir():
             sources = source_hash(project.folder)  # takes longer than the look at the folder

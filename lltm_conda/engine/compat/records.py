@@ -13,12 +13,10 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar
+from typing import Any
 
-from ..project import NOBODY, Project
+from ..project import NOBODY, Project, Record
 from .text import printable
-
-Self = TypeVar("Self", bound="Record")
 
 RECORD_SCHEMA = 1
 RECORD_SECTION = ".torch_extension.record"
@@ -31,49 +29,6 @@ NOTHING: Mapping[Any, Any] = MappingProxyType({})
 NOWHERE = Path("/dev/null/torch")
 
 OK, NOTE, REJECTED, UNKNOWN = "ok", "note", "rejected", "unknown"
-
-
-class Record:
-    """A frozen record whose fields are the annotations of its class.
-
-    A class takes 0.01 ms to make; as a NamedTuple it takes 0.1 ms, as a frozen dataclass 1 ms.
-    """
-
-    _fields: ClassVar[tuple[str, ...]]
-    _required: ClassVar[frozenset[str]]
-
-    def __init_subclass__(cls) -> None:
-        cls._fields = tuple(cls.__annotations__)
-        cls._required = frozenset(name for name in cls._fields if not hasattr(cls, name))
-
-    def __init__(self, *values: Any, **named: Any) -> None:
-        given = self.__dict__
-        given.update(zip(self._fields, values, strict=False), **named)
-        if len(given) != len(values) + len(named) or not self._required <= given.keys() <= {
-            *self._fields
-        }:
-            fields = ", ".join(self._fields)
-            raise TypeError(f"{type(self).__name__} has the fields {fields}; got {[*given]}")
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"{type(self).__name__} is frozen; use _replace({name}=...)")
-
-    def _asdict(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self._fields}
-
-    def _replace(self: Self, **changes: Any) -> Self:
-        """A copy with other values in some fields."""
-        return type(self)(**{**self.__dict__, **changes})
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and self._asdict() == other._asdict()
-
-    def __hash__(self) -> int:
-        return hash((type(self), *self._asdict().values()))
-
-    def __repr__(self) -> str:
-        fields = ", ".join(f"{name}={value!r}" for name, value in self._asdict().items())
-        return f"{type(self).__name__}({fields})"
 
 
 class NameFormatError(ValueError):

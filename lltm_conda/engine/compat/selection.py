@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from ..project import NOBODY, Project
+from ..project import NOBODY, Project, Record
 from .records import (
     Finding,
     GlueName,
     KernelsName,
-    Record,
     Runtime,
     TorchInstall,
     VariantName,

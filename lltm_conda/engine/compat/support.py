@@ -12,8 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ..project import Record
 from .layouts import LAYOUTS
-from .records import NOTHING, Record, parse_minor
+from .records import NOTHING, parse_minor
 
 FIRST = "linux-x86_64"
 

@@ -1,0 +1,32 @@
+"""The kernels' C interface for tests that call kernels without torch: cffi reads its header."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import cffi
+
+HEADER = Path(__file__).resolve().parents[1] / "csrc" / "kernels" / "lltm_kernels.h"
+
+
+@cache
+def interface() -> Any:
+    """The types of the header, as `cffi.FFI`."""
+    command = ["cc", "-E", "-P", "-x", "c", str(HEADER)]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    ours = text[text.index("typedef void (*lltm_range_function)") :]
+    ffi = cffi.FFI()
+    ffi.cdef(re.sub(r"static inline [^{]*\{[^}]*\}", "", ours))  # it takes no function with a body
+    ffi.cdef("const void* lltm_kernel_table(void);")
+    return ffi
+
+
+@cache
+def table(path: Path) -> Any:
+    """The functions of a kernels object."""
+    library = interface().dlopen(str(path))  # which stays loaded: the package has it open
+    return interface().cast("lltm_kernel_functions*", library.lltm_kernel_table())
