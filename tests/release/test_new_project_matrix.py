@@ -1,0 +1,40 @@
+"""benchmarks/results/new_project.json: what building a new project's whole matrix left behind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPO = Path(__file__).resolve().parents[2]
+PAGE = REPO / "docs" / "ship" / "own-op.md"
+
+
+@pytest.fixture
+def manifest() -> dict[str, Any]:
+    text = (REPO / "benchmarks" / "results" / "new_project.json").read_text(encoding="utf-8")
+    return json.loads(text)
+
+
+def test_every_cell_is_in_it_and_only_optional_ones_were_skipped(manifest, matrix) -> None:
+    from release.cells import all_cells
+
+    states = {name: cell["state"] for name, cell in manifest["cells"].items()}
+    assert sorted(states) == sorted(cell.name for cell in all_cells(matrix))
+    assert {name for name, state in states.items() if state != "done"} == {*manifest["optional"]}
+
+
+def test_every_binary_was_installed_and_run(manifest) -> None:
+    built = [cell for cell in manifest["cells"].values() if cell["state"] == "done"]
+    assert all(any(run["ran"] for run in cell["runs"]) for cell in built)
+    assert not any(run["facts"].get("failed") for cell in built for run in cell["runs"])
+
+
+def test_the_page_says_how_much_it_was(manifest) -> None:
+    (fat,) = (a for a in manifest["artefacts"] if a["kind"] == "fat")
+    done = sum(cell["state"] == "done" for cell in manifest["cells"].values())
+    said = " ".join(PAGE.read_text(encoding="utf-8").split())
+    assert f"{done} of {manifest['total']} cells" in said
+    assert f"a fat wheel of {fat['size'] / 1e6:.1f} MB" in said
