@@ -4,8 +4,6 @@ Ours runs beside torch's own recurrent module, whose time over ours is the ratio
 slower is measured again in fresh processes, and the median counts.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import subprocess

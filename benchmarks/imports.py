@@ -3,16 +3,19 @@
 import os
 import subprocess
 import sys
+import tempfile
 
-from .package_path import working_directory
+from .machine import ROOT
 from .schema import Report, Size
 from .session import Options, new_report
 from .stats import summarise
 
 TORCH = "import torch"
 ADDED = "added by lltm_conda"
-PROGRAM = """\
+PROGRAM = f"""\
+import sys
 from time import perf_counter
+sys.path.append({str(ROOT)!r})
 start = perf_counter()
 import torch
 middle = perf_counter()
@@ -27,7 +30,7 @@ def _child() -> list[float]:
     unset = ("LLTM_CONDA_LOAD", "PYTHONDONTWRITEBYTECODE")
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
-        cwd=working_directory(),
+        cwd=tempfile.gettempdir(),
         env={name: value for name, value in os.environ.items() if name not in unset},
         capture_output=True,
         text=True,

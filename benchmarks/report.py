@@ -92,12 +92,10 @@ def new_table(title: str, left: tuple[str, ...], right: tuple[str, ...]) -> Tabl
 def size_table(size: Size, dtype: str, metric: str, results: list[Result]) -> Table:
     unit = results[0].unit
     ours = of(results, OURS)
-    is_layer = size.steps > 1 and unit == "us"
-    title = f"{metric} ({unit}{' per step' if is_layer else ''})"
+    title = f"{metric} ({unit}{' per step' if size.steps > 1 and unit == 'us' else ''})"
     if dtype != "-":  # an import has neither size nor dtype
         title = f"{size} {dtype} {title}"
-    numbers = ["median", "IQR", "fastest", "x ours", "error"]
-    numbers += ["x ours, 3/4"] if is_layer else []
+    numbers = ("median", "IQR", "fastest", "x ours", "error")
     table = new_table(title, ("contender",), (*numbers, *results[0].detail))
     for r in results:
         ratio = speedup(r, ours) if ours else None
@@ -109,8 +107,6 @@ def size_table(size: Size, dtype: str, metric: str, results: list[Result]) -> Ta
             f"{ratio:.2f}" if ratio is not None else "-",
             f"{r.error:.1e}" if r.error is not None else "-",
         ]
-        if is_layer:  # an LSTM has four gates to LLTM's three
-            row.append(f"{ratio * 0.75:.2f}" if ratio and r.contender == "lstm" else "-")
         row += [_detail(key, value) for key, value in r.detail.items()]
         table.add_row(*row, style="bold" if r is ours else None)
     return table

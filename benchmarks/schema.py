@@ -16,7 +16,7 @@ from typing import Any
 from .stats import Summary
 
 SCHEMA_VERSION = 1
-#: What older files hold besides, and nothing shows: a modelled least time, and its base.
+#: Fields of older files that are no longer used: a modelled least time, and its base.
 LEFT_OUT = ("floor", "ceilings")
 
 

@@ -123,11 +123,10 @@ def _stopwatch(cuda: bool, steps: int) -> Callable[[Callable[[], Any]], tuple[fl
 def stream(cell: Cell, inputs: Inputs) -> Run:
     """As a training loop does: some calls in a row, then one backward pass, no synchronisation.
 
-    The spans lie between events on the stream. They are divided by the number of calls, and by the
-    steps of a sequence. The time that the host spends on a call is measured only where
-    the device has finished the earlier calls. Every call has its own inputs; the parameters are
-    shared, so their
-    gradients add up.
+    The spans lie between events on the stream. They are divided by the number of calls and by the
+    steps of a sequence. The host's time for a call counts only where the device has finished the
+    earlier calls. Every call has its own inputs. The parameters are shared, so their gradients add
+    up.
     """
     if inputs.x.device.type != "cuda":
         raise NotMeasurable("a CPU has no stream: use --protocol split, or --device cuda")

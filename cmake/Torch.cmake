@@ -5,7 +5,7 @@
 # one.
 #
 # Looks where CMAKE_PREFIX_PATH or Torch_DIR point, then in TORCH_DEFAULT. Sets TORCH_FOLDER,
-# Torch_VERSION and TORCH_HAS_CUDA. NAME is who asks.
+# Torch_VERSION and TORCH_HAS_CUDA. NAME is the project that asks.
 find_file(torch_version_file TorchConfigVersion.cmake NO_CACHE NO_DEFAULT_PATH
   HINTS ${Torch_DIR} ${CMAKE_PREFIX_PATH} ENV CMAKE_PREFIX_PATH ${TORCH_DEFAULT}
   PATH_SUFFIXES Torch share/cmake/Torch)

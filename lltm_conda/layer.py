@@ -188,7 +188,7 @@ class LLTMLayer(Recurrent):
     def cell(self, layer: int = 0, *, reverse: bool = False) -> LLTM:
         """The cell of one layer and direction; its parameters are the layer's own, not copies.
 
-        Without a bias here the cell has one of zeros that is not trained.
+        If this layer has no bias, the cell gets a bias of zeros that is not trained.
 
         Raises:
             ValueError: there is no such layer or direction.

@@ -4,8 +4,8 @@
 set -euo pipefail
 prefix=$(sed -n 's/^  prefix: *//p' build_matrix.yaml)
 [ -z "${PREBUILT:-}" ] || export "${prefix}_PREBUILT=$PREBUILT"
-# The build's flags and LD_RUN_PATH ask for an RPATH into this host environment, and the package is
-# linked into another folder: torch has loaded its libraries before ours are.
+# The build's flags and LD_RUN_PATH ask for an RPATH into this host environment. Our binaries need
+# none: torch has loaded its libraries before them.
 LDFLAGS=$(printf '%s' "${LDFLAGS:-}" | sed -E 's/-Wl,-rpath,[^ ]+//g')
 export LDFLAGS
 unset LD_RUN_PATH

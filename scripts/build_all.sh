@@ -22,7 +22,7 @@ if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null
   echo "error: $python is not a working Python >= 3.10; install one, or set PYTHON to one" >&2
   exit 2
 fi
-# Finds the interpreter behind a launcher such as pyenv's, whose choice depends on the folder.
+# The interpreter that a launcher such as pyenv's starts: the launcher's choice depends on the folder.
 python=$("$python" -c 'import sys; print(sys.executable)')
 
 # The tool's own environment, made again when its requirements or the Python change.

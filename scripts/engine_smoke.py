@@ -7,8 +7,6 @@ and every shape of `smoke.SHAPES`, checks gradients by differences, counts OpenM
 require one glue. The exit code is 0 if everything holds.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

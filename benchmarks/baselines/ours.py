@@ -4,17 +4,21 @@ Set ``LLTM_CONDA_VARIANT`` to measure another variant; the report records the lo
 """
 
 import importlib
+import sys
+from pathlib import Path
 
 from torch import nn
 
 from ..contender import Cell, Request, Unavailable, prepared
-from ..package_path import prefer_installed
+from ..machine import ROOT
 from .recurrent import layer_of
 
 
 def _module(name: str, request: Request) -> nn.Module:
     """An `lltm_conda` module of this name with the request's parameters."""
-    prefer_installed()
+    # `python -m benchmarks` puts the repository first on the path. Its sources may lack binaries,
+    # so what is installed must come before them.
+    sys.path.sort(key=lambda entry: Path(entry or ".").resolve() == ROOT)
     try:
         kind = getattr(importlib.import_module("lltm_conda"), name)
     except (ImportError, OSError, RuntimeError, AttributeError) as error:

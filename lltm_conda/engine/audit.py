@@ -1,4 +1,4 @@
-"""`python -m PACKAGE doctor --audit WHEEL`: whom will a wheel serve, once it is published?"""
+"""`python -m PACKAGE doctor --audit WHEEL`: which users will a published wheel serve?"""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OLD_TAGS = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2
 
 
 def main(project: Project, wheel: Path, *, as_json: bool) -> int:
-    """The audit of a wheel; returns the exit code: 1 where it promises what it does not keep."""
+    """The audit of a wheel; the exit code is 1 where it promises more than it keeps."""
     with tempfile.TemporaryDirectory() as place:
         try:
             with zipfile.ZipFile(wheel) as file:
@@ -79,7 +79,7 @@ def _serves(binary: BinaryRecord, runtime: Runtime) -> dict[str, Any]:
 
 
 def _state(binary: BinaryRecord, runtime: Runtime, minor: tuple[int, int]) -> str:
-    """What the torches of a minor, of either C++ ABI, are to an object."""
+    """Whether an object works with the torches of a minor, of either C++ ABI."""
     states = []
     for abi in {0, 1} if minor < (2, 7) else {1}:
         torch = release(f"{dotted(minor)}.0", minor, abi)

@@ -91,7 +91,7 @@ def _parser(project: Project) -> argparse.ArgumentParser:
         "--json", action="store_true", help="the same as JSON (docs/fails/compat.md)"
     )
     parser.add_argument(
-        "--audit", metavar="WHEEL", help="for authors: whom will this wheel serve, once published?"
+        "--audit", metavar="WHEEL", help="for authors: which users will this wheel serve?"
     )
     parser.add_argument(
         "--torch", metavar="DIR|VERSION", help="what if this torch were here, e.g. 2.15"

@@ -297,7 +297,7 @@ class Loader:
         return "another library of this process"
 
     def _open(self, binary: BinaryRecord, runtime: Runtime, selection: Selection) -> ctypes.CDLL:
-        """Load an accepted file, and hold what the loaded object reports against what was judged.
+        """Load an accepted file, and compare the record that it then reports with that of the file.
 
         Raises:
             BinariesImportError: the dynamic linker refuses it, or another object is or would be

@@ -1,4 +1,4 @@
-"""Who the engine works for: the record of what it must know of its client, and what a record is."""
+"""The client that the engine works for, as a record, and the base class of all records."""
 
 from __future__ import annotations
 

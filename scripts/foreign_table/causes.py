@@ -1,7 +1,5 @@
 """What the real loader's error means, by rules, and whether a verdict names that cause. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 from typing import Any
@@ -64,7 +62,7 @@ def named_cause(dimension: str, observed: str) -> str:
 
 
 def right_cause(cell: dict[str, Any], truth: str | None, lacks: Collection[str]) -> bool:
-    """Whether the cause that a verdict names is the real one, or true as well.
+    """Whether the cause that a verdict names is the real one, or another true one.
 
     The loader tells one of several causes. Others are proven by looking: the loader was asked for
     missing libraries by name (`absent`), and `nm` for the symbols of torch and Python.

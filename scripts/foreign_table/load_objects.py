@@ -1,7 +1,7 @@
 """Load shared objects beside the torch of this interpreter, each in a process of its own.
 
 torch is imported once; every object is then loaded (and called, where a call is given) in a fork,
-so that a crash ends that fork alone. Of the package, nothing is imported: nothing is judged here.
+so that a crash ends that fork alone. The package is not imported: nothing is judged here.
 
     python load_objects.py < tasks > outcomes      (one JSON object a line, both)
 
@@ -9,8 +9,6 @@ A task: `root` (the folder that stands for site-packages), `object`, `preloads` 
 `load` ("file" or "import"), `beside` (more folders for sys.path), `claimed` (libraries that the
 verdict calls missing) and `call` (an expression that must be true, or null).
 """
-
-from __future__ import annotations
 
 import ctypes
 import importlib
@@ -37,7 +35,7 @@ def load(task: dict[str, Any]) -> dict[str, Any]:
     root = Path(task["root"])
     sys.path[:0] = [str(root), *task["beside"]]
     failed: dict[str, Exception] = {}
-    for name in task["preloads"] * 3:  # they need each other in an order that nobody says
+    for name in task["preloads"] * 3:  # they need each other in an unknown order
         try:
             open_file(root / name)
             failed.pop(Path(name).name, None)

@@ -13,8 +13,6 @@ foreign_table.json beside this file; docs/fails/compat.md shows it
 (`python scripts/foreign_table/render_foreign_table.py`).
 """
 
-from __future__ import annotations
-
 import argparse
 import fnmatch
 import json

@@ -10,8 +10,6 @@ It writes symbols.json beside the checker's code. A folder FOLDER/minors/MINOR w
 is already there is used and left alone.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

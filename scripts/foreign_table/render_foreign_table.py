@@ -3,8 +3,6 @@
 python scripts/foreign_table/render_foreign_table.py [TABLE]   (with TABLE: print it only)
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import defaultdict

@@ -13,8 +13,6 @@ shows it (`python scripts/pair_table/render_pair_table.py`). Objects that FOLDER
 built again only if their sources changed, so a killed run continues.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

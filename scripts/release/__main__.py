@@ -1,7 +1,5 @@
 """The command line of the release tool; scripts/build_all.sh starts it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Compiles the kernel objects and the glue."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

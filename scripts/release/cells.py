@@ -1,7 +1,5 @@
 """The cells of the build matrix: one for each variant, with the torch that it is built with."""
 
-from __future__ import annotations
-
 import difflib
 import fnmatch
 import re

@@ -1,7 +1,5 @@
 """The [tool.cibuildwheel] table of pyproject.toml, generated from the matrix."""
 
-from __future__ import annotations
-
 from packaging.version import Version
 
 from release import PROJECT, ReleaseError

@@ -1,7 +1,5 @@
 """Gathers what the tasks of a run made and found into the manifest."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The table of what `conda install` of the package does beside each pytorch, as Markdown."""
 
-from __future__ import annotations
-
 import csv
 
 from release import PROJECT, REPO

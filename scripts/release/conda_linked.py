@@ -6,8 +6,6 @@ that loads our binaries are real. Such a package has `linked` in its build strin
 as the environment exists.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

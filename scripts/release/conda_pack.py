@@ -1,7 +1,5 @@
 """Packs a conda package again: its bytes follow from its content, not from when or where."""
 
-from __future__ import annotations
-
 import io
 import json
 import tarfile

@@ -1,7 +1,5 @@
 """The conda side: base channel, package, index, installation into a fresh prefix."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -9,8 +9,6 @@ in their build number. Versions and build strings are those of the feedstock:
     cuda118_py311h0_300 (2.4), cuda126_mkl_py311_h0_300, cpu_mkl_py311_h0_100
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -8,8 +8,6 @@ Between the last two, cibuildwheel calls the build backend, which finds the bina
 that the project's variable PREBUILT names.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """The fat wheel: every variant that was built, each shared object once."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 

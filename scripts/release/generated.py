@@ -1,7 +1,5 @@
 """The files and parts of files that follow from the matrix: written on request, always checked."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -9,7 +7,6 @@ from pathlib import Path
 from packaging.version import Version
 from rich.console import Console
 
-from engine.compat.troubleshooting import page
 from release import (
     ORIGIN,
     PACKAGE,
@@ -33,7 +30,6 @@ README_FILE = REPO / "README.md"
 RELEASE_PAGE = REPO / "docs" / "ship" / "release.md"
 CONDA_PAGE = REPO / "docs" / "start" / "conda.md"
 SUPPORT_PAGE = REPO / "docs" / "numbers" / "support.md"
-TROUBLESHOOTING_PAGE = REPO / "docs" / "fails" / "troubleshooting.md"
 SUPPORT_FILE = PACKAGE / "support.json"
 PYPROJECT = REPO / "pyproject.toml"
 HEADER_FILE = REPO / "csrc" / "project.h"
@@ -63,8 +59,6 @@ def expected(matrix: Matrix) -> dict[Path, str]:
     for path, part in parts.items():
         if path.exists():
             files[path] = filled(path, *part, old=files.get(path))
-    if TROUBLESHOOTING_PAGE.exists():
-        files[TROUBLESHOOTING_PAGE] = page(PROJECT)
     return files
 
 

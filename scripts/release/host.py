@@ -1,7 +1,5 @@
 """What this machine has: an interpreter with or without torch, compilers, CUDA, a driver."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Sequence

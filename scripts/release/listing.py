@@ -1,7 +1,5 @@
 """Lists the cells, and shows what a run would do."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial

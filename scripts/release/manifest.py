@@ -4,8 +4,6 @@ Users of an artefact trust the hashes in it. A manifest that is not whole is set
 repaired or used in part.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -103,7 +101,7 @@ class Manifest(Strict):
     Attributes:
         commit, clean: the commit that was checked out, and whether no file differed from it.
         changed: what changed in the checkout during the run; then `artefacts` is empty, because
-            nobody knows what they were built from.
+            it is not known what they were built from.
         sources: a hash over the commit and every file in a distribution.
         base_channel: the URL of the base conda packages; None: the bootstrap channel.
         shard: `2/8` if this is one of several runs that share the work.

@@ -114,7 +114,7 @@ def _known_keys() -> list[str]:
 
 
 def _kind(value: Any) -> str:
-    # `bool` before `int`, which it is one of.
+    # `bool` comes before `int`, because a bool is an int.
     names = {dict: "a mapping", list: "a list", str: "text", bool: "true/false"}
     names |= {int: "a number", float: "a number", type(None): "nothing"}
     return next((n for t, n in names.items() if isinstance(value, t)), type(value).__name__)

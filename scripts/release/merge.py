@@ -1,7 +1,5 @@
 """Joins what several machines built: their wheels into one fat wheel, their manifests into one."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 import time

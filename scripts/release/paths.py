@@ -44,7 +44,7 @@ def publish(source: Path, target: Path) -> Path:
 
 
 def replace_wheel(source: Path, folder: Path, *, any_version: bool = False) -> Path:
-    """Publishes a wheel; deletes those there of another platform tag, or of any version."""
+    """Publishes a wheel, and deletes its other platform tags there, or all other versions."""
     target = publish(source, folder / source.name)
     name, version, *_ = source.name.split("-")
     for path in folder.glob(f"{name}-*.whl" if any_version else f"{name}-{version}-*.whl"):

@@ -1,7 +1,5 @@
 """Turns cells into tasks; cells share the tasks that they have in common."""
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -369,7 +367,7 @@ class Plan:
         return BOOTSTRAP.as_uri(), (self.add(task, cell),)
 
     def _linked_channel(self, cell: Cell, env: Env, package: Task) -> tuple[str, tuple[Task, ...]]:
-        """The URL of a channel with a pytorch for the cell's package, and the tasks behind it.
+        """The URL of a channel with a pytorch for the cell's package, and the tasks that make it.
 
         Stable glue is compiled against a torch that may have no CUDA, or another major than the
         kernels. A package with CUDA kernels is installed beside a torch of their major, fetched

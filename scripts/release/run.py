@@ -1,7 +1,5 @@
 """One run of the release tool: plan, do, report."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

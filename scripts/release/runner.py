@@ -5,8 +5,6 @@ deleted after the last task that reads it. Its stamp stays valid, and the output
 a new reader has to run.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Stamps: what a finished task read and made, so that it runs again only when something changed."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

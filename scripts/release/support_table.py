@@ -1,7 +1,5 @@
 """The support tables as Markdown: the matrix, and the results of `--verify full`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from release.evidence import Environment, Evidence

@@ -4,8 +4,6 @@ A build never uploads. An upload refuses artefacts that are partial, that change
 that were built from uncommitted changes, or that are for tests only.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """recipe/variants.yaml, generated from the matrix: `scripts/build_all.sh --write-generated`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from release import REPO, cibuildwheel

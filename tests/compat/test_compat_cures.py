@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import troubleshooting_page
 from shared_objects import GLUE_RECORD, KERNELS_RECORD, fake_torch, shared_object
 from test_compat_faults import elf_hash, judged
 
@@ -314,7 +315,7 @@ def test_13_no_build_isolation_mends_a_build_that_cannot_see_torch(tmp_path: Pat
     said = isolated.type(f"cd '{tree}' && ! python setup.py build_ext 2>&1")
     assert "--no-build-isolation" in said
     place = Place(tmp_path / "place")
-    cure = faults.FAULTS[faults.BUILD_ISOLATION - 1].mend
+    cure = troubleshooting_page.CURES[faults.BUILD_ISOLATION]
     place.type(f"cd '{tree}' && {cure}", PIP_NO_DEPS="1")
     assert place.tries()["fault"] is None
 
@@ -372,4 +373,4 @@ def test_every_class_has_its_cure_carried_out() -> None:
     done = {
         int(n) for names in re.findall(r"def test_((?:\d+_)+)", text) for n in names.split("_") if n
     }
-    assert done == {fault.number for fault in faults.FAULTS if fault.proof == "injected"}
+    assert done == {n for n, proof in troubleshooting_page.PROOFS.items() if proof == "injected"}

@@ -10,24 +10,25 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import troubleshooting_page
 
-from lltm_conda._project import PROJECT
 from lltm_conda.engine import compat
 from lltm_conda.engine.compat import faults
 from lltm_conda.engine.compat.layouts import LAYOUTS
 from lltm_conda.engine.compat.records import dotted
-from lltm_conda.engine.compat.troubleshooting import page
 
 REPO = Path(__file__).resolve().parents[2]
 
 
-def test_the_troubleshooting_page_is_up_to_date() -> None:
-    assert (REPO / "docs" / "fails" / "troubleshooting.md").read_text() == page(PROJECT)
+def test_the_troubleshooting_page_describes_every_class_under_its_name() -> None:
+    named = {fault.number: fault.title for fault in faults.FAULTS}
+    assert list(troubleshooting_page.TITLES.items()) == list(named.items())
+    assert troubleshooting_page.CURES.keys() == troubleshooting_page.PROOFS.keys() == named.keys()
 
 
 def test_there_are_fifteen_classes_in_order() -> None:
     assert [fault.number for fault in faults.FAULTS] == list(range(1, 16))
-    assert {fault.proof for fault in faults.FAULTS} == {"injected", "GPU machine", "simulated"}
+    assert {*troubleshooting_page.PROOFS.values()} == {"injected", "GPU machine", "simulated"}
 
 
 @pytest.mark.parametrize(

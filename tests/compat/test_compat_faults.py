@@ -18,6 +18,7 @@ import venv
 from pathlib import Path
 
 import pytest
+import troubleshooting_page
 from shared_objects import shared_object
 
 from lltm_conda import loader
@@ -286,12 +287,13 @@ def test_every_class_has_its_proof() -> None:
     folder = Path(__file__).parent
     texts = {path.name: path.read_text() for path in folder.glob("test_*.py")}
     for fault in faults.FAULTS:
-        if fault.proof == "injected":
+        proof = troubleshooting_page.PROOFS[fault.number]
+        if proof == "injected":
             named = f"def test_{fault.number}_" in texts["test_compat_faults.py"] or (
                 fault.number == faults.REGISTERED_TWICE
                 and "faults.REGISTERED_TWICE" in texts["test_compat_loader.py"]
             )
-        elif fault.proof == "GPU machine":
+        elif proof == "GPU machine":
             named = f"def test_{fault.number}_" in texts["test_compat_gpu.py"]
         else:
             assert fault.number == faults.DRIVER

@@ -22,7 +22,7 @@ NO_NVCC = (
 # What to do where a program of a toolkit does not run.
 REPAIR = "repair it, or set CUDA_HOME to a CUDA toolkit"
 
-# The oldest CUDA and the oldest GPU generation that kernels are compiled for unasked.
+# The oldest CUDA and the oldest GPU generation that kernels are compiled for by default.
 OLDEST_CUDA = 12
 OLDEST_GENERATION = 7
 
@@ -156,8 +156,8 @@ def _identify(nvcc: Path) -> CudaToolkit:
 def default_architectures(version: tuple[int, int], compiled: frozenset[str]) -> str:
     """What a build without TORCH_CUDA_ARCH_LIST is for, in that variable's syntax.
 
-    That is the oldest architecture of every GPU generation among those that the toolkit compiles
-    for, whose code the later ones of the generation run, and PTX of the newest for what follows.
+    That is the oldest architecture of every GPU generation that the toolkit compiles for, since
+    later GPUs of a generation run its code, and PTX of the newest one for later generations.
 
     Raises:
         BuildError: this CUDA is too old, or compiles for older GPUs alone.

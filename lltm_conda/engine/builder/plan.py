@@ -196,7 +196,7 @@ def _glue(request: BuildRequest, compiler: HostCompiler, name: str) -> list[Step
     _require_fitting(torch, glue)
     target = Target(request, file_name(glue), compiler)
     standard = cxx_standard(torch.version_tuple)
-    # torch's headers name their files in messages: the folder of torch stays out of the binary.
+    # Messages of torch's headers name their files; the binary must not name the folder of torch.
     sites = dict.fromkeys((torch.root.parent, torch.root.resolve().parent))
     base = [
         *compiler.command,

@@ -43,7 +43,7 @@ def kernel_sources(root: Path, device: str) -> list[Path]:
 def linked_sources(lane: str, *, cuda: bool) -> list[Path]:
     """The sources of one object that holds the glue of `lane` and its kernels.
 
-    CMake and torch.utils.cpp_extension build so; they define PROJECT_LINKED_CPU and
+    CMake and torch.utils.cpp_extension build such objects; they define PROJECT_LINKED_CPU and
     PROJECT_LINKED_CUDA for the kernels that they link.
     """
     root = source_root()

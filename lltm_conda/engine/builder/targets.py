@@ -137,6 +137,6 @@ def host_flags(request: BuildRequest, optimisation: str) -> list[str]:
 
 
 def link_flags(env: Mapping[str, str]) -> list[str]:
-    """What every shared object is linked with, LDFLAGS among it."""
+    """What every shared object is linked with, LDFLAGS included."""
     # Nothing refers to the sections that are read without loading: they may not be collected.
     return [*_LINK, *words(env, "LDFLAGS"), "-Wl,--no-gc-sections"]

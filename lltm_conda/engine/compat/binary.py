@@ -32,7 +32,7 @@ def is_torch_symbol(name: bytes) -> bool:
     if name.startswith(_TORCH_C):
         return True
     if not any(space in name for space in (b"2at", b"3c10", b"5torch", b"6caffe2")):
-        return False  # the import of the package gets along without the pattern
+        return False  # so most imports of the package compile no pattern
     # at::, c10::, torch:: and caffe2:: (which lives in libc10), as functions, members, type
     # information, virtual tables, guards and thunks. Each part of a name matches in one way only,
     # so a long name is matched or refused in linear time.
@@ -103,7 +103,7 @@ def needs_torch_or_cuda(binary: BinaryRecord) -> bool:
     return binary.kind in ("extension", "glue", "kernels") or cuda
 
 
-#: How files begin that are found in the place of a shared object: what they are, their platform.
+#: The first bytes of files that are not what their name says: what they are, and their platform.
 _FORMATS: tuple[tuple[bytes, str, str | None], ...] = (
     (b"\xcf\xfa\xed\xfe\x0c\x00\x00\x01", "", "darwin-aarch64"),
     (b"\xcf\xfa\xed\xfe", "", "darwin-x86_64"),

@@ -54,8 +54,8 @@ class NoCacheFolderError(RuntimeError):
 class Entry(Record):
     """A folder of the cache, with what its `build.json` says ("?" where it says nothing).
 
-    `finished` is False for what nobody uses: builds that were killed (or still run: see `locked`),
-    and the verdicts that old versions kept.
+    `finished` is False for a build that was killed or still runs (see `locked`), and for the
+    verdicts that old versions kept.
     """
 
     path: Path

@@ -34,7 +34,7 @@ _MAX_CHAIN = 4096
 _MAX_SYMBOLS = 1_000_000
 _MAX_SYMBOL = 1 << 16
 _MAX_SYMBOL_TABLE = 256 << 20
-#: Of undefined symbols, which are kept; twice that of defined ones.
+#: For the names of undefined symbols, which are kept. Those of defined ones may take twice as much.
 _MAX_SYMBOLS_TOTAL = 32 << 20
 
 _DT_NEEDED, _DT_HASH, _DT_STRTAB, _DT_SYMTAB = 1, 4, 5, 6

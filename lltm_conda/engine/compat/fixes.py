@@ -18,11 +18,11 @@ from .records import (
 )
 from .support import load
 
-#: The oldest driver of each CUDA major (NVIDIA's minor-version compatibility).
 _PYPI = "https://pypi.org/simple"
 #: PyPI has these for CUDA alone; their builds for the CPU are on PyTorch's index.
 _PYTORCHS_OWN = ("torchvision", "torchaudio", "torchcodec")
 _CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+#: The oldest driver of each CUDA major (NVIDIA's minor-version compatibility).
 DRIVER_FLOORS = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
 
 
@@ -39,7 +39,7 @@ def ours(binary: BinaryRecord, runtime: Runtime) -> bool:
 
 
 def either(binary: BinaryRecord, runtime: Runtime, our_fix: str, their_fix: str) -> str:
-    """The first for a binary of ours, the second for anybody's."""
+    """Our fix for a binary of ours, the other fix for every other binary."""
     return our_fix if ours(binary, runtime) else their_fix
 
 
@@ -117,16 +117,20 @@ def cuda_torch(environment: Environment, torch: TorchInstall | None) -> str:
 
 def reinstall(runtime: Runtime) -> str:
     """Put this package's files back as they were released."""
+    return _same_release(runtime) or _at_hand(runtime.environment) or build(runtime.project)
+
+
+def _same_release(runtime: Runtime) -> str | None:
+    """Install this very release again; None where it is not published."""
     project, environment = runtime.project, runtime.environment
     what = f'--force-reinstall --no-deps "{project.distribution}=={project.version}"'
     if environment.kind == "conda":
         what = f"--force-reinstall {project.distribution}={project.version}"
-    again = _published(environment, project, what) or _at_hand(environment)
-    return again or build(project)
+    return _published(environment, project, what)
 
 
 def install_once(environment: Environment, project: Project) -> str:
-    """Put an end to two installations over each other: nothing may be left before the new one."""
+    """Remove every copy of the package, then install it once."""
     name = project.distribution
     flags = "--force-reinstall" + (" --no-deps" if environment.kind != "conda" else "")
     again = _published(environment, project, f"{flags} {name}") or _at_hand(environment)
@@ -161,14 +165,10 @@ def _is_served(torch: TorchInstall, runtime: Runtime) -> bool:
 
 
 def own_platform(runtime: Runtime) -> str:
-    """Get the binaries of the platform that is here, in place of another's."""
-    project, environment = runtime.project, runtime.environment
+    """Install the binaries for the platform of this machine."""
+    project = runtime.project
     name = f"{project.distribution}-{project.version}-py3-none-manylinux_*_{runtime.machine}.whl"
-    what = f'--force-reinstall --no-deps "{project.distribution}=={project.version}"'
-    if environment.kind == "conda":
-        what = f"--force-reinstall {project.distribution}={project.version}"
-    again = _published(environment, project, what)
-    return again or f"install {name}, or: {build(project)}"
+    return _same_release(runtime) or f"install {name}, or: {build(project)}"
 
 
 def newer_driver(cuda: tuple[int, ...] | None, binary: BinaryRecord, runtime: Runtime) -> str:

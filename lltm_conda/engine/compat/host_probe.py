@@ -100,7 +100,7 @@ class _DlInfo(ctypes.Structure):
 
 
 def loaded_file(library: str, symbol: str) -> Path | None:
-    """The file of a library that this process has already loaded; nothing is loaded for it.
+    """The file of a library that this process has already loaded. It loads nothing.
 
     Args:
         library: its SONAME.

@@ -24,7 +24,7 @@ _MAX_RODATA = 64 << 20
 _MAX_SYMBOLS = 100_000
 #: GCC's headers ask for it without using it, so the linker never looks for it.
 _UNUSED = b"_ZSt21ios_base_library_initv"
-#: What `import torch` loads; everything else in its folder is not there for an extension.
+#: The libraries that `import torch` loads. An extension does not find the others in that folder.
 _ROOTS = ("libtorch_global_deps.so", "libtorch_python.so", "libtorch_cpu.so", "libc10.so")
 
 
@@ -118,12 +118,12 @@ def _process(torch_libraries: Path | None) -> Mapping[str, Path]:
 
 
 def _preloaded(torch_libraries: Path) -> Iterator[Path]:
-    """What `import torch` loads beside that from NVIDIA's wheels, in its order, until one lacks."""
+    """The libraries of NVIDIA's wheels that `import torch` loads, up to the first missing one."""
     site, text = torch_libraries.parents[1], ""
     with suppress(OSError):
         if (torch_libraries / "libtorch_cuda.so").exists():
             text = (torch_libraries.parent / "__init__.py").read_text("utf-8", "replace")
-            # Behind it stands what is loaded where that failed.
+            # The code after it loads the same in another way, where the first way failed.
             text = text[: text.find("except OSError as err", text.find("def _load_global_deps"))]
     for folder, name in re.findall(r'\("(\w+)", "(lib\w+(?:-\w+)?\.so\.\*\[0-9\])"', text):
         places = (f"nvidia/{folder}", "nvidia/cu[0-9]*", folder)

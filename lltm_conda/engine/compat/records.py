@@ -10,7 +10,7 @@ compiled, and the classes are `Record`s.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -36,7 +36,7 @@ class NameFormatError(ValueError):
 
 
 class RecordError(ValueError):
-    """A build record that is not what a binary of ours carries."""
+    """A build record with a field that is missing or wrong."""
 
 
 class GlueName(Record):
@@ -378,7 +378,7 @@ class TorchInstall(Record):
 
     @property
     def is_release(self) -> bool:
-        """False for alphas, nightlies and source builds without a tag: nobody measured those."""
+        """False for alphas, nightlies and source builds without a tag: none was measured."""
         import re
 
         return re.fullmatch(r"[0-9]+(\.[0-9]+)+(\.post[0-9]+)?(\+.*)?", self.version) is not None
@@ -510,12 +510,12 @@ class Verdict(Record):
         return None
 
 
-def as_plain(value: Any) -> Any:
-    """Records, tuples and paths as JSON-ready dicts, lists and strings."""
-    if hasattr(value, "_asdict"):
-        return {name: as_plain(item) for name, item in value._asdict().items()}
+def as_plain(value: Any, text: Callable[[str], str] = str) -> Any:
+    """Records, tuples and paths as JSON-ready dicts, lists and strings; `text` changes strings."""
+    if isinstance(value, Record):
+        value = value._asdict()
     if isinstance(value, Mapping):
-        return {str(key): as_plain(item) for key, item in value.items()}
+        return {str(key): as_plain(item, text) for key, item in value.items()}
     if isinstance(value, (tuple, list, frozenset, set)):
-        return [as_plain(item) for item in value]
-    return str(value) if isinstance(value, Path) else value
+        return [as_plain(item, text) for item in value]
+    return text(str(value)) if isinstance(value, (str, Path)) else value

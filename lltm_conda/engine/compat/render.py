@@ -29,12 +29,7 @@ def shorten(text: str) -> str:
 
 def plain(value: Any) -> Any:
     """A record as JSON-ready data, with private folders shortened."""
-    value = as_plain(value)
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [plain(item) for item in value]
-    return shorten(value) if isinstance(value, str) else value
+    return as_plain(value, shorten)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -39,7 +39,7 @@ def find_torch(path: Path | str | None = None, python: str | None = None) -> Tor
             With neither, the running interpreter's torch.
 
     Returns:
-        Its facts; what is wrong with it but does not hide it stands in `problems`.
+        Its facts. `problems` lists what is wrong with it and could still be read.
 
     Raises:
         TorchNotFoundError: nothing there; the text names what was looked for and what to do.
