@@ -25,7 +25,7 @@ from release import (
 from release.audit import audit
 from release.cells import Cell, required
 from release.host import Host, borrowed_torch, toolchain
-from release.paths import BOOTSTRAP, CACHE, ENVS, LINKED
+from release.paths import BOOTSTRAP, CACHE, ENVS, LINKED, NATIVE_BINARIES
 from release.provenance import commit, source_epoch
 from release.schema import Matrix, pair
 from release.store import sources
@@ -117,6 +117,8 @@ class Plan:
         kernels = [self._kernels(name, cell) for name in cell.kernels]
         own = self.of[cell.name] = CellTasks((self._glue(cell, env), *kernels))
         toolkit = next((need for task in kernels for need in task.needs), None)
+        cuda = f"kernels-{cell.variant.kernels}"
+        natives = (NATIVE_BINARIES / cuda / f"{cuda}.so",) if FOREIGN and cell.cuda_major else ()
         run = partial(
             audit,
             cell=cell,
@@ -124,9 +126,11 @@ class Plan:
             binaries=own.binaries,
             manylinux=self.matrix.package.manylinux,
             toolkit=toolkit,
+            natives=natives,
         )
         needs = (env.task, *own.binaries, *([toolkit] if toolkit else []))
-        own.audit = self.add(Task(f"audit/{cell.name}", run, needs), cell)
+        there = tuple(path for path in natives if path.exists())
+        own.audit = self.add(Task(f"audit/{cell.name}", run, needs, inputs=there), cell)
         if not self.options.pack:
             return
         own.wheel = self._wheel(cell, own)

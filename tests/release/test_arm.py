@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from release import NATIVE, PROJECT, audit, emulation
+from release import NATIVE, PROJECT, audit, emulation, gpu_code
 from release.cells import all_cells, by_platform, required, select
 from release.host import Host
 from release.listing import json_list
 from release.matrix import MatrixError, load
 from release.variants import arch_list
-from shared_objects import KERNELS_RECORD, shared_object
+from shared_objects import KERNELS_RECORD, gpu_object, shared_object
 
 from lltm_conda.engine.builder import (
     BuildRequest,
@@ -150,7 +150,33 @@ def test_the_audit_stops_another_platform_and_small_pages(arm, tmp_path, monkeyp
     assert list(audit._problems(ours._replace(alignment=65536), cell)) == []
 
 
-NEEDS = "apt-get install g++-aarch64-linux-gnu qemu-user"
+CUDA_RECORD = {**KERNELS_RECORD, "name": "cuda13", "device": "cuda", "cuda": "13.0"}
+
+
+@pytest.mark.parametrize(
+    ("image", "commit", "said", "differ"),
+    [
+        (b"SASS", "a", f"for sm_90, sm_100 is that of {X86}'s build", []),
+        (b"sass", "a", "for no architecture is", ["sm_90", "sm_100"]),
+        (b"sass", "b", "no build of this commit", []),
+    ],
+)
+def test_gpu_code_is_compared_with_that_of_the_other_platform(
+    image, commit, said, differ, tmp_path
+) -> None:
+    """For the architectures that both have; nvcc may say something else in PTX."""
+    record = {**CUDA_RECORD, "git_commit": "a"}
+    codes = [(2, 87, 0), (2, 90, 0), (2, 100, 0), (1, 120, 0)]
+    ours = gpu_object(tmp_path / "ours.so", codes, {**record, "platform": ARM}, bytes(28) + b"SASS")
+    other = {**record, "git_commit": commit}
+    theirs = gpu_object(tmp_path / "theirs.so", codes[1:], other, bytes(28) + image)
+    text, found = gpu_code.compare(ours, theirs)
+    assert said in text
+    assert found == differ
+    assert "no build of this commit" in gpu_code.compare(ours, tmp_path / "none.so")[0]
+
+
+NEEDS = "no cross compiler or no qemu: run scripts/test_env.sh --cross"
 crosses = pytest.mark.skipif(
     not (shutil.which("aarch64-linux-gnu-g++") and shutil.which("qemu-aarch64")), reason=NEEDS
 )
