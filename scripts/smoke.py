@@ -4,13 +4,15 @@
 
 Unlike the package's own smoke test (`python -m lltm_conda`), it compares 16-bit types and layers,
 checks gradients, counts OpenMP runtimes and can require one glue. Run it in the environment under
-test, outside the source tree. The exit code is 0 if everything holds, else 1.
+test, outside the source tree. The exit code is 0 if everything holds, else 1. With EMULATED in the
+environment it leaves out the largest size, which takes an emulator minutes.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sys
 from itertools import product
@@ -122,8 +124,9 @@ def main() -> int:
         failed += not good
         print(f"{'ok    ' if good else 'FAILED'} {text}")
 
+    sequences = SEQUENCES[:-1] if os.environ.get("EMULATED") else SEQUENCES
     for device, (dtype, tolerance), shape in product(
-        devices, TOLERANCES.items(), [*SHAPES, *SEQUENCES]
+        devices, TOLERANCES.items(), [*SHAPES, *sequences]
     ):
         errors = compare(device, dtype, shape)
         comparisons.append({"device": device, "dtype": str(dtype), "shape": shape, **errors})

@@ -141,7 +141,7 @@ class Plan:
             run = partial(verify_steps.example, cell=cell, venv=own.venv)
             task = Task(f"{EXAMPLE.stem}/{cell.name}", run, needs=(own.venv,), inputs=EXAMPLES)
             own.example = self.add(task, cell)
-        if for_conda(cell) and not FOREIGN:  # its build starts programs of the platform
+        if for_conda(cell):
             self._conda(cell, own, env)
 
     # Environments with torch.
@@ -333,8 +333,12 @@ class Plan:
         inputs = (*RECIPE, *pack_steps.package_sources())
         own.package = self.add(Task(f"conda/{cell.name}", run, needs, inputs=inputs), cell)
         channels: tuple[str, ...] = (channel,)
-        # The pytorch of the bootstrap channel is the one that stable glue for the CPU needs.
-        if base and not (cell.stable and cell.cuda_major is None):
+        plain = cell.stable and cell.cuda_major is None
+        # The pytorch of the bootstrap channel is the one that stable glue for the CPU needs; that
+        # of another platform is linked. Under qemu, one package is installed: the others differ
+        # from it in binaries, and those have run out of their wheels.
+        installed = plain or not FOREIGN
+        if base and installed and (FOREIGN or not plain):
             linked, more = self._linked_channel(cell, env, own.package)
             channels, base = (linked, channel), (*more, *base)
         run = partial(
@@ -346,6 +350,8 @@ class Plan:
         )
         needs = (own.package, *base, *own.binaries)
         self.add(Task(f"conda-test/{cell.name}", run, needs), cell)
+        if not installed:
+            return
         run = partial(
             conda_steps.prefix,
             cell=cell,
@@ -366,10 +372,11 @@ class Plan:
         if torch and torch.is_release and torch.version.startswith(release):
             release = torch.version.split("+")[0]
         python = {"python": self.host.python, "minor": self.host.python_minor}
-        download = partial(conda_steps.download, release=release)
+        download = partial(conda_steps.download, release=None if FOREIGN else release)
         wheels = self.add(Task("wheelhouse", download, facts=python), cell)
         run = partial(conda_steps.bootstrap, wheels=wheels, python=self.host.python)
-        task = Task("bootstrap-channel", run, (wheels,), facts=python, disk=1_500_000_000)
+        needs = (wheels, self._emulated(cell)) if FOREIGN else (wheels,)
+        task = Task("bootstrap-channel", run, needs, facts=python, disk=1_500_000_000)
         return BOOTSTRAP.as_uri(), (self.add(task, cell),)
 
     def _linked_channel(self, cell: Cell, env: Env, package: Task) -> tuple[str, tuple[Task, ...]]:
@@ -379,7 +386,7 @@ class Plan:
         kernels. A package with CUDA kernels is installed beside a torch of their major, fetched
         after there is a package to install.
         """
-        if cell.stable:
+        if cell.stable and cell.cuda_major is not None:
             env = self._torch_of_cuda(cell, package)
         folder = LINKED / env.name
         run = partial(conda_steps.link, env=env.task, folder=folder, python=self.host.python_minor)

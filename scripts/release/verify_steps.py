@@ -31,6 +31,8 @@ def run_installed(
     env = clean_env(PATH=f"{folder / 'bin'}:{clean_env()['PATH']}")
     env |= {"PYTHONPATH": str(site)} if site else {}
     env |= {} if gpu else {"CUDA_VISIBLE_DEVICES": ""}
+    # qemu is slow, and emulates waiting, too.
+    env |= {"EMULATED": "1", "OMP_WAIT_POLICY": "passive"} if FOREIGN else {}
     log.run([python, "-m", PROJECT.package], env=env, cwd=empty)
     report = BUILD / "smoke" / f"{name}.json"
     report.parent.mkdir(parents=True, exist_ok=True)
