@@ -221,8 +221,9 @@ def test_the_stable_cpu_cell_is_built_here_and_runs_under_qemu(tmp_path) -> None
     made = json.loads((REPO / "dist" / ARM / "manifest.json").read_text("utf-8"))
     cell = made["cells"][CELL]
     assert cell["state"] == "done"
-    assert {run["kind"]: run["ran"] for run in cell["runs"]} == {"venv": True}
+    assert {run["kind"]: run["ran"] for run in cell["runs"]} == {"venv": True, "conda": True}
     assert all(run["facts"]["failed"] == 0 for run in cell["runs"])
+    assert "channel/linux-aarch64/" in cell["conda"]
     assert cell["wheel"].endswith("_aarch64.whl")
     (host,) = made["hosts"].values()
     assert "runs under qemu-aarch64" in host["system"]
