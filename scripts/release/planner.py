@@ -36,9 +36,9 @@ from release.variants import for_conda, render
 CSRC = sources("csrc/**/*")
 RECIPE = tuple(path for path in sources("recipe/*") if not path.stem.startswith("variants"))
 EXAMPLES = sources(f"{EXAMPLE.parent.name}/{EXAMPLE.stem}*.py")
-# Bytes of one unpacked torch with CUDA (environments are hard links into its cache), and how many
+# Bytes of one unpacked torch (environments are hard links into its cache), and how many with CUDA
 # may lie on the disk at a time: two torches, so that one is fetched while the other is used.
-CUDA_TORCH = 7_500_000_000
+CUDA_TORCH, CPU_TORCH = 7_500_000_000, 1_200_000_000
 ROOM = 2 * CUDA_TORCH
 
 
@@ -185,7 +185,8 @@ class Plan:
             cache=cache,
             find_links=find_links,
         )
-        temporary, disk = ((ENVS / name, cache), CUDA_TORCH) if cache else ((), 1_200_000_000)
+        temporary = (ENVS / name, cache) if cache else ()
+        disk = CUDA_TORCH if cache and cell.torch.cuda else CPU_TORCH
         if FOREIGN:
             needs += (self._emulated(cell),)
         task = Task(f"env/{name}", run, needs, temporary=temporary, disk=disk)

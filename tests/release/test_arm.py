@@ -18,7 +18,7 @@ from release.host import Host
 from release.listing import json_list
 from release.matrix import MatrixError, load
 from release.variants import arch_list
-from shared_objects import KERNELS_RECORD, gpu_object, shared_object
+from shared_objects import KERNELS_RECORD, fake_torch, gpu_object, shared_object
 
 from lltm_conda.engine.builder import (
     BuildRequest,
@@ -148,6 +148,21 @@ def test_the_audit_stops_another_platform_and_small_pages(arm, tmp_path, monkeyp
         "aligned to 4096 bytes, pages have up to 65536" in t for t in audit._problems(ours, cell)
     )
     assert list(audit._problems(ours._replace(alignment=65536), cell)) == []
+
+
+@pytest.mark.parametrize(("compiler", "linked"), [("g++", False), ("clang", True)])
+def test_glue_brings_no_openmp_runtime_beside_torchs(compiler, linked, tmp_path: Path) -> None:
+    """Torch 2.4 and 2.5 for Arm have theirs under a name of its own."""
+    answer = f"[ $1 = -dumpmachine ] && echo aarch64-linux-gnu || echo '{compiler} version 19.1.0'"
+    script = tmp_path / "cxx"
+    script.write_text(f"#!/bin/sh\n{answer}\n")
+    script.chmod(0o755)
+    env = {**os.environ, "CXX": str(script)}
+    project = PROJECT._replace(folder=REPO / "lltm_conda")
+    torch = find_torch(fake_torch(tmp_path, "2.5.1", abi=0).parent)
+    *compiled, link = plan(BuildRequest(tmp_path, project, "aten25-abi0", torch, (), env))
+    assert any("-fopenmp" in step.command for step in compiled)
+    assert ("-fopenmp" in link.command) is linked
 
 
 CUDA_RECORD = {**KERNELS_RECORD, "name": "cuda13", "device": "cuda", "cuda": "13.0"}
