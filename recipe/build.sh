@@ -9,6 +9,8 @@ prefix=$(sed -n 's/^  prefix: *//p' build_matrix.yaml)
 LDFLAGS=$(printf '%s' "${LDFLAGS:-}" | sed -E 's/-Wl,-rpath,[^ ]+//g')
 export LDFLAGS
 unset LD_RUN_PATH
+# The Python is this machine's, also where the package is for another platform.
+export _PYTHON_HOST_PLATFORM=${target_platform/%-64/-x86_64}
 wheels=$(mktemp -d)
 "$PYTHON" -m pip wheel . --no-deps --no-build-isolation --no-index -w "$wheels" -v
 "$PYTHON" -m pip install "$PKG_NAME" --no-deps --no-index --find-links "$wheels" -v

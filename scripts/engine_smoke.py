@@ -4,11 +4,13 @@
 
 For the release tool, beside build_matrix.yaml. Unlike `python -m PACKAGE` it compares 16-bit types
 and every shape of `smoke.SHAPES`, checks gradients by differences, counts OpenMP runtimes and can
-require one glue. The exit code is 0 if everything holds.
+require one glue. The exit code is 0 if everything holds. With EMULATED in the environment it leaves
+out the last shape, the largest, which takes an emulator minutes.
 """
 
 import argparse
 import json
+import os
 import re
 import sys
 from importlib import import_module
@@ -57,6 +59,8 @@ def main() -> int:
         print(f"{'ok    ' if good else 'FAILED'} {text}")
 
     shapes = getattr(smoke, "SHAPES", [()])
+    if os.environ.get("EMULATED"):
+        shapes = shapes[:-1] or shapes
     for device, (dtype, tolerance), shape in product(devices, TOLERANCES.items(), shapes):
         worst = live_run.difference(smoke.parts(*shape), device, dtype)
         comparisons.append({"device": device, "dtype": dtype, "shape": shape, "worst": worst})

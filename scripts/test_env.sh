@@ -2,6 +2,7 @@
 # Makes the environment for tests and linters, and prints its folder as the last line.
 #
 #   scripts/test_env.sh [TORCH_VERSION]
+#   scripts/test_env.sh --cross    instead installs what builds for Arm and runs that; needs root
 #
 # Without a version: the torch that build_matrix.yaml tests with by default, in build/test-env.
 # With one: build/test-env-TORCH_VERSION. What is up to date is left alone. PYTHON names the
@@ -9,6 +10,12 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 unset PYTHONDONTWRITEBYTECODE PYTHONPATH PYTHONHOME VIRTUAL_ENV
+
+if [[ ${1:-} == --cross ]]; then
+  apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive exec apt-get install -qq --no-install-recommends \
+    g++-aarch64-linux-gnu qemu-user
+fi
 
 default_torch() {
   awk '{ gsub(/["]/, "") }

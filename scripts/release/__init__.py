@@ -16,7 +16,8 @@ NATIVE = f"linux-{platform.machine()}"
 PLATFORM = os.environ.get("RELEASE_PLATFORM") or NATIVE
 MACHINE = PLATFORM.removeprefix("linux-")
 FOREIGN = "" if PLATFORM == NATIVE else PLATFORM
-SUBDIR = "linux-64" if MACHINE == "x86_64" else PLATFORM  # as conda calls it
+# As conda calls the platforms.
+SUBDIR, NATIVE_SUBDIR = (n.replace("linux-x86_64", "linux-64") for n in (PLATFORM, NATIVE))
 BUILD = REPO / "build" / FOREIGN
 DIST = REPO / "dist" / FOREIGN
 MATRIX_FILE = REPO / "build_matrix.yaml"

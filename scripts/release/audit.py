@@ -16,6 +16,7 @@ from engine.compat.records import RECORD_SECTION, BinaryRecord, as_plain, dotted
 from release import BUILD, MACHINE, ReleaseError
 from release.cells import Cell
 from release.emulation import LDD
+from release.gpu_code import compare
 from release.paths import tool
 from release.shell import Log, clean_env
 from release.store import write_atomically
@@ -38,16 +39,22 @@ def audit(
     binaries: tuple[Task, ...],
     manylinux: str,
     toolkit: Task | None,
+    natives: Sequence[Path] = (),
 ) -> Sequence[Path]:
     """Checks every binary of the cell and writes what they need to build/audit/<cell>.json.
 
     `toolkit` is the task that made the CUDA toolkit, if one did: clang's objects need its runtime.
+    `natives` are this machine's own builds of its CUDA kernels, in a run for another platform.
     """
     paths = [path for task in binaries for path in context.made[task]]
     torch_lib = next(context.made[env][0].glob("lib/python*/site-packages/torch/lib"))
     runtimes = list(context.only(toolkit).glob("cuda/lib64")) if toolkit else []
     folders = (torch_lib, *runtimes)
     problems = [text for path in paths for text in gates(context.log, path, cell, *folders)]
+    for path, native in ((p, n) for p in paths for n in natives if p.name == n.name):
+        text, differ = compare(path, native)
+        context.log.write(text)
+        problems += [f"{path.name}: its code for {arch} is not that of {native}" for arch in differ]
     records = [read_binary(path) for path in paths]
     for record in records:
         problems += too_new(record, manylinux)

@@ -8,9 +8,10 @@ never be published.
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from functools import partial
@@ -20,7 +21,7 @@ from zipfile import ZipFile
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
-from release import SUBDIR
+from release import FOREIGN, MACHINE, NATIVE_SUBDIR, SUBDIR
 from release.conda_stubs import Stub, pack
 from release.interpreters import python_facts
 from release.paths import tool
@@ -65,13 +66,17 @@ def stage_python(root: Path, facts: dict[str, str]) -> Staged:
     shutil.copy(facts["exe"], binary)
     for name in ("python3", "python"):
         (root / "bin" / name).symlink_to(binary.name)
+    build = f"bootstrap_{minor.replace('.', '')}_0"
+    found = Staged("python", facts["version"], build)
     for library in Path(facts["prefix"], "lib").glob(f"libpython{minor}*.so*"):
         shutil.copy(library, root / "lib" / library.name, follow_symlinks=False)
     if Path(facts["include"]).is_dir():
         shutil.copytree(facts["include"], root / "include" / f"python{minor}")
+    if binary.read_bytes()[:2] == b"#!":  # what starts it under qemu
+        return found
     rpath = ["--force-rpath", "--set-rpath", "$ORIGIN/../lib"]
     subprocess.run([tool("patchelf"), *rpath, binary], check=True)
-    return Staged("python", facts["version"], f"bootstrap_{minor.replace('.', '')}_0")
+    return found
 
 
 def stage_wheel(root: Path, wheel: Path, minor: str) -> Staged:
@@ -113,7 +118,7 @@ def depends_of(archive: ZipFile, minor: str) -> list[str]:
     """The wheel's requirements on this platform, under conda's names."""
     metadata = next(n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
     headers = HeaderParser().parsestr(archive.read(metadata).decode())
-    environment = {"python_version": minor, "platform_system": "Linux", "extra": ""}
+    environment = {"python_version": minor, "platform_machine": MACHINE, "extra": ""}
     found = [f"python {minor}.*"]
     for line in headers.get_all("Requires-Dist", []):
         need = Requirement(line)
@@ -145,16 +150,32 @@ def sysroot() -> Stub:
 
 
 def build_channel(out: Path, wheels: list[Path], python: str) -> None:
-    """Packs every package of the channel into `out`, which is not indexed yet."""
+    """Packs every package of the channel into `out`, which is not indexed yet.
+
+    A package for another platform is made with this machine's Python, and installed beside
+    `python`: such a channel has both.
+    """
+    libc = sysroot()
+    (out / SUBDIR).mkdir(parents=True, exist_ok=True)
+    (out / SUBDIR / f"{libc.name}-{libc.version}-{libc.build}.tar.bz2").write_bytes(pack(libc))
+    if not FOREIGN:
+        _stage(out, SUBDIR, [partial(stage_compiler, name=name) for name in COMPILERS])
+    for subdir, interpreter in {NATIVE_SUBDIR: own_python(), SUBDIR: python}.items():
+        facts = python_facts(interpreter, modules="sys")
+        stages: list[Callable[[Path], Staged]] = [partial(stage_python, facts=facts)]
+        stages += [partial(stage_wheel, wheel=wheel, minor=facts["minor"]) for wheel in wheels]
+        _stage(out, subdir, stages)
+
+
+def own_python() -> str:
+    """The interpreter that the release tool's own environment was made from."""
+    return str(sys._base_executable)  # type: ignore[attr-defined]
+
+
+def _stage(out: Path, subdir: str, stages: Sequence[Callable[[Path], Staged]]) -> None:
     from rattler_build import assemble_package
 
-    facts = python_facts(python)
-    stages: list[Callable[[Path], Staged]] = [partial(stage_python, facts=facts)]
-    stages += [partial(stage_compiler, name=name) for name in COMPILERS]
-    stages += [partial(stage_wheel, wheel=wheel, minor=facts["minor"]) for wheel in wheels]
-    (out / SUBDIR).mkdir(parents=True, exist_ok=True)
-    libc = sysroot()
-    (out / SUBDIR / f"{libc.name}-{libc.version}-{libc.build}.tar.bz2").write_bytes(pack(libc))
+    (out / subdir).mkdir(parents=True, exist_ok=True)
     for stage in stages:
         begun = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="stage-", dir=out.parent) as folder:
@@ -162,9 +183,9 @@ def build_channel(out: Path, wheels: list[Path], python: str) -> None:
             assemble_package(
                 package.name,
                 package.version,
-                SUBDIR,
+                subdir,
                 package.build,
-                out / SUBDIR,
+                out / subdir,
                 files_dir=folder,
                 depends=list(package.depends),
                 summary=SUMMARY,

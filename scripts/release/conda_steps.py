@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from release import BUILD, PROJECT, REPO, SUBDIR, ReleaseError, conda_worker, downloads
+from release import BUILD, FOREIGN, PROJECT, REPO, SUBDIR, ReleaseError, conda_worker, downloads
 from release.cells import Cell, all_cells, select
 from release.conda_linked import link_torch
 from release.environments import REMEDY
@@ -26,7 +26,7 @@ from release.variants import for_conda, render
 from release.verify_steps import run_installed
 
 CONDA_FORGE = "https://conda.anaconda.org/conda-forge"
-BOOTSTRAP_WHEELS = ("setuptools", "pip", "ninja", "numpy")
+BOOTSTRAP_WHEELS = ("setuptools", "pip")
 # Indexing reads and writes the whole channel.
 _INDEX = threading.Lock()
 
@@ -47,12 +47,16 @@ def _worker(log: Log, *words: str | Path, **extra: str) -> None:
     log.run([sys.executable, "-m", conda_worker.__name__, *words], env=env)
 
 
-def download(context: Context, *, release: str) -> Sequence[Path]:
-    """The wheels of torch and of what it needs, for the bootstrap channel."""
+def download(context: Context, *, release: str | None) -> Sequence[Path]:
+    """The wheels for the bootstrap channel, and what they need.
+
+    Without a `release` of torch they are Python alone: another platform's torch is linked.
+    """
     folder = fresh(BUILD / "wheelhouse")
     # The tool's own interpreter has the same version as the one that the channel is for.
     words = ["download", "--quiet", "--only-binary", ":all:", "--dest", folder]
-    downloads.pip(context.log, [*words, f"torch=={release}", *BOOTSTRAP_WHEELS], remedy=REMEDY)
+    words += [*BOOTSTRAP_WHEELS, *([f"torch=={release}", "ninja", "numpy"] if release else [])]
+    downloads.pip(context.log, words, remedy=REMEDY)
     return [folder]
 
 
@@ -134,11 +138,15 @@ def package_tests(
     binaries: tuple[Task, ...],
     channels: tuple[str, ...],
 ) -> Sequence[Path]:
-    """Checks what is in the package, and runs the tests inside it, as any conda tool would."""
+    """Checks what is in the package, and runs the tests inside it, as any conda tool would.
+
+    Those of another platform's package are left out: they run on their own platform only.
+    """
     made = context.only(package)
     given = [path for task in binaries for path in context.made[task]]
     _worker(context.log, "contents", made, *given)
-    _worker(context.log, "test", made, *_options(channels), **driver(cell))
+    if not FOREIGN:
+        _worker(context.log, "test", made, *_options(channels), **driver(cell))
     return []
 
 
@@ -172,7 +180,9 @@ def prefix(
     _worker(context.log, "install", folder, *specs, *_options(channels), **driver(cell))
     gpu = cell.cuda_major is not None
     interpreter = folder / "bin" / "python"
-    report = run_installed(context.log, interpreter, folder, name, glue=cell.glue, gpu=gpu)
+    # The wheel's run has shown the checker; an import of torch takes qemu 20 s.
+    words = {"glue": cell.glue, "gpu": gpu, "checker": not FOREIGN}
+    report = run_installed(context.log, interpreter, folder, name, **words)
     if not any(folder.glob(f"conda-meta/{PROJECT.distribution}-{version}-*.json")):
         raise ReleaseError(f"{folder}: conda-meta has no {specs[0]}; see the log")
     (pytorch,) = (path.stem for path in folder.glob("conda-meta/pytorch-*.json"))

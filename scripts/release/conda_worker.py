@@ -127,7 +127,8 @@ def install(prefix: Path, specs: list[str], channels: Channels) -> None:
     overrides = rattler.VirtualPackageOverrides.from_env()  # CONDA_OVERRIDE_CUDA and the like
     found = [package.into_generic() for package in rattler.VirtualPackage.detect(overrides)]
     records = list(solve(channels, specs, found).values())
-    asyncio.run(rattler.install(records=records, target_prefix=str(prefix), show_progress=False))
+    where = {"target_prefix": str(prefix), "platform": rattler.Subdir(SUBDIR)}
+    asyncio.run(rattler.install(records=records, show_progress=False, **where))
     print("\n".join(sorted(record.file_name for record in records)))
 
 

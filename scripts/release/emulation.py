@@ -15,7 +15,7 @@ from pathlib import Path
 from engine.builder import HostCompiler
 from release import BUILD, FOREIGN, MACHINE, PLATFORM
 from release.paths import fresh
-from release.shell import clean_env
+from release.shell import Log, clean_env
 from release.tasks import Context
 
 ROOT = BUILD / "root"
@@ -68,29 +68,9 @@ def _said(*command: str) -> str:
 
 
 def root(context: Context, *, debian: str, minor: str) -> Sequence[Path]:
-    """Debian's Python of the platform, unpacked into a folder, and what starts it under qemu.
-
-    apt gets a state of its own, so this needs no root and leaves the machine's apt as it is.
-    """
+    """Debian's Python of the platform, unpacked into a folder, and what starts it under qemu."""
     log, place = context.log, fresh(ROOT)
-    state = fresh(BUILD / "apt")
-    (state / "status").touch()
-    for folder in ("state/lists/partial", "cache/archives/partial"):
-        (state / folder).mkdir(parents=True)
-    settings = (
-        *(f"APT::Architecture={debian}", f"APT::Architectures::={debian}"),
-        *(f"Dir::State={state}/state", f"Dir::State::status={state}/status"),
-        *(f"Dir::Cache={state}/cache", "APT::Sandbox::User=root", "Debug::NoLocking=1"),
-    )
-    apt = ["apt-get", "-qq", *(word for setting in settings for word in ("-o", setting))]
-    packages = (f"python{minor}", "libstdc++6", "libgomp1")
-    remedy = f"Does Debian's mirror in /etc/apt have {debian}? Ubuntu's has it on another host"
-    log.run([*apt, "update"], remedy=remedy)
-    wanted = ["install", "-y", "--no-install-recommends", "--download-only", *packages]
-    log.run([*apt, *wanted], remedy=remedy)
-    for archive in sorted(state.glob("cache/archives/*.deb")):
-        log.run(["dpkg", "-x", archive, place])
-    shutil.rmtree(state)
+    unpack(log, place, debian, [f"python{minor}", "libstdc++6", "libgomp1"])
     (loader,) = place.glob("lib/ld-linux-*.so.*")
     _script(PYTHON, f'exec {QEMU} -L "{place}" -0 "$0" "{place}/usr/bin/python{minor}" "$@"')
     _script(
@@ -101,6 +81,30 @@ def root(context: Context, *, debian: str, minor: str) -> Sequence[Path]:
     )
     log.run([PYTHON, "-c", "import platform; print(platform.platform())"])
     return [PYTHON, Path(LDD)]
+
+
+def unpack(log: Log, place: Path, debian: str, packages: Sequence[str]) -> None:
+    """Unpacks Debian's packages of an architecture, and what they need, into a folder.
+
+    apt gets a state of its own, so this needs no root and leaves the machine's apt as it is.
+    """
+    state = fresh(place.with_name("apt"))
+    (state / "status").touch()
+    for folder in ("state/lists/partial", "cache/archives/partial"):
+        (state / folder).mkdir(parents=True)
+    settings = (
+        *(f"APT::Architecture={debian}", f"APT::Architectures::={debian}"),
+        *(f"Dir::State={state}/state", f"Dir::State::status={state}/status"),
+        *(f"Dir::Cache={state}/cache", "APT::Sandbox::User=root", "Debug::NoLocking=1"),
+    )
+    apt = ["apt-get", "-qq", *(word for setting in settings for word in ("-o", setting))]
+    remedy = f"Does Debian's mirror in /etc/apt have {debian}? Ubuntu's has it on another host"
+    log.run([*apt, "update"], remedy=remedy)
+    wanted = ["install", "-y", "--no-install-recommends", "--download-only", *packages]
+    log.run([*apt, *wanted], remedy=remedy)
+    for archive in sorted(state.glob("cache/archives/*.deb")):
+        log.run(["dpkg", "-x", archive, place])
+    shutil.rmtree(state)
 
 
 def _script(path: Path, text: str) -> None:

@@ -7,14 +7,19 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from release import REPO, ReleaseError
-from release.schema import Minor, Python, Strict
+from release.schema import FIRST, Minor, Python, Strict
 from release.store import write_atomically
 
 RESULTS = REPO / "benchmarks" / "results" / "environments.json"
 
 SUITES = RESULTS.parent / "torches"
 
-State = Literal["ran", "failed", "rejected", "unsupported"]
+def results(platform: str) -> Path:
+    """Where the results of a platform are stored."""
+    return RESULTS if platform == FIRST else RESULTS.with_stem(f"{RESULTS.stem}-{platform}")
+
+
+State = Literal["ran", "failed", "judged", "rejected", "unsupported"]
 
 
 class Environment(Strict):
@@ -96,11 +101,13 @@ def save(evidence: Evidence, path: Path = RESULTS) -> None:
     write_atomically(path, json.dumps({"schema_version": 1, **data}, indent=1) + "\n")
 
 
-def suites() -> dict[str, str]:
+def suites(platform: str = FIRST) -> dict[str, str]:
     """What `scripts/test_torches.py` stored of each torch minor, in a few words."""
     found: dict[str, str] = {}
     for path in sorted(SUITES.glob("*.json")):
         r = json.loads(path.read_text(encoding="utf-8"))
+        if r.get("platform", FIRST) != platform:
+            continue
         failed = f"**{r['failed']} failed**, " if r["failed"] else ""
         words = f"{failed}{r['passed']} passed, {r['skipped']} skipped (Python {r['python']}, "
         minor = ".".join(r["torch"].split(".")[:2])

@@ -23,7 +23,7 @@ from release import (
     variants,
 )
 from release.cells import all_cells
-from release.schema import Matrix
+from release.schema import FIRST, Matrix
 from release.store import write_atomically
 
 README_FILE = REPO / "README.md"
@@ -39,7 +39,6 @@ NAMED = re.compile(r"^( *(?:- |[\w-]+(?::| =) ))(.*)  #= (.*)$", re.MULTILINE)
 
 def expected(matrix: Matrix) -> dict[Path, str]:
     """Every generated file with the text that it should hold."""
-    seen = evidence.load()
     files = {
         variants.VARIANTS_FILE: variants.for_all(matrix),
         SUPPORT_FILE: support(matrix),
@@ -53,12 +52,16 @@ def expected(matrix: Matrix) -> dict[Path, str]:
         README_FILE: ("support-table", support_table.brief(matrix)),
         RELEASE_PAGE: ("glibc", variants.floors(matrix)),
         CONDA_PAGE: ("installs", conda_installs.markdown()),
-        SUPPORT_PAGE: ("environments", support_table.full(matrix, seen, evidence.suites())),
     }
     # A project need not have every page.
     for path, part in parts.items():
         if path.exists():
             files[path] = filled(path, *part, old=files.get(path))
+    for name in matrix.platforms if SUPPORT_PAGE.exists() else ():
+        seen = evidence.load(evidence.results(name))
+        text = support_table.full(matrix.on(name), seen, evidence.suites(name))
+        marks = "environments" if name == FIRST else f"environments-{name}"
+        files[SUPPORT_PAGE] = filled(SUPPORT_PAGE, marks, text, old=files.get(SUPPORT_PAGE))
     return files
 
 

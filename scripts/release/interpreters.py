@@ -10,9 +10,9 @@ from pathlib import Path
 
 from release import ReleaseError
 
-# Describes the base interpreter; fails where it cannot make environments.
+# Describes the base interpreter.
 _CODE = """
-import ensurepip, json, os, sys, sysconfig, venv
+import json, os, sys, sysconfig
 free = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
 print(json.dumps({
     "exe": os.path.realpath(sys._base_executable),
@@ -25,13 +25,15 @@ print(json.dumps({
 """
 
 
-def python_facts(python: str) -> dict[str, str]:
+def python_facts(python: str, modules: str = "ensurepip, venv") -> dict[str, str]:
     """Path, version and folders of an interpreter, as it reports them itself.
 
-    Raises ReleaseError if it does not run, or cannot make environments.
+    Raises ReleaseError if it does not run, or lacks one of `modules`: by default, those with which
+    it makes environments.
     """
+    code = f"import {modules}{_CODE}"
     try:
-        done = subprocess.run([python, "-c", _CODE], capture_output=True, text=True, check=True)
+        done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
         said = str(getattr(error, "stderr", error)).strip()
         raise ReleaseError(f"{python} does not run: {said}; name one that does") from error

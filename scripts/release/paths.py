@@ -4,13 +4,14 @@ import shutil
 import sys
 from pathlib import Path
 
-from release import BUILD, DIST, PROJECT
+from release import BUILD, DIST, PROJECT, REPO
 
 STAMPS = BUILD / "stamps"
 LOGS = BUILD / "logs"
 CACHE = BUILD / "cache"
 ENVS = BUILD / "envs"
 BINARIES = BUILD / "binaries"
+NATIVE_BINARIES = REPO / "build" / BINARIES.name  # this machine's own, whatever the run is for
 BOOTSTRAP = BUILD / "bootstrap-channel"
 LINKED = BUILD / "linked-channels"
 TEMPORARY = BUILD / "tmp"

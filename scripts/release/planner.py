@@ -23,7 +23,7 @@ from release import (
 from release.audit import audit
 from release.cells import Cell, required
 from release.host import Host, borrowed_torch, toolchain
-from release.paths import BOOTSTRAP, CACHE, ENVS, LINKED
+from release.paths import BOOTSTRAP, CACHE, ENVS, LINKED, NATIVE_BINARIES
 from release.provenance import commit, source_epoch
 from release.schema import Matrix, pair
 from release.store import sources
@@ -34,9 +34,9 @@ from release.variants import for_conda, render
 CSRC = sources("csrc/**/*")
 RECIPE = tuple(path for path in sources("recipe/*") if not path.stem.startswith("variants"))
 EXAMPLES = sources(f"{EXAMPLE.parent.name}/{EXAMPLE.stem}*.py")
-# Bytes of one unpacked torch with CUDA (environments are hard links into its cache), and how many
+# Bytes of one unpacked torch (environments are hard links into its cache), and how many with CUDA
 # may lie on the disk at a time: two torches, so that one is fetched while the other is used.
-CUDA_TORCH = 7_500_000_000
+CUDA_TORCH, CPU_TORCH = 7_500_000_000, 1_200_000_000
 ROOM = 2 * CUDA_TORCH
 
 
@@ -115,6 +115,8 @@ class Plan:
         kernels = [self._kernels(name, cell) for name in cell.kernels]
         own = self.of[cell.name] = CellTasks((self._glue(cell, env), *kernels))
         toolkit = next((need for task in kernels for need in task.needs), None)
+        cuda = f"kernels-{cell.variant.kernels}"
+        natives = (NATIVE_BINARIES / cuda / f"{cuda}.so",) if FOREIGN and cell.cuda_major else ()
         run = partial(
             audit,
             cell=cell,
@@ -122,9 +124,11 @@ class Plan:
             binaries=own.binaries,
             manylinux=self.matrix.package.manylinux,
             toolkit=toolkit,
+            natives=natives,
         )
         needs = (env.task, *own.binaries, *([toolkit] if toolkit else []))
-        own.audit = self.add(Task(f"audit/{cell.name}", run, needs), cell)
+        there = tuple(path for path in natives if path.exists())
+        own.audit = self.add(Task(f"audit/{cell.name}", run, needs, inputs=there), cell)
         if not self.options.pack:
             return
         own.wheel = self._wheel(cell, own)
@@ -135,7 +139,7 @@ class Plan:
             run = partial(verify_steps.example, cell=cell, venv=own.venv)
             task = Task(f"{EXAMPLE.stem}/{cell.name}", run, needs=(own.venv,), inputs=EXAMPLES)
             own.example = self.add(task, cell)
-        if for_conda(cell) and not FOREIGN:  # its build starts programs of the platform
+        if for_conda(cell):
             self._conda(cell, own, env)
 
     # Environments with torch.
@@ -179,7 +183,8 @@ class Plan:
             cache=cache,
             find_links=find_links,
         )
-        temporary, disk = ((ENVS / name, cache), CUDA_TORCH) if cache else ((), 1_200_000_000)
+        temporary = (ENVS / name, cache) if cache else ()
+        disk = CUDA_TORCH if cache and cell.torch.cuda else CPU_TORCH
         if FOREIGN:
             needs += (self._emulated(cell),)
         task = Task(f"env/{name}", run, needs, temporary=temporary, disk=disk)
@@ -327,8 +332,12 @@ class Plan:
         inputs = (*RECIPE, *pack_steps.package_sources())
         own.package = self.add(Task(f"conda/{cell.name}", run, needs, inputs=inputs), cell)
         channels: tuple[str, ...] = (channel,)
-        # The pytorch of the bootstrap channel is the one that stable glue for the CPU needs.
-        if base and not (cell.stable and cell.cuda_major is None):
+        plain = cell.stable and cell.cuda_major is None
+        # The pytorch of the bootstrap channel is the one that stable glue for the CPU needs; that
+        # of another platform is linked. Under qemu, one package is installed: the others differ
+        # from it in binaries, and those have run out of their wheels.
+        installed = plain or not FOREIGN
+        if base and installed and (FOREIGN or not plain):
             linked, more = self._linked_channel(cell, env, own.package)
             channels, base = (linked, channel), (*more, *base)
         run = partial(
@@ -340,6 +349,8 @@ class Plan:
         )
         needs = (own.package, *base, *own.binaries)
         self.add(Task(f"conda-test/{cell.name}", run, needs), cell)
+        if not installed:
+            return
         run = partial(
             conda_steps.prefix,
             cell=cell,
@@ -360,10 +371,11 @@ class Plan:
         if torch and torch.is_release and torch.version.startswith(release):
             release = torch.version.split("+")[0]
         python = {"python": self.host.python, "minor": self.host.python_minor}
-        download = partial(conda_steps.download, release=release)
+        download = partial(conda_steps.download, release=None if FOREIGN else release)
         wheels = self.add(Task("wheelhouse", download, facts=python), cell)
         run = partial(conda_steps.bootstrap, wheels=wheels, python=self.host.python)
-        task = Task("bootstrap-channel", run, (wheels,), facts=python, disk=1_500_000_000)
+        needs = (wheels, self._emulated(cell)) if FOREIGN else (wheels,)
+        task = Task("bootstrap-channel", run, needs, facts=python, disk=1_500_000_000)
         return BOOTSTRAP.as_uri(), (self.add(task, cell),)
 
     def _linked_channel(self, cell: Cell, env: Env, package: Task) -> tuple[str, tuple[Task, ...]]:
@@ -373,7 +385,7 @@ class Plan:
         kernels. A package with CUDA kernels is installed beside a torch of their major, fetched
         after there is a package to install.
         """
-        if cell.stable:
+        if cell.stable and cell.cuda_major is not None:
             env = self._torch_of_cuda(cell, package)
         folder = LINKED / env.name
         run = partial(conda_steps.link, env=env.task, folder=folder, python=self.host.python_minor)

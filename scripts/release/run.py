@@ -11,7 +11,7 @@ from typing import TextIO
 
 from rich.console import Console
 
-from release import BUILD, DIST, REPO, ReleaseError
+from release import BUILD, DIST, FOREIGN, REPO, ReleaseError
 from release.cells import shard
 from release.collect import Finished, collect
 from release.conda_steps import CONDA_FORGE, conda_forge_in_reach
@@ -150,7 +150,8 @@ def finish(manifest: Manifest) -> None:
 
 def base_channel(channel: str, console: Console) -> str | None:
     """The URL of the base channel, or None for the bootstrap channel."""
-    if channel == "bootstrap":
+    # Programs of conda-forge's packages for another platform do not start here.
+    if channel == "bootstrap" or (FOREIGN and channel == "auto"):
         return None
     if channel in ("auto", "conda-forge"):
         if conda_forge_in_reach():

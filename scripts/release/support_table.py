@@ -1,15 +1,23 @@
 """The support tables as Markdown: the matrix, and the results of `--verify full`."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
-from release.evidence import Environment, Evidence
-from release.schema import Matrix
+from release import REPO
+from release.evidence import Environment, Evidence, results
+from release.schema import FIRST, Matrix
 
 WORDS = {"ran": "ran", "unsupported": "no"}
 LEGEND = {
     "ran": "installed from the fat wheel, judged, compared with the definition, gradients checked",
     "no": "not supported, as there is no such torch",
     "untried": "not tried yet",
+}
+# Where no processor of the platform was at hand.
+ELSEWHERE = {
+    "ran": "installed from the wheel of the cell, run under qemu: judged, compared with the "
+    "definition, gradients checked",
+    "judged": "the fat wheel judged compatible from that torch's files, not run",
 }
 
 
@@ -37,6 +45,8 @@ def _brief(matrix: Matrix, platform: str) -> Iterator[str]:
 def full(matrix: Matrix, evidence: Evidence | None, suites: dict[str, str]) -> str:
     """One line per torch minor, oldest first, one column per Python, and the operator's tests."""
     pythons = matrix.every_python()
+    if matrix.platform != FIRST:  # one Python was tried there
+        pythons = [p for p in pythons if any(evidence and evidence.of(m, p) for m in matrix.torch)]
     head = ["torch", "CUDA of PyPI's build", "C++ ABI (PyPI / conda)", "served by"]
     head += [*(f"Python {python}" for python in pythons), "tests of the operator"]
     lines = [_row(head), "|---" * len(head) + "|\n"]
@@ -53,13 +63,14 @@ def full(matrix: Matrix, evidence: Evidence | None, suites: dict[str, str]) -> s
             *words,
         ]
         lines.append(_row([*row, suites.get(minor, "")]))
-    legend = [f"*{word}*: {text}" for word, text in LEGEND.items() if word in seen]
+    words = LEGEND if matrix.platform == FIRST else {**LEGEND, **ELSEWHERE}
+    legend = [f"*{word}*: {text}" for word, text in words.items() if word in seen]
     if any(len(torch.abis) > 1 for torch in matrix.torch.values()):
         legend.append("*optional*: for conda's builds; in the fat wheel where it was built")
     legend += [f"**{word}**: tried, and it does not work" for word in seen if "fails" in word]
     lines.append("\n" + "; ".join(legend) + ".\n")
     if evidence:
-        lines.append(_origin(evidence))
+        lines.append(_origin(evidence, results(matrix.platform).relative_to(REPO)))
     return "".join(lines)
 
 
@@ -86,7 +97,7 @@ def _word(matrix: Matrix, evidence: Evidence | None, minor: str, python: str) ->
     return _said(found) if found else "untried"
 
 
-def _origin(evidence: Evidence) -> str:
+def _origin(evidence: Evidence, stored: Path) -> str:
     built = " and ".join(commit[:12] for commit in evidence.commit.split())
     devices = sorted({device for found in evidence.environments for device in found.devices})
     on = f"{evidence.machine}; devices: {', '.join(devices) or 'none'}"
@@ -97,8 +108,7 @@ def _origin(evidence: Evidence) -> str:
     text = (
         f"Seen on {evidence.date[:10]} with `{evidence.wheel}`, built from commit {built} ({on}), "
         f"by `{evidence.command}`. The worst relative errors of all: {errors or 'none seen'}. "
-        "Every figure, and why something was not run, is in "
-        "`benchmarks/results/environments.json`."
+        f"Every figure, and why something was not run, is in `{stored}`."
     )
     later: dict[tuple[str, str, str], dict[str, None]] = {}
     for row in evidence.environments:

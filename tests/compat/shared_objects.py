@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import struct
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -102,6 +103,24 @@ def shared_object(
     command += ["-Wl,--no-as-needed", *map(str, libraries)]
     subprocess.run(command, check=True, capture_output=True, text=True)
     return path
+
+
+def gpu_object(
+    path: Path, archs: list[tuple[int, int, int]], record: object = None, code: bytes = bytes(32)
+) -> Path:
+    """An object with a hand-made `.nv_fatbin`: (kind, architecture, flags) for every entry."""
+    entries = b"".join(
+        struct.pack("<HHIQ", kind, 0x101, 64, len(code))
+        + struct.pack("<IIHHIIIQQQ", 0, 0, 8, 1, arch, 0, 0, flags, 0, 0)
+        + code
+        for kind, arch, flags in archs
+    )
+    blob = path.with_suffix(".bin")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    blob.write_bytes(struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(entries)) + entries)
+    source = path.with_suffix(".gpu.c")
+    source.write_text(f'__asm__(".section .nv_fatbin,\\"a\\"\\n.incbin \\"{blob}\\"\\n");')
+    return shared_object(path, record=record, flags=[str(source)])  # type: ignore[arg-type]
 
 
 def fake_torch(

@@ -79,7 +79,8 @@ def test_a_file_says_how_its_segments_are_aligned() -> None:
 
 
 @pytest.mark.skipif(
-    not shutil.which("aarch64-linux-gnu-gcc"), reason="apt-get install g++-aarch64-linux-gnu"
+    not shutil.which("aarch64-linux-gnu-gcc"),
+    reason="no cross compiler: run scripts/test_env.sh --cross",
 )
 @pytest.mark.parametrize("size", [4096, 65536])
 def test_an_object_for_arm_is_read(tmp_path: Path, size: int) -> None:

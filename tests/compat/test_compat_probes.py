@@ -6,13 +6,12 @@ import base64
 import hashlib
 import os
 import shlex
-import struct
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from shared_objects import GLUE_RECORD, KERNELS_RECORD, fake_torch, shared_object
+from shared_objects import GLUE_RECORD, KERNELS_RECORD, fake_torch, gpu_object, shared_object
 
 from lltm_conda._project import PROJECT
 from lltm_conda.engine.compat import (
@@ -356,21 +355,6 @@ def test_a_conda_prefix_is_told_from_a_venv_inside_one(tmp_path: Path) -> None:
     assert host_probe.is_conda_prefix(tmp_path)
     (tmp_path / "pyvenv.cfg").touch()
     assert not host_probe.is_conda_prefix(tmp_path)
-
-
-def gpu_object(path: Path, archs: list[tuple[int, int, int]], record: object = None) -> Path:
-    """An object with a hand-made `.nv_fatbin`: (kind, architecture, flags) for every entry."""
-    entries = b"".join(
-        struct.pack("<HHIQIIHHIIIQQQ", kind, 0x101, 64, 32, 0, 0, 8, 1, arch, 0, 0, flags, 0, 0)
-        + bytes(32)
-        for kind, arch, flags in archs
-    )
-    blob = path.with_suffix(".bin")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    blob.write_bytes(struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(entries)) + entries)
-    source = path.with_suffix(".gpu.c")
-    source.write_text(f'__asm__(".section .nv_fatbin,\\"a\\"\\n.incbin \\"{blob}\\"\\n");')
-    return shared_object(path, record=record, flags=[str(source)])  # type: ignore[arg-type]
 
 
 def test_architectures_are_found_in_the_gpu_code(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
         not (shutil.which(CROSS) and shutil.which(QEMU)),
-        reason="needs a cross compiler and qemu: apt-get install g++-aarch64-linux-gnu qemu-user",
+        reason="no cross compiler or no qemu: run scripts/test_env.sh --cross",
     ),
 ]
 

@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from release import NATIVE, PROJECT, audit, emulation
+from release import NATIVE, PROJECT, audit, emulation, gpu_code
 from release.cells import all_cells, by_platform, required, select
 from release.host import Host
 from release.listing import json_list
 from release.matrix import MatrixError, load
 from release.variants import arch_list
-from shared_objects import KERNELS_RECORD, shared_object
+from shared_objects import KERNELS_RECORD, fake_torch, gpu_object, shared_object
 
 from lltm_conda.engine.builder import (
     BuildRequest,
@@ -150,7 +150,48 @@ def test_the_audit_stops_another_platform_and_small_pages(arm, tmp_path, monkeyp
     assert list(audit._problems(ours._replace(alignment=65536), cell)) == []
 
 
-NEEDS = "apt-get install g++-aarch64-linux-gnu qemu-user"
+@pytest.mark.parametrize(("compiler", "linked"), [("g++", False), ("clang", True)])
+def test_glue_brings_no_openmp_runtime_beside_torchs(compiler, linked, tmp_path: Path) -> None:
+    """Torch 2.4 and 2.5 for Arm have theirs under a name of its own."""
+    answer = f"[ $1 = -dumpmachine ] && echo aarch64-linux-gnu || echo '{compiler} version 19.1.0'"
+    script = tmp_path / "cxx"
+    script.write_text(f"#!/bin/sh\n{answer}\n")
+    script.chmod(0o755)
+    env = {**os.environ, "CXX": str(script)}
+    project = PROJECT._replace(folder=REPO / "lltm_conda")
+    torch = find_torch(fake_torch(tmp_path, "2.5.1", abi=0).parent)
+    *compiled, link = plan(BuildRequest(tmp_path, project, "aten25-abi0", torch, (), env))
+    assert any("-fopenmp" in step.command for step in compiled)
+    assert ("-fopenmp" in link.command) is linked
+
+
+CUDA_RECORD = {**KERNELS_RECORD, "name": "cuda13", "device": "cuda", "cuda": "13.0"}
+
+
+@pytest.mark.parametrize(
+    ("image", "commit", "said", "differ"),
+    [
+        (b"SASS", "a", f"for sm_90, sm_100 is that of {X86}'s build", []),
+        (b"sass", "a", "for no architecture is", ["sm_90", "sm_100"]),
+        (b"sass", "b", "no build of this commit", []),
+    ],
+)
+def test_gpu_code_is_compared_with_that_of_the_other_platform(
+    image, commit, said, differ, tmp_path
+) -> None:
+    """For the architectures that both have; nvcc may say something else in PTX."""
+    record = {**CUDA_RECORD, "git_commit": "a"}
+    codes = [(2, 87, 0), (2, 90, 0), (2, 100, 0), (1, 120, 0)]
+    ours = gpu_object(tmp_path / "ours.so", codes, {**record, "platform": ARM}, bytes(28) + b"SASS")
+    other = {**record, "git_commit": commit}
+    theirs = gpu_object(tmp_path / "theirs.so", codes[1:], other, bytes(28) + image)
+    text, found = gpu_code.compare(ours, theirs)
+    assert said in text
+    assert found == differ
+    assert "no build of this commit" in gpu_code.compare(ours, tmp_path / "none.so")[0]
+
+
+NEEDS = "no cross compiler or no qemu: run scripts/test_env.sh --cross"
 crosses = pytest.mark.skipif(
     not (shutil.which("aarch64-linux-gnu-g++") and shutil.which("qemu-aarch64")), reason=NEEDS
 )
@@ -168,11 +209,12 @@ def dry_run(*selectors: str) -> str:
 
 @crosses
 def test_the_plan_of_a_cross_run() -> None:
-    """The same steps as here, after one for the Python; those that cannot be taken are left out."""
+    """The same steps as here, after one for the Python; the slow ones are left out."""
     cross, here = dry_run(CELL, "stable210-cu13-aarch64"), dry_run("stable210-cpu")
     steps = {line.split()[0] for line in cross.splitlines() if "for stable210" in line}
-    assert {"root", "toolkit/runtime-13.0", f"venv/{CELL}", f"wheel/{CELL}"} <= steps
-    assert not [step for step in steps if step.startswith(("digits/", "conda/", "fat-run/"))]
+    kinds = ("venv", "wheel", "conda", "conda-test", "prefix")
+    assert {"root", "toolkit/runtime-13.0", *(f"{kind}/{CELL}" for kind in kinds)} <= steps
+    assert not [step for step in steps if step.startswith(("digits/", "fat-run/"))]
     assert "root " not in here and "aarch64" not in here
 
 
@@ -194,8 +236,9 @@ def test_the_stable_cpu_cell_is_built_here_and_runs_under_qemu(tmp_path) -> None
     made = json.loads((REPO / "dist" / ARM / "manifest.json").read_text("utf-8"))
     cell = made["cells"][CELL]
     assert cell["state"] == "done"
-    assert {run["kind"]: run["ran"] for run in cell["runs"]} == {"venv": True}
+    assert {run["kind"]: run["ran"] for run in cell["runs"]} == {"venv": True, "conda": True}
     assert all(run["facts"]["failed"] == 0 for run in cell["runs"])
+    assert "channel/linux-aarch64/" in cell["conda"]
     assert cell["wheel"].endswith("_aarch64.whl")
     (host,) = made["hosts"].values()
     assert "runs under qemu-aarch64" in host["system"]

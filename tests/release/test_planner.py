@@ -108,6 +108,13 @@ def test_room_is_for_two_of_them(matrix) -> None:
     assert 2 * CUDA_TORCH <= ROOM and space_needed(plan) < 25e9
 
 
+def test_a_torch_without_cuda_needs_less_room(matrix) -> None:
+    arm = matrix.on("linux-aarch64")
+    plan = Plan(arm, HOST, Options(None), select(all_cells(arm), ["aten*"]))
+    assert space_needed(plan) < 15e9
+    assert max(task.disk for task in plan.tasks.values()) < 2e9
+
+
 def test_clang_needs_the_wheels_of_cuda_13_where_no_nvcc_13_is(tasks) -> None:
     assert named(tasks, "toolkit") == {"cuda-13.0", "clang-cuda-12.8"}
     assert names(tasks["toolkit/clang-cuda-12.8"].needs) == {"toolkit/cuda-13.0"}

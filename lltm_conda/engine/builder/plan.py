@@ -168,6 +168,15 @@ def _door_flags(glue: GlueName) -> list[str]:
     return ["-DAT_PER_OPERATOR_HEADERS", "-fopenmp"]
 
 
+def _openmp(compiler: HostCompiler) -> list[str]:
+    """How ATen's parallel_for finds its OpenMP runtime.
+
+    In libtorch_cpu's own, whatever the file is called: some wheels for Arm rename it, and libgomp
+    by its usual name would be a second one. clang's calls are of another runtime.
+    """
+    return ["-fopenmp"] if "clang" in compiler.name else ["-Wl,-z,undefs"]
+
+
 def cxx_standard(torch: tuple[int, int]) -> int:
     """The oldest C++ standard that the headers of this torch accept."""
     return 20 if torch >= (2, 14) else 17
@@ -226,6 +235,6 @@ def _glue(request: BuildRequest, compiler: HostCompiler, name: str) -> list[Step
         # it brings that into scope, for the weak references to CUDA functions.
         *("-Wl,--push-state,--no-as-needed", "-ltorch", "-ltorch_cpu", "-Wl,--pop-state"),
         # dlopen is in libdl before glibc 2.34.
-        *(["-ldl"] if glue.lane == "stable" else ["-lc10", "-fopenmp"]),
+        *(["-ldl"] if glue.lane == "stable" else ["-lc10", *_openmp(compiler)]),
     ]
     return target.link([*compiler.command, *link_flags(request.env)], libraries)

@@ -1,4 +1,4 @@
-"""Find the GPU architectures in a `.nv_fatbin` section, without the CUDA toolkit.
+"""Find the GPU code in a `.nv_fatbin` section, without the CUDA toolkit.
 
 A section is a row of containers (magic 0xBA55ED50), each a row of entries: PTX (kind 1) or machine
 code (kind 2) for one architecture.
@@ -7,6 +7,8 @@ code (kind 2) for one architecture.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from .elf import Elf, ElfError
 
@@ -18,13 +20,31 @@ _MAX_PADDING = 1 << 20
 _ARCH_SPECIFIC, _FAMILY_SPECIFIC = 1 << 20, 1 << 21
 
 
+class Code(NamedTuple):
+    """One entry: the code for one architecture, `size` bytes `at` this place of the file."""
+
+    ptx: bool
+    arch: int
+    letter: str
+    at: int
+    size: int
+
+    def __str__(self) -> str:
+        return f"{'compute' if self.ptx else 'sm'}_{self.arch}{self.letter}"
+
+
 def architectures(elf: Elf) -> tuple[str, ...]:
     """`("sm_80", "sm_90", "compute_90")`: machine code first, then PTX, each ascending.
 
     Raises:
         ElfError: when the section is there and cannot be walked.
     """
-    found: set[tuple[bool, int, str]] = set()
+    found = {code[:3]: str(code) for code in codes(elf)}
+    return tuple(found[key] for key in sorted(found))
+
+
+def codes(elf: Elf) -> Iterator[Code]:
+    """Every entry, in the order of the file; raises like :func:`architectures`."""
     at, size = elf.section(".nv_fatbin") or (0, 0)
     end = at + size
     entries = padding = 0
@@ -54,9 +74,6 @@ def architectures(elf: Elf) -> tuple[str, ...]:
                 raise ElfError("a corrupt GPU code entry")
             if kind in (1, 2) and 10 <= arch <= 999:
                 letter = "a" if flags & _ARCH_SPECIFIC else "f" if flags & _FAMILY_SPECIFIC else ""
-                found.add((kind == 1, arch, letter))
+                yield Code(kind == 1, arch, letter, entry + head_size, payload)
             entry += head_size + payload
         at = stop
-    return tuple(
-        f"{'compute' if ptx else 'sm'}_{arch}{letter}" for ptx, arch, letter in sorted(found)
-    )

@@ -1,0 +1,109 @@
+"""`--verify full` for another platform than the first: what the cells' own runs saw.
+
+The fat wheel is not run beside every torch there: a run under qemu costs minutes. Each cell has run
+out of its thin wheel, beside the torch that it is for; against the torches that no cell is for, the
+fat wheel is judged. Stored beside the results of the first platform.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+
+from release import BUILD, DIST, FOREIGN, PLATFORM, PROJECT, REPO, SMOKE, downloads, evidence
+from release.bootstrap import own_python
+from release.cells import Cell, all_cells
+from release.emulation import PYTHON
+from release.environments import REMEDY
+from release.evidence import Environment, Evidence
+from release.manifest import Manifest
+from release.paths import ENVS, fresh
+from release.schema import Matrix
+from release.shell import Log
+from release.store import digest
+from release.verify_one import PLATFORM as WHEELS
+from release.verify_one import computed, cuda_runtime, report
+from release.wheels import commits, read_wheel
+
+WORK = BUILD / "verify-cells"
+
+
+def verify_cells(manifest: Manifest, matrix: Matrix, console: Console) -> int:
+    """Stores what is known of each torch, and shows it; returns the exit code."""
+    assert manifest.fat is not None
+    wheel = DIST / manifest.fat.path
+    rows = {row.torch: row for row in reversed([*ran(manifest, matrix)])}
+    (host, *_) = manifest.hosts.values()
+    for minor in matrix.minors():
+        if minor not in rows and host.python in matrix.torch[minor].pythons:
+            rows[minor] = judged(minor, host.python, matrix)
+        seen = rows.get(minor)
+        console.print(f"torch {minor}: {seen.state if seen else 'untried'}", highlight=False)
+    found = [rows[minor] for minor in matrix.minors() if minor in rows]
+    path = evidence.results(PLATFORM)
+    stored = Evidence(
+        wheel=wheel.name,
+        sha256=digest(wheel),
+        binaries=sorted(Path(name).name for name in read_wheel(wheel).binaries),
+        commit=" ".join(commits(read_wheel(wheel))),
+        smoke=digest(SMOKE),
+        date=max(row.date for row in found),
+        machine=host.system,
+        command=f"scripts/build_all.sh '*-{PLATFORM.removeprefix('linux-')}' --verify full",
+        environments=found,
+    )
+    evidence.save(stored, path)
+    console.print(f"stored in {path.relative_to(REPO)}; now run:")
+    console.print("scripts/build_all.sh --write-generated")
+    return 0 if all(row.state in ("ran", "judged") for row in found) else 1
+
+
+def ran(manifest: Manifest, matrix: Matrix) -> Iterator[Environment]:
+    """The cells that were installed and run, in the order of the matrix."""
+    for cell in all_cells(matrix):
+        entry = manifest.cells.get(cell.name)
+        for run in entry.runs if entry else []:
+            if run.kind == "venv" and run.ran:
+                yield _ran(cell, str(run.facts["variant"]), int(run.facts["failed"]), manifest)
+
+
+def _ran(cell: Cell, variant: str, failed: int, manifest: Manifest) -> Environment:
+    facts = computed(BUILD / "smoke" / f"{cell.name}-venv.json")
+    return Environment(
+        torch=".".join(facts["torch_version"].split(".")[:2]),
+        python=".".join(facts["python_version"].split(".")[:2]),
+        state="failed" if failed or not facts["gradcheck"] else "ran",
+        variant=variant,
+        accepted=sorted(manifest.cells[cell.name].binaries),
+        date=manifest.made,
+        **facts,
+    )
+
+
+def judged(minor: str, python: str, matrix: Matrix) -> Environment:
+    """The fat wheel's verdict on the files of PyPI's torch, none of which is loaded."""
+    release, folder = matrix.torch[minor].release, fresh(WORK / minor)
+    install = ["pip", "install", "--target", folder, "--no-deps", "--only-binary", ":all:"]
+    install += ["--python-version", python, "--python-platform", WHEELS, "--no-cache"]
+    with Log(WORK / f"{minor}.log") as log:
+        downloads.uv(log, [*install, f"torch=={release}"], find_links=False, remedy=REMEDY)
+        downloads.uv(log, [*install, *cuda_runtime(folder)], find_links=False, remedy=REMEDY)
+        command = [str(PYTHON) if FOREIGN else own_python(), "-m", PROJECT.package]
+        command += ["--json", "--torch", str(folder)]
+        empty = fresh(WORK / "empty")
+        problem, facts, cause = report(log, command, empty, PYTHONPATH=str(ENVS / "fat-site"))
+    shutil.rmtree(folder)
+    why = "no cell is for it: its files were judged, and not run"
+    good = not problem and facts.get("variant")
+    return Environment(
+        torch=minor,
+        python=python,
+        state="judged" if good else "rejected",
+        reason=why if good else f"{why}; {cause or problem}",
+        date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        **facts,
+    )

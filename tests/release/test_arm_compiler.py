@@ -1,0 +1,64 @@
+"""A cross build has a native build's bytes: Debian's arm64 g++ makes the same under qemu."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from release import REPO, ReleaseError
+from release.emulation import unpack
+
+CROSS, QEMU = "aarch64-linux-gnu-g++", "qemu-aarch64"
+FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-S")
+# The kernels of one level take qemu minutes.
+SOURCES = [p for p in (REPO / "csrc" / "kernels" / "cpu").glob("*.cpp") if "level_" not in p.name]
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (shutil.which(CROSS) and shutil.which(QEMU)),
+        reason="no cross compiler or no qemu: run scripts/test_env.sh --cross",
+    ),
+]
+
+
+def said(*words: str | Path) -> str:
+    done = subprocess.run(words, check=True, text=True, stdout=-1, stderr=-2)
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the arm64 g++ of the cross compiler's version."""
+    from release.shell import Log
+
+    folder = tmp_path_factory.mktemp("native") / "root"
+    major = said(CROSS, "-dumpversion").strip().split(".")[0]
+    try:
+        with Log(folder.with_name("log")) as log:
+            unpack(log, folder, "arm64", [f"g++-{major}"])
+    except ReleaseError as error:
+        pytest.skip(f"Debian's arm64 packages are not in reach: {error}")
+    return folder
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.name)
+def test_a_native_compiler_makes_the_same_object(root: Path, source: Path, tmp_path: Path) -> None:
+    """But for the section that names the compiler's package."""
+    qemu = [QEMU, "-L", root]
+    texts, objects = [tmp_path / "cross.s", tmp_path / "native.s"], []
+    said(CROSS, *FLAGS, source, "-o", texts[0])
+    # qemu starts no other program: the driver only says how it would call the compiler proper.
+    (driver,) = root.glob("usr/bin/aarch64-linux-gnu-g++-*")
+    steps = said(*qemu, driver, *FLAGS, source, "-o", texts[1], "-###")
+    (command,) = [line for line in steps.splitlines() if "/cc1plus " in line]
+    said(*qemu, *shlex.split(command))
+    assemblers = (["aarch64-linux-gnu-as"], [*qemu, root / "usr" / "bin" / "aarch64-linux-gnu-as"])
+    for text, assembler in zip(texts, assemblers, strict=True):
+        objects.append(text.with_suffix(".o"))
+        said(*assembler, text, "-o", objects[-1])
+        said("aarch64-linux-gnu-objcopy", "--remove-section=.comment", objects[-1])
+    assert objects[0].read_bytes() == objects[1].read_bytes()
