@@ -34,6 +34,7 @@ struct AttachedKernels {
         Guard::fail("torch gave no current CUDA stream for ", Guard::device(input),
                     "; check that torch.cuda.is_available()");
       }
+      where.blas_handle = Torch::blas_handle();
     } else {
       where.parallel_for = Torch::parallel_for;
     }

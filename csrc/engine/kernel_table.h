@@ -15,11 +15,16 @@ typedef void (*PROJECT_SYMBOL(parallel_for))(int64_t begin, int64_t end, int64_t
                                              PROJECT_SYMBOL(range_function) function,
                                              void* context);
 
+// torch's cuBLAS handle for the current device and stream, with memory to work in, and in the mode
+// that torch's flags ask for; NULL where there is none.
+typedef void* (*PROJECT_SYMBOL(blas_handle))(void);
+
 // Where a kernel runs: a CUDA device and stream, or the caller's CPU thread pool.
 typedef struct {
   int32_t device_index;
   void* stream;                               // cudaStream_t; NULL is the legacy default stream
   PROJECT_SYMBOL(parallel_for) parallel_for;  // CPU kernels only
+  PROJECT_SYMBOL(blas_handle) blas_handle;    // CUDA kernels only; NULL where torch gives none
 } PROJECT_SYMBOL(execution);
 
 // The first member of the table of functions that a kernels object gives.

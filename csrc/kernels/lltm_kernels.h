@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 // Raised with every change of a struct below, except for new members at the end of the table.
-#define LLTM_KERNEL_ABI 8
+#define LLTM_KERNEL_ABI 9
 #define LLTM_MOST_SPLIT_K 4
 #define LLTM_MOST_PARTS 5
 
@@ -170,30 +170,24 @@ typedef struct {
   int64_t input_size;     // I; may be 0
   int64_t state_size;     // S
   int64_t weight_stride;  // elements between rows of weights: S + I
-  int32_t allow_tf32;     // 1: the caller's GEMM may round float32 operands to tf32; set by layers
+  // 1: a GEMM may round float32 operands to tf32; set by layers. For a single step, torch's flag
+  // decides.
+  int32_t allow_tf32;
 } lltm_step_sizes;
 
 // How a step is run quickest: by a family of the kernels' own, or, family 0 ("gemm"), by the
 // caller's GEMM with cell_forward or cell_backward. What does not apply is 0.
 typedef struct {
   int32_t family;           // 0: gemm; otherwise a number that only these kernels know
-  int64_t workspace_bytes;  // 16-byte aligned memory with any contents; for gemm, cell_backward's
-  // Forward by gemm, 1: the GEMM adds the bias; 0: cell_forward adds it.
-  int32_t gemm_adds_bias;
+  int64_t workspace_bytes;  // 16-byte aligned memory with any contents; 0 for gemm
   // Backward by a family, 1: it recomputes gates that are NULL.
   int32_t makes_gates;
-  // Backward by gemm, 1: cell_backward makes d_bias; 0: column_sum does.
-  int32_t cell_sums_bias;
-  // Backward by gemm, 1: cell_backward writes [old_h, input] to `joined`, and one GEMM makes
-  // d_weights; 0: two GEMMs make the halves of d_weights.
-  int32_t joins_operands;
   // Backward by gemm in a sequence: the number of parts of the depth 3S, which they divide, in
   // which the caller makes d_z W_h. Each is a plane, and cell_backward of the step before adds them
   // up.
   int32_t split_k;
-  // By gemm in a sequence: not 0: `product` makes the products, with so much workspace; 0: the
-  // caller does.
-  int64_t product_workspace_bytes;
+  // By gemm in a sequence, 1: `product` makes the products; 0: the caller does.
+  int32_t calls_product;
 } lltm_step_plan;
 
 // to = left right, or with `adds` to += left right, matrix by matrix of so many planes. Strides, in
@@ -203,7 +197,7 @@ typedef struct {
   int64_t rows;
   int64_t columns;
   int64_t depth;
-  const void* left;  // (rows, depth)
+  const void* left;  // (rows, depth), or transposed: (depth, rows)
   int64_t left_stride;
   int64_t left_plane;
   const void* right;  // (depth, columns), or transposed: (columns, depth)
@@ -212,10 +206,11 @@ typedef struct {
   void* to;  // (rows, columns)
   int64_t to_stride;
   int64_t to_plane;
+  int32_t left_transposed;
   int32_t right_transposed;
   int32_t adds;
   int32_t allow_tf32;
-  void* workspace;
+  void* blas_handle;  // what the execution's function gave
 } lltm_product_arguments;
 
 // One step, for step_forward and step_backward, which run it whole, and for cell_forward and
@@ -228,7 +223,7 @@ typedef struct {
   lltm_step_sizes sizes;
   const void* input;          // step: (B, I)
   const void* weights;        // step: (3S, S + I) with rows `weight_stride` apart, those of h first
-  const void* bias;           // (3S): is added; or NULL, for cell where the plan's GEMM adds it
+  const void* bias;           // (3S): is added; or NULL where gates contain it
   const void* old_h;          // step: (B, S)
   const void* old_cell;       // (B, S)
   int32_t gates_hold_addend;  // step: 1: the contents of gates are added to the products
@@ -247,25 +242,22 @@ typedef struct {
   // Added to grad_h and grad_cell: in a sequence two read a state, the output and the next step.
   const void* more_grad_h;     // (B, S) or NULL; cell: or (more_grad_h_planes, B, S)
   const void* more_grad_cell;  // (B, S) or NULL
-  const void* input;           // as in forward, likewise the next two; cell: read for `joined`
-  const void* weights;         // step
-  const void* bias;            // step: read only if gates are recomputed
-  const void* old_h;           // (B, S); cell: read for `joined`
-  const void* new_cell;        // (B, S)
-  const void* gates;  // (B, 3, S): pre-activations; or NULL where the plan says makes_gates
-  void* d_gates;      // (B, 3, S), written; step: or NULL when it is not wanted
-  void* d_input;      // step: (B, I), written, or NULL when it is not wanted
-  void* d_weights;    // step: (3S, S + I), rows without gaps, or NULL
-  void* d_bias;       // (3S) or NULL; cell: NULL where the plan does not sum it
-  void* d_old_h;      // step: (B, S) or NULL
-  void* d_old_cell;   // (B, S) or NULL
-  void* workspace;    // cell: read only with d_bias
+  const void* input;           // step: as in forward, likewise the next three
+  const void* weights;
+  const void* bias;  // read only if gates are recomputed
+  const void* old_h;
+  const void* new_cell;  // (B, S)
+  const void* gates;     // (B, 3, S): pre-activations; or NULL where the plan says makes_gates
+  void* d_gates;         // (B, 3, S), written; step: or NULL when it is not wanted
+  void* d_input;         // step: (B, I), written, or NULL when it is not wanted
+  void* d_weights;       // step: (3S, S + I), rows without gaps, or NULL
+  void* d_bias;          // step: (3S) or NULL
+  void* d_old_h;         // step: (B, S) or NULL
+  void* d_old_cell;      // (B, S) or NULL
+  void* workspace;       // step
   lltm_gradient_strides strides;
   lltm_float32_gradients float32;
-  // cell: (B, S + I), [old_h, input], which the product for d_weights reads; written, or NULL when
-  // it is not wanted. Only where the plan joins operands.
-  void* joined;
-  // cell, without d_bias: the number of planes of more_grad_h that are added up, at most the plan's
+  // cell: the number of planes of more_grad_h that are added up, at most the plan's
   // split_k. 0 means 1.
   int32_t more_grad_h_planes;
 } lltm_step_backward_arguments;

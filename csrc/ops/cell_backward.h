@@ -73,7 +73,7 @@ class CellBackward {
     if (plan.family != 0) {
       Calls::check(Calls::kernels().step_backward(sizes.dtype, plan.family, &step, &where));
     } else {  // family 0: a pointwise kernel, then torch's GEMMs
-      by_gemm(sizes, plan, step, where, input, weights, old_h, d);
+      by_gemm(sizes, step, where, input, weights, old_h, d);
     }
     return d.take(input);
   }
@@ -101,16 +101,12 @@ class CellBackward {
   }
 
   // The gradients that `step` wants: the pointwise part by a kernel, the products by torch.
-  static void by_gemm(const CellSizes& sizes, const lltm_step_plan& plan,
-                      lltm_step_backward_arguments step, const lltm_execution& where,
-                      const Tensor& input, const Tensor& weights, const Tensor& old_h,
-                      const Gradients<Torch>& d) {
+  static void by_gemm(const CellSizes& sizes, lltm_step_backward_arguments step,
+                      const lltm_execution& where, const Tensor& input, const Tensor& weights,
+                      const Tensor& old_h, const Gradients<Torch>& d) {
     const Tensor d_gates = Torch::empty({sizes.batch, 3, sizes.state}, input);
-    OptionalTensor joined;
-    if (plan.joins_operands != 0) joined = Torch::empty({sizes.batch, sizes.columns()}, input);
     step.d_gates = Torch::data(d_gates);
-    step.joined = Calls::data_or_null(joined);
-    if (plan.cell_sums_bias == 0) step.d_bias = nullptr;
+    step.d_bias = nullptr;
     Calls::check(Calls::kernels().cell_backward(sizes.dtype, &step, &where));
 
     const int64_t columns = 3 * sizes.state;
@@ -118,15 +114,11 @@ class CellBackward {
     const Tensor d_z_transposed = View::rows_transposed(d_gates, 0, sizes.batch, columns);
     if (d.h) Torch::mm_out(*d.h, d_z, View::h_columns(weights, sizes));
     if (d.input) Torch::mm_out(*d.input, d_z, View::input_columns(weights, sizes));
-    if (joined) {
-      Torch::mm_out(*d.weights, d_z_transposed, *joined);
-    } else if (d.weights) {
+    if (d.weights) {
       Torch::mm_out(View::h_columns(*d.weights, sizes), d_z_transposed, old_h);
       Torch::mm_out(View::input_columns(*d.weights, sizes), d_z_transposed, input);
     }
-    if (d.bias && plan.cell_sums_bias == 0) {
-      Calls::sum_columns(sizes.dtype, sizes.batch, columns, d_gates, *d.bias, where);
-    }
+    if (d.bias) Calls::sum_columns(sizes.dtype, sizes.batch, columns, d_gates, *d.bias, where);
   }
 };
 

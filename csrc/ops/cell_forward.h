@@ -39,7 +39,7 @@ class CellForward {
     const Tensor new_cell = Torch::empty({sizes.batch, sizes.state}, input);
     step.input = Torch::data(input);
     step.weights = Torch::data(weights);
-    step.bias = plan.gemm_adds_bias != 0 ? nullptr : Torch::data(bias);
+    step.bias = Torch::data(bias);
     step.old_h = Torch::data(old_h);
     step.old_cell = Torch::data(old_cell);
     step.gates = Torch::data(gates);
@@ -50,7 +50,8 @@ class CellForward {
       step.workspace = Calls::data_or_null(workspace);
       Calls::check(Calls::kernels().step_forward(sizes.dtype, plan.family, &step, &where));
     } else {  // family 0: torch's GEMM, then a pointwise kernel
-      multiply(sizes, plan, input, weights, bias, old_h, gates);
+      if (kGemmAddsBias) step.bias = nullptr;
+      multiply(sizes, input, weights, bias, old_h, gates);
       Calls::check(Calls::kernels().cell_forward(sizes.dtype, &step, &where));
     }
     return {new_h, new_cell, gates};
@@ -60,15 +61,17 @@ class CellForward {
   using Calls = KernelCalls<Torch, device>;
   using Check = Operands<Torch, device>;
 
-  // gates = [old_h, input] weights^T, with the bias where the plan says so
-  static void multiply(const CellSizes& sizes, const lltm_step_plan& plan, const Tensor& input,
-                       const Tensor& weights, const Tensor& bias, const Tensor& old_h,
-                       const Tensor& gates) {
+  // On the CPU, torch's GEMM would write the bias to memory first.
+  static constexpr bool kGemmAddsBias = device == Device::kCUDA;
+
+  // gates = [old_h, input] weights^T, with the bias where the GEMM adds it
+  static void multiply(const CellSizes& sizes, const Tensor& input, const Tensor& weights,
+                       const Tensor& bias, const Tensor& old_h, const Tensor& gates) {
     const int64_t rows = 3 * sizes.state;
     const Tensor x = Torch::cat_columns(old_h, input);
     const Tensor z = Views<Torch>::rows(gates, 0, sizes.batch, rows);
     const Tensor transposed = Views<Torch>::rows_transposed(weights, 0, rows, sizes.columns());
-    if (plan.gemm_adds_bias != 0) {
+    if (kGemmAddsBias) {
       Torch::addmm_out(z, Torch::strided(bias, {rows}, {1}, 0), x, transposed);
     } else {
       Torch::mm_out(z, x, transposed);

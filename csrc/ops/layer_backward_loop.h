@@ -24,7 +24,7 @@ class LayerBackwardLoop {
         plan_(Calls::plan_step(sizes.dtype, LLTM_BACKWARD, LLTM_NEEDS_OLD_H | LLTM_NEEDS_OLD_CELL,
                                sizes.step(), where)),
         planes_(std::max<int64_t>(plan_.split_k, 1)),
-        products_(sizes, plan_, d_gates, where) {}
+        products_(sizes, plan_, where) {}
 
   // Calls `products(first, last)` for the parts of the sequence that the plan names, the last
   // first.

@@ -147,7 +147,7 @@ class LayerForward {
     step.sizes = sizes.step();
     const lltm_step_plan plan = Calls::plan_step(sizes.dtype, LLTM_FORWARD, 0, step.sizes, where);
     const OptionalTensor workspace = Calls::workspace(plan.workspace_bytes, output);
-    const StepProducts<Torch, device> products(sizes, plan, output, where);
+    const StepProducts<Torch, device> products(sizes, plan, where);
     step.weights = Torch::data(weights);
     step.bias = layer.bias;
     step.gates_hold_addend = 1;

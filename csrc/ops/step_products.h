@@ -1,8 +1,6 @@
 // The products of a sequence's steps: by the kernels where the plan says so, otherwise by torch.
 #pragma once
 
-#include <optional>
-
 #include "kernel_calls.h"
 #include "operands.h"
 #include "views.h"
@@ -14,17 +12,16 @@ class StepProducts {
  public:
   using Tensor = typename Torch::Tensor;
 
-  StepProducts(const LayerSizes& sizes, const lltm_step_plan& plan, const Tensor& like,
-               const lltm_execution& where)
+  StepProducts(const LayerSizes& sizes, const lltm_step_plan& plan, const lltm_execution& where)
       : sizes_(sizes),
         where_(where),
-        workspace_(Calls::workspace(plan.product_workspace_bytes, like)) {}
+        handle_(plan.calls_product != 0 ? where.blas_handle() : nullptr) {}
 
   // gates (T, B, 3S) at `t` += h W_h^T, of the plane `index` of h
   void add_h(const Tensor& gates, int64_t t, const Tensor& h, int64_t index,
              const Tensor& weights) const {
     const int64_t rows = 3 * sizes_.state;
-    if (!workspace_) {
+    if (handle_ == nullptr) {
       const Tensor sum = View::rows(gates, t * sizes_.batch, sizes_.batch, rows);
       const Tensor old_h = View::rows(h, index * sizes_.batch, sizes_.batch, sizes_.state);
       Torch::addmm_out(sum, sum, old_h,
@@ -49,13 +46,13 @@ class StepProducts {
                 const Tensor& weights) const {
     const int64_t depth = 3 * sizes_.state / planes;
     const int64_t offset = 3 * t * sizes_.plane();
-    if (!workspace_ && planes == 1) {
+    if (handle_ == nullptr && planes == 1) {
       Torch::mm_out(View::rows(d_h, 0, sizes_.batch, sizes_.state),
                     View::rows(d_gates, t * sizes_.batch, sizes_.batch, depth),
                     View::h_columns(weights, sizes_));
       return;
     }
-    if (!workspace_) {
+    if (handle_ == nullptr) {
       Torch::bmm_out(d_h,
                      Torch::strided(d_gates, {planes, sizes_.batch, depth},
                                     {depth, 3 * sizes_.state, 1}, offset),
@@ -87,7 +84,7 @@ class StepProducts {
     product.right = Torch::data(weights);
     product.right_stride = sizes_.columns();
     product.allow_tf32 = sizes_.allow_tf32;
-    product.workspace = Torch::data(*workspace_);
+    product.blas_handle = handle_;
     return product;
   }
   void run(const lltm_product_arguments& product) const {
@@ -99,7 +96,7 @@ class StepProducts {
 
   const LayerSizes& sizes_;
   const lltm_execution& where_;
-  const std::optional<Tensor> workspace_;
+  void* const handle_;  // cuBLAS's, or NULL: torch multiplies
 };
 
 }  // namespace lltm

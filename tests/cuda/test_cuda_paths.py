@@ -26,7 +26,7 @@ import lltm_conda
 pytestmark = pytest.mark.cuda
 
 OP_TESTS = Path(__file__).resolve().parents[1] / "op"
-PATHS = ("gemm", "rows4", "rows16", "rows32", "rows64")
+PATHS = ("gemm", "cublas", "rows4", "rows16", "rows32", "rows64", "tensor")
 # (batch, features, state): either side of a tile's rows and columns, with vectors and without.
 SHAPES = [
     (1, 8, 16),
@@ -174,7 +174,7 @@ def test_small_step_is_one_launch_forward_and_two_backward(gpu, dtype, shape) ->
 
 @pytest.mark.parametrize("batch", [200, 2048, 4096], ids=["one part", "16 parts", "32 parts"])
 def test_nothing_is_filled_and_the_bias_gradient_rides_along(gpu, monkeypatch, batch) -> None:
-    monkeypatch.setenv("LLTM_CUDA_CELL", "gemm")
+    monkeypatch.setenv("LLTM_CUDA_CELL", "cublas")
     inputs = make_inputs(batch, 64, 512, dtype=torch.float32, device=gpu)
     results = torch.ops.lltm.forward(*inputs)
     incoming, saved = like(results), saved_for_backward(inputs, results)
@@ -211,7 +211,7 @@ def test_large_step_is_four_launches_backward(gpu, dtype, shape) -> None:
 @every_dtype
 @pytest.mark.parametrize("shape", [(300, 16, 64), (1000, 24, 40), (300, 12, 52)], ids=str)
 def test_joined_operand_gives_the_weights_gradient(gpu, monkeypatch, dtype, shape) -> None:
-    monkeypatch.setenv("LLTM_CUDA_CELL", "gemm")
+    monkeypatch.setenv("LLTM_CUDA_CELL", "cublas")
     inputs = make_inputs(*shape, dtype=dtype, device=gpu)
     x = inputs.input
     odd = inputs._replace(input=torch.cat([x.flatten()[:1], x.flatten()])[1:].view(x.shape))
@@ -229,7 +229,7 @@ def test_joined_operand_gives_the_weights_gradient(gpu, monkeypatch, dtype, shap
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("forced", ["gemm", "rows16"])
+@pytest.mark.parametrize("forced", ["gemm", "cublas", "rows16"])
 def test_path_is_accurate(forced, tmp_path) -> None:
     """The bounds in ulps, through the pointwise kernels and through the whole-step ones."""
     files = [str(OP_TESTS / name) for name in ("test_op_accuracy.py", "test_op_numerics.py")]

@@ -32,8 +32,8 @@ VECTORS = (67, 16, 24)  # rows of whole vectors, the last tiles half empty
 STATE_VECTORS = (67, 3, 24)
 CASES = [
     *(("", shape) for shape in (*SHAPES, VECTORS)),
-    *(("gemm", shape) for shape in (*SHAPES[2:], STATE_VECTORS)),
-    *((path, VECTORS) for path in ("rows4", "rows16", "rows32", "rows64")),
+    *((path, s) for path in ("gemm", "cublas", "tensor") for s in (*SHAPES[2:], STATE_VECTORS)),
+    *((path, VECTORS) for path in ("rows4", "rows16", "rows32", "rows64", "tensor")),
 ]
 
 

@@ -16,6 +16,12 @@
 
 #include "../kernel_table.h"
 
+// Declared here, weakly: a CPU build of torch lacks it, and its header needs CUDA's.
+struct cublasContext;
+namespace at::cuda {
+__attribute__((weak)) cublasContext* getCurrentCUDABlasHandle();
+}
+
 namespace PROJECT_NAMESPACE {
 
 struct AtenTorch {
@@ -74,6 +80,11 @@ struct AtenTorch {
                            PROJECT_SYMBOL(range_function) function, void* context) {
     at::parallel_for(begin, end, grain_size,
                      [&](int64_t first, int64_t last) { function(first, last, context); });
+  }
+
+  static PROJECT_SYMBOL(blas_handle) blas_handle() {
+    if (at::cuda::getCurrentCUDABlasHandle == nullptr) return nullptr;
+    return []() -> void* { return at::cuda::getCurrentCUDABlasHandle(); };
   }
 
   // Makes the tensor's device current, and hides the op's inner calls from autograd and autocast,

@@ -35,6 +35,7 @@ __attribute__((weak)) AOTITorchError aoti_torch_cuda_bmm_out(AtenTensorHandle, A
                                                              AtenTensorHandle);
 __attribute__((weak)) AOTITorchError aoti_torch_cuda_mm_out(AtenTensorHandle, AtenTensorHandle,
                                                             AtenTensorHandle);
+__attribute__((weak)) AOTITorchError torch_get_current_cuda_blas_handle(void** handle);
 }
 
 namespace PROJECT_NAMESPACE {
@@ -114,6 +115,14 @@ struct StableTorch {
   static void parallel_for(int64_t begin, int64_t end, int64_t grain_size,
                            PROJECT_SYMBOL(range_function) function, void* context) {
     check(torch_parallel_for(begin, end, grain_size, function, context), "parallel_for");
+  }
+
+  static PROJECT_SYMBOL(blas_handle) blas_handle() {
+    if (torch_get_current_cuda_blas_handle == nullptr) return nullptr;
+    return []() -> void* {
+      void* handle = nullptr;
+      return torch_get_current_cuda_blas_handle(&handle) == AOTI_TORCH_SUCCESS ? handle : nullptr;
+    };
   }
 
   // Makes the tensor's device current; does nothing for CPU tensors.

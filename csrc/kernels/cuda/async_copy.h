@@ -23,6 +23,19 @@ LLTM_DEVICE void copy_vector(void* to_shared, const void* from, bool valid) {
 #endif
 }
 
+// Copies one element of 4 or 8 bytes, or writes zero in its place.
+template <typename T>
+LLTM_DEVICE void copy_element(T* to_shared, const T* from, bool valid) {
+#if __CUDA_ARCH__ >= 800
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to_shared));
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(address), "l"(from),
+               "n"(sizeof(T)), "r"(valid ? static_cast<int>(sizeof(T)) : 0)
+               : "memory");
+#else
+  *to_shared = valid ? *from : T{};
+#endif
+}
+
 // Makes a group of this thread's copies since the last one.
 LLTM_DEVICE void end_copies() {
 #if __CUDA_ARCH__ >= 800

@@ -10,10 +10,20 @@ const char* cuda_cell_forward(lltm_dtype, const lltm_step_forward_arguments*,
                               const lltm_execution*);
 const char* cuda_cell_backward(lltm_dtype, const lltm_step_backward_arguments*,
                                const lltm_execution*);
-// Bytes that cuda_cell_backward needs to sum d_bias.
-int64_t cuda_cell_backward_workspace(lltm_dtype, int64_t batch_size, int64_t state_size,
-                                     const lltm_execution*);
 const char* cuda_column_sum(lltm_dtype, const lltm_column_sum_arguments*, const lltm_execution*);
+struct CopiesBeside {
+  int32_t count = 0;
+  lltm_copy at[4];
+};
+// The same, with (B, 3S) whose rows have gaps: forward reads the pre-activations from `from` and
+// writes them to gates; backward leaves the gaps of d_gates alone, and in the same launch makes
+// copies.
+const char* cell_forward_from(lltm_dtype, const lltm_step_forward_arguments&, const void* from,
+                              int64_t from_stride, const lltm_execution&);
+const char* cell_backward_to(lltm_dtype, const lltm_step_backward_arguments&, int64_t to_stride,
+                             const CopiesBeside&, const lltm_execution&);
+// Bytes of workspace with which cell_backward_to also sums d_bias.
+int64_t cell_backward_workspace(lltm_dtype, int64_t batch_size, int64_t state_size);
 
 // step_plan.cu, step_forward.cu, step_backward.cu: whole steps. A family's name says how many rows
 // of the batch a block takes forward; backward has one family, called kRows16.
@@ -23,6 +33,8 @@ enum StepFamily {
   kRows16 = 2,
   kRows32 = 3,
   kRows64 = 4,
+  kCublas = 5,  // step_cublas.cu
+  kTensor = 6,  // forward, by tensor cores
 };
 
 const char* cuda_step_plan(lltm_dtype, lltm_pass, int32_t needs, const lltm_step_sizes*,
@@ -32,8 +44,20 @@ const char* cuda_step_forward(lltm_dtype, int32_t family, const lltm_step_forwar
 const char* cuda_step_backward(lltm_dtype, int32_t family, const lltm_step_backward_arguments*,
                                const lltm_execution*);
 
-// product.cu. The workspace of cuda_product, 0 where it cannot be used now.
-int64_t cuda_product_workspace(const lltm_execution*);
+// Whether the device runs the family kTensor for this dtype, with float32 rounded to tf32.
+bool runs_tensor_step(lltm_dtype, const lltm_execution&);
+
+// step_cublas.cu: a step by cuBLAS.
+int64_t cublas_step_workspace(lltm_dtype, lltm_pass, int32_t needs, const lltm_step_sizes&,
+                              const lltm_execution&);
+const char* cublas_step_forward(lltm_dtype, const lltm_step_forward_arguments&,
+                                const lltm_execution&);
+const char* cublas_step_backward(lltm_dtype, const lltm_step_backward_arguments&,
+                                 const lltm_execution&);
+
+// product.cu. Whether cuda_product can be called, and whether torch's flag lets it round to tf32.
+bool can_multiply(const lltm_execution&);
+bool torch_allows_tf32(const lltm_execution&);
 const char* cuda_product(lltm_dtype, const lltm_product_arguments*, const lltm_execution*);
 
 }  // namespace lltm

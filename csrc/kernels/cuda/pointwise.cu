@@ -1,12 +1,13 @@
 // What follows the GEMM in one LLTM step. Memory bandwidth bounds it, so each thread moves 16 bytes
 // at a time.
+#include <algorithm>
 #include <type_traits>
 
 #include "../dispatch.h"
 #include "cell.h"
 #include "cell_element.h"
-#include "cell_join.h"
 #include "cell_strips.h"
+#include "copy_rows.h"
 #include "launch_early.h"
 
 namespace lltm {
@@ -14,10 +15,12 @@ namespace {
 
 constexpr int kThreads = PlaneGeometry::kThreads;
 
-// kRunning: with float32 cell states in addition to those of T, which takes registers.
+// kRunning: with float32 cell states in addition to those of T, which takes registers. The
+// pre-activations are read from `from`, and written to gates where that is another place.
 template <typename T, int N, bool kRunning>
 __global__ void __launch_bounds__(kThreads)
-    forward_plane(const lltm_step_forward_arguments arguments, int64_t packs) {
+    forward_plane(const lltm_step_forward_arguments arguments, int64_t packs, const void* from,
+                  int64_t from_stride) {
   using Cell = std::conditional_t<kRunning, compute_t<T>, T>;
   wait_for_earlier();
   const int64_t state_size = arguments.sizes.state_size;
@@ -38,7 +41,11 @@ __global__ void __launch_bounds__(kThreads)
       Pack<T, N> z[kGateCount];
 #pragma unroll
       for (int gate = 0; gate < kGateCount; ++gate) {
-        z[gate] = load_gate<T, N>(arguments.gates, row, state_size, gate, column);
+        z[gate] = load_pack<N>(static_cast<const T*>(from) + row * from_stride + gate * state_size +
+                               column);
+        if (from != arguments.gates) {
+          store_gate(arguments.gates, row, state_size, gate, column, z[gate]);
+        }
       }
       Pack<T, N> new_h;
       Pack<Cell, N> new_cell;
@@ -79,10 +86,11 @@ constexpr int kMostParts =
 // How a launch of backward is laid out.
 struct Strips {
   int64_t packs;  // of a row
-  int64_t count;  // of strips; the blocks after them join h and x
   int64_t rows_per_part;
-  int arrival_row;  // or -1: a second launch adds up
-  int64_t join_strips;
+  int arrival_row;    // or -1: a second launch adds up
+  int64_t to_stride;  // of d_gates
+  unsigned count;     // the blocks after so many strips copy
+  CopiesBeside copies;
 };
 
 template <typename T, int N>
@@ -200,9 +208,14 @@ __global__ void __launch_bounds__(kThreads)
     backward_strips(const lltm_step_backward_arguments arguments, const Strips strips) {
   using C = compute_t<T>;
   constexpr bool kAhead = kSums && kReadsAhead<T>;
+  static_assert(kThreads == kCopyThreads);
   if (blockIdx.x >= strips.count) {
-    join_columns<T>(arguments, strips.join_strips, blockIdx.x - strips.count,
-                    gridDim.x - strips.count);
+    const unsigned block = (blockIdx.x - strips.count) * gridDim.y + blockIdx.y;
+    const unsigned blocks = (gridDim.x - strips.count) * gridDim.y;
+    const unsigned count = strips.copies.count;
+    const int thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
+    copy_rows<T>(strips.copies.at[block % count], thread, block / count,
+                 (blocks - block % count + count - 1) / count);
     return;
   }
   const int64_t state_size = arguments.sizes.state_size;
@@ -243,7 +256,9 @@ __global__ void __launch_bounds__(kThreads)
           stored.element[e] = narrow<T>(d_z[gate][e]);
           if (kSums) sums[gate][e] += d_z[gate][e];
         }
-        store_gate(arguments.d_gates, row, state_size, gate, column, stored);
+        store_pack(static_cast<T*>(arguments.d_gates) + row * strips.to_stride + gate * state_size +
+                       column,
+                   stored);
       }
       row = next_row;
       if (row >= end) break;
@@ -304,8 +319,9 @@ const char* launch_sum(const From* matrix, To* sums, int64_t rows, int64_t colum
 }
 
 template <typename T>
-bool takes_vectors(const lltm_step_backward_arguments& a) {
-  return a.sizes.state_size % kBackwardVector<T> == 0 && has_contiguous_gradients(a) &&
+bool takes_vectors(const lltm_step_backward_arguments& a, int64_t to_stride) {
+  return a.sizes.state_size % kBackwardVector<T> == 0 && to_stride % kBackwardVector<T> == 0 &&
+         has_contiguous_gradients(a) &&
          aligned_for_vectors(a.grad_h, a.grad_cell, a.grad_gates, a.more_grad_h, a.more_grad_cell,
                              a.gates, a.new_cell, a.d_gates, a.d_old_cell);
 }
@@ -319,19 +335,24 @@ int64_t workspace_bytes(int64_t batch_size, int64_t state_size) {
 }
 
 template <typename T, int N>
-const char* launch_backward(const lltm_step_backward_arguments& arguments,
-                            const lltm_execution& execution) {
+const char* launch_backward(const lltm_step_backward_arguments& arguments, int64_t to_stride,
+                            const CopiesBeside& copies, const lltm_execution& execution) {
   const int64_t packs = arguments.sizes.state_size / N;
   const bool sums = arguments.d_bias != nullptr;
   const StripGeometry geometry(arguments.sizes.batch_size, packs, N * sizeof(T), sums);
   const bool parted = sums && geometry.parts > 1;
   const bool few = geometry.parts <= kMostParts && geometry.strips <= ArrivalRow::kStrips;
-  const Strips strips = {
-      packs, geometry.strips, divide_up(arguments.sizes.batch_size, geometry.parts),
-      parted && few ? ArrivalRow::of(arguments.workspace) : -1, join_strips<T>(arguments)};
-  const int64_t joins =
-      strips.join_strips * divide_up(arguments.sizes.batch_size, geometry.parts * kJoinRows);
-  const dim3 grid(static_cast<unsigned>(geometry.strips + joins),
+  const Strips strips = {packs,
+                         divide_up(arguments.sizes.batch_size, geometry.parts),
+                         parted && few ? ArrivalRow::of(arguments.workspace) : -1,
+                         to_stride,
+                         static_cast<unsigned>(geometry.strips),
+                         copies};
+  int64_t blocks = 0;  // that copy
+  for (int i = 0; i < copies.count; ++i) {
+    blocks = std::max(blocks, copies.count * copy_blocks(copies.at[i]));
+  }
+  const dim3 grid(static_cast<unsigned>(geometry.strips + divide_up(blocks, geometry.parts)),
                   static_cast<unsigned>(geometry.parts));
   const auto kernel = sums ? backward_strips<T, N, true> : backward_strips<T, N, false>;
   kernel<<<grid, geometry.block, 0, static_cast<cudaStream_t>(execution.stream)>>>(arguments,
@@ -344,8 +365,8 @@ const char* launch_backward(const lltm_step_backward_arguments& arguments,
 }
 
 template <typename T, int N>
-const char* launch_forward(const lltm_step_forward_arguments& arguments,
-                           const lltm_execution& execution) {
+const char* launch_forward(const lltm_step_forward_arguments& arguments, const void* from,
+                           int64_t from_stride, const lltm_execution& execution) {
   const int64_t packs = arguments.sizes.state_size / N;
   const PlaneGeometry geometry(arguments.sizes.batch_size, packs);
   auto kernel = forward_plane<T, N, false>;
@@ -353,51 +374,60 @@ const char* launch_forward(const lltm_step_forward_arguments& arguments,
     if (arguments.running.new_cell != nullptr) kernel = forward_plane<T, N, true>;
   }
   return error_text("cell_forward", launch_early(kernel, geometry.grid, geometry.block, execution,
-                                                 arguments, packs));
+                                                 arguments, packs, from, from_stride));
 }
 
 }  // namespace
 
-const char* cuda_cell_forward(lltm_dtype dtype, const lltm_step_forward_arguments* arguments,
-                              const lltm_execution* execution) {
+const char* cell_forward_from(lltm_dtype dtype, const lltm_step_forward_arguments& a,
+                              const void* from, int64_t from_stride,
+                              const lltm_execution& execution) {
   return dispatch_dtype(dtype, [&](auto zero) -> const char* {
     using T = decltype(zero);
-    const lltm_step_forward_arguments& a = *arguments;
     if (a.bias != nullptr)
       return "lltm CUDA kernel cell_forward: bias must be NULL: the GEMM adds it";
-    const DeviceScope device(execution->device_index);
+    const DeviceScope device(execution.device_index);
     if (device.error() != cudaSuccess) return error_text("cell_forward", device.error());
     if (a.sizes.batch_size == 0 || a.sizes.state_size == 0)
       return nullptr;  // CUDA refuses empty grids
-    const bool vectors = a.sizes.state_size % kVectorSize<T> == 0 &&
-                         aligned_for_vectors(a.gates, a.old_cell, a.new_h, a.new_cell,
+    constexpr int kSize = kVectorSize<T>;
+    const bool vectors = a.sizes.state_size % kSize == 0 && from_stride % kSize == 0 &&
+                         aligned_for_vectors(a.gates, from, a.old_cell, a.new_h, a.new_cell,
                                              a.running.old_cell, a.running.new_cell);
-    return vectors ? launch_forward<T, kVectorSize<T>>(a, *execution)
-                   : launch_forward<T, 1>(a, *execution);
+    return vectors ? launch_forward<T, kSize>(a, from, from_stride, execution)
+                   : launch_forward<T, 1>(a, from, from_stride, execution);
+  });
+}
+
+const char* cuda_cell_forward(lltm_dtype dtype, const lltm_step_forward_arguments* arguments,
+                              const lltm_execution* execution) {
+  return cell_forward_from(dtype, *arguments, arguments->gates,
+                           kGateCount * arguments->sizes.state_size, *execution);
+}
+
+const char* cell_backward_to(lltm_dtype dtype, const lltm_step_backward_arguments& arguments,
+                             int64_t to_stride, const CopiesBeside& copies,
+                             const lltm_execution& execution) {
+  return dispatch_dtype(dtype, [&](auto zero) -> const char* {
+    using T = decltype(zero);
+    lltm_step_backward_arguments a = with_strides(arguments);
+    if (a.more_grad_h_planes == 0) a.more_grad_h_planes = 1;
+    const DeviceScope device(execution.device_index);
+    if (device.error() != cudaSuccess) return error_text("cell_backward", device.error());
+    if (a.sizes.batch_size == 0 || a.sizes.state_size == 0) return nullptr;
+    return takes_vectors<T>(a, to_stride)
+               ? launch_backward<T, kBackwardVector<T>>(a, to_stride, copies, execution)
+               : launch_backward<T, 1>(a, to_stride, copies, execution);
   });
 }
 
 const char* cuda_cell_backward(lltm_dtype dtype, const lltm_step_backward_arguments* arguments,
                                const lltm_execution* execution) {
-  return dispatch_dtype(dtype, [&](auto zero) -> const char* {
-    using T = decltype(zero);
-    lltm_step_backward_arguments a = with_strides(*arguments);
-    if (a.more_grad_h_planes == 0) a.more_grad_h_planes = 1;
-    const DeviceScope device(execution->device_index);
-    if (device.error() != cudaSuccess) return error_text("cell_backward", device.error());
-    if (a.sizes.state_size == 0) return nullptr;
-    if (a.sizes.batch_size == 0) {
-      if (a.d_bias == nullptr) return nullptr;
-      return launch_sum(static_cast<const T*>(a.d_gates), static_cast<T*>(a.d_bias), 0,
-                        kGateCount * a.sizes.state_size, *execution);
-    }
-    return takes_vectors<T>(a) ? launch_backward<T, kBackwardVector<T>>(a, *execution)
-                               : launch_backward<T, 1>(a, *execution);
-  });
+  return cell_backward_to(dtype, *arguments, kGateCount * arguments->sizes.state_size, {},
+                          *execution);
 }
 
-int64_t cuda_cell_backward_workspace(lltm_dtype dtype, int64_t batch_size, int64_t state_size,
-                                     const lltm_execution*) {
+int64_t cell_backward_workspace(lltm_dtype dtype, int64_t batch_size, int64_t state_size) {
   int64_t bytes = 0;
   dispatch_dtype(dtype, [&](auto zero) -> const char* {
     using T = decltype(zero);

@@ -215,9 +215,10 @@ const char* launch_columns(const lltm_step_backward_arguments& arguments, void* 
 
 }  // namespace
 
-const char* cuda_step_backward(lltm_dtype dtype, int32_t,
+const char* cuda_step_backward(lltm_dtype dtype, int32_t family,
                                const lltm_step_backward_arguments* arguments,
                                const lltm_execution* execution) {
+  if (family == kCublas) return cublas_step_backward(dtype, *arguments, *execution);
   return dispatch_dtype(dtype, [&](auto zero) -> const char* {
     using T = decltype(zero);
     const lltm_step_backward_arguments a = with_strides(*arguments);

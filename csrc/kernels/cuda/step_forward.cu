@@ -1,4 +1,6 @@
 // One whole LLTM step forward in one launch: products, bias, activations.
+#include <type_traits>
+
 #include "../dispatch.h"
 #include "cell.h"
 #include "cell_element.h"
@@ -84,8 +86,15 @@ const char* launch(const lltm_step_forward_arguments& arguments, const lltm_exec
 template <typename T>
 const char* launch_family(int32_t family, const lltm_step_forward_arguments& arguments,
                           const lltm_execution& execution) {
+  const bool vectors = StepOperands<T>(arguments).takes_vectors();
+  if constexpr (!std::is_same_v<T, double>) {
+    if (family == kTensor) {
+      return vectors ? launch<TensorTile<T, true>>(arguments, execution)
+                     : launch<TensorTile<T, false>>(arguments, execution);
+    }
+  }
   // Rows that are not whole vectors: one tile serves every family.
-  if (!StepOperands<T>(arguments).takes_vectors()) {
+  if (!vectors) {
     return launch<Rows16Tile<T, false>>(arguments, execution);
   }
   switch (family) {
@@ -102,9 +111,18 @@ const char* launch_family(int32_t family, const lltm_step_forward_arguments& arg
 
 }  // namespace
 
+bool runs_tensor_step(lltm_dtype dtype, const lltm_execution& execution) {
+  if (dtype == LLTM_FLOAT64 || device_facts(execution.device_index).major < 8) return false;
+  const DeviceScope device(execution.device_index);
+  const auto kernel = reinterpret_cast<const void*>(forward_step<TensorTile<bfloat16, true>>);
+  return remembered(kernel, 0, execution.device_index,
+                    [&] { return compiled_for(kernel, 80) ? 1 : 0; }) != 0;
+}
+
 const char* cuda_step_forward(lltm_dtype dtype, int32_t family,
                               const lltm_step_forward_arguments* arguments,
                               const lltm_execution* execution) {
+  if (family == kCublas) return cublas_step_forward(dtype, *arguments, *execution);
   return dispatch_dtype(dtype, [&](auto zero) -> const char* {
     using T = decltype(zero);
     const DeviceScope device(execution->device_index);

@@ -1,6 +1,8 @@
 // How a step runs quickest on a CUDA device: whole, by a family of our own, where launches, the
 // host's time, and a GEMM that is not made for such sizes cost more than a tuned GEMM gains;
-// otherwise by the caller's GEMMs. The limits are measured; benchmarks/NOTES.md has the times.
+// otherwise by cuBLAS. The limits are measured; benchmarks/NOTES.md has the times.
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -13,69 +15,126 @@ namespace {
 
 constexpr int32_t kNeedsDataGradient = LLTM_NEEDS_INPUT | LLTM_NEEDS_OLD_H;  // d_gates W
 
-int32_t forward_family(lltm_dtype dtype, const lltm_step_sizes& sizes, int64_t work) {
+// Whether products of this step may be rounded to tf32: by cuBLAS alone, ours are exact.
+bool allows_tf32(lltm_dtype dtype, const lltm_step_sizes& sizes, const lltm_execution& execution) {
+  if (dtype != LLTM_FLOAT32 || device_facts(execution.device_index).major < 8) return false;
+  if (sizes.input_size != 0) return torch_allows_tf32(execution);
+  constexpr int64_t kAligned = 8;  // a layer pads its operands to this
+  return sizes.allow_tf32 != 0 && sizes.state_size % kAligned == 0 &&
+         sizes.weight_stride % kAligned == 0;
+}
+
+// What a forward step takes of a GPU, in microseconds, by sizes. The constants are an H200's;
+// benchmarks/NOTES.md compares the model with measurements.
+class ForwardModel {
+ public:
+  ForwardModel(lltm_dtype dtype, const lltm_step_sizes& sizes, bool tf32)
+      : sizes_(sizes),
+        bytes_(lltm_dtype_bytes(dtype)),
+        exact_(bytes_ > 2 && !tf32),
+        depth_(static_cast<double>(sizes.state_size + sizes.input_size)),
+        lines_(3.0 * sizes.state_size) {}
+
+  // The whole step without tensor cores, of rows that do not begin as vectors do: element by
+  // element.
+  double rows() const {
+    const double million_products = 1e-6 * tiles(sizes_.batch_size, 16) * 16 * lines_ * depth_;
+    return kLaunch + std::max(depth_ * (bytes_ > 2 ? 0.0085 : 0.0125),
+                              million_products * (bytes_ > 2 ? 0.19 : 0.27));
+  }
+  // The whole step by tensor cores: a block waits for slices of 128 bytes of the depth, one after
+  // another.
+  double tensor() const {
+    const double slices = std::ceil(depth_ * bytes_ / 128);
+    const double blocks = tiles(sizes_.batch_size, 64) * tiles(sizes_.state_size, 16);
+    return kLaunch + slices * (bytes_ > 2 ? 0.85 : 1.6) + 0.0038 * slices * blocks;
+  }
+  // Three launches, and what two more take of the host.
+  double cublas() const {
+    constexpr double kTwoMore = 12;
+    const double million_products = 1e-6 * sizes_.batch_size * lines_ * depth_;
+    const double megabytes = 1e-6 * lines_ * depth_ * bytes_;
+    return 8 + kTwoMore + million_products * (exact_ ? 0.1 : 0.01) +
+           megabytes * (exact_ ? 0.7 : 0.5);
+  }
+
+ private:
+  static constexpr double kLaunch = 3;
+  static double tiles(int64_t size, int64_t tile) {
+    return static_cast<double>(divide_up(size, tile));
+  }
+
+  const lltm_step_sizes& sizes_;
+  int64_t bytes_;
+  bool exact_;
+  double depth_;
+  double lines_;
+};
+
+int32_t rows_family(const lltm_step_sizes& sizes) {
   const int64_t rows = sizes.batch_size;
-  int64_t limit = 64'000'000;
-  // float32 has no tensor cores either way, so a GEMM gains less, and nothing for few rows.
-  if (dtype == LLTM_FLOAT32) limit = rows <= 16 ? 1'100'000'000 : 320'000'000;
-  // Elements of rows that do not begin as vectors do are read one by one, and the block waits.
-  const int64_t depth = sizes.state_size + sizes.input_size;
-  const bool vectors = depth * lltm_dtype_bytes(dtype) % 16 == 0 &&
-                       sizes.state_size * lltm_dtype_bytes(dtype) % 16 == 0;
-  constexpr int64_t kDeepest = 1000;
-  if (work > limit || (!vectors && depth > kDeepest)) return kGemm;
   const int64_t outputs = rows * sizes.state_size;
   if (rows <= 4) return kRows4;
   if (rows <= 32 || outputs <= 16384) return kRows16;
   return outputs <= 65536 ? kRows32 : kRows64;
 }
 
-int32_t backward_family(lltm_dtype dtype, int32_t needs, const lltm_step_sizes& sizes,
-                        int64_t work) {
+int32_t forward_family(lltm_dtype dtype, const lltm_step_sizes& sizes, int64_t work,
+                       const lltm_execution& execution) {
+  const int64_t bytes = lltm_dtype_bytes(dtype);
+  const bool vectors = sizes.state_size * bytes % 16 == 0 && sizes.weight_stride * bytes % 16 == 0;
+  // Reading the weights bounds a step of a few rows, by any kernel.
+  constexpr int64_t kSmall = 8'000'000;
+  const bool small = work <= kSmall || (vectors && sizes.batch_size <= 4);
+  const bool tf32 = !small && allows_tf32(dtype, sizes, execution);
+  const bool exact = bytes > 2 && !tf32;
+  // float32 has no tensor cores either way, so a GEMM gains less, and nothing for few rows.
+  int64_t limit = tf32 && sizes.input_size == 0 ? kSmall : 64'000'000;
+  if (dtype == LLTM_FLOAT32 && !tf32) limit = sizes.batch_size <= 16 ? 1'100'000'000 : 320'000'000;
+  if (vectors && work <= limit) return rows_family(sizes);
+  const ForwardModel model(dtype, sizes, tf32);
+  const double rows = vectors ? model.cublas() : model.rows();
+  // Not in a sequence, whose steps are too many for the host's time to count twice.
+  const bool can_use_tensor = !exact && sizes.input_size != 0 && runs_tensor_step(dtype, execution);
+  const double whole = can_use_tensor ? std::min(rows, model.tensor()) : rows;
+  if (whole >= model.cublas()) return kGemm;
+  return whole < rows ? int32_t{kTensor} : rows_family(sizes);
+}
+
+int32_t backward_family(lltm_dtype dtype, int32_t needs, const lltm_step_sizes& sizes, int64_t work,
+                        const lltm_execution& execution) {
   const bool exact = dtype == LLTM_FLOAT32;
   int64_t limit = exact ? 80'000'000 : 64'000'000;
-  if ((needs & kNeedsDataGradient) != 0) limit = exact ? 32'000'000 : 16'000'000;
+  if ((needs & kNeedsDataGradient) != 0) {
+    limit = exact ? 32'000'000 : 16'000'000;
+    // cuBLAS takes four or five launches of a single step, and the host's time for them.
+    if (sizes.input_size != 0) limit *= 2;
+  }
+  // In a loop over steps, tensor cores pay earlier.
+  constexpr int64_t kMostExact = 8'000'000;
+  if (sizes.input_size == 0 && work > kMostExact && allows_tf32(dtype, sizes, execution)) {
+    return kGemm;
+  }
   return work > limit || sizes.batch_size > 256 ? kGemm : kRows16;
 }
 
-// Whether a GEMM of this step would use tensor cores for float32 operands; our kernels do not.
-bool has_tf32_gemm(lltm_dtype dtype, const lltm_step_sizes& sizes, int32_t device_index) {
-  constexpr int64_t kAligned = 8;  // cuBLAS has such kernels only for aligned rows
-  if (dtype != LLTM_FLOAT32 || sizes.allow_tf32 == 0) return false;
-  if (sizes.state_size % kAligned != 0 || sizes.weight_stride % kAligned != 0) return false;
-  return device_facts(device_index).major >= 8;
-}
-
 int32_t preferred_family(lltm_dtype dtype, lltm_pass pass, int32_t needs,
-                         const lltm_step_sizes& sizes, int32_t device_index) {
+                         const lltm_step_sizes& sizes, const lltm_execution& execution) {
   const int64_t depth = sizes.state_size + sizes.input_size;
   constexpr int64_t kLargest = 1 << 20;  // a product of larger sizes may not fit its type
   if (sizes.batch_size > kLargest || depth > kLargest) return kGemm;
   const int64_t work = 3 * sizes.batch_size * sizes.state_size * depth;  // multiplications
-  // Reading the weights bounds forward of a few rows, by any kernel.
-  const bool few = pass == LLTM_FORWARD && sizes.batch_size <= 4;
-  constexpr int64_t kMostWithoutTensorCores = 8'000'000;
-  if (work > kMostWithoutTensorCores && !few && has_tf32_gemm(dtype, sizes, device_index)) {
-    return kGemm;
-  }
-  return pass == LLTM_FORWARD ? forward_family(dtype, sizes, work)
-                              : backward_family(dtype, needs, sizes, work);
-}
-
-// Whether d_weights is quicker as one GEMM with [h, x] than as two. One saves a launch, but for
-// large sizes the copy and cuBLAS's choice of kernels cost more. A GEMM is slow if its rows are not
-// aligned like vectors.
-bool joins_operands(lltm_dtype dtype, const lltm_step_sizes& sizes) {
-  if (sizes.input_size == 0) return false;
-  const int64_t columns = sizes.state_size + sizes.input_size;
-  const int64_t bytes = lltm_dtype_bytes(dtype);
-  const double work = 3.0 * sizes.batch_size * sizes.state_size * columns;  // multiplications
-  return columns * bytes % 16 == 0 && work <= (bytes == 2 ? 6e9 : 1.2e9);
+  const int32_t family = pass == LLTM_FORWARD
+                             ? forward_family(dtype, sizes, work, execution)
+                             : backward_family(dtype, needs, sizes, work, execution);
+  // A sequence multiplies the state alone, and calls `product` itself.
+  const bool single = sizes.input_size != 0 && can_multiply(execution);
+  return family == kGemm && single ? kCublas : family;
 }
 
 // A product of few rows has few tiles and great depth: cuBLAS splits it, and adds up the parts in a
 // launch of its own. The next kernel adds up planes at no cost, which saves the launch.
-int32_t split_k(lltm_dtype dtype, const lltm_step_sizes& sizes, int32_t device_index) {
+int32_t split_k(lltm_dtype dtype, const lltm_step_sizes& sizes, const lltm_execution& execution) {
   constexpr int64_t kLeastState = 512;
   constexpr int64_t kMostOutputs = 1 << 19;  // beyond it planes cost more than they save
   const int64_t rows = sizes.batch_size;
@@ -91,15 +150,15 @@ int32_t split_k(lltm_dtype dtype, const lltm_step_sizes& sizes, int32_t device_i
   static_assert(kParts <= LLTM_MOST_SPLIT_K);
   constexpr int64_t kLeastRows = 192;
   constexpr int64_t kMostState = 2048;
-  return rows >= kLeastRows && state <= kMostState && has_tf32_gemm(dtype, sizes, device_index)
-             ? kParts
-             : 1;
+  return rows >= kLeastRows && state <= kMostState && allows_tf32(dtype, sizes, execution) ? kParts
+                                                                                           : 1;
 }
 
 // The family that LLTM_CUDA_CELL names, or -1.
 int32_t named_family(const char* name) {
-  static const char* const names[] = {"gemm", "rows4", "rows16", "rows32", "rows64"};
-  for (int32_t family = kGemm; family <= kRows64; ++family) {
+  static const char* const names[] = {"gemm",   "rows4",  "rows16", "rows32",
+                                      "rows64", "cublas", "tensor"};
+  for (int32_t family = kGemm; family <= kTensor; ++family) {
     if (std::strcmp(name, names[family]) == 0) return family;
   }
   return -1;
@@ -108,27 +167,18 @@ int32_t named_family(const char* name) {
 // What the plan says beyond the family.
 void describe(lltm_dtype dtype, lltm_pass pass, int32_t needs, const lltm_step_sizes& sizes,
               const lltm_execution& execution, lltm_step_plan* plan) {
-  // A sequence multiplies the state alone.
-  if (plan->family == kGemm && sizes.input_size == 0 && sizes.batch_size * sizes.state_size != 0) {
-    plan->product_workspace_bytes = cuda_product_workspace(&execution);
-  }
-  if (pass == LLTM_FORWARD) {
-    plan->gemm_adds_bias = plan->family == kGemm;  // cuBLAS adds it for nothing
-    return;
-  }
-  if (plan->family != kGemm) {
+  const int64_t elements = sizes.batch_size * sizes.state_size;
+  if (plan->family == kCublas) {
+    plan->workspace_bytes = cublas_step_workspace(dtype, pass, needs, sizes, execution);
+  } else if (plan->family == kGemm) {
+    plan->calls_product = sizes.input_size == 0 && elements != 0 && can_multiply(execution);
+    if (pass == LLTM_BACKWARD) plan->split_k = split_k(dtype, sizes, execution);
+  } else if (pass == LLTM_BACKWARD) {
     plan->makes_gates = 1;
-    if ((needs & kNeedsDataGradient) != 0) {  // kept between two launches: d_gates
-      plan->workspace_bytes = 3 * sizes.batch_size * sizes.state_size * lltm_dtype_bytes(dtype);
+    // Kept between two launches: d_gates.
+    if ((needs & kNeedsDataGradient) != 0) {
+      plan->workspace_bytes = 3 * elements * lltm_dtype_bytes(dtype);
     }
-    return;
-  }
-  plan->split_k = split_k(dtype, sizes, execution.device_index);
-  plan->joins_operands = (needs & LLTM_NEEDS_WEIGHTS) != 0 && joins_operands(dtype, sizes);
-  if ((needs & LLTM_NEEDS_BIAS) != 0) {
-    plan->cell_sums_bias = 1;
-    plan->workspace_bytes =
-        cuda_cell_backward_workspace(dtype, sizes.batch_size, sizes.state_size, &execution);
   }
 }
 
@@ -143,14 +193,21 @@ const char* cuda_step_plan(lltm_dtype dtype, lltm_pass pass, int32_t needs,
   if (empty) {
     plan->family = kGemm;
   } else if (forced == nullptr || *forced == '\0') {
-    plan->family = preferred_family(dtype, pass, needs, *sizes, execution->device_index);
+    plan->family = preferred_family(dtype, pass, needs, *sizes, *execution);
   } else {
     plan->family = named_family(forced);
+    const bool sequence = sizes->input_size == 0;
+    if (plan->family == kCublas && (sequence || !can_multiply(*execution))) plan->family = kGemm;
+    const bool exact = dtype == LLTM_FLOAT32 && !allows_tf32(dtype, *sizes, *execution);
+    if (plan->family == kTensor &&
+        (pass == LLTM_BACKWARD || exact || !runs_tensor_step(dtype, *execution))) {
+      plan->family = kRows16;
+    }
     if (plan->family < 0) {
-      thread_local char text[160];
+      thread_local char text[200];
       std::snprintf(text, sizeof(text),
                     "lltm: LLTM_CUDA_CELL names no kernels, got '%.40s'; set it to gemm, rows4, "
-                    "rows16, rows32 or rows64, or unset it",
+                    "rows16, rows32, rows64, cublas or tensor, or unset it",
                     forced);
       return text;
     }

@@ -6,8 +6,11 @@
 // Sums are in the compute type and in a fixed order.
 #pragma once
 
+#include <type_traits>
+
 #include "async_copy.h"
 #include "launch.h"
+#include "tensor_words.h"
 
 namespace lltm {
 
@@ -48,9 +51,10 @@ struct StepOperands {
 
 // kRows of the batch by kColumns of the state (times three gates). Without kVectors, rows of the
 // operands may begin anywhere. A thread has every
-// (kRows / kThreadRows)-th row of one column, for the kGroups-th part of each slice.
-template <typename T_, bool kVectors, int kRows_, int kColumns_, int kThreadRows, int kGroups,
-          int kVectorsPerGroup, int kStages>
+// (kRows / kThreadRows)-th row of one column, for the kGroups-th part of each slice; or with
+// kTensor, a warp has 16 rows and 8 columns by tensor cores, which round float32 to tf32.
+template <typename T_, bool kVectors, int kRows_, int kColumns_, int kThreadRows, int kGroups_,
+          int kVectorsPerGroup, int kStages, bool kTensor = false>
 struct StepTile {
   using T = T_;
   using C = compute_t<T>;
@@ -59,11 +63,14 @@ struct StepTile {
   static constexpr int kGates = 3;
   static constexpr int kVector = kVectorSize<T>;
   static constexpr int kThreadGroups = kRows / kThreadRows;
-  static constexpr int kThreads = kThreadGroups * kColumns * kGroups;
-  static constexpr int kDepth = kGroups * kVectorsPerGroup * kVector;
-  static constexpr int kPitch = kDepth + kVector;  // neighbouring rows begin in other banks
+  static constexpr int kThreads = kThreadGroups * kColumns * kGroups_;
+  static constexpr int kDepth = kGroups_ * kVectorsPerGroup * kVector;
+  static constexpr int kGroups = kTensor ? 1 : kGroups_;  // of sums
+  static constexpr int kPitch = kDepth + kVector;         // neighbouring rows begin in other banks
   static constexpr int kWeightLines = kGates * kColumns;
   static constexpr int kLines = kRows + kWeightLines;
+  // No asynchronous copy moves 2 bytes: such elements wait in registers.
+  static constexpr bool kHolds = !kVectors && sizeof(T) == 2;
 
   union Shared {
     alignas(kVectorBytes) T stage[kStages][kLines][kPitch];
@@ -74,13 +81,9 @@ struct StepTile {
   // once.
   LLTM_DEVICE static void multiply(const StepOperands<T>& from, int64_t first_row,
                                    int64_t first_column, Shared& shared) {
-    const int thread = threadIdx.x;
-    const int column = thread % kColumns;
-    const int rows = thread / kColumns % kThreadGroups;
-    const int group = thread / (kColumns * kThreadGroups);
     const int64_t slices = divide_up(from.state_size + from.input_size, kDepth);
-    const Loader loader(from, first_row, first_column);
-    C sum[kThreadRows][kGates] = {};
+    Loader loader(from, first_row, first_column);
+    Sums sums;
     for (int s = 0; s < kStages - 1; ++s) {
       if (s < slices) loader.load(int64_t{s} * kDepth, shared.stage[s]);
       end_copies();
@@ -90,41 +93,24 @@ struct StepTile {
       wait_copies<kStages - 2>();
       __syncthreads();  // this slice is there, and the one before it has been read by all
       const int64_t next = slice + kStages - 1;
+      auto& free = shared.stage[stage == 0 ? kStages - 1 : stage - 1];
       if (next < slices) {
-        loader.load(next * kDepth, shared.stage[stage == 0 ? kStages - 1 : stage - 1]);
+        if constexpr (kHolds) {
+          loader.fetch(next * kDepth);
+        } else {
+          loader.load(next * kDepth, free);
+        }
       }
       end_copies();
-      const auto& lines = shared.stage[stage];
-#pragma unroll
-      for (int v = 0; v < kVectorsPerGroup; ++v) {
-        const int k = (v * kGroups + group) * kVector;
-        C w[kGates][kVector];
-#pragma unroll
-        for (int gate = 0; gate < kGates; ++gate) {
-          widen_vector(&lines[kRows + gate * kColumns + column][k], w[gate]);
-        }
-#pragma unroll
-        for (int r = 0; r < kThreadRows; ++r) {
-          C a[kVector];
-          widen_vector(&lines[rows + r * kThreadGroups][k], a);
-#pragma unroll
-          for (int e = 0; e < kVector; ++e) {
-#pragma unroll
-            for (int gate = 0; gate < kGates; ++gate) sum[r][gate] += a[e] * w[gate][e];
-          }
-        }
+      sums.add(shared.stage[stage]);
+      if constexpr (kHolds) {
+        if (next < slices) loader.put(free);
       }
       stage = stage == kStages - 1 ? 0 : stage + 1;
     }
     wait_copies<0>();
     __syncthreads();  // the stages are free for the sums
-#pragma unroll
-    for (int r = 0; r < kThreadRows; ++r) {
-#pragma unroll
-      for (int gate = 0; gate < kGates; ++gate) {
-        shared.sums[group][gate][rows + r * kThreadGroups][column] = sum[r][gate];
-      }
-    }
+    sums.store(shared);
     __syncthreads();
   }
 
@@ -142,6 +128,108 @@ struct StepTile {
     for (int e = 0; e < kVector; ++e) to[e] = widen(pack.element[e]);
   }
 
+  // A thread's sums, without tensor cores.
+  class PlainSums {
+   public:
+    LLTM_DEVICE void add(const T (&lines)[kLines][kPitch]) {
+#pragma unroll
+      for (int v = 0; v < kVectorsPerGroup; ++v) {
+        const int k = (v * kGroups + group_) * kVector;
+        C w[kGates][kVector];
+#pragma unroll
+        for (int gate = 0; gate < kGates; ++gate) {
+          widen_vector(&lines[kRows + gate * kColumns + column_][k], w[gate]);
+        }
+#pragma unroll
+        for (int r = 0; r < kThreadRows; ++r) {
+          C a[kVector];
+          widen_vector(&lines[rows_ + r * kThreadGroups][k], a);
+#pragma unroll
+          for (int e = 0; e < kVector; ++e) {
+#pragma unroll
+            for (int gate = 0; gate < kGates; ++gate) sum_[r][gate] += a[e] * w[gate][e];
+          }
+        }
+      }
+    }
+    LLTM_DEVICE void store(Shared& shared) const {
+#pragma unroll
+      for (int r = 0; r < kThreadRows; ++r) {
+#pragma unroll
+        for (int gate = 0; gate < kGates; ++gate) {
+          shared.sums[group_][gate][rows_ + r * kThreadGroups][column_] = sum_[r][gate];
+        }
+      }
+    }
+
+   private:
+    const int column_ = static_cast<int>(threadIdx.x) % kColumns;
+    const int rows_ = static_cast<int>(threadIdx.x) / kColumns % kThreadGroups;
+    const int group_ = static_cast<int>(threadIdx.x) / (kColumns * kThreadGroups);
+    C sum_[kThreadRows][kGates] = {};
+  };
+
+  // A warp's sums by tensor cores. 32 bytes of a line are the depth of one instruction.
+  class TensorSums {
+   public:
+    LLTM_DEVICE void add(const T (&lines)[kLines][kPitch]) {
+      constexpr int kStep = 32 / sizeof(T);
+#pragma unroll
+      for (int k = 0; k < kDepth; k += kStep) {
+        uint32_t a[4];
+        load_words<4>(&lines[first_row_ + lane_ % 16][k + lane_ / 16 * (kStep / 2)], a);
+#pragma unroll
+        for (int gate = 0; gate < kGates; ++gate) {
+          uint32_t b[2];
+          const int line = kRows + gate * kColumns + first_column_ + lane_ % 8;
+          load_words<2>(&lines[line][k + lane_ / 8 % 2 * (kStep / 2)], b);
+          TensorWord<T>::multiply(sum_[gate], a, b[0], b[1]);
+        }
+      }
+    }
+    LLTM_DEVICE void store(Shared& shared) const {
+#pragma unroll
+      for (int gate = 0; gate < kGates; ++gate) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int row = first_row_ + lane_ / 4 + i / 2 * 8;
+          shared.sums[0][gate][row][first_column_ + lane_ % 4 * 2 + i % 2] = sum_[gate][i];
+        }
+      }
+    }
+
+   private:
+    // Matrices of 8 lines by 16 bytes; a lane's address is that of a line, and it gets a word of
+    // each matrix.
+    template <int n>
+    LLTM_DEVICE static void load_words(const T* line, uint32_t (&words)[n]) {
+#if __CUDA_ARCH__ >= 800
+      const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(line));
+      if constexpr (n == 4) {
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                     : "r"(address));
+      } else {
+        asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+                     : "=r"(words[0]), "=r"(words[1])
+                     : "r"(address));
+      }
+      if constexpr (sizeof(T) == 4) {  // tensor cores would cut off what tf32 lacks
+#pragma unroll
+        for (uint32_t& word : words) asm("cvt.rna.tf32.f32 %0, %0;" : "+r"(word));
+      }
+#endif
+    }
+
+    const int lane_ = static_cast<int>(threadIdx.x) % 32;
+    const int first_row_ = static_cast<int>(threadIdx.x) / 32 % (kRows / 16) * 16;
+    const int first_column_ = static_cast<int>(threadIdx.x) / 32 / (kRows / 16) * 8;
+    float sum_[kGates][4] = {};
+  };
+
+  using Sums = std::conditional_t<kTensor, TensorSums, PlainSums>;
+  static_assert(!kTensor || kThreads == kRows / 16 * kColumns / 8 * 32, "a warp for each part");
+
   // Copies slices of both operands into shared memory, with zeros outside of the operands. A thread
   // has the same kVector elements of every kStep-th line, and keeps where its lines of weights
   // begin.
@@ -150,7 +238,7 @@ struct StepTile {
     LLTM_DEVICE Loader(const StepOperands<T>& from, int64_t first_row, int64_t first_column)
         : from_(from),
           first_line_(static_cast<int>(threadIdx.x) / kPerLine),
-          inner_(static_cast<int>(threadIdx.x) % kPerLine * kVector),
+          inner_(static_cast<int>(threadIdx.x) % kPerLine * kAtOnce),
           first_row_(first_row + first_line_) {
 #pragma unroll
       for (int i = 0; i < kWeightItems; ++i) {
@@ -162,47 +250,80 @@ struct StepTile {
       }
     }
 
-    LLTM_DEVICE void load(int64_t first_k, T (&lines)[kLines][kPitch]) const {
+    LLTM_DEVICE void load(int64_t first_k, T (&lines)[kLines][kPitch]) {
+      if constexpr (kHolds) {
+        fetch(first_k);
+        put(lines);
+      } else {
+        for_items(first_k, [&](int, int line, int e, const T* from, bool valid) {
+          T* const to = &lines[line][inner_ + e * kApart];
+          from = valid ? from : from_.weights;
+          if constexpr (kVectors) {
+            copy_vector(to, from, valid);
+          } else {
+            copy_element(to, from, valid);
+          }
+        });
+      }
+    }
+
+    // The two halves of `load`: into registers, and on into shared memory.
+    LLTM_DEVICE void fetch(int64_t first_k) {
+      for_items(first_k, [&](int item, int, int e, const T* from, bool valid) {
+        held_[item][e] = valid ? *from : T{};
+      });
+    }
+    LLTM_DEVICE void put(T (&lines)[kLines][kPitch]) const {
+      for_lines([&](int item, int line) {
 #pragma unroll
-      for (int e = 0; e < kVector; e += kAtOnce) load_some(first_k, e, lines);
+        for (int e = 0; e < kVector; ++e) lines[line][inner_ + e * kApart] = held_[item][e];
+      });
     }
 
    private:
     static constexpr int kAtOnce = kVectors ? kVector : 1;
     static constexpr int kPerLine = kDepth / kVector;
+    // Single elements of a thread lie apart, so that neighbouring threads read neighbouring ones.
+    static constexpr int kApart = kVectors ? 1 : kPerLine;
     static constexpr int kStep = kThreads / kPerLine;
     static_assert(kThreads % kPerLine == 0 && kRows % kStep == 0, "whole lines at a time");
     static constexpr int kRowItems = kRows / kStep;
     static constexpr int kWeightItems = (kWeightLines + kStep - 1) / kStep;
 
-    // kAtOnce elements of each line, from the thread's element `e` on.
-    LLTM_DEVICE void load_some(int64_t first_k, int e, T (&lines)[kLines][kPitch]) const {
-      const int64_t k = first_k + inner_ + e;
-      const bool within = k < from_.state_size + from_.input_size;
-      const bool of_h = k < from_.state_size;
-      const int64_t width = of_h ? from_.state_size : from_.input_size;
-      const T* row = of_h ? from_.old_h + k : from_.input + (k - from_.state_size);
-      row += first_row_ * width;
+    // Calls action(item, line) for each line of this thread: rows of the batch, then weights.
+    template <typename Action>
+    LLTM_DEVICE void for_lines(const Action& action) const {
 #pragma unroll
-      for (int i = 0; i < kRowItems; ++i) {
-        const bool valid = within && first_row_ + i * kStep < from_.batch_size;
-        copy(&lines[first_line_ + i * kStep][inner_ + e], row, valid);
-        row += kStep * width;
-      }
+      for (int i = 0; i < kRowItems; ++i) action(i, first_line_ + i * kStep);
 #pragma unroll
       for (int i = 0; i < kWeightItems; ++i) {
         const int line = first_line_ + i * kStep;
         if (kWeightLines % kStep != 0 && line >= kWeightLines) continue;
-        const bool valid = within && weights_[i] != nullptr;
-        copy(&lines[kRows + line][inner_ + e], weights_[i] + first_k + e, valid);
+        action(kRowItems + i, kRows + line);
       }
     }
 
-    LLTM_DEVICE void copy(T* to, const T* from, bool valid) const {
-      if constexpr (kVectors) {
-        copy_vector(to, valid ? from : from_.weights, valid);
-      } else {
-        *to = valid ? *from : T{};
+    // Calls copy(item, line, e, from, valid) for each access: kAtOnce elements of a line, the
+    // thread's e-th ones.
+    template <typename Copy>
+    LLTM_DEVICE void for_items(int64_t first_k, const Copy& copy) const {
+#pragma unroll
+      for (int e = 0; e < kVector; e += kAtOnce) {
+        const int64_t k = first_k + inner_ + e * kApart;
+        const bool within = k < from_.state_size + from_.input_size;
+        const bool of_h = k < from_.state_size;
+        const int64_t width = of_h ? from_.state_size : from_.input_size;
+        const T* const rows =
+            (of_h ? from_.old_h + k : from_.input + (k - from_.state_size)) + first_row_ * width;
+        for_lines([&](int item, int line) {
+          if (item < kRowItems) {
+            const bool valid = within && first_row_ + item * kStep < from_.batch_size;
+            copy(item, line, e, rows + item * kStep * width, valid);
+          } else {
+            const T* const weights = weights_[item - kRowItems];
+            copy(item, line, e, weights + first_k + e * kApart, within && weights != nullptr);
+          }
+        });
       }
     }
 
@@ -211,6 +332,7 @@ struct StepTile {
     int inner_;
     int64_t first_row_;
     const T* weights_[kWeightItems];
+    T held_[kHolds ? kRowItems + kWeightItems : 1][kVector];
   };
 };
 
@@ -224,6 +346,8 @@ template <typename T>
 using Rows32Tile = StepTile<T, true, 32, 8, 8, 8, 2, 3>;
 template <typename T>
 using Rows64Tile = StepTile<T, true, 64, 8, 8, 4, 2, 3>;
+template <typename T, bool kVectors>
+using TensorTile = StepTile<T, kVectors, 64, 16, 8, 2, 4, 3, true>;
 // For backward: fewer columns, since a block also makes its columns' weight gradients.
 template <typename T, bool kVectors>
 using BackwardTile = StepTile<T, kVectors, 16, 4, 4, 8, 2, 4>;

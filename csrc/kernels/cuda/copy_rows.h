@@ -1,0 +1,49 @@
+// Copies of matrices whose rows have gaps, padded with zeros: one of lltm_copy by some blocks.
+#pragma once
+
+#include "../types.h"
+#include "launch.h"
+
+namespace lltm {
+
+constexpr int kCopyThreads = 256;
+constexpr int kCopyWarp = 32;
+constexpr int64_t kCopyRows = kCopyThreads / kCopyWarp;  // that a block copies at a time
+
+// The part of `copy` that is that of this block among so many. Each warp takes rows.
+template <typename T>
+LLTM_DEVICE void copy_rows(const lltm_copy& copy, int thread, int64_t block, int64_t blocks) {
+  constexpr int kAtOnce = 8;  // elements that a lane has on their way
+  const int lane = thread % kCopyWarp;
+  const int64_t rows = copy.planes * copy.to_rows;
+  for (int64_t to_row = block * kCopyRows + thread / kCopyWarp; to_row < rows;
+       to_row += blocks * kCopyRows) {
+    const int64_t row = to_row % copy.to_rows;
+    const int64_t from_row = to_row / copy.to_rows * copy.from_rows + row;
+    const T* const from = static_cast<const T*>(copy.from) + from_row * copy.from_stride;
+    T* const to = static_cast<T*>(copy.to) + to_row * copy.to_stride;
+    const int64_t columns = row < copy.from_rows ? copy.from_columns : 0;
+    for (int64_t first = lane; first < copy.to_columns; first += kAtOnce * kCopyWarp) {
+      T values[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int64_t column = first + i * kCopyWarp;
+        values[i] = column < columns ? from[column] : T{};
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int64_t column = first + i * kCopyWarp;
+        if (column < copy.to_columns) to[column] = values[i];
+      }
+    }
+  }
+}
+
+// How many blocks a copy is worth; warps stride over more rows.
+inline int64_t copy_blocks(const lltm_copy& copy) {
+  constexpr int64_t kMostBlocks = 1024;
+  const int64_t blocks = divide_up(copy.planes * copy.to_rows, kCopyRows);
+  return blocks < kMostBlocks ? blocks : kMostBlocks;
+}
+
+}  // namespace lltm
