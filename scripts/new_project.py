@@ -135,9 +135,8 @@ def new(name: str, target: Path, template: Path) -> None:
     if not (target / ".git").exists():
         subprocess.run(["git", "init", "-q", "-b", "main"], cwd=target, check=True)
         subprocess.run(["git", "add", "-A"], cwd=target, check=True)
-    print(
-        f"{target}: {module.replace('_', '-')}, with the engine of {project_of(MATRIX)['distribution']}"
-    )
+    engine = project_of(MATRIX)["distribution"]
+    print(f"{target}: {module.replace('_', '-')}, with the engine of {engine}")
     print(f"commit it, then: cd {target}; scripts/build_all.sh host; scripts/test.sh")
 
 
