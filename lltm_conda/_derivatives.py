@@ -2,8 +2,8 @@
 
 `by_kernels` calls the raw backward op. `differentiable` computes the same gradients in PyTorch's
 own operations, for a caller who differentiates the gradients again. The autograd
-Functions of `functions` and what `torch.library.register_autograd` is given for the raw op all lead
-to one of these two. The formulas are in `differentiable`; `reference` defines the cell itself.
+Functions of `functions` and what `register` gives torch for the raw op all lead to one of these
+two. The formulas are in `differentiable`; `reference` defines the cell itself.
 """
 
 from __future__ import annotations

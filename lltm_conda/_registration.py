@@ -9,13 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ._torch_private import (
-    after_autograd,
-    any_requires_grad,
-    below_autograd,
-    implementations,
-    is_zero_tensor,
-)
+from ._torch_private import after_autograd, below_autograd, implementations, is_zero_tensor
 
 _library = implementations("lltm")
 
@@ -57,7 +51,8 @@ def register(
             return (*backward(ctx, *grads), None)
 
     def with_autograd(keys: Any, *arguments: Any) -> Any:
-        if torch.is_grad_enabled() and any_requires_grad(*arguments):
+        tensors = (a for a in arguments if isinstance(a, Tensor))
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
             return Derivative.apply(*arguments, keys)  # type: ignore[no-untyped-call]
         return without_autograd(keys, arguments)
 

@@ -31,10 +31,9 @@ def in_c(op: torch._ops.OpOverload) -> Callable[..., Any]:
 # Function that records nothing, but takes as long as a tiny step. Dynamo cannot trace it.
 below_autograd: Any = torch._C._AutoDispatchBelowAutograd
 
-# The keys that come after autograd in the dispatcher, and whether autograd has anything to record:
-# a kernel for the key Autograd needs both, as those that `torch.library.register_autograd` makes.
+# The keys that come after autograd in the dispatcher: a kernel for the key Autograd calls the next
+# kernel with them, as those that `torch.library.register_autograd` makes.
 after_autograd: Any = torch._C._after_autograd_keyset
-any_requires_grad = torch._C._any_requires_grad
 
 # Whether autocast is on for any device. `torch.is_autocast_enabled` takes the name of one device,
 # and a thousand instructions to parse it.

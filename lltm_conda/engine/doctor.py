@@ -85,7 +85,7 @@ def _parser(project: Project) -> argparse.ArgumentParser:
         "what",
         nargs="*",
         metavar="PACKAGE|FILE|FOLDER",
-        help="only these (a file or folder by its path, with a slash where a package has its name)",
+        help="only these (NAME is a package first, ./NAME is a file or folder)",
     )
     parser.add_argument(
         "--json", action="store_true", help="the same as JSON (docs/fails/compat.md)"

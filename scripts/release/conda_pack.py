@@ -55,7 +55,7 @@ def repack(package: Path, epoch: int) -> None:
 
 
 def with_floor(depends: Iterable[str], objects: Iterable[Path]) -> list[str]:
-    """The requirements, with that of glibc as these objects have it."""
+    """The requirements, with the glibc that these objects need."""
     floors = [floor for path in objects if (floor := read_binary(path).floors.get("GLIBC"))]
     if not floors:
         return list(depends)
