@@ -13,7 +13,7 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from release import BUILD, MACHINE, PACKAGE, PROJECT, SMOKE, ReleaseError, downloads
+from release import BUILD, PACKAGE, PROJECT, SMOKE, ReleaseError, downloads
 from release.environments import make_venv
 from release.evidence import Environment
 from release.paths import fresh
@@ -23,7 +23,7 @@ from release.tasks import Context, SkipTask
 
 WORK = BUILD / "verify-full"
 CACHE = WORK / "cache"
-PLATFORM = f"{MACHINE}-manylinux_2_28"
+PLATFORM = "x86_64-manylinux_2_28"
 RUNTIME = "nvidia-cuda-runtime"
 # Ended from outside, by an interrupt or for lack of memory: that says nothing about the wheel.
 STOPPED = re.compile(r"exit code -(2|9|15)\b")
@@ -76,7 +76,7 @@ def _run(log: Log, target: Target, wheel: Path, folder: Path) -> dict[str, Any]:
     wanted = [wheel, f"torch=={target.release}", "numpy", "--only-binary", "numpy"]
     python = _install(log, folder / "env", target.interpreter, *wanted)
     empty = fresh(folder / "empty")
-    problem, facts, cause = report(log, [python, "-m", PROJECT.package, "--json"], empty)
+    problem, facts, cause = _report(log, [python, "-m", PROJECT.package, "--json"], empty)
     if facts and facts["variant"] is None:
         return {"state": "rejected", "reason": cause, **facts}
     problems = [f"{PROJECT.command}: {problem}"] if problem else []
@@ -108,7 +108,7 @@ def _judge(log: Log, target: Target, wheel: Path, folder: Path) -> dict[str, Any
     except ReleaseError as error:
         raise SkipTask(f"{error}: {_last(log)}") from error
     command = [python, "-m", PROJECT.package, "--json", "--torch", elsewhere]
-    problem, facts, cause = report(log, command, empty)
+    problem, facts, cause = _report(log, command, empty)
     why = f"no CPython {target.python} on the machine that tried, and none named by --python"
     if not problem and facts.get("variant"):
         return {"state": "judged", "reason": why, **facts}
@@ -123,14 +123,12 @@ def cuda_runtime(site: Path) -> list[str]:
     return [f"{need.name}{need.specifier}" for need in needs if need.name.startswith(RUNTIME)]
 
 
-def report(
-    log: Log, command: Sequence[str | Path], cwd: Path, **extra: str
-) -> tuple[str, dict[str, Any], str]:
+def _report(log: Log, command: Sequence[str | Path], cwd: Path) -> tuple[str, dict[str, Any], str]:
     """Runs the checker; returns its failure, what it found, and the cause if nothing fits."""
     problem, file = "", log.path.with_suffix(".report")
     with Log(file) as out:
         try:
-            out.run(command, env=clean_env(**extra), cwd=cwd)
+            out.run(command, env=clean_env(), cwd=cwd)
         except CommandFailed as error:  # it also fails if nothing fits
             _check_stopped(str(error))
             problem = str(error)
