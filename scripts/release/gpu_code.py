@@ -4,22 +4,36 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
+
+import zstandard
 
 from engine.compat.binary import read_binary
 from engine.compat.elf import Elf
 from engine.compat.fatbin import codes
 
+ZSTD = b"\x28\xb5\x2f\xfd"  # how nvcc compresses an image
+# nvcc names what is private to a source after a hash of its options, all architectures among them.
+PRIVATE = re.compile(rb"[0-9a-f]{8}(?=_\d+_\w+_cu_)|(?<=_cu_)[0-9a-f]{8}")
+
 
 def machine_code(path: Path) -> dict[str, list[str]]:
-    """The hashes of a shared object's machine code, by architecture; PTX is left out."""
+    """The hashes of a shared object's machine code, by architecture.
+
+    PTX is left out, and the linker's own images, which hold no code.
+    """
     found: dict[str, list[str]] = {}
     with Elf(path) as elf:
         data = path.read_bytes()
         for code in codes(elf):
             if not code.ptx:
                 image = data[code.at : code.at + code.size]
-                found.setdefault(str(code), []).append(hashlib.sha256(image).hexdigest())
+                if image.startswith(ZSTD):
+                    image = zstandard.ZstdDecompressor().decompressobj().decompress(image)
+                if b".text." in image:
+                    text = PRIVATE.sub(b"", image)
+                    found.setdefault(str(code), []).append(hashlib.sha256(text).hexdigest())
     return {arch: sorted(hashes) for arch, hashes in found.items()}
 
 

@@ -17,7 +17,6 @@ LEGEND = {
 ELSEWHERE = {
     "ran": "installed from the wheel of the cell, run under qemu: judged, compared with the "
     "definition, gradients checked",
-    "judged": "the fat wheel judged compatible from that torch's files, not run",
 }
 
 

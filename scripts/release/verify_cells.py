@@ -1,35 +1,25 @@
 """`--verify full` for another platform than the first: what the cells' own runs saw.
 
 The fat wheel is not run beside every torch there: a run under qemu costs minutes. Each cell has run
-out of its thin wheel, beside the torch that it is for; against the torches that no cell is for, the
-fat wheel is judged. Stored beside the results of the first platform.
+out of its thin wheel, beside the torch that it is for. Stored beside the results of the first
+platform.
 """
 
 from __future__ import annotations
 
-import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
 
-from release import BUILD, DIST, FOREIGN, PLATFORM, PROJECT, REPO, SMOKE, downloads, evidence
-from release.bootstrap import own_python
+from release import BUILD, DIST, PLATFORM, REPO, SMOKE, ReleaseError, evidence
 from release.cells import Cell, all_cells
-from release.emulation import PYTHON
-from release.environments import REMEDY
 from release.evidence import Environment, Evidence
 from release.manifest import Manifest
-from release.paths import ENVS, fresh
 from release.schema import Matrix
-from release.shell import Log
 from release.store import digest
-from release.verify_one import PLATFORM as WHEELS
-from release.verify_one import computed, cuda_runtime, report
+from release.verify_one import computed
 from release.wheels import commits, read_wheel
-
-WORK = BUILD / "verify-cells"
 
 
 def verify_cells(manifest: Manifest, matrix: Matrix, console: Console) -> int:
@@ -37,10 +27,10 @@ def verify_cells(manifest: Manifest, matrix: Matrix, console: Console) -> int:
     assert manifest.fat is not None
     wheel = DIST / manifest.fat.path
     rows = {row.torch: row for row in reversed([*ran(manifest, matrix)])}
+    if not rows:
+        raise ReleaseError("no cell has run, so nothing is known; the run above says why")
     (host, *_) = manifest.hosts.values()
     for minor in matrix.minors():
-        if minor not in rows and host.python in matrix.torch[minor].pythons:
-            rows[minor] = judged(minor, host.python, matrix)
         seen = rows.get(minor)
         console.print(f"torch {minor}: {seen.state if seen else 'untried'}", highlight=False)
     found = [rows[minor] for minor in matrix.minors() if minor in rows]
@@ -59,7 +49,7 @@ def verify_cells(manifest: Manifest, matrix: Matrix, console: Console) -> int:
     evidence.save(stored, path)
     console.print(f"stored in {path.relative_to(REPO)}; now run:")
     console.print("scripts/build_all.sh --write-generated")
-    return 0 if all(row.state in ("ran", "judged") for row in found) else 1
+    return 0 if all(row.state == "ran" for row in found) else 1
 
 
 def ran(manifest: Manifest, matrix: Matrix) -> Iterator[Environment]:
@@ -80,30 +70,5 @@ def _ran(cell: Cell, variant: str, failed: int, manifest: Manifest) -> Environme
         variant=variant,
         accepted=sorted(manifest.cells[cell.name].binaries),
         date=manifest.made,
-        **facts,
-    )
-
-
-def judged(minor: str, python: str, matrix: Matrix) -> Environment:
-    """The fat wheel's verdict on the files of PyPI's torch, none of which is loaded."""
-    release, folder = matrix.torch[minor].release, fresh(WORK / minor)
-    install = ["pip", "install", "--target", folder, "--no-deps", "--only-binary", ":all:"]
-    install += ["--python-version", python, "--python-platform", WHEELS, "--no-cache"]
-    with Log(WORK / f"{minor}.log") as log:
-        downloads.uv(log, [*install, f"torch=={release}"], find_links=False, remedy=REMEDY)
-        downloads.uv(log, [*install, *cuda_runtime(folder)], find_links=False, remedy=REMEDY)
-        command = [str(PYTHON) if FOREIGN else own_python(), "-m", PROJECT.package]
-        command += ["--json", "--torch", str(folder)]
-        empty = fresh(WORK / "empty")
-        problem, facts, cause = report(log, command, empty, PYTHONPATH=str(ENVS / "fat-site"))
-    shutil.rmtree(folder)
-    why = "no cell is for it: its files were judged, and not run"
-    good = not problem and facts.get("variant")
-    return Environment(
-        torch=minor,
-        python=python,
-        state="judged" if good else "rejected",
-        reason=why if good else f"{why}; {cause or problem}",
-        date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         **facts,
     )

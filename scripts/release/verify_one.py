@@ -69,7 +69,7 @@ def _run(log: Log, target: Target, wheel: Path, folder: Path) -> dict[str, Any]:
     except ReleaseError as error:
         raise SkipTask(f"{error}: {_last(log)}") from error
     empty = fresh(folder / "empty")
-    problem, facts, cause = report(log, [python, "-m", PROJECT.package, "--json"], empty)
+    problem, facts, cause = _report(log, [python, "-m", PROJECT.package, "--json"], empty)
     if facts and facts["variant"] is None:
         return {"state": "rejected", "reason": cause, **facts}
     problems = [f"{PROJECT.command}: {problem}"] if problem else []
@@ -80,20 +80,18 @@ def _run(log: Log, target: Target, wheel: Path, folder: Path) -> dict[str, Any]:
     except CommandFailed as error:
         _check_stopped(str(error))
         problems.append(f"{SMOKE.name}: {error}: {_last(log)}")
-    facts |= computed(numbers)
+    facts |= _computed(numbers)
     if not facts.get("gradcheck"):
         problems.append("gradcheck did not pass")
     return {"state": "failed" if problems else "ran", "reason": "; ".join(problems), **facts}
 
 
-def report(
-    log: Log, command: Sequence[str | Path], cwd: Path, **extra: str
-) -> tuple[str, dict[str, Any], str]:
+def _report(log: Log, command: Sequence[str | Path], cwd: Path) -> tuple[str, dict[str, Any], str]:
     """Runs the checker; returns its failure, what it found, and the cause if nothing fits."""
     problem, file = "", log.path.with_suffix(".report")
     with Log(file) as out:
         try:
-            out.run(command, env=clean_env(**extra), cwd=cwd)
+            out.run(command, env=clean_env(), cwd=cwd)
         except CommandFailed as error:  # it also fails if nothing fits
             _check_stopped(str(error))
             problem = str(error)
@@ -123,7 +121,7 @@ def _check_stopped(problem: str) -> None:
         raise SkipTask(problem)
 
 
-def computed(numbers: Path) -> dict[str, Any]:
+def _computed(numbers: Path) -> dict[str, Any]:
     try:
         data = json.loads(numbers.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import zstandard
 from release import NATIVE, PROJECT, audit, emulation, gpu_code
 from release.cells import all_cells, by_platform, required, select
 from release.host import Host
@@ -168,23 +169,30 @@ def test_glue_brings_no_openmp_runtime_beside_torchs(compiler, linked, tmp_path:
 CUDA_RECORD = {**KERNELS_RECORD, "name": "cuda13", "device": "cuda", "cuda": "13.0"}
 
 
+def image(private: str = "01234567", code: str = "SASS") -> bytes:
+    """The machine code of a source with something private, named as nvcc does."""
+    return f".text._GLOBAL__N__{private}_5_cells_cu_{private}10give {code}".encode()
+
+
 @pytest.mark.parametrize(
-    ("image", "commit", "said", "differ"),
+    ("other", "commit", "said", "differ"),
     [
-        (b"SASS", "a", f"for sm_90, sm_100 is that of {X86}'s build", []),
-        (b"sass", "a", "for no architecture is", ["sm_90", "sm_100"]),
-        (b"sass", "b", "no build of this commit", []),
+        (image(), "a", f"for sm_90, sm_100 is that of {X86}'s build", []),
+        (image("89abcdef"), "a", f"for sm_90, sm_100 is that of {X86}'s build", []),
+        (zstandard.compress(image()), "a", f"for sm_90, sm_100 is that of {X86}'s build", []),
+        (image(code="sass"), "a", "for no architecture is", ["sm_90", "sm_100"]),
+        (image(code="sass"), "b", "no build of this commit", []),
     ],
 )
 def test_gpu_code_is_compared_with_that_of_the_other_platform(
-    image, commit, said, differ, tmp_path
+    other, commit, said, differ, tmp_path
 ) -> None:
     """For the architectures that both have; nvcc may say something else in PTX."""
     record = {**CUDA_RECORD, "git_commit": "a"}
     codes = [(2, 87, 0), (2, 90, 0), (2, 100, 0), (1, 120, 0)]
-    ours = gpu_object(tmp_path / "ours.so", codes, {**record, "platform": ARM}, bytes(28) + b"SASS")
-    other = {**record, "git_commit": commit}
-    theirs = gpu_object(tmp_path / "theirs.so", codes[1:], other, bytes(28) + image)
+    ours = gpu_object(tmp_path / "ours.so", codes, {**record, "platform": ARM}, image())
+    named = {**record, "git_commit": commit}
+    theirs = gpu_object(tmp_path / "theirs.so", codes[1:], named, other)
     text, found = gpu_code.compare(ours, theirs)
     assert said in text
     assert found == differ
