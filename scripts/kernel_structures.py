@@ -58,7 +58,8 @@ class KernelInterface:
         return found["name"], c_type * (self.constants[count] if count[0] == "L" else int(count))
 
     def _function(self, result: str, parameters: str) -> Any:
-        return ctypes.CFUNCTYPE(*map(self._type, [result, *parameters.split(",")]))
+        wanted = [] if parameters == "void" else parameters.split(",")
+        return ctypes.CFUNCTYPE(*map(self._type, [result, *wanted]))
 
     def _type(self, declaration: str) -> Any:
         """The type at the beginning of a declaration, with or without a name after it."""
