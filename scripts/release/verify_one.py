@@ -80,7 +80,7 @@ def _run(log: Log, target: Target, wheel: Path, folder: Path) -> dict[str, Any]:
     except CommandFailed as error:
         _check_stopped(str(error))
         problems.append(f"{SMOKE.name}: {error}: {_last(log)}")
-    facts |= _computed(numbers)
+    facts |= computed(numbers)
     if not facts.get("gradcheck"):
         problems.append("gradcheck did not pass")
     return {"state": "failed" if problems else "ran", "reason": "; ".join(problems), **facts}
@@ -121,7 +121,7 @@ def _check_stopped(problem: str) -> None:
         raise SkipTask(problem)
 
 
-def _computed(numbers: Path) -> dict[str, Any]:
+def computed(numbers: Path) -> dict[str, Any]:
     try:
         data = json.loads(numbers.read_text(encoding="utf-8"))
     except (OSError, ValueError):
