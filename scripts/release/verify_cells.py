@@ -7,6 +7,7 @@ platform.
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,7 +30,7 @@ def verify_cells(manifest: Manifest, matrix: Matrix, console: Console) -> int:
     rows = {row.torch: row for row in reversed([*ran(manifest, matrix)])}
     if not rows:
         raise ReleaseError("no cell has run, so nothing is known; the run above says why")
-    (host, *_) = manifest.hosts.values()
+    how = next(iter(manifest.hosts.values())).system.partition("; ")[2] or "native"
     for minor in matrix.minors():
         seen = rows.get(minor)
         console.print(f"torch {minor}: {seen.state if seen else 'untried'}", highlight=False)
@@ -42,7 +43,7 @@ def verify_cells(manifest: Manifest, matrix: Matrix, console: Console) -> int:
         commit=" ".join(commits(read_wheel(wheel))),
         smoke=digest(SMOKE),
         date=max(row.date for row in found),
-        machine=host.system,
+        machine=f"{platform.system()} {platform.machine()}, {' '.join(platform.libc_ver())}; {how}",
         command=f"scripts/build_all.sh '*-{PLATFORM.removeprefix('linux-')}' --verify full",
         environments=found,
     )
