@@ -20,7 +20,7 @@ constexpr const char* kUnknownFamily =
 bool is_quicker_fused(lltm_dtype dtype, const lltm_layer_sizes& sizes) {
   const int64_t rows = sizes.batch_size;
   const int64_t state_size = sizes.state_size;
-  if (dtype == LLTM_BFLOAT16) return rows * state_size <= 4096;
+  if (dtype == LLTM_BFLOAT16) return rows * state_size <= 4096 && state_size <= 256 * rows;
   const int64_t size = dtype == LLTM_FLOAT64 ? 2 * state_size : state_size;
   return state_size <= 128 || (size <= 128 * rows && size <= 8 * rows * sizes.steps);
 }
