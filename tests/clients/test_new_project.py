@@ -29,7 +29,8 @@ CALLS = {
 }
 def load(name):
     package = __import__(name, fromlist=["loader"])
-    print(name, package.loader.LOADER.loaded().variant, flush=True)
+    # One write, which no other thread's can part.
+    print(f"{name} {package.loader.LOADER.loaded().variant}\\n", end="", flush=True)
 """
 
 
