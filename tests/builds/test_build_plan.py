@@ -225,3 +225,22 @@ def test_what_is_up_to_date_is_not_built_again(tmp_path: Path) -> None:
     os.utime(source, ns=(source.stat().st_mtime_ns + 10**9,) * 2)
     execute(steps, tmp_path / "work", log=lambda _: None)
     assert count.read_text() == "x\nx\n"
+
+
+@pytest.mark.parametrize(
+    ("called", "links"), [("", True), ("extern int missing(); missing();", False)]
+)
+def test_glue_of_its_own_leaves_only_openmp_to_torch(tmp_path, called: str, links: bool) -> None:
+    torch = find_torch()
+    glue = "aten{}{}-abi{}".format(*torch.version_tuple[:2], torch.cxx11_abi)
+    wanted = BuildRequest(tmp_path, PROJECT, glue=glue, torch=torch, env=environment())
+    link = [step.command for step in plan(wanted) if "-shared" in step.command][-1]
+    source = tmp_path / "a.cpp"
+    source.write_text(f"void f(int* sum) {{\n#pragma omp parallel\n++*sum;\n{called}\n}}\n")
+    flags = ["-fPIC", *(word for word in link if word.startswith("-Wl,"))]
+    subprocess.run(
+        ["g++", "-fopenmp", "-c", *flags[:1], source, "-o", tmp_path / "a.o"], check=True
+    )
+    command = ["g++", "-shared", *flags, tmp_path / "a.o", "-o", tmp_path / "a.so"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode == 0, "missing" in done.stderr) == (links, not links)

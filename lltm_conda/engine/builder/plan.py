@@ -168,13 +168,19 @@ def _door_flags(glue: GlueName) -> list[str]:
     return ["-DAT_PER_OPERATOR_HEADERS", "-fopenmp"]
 
 
+# What ATen's parallel_for calls of OpenMP; any other symbol that is missing stays an error.
+_OF_OPENMP = ("GOMP_parallel", "omp_get_num_threads", "omp_get_thread_num")
+
+
 def _openmp(compiler: HostCompiler) -> list[str]:
     """How ATen's parallel_for finds its OpenMP runtime.
 
     In libtorch_cpu's own, whatever the file is called: some wheels for Arm rename it, and libgomp
     by its usual name would be a second one. clang's calls are of another runtime.
     """
-    return ["-fopenmp"] if "clang" in compiler.name else ["-Wl,-z,undefs"]
+    if "clang" in compiler.name:
+        return ["-fopenmp"]
+    return [f"-Wl,--ignore-unresolved-symbol={name}" for name in _OF_OPENMP]
 
 
 def cxx_standard(torch: tuple[int, int]) -> int:
