@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from . import baselines, draws, imports, plot, report, schema, session, sizes, speed_page
+from . import baselines, constants, draws, imports, plot, report, schema, session, sizes, speed_page
 from . import targets as project_targets
 from .problem import DTYPES
 from .schema import Size
@@ -69,6 +69,11 @@ def parser() -> argparse.ArgumentParser:
     )
     drawn.add_argument("--only", nargs=2, metavar=("SIZE", "DTYPE"), help="this one alone")
 
+    text = "what the parts of a step take of this GPU, for csrc/kernels/cuda/step_plan.cu"
+    costs = commands.add_parser("constants", help=text)
+    costs.add_argument("--seed", type=int, default=0)
+    costs.add_argument("--count", type=int, default=200, help="steps of each dtype (default 200)")
+
     text = "import lltm_conda, after torch"
     imported = commands.add_parser("import", parents=[stored], help=text)
     imported.add_argument("--rounds", type=int, default=20)
@@ -106,6 +111,9 @@ def main(argv: list[str] | None = None) -> int:
             if arguments.json:
                 schema.write(found, arguments.json)
             report.show(found, console)
+            return 0
+        if arguments.command == "constants":
+            constants.show(arguments.seed, arguments.count, console)
             return 0
         return _show(arguments, console)
     except (ValueError, OSError) as error:

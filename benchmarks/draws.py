@@ -73,7 +73,7 @@ def draw(what: str, seed: int, count: int, device: str) -> list[Draw]:
 
 
 @contextmanager
-def _tf32(allowed: bool) -> Iterator[None]:
+def tf32(allowed: bool) -> Iterator[None]:
     """torch's flags for GEMMs and for cuDNN."""
     flags = (torch.backends.cuda.matmul, torch.backends.cudnn)
     before = [flag.allow_tf32 for flag in flags]
@@ -94,7 +94,7 @@ def measure(
     names = options.contenders or (PEERS[what], OURS)
     started = perf_counter()
     for one in draws:
-        with _tf32(one.dtype == "tf32"):
+        with tf32(one.dtype == "tf32"):
             chosen = replace(options, dtypes=(one.dtype,), contenders=names)
             session.run_sizes(found, [one.size], every, chosen, started)
         if again and any(r.value < report.SLOWER for r in _ratios(found, one)):

@@ -78,7 +78,7 @@ def split(cell: Cell, inputs: Inputs) -> Run:
     sequence are divided by its steps.
     """
     calls = Calls(cell, inputs)
-    timed = _stopwatch(inputs.x.is_cuda, calls.steps)
+    timed = stopwatch(inputs.x.is_cuda, calls.steps)
 
     def run(n: int) -> Samples:
         samples: Samples = {"forward": [], "backward": [], "inference": []}
@@ -98,7 +98,7 @@ def split(cell: Cell, inputs: Inputs) -> Run:
     return run
 
 
-def _stopwatch(cuda: bool, steps: int) -> Callable[[Callable[[], Any]], tuple[float, Any]]:
+def stopwatch(cuda: bool, steps: int) -> Callable[[Callable[[], Any]], tuple[float, Any]]:
     """A function that runs an action; returns microseconds per step and the action's value.
 
     On a GPU it takes the time between two events.
@@ -193,7 +193,7 @@ def graph(cell: Cell, inputs: Inputs) -> Run:
         return tuple(o.detach() for o in outputs)
 
     repeats = GRAPH_STEPS if calls.steps == 1 else GRAPH_SEQUENCES
-    captured = {"forward": _capture(forward, repeats), "train": _capture(train, repeats)}
+    captured = {"forward": capture(forward, repeats), "train": capture(train, repeats)}
     size = Size(*inputs.x.shape[-2:], inputs.state[0].shape[-1], calls.steps)
     for replay, outputs in captured.values():
         for output in outputs:
@@ -201,7 +201,7 @@ def graph(cell: Cell, inputs: Inputs) -> Run:
         replay.replay()
         torch.cuda.synchronize()
         check_outputs(cell, size, inputs, outputs)
-    timed = _stopwatch(True, repeats * calls.steps)
+    timed = stopwatch(True, repeats * calls.steps)
 
     def run(n: int) -> Samples:
         return {
@@ -212,7 +212,7 @@ def graph(cell: Cell, inputs: Inputs) -> Run:
     return run
 
 
-def _capture(
+def capture(
     step: Callable[[], tuple[Tensor, ...]], calls: int
 ) -> tuple[torch.cuda.CUDAGraph, tuple[Tensor, ...]]:
     """Capture this many calls; the outputs of the last one stay readable."""

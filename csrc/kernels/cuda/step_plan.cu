@@ -24,49 +24,73 @@ bool allows_tf32(lltm_dtype dtype, const lltm_step_sizes& sizes, const lltm_exec
          sizes.weight_stride % kAligned == 0;
 }
 
-// What a forward step takes of a GPU, in microseconds, by sizes. The constants are an H200's;
-// benchmarks/NOTES.md compares the model with measurements.
+// What the parts of a forward step take of a GPU, in microseconds. These are an H200's, for
+// float32; `python -m benchmarks constants` measures them on any GPU, and benchmarks/NOTES.md
+// compares the model with measurements.
+struct ForwardCosts {
+  double launch = 3;
+  double rows_depth = 0.0085;  // an element of the depth, without tensor cores
+  double rows_work = 0.19;     // a million multiplications
+  double tensor_slice = 0.85;  // 128 bytes of the depth, by tensor cores
+  double tensor_block = 0.0038;
+  double cublas = 8;  // its three launches
+  double cublas_work = 0.1;
+  double cublas_megabyte = 0.7;  // of weights
+  double more_launches = 12;     // of the host's time, for two more than one
+};
+
+ForwardCosts costs_of(int64_t element_bytes, bool exact) {
+  ForwardCosts costs;
+  if (!exact) {
+    costs.cublas_work = 0.01;
+    costs.cublas_megabyte = 0.5;
+  }
+  if (element_bytes == 2) {
+    costs.rows_depth = 0.0125;
+    costs.rows_work = 0.27;
+    costs.tensor_slice = 1.6;
+  }
+  return costs;
+}
+
+// What a forward step takes by each way, by sizes.
 class ForwardModel {
  public:
   ForwardModel(lltm_dtype dtype, const lltm_step_sizes& sizes, bool tf32)
       : sizes_(sizes),
         bytes_(lltm_dtype_bytes(dtype)),
-        exact_(bytes_ > 2 && !tf32),
+        costs_(costs_of(bytes_, bytes_ > 2 && !tf32)),
         depth_(static_cast<double>(sizes.state_size + sizes.input_size)),
         lines_(3.0 * sizes.state_size) {}
 
   // The whole step without tensor cores, of rows that do not begin as vectors do: element by
   // element.
   double rows() const {
-    const double million_products = 1e-6 * tiles(sizes_.batch_size, 16) * 16 * lines_ * depth_;
-    return kLaunch + std::max(depth_ * (bytes_ > 2 ? 0.0085 : 0.0125),
-                              million_products * (bytes_ > 2 ? 0.19 : 0.27));
+    const double millions = 1e-6 * tiles(sizes_.batch_size, 16) * 16 * lines_ * depth_;
+    return costs_.launch + std::max(depth_ * costs_.rows_depth, millions * costs_.rows_work);
   }
   // The whole step by tensor cores: a block waits for slices of 128 bytes of the depth, one after
   // another.
   double tensor() const {
     const double slices = std::ceil(depth_ * bytes_ / 128);
     const double blocks = tiles(sizes_.batch_size, 64) * tiles(sizes_.state_size, 16);
-    return kLaunch + slices * (bytes_ > 2 ? 0.85 : 1.6) + 0.0038 * slices * blocks;
+    return costs_.launch + slices * (costs_.tensor_slice + costs_.tensor_block * blocks);
   }
-  // Three launches, and what two more take of the host.
   double cublas() const {
-    constexpr double kTwoMore = 12;
-    const double million_products = 1e-6 * sizes_.batch_size * lines_ * depth_;
+    const double millions = 1e-6 * sizes_.batch_size * lines_ * depth_;
     const double megabytes = 1e-6 * lines_ * depth_ * bytes_;
-    return 8 + kTwoMore + million_products * (exact_ ? 0.1 : 0.01) +
-           megabytes * (exact_ ? 0.7 : 0.5);
+    return costs_.cublas + costs_.more_launches + millions * costs_.cublas_work +
+           megabytes * costs_.cublas_megabyte;
   }
 
  private:
-  static constexpr double kLaunch = 3;
   static double tiles(int64_t size, int64_t tile) {
     return static_cast<double>(divide_up(size, tile));
   }
 
   const lltm_step_sizes& sizes_;
   int64_t bytes_;
-  bool exact_;
+  ForwardCosts costs_;
   double depth_;
   double lines_;
 };
@@ -104,18 +128,23 @@ int32_t forward_family(lltm_dtype dtype, const lltm_step_sizes& sizes, int64_t w
 int32_t backward_family(lltm_dtype dtype, int32_t needs, const lltm_step_sizes& sizes, int64_t work,
                         const lltm_execution& execution) {
   const bool exact = dtype == LLTM_FLOAT32;
+  const int64_t rows = sizes.batch_size;
+  // A loop over steps asks cuBLAS ahead of the device.
+  if (sizes.input_size == 0) {
+    constexpr int64_t kMostOfOneRow = 3'000'000;
+    constexpr int64_t kMostByTensorCores = 8'000'000;
+    if (rows == 1 && work > kMostOfOneRow) return kGemm;
+    if (work > kMostByTensorCores && allows_tf32(dtype, sizes, execution)) return kGemm;
+    // cuBLAS reads the weights slowly for two to four rows.
+    if (exact && rows <= 4) return kRows16;
+  }
   int64_t limit = exact ? 80'000'000 : 64'000'000;
   if ((needs & kNeedsDataGradient) != 0) {
     limit = exact ? 32'000'000 : 16'000'000;
     // cuBLAS takes four or five launches of a single step, and the host's time for them.
     if (sizes.input_size != 0) limit *= 2;
   }
-  // In a loop over steps, tensor cores pay earlier.
-  constexpr int64_t kMostExact = 8'000'000;
-  if (sizes.input_size == 0 && work > kMostExact && allows_tf32(dtype, sizes, execution)) {
-    return kGemm;
-  }
-  return work > limit || sizes.batch_size > 256 ? kGemm : kRows16;
+  return work > limit || rows > 256 ? kGemm : kRows16;
 }
 
 int32_t preferred_family(lltm_dtype dtype, lltm_pass pass, int32_t needs,

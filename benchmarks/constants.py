@@ -1,0 +1,128 @@
+"""What the parts of a forward step take of this GPU: `ForwardCosts` of step_plan.cu.
+
+Steps are drawn by the seed, and each family of kernels runs them in a CUDA graph. Every other step
+fits the constants; the model then predicts the rest.
+"""
+
+import math
+import os
+import statistics
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from .baselines import ours
+from .contender import Request
+from .draws import Draw, draw, tf32
+from .problem import DTYPES, Calls, make_inputs
+from .report import new_table
+from .schema import Size
+from .sizes import forward_flops
+from .timing import GRAPH_STEPS, capture, stopwatch
+
+KINDS = {
+    "float32": ("rows16", "cublas"),
+    "tf32": ("tensor", "cublas"),
+    "bfloat16": ("rows16", "tensor", "cublas"),
+}
+"""The families that the model compares for each dtype."""
+NAMES = {
+    "rows16": ("rows_depth", "rows_work"),
+    "tensor": ("tensor_slice", "tensor_block"),
+    "cublas": ("cublas", "cublas_work", "cublas_megabyte"),
+}
+SMALLEST = Size(1, 16, 17)
+MOST_WORK = 1e10
+"""Operations; a step of more is bound by its products alone."""
+REPEATS = 5
+FIT_ROUNDS = 10
+
+
+def terms(family: str, size: Size, element_bytes: int) -> tuple[float, ...]:
+    """What the constants of a family are multiplied by."""
+    depth, lines = size.inputs + size.state, 3 * size.state
+    if family == "rows16":
+        return depth, 1e-6 * math.ceil(size.batch / 16) * 16 * lines * depth
+    if family == "tensor":
+        slices = math.ceil(depth * element_bytes / 128)
+        return slices, slices * math.ceil(size.batch / 64) * math.ceil(size.state / 16)
+    return 1.0, 1e-6 * size.batch * lines * depth, 1e-6 * lines * depth * element_bytes
+
+
+def predicted(family: str, constants: Tensor, rows: Tensor, launch: float) -> Tensor:
+    """Microseconds of each row of terms."""
+    parts = rows * constants
+    if family == "cublas":
+        return parts.sum(1)
+    return launch + (parts.amax(1) if family == "rows16" else parts.sum(1))
+
+
+def fit(family: str, rows: Tensor, times: Tensor, launch: float) -> Tensor:
+    """The constants with the least relative errors: terms (n, k) and times (n,) in microseconds."""
+    if family != "rows16":
+        rest = times if family == "cublas" else times - launch
+        return torch.linalg.lstsq(rows / times[:, None], rest / times).solution.clamp(min=0)
+    ratios = (times - launch)[:, None] / rows  # the larger of two terms counts
+    constants = ratios.quantile(0.1, dim=0)
+    for _ in range(FIT_ROUNDS):
+        larger = (rows * constants).argmax(1)
+        for term in (0, 1):
+            if (larger == term).any():
+                constants[term] = ratios[larger == term, term].median()
+    return constants
+
+
+@contextmanager
+def _by(family: str) -> Iterator[None]:
+    os.environ["LLTM_CUDA_CELL"] = family
+    try:
+        yield
+    finally:
+        del os.environ["LLTM_CUDA_CELL"]
+
+
+def _measure(one: Draw, family: str) -> tuple[float, float]:
+    """Microseconds of a step in a CUDA graph, and between events with the host's time."""
+    dtype = DTYPES[one.dtype]
+    cell = ours.cell(Request(one.size, dtype, "cuda", 0))
+    call = Calls(cell, make_inputs(one.size, dtype, "cuda", 0)).plain
+    with tf32(one.dtype == "tf32"), _by(family), torch.no_grad():
+        graph, _ = capture(call, GRAPH_STEPS)
+        in_graph, eager = stopwatch(True, GRAPH_STEPS), stopwatch(True, 1)
+        graph.replay()
+        times = [(in_graph(graph.replay)[0], eager(call)[0]) for _ in range(REPEATS)]
+    return statistics.median(t[0] for t in times), statistics.median(t[1] for t in times)
+
+
+def show(seed: int, count: int, console: Console) -> None:
+    """Measure `count` steps of each dtype, and print the constants and how well they predict."""
+    # Rows that begin as vectors do are served by limits, not by the model.
+    found = [one for one in draw("step", seed, 40 * count, "cuda") if one.size.state % 2]
+    launch = _measure(Draw(SMALLEST, "float32"), "rows16")[0]
+    table = new_table("ForwardCosts, us", ("dtype", "constant"), ("value",))
+    quality = new_table(
+        "predicted / measured", ("dtype", "family"), ("steps", "10 %", "50 %", "90 %")
+    )
+    table.add_row("all", "launch", f"{launch:.1f}")
+    for dtype, families in KINDS.items():
+        steps = [d for d in found if d.dtype == dtype and forward_flops(d.size) <= MOST_WORK][
+            :count
+        ]
+        measured = {f: torch.tensor([_measure(one, f) for one in steps]).double() for f in families}
+        for family in families:
+            bytes_ = DTYPES[dtype].itemsize
+            rows = torch.tensor([terms(family, one.size, bytes_) for one in steps]).double()
+            times = measured[family][:, 0]
+            constants = fit(family, rows[::2], times[::2], launch)
+            for name, value in zip(NAMES[family], constants.tolist(), strict=True):
+                table.add_row(dtype, name, f"{value:.4f}")
+            ratios = (predicted(family, constants, rows, launch) / times)[1::2]
+            spread = ratios.quantile(torch.tensor([0.1, 0.5, 0.9], dtype=ratios.dtype)).tolist()
+            quality.add_row(dtype, family, str(len(ratios)), *(f"{q:.2f}" for q in spread))
+        host = [(eager - graph).median() for graph, eager in (measured[f].T for f in families)]
+        table.add_row(dtype, "more_launches", f"{host[-1] - host[0]:.1f}")
+    console.print(table)
+    console.print(quality)
