@@ -13,16 +13,16 @@ enum Family : int32_t { kGemm = 0, kFused = 1 };
 constexpr const char* kUnknownFamily =
     "lltm: LLTM_LAYER_KERNELS names no family of CPU kernels; set it to fused or gemm, or unset it";
 
-// Compared with torch's GEMM step by step, which shares columns among threads and packs nothing.
-// With few rows the GEMM is quicker as soon as the weights leave the cache; with few steps, as soon
-// as packing them costs more than it saves. Torch multiplies bfloat16 by instructions of its own,
-// which win where products are most of the work. benchmarks/NOTES.md has the measurements.
+// Compared with torch's GEMM step by step, which packs no weights: with few rows and steps, packing
+// costs more than it saves. Torch multiplies bfloat16 by instructions of its own, which win where
+// products are most of the work. benchmarks/NOTES.md has the measurements.
 bool is_quicker_fused(lltm_dtype dtype, const lltm_layer_sizes& sizes) {
   const int64_t rows = sizes.batch_size;
   const int64_t state_size = sizes.state_size;
-  if (dtype == LLTM_BFLOAT16) return rows * state_size <= 4096 && state_size <= 256 * rows;
+  const bool is_bfloat16 = dtype == LLTM_BFLOAT16;
+  if (is_bfloat16 && rows * state_size > 8192) return false;
   const int64_t size = dtype == LLTM_FLOAT64 ? 2 * state_size : state_size;
-  return state_size <= 128 || (size <= 128 * rows && size <= 8 * rows * sizes.steps);
+  return state_size <= 128 || size <= (is_bfloat16 ? 16 : 8) * rows * sizes.steps;
 }
 
 }  // namespace
@@ -43,7 +43,7 @@ const char* cpu_layer_plan(lltm_dtype dtype, lltm_pass pass, const lltm_layer_si
   if (level == nullptr) return kUnknownLevel;
   plan->family = kFused;
   plan->workspace_bytes = level->kernels[dtype].layer_workspace(pass, *sizes);
-  plan->makes_all_products = level->kernels[dtype].layer_makes_all_products ? 1 : 0;
+  plan->makes_all_products = level->kernels[dtype].layer_makes_all_products(pass, *sizes) ? 1 : 0;
   return nullptr;
 }
 

@@ -1,6 +1,6 @@
-// A whole sequence for some rows of the batch. Threads share rows and never wait for one another,
-// so each runs all steps of its rows. The columns of the weights that multiply h are packed once a
-// call, in the order in which the products read them.
+// A whole sequence. Threads share the rows of the batch and never wait for one another, or, where
+// rows are few or a step is long, the columns of each step. The columns of the weights that
+// multiply h are packed once a call, in the order in which the products read them.
 #ifndef LLTM_LEVEL
 #error "include this from a level_*.cpp"
 #endif
@@ -17,11 +17,20 @@ struct Sequence {
   static constexpr int64_t kTileColumns = kTileVectors * kLanes;
   static constexpr bool kHas16Bits = sizeof(T) == 2;
 
-  // 16-bit operands would have to be converted first, and torch has GEMMs for them.
-  static constexpr bool kMakesAllProducts = !kHas16Bits;
-
   // Multiply-adds that are worth waking another thread for.
   static constexpr int64_t kProductsPerThread = 1 << 19;
+  // From here on threads wait less for one another after each step than for the weights.
+  static constexpr int64_t kLongStep = 1 << 23;
+
+  // Forward of a few rows leaves x to torch's GEMM, which reads its weights once for all steps.
+  // 16-bit operands would have to be converted first.
+  static bool makes_all_products(lltm_pass pass, const lltm_layer_sizes& sizes) {
+    constexpr int64_t kFewRows = 4;
+    constexpr int64_t kCachedWeights = 1 << 18;
+    const int64_t weights = kGateCount * sizes.state_size * sizes.weight_stride;
+    const bool is_few = sizes.batch_size < kFewRows && weights > kCachedWeights;
+    return !kHas16Bits && !(pass == LLTM_FORWARD && is_few);
+  }
 
   static int64_t workspace_bytes(lltm_pass pass, const lltm_layer_sizes& sizes) {
     return pass == LLTM_BACKWARD ? Backward(sizes, nullptr).bytes : Forward(sizes, nullptr).bytes;
@@ -30,23 +39,35 @@ struct Sequence {
   static const char* forward(const lltm_layer_forward_arguments& arguments,
                              const lltm_execution& execution) {
     const lltm_layer_sizes& sizes = arguments.sizes;
+    const Forward work(sizes, arguments.workspace);
     const int64_t panels = ceiling(sizes.state_size, kLanes);
     in_parallel(panels, panels_per_thread(sizes, panels), execution,
                 [&](int64_t begin, int64_t end) { pack_forward(arguments, begin, end); });
-    in_parallel(sizes.batch_size, rows_per_thread(sizes), execution,
-                [&](int64_t begin, int64_t end) { run_forward(arguments, begin, end); });
+    load_state(arguments.initial_h, sizes.state_size, work.states[0], work.stride,
+               sizes.batch_size);
+    load_state(arguments.initial_cell, sizes.state_size, work.cell, work.stride, sizes.batch_size);
+    share_steps(sizes, sizes.steps, panels, execution,
+                [&](int64_t step, const Part& part) { forward_step(arguments, work, step, part); });
     return nullptr;
   }
 
   static const char* backward(const lltm_layer_backward_arguments& arguments,
                               const lltm_execution& execution) {
     const lltm_layer_sizes& sizes = arguments.sizes;
+    const Backward work(sizes, arguments.workspace);
     const int64_t panels = backward_panels(sizes);
     in_parallel(panels, panels_per_thread(sizes, panels), execution,
                 [&](int64_t begin, int64_t end) { pack_backward(arguments, begin, end); });
-    in_parallel(sizes.batch_size, rows_per_thread(sizes), execution,
-                [&](int64_t begin, int64_t end) { run_backward(arguments, begin, end); });
-    if constexpr (kMakesAllProducts) {
+    load_state(arguments.grad_final_h, sizes.state_size, work.d_h, work.stride, sizes.batch_size);
+    load_state(arguments.grad_final_cell, sizes.state_size, work.d_cell, work.stride,
+               sizes.batch_size);
+    // One more than there are: the products of the first step.
+    share_steps(sizes, sizes.steps + 1, panels, execution, [&](int64_t n, const Part& part) {
+      backward_step(arguments, work, sizes.steps - 1 - n, part);
+    });
+    store_state(work.d_h, work.stride, arguments.d_initial_h, sizes);
+    store_state(work.d_cell, work.stride, arguments.d_initial_cell, sizes);
+    if constexpr (!kHas16Bits) {
       if (arguments.d_weights == nullptr) return nullptr;
       const int64_t products = sizes.steps * sizes.batch_size * kTileRows * sizes.weight_stride;
       in_parallel(ceiling(kGateCount * sizes.state_size, kTileRows),
@@ -69,6 +90,34 @@ struct Sequence {
  private:
   // ---- how threads share the work ----
 
+  // Of a step: rows [first_row, last_row) of the batch, and panels [first, last).
+  struct Part {
+    int64_t first_row;
+    int64_t last_row;
+    int64_t first;
+    int64_t last;
+  };
+
+  // Calls run(step, part) for steps [0, steps), in order for each part.
+  template <typename Run>
+  static void share_steps(const lltm_layer_sizes& sizes, int64_t steps, int64_t panels,
+                          const lltm_execution& execution, const Run& run) {
+    const int64_t rows = sizes.batch_size;
+    const int64_t columns = kHas16Bits ? sizes.state_size : sizes.weight_stride;
+    const int64_t products = rows * kGateCount * sizes.state_size * columns;  // of a step
+    if (rows < 2 * rows_per_thread(sizes) || products >= kLongStep) {
+      const int64_t grain = at_least_one(kProductsPerThread * panels / products);
+      for (int64_t step = 0; step < steps; ++step) {
+        in_parallel(panels, grain, execution,
+                    [&](int64_t first, int64_t last) { run(step, Part{0, rows, first, last}); });
+      }
+    } else {
+      in_parallel(rows, rows_per_thread(sizes), execution, [&](int64_t first, int64_t last) {
+        for (int64_t step = 0; step < steps; ++step) run(step, Part{first, last, 0, panels});
+      });
+    }
+  }
+
   // The fewest rows of the batch for a thread: half a tile, and enough work to be worth waking it.
   static int64_t rows_per_thread(const lltm_layer_sizes& sizes) {
     const int64_t products = sizes.steps * 3 * sizes.state_size * sizes.state_size;
@@ -89,12 +138,14 @@ struct Sequence {
   static int64_t input_size(const lltm_layer_sizes& sizes) {
     return sizes.weight_stride - sizes.state_size;
   }
+  // In forward.
   static int64_t packed_columns(const lltm_layer_sizes& sizes) {
-    return kMakesAllProducts ? sizes.weight_stride : sizes.state_size;
+    return makes_all_products(LLTM_FORWARD, sizes) ? sizes.weight_stride : sizes.state_size;
   }
   static int64_t backward_panels(const lltm_layer_sizes& sizes) {
-    return ceiling(sizes.state_size, kTileColumns) +
-           (kMakesAllProducts ? ceiling(input_size(sizes), kTileColumns) : 0);
+    return ceiling(sizes.state_size, kTileColumns) + (makes_all_products(LLTM_BACKWARD, sizes)
+                                                          ? ceiling(input_size(sizes), kTileColumns)
+                                                          : 0);
   }
 
   // The workspace in its parts, each on a cache line of its own; with no workspace, their size.
@@ -135,10 +186,10 @@ struct Sequence {
   // Backward: a panel holds kTileColumns columns, for every row of the weights.
   struct Backward {
     int64_t stride;
-    C* panels;   // (blocks, 3S, kTileColumns): columns of h, then columns of x
-    C* d_h;      // (B, stride)
-    C* d_cell;   // (B, stride)
-    C* d_gates;  // (B, 3S), where those that are stored have 16 bits
+    C* panels;      // (blocks, 3S, kTileColumns): columns of h, then columns of x
+    C* d_h;         // (B, stride)
+    C* d_cell;      // (B, stride)
+    C* d_gates[2];  // (B, 3S) in turns, where those that are stored have 16 bits
     int64_t bytes;
 
     Backward(const lltm_layer_sizes& sizes, void* workspace)
@@ -147,7 +198,9 @@ struct Sequence {
       panels = parts.take(backward_panels(sizes) * kTileColumns * sizes.state_size * kGateCount);
       d_h = parts.take(sizes.batch_size * stride);
       d_cell = parts.take(sizes.batch_size * stride);
-      d_gates = parts.take(kHas16Bits ? sizes.batch_size * kGateCount * sizes.state_size : 0);
+      for (C*& d : d_gates) {
+        d = parts.take(kHas16Bits ? sizes.batch_size * kGateCount * sizes.state_size : 0);
+      }
       bytes = parts.bytes();
     }
   };
@@ -192,19 +245,18 @@ struct Sequence {
 
   // Copies rows of a state into the workspace, or zeros if `from` is NULL. The lanes after a row
   // are zero.
-  static void load_state(const void* from, int64_t state_size, C* to, int64_t stride, int64_t begin,
-                         int64_t end) {
+  static void load_state(const void* from, int64_t state_size, C* to, int64_t stride,
+                         int64_t batch_size) {
     const bool given = from != nullptr;
-    for (int64_t n = begin; n < end; ++n) {
+    for (int64_t n = 0; n < batch_size; ++n) {
       const T* const row = given ? static_cast<const T*>(from) + n * state_size : nullptr;
       load_row(row, given ? state_size : 0, to + n * stride, stride);
     }
   }
-  static void store_state(const C* from, int64_t stride, void* to, int64_t state_size,
-                          int64_t begin, int64_t end) {
+  static void store_state(const C* from, int64_t stride, void* to, const lltm_layer_sizes& sizes) {
     if (to == nullptr) return;
-    for (int64_t n = begin; n < end; ++n) {
-      store_row(from + n * stride, static_cast<T*>(to) + n * state_size, state_size);
+    for (int64_t n = 0; n < sizes.batch_size; ++n) {
+      store_row(from + n * stride, static_cast<T*>(to) + n * sizes.state_size, sizes.state_size);
     }
   }
 
@@ -221,39 +273,33 @@ struct Sequence {
 
   // ---- forward ----
 
-  // All steps for the batch's rows [begin, end).
-  static void run_forward(const lltm_layer_forward_arguments& arguments, int64_t begin,
-                          int64_t end) {
+  static void forward_step(const lltm_layer_forward_arguments& arguments, const Forward& work,
+                           int64_t step, const Part& part) {
     const lltm_layer_sizes& sizes = arguments.sizes;
     const int64_t state_size = sizes.state_size;
-    const Forward work(sizes, arguments.workspace);
-    load_state(arguments.initial_h, state_size, work.states[0], work.stride, begin, end);
-    load_state(arguments.initial_cell, state_size, work.cell, work.stride, begin, end);
     const T* const input = static_cast<const T*>(arguments.input);
-    for (int64_t step = 0; step < sizes.steps; ++step) {
-      const C* const old_h = work.states[step % 2];
-      const int64_t depth_of_h = step > 0 || arguments.initial_h != nullptr ? state_size : 0;
-      const int64_t time = time_of(sizes, step);
-      for (int64_t column = 0; column < state_size; column += kLanes) {
-        const C* const panel = work.panels + column * packed_columns(sizes) * kGateCount;
-        for (int64_t n = begin; n < end; n += kTileRows) {
-          const int64_t rows = least(kTileRows, end - n);
-          alignas(64) C products[kTileRows][kGateCount][kLanes];
-          with_constant<kTileRows>(rows, [&](auto constant) {
-            Tile<C, constant, kGateCount> sum = {};
-            multiply<C, constant, kGateCount>(depth_of_h, old_h + n * work.stride, work.stride, 1,
-                                              panel, kGateCount * kLanes, sum);
-            if constexpr (kMakesAllProducts) {
-              const int64_t depth = input_size(sizes);
-              multiply<C, constant, kGateCount>(
-                  depth, input + (time * sizes.batch_size + n) * depth, depth, 1,
-                  panel + state_size * kGateCount * kLanes, kGateCount * kLanes, sum);
-            }
-            std::memcpy(products, sum, sizeof(sum));
-          });
-          for (int64_t m = 0; m < rows; ++m) {
-            forward_register(arguments, work, step, n + m, column, products[m]);
+    const C* const old_h = work.states[step % 2];
+    const int64_t depth_of_h = step > 0 || arguments.initial_h != nullptr ? state_size : 0;
+    const int64_t time = time_of(sizes, step);
+    for (int64_t column = part.first * kLanes; column < part.last * kLanes; column += kLanes) {
+      const C* const panel = work.panels + column * packed_columns(sizes) * kGateCount;
+      for (int64_t n = part.first_row; n < part.last_row; n += kTileRows) {
+        const int64_t rows = least(kTileRows, part.last_row - n);
+        alignas(64) C products[kTileRows][kGateCount][kLanes];
+        with_constant<kTileRows>(rows, [&](auto constant) {
+          Tile<C, constant, kGateCount> sum = {};
+          multiply<C, constant, kGateCount>(depth_of_h, old_h + n * work.stride, work.stride, 1,
+                                            panel, kGateCount * kLanes, sum);
+          if constexpr (!kHas16Bits) {
+            const int64_t depth = packed_columns(sizes) - state_size;  // none, or all of x
+            multiply<C, constant, kGateCount>(depth, input + (time * sizes.batch_size + n) * depth,
+                                              depth, 1, panel + state_size * kGateCount * kLanes,
+                                              kGateCount * kLanes, sum);
           }
+          std::memcpy(products, sum, sizeof(sum));
+        });
+        for (int64_t m = 0; m < rows; ++m) {
+          forward_register(arguments, work, step, n + m, column, products[m]);
         }
       }
     }
@@ -269,12 +315,13 @@ struct Sequence {
     const int64_t row = time_of(sizes, step) * sizes.batch_size + n;
     T* const gates = static_cast<T*>(arguments.gates) + row * kGateCount * state_size + column;
     const T* const bias = static_cast<const T*>(arguments.bias);
+    const bool holds_products = !makes_all_products(LLTM_FORWARD, sizes);
     V z[kGateCount];
 #pragma GCC unroll 3
     for (int gate = 0; gate < kGateCount; ++gate) {
       T* const at = gates + gate * state_size;
       z[gate] = Memory<C>::load(products[gate]);
-      if constexpr (!kMakesAllProducts) z[gate] += load(at, count);
+      if (holds_products) z[gate] += load(at, count);
       if (bias != nullptr) z[gate] += load(bias + gate * state_size + column, count);
       z[gate] = rounded(z[gate]);  // what backward will read is what forward computes with
       store(at, z[gate], count);
@@ -315,58 +362,60 @@ struct Sequence {
 
   // ---- backward ----
 
-  // All steps for the batch's rows [begin, end).
-  static void run_backward(const lltm_layer_backward_arguments& arguments, int64_t begin,
-                           int64_t end) {
+  // The products of the step after this one, and then this step's elements; step -1 has none.
+  static void backward_step(const lltm_layer_backward_arguments& arguments, const Backward& work,
+                            int64_t step, const Part& part) {
     const lltm_layer_sizes& sizes = arguments.sizes;
     const int64_t state_size = sizes.state_size;
     const int64_t depth = kGateCount * state_size;
-    const Backward work(sizes, arguments.workspace);
-    load_state(arguments.grad_final_h, state_size, work.d_h, work.stride, begin, end);
-    load_state(arguments.grad_final_cell, state_size, work.d_cell, work.stride, begin, end);
-    for (int64_t step = sizes.steps - 1; step >= 0; --step) {
-      const int64_t t = time_of(sizes, step);
-      const C* d_gates;  // those of this step, as rows of 3S
-      if constexpr (kHas16Bits) {
-        d_gates = work.d_gates;
-      } else {
-        d_gates = static_cast<const T*>(arguments.d_gates) + t * sizes.batch_size * depth;
-      }
-      for (int64_t n = begin; n < end; ++n) {
-        for (int64_t column = 0; column < state_size; column += kLanes) {
-          backward_register(arguments, work, t, n, column);
+    const int64_t panels_of_h = ceiling(state_size, kTileColumns);
+    const int64_t before = step + 1;  // what was done before this step
+    const int64_t plane = before < sizes.steps ? time_of(sizes, before) * sizes.batch_size : 0;
+    const C* d_gates;  // rows of 3S
+    if constexpr (kHas16Bits) {
+      d_gates = work.d_gates[before % 2];
+    } else {
+      d_gates = static_cast<const T*>(arguments.d_gates) + plane * depth;
+    }
+    const bool needs_h = step >= 0 || arguments.d_initial_h != nullptr;
+    for (int64_t n = part.first; n < part.last; ++n) {
+      const C* const panel = work.panels + n * kTileColumns * depth;
+      const bool is_h = n < panels_of_h;
+      if (before < sizes.steps) {
+        if (is_h && needs_h) {
+          multiply_rows(d_gates, depth, panel, part, [&](int64_t row, const C* product) {
+            std::memcpy(work.d_h + row * work.stride + n * kTileColumns, product,
+                        kTileColumns * sizeof(C));
+          });
+        }
+        if constexpr (!kHas16Bits) {
+          if (!is_h && arguments.d_input != nullptr) {
+            const int64_t columns = input_size(sizes);
+            const int64_t column = (n - panels_of_h) * kTileColumns;
+            T* const d_input = static_cast<T*>(arguments.d_input) + plane * columns + column;
+            multiply_rows(d_gates, depth, panel, part, [&](int64_t row, const C* product) {
+              store_row(product, d_input + row * columns, least(kTileColumns, columns - column));
+            });
+          }
         }
       }
-      if (step > 0 || arguments.d_initial_h != nullptr) {
-        multiply_rows(d_gates, depth, work.panels, state_size, begin, end,
-                      [&](int64_t n, int64_t column, const C* product) {
-                        std::memcpy(work.d_h + n * work.stride + column, product,
-                                    kTileColumns * sizeof(C));
-                      });
-      }
-      if constexpr (kMakesAllProducts) {
-        if (arguments.d_input == nullptr) continue;
-        const int64_t columns = input_size(sizes);
-        T* const d_input = static_cast<T*>(arguments.d_input) + t * sizes.batch_size * columns;
-        const C* const panels = work.panels + work.stride * depth;
-        multiply_rows(d_gates, depth, panels, columns, begin, end,
-                      [&](int64_t n, int64_t column, const C* product) {
-                        store_row(product, d_input + n * columns + column,
-                                  least(kTileColumns, columns - column));
-                      });
+      if (!is_h || step < 0) continue;
+      const int64_t end = least((n + 1) * kTileColumns, state_size);
+      for (int64_t row = part.first_row; row < part.last_row; ++row) {
+        for (int64_t column = n * kTileColumns; column < end; column += kLanes) {
+          backward_register(arguments, work, step, row, column);
+        }
       }
     }
-    store_state(work.d_h, work.stride, arguments.d_initial_h, state_size, begin, end);
-    store_state(work.d_cell, work.stride, arguments.d_initial_cell, state_size, begin, end);
   }
 
   static LLTM_INLINE void backward_register(const lltm_layer_backward_arguments& arguments,
-                                            const Backward& work, int64_t t, int64_t n,
+                                            const Backward& work, int64_t step, int64_t n,
                                             int64_t column) {
     const lltm_layer_sizes& sizes = arguments.sizes;
     const int64_t state_size = sizes.state_size;
     const int64_t count = least(kLanes, state_size - column);
-    const int64_t row = t * sizes.batch_size + n;
+    const int64_t row = time_of(sizes, step) * sizes.batch_size + n;
     const int64_t element = row * state_size + column;
     const int64_t gate_element = row * kGateCount * state_size + column;
     C* const d_h = work.d_h + n * work.stride + column;
@@ -383,7 +432,7 @@ struct Sequence {
       const V d_z = rounded(d.z[gate]);
       store(static_cast<T*>(arguments.d_gates) + gate_element + gate * state_size, d_z, count);
       if constexpr (kHas16Bits) {
-        store(work.d_gates + (n * kGateCount + gate) * state_size + column, d_z, count);
+        store(work.d_gates[step % 2] + (n * kGateCount + gate) * state_size + column, d_z, count);
       }
     }
   }
@@ -399,20 +448,15 @@ struct Sequence {
     });
   }
 
-  // Calls `put(n, column, product)` with kTileColumns elements of each row of d_gates times the
-  // panels.
+  // Calls `put(row, product)` with kTileColumns elements of each row of d_gates times the panel.
   template <typename Put>
-  static LLTM_INLINE void multiply_rows(const C* d_gates, int64_t depth, const C* panels,
-                                        int64_t columns, int64_t begin, int64_t end,
-                                        const Put& put) {
-    for (int64_t column = 0; column < columns; column += kTileColumns) {
-      for (int64_t n = begin; n < end; n += kTileRows) {
-        const int64_t rows = least(kTileRows, end - n);
-        alignas(64) C products[kTileRows][kTileColumns];
-        multiply_tile(rows, depth, d_gates + n * depth, depth, 1, panels + column * depth,
-                      kTileColumns, products);
-        for (int64_t m = 0; m < rows; ++m) put(n + m, column, products[m]);
-      }
+  static LLTM_INLINE void multiply_rows(const C* d_gates, int64_t depth, const C* panel,
+                                        const Part& part, const Put& put) {
+    for (int64_t n = part.first_row; n < part.last_row; n += kTileRows) {
+      const int64_t rows = least(kTileRows, part.last_row - n);
+      alignas(64) C products[kTileRows][kTileColumns];
+      multiply_tile(rows, depth, d_gates + n * depth, depth, 1, panel, kTileColumns, products);
+      for (int64_t m = 0; m < rows; ++m) put(n + m, products[m]);
     }
   }
 

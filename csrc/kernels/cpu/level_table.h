@@ -33,7 +33,7 @@ constexpr CpuKernels kernels_of() {
   kernels.step_forward = Step<T>::forward;
   kernels.step_backward = Step<T>::backward;
   kernels.layer_workspace = Sequence<T>::workspace_bytes;
-  kernels.layer_makes_all_products = Sequence<T>::kMakesAllProducts;
+  kernels.layer_makes_all_products = Sequence<T>::makes_all_products;
   return kernels;
 }
 

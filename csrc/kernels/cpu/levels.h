@@ -18,8 +18,8 @@ struct CpuKernels {
   CpuKernel<lltm_layer_cells_arguments> layer_cells;
   CpuKernel<lltm_step_forward_arguments> step_forward;
   CpuKernel<lltm_step_backward_arguments> step_backward;
-  int64_t (*layer_workspace)(lltm_pass, const lltm_layer_sizes&);  // in bytes
-  bool layer_makes_all_products;                                   // as in a plan
+  int64_t (*layer_workspace)(lltm_pass, const lltm_layer_sizes&);        // in bytes
+  bool (*layer_makes_all_products)(lltm_pass, const lltm_layer_sizes&);  // as in a plan
 };
 
 struct Level {
