@@ -5,7 +5,7 @@
 #include "layer.h"
 
 namespace lltm {
-namespace {
+inline namespace layer_cells_cu {
 
 constexpr int kThreads = 128;
 
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-}  // namespace
+}  // namespace layer_cells_cu
 
 const char* cuda_layer_cells(lltm_dtype dtype, const lltm_layer_cells_arguments* arguments,
                              const lltm_execution* execution) {

@@ -69,9 +69,9 @@ class ExactEngine {
       for (int v = 0; v < kVectors; ++v) {
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-          const float4 x = *reinterpret_cast<const float4*>(stage_ + (row + r) * kStagePitch +
-                                                            (v * kSlices + lane % kSlices) * 4);
-          add_products(weights_, 4 * v, x, sum[r]);
+          const float* const from =
+              stage_ + (row + r) * kStagePitch + (v * kSlices + lane % kSlices) * 4;
+          add_products(weights_, 4 * v, load_whole(from), sum[r]);
         }
       }
       using Sum = LaneSum<kSlices, 2, kUnitsEach, kGates>;
@@ -86,6 +86,15 @@ class ExactEngine {
   }
 
  private:
+  // nvcc 13.0 takes a float4 apart and joins its elements again, not the same way each time.
+  LLTM_DEVICE static float4 load_whole(const float* from) {
+    const ulonglong2 words = *reinterpret_cast<const ulonglong2*>(from);
+    const auto low = [](unsigned long long word) {
+      return __uint_as_float(static_cast<unsigned int>(word));
+    };
+    return {low(words.x), low(words.x >> 32), low(words.y), low(words.y >> 32)};
+  }
+
   template <int group>
   LLTM_DEVICE void stage(const Source<float>& source) {
     if constexpr (group < Piece::kGroups) {

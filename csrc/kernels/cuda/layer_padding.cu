@@ -6,7 +6,7 @@
 #include "layer.h"
 
 namespace lltm {
-namespace {
+inline namespace layer_padding_cu {
 
 struct Copies {
   lltm_copy at[LLTM_MOST_COPIES];
@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(kCopyThreads) copy_all(const Copies copies) {
   copy_rows<T>(copies.at[blockIdx.y], static_cast<int>(threadIdx.x), blockIdx.x, gridDim.x);
 }
 
-}  // namespace
+}  // namespace layer_padding_cu
 
 const char* cuda_copy(lltm_dtype dtype, int32_t count, const lltm_copy* copies,
                       const lltm_execution* execution) {

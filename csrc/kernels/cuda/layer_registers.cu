@@ -16,7 +16,7 @@
 #include "layer_lane_sum.h"
 
 namespace lltm {
-namespace {
+inline namespace layer_registers_cu {
 
 constexpr int kPrefetch = 8;  // steps from a prefetch to its use
 
@@ -253,7 +253,7 @@ const char* launch(const Arguments& arguments, void* stream) {
   return error_text(kLayerName<Arguments>, cudaGetLastError());
 }
 
-}  // namespace
+}  // namespace layer_registers_cu
 
 bool registers_fit(const LayerProblem& problem) {
   const lltm_layer_sizes& sizes = problem.sizes;

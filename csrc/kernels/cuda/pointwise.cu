@@ -11,7 +11,7 @@
 #include "launch_early.h"
 
 namespace lltm {
-namespace {
+inline namespace pointwise_cu {
 
 constexpr int kThreads = PlaneGeometry::kThreads;
 
@@ -377,7 +377,7 @@ const char* launch_forward(const lltm_step_forward_arguments& arguments, const v
                                                  arguments, packs, from, from_stride));
 }
 
-}  // namespace
+}  // namespace pointwise_cu
 
 const char* cell_forward_from(lltm_dtype dtype, const lltm_step_forward_arguments& a,
                               const void* from, int64_t from_stride,

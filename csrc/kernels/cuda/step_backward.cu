@@ -12,7 +12,7 @@
 #include "step_tile.h"
 
 namespace lltm {
-namespace {
+inline namespace step_backward_cu {
 
 // kAgain: the pre-activations were not saved and are recomputed.
 template <typename Tile, bool kAgain>
@@ -213,7 +213,7 @@ const char* launch_columns(const lltm_step_backward_arguments& arguments, void* 
   return error_text("step_backward", cudaGetLastError());
 }
 
-}  // namespace
+}  // namespace step_backward_cu
 
 const char* cuda_step_backward(lltm_dtype dtype, int32_t family,
                                const lltm_step_backward_arguments* arguments,

@@ -8,7 +8,7 @@
 #include "step_tile.h"
 
 namespace lltm {
-namespace {
+inline namespace step_forward_cu {
 
 template <typename Tile>
 __global__ void __launch_bounds__(Tile::kThreads)
@@ -109,7 +109,7 @@ const char* launch_family(int32_t family, const lltm_step_forward_arguments& arg
   }
 }
 
-}  // namespace
+}  // namespace step_forward_cu
 
 bool runs_tensor_step(lltm_dtype dtype, const lltm_execution& execution) {
   if (dtype == LLTM_FLOAT64 || device_facts(execution.device_index).major < 8) return false;

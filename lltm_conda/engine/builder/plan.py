@@ -127,6 +127,8 @@ def _by_nvcc(target: Target, toolkit: CudaToolkit, architectures: Sequence[str])
     link = [toolkit.nvcc, "-cudart", "static", *ccbin, "-shared"]
     # nvcc links device code as well, and would add its default architecture to those asked for.
     link += architecture_flags(architectures)
+    # Local symbols are named after the source's folder, and the bytes shall be the same in any.
+    link += ["-Xlinker", "--strip-all"]
     for option in link_flags(env)[1:]:  # nvcc has its own -shared, above
         # nvcc splits the value of -Xcompiler at commas, so linker flags go to the linker directly.
         if option.startswith("-Wl,"):
