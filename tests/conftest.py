@@ -23,6 +23,11 @@ _processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 torch.set_num_threads(max(1, torch.get_num_threads() // _processes))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The release tool's first: its slow tests take longest, and nothing should wait for them."""
+    items.sort(key=lambda item: item.path.parent.name != "release")
+
+
 @pytest.fixture(autouse=True, scope="module")
 def children_load_the_package() -> Iterator[None]:
     """The release tool sets LLTM_CONDA_LOAD when a test imports it; other tests' children would

@@ -11,6 +11,8 @@ import pytest
 
 REPO = Path(__file__).resolve().parents[1]
 PAGES = sorted((REPO / "docs" / "gallery").glob("*.md"))
+# A page that compiles an extension of torch's, for most of a minute.
+COMPILES = "tutorial"
 # The installed package, not the checkout's; `benchmarks` is the checkout's.
 RUN = """
 import runpy, sys
@@ -26,7 +28,14 @@ def masked(text: str) -> str:
     return MEASURED.sub(r" #\1", text).strip()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.slow) if page.stem == COMPILES else page
+        for page in PAGES
+    ],
+    ids=lambda page: page.stem,
+)
 def test_a_page_prints_what_it_shows(page: Path) -> None:
     if page.stem == "digits":
         pytest.importorskip("sklearn")

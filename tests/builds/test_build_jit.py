@@ -161,6 +161,7 @@ def test_cuda_is_refused_by_a_cpu_build_of_torch(first: Answer) -> None:
     assert "CPU build and has no CUDA tensors" in first["load_cuda"]
 
 
+@pytest.mark.slow
 def test_the_way_of_the_tutorial(tmp_path: Path) -> None:
     """What the documentation shows: torch's own `load` compiles our sources as they are."""
     text = (REPO / "docs" / "start" / "building" / "jit.md").read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -62,7 +63,9 @@ def build(name: str, root: Path, engine: Path) -> Project:
     shutil.copytree(HERE / name, root, dirs_exist_ok=True)
     shutil.copytree(engine, root / "csrc" / "engine")
     project = project_of(name, root)
-    fitting = fitting_request(project, find_torch(), root / "lib", log=lambda line: None)
+    # Without optimisation; what the linker is asked for stays.
+    env = {**os.environ, "DEBUG": "1"}
+    fitting = fitting_request(project, find_torch(), root / "lib", env, log=lambda line: None)
     others = [replace(fitting, glue=glue, kernels=()) for glue in glues() if glue != fitting.glue]
     for request in (fitting, *others):
         execute(plan(request), root / "work", jobs=2, log=lambda line: None)

@@ -54,8 +54,8 @@ def package_copy(tmp_path: Path) -> Callable[..., Path]:
     def copy(*, binaries: bool = True, sources: bool = True) -> Path:
         target = tmp_path / "site" / "lltm_conda"
         left_out = [*(() if binaries else ("lib",)), *(() if sources else ("csrc",))]
-        ignore = shutil.ignore_patterns("__pycache__", *left_out)
-        shutil.copytree(PACKAGE, target, ignore=ignore)
+        # With what Python has compiled, which counts for files that stay as they are.
+        shutil.copytree(PACKAGE, target, ignore=shutil.ignore_patterns(*left_out))
         return target
 
     return copy

@@ -28,6 +28,7 @@ print(live_run.difference(smoke.parts(), "cpu", "float64"))
 
 def run(*command: object, **environment: str) -> str:
     env = {**os.environ, PROJECT.variable("LOAD"): "0", "FORCE_CUDA": "0", **environment}
+    env["DEBUG"] = "1"  # without optimisation it is built in a third of the time
     words = list(map(str, command))
     done = subprocess.run(words, env=env, cwd=REPO / "tests", capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -49,6 +50,7 @@ def test_cmake(tmp_path: Path) -> None:
         pytest.skip("no cmake")
     prefix, name = torch.utils.cmake_prefix_path, PROJECT.namespace
     options = [f"-DCMAKE_PREFIX_PATH={prefix}", f"-D{name.upper()}_CUDA=OFF", "-DBUILD_TESTING=OFF"]
+    options.append("-DCMAKE_BUILD_TYPE=Debug")
     run(cmake, "-S", REPO, "-B", tmp_path, *options)
     run(cmake, "--build", tmp_path, "--parallel", "2")
     code = f"import torch; torch.ops.load_library({str(tmp_path / f'lib{name}.so')!r})"
