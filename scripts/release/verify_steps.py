@@ -35,7 +35,9 @@ def run_installed(
     env |= {} if gpu else {"CUDA_VISIBLE_DEVICES": ""}
     env |= emulation.settings()
     if checker:
-        log.run([python, "-m", PROJECT.package], env=env, cwd=empty)
+        # An import of torch takes qemu 20 s: the live run is the smoke test's there.
+        words = ["--torch", folder] if FOREIGN else []
+        log.run([python, "-m", PROJECT.package, *words], env=env, cwd=empty)
     report = BUILD / "smoke" / f"{name}.json"
     report.parent.mkdir(parents=True, exist_ok=True)
     words = ["--outside", PACKAGE, "--json", report]
