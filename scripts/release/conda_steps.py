@@ -180,7 +180,7 @@ def prefix(
     _worker(context.log, "install", folder, *specs, *_options(channels), **driver(cell))
     gpu = cell.cuda_major is not None
     interpreter = folder / "bin" / "python"
-    # The wheel's run has shown the checker; an import of torch takes qemu 20 s.
+    # The wheel's run has shown the checker, which qemu runs slowly.
     words = {"glue": cell.glue, "gpu": gpu, "checker": not FOREIGN}
     report = run_installed(context.log, interpreter, folder, name, **words)
     if not any(folder.glob(f"conda-meta/{PROJECT.distribution}-{version}-*.json")):

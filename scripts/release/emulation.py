@@ -32,6 +32,14 @@ def compilers(env: Mapping[str, str]) -> dict[str, str]:
     return {**env, "CXX": env.get("CXX") or GXX} if FOREIGN else dict(env)
 
 
+def settings() -> dict[str, str]:
+    """What a program under qemu finds in its environment; nothing on this machine's platform.
+
+    qemu is slow, and emulates waiting, too: the smoke test leaves out its largest size.
+    """
+    return {"EMULATED": "1", "OMP_WAIT_POLICY": "passive"} if FOREIGN else {}
+
+
 def missing(compiler: HostCompiler | None) -> str | None:
     """What this machine lacks for the platform of this run; None if nothing."""
     if compiler and (compiler.machine or MACHINE) != MACHINE:

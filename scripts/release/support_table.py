@@ -15,8 +15,8 @@ LEGEND = {
 }
 # Where no processor of the platform was at hand.
 ELSEWHERE = {
-    "ran": "installed from the wheel of the cell, run under qemu: judged, compared with the "
-    "definition, gradients checked",
+    "ran": "installed from the wheel of the cell (from torch 2.11 on, the fat wheel), run under "
+    "qemu: judged, compared with the definition, gradients checked",
 }
 
 

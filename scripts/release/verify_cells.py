@@ -1,35 +1,40 @@
-"""`--verify full` for another platform than the first: what the cells' own runs saw.
+"""`--verify full` for another platform than the first: each torch is run once, on one Python.
 
-The fat wheel is not run beside every torch there: a run under qemu costs minutes. Each cell has run
-out of its thin wheel, beside the torch that it is for. Stored beside the results of the first
-platform.
+A run under qemu costs minutes. Each cell has run out of its thin wheel, beside the torch that it is
+built with; the fat wheel is run beside the other torches that stable glue serves. Stored beside the
+results of the first platform.
 """
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rich.console import Console
 
-from release import BUILD, DIST, PLATFORM, REPO, SMOKE, ReleaseError, evidence
+from release import BUILD, DIST, FOREIGN, PLATFORM, REPO, SMOKE, ReleaseError, emulation, evidence
 from release.cells import Cell, all_cells
 from release.evidence import Environment, Evidence
+from release.interpreters import interpreters
 from release.manifest import Manifest
 from release.schema import Matrix
 from release.store import digest
-from release.verify_one import computed
+from release.verify_one import Target, computed
+from release.verify_torches import tried
 from release.wheels import commits, read_wheel
 
 
-def verify_cells(manifest: Manifest, matrix: Matrix, console: Console) -> int:
+def verify_cells(manifest: Manifest, matrix: Matrix, console: Console, jobs: int = 1) -> int:
     """Stores what is known of each torch, and shows it; returns the exit code."""
     assert manifest.fat is not None
     wheel = DIST / manifest.fat.path
     rows = {row.torch: row for row in reversed([*ran(manifest, matrix)])}
     if not rows:
         raise ReleaseError("no cell has run, so nothing is known; the run above says why")
+    wanted = others(rows, matrix)
+    more = tried(wheel, wanted, console, jobs) if wanted else {}
+    rows |= {target.torch: seen for target, seen in more.items() if seen}
     how = next(iter(manifest.hosts.values())).system.partition("; ")[2] or "native"
     for minor in matrix.minors():
         seen = rows.get(minor)
@@ -50,7 +55,18 @@ def verify_cells(manifest: Manifest, matrix: Matrix, console: Console) -> int:
     evidence.save(stored, path)
     console.print(f"stored in {path.relative_to(REPO)}; now run:")
     console.print("scripts/build_all.sh --write-generated")
-    return 0 if all(row.state == "ran" for row in found) else 1
+    return 0 if all(row and row.state == "ran" for row in [*found, *more.values()]) else 1
+
+
+def others(rows: Mapping[str, Environment], matrix: Matrix) -> list[Target]:
+    """What is still to be tried on the Python of `rows`: torches without glue of their own."""
+    python = next(iter(rows.values())).python
+    interpreter = str(emulation.PYTHON) if FOREIGN else next(interpreters(python), None)
+    return [
+        Target(minor, torch.release, python, interpreter)
+        for minor, torch in matrix.torch.items()
+        if minor not in rows and not torch.aten and python in torch.pythons
+    ]
 
 
 def ran(manifest: Manifest, matrix: Matrix) -> Iterator[Environment]:

@@ -1,18 +1,14 @@
 """`--verify full`: runs the fat wheel with every torch, on every Python that has a wheel of it.
 
-Environments of one torch share a cache of about 12 GB, which is deleted before the next torch.
-Results are kept in build/verify-full and are valid for one wheel, so an interrupted run continues.
 When every environment has a result, all of them are stored in
 benchmarks/results/environments.json, and the support tables show them. `--python PATH` tries the
 environments of that interpreter alone; they join what is stored.
 """
 
 import platform
-import shutil
-import time
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from functools import cache, partial
+from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -23,18 +19,13 @@ from release.evidence import Environment, Evidence
 from release.interpreters import interpreters, python_facts
 from release.manifest import parse
 from release.paths import MANIFEST
-from release.progress import Reporter
 from release.run import only_run
-from release.runner import run_tasks
 from release.schema import FIRST, Matrix
-from release.store import Store, digest
-from release.tasks import Outcome, Task
+from release.store import digest
 from release.verify_cells import verify_cells
-from release.verify_one import CACHE, WORK, Target, environment
+from release.verify_one import Target
+from release.verify_torches import tried
 from release.wheels import commits, read_wheel
-
-# The cache of one torch with its CUDA libraries, plus the files that its environments do not share.
-DISK_NEEDED = 15_000_000_000
 
 
 class Verify(str, Enum):
@@ -73,7 +64,7 @@ def verify_built(matrix: Matrix, console: Console, jobs: int, given: Sequence[Pa
         raise ReleaseError(f"{MANIFEST}: names no fat wheel; the run above says why none was made")
     with only_run(console):
         if PLATFORM != FIRST:
-            return verify_cells(manifest, matrix, console)
+            return verify_cells(manifest, matrix, console, jobs)
         wanted = targets(matrix, given)
         return verify(DIST / made.path, wanted, matrix, console, jobs, join=bool(given))
 
@@ -91,58 +82,9 @@ def verify(
 
     Stores all results when none is missing; with `join`, beside those that are stored.
     """
-    read_wheel(wheel)  # raises if it is not a wheel
-    console.print(f"{wheel.name} ({digest(wheel)[:12]}): {len(wanted)} environments")
-    tasks = {
-        target: Task(
-            f"verify/{target.name}",
-            partial(environment, target=target, wheel=wheel),
-            inputs=(wheel, SMOKE),
-        )
-        for target in wanted
-    }
-    outcomes: dict[str, Outcome] = {}
-    begun, store = time.monotonic(), Store(WORK / "stamps")
-    with Reporter(console, list(tasks.values())) as reporter:
-        for minor in dict.fromkeys(target.torch for target in wanted):
-            first, *others = (tasks[target] for target in wanted if target.torch == minor)
-            _check_space()
-            # The first one fetches what all of them share.
-            try:
-                for group in ([first], others):
-                    outcomes |= run_tasks(group, store, WORK / "logs", reporter, jobs)
-            finally:
-                shutil.rmtree(CACHE, ignore_errors=True)
-    found = {target: result(outcomes[tasks[target].name]) for target in wanted}
-    for target, seen in found.items():
-        if seen:
-            _show(target, seen, console)
-    console.print(f"{len(wanted)} environments in {time.monotonic() - begun:.0f} s")
+    found = tried(wheel, wanted, console, jobs)
     _save(wheel, matrix, found, console, join)
     return 0 if all(seen and seen.state == "ran" for seen in found.values()) else 1
-
-
-def _check_space() -> None:
-    WORK.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(WORK).free
-    if free < DISK_NEEDED:
-        text = f"{WORK}: {free / 1e9:.1f} GB are free, {DISK_NEEDED / 1e9:.0f} GB are needed"
-        raise ReleaseError(f"{text}; free some and run the same again: what was done is kept")
-
-
-def result(outcome: Outcome) -> Environment | None:
-    """The result of an environment; None if it could not be installed."""
-    texts = (path.read_text(encoding="utf-8") for path in outcome.outputs)
-    return next(map(Environment.model_validate_json, texts), None)
-
-
-def _show(target: Target, seen: Environment, console: Console) -> None:
-    style = "green" if seen.state == "ran" else "bold red"
-    text = f"[{style}]{seen.state:9}[/] torch {seen.torch_version or target.release}"
-    text += f", Python {seen.python_version or target.python}: {seen.variant or '-'}"
-    console.print(f"{text} ({seen.seconds:.0f} s)")
-    if seen.reason:
-        console.print(f"        {seen.reason}", markup=False, soft_wrap=True)
 
 
 def _save(

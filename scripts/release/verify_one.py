@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from release import BUILD, PACKAGE, PROJECT, SMOKE, ReleaseError
+from release import BUILD, PACKAGE, PROJECT, SMOKE, ReleaseError, emulation
 from release.environments import make_venv
 from release.evidence import Environment
 from release.paths import fresh
@@ -76,7 +76,7 @@ def _run(log: Log, target: Target, wheel: Path, folder: Path) -> dict[str, Any]:
     numbers = folder / "smoke.json"
     try:
         command = [python, SMOKE, "--outside", PACKAGE, "--json", numbers]
-        log.run(command, env=clean_env(), cwd=empty)
+        log.run(command, env=clean_env(**emulation.settings()), cwd=empty)
     except CommandFailed as error:
         _check_stopped(str(error))
         problems.append(f"{SMOKE.name}: {error}: {_last(log)}")
@@ -91,7 +91,7 @@ def _report(log: Log, command: Sequence[str | Path], cwd: Path) -> tuple[str, di
     problem, file = "", log.path.with_suffix(".report")
     with Log(file) as out:
         try:
-            out.run(command, env=clean_env(), cwd=cwd)
+            out.run(command, env=clean_env(**emulation.settings()), cwd=cwd)
         except CommandFailed as error:  # it also fails if nothing fits
             _check_stopped(str(error))
             problem = str(error)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from release import BUILD, EXAMPLE, FOREIGN, PACKAGE, PROJECT, SMOKE, of_project
+from release import BUILD, EXAMPLE, FOREIGN, PACKAGE, PROJECT, SMOKE, emulation, of_project
 from release.cells import Cell
 from release.environments import make_venv
 from release.paths import TEMPORARY, fresh
@@ -33,10 +33,11 @@ def run_installed(
     env = clean_env(PATH=f"{folder / 'bin'}:{clean_env()['PATH']}")
     env |= {"PYTHONPATH": str(site)} if site else {}
     env |= {} if gpu else {"CUDA_VISIBLE_DEVICES": ""}
-    # qemu is slow, and emulates waiting, too.
-    env |= {"EMULATED": "1", "OMP_WAIT_POLICY": "passive"} if FOREIGN else {}
+    env |= emulation.settings()
     if checker:
-        log.run([python, "-m", PROJECT.package], env=env, cwd=empty)
+        # An import of torch takes qemu 20 s: the live run is the smoke test's there.
+        words = ["--torch", folder] if FOREIGN else []
+        log.run([python, "-m", PROJECT.package, *words], env=env, cwd=empty)
     report = BUILD / "smoke" / f"{name}.json"
     report.parent.mkdir(parents=True, exist_ok=True)
     words = ["--outside", PACKAGE, "--json", report]

@@ -86,3 +86,21 @@ def test_what_is_installed_passes(tmp_path) -> None:
     done = smoke(tmp_path, "--json", tmp_path / "facts.json")
     assert done.returncode == 0, done.stdout
     assert (tmp_path / "facts.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("allowed", "code"), [("TOLERANCES", 0), ("dict.fromkeys(TOLERANCES, 0)", 1)]
+)
+def test_under_an_emulator_the_live_run_is_its_own(tmp_path, allowed, code) -> None:
+    """One import of torch does for both; a live run that differs fails."""
+    start = (
+        "import runpy, sys; from lltm_conda.engine import live_run;"
+        f"TOLERANCES = live_run.TOLERANCES; live_run.TOLERANCES = {allowed};"
+        "runpy.run_path(sys.argv.pop(), run_name='__main__')"
+    )
+    site = Path(lltm_conda.__file__).parents[1]
+    env = {**os.environ, "PYTHONPATH": str(site), "EMULATED": "1"}
+    command = [sys.executable, "-c", start, SMOKE]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert f"{'FAILED' if code else 'ok    '} live run on cpu: " in done.stdout

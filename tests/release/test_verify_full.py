@@ -9,7 +9,7 @@ from collections import namedtuple
 from pathlib import Path
 
 import pytest
-from release import ReleaseError, evidence, support_table, verify_full, verify_one
+from release import ReleaseError, evidence, support_table, verify_full, verify_one, verify_torches
 from release.__main__ import app
 from release.evidence import Environment
 from release.interpreters import python_facts
@@ -47,7 +47,7 @@ class World:
         self.tried: list[str] = []
         self.state, self.error = "ran", None
         self.results = root / "environments.json"
-        for module in (verify_full, verify_one):
+        for module in (verify_torches, verify_one):
             monkeypatch.setattr(module, "WORK", root)
             monkeypatch.setattr(module, "CACHE", root / "cache")
         monkeypatch.setattr(verify_one, "_run", self.run)
