@@ -11,7 +11,6 @@ import errno
 import json
 import os
 import stat
-import string
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,8 +24,6 @@ MANIFEST = "build.json"
 #: Where a build works until it is finished; one that was killed leaves its folder here.
 UNFINISHED = "building-"
 _LOCK = "lock"
-#: What the name of an entry keeps of the version of torch.
-_PLAIN = frozenset(string.ascii_letters + string.digits + ".+-")
 
 
 class CacheError(RuntimeError):
@@ -94,8 +91,7 @@ def entry_folder(project: Project, torch: TorchInstall, sources: str) -> Path:
     """Where the build of these sources for this torch lies (whether or not it exists)."""
     device = f"cuda{torch.cuda}" if torch.cuda else "cpu"
     key = f"torch{torch.version}-{device}-abi{torch.cxx11_abi}"
-    for char in {*key} - _PLAIN:
-        key = key.replace(char, "_")
+    key = "".join(c if (c.isascii() and c.isalnum()) or c in ".+-" else "_" for c in key)
     return root(project) / key / f"{project.version}-{sources}"
 
 

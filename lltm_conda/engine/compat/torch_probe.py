@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,7 +21,6 @@ _ERROR = "_ZN3c105ErrorC1ENS_14SourceLocationE"
 _NEW = _ERROR + "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
 _OLD = _ERROR + "Ss"
 _MAX_VERSION_FILE = 1 << 16
-_REINSTALL = "Reinstall it with: python -m pip install --force-reinstall torch"
 
 
 class TorchNotFoundError(LookupError):
@@ -102,7 +102,7 @@ def read_install(root: Path) -> TorchInstall:
     if version is None or minor is None:
         raise TorchNotFoundError(
             f"{root / 'version.py'} holds no version (__version__ is {version!r}): a broken "
-            f"installation. {_REINSTALL}"
+            "installation. Reinstall it with: python -m pip install --force-reinstall torch"
         )
     lib_dir, abi = root / "lib", None
     problems = [
@@ -159,29 +159,17 @@ def from_module(torch: ModuleType) -> TorchInstall:
     )
 
 
-def _version_file(path: Path) -> dict[str, str | None]:
-    """The constants of a `version.py`, evaluated as literals, never executed."""
-    import ast
-
+def _version_file(path: Path) -> dict[str, str]:
+    """The texts that a `version.py` assigns; it is never executed."""
     try:
         with path.open("rb") as file:
-            tree = ast.parse(file.read(_MAX_VERSION_FILE))
+            text = file.read(_MAX_VERSION_FILE).decode("utf-8", "replace")
     except OSError as error:
         raise TorchNotFoundError(
             f"{path} cannot be read ({error.strerror}). Check the permissions of the folder."
         ) from error
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise TorchNotFoundError(
-            f"{path} is not Python ({error}): a broken installation. {_REINSTALL}"
-        ) from error
-    facts: dict[str, str | None] = {}
-    for node in tree.body:
-        if isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, ast.Constant):
-            value = node.value.value
-            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                if isinstance(target, ast.Name) and (value is None or isinstance(value, str)):
-                    facts[target.id] = value and printable(value)
-    return facts
+    found = re.findall(r"""^(\w+) *(?::[^=\n]*)?= *(["'])(.*?)\2""", text, re.MULTILINE)
+    return {name: printable(value) for name, _, value in found}
 
 
 def release(version: str, minor: tuple[int, int], abi: int | None = None) -> TorchInstall:
