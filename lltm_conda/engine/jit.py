@@ -69,7 +69,7 @@ class Jit:
         self, torch: TorchInstall, with_cuda: bool | None, base: Path | None, verbose: bool
     ) -> tuple[Path, ...]:
         """The binaries in the cache, compiled where they are not there."""
-        env, project = dict(os.environ), self._project._replace(cache=base)
+        env, project = dict(os.environ), self._project._replace(cache=base or self._project.cache)
         if with_cuda is not None:
             env["FORCE_CUDA"] = str(int(with_cuda))
         if flag(env, "FORCE_CUDA") and torch.cuda is None:
