@@ -115,11 +115,8 @@ class PlatformWheel(bdist_wheel):
 
 setup(
     packages=[
-        *(PACKAGE, *(f"{PACKAGE}.{name}" for name in find_packages(PACKAGE))),
-        *(
-            f"{PACKAGE}.csrc",
-            *(f"{PACKAGE}.csrc.{name}" for name in find_namespace_packages("csrc")),
-        ),
+        *(PACKAGE, *(f"{PACKAGE}.{name}" for name in find_packages(PACKAGE)), f"{PACKAGE}.csrc"),
+        *(f"{PACKAGE}.csrc.{name}" for name in find_namespace_packages("csrc")),
     ],
     package_dir={f"{PACKAGE}.csrc": "csrc"},
     package_data={

@@ -48,8 +48,7 @@ def backward(ctx: Any, *grads: Tensor | None) -> Gradients:
 def contiguous(grad: Tensor | None) -> Tensor | None:
     """A contiguous gradient, if there is one.
 
-    CUDA kernels need none for `grad_h` and `grad_cell`: they read any strides, so a sum's gradient
-    (one number, expanded) needs no copy.
+    CUDA kernels need none for `grad_h` and `grad_cell`: they read the expanded number of a sum.
     """
     return None if grad is None else grad.contiguous()
 
@@ -61,14 +60,10 @@ def by_kernels(
     wanted: Sequence[bool],
     *options: Any,
 ) -> Gradients:
-    """Gradients of a raw forward op's five tensors by its raw backward op.
+    """Gradients of a raw forward op's five tensors by `op`, its raw backward op.
 
-    Args:
-        op: the backward op, of the cell or of the layer.
-        grads: those of the forward op's differentiable outputs; None stands for zeros.
-        saved: what else `op` reads, in its order.
-        wanted: which of the five gradients to compute (the others are None); more is ignored.
-        options: what `op` takes last.
+    `grads` are those of the forward op's differentiable outputs, where None stands for zeros;
+    `wanted` says which of the five gradients to compute (the others are None).
     """
     if all(grad is None for grad in grads):
         return (None,) * 5
@@ -89,11 +84,9 @@ def differentiable(
 ) -> Gradients:
     """Gradients of (input, weights, bias, old_h, old_cell), to be differentiated or mapped again.
 
-    Args:
-        grads: those of (new_h, new_cell, gates), of shapes (B, S), (B, S) and (B, 3, S); None
-            stands for zeros.
-        saved: (input, weights, bias, old_h, new_cell, gates); gates of None are recomputed.
-        wanted: which of the five gradients to compute; the others are None.
+    `grads` are those of (new_h, new_cell, gates), where None stands for zeros; `saved` is (input,
+    weights, bias, old_h, new_cell, gates), where gates of None are recomputed; `wanted` is as in
+    `by_kernels`.
     """
     grad_h, grad_cell, grad_gates = grads
     if grad_h is None and grad_cell is None and grad_gates is None:

@@ -1,8 +1,12 @@
-"""The raw ops without data: shapes and dtypes for meta and fake tensors, with the same refusals."""
+"""The raw ops without data: shapes and dtypes for meta and fake tensors, with the same refusals.
+
+``csrc/ops`` declares the operators with their arguments.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,7 +35,11 @@ def _check(
     meaning: str,
     origin: str,
 ) -> None:
-    """Refuses what the kernels refuse; `origin` says where the letters of `meaning` come from."""
+    """Refuses what the kernels refuse.
+
+    Where `meaning` allows a dimension of one more, as in "(3S) or (1, 3S)", `shape` is without it.
+    `origin` says where the letters of `meaning` come from.
+    """
     if tensor is None:
         return
     wanted, device = device_of(input), device_of(tensor)
@@ -45,6 +53,8 @@ def _check(
             f"lltm: {name} must have the dtype of input, {input.dtype}, got {tensor.dtype}; "
             f"convert it with {name}.to(input.dtype)"
         )
+    if "or (1, " in meaning and tensor.dim() > len(shape):
+        shape = (1, *shape)
     _check_dim(tensor, name, len(shape), meaning)
     for size, expected in zip(tensor.shape, shape, strict=True):
         torch._check(
@@ -54,11 +64,6 @@ def _check(
                 f"{tuple(tensor.shape)}; {origin}"
             ),
         )
-
-
-def _check_bias(bias: Tensor | None, input: Tensor, rows: int, origin: str) -> None:
-    shape = (1, rows) if bias is not None and bias.dim() == 2 else (rows,)
-    _check(bias, "bias", input, shape, "(3S) or (1, 3S)", origin)
 
 
 def _empty_gradients(
@@ -81,7 +86,7 @@ def _cell_sizes(input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor) -> 
     rows, columns = 3 * state_size, state_size + input_features
     _check(old_h, "old_h", input, (batch_size, state_size), "(B, S)", _CELL)
     _check(weights, "weights", input, (rows, columns), "(3S, S + I)", _CELL)
-    _check_bias(bias, input, rows, _CELL)
+    _check(bias, "bias", input, (rows,), "(3S) or (1, 3S)", _CELL)
     return batch_size, state_size
 
 
@@ -98,19 +103,9 @@ def fake_forward(
     )
 
 
-def fake_backward(
-    grad_h: Tensor | None,
-    grad_cell: Tensor | None,
-    grad_gates: Tensor | None,
-    input: Tensor,
-    weights: Tensor,
-    bias: Tensor,
-    old_h: Tensor,
-    new_cell: Tensor,
-    gates: Tensor | None,
-    needs: int,
-) -> tuple[Tensor, ...]:
+def fake_backward(*arguments: Any) -> tuple[Tensor, ...]:
     """Empty results of ``torch.ops.lltm.backward``."""
+    grad_h, grad_cell, grad_gates, input, weights, bias, old_h, new_cell, gates, needs = arguments
     batch_size, state_size = _cell_sizes(input, weights, bias, old_h)
     state, all_gates = (batch_size, state_size), (batch_size, 3, state_size)
     _check(new_cell, "new_cell", input, state, "(B, S)", _CELL)
@@ -124,13 +119,8 @@ def fake_backward(
 # The layer.
 
 
-def _layer_sizes(
-    input: Tensor,
-    weights: Tensor,
-    bias: Tensor | None,
-    initial_h: Tensor | None,
-    initial_cell: Tensor | None,
-) -> tuple[int, int, int]:
+def _layer_sizes(*tensors: Any) -> tuple[int, int, int]:
+    input, weights, bias, initial_h, initial_cell = tensors
     _check_dim(input, "input", 3, "(T, B, I)")
     _check_dim(weights, "weights", 2, "(3S, S + I)")
     steps, batch_size, input_features = input.shape
@@ -144,32 +134,17 @@ def _layer_sizes(
     state_size = weights.shape[0] // 3
     rows, columns = 3 * state_size, state_size + input_features
     _check(weights, "weights", input, (rows, columns), "(3S, S + I)", _WEIGHTS_OF_LAYER)
-    _check_bias(bias, input, rows, _LAYER)
-    _check_state(initial_h, "initial_h", input, batch_size, state_size)
-    _check_state(initial_cell, "initial_cell", input, batch_size, state_size)
+    _check(bias, "bias", input, (rows,), "(3S) or (1, 3S)", _LAYER)
+    state = (batch_size, state_size)
+    _check(initial_h, "initial_h", input, state, "(B, S) or (1, B, S)", _LAYER)
+    _check(initial_cell, "initial_cell", input, state, "(B, S) or (1, B, S)", _LAYER)
     return steps, batch_size, state_size
 
 
-def _check_state(
-    state: Tensor | None, name: str, input: Tensor, batch_size: int, state_size: int
-) -> None:
-    stacked = (1,) if state is not None and state.dim() == 3 else ()
-    shape = (*stacked, batch_size, state_size)
-    _check(state, name, input, shape, "(B, S) or (1, B, S)", _LAYER)
-
-
-def fake_layer_forward(
-    input: Tensor,
-    weights: Tensor,
-    bias: Tensor | None,
-    initial_h: Tensor | None,
-    initial_cell: Tensor | None,
-    reverse: bool,
-    keep_cells: bool,
-    allow_tf32: bool,
-) -> tuple[Tensor, ...]:
+def fake_layer_forward(*arguments: Any) -> tuple[Tensor, ...]:
     """Empty results of ``torch.ops.lltm.layer_forward``."""
-    steps, batch_size, state_size = _layer_sizes(input, weights, bias, initial_h, initial_cell)
+    input, _weights, _bias, initial_h, initial_cell, _reverse, keep_cells, _allow_tf32 = arguments
+    steps, batch_size, state_size = _layer_sizes(*arguments[:5])
     state = (batch_size, state_size)
     return (
         input.new_empty((steps, *state)),
@@ -180,32 +155,19 @@ def fake_layer_forward(
     )
 
 
-def fake_layer_backward(
-    grad_output: Tensor | None,
-    grad_final_h: Tensor | None,
-    grad_final_cell: Tensor | None,
-    grad_cells: Tensor | None,
-    input: Tensor,
-    weights: Tensor,
-    bias: Tensor | None,
-    initial_h: Tensor | None,
-    initial_cell: Tensor | None,
-    output: Tensor,
-    gates: Tensor,
-    cells: Tensor,
-    needs: int,
-    reverse: bool,
-    allow_tf32: bool,
-) -> tuple[Tensor, ...]:
+def fake_layer_backward(*arguments: Any) -> tuple[Tensor, ...]:
     """Empty results of ``torch.ops.lltm.layer_backward``."""
-    steps, batch_size, state_size = _layer_sizes(input, weights, bias, initial_h, initial_cell)
-    sequence, all_gates = (steps, batch_size, state_size), (steps, batch_size, 3, state_size)
+    grad_output, grad_final_h, grad_final_cell, grad_cells, *tensors = arguments[:9]
+    output, gates, cells, needs, _reverse, _allow_tf32 = arguments[9:]
+    steps, batch_size, state_size = _layer_sizes(*tensors)
+    input, *others = tensors
+    state, sequence = (batch_size, state_size), (steps, batch_size, state_size)
     _check(output, "output", input, sequence, "(T, B, S)", _LAYER)
-    _check(gates, "gates", input, all_gates, "(T, B, 3, S)", _LAYER)
+    _check(gates, "gates", input, (steps, batch_size, 3, state_size), "(T, B, 3, S)", _LAYER)
     if cells.dim() == 3:  # else forward did not keep them
         _check(cells, "cells", input, sequence, "(T, B, S)", _LAYER)
     _check(grad_output, "grad_output", input, sequence, "(T, B, S)", _LAYER)
     _check(grad_cells, "grad_cells", input, sequence, "(T, B, S)", _LAYER)
-    _check_state(grad_final_h, "grad_final_h", input, batch_size, state_size)
-    _check_state(grad_final_cell, "grad_final_cell", input, batch_size, state_size)
-    return _empty_gradients(needs, input, (weights, bias, initial_h, initial_cell))
+    _check(grad_final_h, "grad_final_h", input, state, "(B, S) or (1, B, S)", _LAYER)
+    _check(grad_final_cell, "grad_final_cell", input, state, "(B, S) or (1, B, S)", _LAYER)
+    return _empty_gradients(needs, input, others)

@@ -9,6 +9,7 @@ cell.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -39,32 +40,25 @@ def backward(ctx: Any, *grads: Tensor | None) -> Gradients:
 def gradients(
     op: Callable[..., tuple[Tensor, ...]], ctx: Any, grads: tuple[Tensor | None, ...]
 ) -> Gradients:
-    """Gradients of (input, weights, bias, initial_h, initial_cell); None where none is wanted.
+    """Gradients of (input, weights, bias, initial_h, initial_cell) by `op`, the raw backward op.
 
-    Args:
-        op: the raw backward op.
-        ctx: what `setup_context` has saved.
-        grads: those of (output, final_h, final_cell, cells); None stands for zeros.
+    `grads` are those of (output, final_h, final_cell, cells); None stands for zeros.
     """
     saved, wanted = ctx.saved_tensors, ctx.needs_input_grad
     if torch.is_grad_enabled():  # create_graph=True: these will be differentiated again
-
-        def steps(*tensors: Any) -> tuple[Tensor, ...]:
-            input, weights, bias, initial_h, initial_cell = tensors
-            return steps_of_cells(input, weights, bias, initial_h, initial_cell, ctx.reverse)
-
+        steps = partial(steps_of_cells, ctx.reverse)
         return gradients_through(steps, saved[:5], wanted, grads)
     grads = tuple([contiguous(grad) for grad in grads])
     return by_kernels(op, grads, saved, wanted, ctx.reverse, ctx.allow_tf32)
 
 
 def steps_of_cells(
+    reverse: bool,
     input: Tensor,
     weights: Tensor,
     bias: Tensor | None,
     initial_h: Tensor | None,
     initial_cell: Tensor | None,
-    reverse: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(output, final_h, final_cell, cells) step by step: slower, differentiable to any order.
 

@@ -27,8 +27,7 @@ def register(
     Args:
         name: the operator.
         fake: the operator without data, for meta and fake tensors.
-        backward: its derivative, which reads what `setup_context` has saved. It gets one more
-            input than the operator has, the last one.
+        backward: its derivative, which reads what `setup_context` has saved.
         setup_context: saves what `backward` reads.
     """
     op = getattr(torch.ops.lltm, name).default
@@ -81,17 +80,10 @@ def batching_rule(
 ) -> Batched:
     """Results of the cell under ``torch.vmap``, and the dimension that is mapped in each.
 
-    With shared weights the mapped dimension joins the batch, and one call of `cell` computes
-    everything. Mapped weights have no such form: one batched GEMM in PyTorch's own operations
-    computes those.
-
-    Args:
-        cell: the same form of the cell, one level below this map.
-        info: torch's; ``info.batch_size`` is the length of the mapped dimension.
-        in_dims: where it is in each input; None in those that all calls share.
-        inputs: (input, weights, bias, old_h, old_cell).
+    `cell` is the same form of the cell, one level below this map; the rest is torch's. With shared
+    weights the mapped dimension joins the batch, and one call of `cell` computes everything. Mapped
+    weights have no such form: one batched GEMM in PyTorch's own operations computes those.
     """
-
     size = info.batch_size
 
     def mapped_first(position: int) -> Tensor:

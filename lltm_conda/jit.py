@@ -1,12 +1,8 @@
 """The op compiled just in time: ``lltm_conda.jit.load()``.
 
-For an environment that none of the package's binaries serves, and for work on the C++ sources. The
-sources travel inside the package; they are compiled against the torch of the process as by
-``python -m lltm_conda build``, into the same cache, judged, and loaded into this process. It needs
-a C++ compiler, for CUDA tensors nvcc too.
-
-An op can be registered once per process, so the package must not load a binary of its own:
-start Python with ``LLTM_CONDA_LOAD=0`` in the environment, or set it before the import::
+For an environment that none of the package's binaries serves, and for work on the C++ sources, see
+docs/start/building/jit.md. An op can be registered once per process, so the package must not load
+a binary of its own: ``LLTM_CONDA_LOAD=0`` stands in the environment before the import::
 
     import os
     os.environ["LLTM_CONDA_LOAD"] = "0"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
+from functools import partial
 from inspect import signature
 from typing import Any, TypeVar, overload
 
@@ -14,12 +15,13 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils.checkpoint import checkpoint
 
 from ._packed import Rectangle
-from .layer_functions import run_sequence
+from .layer_functions import Arguments, run_sequence
 from .modules import LLTM, Recurrent, parameter
 
 __all__ = ["LLTMLayer"]
 
 State = tuple[Tensor, Tensor]
+NO_STATE = (None, None)
 T = TypeVar("T")
 
 
@@ -211,22 +213,20 @@ class LLTMLayer(Recurrent):
             ValueError: there is no such layer or direction, or the sizes differ, or `cell` has a
                 bias other than zero and this layer has none.
         """
-        suffix = self._suffix(layer, reverse)
-        weights = self.get_parameter("weights" + suffix)
-        if cell.weights.shape != weights.shape:
+        own = self.cell(layer, reverse=reverse)
+        if cell.weights.shape != own.weights.shape:
             raise ValueError(
-                f"lltm: cell must have weights of shape (3S, S + I) = {tuple(weights.shape)} for "
-                f"weights{suffix}, got {tuple(cell.weights.shape)}; make it as LLTM("
-                f"{weights.shape[1] - self.state_size}, {self.state_size})"
+                f"lltm: cell must have weights of shape (3S, S + I) = {tuple(own.weights.shape)} "
+                f"for weights{self._suffix(layer, reverse)}, got {tuple(cell.weights.shape)}; make "
+                f"it as LLTM({own.input_features}, {self.state_size})"
             )
         if not self.bias and cell.bias.count_nonzero():
             raise ValueError(
                 "lltm: cell has a bias, and this layer has none; make it with LLTMLayer(bias=True)"
             )
         with torch.no_grad():
-            weights.copy_(cell.weights)
-            if self.bias:
-                self.get_parameter("bias" + suffix).copy_(cell.bias)
+            own.weights.copy_(cell.weights)
+            own.bias.copy_(cell.bias)
 
     @classmethod
     def from_cells(
@@ -326,24 +326,21 @@ class LLTMLayer(Recurrent):
     ) -> tuple[Tensor, State]:
         """All layers on ``(T, B, I)``."""
         if self.num_layers == 1 and not self.bidirectional:  # nothing to take apart or to copy
-            h, cell = (None, None) if state is None else state
-            output, h_n, c_n = self._direction(input, "_l0", h, cell, False, rectangle, True)
-            return output, (h_n, c_n)
+            output, *final = self._direction(input, "_l0", state or NO_STATE, False, rectangle)
+            return output, (final[0], final[1])
         starts: list[tuple[Tensor | None, Tensor | None]]
         if state is None:
-            starts = [(None, None)] * (2 * self.num_layers)
+            starts = [NO_STATE] * (2 * self.num_layers)
         else:
             starts = list(zip(state[0].unbind(0), state[1].unbind(0), strict=True))
         finals: list[State] = []
         for layer in range(self.num_layers):
             outputs = []
             for reverse in (False, True) if self.bidirectional else (False,):
-                h, cell = starts[len(finals)]
-                output, final_h, final_cell = self._direction(
-                    input, self._suffix(layer, reverse), h, cell, reverse, rectangle, False
-                )
+                suffix, start = self._suffix(layer, reverse), starts[len(finals)]
+                output, h, cell = self._direction(input, suffix, start, reverse, rectangle)
                 outputs.append(output)
-                finals.append((final_h, final_cell))
+                finals.append((h, cell))
             input = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
             if self.dropout > 0.0 and layer + 1 < self.num_layers:
                 input = F.dropout(input, self.dropout, self.training)
@@ -354,63 +351,45 @@ class LLTMLayer(Recurrent):
         self,
         input: Tensor,
         suffix: str,
-        h: Tensor | None,
-        cell: Tensor | None,
+        start: tuple[Tensor | None, Tensor | None],
         reverse: bool,
         rectangle: Rectangle | None,
-        stacked: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """One cell over ``(T, B, I)``: its output, and its states after the last step.
 
-        States are ``(B, S)``, or ``(1, B, S)`` if `stacked`.
+        States are ``(1, B, S)`` if there is no other cell, else ``(B, S)``.
         """
+        stacked = self.num_layers == 1 and not self.bidirectional
         weights = parameter(self, "weights" + suffix)
         bias = parameter(self, "bias" + suffix) if self.bias else None
         checkpointed = self.checkpoint is not None and torch.is_grad_enabled()
         run = self._checkpointed if checkpointed else run_sequence
         if rectangle is None:
-            output, h, cell, _ = run(
-                input, weights, bias, h, cell, reverse, self.keep_cells, stacked
-            )
-            return output, h, cell
+            return run((input, weights, bias, *start), reverse, self.keep_cells, stacked)[:3]
         # Reversed in its place, a sequence still comes before its padding.
         if reverse:
             input = rectangle.mirror(input)
-        output, _, _, cells = run(input, weights, bias, h, cell, False, True, stacked)
+        output, _, _, cells = run((input, weights, bias, *start), False, True, stacked)
         h, cell = rectangle.final(output), rectangle.final(cells)
         if stacked:
             h, cell = h.unsqueeze(0), cell.unsqueeze(0)
         return rectangle.mirror(output) if reverse else output, h, cell
 
     def _checkpointed(
-        self,
-        input: Tensor,
-        weights: Tensor,
-        bias: Tensor | None,
-        h: Tensor | None,
-        cell: Tensor | None,
-        reverse: bool,
-        keep_cells: bool,
-        stacked: bool,
+        self, tensors: Arguments, reverse: bool, *options: bool
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """`run_sequence` that keeps for backward only what starts each run of steps."""
+        input, weights, bias, h, cell = tensors
         assert self.checkpoint is not None
         runs = list(input.split(self.checkpoint))
         outputs, all_cells = [], []
+        steps = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
+
+        def run_steps(*tensors: Any) -> tuple[Tensor, ...]:
+            return run_sequence(tensors, reverse, *options)
+
         for run in reversed(runs) if reverse else runs:
-            output, h, cell, cells = checkpoint(
-                run_sequence,
-                run,
-                weights,
-                bias,
-                h,
-                cell,
-                reverse,
-                keep_cells,
-                stacked,
-                use_reentrant=False,
-                preserve_rng_state=False,
-            )
+            output, h, cell, cells = steps(run_steps, run, weights, bias, h, cell)
             outputs.append(output)
             all_cells.append(cells)
         if reverse:

@@ -92,26 +92,16 @@ def lltm_sequence(
         RuntimeError: an argument has a wrong shape, dtype or device; the text names it.
         NotImplementedError: forward-mode differentiation, or a layout or device without kernels.
     """
-    return run_sequence(
-        input, weights, bias, initial_h, initial_cell, reverse, keep_cells, stacked=False
-    )
+    tensors = (input, weights, bias, initial_h, initial_cell)
+    return run_sequence(tensors, reverse, keep_cells, stacked=False)
 
 
-def run_sequence(
-    input: Tensor,
-    weights: Tensor,
-    bias: Tensor | None,
-    initial_h: Tensor | None,
-    initial_cell: Tensor | None,
-    reverse: bool,
-    keep_cells: bool,
-    stacked: bool,
-) -> Sequence:
+def run_sequence(tensors: Arguments, reverse: bool, keep_cells: bool, stacked: bool) -> Sequence:
     """`lltm_sequence`; if `stacked`, states are (1, B, S), as a module of one layer has them.
 
     If `stacked`, both initial states are given, or neither.
     """
-    tensors: Arguments = (input, weights, bias, initial_h, initial_cell)
+    input = tensors[0]
     if is_compiling():
         return _traceable(tensors, reverse, keep_cells, stacked)
     try:
@@ -180,7 +170,7 @@ def _traceable(tensors: Arguments, reverse: bool, keep_cells: bool, stacked: boo
         operands = _operands(tensors, reverse, keep_cells)
         output, final_h, final_cell, _, cells = _forward_op(*operands)
     else:
-        output, final_h, final_cell, cells = _layer_derivatives.steps_of_cells(*tensors, reverse)
+        output, final_h, final_cell, cells = _layer_derivatives.steps_of_cells(reverse, *tensors)
     if stacked and tensors[3] is None:
         final_h, final_cell = final_h.unsqueeze(0), final_cell.unsqueeze(0)
     return output, final_h, final_cell, cells

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import ClassVar
 
 
 class _Aliases(MetaPathFinder, Loader):
-    def __init__(self) -> None:
-        self.names: dict[str, str] = {}
+    names: ClassVar[dict[str, str]] = {}
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -46,7 +46,10 @@ def main(project: Project, arguments: list[str] | None = None) -> int:
     options = _parser(project).parse_args(arguments)
     runtime = probe_runtime(options.torch, project=project)
     if options.binary is not None:
-        return _binary(options, runtime)
+        # A file of another package carries no version that must agree with ours.
+        verdict = judge_file(Path(options.binary), runtime._replace(package_version=""))
+        _print_verdicts(options, [verdict])
+        return 0 if verdict.accepted else 1
     if options.explain is not None:
         return _explain(options, runtime)
     return _report(options, runtime)
@@ -61,17 +64,13 @@ def _parser(project: Project) -> argparse.ArgumentParser:
         f"(see {project.command} build --help). {project.command} doctor: judge the torch "
         f"extensions of every package here (see {project.command} doctor --help).",
     )
-    parser.add_argument(
-        "--json", action="store_true", help="the same as JSON (docs/fails/compat.md)"
-    )
-    parser.add_argument(
-        "--torch", metavar="PATH", help="judge against another torch or environment"
-    )
+    add = parser.add_argument
+    add("--json", action="store_true", help="the same as JSON (docs/fails/compat.md)")
+    add("--torch", metavar="PATH", help="judge against another torch or environment")
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--binary", metavar="FILE", help="judge any shared object, of any package")
     group.add_argument("--explain", metavar="VARIANT", help="every dimension of one variant")
-    version = f"{project.distribution} {project.version}"
-    parser.add_argument("--version", action="version", version=version)
+    add("--version", action="version", version=f"{project.distribution} {project.version}")
     return parser
 
 
@@ -89,13 +88,10 @@ def _report(options: argparse.Namespace, runtime: Runtime) -> int:
     except NameFormatError as error:
         print(f"{variable}: {error}", file=sys.stderr)
         return 2
-    cause = None
-    if not selection.complete:
-        cause = explain(selection, runtime, paths, distrusted)
-    smoke: dict[str, Any] | None = None
-    if cause is None and options.torch is None:
-        smoke = _smoke(project)
-    works = cause is None and (smoke is None or _smoke_ok(smoke))
+    cause = None if selection.complete else explain(selection, runtime, paths, distrusted)
+    smoke = _smoke(project) if cause is None and options.torch is None else None
+    ran_well = smoke is None or (not smoke["error"] and all(d["ok"] for d in smoke["devices"]))
+    works = cause is None and ran_well
     copies = installed_copies(project.folder)
     problems = [render.shorten(text) for text in package_problems(project)]
     if options.json:
@@ -161,10 +157,6 @@ def _crash(text: str) -> dict[str, Any]:
     return {"variant": None, "error": text, "devices": []}
 
 
-def _smoke_ok(smoke: dict[str, Any]) -> bool:
-    return smoke["error"] is None and all(device["ok"] for device in smoke["devices"])
-
-
 def _smoke_text(smoke: dict[str, Any]) -> str:
     if smoke["error"] is not None:
         return render.shorten(f"live run failed: {smoke['error']}")
@@ -174,14 +166,6 @@ def _smoke_text(smoke: dict[str, Any]) -> str:
         text = f"relative difference from the reference: {measured}" if device["ok"] else ""
         rows.append((device["device"], "ok" if device["ok"] else "NO", text or device["error"]))
     return render.table(("live run", "", "forward and backward"), rows)
-
-
-def _binary(options: argparse.Namespace, runtime: Runtime) -> int:
-    path = Path(options.binary)
-    # A file of another package carries no version that must agree with ours.
-    verdict = judge_file(path, runtime._replace(package_version=""))
-    _print_verdicts(options, [verdict])
-    return 0 if verdict.accepted else 1
 
 
 def _explain(options: argparse.Namespace, runtime: Runtime) -> int:

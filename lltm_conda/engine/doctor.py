@@ -19,14 +19,7 @@ from .compat.binary import needs_torch_or_cuda, read_binary
 from .compat.fixes import ours
 from .compat.layouts import LAYOUTS
 from .compat.owner import distributions, find_owner, normal, shared_objects
-from .compat.records import (
-    REJECTED,
-    Runtime,
-    TorchInstall,
-    Verdict,
-    dotted,
-    parse_minor,
-)
+from .compat.records import REJECTED, Runtime, TorchInstall, Verdict, dotted, parse_minor
 from .compat.text import printable
 from .compat.torch_probe import TorchNotFoundError, release
 from .project import Project
@@ -81,21 +74,12 @@ def _parser(project: Project) -> argparse.ArgumentParser:
         description="Say for every torch extension of this environment, of whatever package, "
         "whether it works with the torch that is here, and if not, why and what to do.",
     )
-    parser.add_argument(
-        "what",
-        nargs="*",
-        metavar="PACKAGE|FILE|FOLDER",
-        help="only these (NAME is a package first, ./NAME is a file or folder)",
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="the same as JSON (docs/fails/compat.md)"
-    )
-    parser.add_argument(
-        "--audit", metavar="WHEEL", help="for authors: which users will this wheel serve?"
-    )
-    parser.add_argument(
-        "--torch", metavar="DIR|VERSION", help="what if this torch were here, e.g. 2.15"
-    )
+    add, named = parser.add_argument, "PACKAGE|FILE|FOLDER"
+    what = "only these (NAME is a package first, ./NAME is a file or folder)"
+    add("what", nargs="*", metavar=named, help=what)
+    add("--json", action="store_true", help="the same as JSON (docs/fails/compat.md)")
+    add("--audit", metavar="WHEEL", help="for authors: which users will this wheel serve?")
+    add("--torch", metavar="DIR|VERSION", help="what if this torch were here, e.g. 2.15")
     return parser
 
 
@@ -152,9 +136,8 @@ def _files(asked: Iterable[str], torch: TorchInstall | None) -> Iterator[Path]:
 def _is_named(files: list[Path], name: str) -> bool:
     """Whether a package has this name, as a distribution or as it is imported."""
     owner = find_owner(files[0])
-    return owner is not None and (
-        normal(owner.name) == normal(name) or any(name in file.parts for file in files)
-    )
+    names = [normal(owner.name)] if owner else []
+    return normal(name) in names or bool(names and any(name in file.parts for file in files))
 
 
 def _judged(files: list[Path], runtime: Runtime, asked: list[str]) -> Iterator[Verdict]:
@@ -182,18 +165,12 @@ def _print_json(verdicts: list[Verdict], runtime: Runtime) -> None:
     extensions = []
     for verdict in verdicts:
         owner = find_owner(verdict.binary.path)
-        extensions.append(
-            {
-                "path": verdict.binary.path,
-                "package": owner.name if owner else None,
-                "version": owner.version if owner else None,
-                "state": _state(verdict),
-                "cause": verdict.cause,
-            }
-        )
+        package, version = (owner.name, owner.version) if owner else (None, None)
+        said = {"path": verdict.binary.path, "package": package, "version": version}
+        extensions.append({**said, "state": _state(verdict), "cause": verdict.cause})
     torch = runtime.torch.version if runtime.torch else None
-    said = {"schema": JSON_SCHEMA, "torch": torch, "extensions": render.plain(extensions)}
-    print(json.dumps(said, indent=2))
+    report = {"schema": JSON_SCHEMA, "torch": torch, "extensions": render.plain(extensions)}
+    print(json.dumps(report, indent=2))
 
 
 def _print_table(verdicts: list[Verdict], runtime: Runtime, looked: str) -> None:

@@ -6,7 +6,7 @@ setup(ext_modules=[recorded(CppExtension("yours._C", ["yours.cpp"]), "yours", "1
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar
+from typing import Any
 
 from .builder.sources import source_root
 
@@ -14,15 +14,7 @@ from .builder.sources import source_root
 FOLDER = source_root() / "engine"
 
 
-class _Extension(Protocol):
-    include_dirs: list[str]
-    define_macros: list[tuple[str, str | None]]
-
-
-E = TypeVar("E", bound=_Extension)
-
-
-def recorded(extension: E, package: str, version: str) -> E:
+def recorded(extension: Any, package: str, version: str) -> Any:
     """A setuptools extension whose record names this package and version."""
     extension.include_dirs.append(str(FOLDER))
     names = {"TORCH_EXTENSION_PACKAGE": package, "TORCH_EXTENSION_VERSION": version}

@@ -35,10 +35,7 @@ class Jit:
     ) -> LoadedBinaries:
         """Compile for the torch of this process unless the cache has it, load, reload the package.
 
-        Raises:
-            BuildError: the build fails, the cache folder cannot be trusted, or the operators are
-                registered already. The text says what to do.
-            BinariesImportError: torch cannot be imported, or what was compiled cannot be loaded.
+        What it raises is in the docstring of the client's own `load`.
         """
         project = self._project
         restart = (
@@ -72,7 +69,7 @@ class Jit:
         self, torch: TorchInstall, with_cuda: bool | None, base: Path | None, verbose: bool
     ) -> tuple[Path, ...]:
         """The binaries in the cache, compiled where they are not there."""
-        env = dict(os.environ)
+        env, project = dict(os.environ), self._project._replace(cache=base or self._project.cache)
         if with_cuda is not None:
             env["FORCE_CUDA"] = str(int(with_cuda))
         if flag(env, "FORCE_CUDA") and torch.cuda is None:
@@ -81,18 +78,16 @@ class Jit:
                 "CUDA tensors; install a CUDA build of torch, or leave with_cuda (or FORCE_CUDA) "
                 "away"
             )
-        lines: list[str] = []
         remarks: list[str] = []
         try:
             folder = local_build.build(
-                self._project,
+                project,
                 torch,
                 env,
-                base=base,
                 remark=print if verbose else remarks.append,
-                log=print if verbose else lines.append,
+                log=print if verbose else lambda _: None,
             )
-            return cache.trusted_files(self._project, folder, base)
+            return cache.trusted_files(project, folder)
         except (cache.CacheError, cache.NoCacheFolderError) as error:
             raise BuildError(f"{self._name}: {error}") from error
         finally:

@@ -18,15 +18,8 @@ Parts = tuple[Callable[..., Any], Callable[..., Any], "Sequence[torch.Tensor]"]
 
 
 def live_run(loader: Loader, parts: Callable[[], Parts]) -> dict[str, Any]:
-    """Load the binaries and check every device that torch sees.
-
-    Args:
-        loader: the project's.
-        parts: gives the op and what it is compared with; called when the binaries are loaded.
-
-    Returns:
-        `{"variant", "error", "devices"}`; `error` is the text of a failed import, else None. Each
-        device is what `check_device` says of it.
+    """Load the binaries and check every device that torch sees; docs/fails/compat.md ("smoke")
+    lists what comes back. `parts` is called when the binaries are loaded.
     """
     try:
         loaded = loader.load()
@@ -49,12 +42,7 @@ def live_run(loader: Loader, parts: Callable[[], Parts]) -> dict[str, Any]:
 
 
 def check_device(device: str, parts: Callable[[], Parts]) -> dict[str, Any]:
-    """Compute on `device` in float64 and float32 and compare it.
-
-    Returns:
-        `{"device", "ok", "error", "differences"}`; `error` is None or the text of the exception or
-        of the comparison that failed, `differences` the relative norms by dtype.
-    """
+    """Compute on `device` in float64 and float32 and compare it."""
     result: dict[str, Any] = {"device": device, "ok": False, "error": None, "differences": {}}
     try:
         for dtype, tolerance in TOLERANCES.items():

@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .project import NOBODY, Project
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
 
     from .compat.records import BinaryRecord, Finding, Runtime, Verdict
     from .compat.selection import Selection
+
+
+def _explain() -> ModuleType:
+    """What only a failure needs; an import that succeeds does not pay for it."""
+    from .compat import explain
+
+    return explain
 
 
 def describe(finding: Finding, project: Project, subject: str = "cannot be loaded") -> str:
@@ -42,10 +50,7 @@ def describe(finding: Finding, project: Project, subject: str = "cannot be loade
 class BinariesImportError(ImportError):
     """No binary of the package can be used here; each client has a subclass of its own.
 
-    Attributes:
-        project: whose binaries.
-        finding: the one cause.
-        selection: every verdict that led to it, or None when nothing was judged.
+    `finding` is the one cause; `selection` holds every verdict that led to it, or is None.
     """
 
     project: ClassVar[Project] = NOBODY
@@ -71,11 +76,9 @@ class LoadedBinaries:
 
     Attributes:
         variant: its name, e.g. `stable210-cu13`.
-        paths: the files: glue, CPU kernels (None when the project has none), CUDA kernels (None
-            when it has none, torch is no CUDA build, or none was accepted).
-        glue: the record of the glue.
-        cpu: the record of the CPU kernels, or None.
-        cuda: the record of the CUDA kernels, or None.
+        paths: the files of glue, CPU kernels and CUDA kernels.
+        glue, cpu, cuda: what was read of them; None where there are none (of `cuda`: where the
+            project has none, torch is no CUDA build, or none was accepted).
         cuda_rejection: why there are no CUDA kernels although torch is a CUDA build and the project
             has some; else None.
     """
@@ -101,10 +104,8 @@ class LoadedBinaries:
 class Loader:
     """Loads the binaries of one project, once per process.
 
-    Args:
-        project: whose binaries.
-        import_error, cuda_error: what is raised where they cannot be used; by default classes
-            without a name of the client's own.
+    Where they cannot be used it raises `import_error` or `cuda_error`; by default these are classes
+    without a name of the client's own.
     """
 
     def __init__(
@@ -125,7 +126,6 @@ class Loader:
         self._checked: set[int] = set()
 
     def loaded(self) -> LoadedBinaries | None:
-        """What `load` loaded, or None."""
         return self._loaded
 
     def at_import(self) -> bool:
@@ -162,12 +162,8 @@ class Loader:
     def load(self, built: Sequence[Path] | None = None) -> LoadedBinaries:
         """Judge binaries and load the ones that fit; once per process, from any thread.
 
-        Args:
-            built: the files to choose from; by default those of the package, then those of the
-                build cache.
-
-        Returns:
-            What was loaded; the same object on every later call.
+        `built` are the files to choose from; by default those of the package, then those of the
+        build cache. Every later call returns the same object.
 
         Raises:
             BinariesImportError: nothing fits. Its first line is the cause, the command follows.
@@ -187,18 +183,16 @@ class Loader:
             paths, distrusted = list(built), None
         selection = self.choose(paths, runtime, self._setting("VARIANT"))
         if selection.glue is None or not selection.complete:
-            from .compat.explain import explain
-
-            raise self._import_error(explain(selection, runtime, paths, distrusted), selection)
+            raise self._import_error(
+                _explain().explain(selection, runtime, paths, distrusted), selection
+            )
         glue = selection.glue.binary
         cpu = selection.cpu.binary if selection.cpu else None
         cuda = selection.cuda.binary if selection.cuda else None
         rejection = None
         on_cuda = runtime.torch is not None and runtime.torch.cuda is not None
         if cuda is None and on_cuda and "cuda" in self.project.kernels:
-            from .compat.explain import no_cuda
-
-            rejection = no_cuda(selection, runtime)
+            rejection = _explain().no_cuda(selection, runtime)
         library = self._open(glue, runtime, selection)
         if cpu is not None:
             self._attach(library, cpu, runtime, selection)
@@ -212,10 +206,8 @@ class Loader:
     def choose(self, paths: Sequence[Path], runtime: Runtime, forced: str | None) -> Selection:
         """Judge in order of preference until a glue and its kernels are accepted.
 
-        With `$PREFIX_SKIP_CHECK=1` the first of each is taken unjudged.
-
-        Raises:
-            BinariesImportError: when `forced` (`$PREFIX_VARIANT`) is no name of a variant.
+        `forced` is `$PREFIX_VARIANT`. With `$PREFIX_SKIP_CHECK=1` the first of each is taken
+        unjudged.
         """
         from .compat.judgement import judge_file
         from .compat.records import OK, Finding, NameFormatError, Verdict
@@ -230,12 +222,8 @@ class Loader:
                 taken = Finding("not checked", OK, f"{self.project.variable('SKIP_CHECK')}=1", "")
                 return Verdict(read_binary(path, light=True), (taken,))
             verdict = judge_file(path, facts, light=True)
-            cause = verdict.cause
-            if (
-                cause is not None
-                and cause.dimension == "CUDA build of torch"
-                and not facts.gpu_probed
-            ):
+            cause = verdict.cause.dimension if verdict.cause else ""
+            if cause == "CUDA build of torch" and not facts.gpu_probed:
                 # Only kernels newer than torch's CUDA depend on the driver this early.
                 from .compat.driver_probe import probe_driver
 
@@ -246,37 +234,25 @@ class Loader:
         try:
             return select(paths, runtime, judge_one, forced=forced)
         except NameFormatError as error:
-            from .compat.explain import refused_forced_name
-
-            raise self._import_error(
-                refused_forced_name(str(forced), error, self.project)
-            ) from None
+            finding = _explain().refused_forced_name(str(forced), error, self.project)
+            raise self._import_error(finding) from None
 
     def _setting(self, name: str) -> str | None:
         return os.environ.get(self.project.variable(name)) or None
 
     def import_runtime(self) -> Runtime:
-        """The facts for an import: of this process and the torch it has, nothing about the GPU.
-
-        Raises:
-            BinariesImportError: torch is missing, cannot be imported, or is not PyTorch; the
-                original error is its cause.
-        """
+        """The facts for an import: of this process and the torch it has, nothing about the GPU."""
         from .compat.runtime_probe import runtime_of
         from .compat.torch_probe import TorchNotFoundError, from_module
 
         try:
             import torch
         except Exception as error:  # a broken torch raises anything from OSError to AttributeError
-            from .compat.explain import no_torch
-
-            raise self._import_error(no_torch(error, self.project)) from error
+            raise self._import_error(_explain().no_torch(error, self.project)) from error
         try:
             install = from_module(torch)
         except TorchNotFoundError as error:
-            from .compat.explain import not_pytorch
-
-            raise self._import_error(not_pytorch(torch, error)) from error
+            raise self._import_error(_explain().not_pytorch(torch, error)) from error
         return runtime_of(install, self.project, self.registered_by(torch))
 
     def registered_by(self, torch: Any) -> str | None:
@@ -297,16 +273,10 @@ class Loader:
         return "another library of this process"
 
     def _open(self, binary: BinaryRecord, runtime: Runtime, selection: Selection) -> ctypes.CDLL:
-        """Load an accepted file, and compare the record that it then reports with that of the file.
-
-        Raises:
-            BinariesImportError: the dynamic linker refuses it, or another object is or would be
-                loaded.
-        """
+        """Load an accepted file, and compare the record that it then reports with that of the
+        file: another object of its name may be loaded already."""
         if "$" in str(binary.path):
-            from .compat.explain import unusable_path
-
-            finding = unusable_path(binary.path)
+            finding = _explain().unusable_path(binary.path)
             if finding is not None:
                 raise self._import_error(finding, selection)
         try:
@@ -316,28 +286,21 @@ class Loader:
                 torch.ops.load_library(str(binary.path))
             library = ctypes.CDLL(str(binary.path))
         except OSError as error:
-            from .compat.explain import load_failure
-
-            raise self._import_error(load_failure(binary, runtime, error), selection) from error
+            finding = _explain().load_failure(binary, runtime, error)
+            raise self._import_error(finding, selection) from error
         reported = ""
         build_record = getattr(library, self.project.symbol("build_record"), None)
         if build_record is not None:
             build_record.restype = ctypes.c_char_p
             reported = (build_record() or b"").decode("utf-8", "replace")
         if reported != (binary.record.text if binary.record else ""):
-            from .compat.explain import other_object
-
-            raise self._import_error(other_object(binary, reported), selection)
+            raise self._import_error(_explain().other_object(binary, reported), selection)
         return library
 
     def _attach(
         self, glue: ctypes.CDLL, kernels: BinaryRecord, runtime: Runtime, selection: Selection
     ) -> None:
-        """Open kernels and hand their table to the glue.
-
-        Raises:
-            BinariesImportError: they cannot be opened, or the glue refuses the table.
-        """
+        """Open kernels and hand their table to the glue, which may refuse it."""
         library = self._open(kernels, runtime, selection)
         table = getattr(library, self.project.symbol("kernel_table"))
         attach = getattr(glue, self.project.symbol("attach_kernels"))
@@ -346,15 +309,13 @@ class Loader:
         attach.restype = ctypes.c_char_p
         refusal = attach(table())
         if refusal is not None:
-            from .compat.explain import refused_kernels
-
-            raise self._import_error(refused_kernels(kernels, refusal, runtime), selection)
+            finding = _explain().refused_kernels(kernels, refusal, runtime)
+            raise self._import_error(finding, selection)
 
     def check_cuda(self, device: torch.device | int | None = None) -> None:
         """Judge driver and GPU before the first call on a CUDA device; a set lookup afterwards.
 
-        Args:
-            device: a CUDA device (or its index); None for the current one.
+        None is the current device.
 
         Raises:
             BinariesCudaError: there are no CUDA kernels, or they cannot run on this GPU; the text
@@ -380,14 +341,14 @@ class Loader:
         import torch
 
         from .compat.driver_probe import probe_driver
-        from .compat.explain import no_cuda_build
         from .compat.judgement import judge
         from .compat.records import REJECTED, Device
 
         if "cuda" not in self.project.kernels:
             return None  # its operators call torch alone
         if binaries.cuda is None:
-            return binaries.cuda_rejection or no_cuda_build(torch.__version__, self.project)
+            no_build: Finding = _explain().no_cuda_build(torch.__version__, self.project)
+            return binaries.cuda_rejection or no_build
         if self._setting("SKIP_CHECK") == "1":
             return None
         capability = torch.cuda.get_device_capability(index)

@@ -125,7 +125,6 @@ def build(
     torch: TorchInstall,
     env: Mapping[str, str] | None = None,
     *,
-    base: Path | None = None,
     force: bool = False,
     remark: Callable[[str], None] = print,
     log: Callable[[str], None] = print,
@@ -136,20 +135,15 @@ def build(
         project: whose sources to compile.
         torch: what to compile against.
         env: steers the build (CXX, FORCE_CUDA and the like); by default that of the process.
-        base: the cache folder; by default the user's (`compat.cache.root`).
         force: compile what is there already.
         remark: gets what the user should know, such as why CUDA kernels are left out.
         log: gets everything else, line by line.
 
     Returns:
         The folder of the binaries.
-
-    Raises:
-        BuildError: there are no sources or no compiler, a compiler failed, or the disk is full.
-        CacheError, NoCacheFolderError: the cache folder cannot be trusted or made.
     """
     env = dict(os.environ if env is None else env)
-    base = cache.root(project) if base is None else base
+    base = cache.root(project)
     sources = source_hash(project.folder)
     name = project.distribution
     if sources is None:
@@ -158,23 +152,25 @@ def build(
             "be built; install from a source distribution or a checkout: "
             "python -m pip install --no-build-isolation FOLDER"
         )
-    folder = cache.entry_folder(project, torch, sources, base)
-    cache.make(project, base, base)
-    with _readable_files(), cache.locked(project, base) as held:
+    folder = cache.entry_folder(project, torch, sources)
+    cache.make(project, base)
+    with _readable_files(), cache.locked(project) as held:
         if held:  # nobody else builds, so these builds were killed
-            for entry in cache.entries(project, base):
+            for entry in cache.entries(project):
                 if not entry.finished:
                     shutil.rmtree(entry.path, ignore_errors=True)
         if folder.is_dir():
-            cache.trusted_files(project, folder, base)
-            changed = _changed_settings(folder, env)
+            cache.trusted_files(project, folder)
+            made_with = cache.manifest(folder).get("settings")
+            before = made_with if isinstance(made_with, dict) else {}
+            changed = [n for n in _SETTINGS if n in env and env[n] != before.get(n)]
             if not force and not changed:
                 log(f"built already: {render.shorten(str(folder))}   (again: --force)")
                 return folder
             if changed:
                 log(f"building again, for another {' and '.join(changed)}")
         try:
-            variant = _compile_into(project, folder, base, torch, env, remark, log)
+            variant = _compile_into(project, folder, torch, env, remark, log)
         except OSError as error:
             raise BuildError(
                 f"{name} was not built: {error.filename or base}: {error.strerror}. Free some "
@@ -187,17 +183,9 @@ def build(
     return folder
 
 
-def _changed_settings(folder: Path, env: Mapping[str, str]) -> list[str]:
-    """The settings that are set, to something else than this build was made with."""
-    made_with = cache.manifest(folder).get("settings")
-    before = made_with if isinstance(made_with, dict) else {}
-    return [name for name in _SETTINGS if name in env and env[name] != before.get(name)]
-
-
 def _compile_into(
     project: Project,
     folder: Path,
-    base: Path,
     torch: TorchInstall,
     env: dict[str, str],
     remark: Callable[[str], None],
@@ -210,7 +198,7 @@ def _compile_into(
         if found:
             archs = [f"{major}.{minor}" for major, minor in sorted(found)]
             env["TORCH_CUDA_ARCH_LIST"] = ";".join(archs) + "+PTX"
-    with tempfile.TemporaryDirectory(dir=base, prefix=cache.UNFINISHED) as place:
+    with tempfile.TemporaryDirectory(dir=cache.root(project), prefix=cache.UNFINISHED) as place:
         work = Path(place)
         request = fitting_request(project, torch, work / "lib", env, remark)
         device = "cpu" if request.cuda is None else f"cu{request.cuda.version[0]}"
@@ -227,7 +215,7 @@ def _compile_into(
         text = json.dumps({**about, "settings": settings}, indent=2)
         (finished / cache.MANIFEST).write_text(f"{text}\n")
         (finished / cache.MANIFEST).chmod(0o600)
-        cache.make(project, folder.parent, base)
+        cache.make(project, folder.parent)
         if folder.exists():
             folder.rename(work / "replaced")
         finished.rename(folder)

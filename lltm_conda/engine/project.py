@@ -66,6 +66,7 @@ class Project(Record):
         kernels: the devices, "cpu" and "cuda", for which it has kernels of its own; on the others
             its operators call torch alone.
         definition: the dotted name of its operator in plain PyTorch, "" where there is none.
+        cache: the folder of local builds; None: the user's (`compat.cache.root`).
     """
 
     distribution: str
@@ -77,6 +78,7 @@ class Project(Record):
     folder: Path
     kernels: tuple[str, ...] = ()
     definition: str = ""
+    cache: Path | None = None
 
     @property
     def command(self) -> str:

@@ -96,8 +96,9 @@ def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A cache with a build made under FORCE_CUDA=0, and every folder that is compiled after it."""
     torch, sources = find_torch(), source_hash(PACKAGE)
     assert sources is not None
-    folder = cache.entry_folder(PROJECT, torch, sources, tmp_path / "cache")
-    cache.make(PROJECT, folder, tmp_path / "cache")
+    project = PROJECT._replace(cache=tmp_path / "cache")
+    folder = cache.entry_folder(project, torch, sources)
+    cache.make(project, folder)
     (folder / cache.MANIFEST).write_text(json.dumps({"settings": {"FORCE_CUDA": "0"}}))
     found: list[str] = []
 
@@ -116,7 +117,7 @@ def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_other_settings_build_again(
     compiled: list[str], tmp_path: Path, asked: dict[str, str], built: int
 ) -> None:
-    local_build.build(PROJECT, find_torch(), asked, base=tmp_path / "cache")
+    local_build.build(PROJECT._replace(cache=tmp_path / "cache"), find_torch(), asked)
     assert len(compiled) == built
 
 
@@ -125,7 +126,7 @@ def test_an_installation_without_sources_says_what_to_install(
 ) -> None:
     monkeypatch.setattr(local_build, "source_hash", lambda package: None)
     with pytest.raises(BuildError, match="--no-build-isolation FOLDER"):
-        local_build.build(PROJECT, find_torch(), base=tmp_path / "cache")
+        local_build.build(PROJECT._replace(cache=tmp_path / "cache"), find_torch())
 
 
 @pytest.mark.slow

@@ -88,7 +88,7 @@ def test_the_error_prints_a_foreign_name_on_one_line(tmp_path: Path) -> None:
     base = tmp_path / "x\n  to mend: rm -rf ~"
     base.mkdir(0o755)
     with pytest.raises(CacheError) as raised:
-        cache.make(PROJECT, base, base)
+        cache.make(PROJECT._replace(cache=base), base)
     assert str(raised.value).isprintable()
 
 
@@ -108,17 +108,15 @@ def test_builds_of_different_torches_and_sources_lie_apart() -> None:
 
 
 def test_the_source_hash_tells_names_and_contents_apart(tmp_path: Path) -> None:
-    one, two = tmp_path / "one", tmp_path / "two"
-    one.write_text("x")
-    two.write_text("y")
-    hashes = {
-        cache.source_hash([("a", one), ("b", two)]),
-        cache.source_hash([("a", two), ("b", one)]),
-        cache.source_hash([("a", one), ("c", two)]),
-        cache.source_hash([("a", one)]),
-    }
-    assert len(hashes) == 4
-    assert cache.source_hash([("b", two), ("a", one)]) in hashes  # the order does not matter
+    def hashed(folder: str, **texts: str) -> str | None:
+        for name, text in {"project.h": "", **texts}.items():
+            (tmp_path / folder / "csrc").mkdir(parents=True, exist_ok=True)
+            (tmp_path / folder / "csrc" / name).write_text(text)
+        return package_files.source_hash(tmp_path / folder)
+
+    hashes = [hashed("1", a="x", b="y"), hashed("2", a="y", b="x"), hashed("3", a="x", c="y")]
+    assert len({*hashes, hashed("4", a="x")}) == 4
+    assert hashed("5", b="y", a="x") == hashes[0]  # the order does not matter
 
 
 def test_a_tilde_is_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +150,7 @@ def test_nothing_is_made_in_a_folder_of_another_user(
         (tmp_path / "link").symlink_to(foreign)
         base = tmp_path / "link" / below
     with pytest.raises(CacheError, match=r"belongs to user .*set LLTM_CONDA_CACHE"):
-        cache.make(PROJECT, base, base)
+        cache.make(PROJECT._replace(cache=base), base)
     assert list(foreign.iterdir()) == []
 
 
@@ -160,7 +158,7 @@ def test_folders_can_be_used_whatever_the_umask(tmp_path: Path) -> None:
     base = tmp_path / "new" / "cache"
     before = os.umask(0o777)
     try:
-        cache.make(PROJECT, base / "torch", base)
+        cache.make(PROJECT._replace(cache=base), base / "torch")
     finally:
         os.umask(before)
     assert {path.stat().st_mode & 0o777 for path in (base.parent, base, base / "torch")} == {0o700}

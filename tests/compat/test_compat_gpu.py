@@ -137,7 +137,7 @@ def test_4_kernels_without_this_architecture(
     skipped = run_python(package, "-c", FIRST_CUDA_CALL, env={"LLTM_CONDA_SKIP_CHECK": "1"})
     said = faults.classify(first_call(skipped)["text"])
     assert said is not None
-    assert said.number == faults.GPU_ARCHITECTURE
+    assert said == faults.GPU_ARCHITECTURE
     report = run_python(package, "-m", "lltm_conda")
     assert report.returncode == 1
     assert "holds no code for the" in report.stdout

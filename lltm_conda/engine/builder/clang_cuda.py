@@ -13,19 +13,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from ..compat.records import dotted
 from .cuda_toolkit import REPAIR
 from .programs import BuildError, output_of
 
 
 @dataclass(frozen=True)
 class ClangToolkit:
-    """A clang and the folder with the rest of CUDA.
-
-    Attributes:
-        clang: the command of clang++.
-        folder: for `--cuda-path`: include, lib64, bin/ptxas, bin/fatbinary, nvvm/libdevice.
-        version: the CUDA release of that folder, as (major, minor).
-    """
+    """A clang++, and the folder with the rest of CUDA: include, lib64, bin/ptxas, bin/fatbinary,
+    nvvm/libdevice."""
 
     clang: str
     folder: Path
@@ -33,7 +29,7 @@ class ClangToolkit:
 
     @property
     def version_text(self) -> str:
-        return f"{self.version[0]}.{self.version[1]}"
+        return dotted(self.version)
 
     @property
     def place(self) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..compat.records import dotted
 from .programs import BuildError, output_of
 
 # What to do where no nvcc is found.
@@ -44,13 +45,7 @@ _GENERATIONS = {
 
 @dataclass(frozen=True)
 class CudaToolkit:
-    """A CUDA toolkit of NVIDIA's.
-
-    Attributes:
-        nvcc: the path of its compiler.
-        version: its CUDA release, as (major, minor).
-        library_dirs: the folders that hold libcudart_static.a.
-    """
+    """A CUDA toolkit of NVIDIA's; `library_dirs` hold libcudart_static.a."""
 
     nvcc: str
     version: tuple[int, int]
@@ -58,7 +53,7 @@ class CudaToolkit:
 
     @property
     def version_text(self) -> str:
-        return f"{self.version[0]}.{self.version[1]}"
+        return dotted(self.version)
 
     @property
     def place(self) -> str:
@@ -158,15 +153,12 @@ def default_architectures(version: tuple[int, int], compiled: frozenset[str]) ->
 
     That is the oldest architecture of every GPU generation that the toolkit compiles for, since
     later GPUs of a generation run its code, and PTX of the newest one for later generations.
-
-    Raises:
-        BuildError: this CUDA is too old, or compiles for older GPUs alone.
     """
     numbers = sorted(map(int, compiled), reverse=True)
     oldest = {number // 10: number for number in numbers if number // 10 >= OLDEST_GENERATION}
     if version[0] < OLDEST_CUDA or not oldest:
         raise BuildError(
-            f"CUDA {version[0]}.{version[1]} compiles for "
+            f"CUDA {dotted(version)} compiles for "
             f"{', '.join(map(str, numbers[::-1])) or 'no GPU'}; kernels are made by CUDA "
             f"{OLDEST_CUDA} or newer, for GPUs of {OLDEST_GENERATION}.0 or newer. Set CUDA_HOME to "
             "such a toolkit, or TORCH_CUDA_ARCH_LIST to what yours compiles, for example 8.0+PTX"
@@ -177,8 +169,7 @@ def default_architectures(version: tuple[int, int], compiled: frozenset[str]) ->
 def parse_architectures(text: str, compilable: Iterable[str] | None = None) -> list[str]:
     """`8.0;9.0a+PTX` -> `["sm_80", "sm_90a", "compute_90a"]`: TORCH_CUDA_ARCH_LIST's syntax.
 
-    Raises:
-        BuildError: an entry is not an architecture, or not one of `compilable` (as `80`, `90a`).
+    `compilable` are the architectures that may be named, as `80`.
     """
     result: list[str] = []
     for entry in re.split(r"[;,\s]+", text.strip()):

@@ -17,13 +17,12 @@ from .targets import Step
 
 # A build.ninja cannot hold these in a path or a command: a newline would begin a statement.
 _NOT_FOR_NINJA = re.compile(r"[\n\r|]")
+#: What to do about a compiler whose output holds this, or nothing of it.
+_HINT = "read the compiler's message above, fix its cause, and run the same command again"
 _HINTS = (
     ("unsupported GNU version", "this nvcc refuses this g++: set CXX to an older one"),
     ("No space left on device", "free some disk space and run the same command again"),
-    (
-        "unrecognized command-line option",
-        "the compiler is too old for C++17: set CXX to a newer one",
-    ),
+    ("unrecognized command-line", "the compiler is too old for C++17: set CXX to a newer one"),
     ("Killed", "the compiler ran out of memory: set MAX_JOBS=1 and run the same command again"),
 )
 
@@ -36,11 +35,8 @@ def execute(
 ) -> None:
     """Run `steps`. With ninja, what is up to date is not built again.
 
-    Args:
-        steps: from :func:`plan`.
-        work_dir: for `build.ninja` and its log.
-        jobs: commands at a time; MAX_JOBS in the environment, else the number of processors.
-        log: gets the progress, line by line.
+    `work_dir` is for `build.ninja`; `jobs` are commands at a time, by default MAX_JOBS, else the
+    number of processors; `log` gets the progress, line by line.
 
     Raises:
         BuildError: a command failed; holds the end of its output. Finished objects stay.
@@ -89,7 +85,6 @@ def _write_if_changed(path: Path, text: str) -> None:
 
 
 def _ninja_file(steps: Sequence[Step]) -> str:
-    """The steps as a build.ninja."""
     lines = ["ninja_required_version = 1.5", ""]
     for number, step in enumerate(steps):
         lines += [
@@ -106,14 +101,6 @@ def _ninja_file(steps: Sequence[Step]) -> str:
 
 def _escape(path: Path) -> str:
     return str(path).replace("$", "$$").replace(" ", "$ ").replace(":", "$:")
-
-
-def advice(output: str) -> str:
-    """What to do about a compiler that failed with this output."""
-    return next(
-        (text for mark, text in _HINTS if mark in output),
-        "read the compiler's message above, fix its cause, and run the same command again",
-    )
 
 
 def _run(command: Sequence[str], name: str, log: Callable[[str], None] = lambda _: None) -> None:
@@ -137,6 +124,5 @@ def _run(command: Sequence[str], name: str, log: Callable[[str], None] = lambda 
         log(tail[-1])
     if process.wait() != 0:
         text = "\n".join(tail)
-        raise BuildError(
-            f"{name} failed with exit code {process.returncode}:\n{text}\n{advice(text)}"
-        )
+        advice = next((advice for mark, advice in _HINTS if mark in text), _HINT)
+        raise BuildError(f"{name} failed with exit code {process.returncode}:\n{text}\n{advice}")

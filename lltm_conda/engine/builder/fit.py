@@ -18,11 +18,7 @@ OLDEST = (2, 4)
 
 
 def glue_for(torch: TorchInstall, project: Project) -> str:
-    """The name of the glue that fits `torch`: `stable210`, or `aten<minor>-abi<flavour>`.
-
-    Raises:
-        BuildError: torch is older than 2.4, or its C++ ABI cannot be told.
-    """
+    """The name of the glue that fits `torch`: `stable210`, or `aten<minor>-abi<flavour>`."""
     if torch.version_tuple >= FIRST_STABLE:
         return str(GlueName("stable", FIRST_STABLE))
     if torch.version_tuple < OLDEST:
@@ -50,10 +46,6 @@ def fitting_request(
     CUDA kernels, where the project has any, are built when torch is a CUDA build and an nvcc of its
     major is found; FORCE_CUDA=1 asks for them regardless, FORCE_CUDA=0 forbids them. No GPU is
     needed: build machines have none.
-
-    Raises:
-        BuildError: no glue fits this torch; or FORCE_CUDA=1, and there is no nvcc or one too old
-            to say what to compile for.
     """
     env = dict(os.environ) if env is None else env
     glue = glue_for(torch, project)

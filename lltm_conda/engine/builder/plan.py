@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..compat.records import GlueName, KernelsName, TorchInstall, file_name
+from ..compat.records import GlueName, KernelsName, dotted, file_name
 from .clang_cuda import ClangToolkit
 from .cuda_toolkit import (
     NO_NVCC,
@@ -190,19 +190,6 @@ def cxx_standard(torch: tuple[int, int]) -> int:
     return 20 if torch >= (2, 14) else 17
 
 
-def _require_fitting(torch: TorchInstall, glue: GlueName) -> None:
-    wanted = f"torch {glue.torch[0]}.{glue.torch[1]}"
-    if glue.lane == "stable":
-        wanted += " or newer"
-    else:
-        wanted += f" with C++ ABI {glue.cxx11_abi}"
-    if not glue.serves(torch):
-        raise BuildError(
-            f"the glue {glue} must be compiled against {wanted}, got torch {torch.version} with "
-            f"C++ ABI {torch.cxx11_abi} in {torch.root}; point to a torch that fits"
-        )
-
-
 def _glue(request: BuildRequest, compiler: HostCompiler, name: str) -> list[Step]:
     torch, glue = request.torch, GlueName.parse(name)
     if torch is None:
@@ -210,7 +197,13 @@ def _glue(request: BuildRequest, compiler: HostCompiler, name: str) -> list[Step
             f"the glue {name} needs a torch to compile against, got none; install torch, or pass "
             "the one to build for"
         )
-    _require_fitting(torch, glue)
+    if not glue.serves(torch):
+        more = "or newer" if glue.lane == "stable" else f"with C++ ABI {glue.cxx11_abi}"
+        raise BuildError(
+            f"the glue {glue} must be compiled against torch {dotted(glue.torch)} {more}, got "
+            f"torch {torch.version} with C++ ABI {torch.cxx11_abi} in {torch.root}; point to a "
+            "torch that fits"
+        )
     target = Target(request, file_name(glue), compiler)
     standard = cxx_standard(torch.version_tuple)
     # Messages of torch's headers name their files; the binary must not name the folder of torch.
@@ -230,7 +223,7 @@ def _glue(request: BuildRequest, compiler: HostCompiler, name: str) -> list[Step
     target.record(
         base,
         lane=glue.lane,
-        torch_target=f"{glue.torch[0]}.{glue.torch[1]}",
+        torch_target=dotted(glue.torch),
         torch_built=torch.version,
         cxx11_abi=torch.cxx11_abi,
         compiler=str(compiler),

@@ -15,32 +15,16 @@ class BuildError(RuntimeError):
 
 
 def output_of(command: Sequence[str], repair: str, env: Mapping[str, str] | None = None) -> str:
-    """What a program prints, standard output first; `repair` says what to do if it does not run.
-
-    Raises:
-        BuildError: it does not start, or fails.
-    """
+    """What a program prints, standard output first; `repair` says what to do if it does not run."""
     try:
-        run = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=60,
-            env=env,
-            check=True,
-        )
+        run = subprocess.run(command, capture_output=True, timeout=60, env=env, check=True)
     except (OSError, subprocess.SubprocessError) as error:
         raise BuildError(f"{command[0]} does not run: {error}; {repair}") from error
-    return run.stdout + run.stderr
+    return (run.stdout + run.stderr).decode("utf-8", "replace")
 
 
 def words(env: Mapping[str, str], name: str) -> tuple[str, ...]:
-    """The words of a variable that is written as for a shell, such as CXXFLAGS.
-
-    Raises:
-        BuildError: a quote in it has no end.
-    """
+    """The words of a variable that is written as for a shell, such as CXXFLAGS."""
     try:
         return tuple(shlex.split(env.get(name, "")))
     except ValueError as error:
@@ -54,9 +38,8 @@ def words(env: Mapping[str, str], name: str) -> tuple[str, ...]:
 class HostCompiler:
     """A C++ compiler.
 
-    Attributes:
-        command: its words; a launcher such as ccache may come first.
-        machine: what it compiles for, `x86_64` or `aarch64`; "" where it does not tell.
+    A launcher such as ccache may come first in `command`. `machine` is what it compiles for,
+    `x86_64` or `aarch64`; "" where it does not tell.
     """
 
     command: tuple[str, ...]
@@ -69,11 +52,7 @@ class HostCompiler:
 
 
 def find_host_compiler(env: Mapping[str, str]) -> HostCompiler:
-    """The compiler that `CXX` names, else the first of g++, c++, clang++ on PATH.
-
-    Raises:
-        BuildError: there is none, or it does not run.
-    """
+    """The compiler that `CXX` names, else the first of g++, c++, clang++ on PATH."""
     named = env.get("CXX")
     candidates = [words(env, "CXX")] if named else [("g++",), ("c++",), ("clang++",)]
     for command in candidates:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from ..compat import package_files
 from ..project import Project
 from .programs import BuildError, output_of
 
@@ -19,13 +20,13 @@ _PACKAGE = Path(__file__).resolve().parents[2]
 def source_root(package: Path = _PACKAGE) -> Path:
     """The `csrc` folder: inside an installed package, or beside the package in a checkout."""
     package = package.resolve()
-    for root in (package / "csrc", package.parent / "csrc"):
-        if (root / "project.h").is_file():
-            return root
-    raise BuildError(
-        f"the C++ sources of {package.name} are missing: looked for csrc in {package} and "
-        f"{package.parent}; reinstall the package"
-    )
+    root = package_files.source_root(package)
+    if root is None:
+        raise BuildError(
+            f"the C++ sources of {package.name} are missing: looked for csrc in {package} and "
+            f"{package.parent}; reinstall the package"
+        )
+    return root / "csrc"
 
 
 def glue_sources(root: Path, lane: str) -> list[Path]:

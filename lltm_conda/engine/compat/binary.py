@@ -6,6 +6,7 @@ import json
 import re
 import struct
 from collections.abc import Iterable
+from itertools import accumulate
 from pathlib import Path
 
 from .elf import Elf
@@ -24,7 +25,7 @@ from .records import (
 from .text import printable
 
 _TORCH_C = (b"aoti_torch_", b"torch_", b"THP")
-_MAX_FLAVOUR_TEXT = 1 << 18
+_MAX_FLAVOURS = 1 << 18
 
 
 def is_torch_symbol(name: bytes) -> bool:
@@ -74,14 +75,9 @@ def symbol_flavour(name: str) -> int | None:
 def read_binary(path: str | Path, *, light: bool = False) -> BinaryRecord:
     """Read a shared object.
 
-    Args:
-        path: the file.
-        light: only what an import of the package needs of its own files (no GPU code walk: the
-            build record says the architectures).
-
-    Returns:
-        The record. A file that cannot be read or is malformed gives kind "unreadable" and says why
-        in `problems`; nothing is raised, and a file of 1 MB costs at most 1 s and 100 MB.
+    A file that cannot be read or is malformed gives kind "unreadable" and says why in `problems`;
+    nothing is raised, and a file of 1 MB costs at most 1 s and 100 MB. An import of the package
+    reads its own files `light`: the build record says the architectures, GPU code is not walked.
     """
     path = Path(path)
     blank = BinaryRecord(path=path, kind="unreadable", name=printable(path.name))
@@ -221,24 +217,17 @@ def newest_versions(names: Iterable[str]) -> dict[str, tuple[int, ...]]:
     for name in names:
         family, _, number = name.partition("_")
         version = parse_version(number)
-        if (
-            family in ("GLIBC", "GLIBCXX", "CXXABI")
-            and version
-            and version > newest.get(family, ())
-        ):
-            newest[family] = version
+        if family in ("GLIBC", "GLIBCXX", "CXXABI") and version:
+            newest[family] = max(version, newest.get(family, ()))
     return newest
 
 
 def _flavours(symbols: tuple[str, ...]) -> set[int]:
     """The C++ ABI flavours of the symbols, or of the first 256 kB of them."""
-    found: set[int | None] = set()
-    left = _MAX_FLAVOUR_TEXT
-    for name in symbols:
-        left -= len(name)
-        if left < 0:
-            break
-        found.add(symbol_flavour(name))
+    ends = accumulate(map(len, symbols))
+    found = {
+        symbol_flavour(n) for n, end in zip(symbols, ends, strict=True) if end <= _MAX_FLAVOURS
+    }
     return {flavour for flavour in found if flavour is not None}
 
 

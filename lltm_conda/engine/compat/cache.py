@@ -3,7 +3,6 @@
 It holds code that will be executed, so it belongs to the effective user alone: every folder is
 0700, and a folder or file that is a symlink, belongs to another user or is writable for others is
 refused. An entry is keyed by the torch build, the version of the package and a hash of its sources.
-Every function that takes `base` works on that cache folder instead of `root(project)`.
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ import errno
 import json
 import os
 import stat
-import string
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -26,18 +24,10 @@ MANIFEST = "build.json"
 #: Where a build works until it is finished; one that was killed leaves its folder here.
 UNFINISHED = "building-"
 _LOCK = "lock"
-#: What the name of an entry keeps of the version of torch.
-_PLAIN = frozenset(string.ascii_letters + string.digits + ".+-")
 
 
 class CacheError(RuntimeError):
-    """The cache cannot be trusted, or a folder of it cannot be made.
-
-    Attributes:
-        path: which folder or file.
-        reason: what is wrong with it.
-        fix: what to do.
-    """
+    """The cache cannot be trusted, or a folder of it cannot be made."""
 
     def __init__(self, path: Path, reason: str, fix: str) -> None:
         text = f"the build cache is not used: {path} {reason}. To mend it: {fix}"
@@ -54,8 +44,8 @@ class NoCacheFolderError(RuntimeError):
 class Entry(Record):
     """A folder of the cache, with what its `build.json` says ("?" where it says nothing).
 
-    `finished` is False for a build that was killed or still runs (see `locked`), and for the
-    verdicts that old versions kept.
+    `finished` is False for a build that was killed or still runs (see `locked`), and for
+    the verdicts that old versions kept.
     """
 
     path: Path
@@ -67,11 +57,9 @@ class Entry(Record):
 
 
 def root(project: Project) -> Path:
-    """`$PREFIX_CACHE`, else `$XDG_CACHE_HOME/PACKAGE`, else `~/.cache/PACKAGE`.
-
-    Raises:
-        NoCacheFolderError: none of them names a folder.
-    """
+    """The project's, else `$PREFIX_CACHE`, `$XDG_CACHE_HOME/PACKAGE`, `~/.cache/PACKAGE`."""
+    if project.cache is not None:
+        return project.cache
     variable = project.variable("CACHE")
     own = os.environ.get(variable)
     if own:
@@ -99,27 +87,12 @@ def _another(project: Project) -> str:
     return f"set {project.variable('CACHE')} to a folder of your own"
 
 
-def source_hash(files: Iterable[tuple[str, Path]]) -> str:
-    """A hash over (name, file) pairs: names and contents, in the order of the names."""
-    import hashlib
-
-    digest = hashlib.sha256()
-    for name, path in sorted(files, key=lambda pair: pair[0]):
-        data = path.read_bytes()
-        digest.update(os.fsencode(name) + b"\0%d\0" % len(data))
-        digest.update(data)
-    return digest.hexdigest()[:16]
-
-
-def entry_folder(
-    project: Project, torch: TorchInstall, sources: str, base: Path | None = None
-) -> Path:
+def entry_folder(project: Project, torch: TorchInstall, sources: str) -> Path:
     """Where the build of these sources for this torch lies (whether or not it exists)."""
     device = f"cuda{torch.cuda}" if torch.cuda else "cpu"
     key = f"torch{torch.version}-{device}-abi{torch.cxx11_abi}"
-    for char in {*key} - _PLAIN:
-        key = key.replace(char, "_")
-    return (base or root(project)) / key / f"{project.version}-{sources}"
+    key = "".join(c if (c.isascii() and c.isalnum()) or c in ".+-" else "_" for c in key)
+    return root(project) / key / f"{project.version}-{sources}"
 
 
 def distrust(path: Path) -> str | None:
@@ -141,95 +114,73 @@ def distrust(path: Path) -> str | None:
     return None
 
 
-def trusted_files(project: Project, folder: Path, base: Path | None = None) -> tuple[Path, ...]:
-    """The shared objects of an entry, after checking every folder down from the root.
-
-    Raises:
-        CacheError: naming the path that cannot be trusted.
-    """
-    base = base or root(project)
-    for path in _chain(folder, base):
-        _insist(project, path, base)
+def trusted_files(project: Project, folder: Path) -> tuple[Path, ...]:
+    """The shared objects of an entry, after checking them and every folder down from the root."""
+    for path in _chain(project, folder):
+        _insist(project, path)
     files = tuple(sorted(folder.glob("*.so")))
     for path in files:
-        _insist(project, path, base)
+        _insist(project, path)
     return files
 
 
-def _chain(folder: Path, base: Path) -> list[Path]:
-    """`base`, then every folder below it down to `folder`."""
+def _chain(project: Project, folder: Path) -> list[Path]:
+    """The root, then every folder below it down to `folder`."""
+    base = root(project)
     parts = folder.relative_to(base).parts
     return [base.joinpath(*parts[:depth]) for depth in range(len(parts) + 1)]
 
 
-def _insist(project: Project, path: Path, base: Path) -> None:
-    reason = distrust(path)
+def _insist(project: Project, path: Path) -> None:
+    reason, base = distrust(path), root(project)
     if reason is not None and "belongs to user" in reason:
         raise CacheError(path, reason, _another(project))
     if reason is not None:
         raise CacheError(path, reason, f"chmod -R go= {base}   (or remove it: rm -r {base})")
 
 
-def make(project: Project, folder: Path, base: Path | None = None) -> None:
+def make(project: Project, folder: Path) -> None:
     """Create the folders down to `folder`, each 0700, refusing what is not the user's own.
 
     Nothing is made inside a folder of another user, unless that is root (as for `/tmp`): root with
     a user's HOME would leave folders there that the user cannot write to.
-
-    Raises:
-        CacheError: a folder belongs to another user, cannot be trusted or cannot be made.
     """
-    base = base or root(project)
+    base, another = root(project), _another(project)
     missing = [path for path in (base, *base.parents) if not os.path.lexists(path)]
     if missing:
         above = missing[-1].parent
         try:
             owner = above.stat().st_uid
         except OSError as error:
-            raise CacheError(
-                above, f"cannot be used ({error.strerror})", _another(project)
-            ) from error
+            raise CacheError(above, f"cannot be used ({error.strerror})", another) from error
         if owner not in (os.geteuid(), 0):
-            raise CacheError(
-                above, f"belongs to user {owner}, not to {os.geteuid()}", _another(project)
-            )
-    for path in (*reversed(missing[1:]), *_chain(folder, base)):
+            reason = f"belongs to user {owner}, not to {os.geteuid()}"
+            raise CacheError(above, reason, another)
+    chain = _chain(project, folder)
+    for path in (*reversed(missing[1:]), *chain):
         try:
             path.mkdir(mode=0o700)
             path.chmod(0o700)  # whatever the umask is
         except FileExistsError:
             pass
         except OSError as error:
-            raise CacheError(
-                path, f"cannot be made ({error.strerror})", _another(project)
-            ) from error
-    for path in _chain(folder, base):
-        _insist(project, path, base)
+            raise CacheError(path, f"cannot be made ({error.strerror})", another) from error
+    for path in chain:
+        _insist(project, path)
         if not path.is_dir():
             raise CacheError(path, "is no folder", f"remove it: rm {path}")
 
 
 @contextmanager
-def locked(
-    project: Project, base: Path | None = None, *, wait: bool = True
-) -> Iterator[bool | None]:
+def locked(project: Project, *, wait: bool = True) -> Iterator[bool | None]:
     """Hold the lock of a cache made by `make()`; it ends with the block, or with the process.
 
-    Args:
-        base: the cache folder.
-        wait: whether to wait while another process or thread holds the lock.
-
-    Yields:
-        True while the lock is held; False where another holds it; None where the file system has
-        no locks.
-
-    Raises:
-        CacheError: the lock file cannot be trusted or opened.
+    Yields True while the lock is held; False where another holds it, and this should not `wait`;
+    None where the file system has no locks.
     """
     import fcntl
 
-    base = base or root(project)
-    path = base / _LOCK
+    path = root(project) / _LOCK
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         descriptor = os.open(path, flags, 0o600)
@@ -260,11 +211,11 @@ def manifest(folder: Path) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-def entries(project: Project, base: Path | None = None) -> tuple[Entry, ...]:
+def entries(project: Project) -> tuple[Entry, ...]:
     """Every build of the cache by path, then what is not finished."""
     found = []
     with suppress(OSError, NoCacheFolderError):  # there is no cache, or none that can be read
-        base = base or root(project)
+        base = root(project)
         for pattern in ("torch*/*", f"{UNFINISHED}*", "verdicts"):
             for folder in sorted(base.glob(pattern)):
                 if folder.is_dir() and not folder.is_symlink():

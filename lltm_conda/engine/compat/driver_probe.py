@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from .records import Device, Driver
@@ -21,30 +22,20 @@ _MAX_DEVICES = 256
 
 def probe_driver(proc: Path = _PROC) -> Driver | None:
     """The driver of this machine, or None where there is none to be seen."""
-    version = _from_proc(proc)
-    cuda = _cuda_version()
+    version, cuda = None, _cuda_version()
+    with suppress(OSError), proc.open("rb") as file:
+        match = _RELEASE.search(file.read(4096).decode("utf-8", "replace"))
+        version = match[1] if match else None
     return None if version is None and cuda is None else Driver(version, cuda)
 
 
-def _from_proc(proc: Path) -> str | None:
-    try:
-        with proc.open("rb") as file:
-            text = file.read(4096).decode("utf-8", "replace")
-    except OSError:
-        return None
-    match = _RELEASE.search(text)
-    return match[1] if match else None
-
-
 def _cuda_version() -> tuple[int, int] | None:
-    try:
-        libcuda = ctypes.CDLL("libcuda.so.1")
-        value = ctypes.c_int(0)
-        if libcuda.cuDriverGetVersion(ctypes.byref(value)) != 0 or value.value <= 0:
-            return None
-    except (OSError, AttributeError):
-        return None
-    return value.value // 1000, value.value % 1000 // 10
+    value = ctypes.c_int(0)
+    with suppress(OSError, AttributeError):
+        failed = ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(value))
+        if not failed and value.value > 0:
+            return value.value // 1000, value.value % 1000 // 10
+    return None
 
 
 def probe_devices() -> tuple[Device, ...]:

@@ -12,9 +12,8 @@ from __future__ import annotations
 import os
 import stat
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
-from itertools import islice
 
 from .text import printable
 
@@ -86,7 +85,6 @@ class Elf:
             raise
 
     def close(self) -> None:
-        """Close the file; the object cannot be used afterwards."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -108,7 +106,6 @@ class Elf:
         return offset, size
 
     def read(self, offset: int, size: int, what: str = "a read") -> bytes:
-        """`size` bytes at `offset`, all of them."""
         self._range(offset, size, what)
         data = os.pread(self._file, size, offset)
         if len(data) != size:
@@ -315,27 +312,37 @@ class Elf:
                 return index + 1
         raise ElfError("a hash chain that does not end")
 
-    def symbols(self) -> Iterator[tuple[bytes, bool, bool]]:
-        """(name, defined, weak) of every dynamic symbol that is not local."""
+    def symbols(self, *, undefined: bool = False) -> Iterator[tuple[bytes, bool, bool]]:
+        """(name, defined, weak) of every dynamic symbol that is not local; or `undefined` alone."""
         table, strings = self._symbol_tables()
-        rows = ((row[0], row[1], row[3]) for row in struct.iter_unpack("<IBBHQQ", table))
-        yield from _named(rows, strings)
+        # A linker lets names share their ends, but never so that they double their table.
+        left = [min(2 * len(strings), times * _MAX_SYMBOLS_TOTAL) for times in (1, 2)]
+        for name, info, _, section, _, _ in struct.iter_unpack("<IBBHQQ", table):
+            if name == 0 or info >> 4 == _STB_LOCAL or (undefined and section):
+                continue
+            end = strings.find(b"\0", name, name + _MAX_SYMBOL)
+            if end < 0:
+                raise ElfError("a string does not end")
+            left[section != 0] -= end - name
+            if left[section != 0] < 0:
+                raise ElfError("more symbol text than any extension has")
+            yield strings[name:end], section != 0, info >> 4 == _STB_WEAK
 
     def undefined(self) -> Iterator[tuple[bytes, bool]]:
-        """(name, weak) of every symbol that others define, quick beside half a million defined."""
-        table, strings = self._symbol_tables()
-        low, high = table[6::24], table[7::24]  # the section of each symbol: 0 for undefined ones
-        rows = (at for at in _places(low, b"\0") if not high[at])
-        found = ((*struct.unpack_from("<IB", table, 24 * row), 0) for row in rows)
-        yield from ((name, weak) for name, _, weak in _named(found, strings))
+        """(name, weak) of every symbol that others define."""
+        return ((name, weak) for name, _, weak in self.symbols(undefined=True))
 
     def defined(self, start: bytes) -> Iterator[bytes]:
         """The exported names that begin like this, of the first few thousand places they stand."""
         strings = self._symbol_tables()[1]
-        for at in islice(_places(strings, start), _MAX_CHAIN):
+        at = strings.find(start)
+        for _ in range(_MAX_CHAIN):
+            if at < 0:
+                return
             name = strings[at : max(at, strings.find(b"\0", at, at + _MAX_SYMBOL))]
             if self.defines(name):
                 yield name
+            at = strings.find(start, at + 1)
 
     def _symbol_tables(self) -> tuple[bytes, bytes]:
         """The dynamic symbols and their names."""
@@ -382,32 +389,6 @@ class Elf:
             if link & 1:
                 return False
         raise ElfError("a hash chain that does not end")
-
-
-def _named(
-    rows: Iterable[tuple[int, int, int]], strings: bytes
-) -> Iterator[tuple[bytes, bool, bool]]:
-    """Symbols with their names, from (place of the name, binding and type, section)."""
-    # A linker lets names share their ends, but never so that they double their table.
-    left = [min(2 * len(strings), times * _MAX_SYMBOLS_TOTAL) for times in (1, 2)]
-    for name, info, section in rows:
-        if name == 0 or info >> 4 == _STB_LOCAL:
-            continue
-        end = strings.find(b"\0", name, name + _MAX_SYMBOL)
-        if end < 0:
-            raise ElfError("a string does not end")
-        left[section != 0] -= end - name
-        if left[section != 0] < 0:
-            raise ElfError("more symbol text than any extension has")
-        yield strings[name:end], section != 0, info >> 4 == _STB_WEAK
-
-
-def _places(data: bytes, part: bytes) -> Iterator[int]:
-    """Where a part stands."""
-    at = data.find(part)
-    while at >= 0:
-        yield at
-        at = data.find(part, at + 1)
 
 
 @lru_cache(maxsize=1 << 14)

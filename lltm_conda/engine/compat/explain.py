@@ -23,11 +23,8 @@ def explain(
 ) -> Finding:
     """The one cause of a selection that is not complete.
 
-    Args:
-        selection: what was judged.
-        runtime: what it was judged against.
-        paths: the shared objects that there are.
-        distrusted: why the build cache was refused, if it was.
+    `paths` are the shared objects that there are; `distrusted` says why the build cache was
+    refused, if it was.
     """
     platforms = support.load(runtime.project.folder).platforms
     if runtime.platform not in platforms:
@@ -71,19 +68,15 @@ def no_binaries(runtime: Runtime) -> Finding:
         )
     installed = installed_copies(package)
     if installed:
-        return _package_files(
-            f"{package}, a source folder",
-            f"the installed package {printable(installed[0])}",
-            "the source folder shadows the installed package",
-            "start Python in another folder",
-        )
-    build = fixes.build(runtime.project)
-    return _package_files(
-        f"{package}, a source folder without binaries",
-        "binaries built for this torch",
-        f"{runtime.project.distribution} was not built here yet",
-        f"python -m pip install . --no-build-isolation   (or: {build})",
-    )
+        observed = f"{package}, a source folder"
+        needed = f"the installed package {printable(installed[0])}"
+        why = "the source folder shadows the installed package"
+        return _package_files(observed, needed, why, "start Python in another folder")
+    observed = f"{package}, a source folder without binaries"
+    why = f"{runtime.project.distribution} was not built here yet"
+    fix = "python -m pip install . --no-build-isolation"
+    fix = f"{fix}   (or: {fixes.build(runtime.project)})"
+    return _package_files(observed, "binaries built for this torch", why, fix)
 
 
 def describe_copy(other: Path, package: Path) -> str:
@@ -123,15 +116,13 @@ def unusable_path(path: Path) -> Finding | None:
 
 
 def load_failure(binary: BinaryRecord, runtime: Runtime, error: OSError) -> Finding:
-    """The dynamic linker refused what the judge had accepted."""
     # torch >= 2.9 hides the linker's text behind "Could not load this library".
     text = printable(str(error.__cause__ or error))
     known = faults.classify(text)
     title = f" ({known.title})" if known else ""
     why = f"{binary.file} was accepted but could not be loaded{title}"
     needed = f"{binary.file} accepted by the dynamic linker"
-    fault = known.number if known else None
-    return Finding("loading", REJECTED, text, needed, why, fixes.fit_torch(runtime), fault)
+    return Finding("loading", REJECTED, text, needed, why, fixes.fit_torch(runtime), known)
 
 
 def other_object(binary: BinaryRecord, reported: str) -> Finding:
@@ -143,7 +134,6 @@ def other_object(binary: BinaryRecord, reported: str) -> Finding:
 
 
 def refused_kernels(kernels: BinaryRecord, refusal: bytes, runtime: Runtime) -> Finding:
-    """The glue refused the table of the kernels."""
     why, needed = f"the glue refused {kernels.file}", "kernels of the same build as the glue"
     fault, fix = faults.PACKAGE_FILES, fixes.reinstall(runtime)
     return Finding("kernel table", REJECTED, printable(refusal), needed, why, fix, fault)
@@ -175,13 +165,11 @@ def no_cuda_build(version: str, project: Project) -> Finding:
 
 
 def refused_forced_name(forced: str, error: ValueError, project: Project) -> Finding:
-    """The variable that forces a variant does not hold the name of one."""
     name, needed = project.variable("VARIANT"), "the name of a variant, or nothing"
     return Finding(name, REJECTED, repr(forced), needed, str(error), f"unset {name}")
 
 
 def no_torch(error: Exception, project: Project) -> Finding:
-    """`import torch` raised this."""
     missing = isinstance(error, ModuleNotFoundError) and error.name == "torch"
     here = environment(project)
     why = "torch is not installed" if missing else "import torch fails"
@@ -191,7 +179,6 @@ def no_torch(error: Exception, project: Project) -> Finding:
 
 
 def not_pytorch(module: object, error: Exception) -> Finding:
-    """The module named torch is something else."""
     observed = printable(str(getattr(module, "__file__", None)))
     fix = "rename the file or folder that shadows it"
     return _torch(observed, "the torch package of PyTorch", printable(str(error)), fix)

@@ -4,54 +4,36 @@ from __future__ import annotations
 
 import re
 
-from ..project import Record
 
-(
-    TORCH_VERSION,
-    CXX_ABI,
-    CUDA_MAJOR,
-    GPU_ARCHITECTURE,
-    DRIVER,
-    CPU_TORCH_SWAPPED_IN,
-    CPU_ONLY_BINARY,
-    PACKAGE_FILES,
-    TORCH_NOT_LOADED,
-    SYSTEM_LIBRARIES,
-    NVCC_MISMATCH,
-    TOOLCHAIN,
-    BUILD_ISOLATION,
-    UNKNOWN_ARCH,
-    REGISTERED_TWICE,
-) = range(1, 16)
+class Fault(int):
+    """One class: its number, and its title."""
 
-
-class Fault(Record):
-    """One class: its number and its name."""
-
-    number: int
     title: str
 
+    def __new__(cls, number: int, title: str) -> Fault:
+        fault = super().__new__(cls, number)
+        fault.title = title
+        return fault
 
-FAULTS = (
-    Fault(TORCH_VERSION, "Another torch minor"),
-    Fault(CXX_ABI, "Another C++ ABI"),
-    Fault(CUDA_MAJOR, "Another CUDA major"),
-    Fault(GPU_ARCHITECTURE, "GPU architecture missing"),
-    Fault(DRIVER, "Driver too old"),
-    Fault(CPU_TORCH_SWAPPED_IN, "A CPU-only torch was swapped in"),
-    Fault(CPU_ONLY_BINARY, "A CPU-only extension on CUDA tensors"),
-    Fault(PACKAGE_FILES, "Stale or duplicate files, or a source folder in the way"),
-    Fault(TORCH_NOT_LOADED, "The extension was loaded before torch, or torch is missing"),
-    Fault(SYSTEM_LIBRARIES, "libstdc++ or glibc too old"),
-    Fault(NVCC_MISMATCH, "nvcc differs from torch's CUDA"),
-    Fault(TOOLCHAIN, "No toolkit, or a host compiler too new or too old"),
-    Fault(BUILD_ISOLATION, "Build isolation"),
-    Fault(UNKNOWN_ARCH, "No GPU at build time, or an unknown architecture"),
-    Fault(REGISTERED_TWICE, "Registered twice; free-threaded Python"),
-)
+
+TORCH_VERSION = Fault(1, "Another torch minor")
+CXX_ABI = Fault(2, "Another C++ ABI")
+CUDA_MAJOR = Fault(3, "Another CUDA major")
+GPU_ARCHITECTURE = Fault(4, "GPU architecture missing")
+DRIVER = Fault(5, "Driver too old")
+CPU_TORCH_SWAPPED_IN = Fault(6, "A CPU-only torch was swapped in")
+CPU_ONLY_BINARY = Fault(7, "A CPU-only extension on CUDA tensors")
+PACKAGE_FILES = Fault(8, "Stale or duplicate files, or a source folder in the way")
+TORCH_NOT_LOADED = Fault(9, "The extension was loaded before torch, or torch is missing")
+SYSTEM_LIBRARIES = Fault(10, "libstdc++ or glibc too old")
+NVCC_MISMATCH = Fault(11, "nvcc differs from torch's CUDA")
+TOOLCHAIN = Fault(12, "No toolkit, or a host compiler too new or too old")
+BUILD_ISOLATION = Fault(13, "Build isolation")
+UNKNOWN_ARCH = Fault(14, "No GPU at build time, or an unknown architecture")
+REGISTERED_TWICE = Fault(15, "Registered twice; free-threaded Python")
 
 #: What the dynamic linker, torch and CUDA say, and the class it belongs to; the first match wins.
-_TEXTS: tuple[tuple[str, int], ...] = (
+_TEXTS: tuple[tuple[str, Fault], ...] = (
     (r"version [`']?(GLIBCXX|GLIBC|CXXABI)_[\d.]+'? not found", SYSTEM_LIBRARIES),
     (r"undefined symbol: \S*(ESs|RKSs|7__cxx11)", CXX_ABI),
     (r"undefined symbol: THP", TORCH_NOT_LOADED),
@@ -75,7 +57,4 @@ _TEXTS: tuple[tuple[str, int], ...] = (
 
 def classify(message: str) -> Fault | None:
     """The class an error text belongs to, or None for a text that is not known."""
-    for pattern, number in _TEXTS:
-        if re.search(pattern, message):
-            return FAULTS[number - 1]
-    return None
+    return next((fault for pattern, fault in _TEXTS if re.search(pattern, message)), None)

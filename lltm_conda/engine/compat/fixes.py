@@ -1,4 +1,8 @@
-"""The exact command that fixes what was found, for this environment (pip or conda). Pure."""
+"""The exact command that fixes what was found, for this environment (pip or conda). Pure.
+
+A function that takes a binary knows both cases: a binary of the project's own, and one of another
+package, which is that package's business.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,6 @@ from .records import (
     BinaryRecord,
     Environment,
     GlueName,
-    Owner,
     Runtime,
     TorchInstall,
     dotted,
@@ -26,10 +29,6 @@ _CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 DRIVER_FLOORS = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
 
 
-def _pip(environment: Environment, what: str) -> str:
-    return f"{environment.python} -m pip install {what}"
-
-
 def ours(binary: BinaryRecord, runtime: Runtime) -> bool:
     """Whether a binary is one of the project's, by its record, its owner or its name alone."""
     project, record, owner = runtime.project.distribution, binary.record, binary.owner
@@ -38,30 +37,29 @@ def ours(binary: BinaryRecord, runtime: Runtime) -> bool:
     return bool(project) and named and said == project
 
 
-def either(binary: BinaryRecord, runtime: Runtime, our_fix: str, their_fix: str) -> str:
-    """Our fix for a binary of ours, the other fix for every other binary."""
-    return our_fix if ours(binary, runtime) else their_fix
+def _install(environment: Environment, pip: str, conda: str) -> str:
+    if environment.kind == "conda":
+        return f"conda install {conda}"
+    return f"{environment.python} -m pip install {pip}"
 
 
-def _published(environment: Environment, project: Project, what: str) -> str | None:
+def _published(environment: Environment, project: Project, pip: str, conda: str) -> str | None:
     """Install from the index or the channel of the project; None while there is none."""
     facts = load(project.folder)
-    if environment.kind == "conda":
-        return f"conda install {what} -c {facts.channel}" if facts.channel else None
+    if not (facts.channel if environment.kind == "conda" else facts.index):
+        return None
     index = f"--index-url {facts.index} " if facts.index != _PYPI else ""
-    return _pip(environment, f"{index}{what}") if facts.index else None
+    return _install(environment, index + pip, f"{conda} -c {facts.channel}")
 
 
 def _at_hand(environment: Environment) -> str | None:
     """Install what this package was installed from; None where that is not at hand."""
-    if environment.source is None:
+    source = environment.source
+    if source is None:
         return None
-    if environment.kind == "conda":
-        return f"conda install --force-reinstall {environment.source}"
-    flags = "--force-reinstall --no-deps"
-    if not environment.source.endswith(".whl"):
-        flags += " --no-build-isolation"
-    return _pip(environment, f"{flags} {environment.source}")
+    isolation = "" if source.endswith(".whl") else " --no-build-isolation"
+    pip = f"--force-reinstall --no-deps{isolation} {source}"
+    return _install(environment, pip, f"--force-reinstall {source}")
 
 
 def _release(torch: TorchInstall | None, sign: str) -> str:
@@ -75,7 +73,6 @@ def build(project: Project) -> str:
 
 
 def without_binaries(project: Project) -> str:
-    """Do without binaries, where none is made."""
     module, _, name = project.definition.rpartition(".")
     if not module:
         return "use another machine"
@@ -87,32 +84,26 @@ def install_torch(
     environment: Environment, project: Project, minor: tuple[int, int] | None = None
 ) -> str:
     """Install the torch that another package names, or one that is served."""
-    conda = environment.kind == "conda"
-    minimum = f">={dotted(load(project.folder).torch_min)}"
     if minor is not None:
-        minimum = f"={dotted(minor)}" if conda else f"=={dotted(minor)}.*"
-    if conda:
-        return f'conda install "pytorch{minimum}"'
-    return _pip(environment, f'"torch{minimum}"')
+        return _install(environment, f'"torch=={dotted(minor)}.*"', f'"pytorch={dotted(minor)}"')
+    oldest = dotted(load(project.folder).torch_min)
+    return _install(environment, f'"torch>={oldest}"', f'"pytorch>={oldest}"')
 
 
 def install_package(environment: Environment, name: str) -> str:
-    """Install a Python package that another one imports."""
-    return f"conda install {name}" if environment.kind == "conda" else _pip(environment, name)
+    return _install(environment, name, name)
 
 
 def reinstall_torch(environment: Environment, torch: TorchInstall | None) -> str:
     """Replace a damaged torch by a whole one of the same release."""
-    if environment.kind == "conda":
-        return f"conda install --force-reinstall pytorch{_release(torch, '=')}"
-    return _pip(environment, f'--force-reinstall --no-deps "torch{_release(torch, "==")}"')
+    pip = f'--force-reinstall --no-deps "torch{_release(torch, "==")}"'
+    return _install(environment, pip, f"--force-reinstall pytorch{_release(torch, '=')}")
 
 
 def cuda_torch(environment: Environment, torch: TorchInstall | None) -> str:
     """Replace a CPU build of torch by the CUDA build."""
-    if environment.kind == "conda":
-        return f'conda install "pytorch{_release(torch, "=") or "=*"}=*cuda*"'
-    return _pip(environment, f'--force-reinstall "torch{_release(torch, "==")}"')
+    conda = f'"pytorch{_release(torch, "=") or "=*"}=*cuda*"'
+    return _install(environment, f'--force-reinstall "torch{_release(torch, "==")}"', conda)
 
 
 def reinstall(runtime: Runtime) -> str:
@@ -122,18 +113,19 @@ def reinstall(runtime: Runtime) -> str:
 
 def _same_release(runtime: Runtime) -> str | None:
     """Install this very release again; None where it is not published."""
-    project, environment = runtime.project, runtime.environment
-    what = f'--force-reinstall --no-deps "{project.distribution}=={project.version}"'
-    if environment.kind == "conda":
-        what = f"--force-reinstall {project.distribution}={project.version}"
-    return _published(environment, project, what)
+    project = runtime.project
+    name, version = project.distribution, project.version
+    pip = f'--force-reinstall --no-deps "{name}=={version}"'
+    conda = f"--force-reinstall {name}={version}"
+    return _published(runtime.environment, project, pip, conda)
 
 
 def install_once(environment: Environment, project: Project) -> str:
     """Remove every copy of the package, then install it once."""
     name = project.distribution
-    flags = "--force-reinstall" + (" --no-deps" if environment.kind != "conda" else "")
-    again = _published(environment, project, f"{flags} {name}") or _at_hand(environment)
+    flags = "--force-reinstall"
+    again = _published(environment, project, f"{flags} --no-deps {name}", f"{flags} {name}")
+    again = again or _at_hand(environment)
     again = again or "install it again from the wheel or the package that you have"
     remove = f"{environment.python} -m pip uninstall {name}"
     return f"{remove}   (again, until nothing is left), then {again}"
@@ -142,37 +134,31 @@ def install_once(environment: Environment, project: Project) -> str:
 def fit_torch(runtime: Runtime, binary: BinaryRecord | None = None) -> str:
     """Get a binary that fits the torch which is here: a released one if one exists, else build.
 
-    `binary` is what does not fit; one of another package is that package's business.
+    `binary` is what does not fit.
     """
     torch, project, environment = runtime.torch, runtime.project, runtime.environment
     if binary is not None and not ours(binary, runtime):
-        return other_package(binary, runtime)
+        return rebuild(binary, runtime)
     if torch is None or torch.version_tuple < load(project.folder).torch_min:
         return install_torch(environment, project)
     if environment.kind == "conda" and environment.installer == "pip":
         return install_once(environment, project)  # a wheel over the conda package
-    what = f"--upgrade --force-reinstall --no-deps {project.distribution}"
-    if environment.kind == "conda":
-        what = f'{project.distribution} "pytorch={dotted(torch.version_tuple)}"'
-    served = torch.is_release and _is_served(torch, runtime)
-    return (_published(environment, project, what) if served else None) or build(project)
-
-
-def _is_served(torch: TorchInstall, runtime: Runtime) -> bool:
-    """Whether the matrix has a glue for this torch on this platform."""
-    glues = load(runtime.project.folder).glues(runtime.platform)
-    return any(GlueName.parse(name).serves(torch) for name in glues)
+    name, served = project.distribution, None
+    glues = load(project.folder).glues(runtime.platform)
+    if torch.is_release and any(GlueName.parse(name).serves(torch) for name in glues):
+        pip = f"--upgrade --force-reinstall --no-deps {name}"
+        conda = f'{name} "pytorch={dotted(torch.version_tuple)}"'
+        served = _published(environment, project, pip, conda)
+    return served or build(project)
 
 
 def own_platform(runtime: Runtime) -> str:
-    """Install the binaries for the platform of this machine."""
     project = runtime.project
     name = f"{project.distribution}-{project.version}-py3-none-manylinux_*_{runtime.machine}.whl"
     return _same_release(runtime) or f"install {name}, or: {build(project)}"
 
 
 def newer_driver(cuda: tuple[int, ...] | None, binary: BinaryRecord, runtime: Runtime) -> str:
-    """Update the driver to one for this CUDA."""
     if runtime.l4t:
         return (
             "on a Jetson the driver comes with JetPack: install the JetPack of CUDA "
@@ -197,13 +183,13 @@ def build_cuda(
 
 def _build(binary: BinaryRecord, runtime: Runtime) -> str:
     """Compile here what a binary belongs to."""
-    owner = binary.owner
     if ours(binary, runtime):
         return build(runtime.project)
+    what = f":all: PACKAGE, which owns {binary.file}"
+    if binary.owner is not None:
+        what = f"{binary.owner.name} {binary.owner.name}=={binary.owner.version}"
     flags = "--force-reinstall --no-deps --no-build-isolation --no-binary"
-    if owner is None:
-        return _pip(runtime.environment, f"{flags} :all: PACKAGE, which owns {binary.file}")
-    return _pip(runtime.environment, f"{flags} {owner.name} {owner.name}=={owner.version}")
+    return f"{runtime.environment.python} -m pip install {flags} {what}"
 
 
 def system_libraries(binary: BinaryRecord, runtime: Runtime, family: str) -> str:
@@ -214,7 +200,6 @@ def system_libraries(binary: BinaryRecord, runtime: Runtime, family: str) -> str
 
 
 def remove_duplicate(runtime: Runtime, other: str) -> str:
-    """Remove the second copy of the package."""
     remove = f"{runtime.environment.python} -m pip uninstall"
     if runtime.environment.kind == "conda":
         remove = "conda remove --force"
@@ -223,54 +208,65 @@ def remove_duplicate(runtime: Runtime, other: str) -> str:
     )
 
 
-def other_package(binary: BinaryRecord, runtime: Runtime) -> str:
-    """Get a release of another package that was built for the torch that is here."""
+def rebuild(binary: BinaryRecord, runtime: Runtime) -> str:
+    """Build ours here, or get a release of the other package for the torch that is here."""
     torch, owner = runtime.torch, binary.owner
     here = torch.version if torch else "as installed"
+    if ours(binary, runtime):
+        return build(runtime.project)
     if owner is None:
         return f"reinstall or rebuild the package that owns {binary.file} for torch {here}"
-    release = owner.release_for.get(torch.version_tuple if torch else (0, 0), "").split()
-    if release and f"{owner.version}.".startswith(f"{release[0]}."):
-        return reinstall_owner(binary, runtime)  # it is the right one, and damaged or another build
+    release = _paired_release(binary, runtime)
+    if release and f"{owner.version}.".startswith(f"{release}."):
+        return put_back(binary, runtime)  # it is the right one, and damaged or another build
     if release:
-        return _paired(owner, release[0], runtime)
+        return _paired(binary, release, runtime)
     text = f"install a release of {owner.name} that was built for torch {here}, or build this one"
     return f"{text}: {_build(binary, runtime)}"
 
 
-def _paired(owner: Owner, release: str, runtime: Runtime) -> str:
-    """Install the release of a well-known package that goes with this torch."""
-    if owner.channel == "conda":
-        return f'conda install "{owner.name}={release}"'
+def _paired_release(binary: BinaryRecord, runtime: Runtime) -> str:
+    """The best release of a well-known package for the torch that is here, or ""."""
+    if binary.owner is None or runtime.torch is None:
+        return ""
+    return binary.owner.release_for.get(runtime.torch.version_tuple, "").partition(" ")[0]
+
+
+def _paired(binary: BinaryRecord, release: str, runtime: Runtime) -> str:
+    assert binary.owner is not None
+    name, flags = binary.owner.name, ""
+    if binary.owner.channel == "conda":
+        return f'conda install "{name}={release}"'
     every = ".*" if release.count(".") < 2 else ""
     cpu = runtime.torch is not None and not runtime.torch.cuda
-    flags = ""
-    if cpu and owner.name in _PYTORCHS_OWN and runtime.machine == "x86_64":
+    if cpu and name in _PYTORCHS_OWN and runtime.machine == "x86_64":
         flags = f"--force-reinstall --no-deps --index-url {_CPU_INDEX} "
-    return _pip(runtime.environment, f'{flags}"{owner.name}=={release}{every}"')
+    return f'{runtime.environment.python} -m pip install {flags}"{name}=={release}{every}"'
 
 
-def reinstall_owner(binary: BinaryRecord, runtime: Runtime) -> str:
-    """Put the files of another package back, for this Python and platform."""
+def put_back(binary: BinaryRecord, runtime: Runtime) -> str:
+    """Install the files of the binary's package again, for this Python and platform."""
     owner = binary.owner
+    if ours(binary, runtime):
+        return reinstall(runtime)
     if owner is None:
         return f"reinstall the package that owns {binary.file} with this Python's pip"
     if owner.channel == "conda":
         return f"conda install --force-reinstall {owner.name}={owner.version}"
     what = f'--force-reinstall --no-deps "{owner.name}=={owner.version}"'
-    return _pip(runtime.environment, what)
+    return f"{runtime.environment.python} -m pip install {what}"
 
 
-def cuda_of_owner(binary: BinaryRecord, runtime: Runtime, major: str) -> str:
+def same_cuda(binary: BinaryRecord, runtime: Runtime, major: str) -> str:
     """Bring the CUDA of another package and that of torch together."""
     torch, owner = runtime.torch, binary.owner
     name = owner.name if owner else binary.file
-    if torch is not None and owner is not None:
-        release = owner.release_for.get(torch.version_tuple, "").split()
-        if release and torch.cuda and not f"{owner.version}.".startswith(f"{release[0]}."):
-            return other_package(binary, runtime)  # built for the CUDA of that torch
-        if release and not torch.cuda and owner.name in _PYTORCHS_OWN:
-            return _paired(owner, release[0], runtime)
+    release = _paired_release(binary, runtime)
+    if release and torch and owner:
+        if torch.cuda and not f"{owner.version}.".startswith(f"{release}."):
+            return rebuild(binary, runtime)  # built for the CUDA of that torch
+        if not torch.cuda and name in _PYTORCHS_OWN:
+            return _paired(binary, release, runtime)
     wanted = f"a torch built for CUDA {major}" if major else "a CUDA build of torch"
     here = torch.device if torch else "the CPU"
     return f"install a build of {name} for {here}, or {wanted} (each index names its CUDA)"
@@ -290,16 +286,18 @@ _MACHINE = (
 
 def machine_library(library: str, binary: BinaryRecord, runtime: Runtime) -> str:
     """Install what provides a library that neither torch nor the package brings."""
-    for starts, what in _MACHINE:
-        if library.startswith(starts):
-            number = (parse_version(library.partition(".so.")[2]) or (None,))[0]
-            found = f" ({library} is version {number} of that library)" if number else ""
-            if what != "FFmpeg":
-                return f"install {what}{found}"
-            conda = runtime.environment.kind == "conda"
-            how = "conda install ffmpeg" if conda else "apt-get install ffmpeg, or your system's"
-            return f"install FFmpeg of the version that has {library}: {how}"
+    if ours(binary, runtime):
+        return build(runtime.project)
+    what = next((what for starts, what in _MACHINE if library.startswith(starts)), None)
+    if what == "FFmpeg":
+        conda = runtime.environment.kind == "conda"
+        how = "conda install ffmpeg" if conda else "apt-get install ffmpeg, or your system's"
+        return f"install FFmpeg of the version that has {library}: {how}"
+    if what is not None:
+        number = (parse_version(library.partition(".so.")[2]) or (None,))[0]
+        found = f" ({library} is version {number} of that library)" if number else ""
+        return f"install {what}{found}"
     return (
         f"install the package of your system that provides {library}, or: "
-        f"{other_package(binary, runtime)}"
+        f"{rebuild(binary, runtime)}"
     )

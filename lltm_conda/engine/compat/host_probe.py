@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import platform
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -23,24 +24,10 @@ _FOLDERS += ["/usr/lib", "/lib", "/usr/local/lib"]
 _MAX_MAPS = 4 << 20
 
 
-def system() -> str:
-    """`linux`, `darwin`, `windows`."""
-    return "windows" if sys.platform == "win32" else sys.platform
-
-
 def machine() -> str:
     """`x86_64`, `aarch64`; the names that Windows and macOS use are translated."""
-    name = (
-        os.uname().machine
-        if hasattr(os, "uname")
-        else os.environ.get("PROCESSOR_ARCHITECTURE", "unknown")
-    )
-    return {"amd64": "x86_64", "arm64": "aarch64"}.get(name.lower(), name.lower())
-
-
-def free_threaded() -> bool:
-    """Whether this Python was built without the global interpreter lock."""
-    return "t" in getattr(sys, "abiflags", "")
+    name = platform.machine().lower() or "unknown"
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
 
 
 def libc() -> tuple[str, tuple[int, ...]] | None:
@@ -53,11 +40,6 @@ def libc() -> tuple[str, tuple[int, ...]] | None:
         return "musl", ()
     name, _, version = text.partition(" ")
     return (name or "musl"), parse_version(version) or ()
-
-
-def page_size() -> int:
-    """The size of a page of memory in bytes; 0 where the system does not say."""
-    return os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
 
 
 def l4t(path: Path = Path("/etc/nv_tegra_release")) -> str:
@@ -73,11 +55,8 @@ def libstdcxx() -> dict[str, tuple[int, ...]] | None:
     """The newest `GLIBCXX` and `CXXABI` of the libstdc++ this process has, or would load."""
     loaded = loaded_file("libstdc++.so.6", "_ZSt9terminatev")
     others = (folder / "libstdc++.so.6" for folder in library_folders())
-    for path in chain(filter(None, (loaded,)), others):
-        versions = defined_versions(path)
-        if versions:
-            return versions
-    return None
+    paths = chain(filter(None, (loaded,)), others)
+    return next(filter(None, map(defined_versions, paths)), None)
 
 
 def library_folders() -> Iterator[Path]:
@@ -100,12 +79,8 @@ class _DlInfo(ctypes.Structure):
 
 
 def loaded_file(library: str, symbol: str) -> Path | None:
-    """The file of a library that this process has already loaded. It loads nothing.
-
-    Args:
-        library: its SONAME.
-        symbol: a function it defines.
-    """
+    """The file of a library (its SONAME) that this process has already loaded, found by a function
+    that it defines. It loads nothing."""
     try:
         handle = ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
         address = ctypes.cast(getattr(handle, symbol), ctypes.c_void_p)
@@ -119,15 +94,11 @@ def loaded_file(library: str, symbol: str) -> Path | None:
 
 def mapped_files(start: str, maps: Path = Path("/proc/self/maps")) -> list[Path]:
     """The files of this process's memory map whose names begin with `start`."""
-    try:
-        with maps.open("rb") as file:
-            lines = file.read(_MAX_MAPS).splitlines()
-    except OSError:
-        return []
-    paths = (
-        os.fsdecode(line[line.find(b"/") :]) for line in lines if b"/" + start.encode() in line
-    )
-    return [Path(path) for path in dict.fromkeys(paths) if Path(path).name.startswith(start)]
+    with suppress(OSError), maps.open("rb") as file:
+        lines = [line for line in file.read(_MAX_MAPS).splitlines() if b"/" in line]
+        paths = dict.fromkeys(Path(os.fsdecode(line[line.find(b"/") :])) for line in lines)
+        return [path for path in paths if path.name.startswith(start)]
+    return []
 
 
 def defined_versions(path: Path) -> dict[str, tuple[int, ...]] | None:

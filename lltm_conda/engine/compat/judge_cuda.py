@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from . import faults, fixes
 from .records import (
     NOTE,
@@ -25,15 +23,14 @@ _DRIVER_CUDA = {580: (13, 0), 575: (12, 9), 570: (12, 8), 565: (12, 7), 560: (12
 _DRIVER_CUDA |= {550: (12, 4), 545: (12, 3), 535: (12, 2), 530: (12, 1), 525: (12, 0), 450: (11, 0)}
 
 
-def cuda_build(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
+def cuda_build(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     torch, cuda = runtime.torch, parse_version(binary.record.cuda if binary.record else None)
     if torch is None or cuda is None:
-        return
+        return None
     dimension, major = "CUDA build of torch", cuda[0]
     if torch.root == NOWHERE:
         why = f"torch {torch.version} is a release, whose builds are for the CPU or one CUDA each"
-        yield Finding(dimension, UNKNOWN, "not known", f"a build for CUDA {major}", why)
-        return
+        return Finding(dimension, UNKNOWN, "not known", f"a build for CUDA {major}", why)
     if torch.cuda is None:
         kind = "ROCm" if torch.hip else "XPU" if torch.xpu else "CPU-only"
         observed, needed = f"torch {torch.version} ({kind})", "a CUDA build of torch"
@@ -43,11 +40,9 @@ def cuda_build(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
         )
         fix = fixes.cuda_torch(runtime.environment, torch)
         swapped = faults.CPU_TORCH_SWAPPED_IN
-        yield Finding(dimension, REJECTED, observed, needed, why, fix, swapped)
-        return
+        return Finding(dimension, REJECTED, observed, needed, why, fix, swapped)
     if torch.cuda_major is not None and torch.cuda_major >= major:
-        yield Finding(dimension, OK, f"CUDA {torch.cuda}", f"CUDA {major} or newer")
-        return
+        return Finding(dimension, OK, f"CUDA {torch.cuda}", f"CUDA {major} or newer")
     speaks, fix = driver_cuda(runtime.driver), ""
     fault: int | None = faults.CUDA_MAJOR
     observed = f"CUDA {torch.cuda}, driver for CUDA {dotted(speaks)}"
@@ -62,7 +57,7 @@ def cuda_build(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
             f"for CUDA {major} is here"
         )
     needed = f"a driver for CUDA {major}"
-    yield Finding(dimension, status, observed, needed, why, fix, fault)
+    return Finding(dimension, status, observed, needed, why, fix, fault)
 
 
 def driver_cuda(driver: Driver | None) -> tuple[int, int] | None:
@@ -83,26 +78,24 @@ def binary_cuda(binary: BinaryRecord) -> tuple[int, ...] | None:
     return parse_version(runtimes[0].removeprefix("libcudart.so.")) if runtimes else None
 
 
-def driver(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
+def driver(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     cuda = binary_cuda(binary)
     if cuda is None or not runtime.gpu_probed:
-        return
+        return None
     needed = f"a driver for CUDA {cuda[0]} ({fixes.DRIVER_FLOORS.get(cuda[0], 'any')} or newer)"
     if runtime.driver is None:
         why = "no GPU can be used here; the CPU can"
-        yield Finding("driver", NOTE, "no NVIDIA driver", needed, why)
-        return
+        return Finding("driver", NOTE, "no NVIDIA driver", needed, why)
     speaks = driver_cuda(runtime.driver)
     observed = f"{runtime.driver.version or 'unknown version'} (CUDA {dotted(speaks)})"
     observed += f", L4T {runtime.l4t} of a Jetson" if runtime.l4t else ""
     if speaks is None:
-        yield Finding("driver", UNKNOWN, observed, needed, "which CUDA it serves is not known")
-    elif speaks[0] >= cuda[0]:
-        yield Finding("driver", OK, observed, needed)
-    else:
-        why = f"the NVIDIA driver serves CUDA {dotted(speaks)}, the kernels are CUDA {cuda[0]}"
-        fix = fixes.newer_driver(cuda, binary, runtime)
-        yield Finding("driver", REJECTED, observed, needed, why, fix, faults.DRIVER)
+        return Finding("driver", UNKNOWN, observed, needed, "which CUDA it serves is not known")
+    if speaks[0] >= cuda[0]:
+        return Finding("driver", OK, observed, needed)
+    why = f"the NVIDIA driver serves CUDA {dotted(speaks)}, the kernels are CUDA {cuda[0]}"
+    fix = fixes.newer_driver(cuda, binary, runtime)
+    return Finding("driver", REJECTED, observed, needed, why, fix, faults.DRIVER)
 
 
 def runs_on(archs: tuple[str, ...], capability: tuple[int, int]) -> str | None:
@@ -133,9 +126,9 @@ def runs_on(archs: tuple[str, ...], capability: tuple[int, int]) -> str | None:
     return best
 
 
-def gpu_architecture(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
+def gpu_architecture(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     if not binary.cuda_archs or not runtime.devices:
-        return
+        return None
     cuda, speaks = binary_cuda(binary), driver_cuda(runtime.driver)
     old_driver = cuda is not None and speaks is not None and speaks < cuda[:2]
     ways = [(device, runs_on(binary.cuda_archs, device.capability)) for device in runtime.devices]
@@ -143,8 +136,7 @@ def gpu_architecture(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding
     archs = ", ".join(binary.cuda_archs)
     named = some([f"{d.name} ({dotted(d.capability)})" for d in runtime.devices], 8)
     if not refused:
-        yield Finding("GPU architecture", OK, named, archs)
-        return
+        return Finding("GPU architecture", OK, named, archs)
     device, how = refused[0]
     label = f"{device.name} (compute capability {dotted(device.capability)})"
     if how == "ptx":
@@ -160,4 +152,4 @@ def gpu_architecture(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding
         )
         why = f"{binary.name} holds no code for the {label}"
     status = REJECTED if len(refused) == len(ways) else NOTE
-    yield Finding("GPU architecture", status, named, archs, why, fix, fault)
+    return Finding("GPU architecture", status, named, archs, why, fix, fault)

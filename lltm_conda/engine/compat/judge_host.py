@@ -26,9 +26,7 @@ def whole_file(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     wanted = "a whole shared object"
     if binary.kind == "unreadable" or binary.problems:
         why = f"{binary.file} is damaged or not what its name says: {binary.problems[0]}"
-        their_fix = fixes.reinstall_owner(binary, runtime)
-        fix = fixes.either(binary, runtime, fixes.reinstall(runtime), their_fix)
-        observed = "; ".join(binary.problems)
+        fix, observed = fixes.put_back(binary, runtime), "; ".join(binary.problems)
         if observed == "Permission denied":
             why, fix = f"{binary.file} must not be read by this user", f"chmod a+r {binary.path}"
         yield Finding("file", REJECTED, observed, wanted, why, fix, faults.PACKAGE_FILES)
@@ -60,45 +58,42 @@ def _same(
     return Finding(dimension, REJECTED, *sides, why, fixes.reinstall(runtime), faults.PACKAGE_FILES)
 
 
-def platform(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
+def platform(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     here, built = runtime.platform, binary.platform or support.FIRST
     musl = any(name.startswith("libc.musl") for name in binary.needed)
-    if here == built and musl and runtime.libc is not None and runtime.libc[0] == "glibc":
+    if here == built and not (musl and runtime.libc is not None and runtime.libc[0] == "glibc"):
+        return Finding("platform", OK, here, built)
+    why, fix = (
+        f"{binary.file} was built for {built}, this is {here}",
+        fixes.put_back(binary, runtime),
+    )
+    if here == built:
+        here, built = f"{here}, glibc", f"{built}, musl"
         why = f"{binary.file} was built for musl (Alpine), this system has glibc"
-        fix = fixes.reinstall_owner(binary, runtime)
-        yield Finding("platform", REJECTED, f"{here}, glibc", f"{built}, musl", why, fix)
-    elif here == built:
-        yield Finding("platform", OK, here, built)
-    elif not ours(binary, runtime):
-        why = f"{binary.file} was built for {built}, this is {here}"
-        fix = fixes.reinstall_owner(binary, runtime)
-        yield Finding("platform", REJECTED, here, built, why, fix)
-    elif here in (known := support.load(runtime.project.folder).platforms):
-        why = f"{binary.file} was built for {built}, this is {here}"
-        yield Finding("platform", REJECTED, here, built, why, fixes.own_platform(runtime))
-    else:
-        why = f"there is no binary for {here}; binaries are built for {' and '.join(known)}"
-        fix = fixes.without_binaries(runtime.project)
-        yield Finding("platform", REJECTED, here, built, why, fix)
+    elif ours(binary, runtime):
+        known, fix = support.load(runtime.project.folder).platforms, fixes.own_platform(runtime)
+        if here not in known:
+            why = f"there is no binary for {here}; binaries are built for {' and '.join(known)}"
+            fix = fixes.without_binaries(runtime.project)
+    return Finding("platform", REJECTED, here, built, why, fix)
 
 
-def pages(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
+def pages(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     """Kernels of aarch64 have pages of 4, 16 or 64 kB; a segment must begin where a page does."""
     have, page = binary.alignment, runtime.page_size
     if not have or not page or binary.platform != runtime.platform:
-        return
+        return None
     observed, needed = f"pages of {page} bytes", f"pages of at most {have} bytes"
     if have % page == 0:
-        yield Finding("page size", OK, observed, needed)
-        return
+        return Finding("page size", OK, observed, needed)
     why = f"{binary.file} was linked for pages of {have} bytes, this kernel's have {page}"
-    flag = f"LDFLAGS=-Wl,-z,max-page-size={page}"
-    their_fix = fixes.other_package(binary, runtime)
-    fix = fixes.either(binary, runtime, f"{flag} {fixes.build(runtime.project)}", their_fix)
-    yield Finding("page size", REJECTED, observed, needed, why, fix, faults.SYSTEM_LIBRARIES)
+    fix = fixes.rebuild(binary, runtime)
+    if ours(binary, runtime):
+        fix = f"LDFLAGS=-Wl,-z,max-page-size={page} {fix}"
+    return Finding("page size", REJECTED, observed, needed, why, fix, faults.SYSTEM_LIBRARIES)
 
 
-def python(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
+def python(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     here = f"{runtime.implementation} {dotted(runtime.python)}"
     if runtime.free_threaded:
         here += " free-threaded"
@@ -108,24 +103,22 @@ def python(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     if binary.modules and not ours(binary, runtime):
         tag = _module_tag(binary, runtime, here)
         if tag.status == REJECTED or not absent:
-            yield tag
-            return
+            return tag
     if absent and absent[0].startswith("import "):
         package = absent[0].partition(" ")[2]
         why = f"{binary.file} needs {package} when it is imported, and none was found for it"
         fix = fixes.install_package(runtime.environment, package)
-        yield Finding("python", UNKNOWN, f"no {package} was found", package, why, fix)
-    elif absent and not ours(binary, runtime):
+        return Finding("python", UNKNOWN, f"no {package} was found", package, why, fix)
+    if absent and not ours(binary, runtime):
         why = f"{binary.file} was built for another Python: this one has no {absent[0]}"
-        fix = fixes.reinstall_owner(binary, runtime)
-        yield Finding("python", REJECTED, here, some(absent), why, fix, faults.PACKAGE_FILES)
-    elif ours(binary, runtime) and runtime.python[:2] < floor:
+        fix = fixes.put_back(binary, runtime)
+        return Finding("python", REJECTED, here, some(absent), why, fix, faults.PACKAGE_FILES)
+    if ours(binary, runtime) and runtime.python[:2] < floor:
         needed = f"Python >= {dotted(floor)}"
         why = f"Python {dotted(runtime.python[:2])} is older than the oldest that is supported"
         fix = f"create an environment with Python {dotted(floor)} or newer"
-        yield Finding("python", REJECTED, here, needed, why, fix)
-    else:
-        yield Finding("python", OK, here, anything)
+        return Finding("python", REJECTED, here, needed, why, fix)
+    return Finding("python", OK, here, anything)
 
 
 def _module_tag(binary: BinaryRecord, runtime: Runtime, here: str) -> Finding:
@@ -143,59 +136,55 @@ def _module_tag(binary: BinaryRecord, runtime: Runtime, here: str) -> Finding:
     else:
         said = {"abi3": "any CPython 3 (abi3)", "": "not said by the file's name"}.get(tag, tag)
         return Finding("python", OK if tag else NOTE, here, said)
-    return Finding(
-        "python", REJECTED, here, needed, why, fixes.reinstall_owner(binary, runtime), fault
-    )
+    return Finding("python", REJECTED, here, needed, why, fixes.put_back(binary, runtime), fault)
 
 
 def _missing(binary: BinaryRecord, runtime: Runtime) -> tuple[str, ...]:
     return runtime.missing.get(str(binary.path), ())
 
 
-def symbols(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
+def symbols(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     """Symbols that neither torch nor Python should have."""
     absent = [
         name
         for name in _missing(binary, runtime)
         if not is_torch_symbol(name.encode()) and not name.startswith(_OF_PYTHON)
     ]
-    if absent:
-        observed = f"{len(absent)} missing: {some(absent)}"
-        why = f"no library that {binary.file} needs defines {absent[0][:200]}"
-        their_fix = fixes.other_package(binary, runtime)
-        fix = fixes.either(binary, runtime, fixes.build(runtime.project), their_fix)
-        fault = faults.SYSTEM_LIBRARIES
-        yield Finding("symbols", REJECTED, observed, "all found", why, fix, fault)
+    if not absent:
+        return None
+    observed = f"{len(absent)} missing: {some(absent)}"
+    why = f"no library that {binary.file} needs defines {absent[0][:200]}"
+    fix, fault = fixes.rebuild(binary, runtime), faults.SYSTEM_LIBRARIES
+    return Finding("symbols", REJECTED, observed, "all found", why, fix, fault)
 
 
-def system_libraries(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
-    for family, version in sorted(binary.floors.items()):
-        needed = f"{family}_{dotted(version)}"
-        if family == "GLIBC":
-            if runtime.libc is None:
-                continue  # another platform, which has its own finding
-            dimension, name = "glibc", runtime.libc[0]
-            have = runtime.libc[1] if name == "glibc" else None
-            observed = f"{name} {dotted(have) if have else ''}".strip()
-        else:
-            dimension, have = "libstdc++", (runtime.libstdcxx or {}).get(family)
-            observed = f"{family}_{dotted(have)}" if have else "not known"
-        if have is not None and have >= version:
-            yield Finding(dimension, OK, observed, needed)
-        elif have is None and family != "GLIBC":
-            why = "no libstdc++ could be read; the dynamic linker reports one that is too old"
-            yield Finding(dimension, NOTE, observed, needed, why)
-        else:
-            why = f"the {dimension} of this system is older than {binary.file} needs"
-            fix = fixes.system_libraries(binary, runtime, family)
-            fault = faults.SYSTEM_LIBRARIES
-            yield Finding(dimension, REJECTED, observed, needed, why, fix, fault)
+def system_library(family: str, binary: BinaryRecord, runtime: Runtime) -> Finding | None:
+    """One of the families of symbol versions: `GLIBC`, `GLIBCXX` or `CXXABI`."""
+    version = binary.floors.get(family)
+    if version is None or (family == "GLIBC" and runtime.libc is None):
+        return None  # another platform has its own finding
+    needed, dimension = f"{family}_{dotted(version)}", "libstdc++"
+    have = (runtime.libstdcxx or {}).get(family)
+    observed = f"{family}_{dotted(have)}" if have else "not known"
+    if family == "GLIBC" and runtime.libc is not None:
+        dimension, name = "glibc", runtime.libc[0]
+        have = runtime.libc[1] if name == "glibc" else None
+        observed = f"{name} {dotted(have) if have else ''}".strip()
+    if have is not None and have >= version:
+        return Finding(dimension, OK, observed, needed)
+    if have is None and family != "GLIBC":
+        why = "no libstdc++ could be read; the dynamic linker reports one that is too old"
+        return Finding(dimension, NOTE, observed, needed, why)
+    why = f"the {dimension} of this system is older than {binary.file} needs"
+    fix, fault = fixes.system_libraries(binary, runtime, family), faults.SYSTEM_LIBRARIES
+    return Finding(dimension, REJECTED, observed, needed, why, fix, fault)
 
 
-def registration(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
-    if binary.kind == "glue" and runtime.registered_by is not None:
-        other, operators = printable(runtime.registered_by), runtime.project.operators
-        observed, needed = f"already registered by {other}", f"{operators} registered once"
-        why = f"another copy of {runtime.project.distribution} is loaded in this process"
-        fix, fault = fixes.remove_duplicate(runtime, other), faults.REGISTERED_TWICE
-        yield Finding("op registration", REJECTED, observed, needed, why, fix, fault)
+def registration(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
+    if binary.kind != "glue" or runtime.registered_by is None:
+        return None
+    other, operators = printable(runtime.registered_by), runtime.project.operators
+    observed, needed = f"already registered by {other}", f"{operators} registered once"
+    why = f"another copy of {runtime.project.distribution} is loaded in this process"
+    fix, fault = fixes.remove_duplicate(runtime, other), faults.REGISTERED_TWICE
+    return Finding("op registration", REJECTED, observed, needed, why, fix, fault)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from . import faults, fixes, support
 from .binary import is_torch_library, is_torch_symbol
@@ -30,10 +30,10 @@ def _whole_torch(binary: BinaryRecord, runtime: Runtime) -> TorchInstall | None:
     return torch if wanted and torch is not None and not torch.problems else None
 
 
-def installed_torch(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
+def installed_torch(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     torch, environment = runtime.torch, runtime.environment
     if binary.kind not in ("glue", "extension"):
-        return
+        return None
     if torch is None:
         problem, needed = runtime.torch_problem, "an installed torch"
         why = f"torch cannot be used: {problem}" if problem else "torch is not installed"
@@ -56,28 +56,20 @@ def installed_torch(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]
         definition = runtime.project.definition.rpartition(".")[0]
         why = f"CPU tensors are served, {name} tensors are not"
         why += f": use {definition} for those" if definition else ""
-        yield Finding("torch", NOTE, observed, "a CPU or CUDA build of torch", why)
-        return
+        return Finding("torch", NOTE, observed, "a CPU or CUDA build of torch", why)
     else:
-        yield Finding("torch", OK, torch.version, "an installed torch")
-        return
-    yield Finding("torch", REJECTED, observed, needed, why, fix, faults.TORCH_NOT_LOADED)
+        return Finding("torch", OK, torch.version, "an installed torch")
+    return Finding("torch", REJECTED, observed, needed, why, fix, faults.TORCH_NOT_LOADED)
 
 
-def torch_version(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
+def torch_version(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     torch, record = _whole_torch(binary, runtime), binary.record
-    if torch is None:
-        return
-    if record is None:
-        return  # `vouched`, when everything that can be proven has been
-    dimension, version, newest = (
-        "torch version",
-        torch.version,
-        support.load(runtime.project.folder).torch_max,
-    )
+    if torch is None or record is None:
+        return None  # without a record: `vouched`, when everything that can be proven has been
+    dimension, version = "torch version", torch.version
+    newest = support.load(runtime.project.folder).torch_max
     if record.lane != "stable":
-        yield _aten_version(binary, record, torch, runtime)
-        return
+        return _aten_version(binary, record, torch, runtime)
     target = record.torch_target or (2, 10)
     needed = f"torch >= {dotted(target)}"
     if torch.version_tuple < target:
@@ -85,15 +77,14 @@ def torch_version(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
             f"{binary.name} uses the stable ABI of torch {dotted(target)}, torch {version} is older"
         )
         fix, fault = fixes.fit_torch(runtime, binary), faults.TORCH_VERSION
-        yield Finding(dimension, REJECTED, version, needed, why, fix, fault)
-    elif torch.version_tuple > newest:
+        return Finding(dimension, REJECTED, version, needed, why, fix, fault)
+    if torch.version_tuple > newest:
         why = (
             f"newer than {dotted(newest)}, the newest that was tested: the stable ABI promises "
             "that it works"
         )
-        yield Finding(dimension, NOTE, version, needed, why)
-    else:
-        yield Finding(dimension, OK, version, needed)
+        return Finding(dimension, NOTE, version, needed, why)
+    return Finding(dimension, OK, version, needed)
 
 
 def _aten_version(
@@ -114,7 +105,7 @@ def _aten_version(
     elif not binary.layout:
         observed, fault = "no layout fingerprint in the file", faults.PACKAGE_FILES
         why = f"{binary.name} does not say which class layout it was compiled with"
-        fix = fixes.either(binary, runtime, fixes.reinstall(runtime), fix)
+        fix = fixes.put_back(binary, runtime) if ours(binary, runtime) else fix
     elif changed:
         texts = [f"{name} {there} here {now}" for name, there, now in changed]
         observed = f"torch {version} ({some(texts, 12)})"
@@ -132,18 +123,17 @@ def _aten_version(
     return Finding(dimension, status, observed, needed, why, fix, fault)
 
 
-def cxx_abi(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
+def cxx_abi(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     torch = _whole_torch(binary, runtime)
     claimed = binary.record.cxx11_abi if binary.record else None
     flavour = binary.cxx11_abi if binary.cxx11_abi is not None else claimed
     if torch is None or flavour is None or binary.lane == "stable":
-        return
+        return None
     status, needed = REJECTED, f"flavour {flavour}"
     if claimed is not None and claimed != flavour:
         observed, needed = f"symbols of {needed}", f"flavour {claimed}, as its record says"
         why = f"{binary.file} was compiled with the wrong C++ ABI flag"
-        their_fix = fixes.other_package(binary, runtime)
-        fix = fixes.either(binary, runtime, fixes.build(runtime.project), their_fix)
+        fix = fixes.rebuild(binary, runtime)
     elif torch.cxx11_abi is None:
         status, observed = UNKNOWN, "not known"
         library = printable(torch.lib_dir / "libc10.so")
@@ -157,49 +147,44 @@ def cxx_abi(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
         )
         fix = fixes.fit_torch(runtime, binary)
     else:
-        yield Finding("C++ ABI", OK, f"flavour {torch.cxx11_abi}", needed)
-        return
-    yield Finding("C++ ABI", status, observed, needed, why, fix, faults.CXX_ABI)
+        return Finding("C++ ABI", OK, f"flavour {torch.cxx11_abi}", needed)
+    return Finding("C++ ABI", status, observed, needed, why, fix, faults.CXX_ABI)
 
 
-def torch_symbols(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
+def torch_symbols(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     torch = _whole_torch(binary, runtime)
     if torch is None:
-        return
+        return None
     count, looked_up = len(binary.torch_symbols), runtime.missing.get(str(binary.path))
     needed = f"{count} symbols"
     missing = [name for name in looked_up or () if is_torch_symbol(name.encode())]
     if looked_up is None:
         why = f"the symbols of {binary.file} were not looked up in torch"
-        yield Finding("torch symbols", UNKNOWN, "not looked up", needed, why)
-    elif missing:
+        return Finding("torch symbols", UNKNOWN, "not looked up", needed, why)
+    if missing:
         observed = f"{len(missing)} of {count} missing: {some(missing)}"
         why = f"torch {torch.version} does not have what {binary.file} was linked against"
         fix = fixes.fit_torch(runtime, binary)
-        yield Finding("torch symbols", REJECTED, observed, needed, why, fix, faults.TORCH_VERSION)
-    else:
-        yield Finding("torch symbols", OK, f"all {count} found", needed)
+        return Finding("torch symbols", REJECTED, observed, needed, why, fix, faults.TORCH_VERSION)
+    return Finding("torch symbols", OK, f"all {count} found", needed)
 
 
-def vouched(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
+def vouched(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     """Whether something says for which torch an ATen extension without a record was built.
 
     That none of its symbols is missing does not: classes change their layout under the same names.
     """
     torch = _whole_torch(binary, runtime)
     if torch is None or binary.record is not None:
-        return
+        return None
     dimension, version, here = "torch version", torch.version, torch.version_tuple
     if torch.root in binary.path.parents:
-        yield Finding(dimension, OK, version, "the torch that it is part of")
-        return
+        return Finding(dimension, OK, version, "the torch that it is part of")
     if binary.lane == "stable":
         needed = "any torch that has its symbols (the stable ABI)"
-        yield Finding(dimension, OK, version, needed if binary.torch_symbols else "any torch")
-        return
+        return Finding(dimension, OK, version, needed if binary.torch_symbols else "any torch")
     if binary.layout:
-        yield _embedded_layout(binary, torch, runtime)
-        return
+        return _embedded_layout(binary, torch, runtime)
     from .owner import built_for  # an import of the package has no use for it
     from .symbols import minors_with
 
@@ -216,16 +201,14 @@ def vouched(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
         why = f"{targets[target]} vouches for torch {dotted(target)}"
         if target != here:
             why += f"; torch {dotted(here)} has the same class layout"
-        yield Finding(dimension, NOTE, version, needed, why)
-        return
+        return Finding(dimension, NOTE, version, needed, why)
     if not targets:
         needed = "a torch that something names"
         why = (
             f"nothing says for which torch {binary.file} was built: no symbol is missing, but "
             "another class layout could still crash the process"
         )
-        yield Finding(dimension, UNKNOWN, version, needed, why, fix, faults.TORCH_VERSION)
-        return
+        return Finding(dimension, UNKNOWN, version, needed, why, fix, faults.TORCH_VERSION)
     target, last = min(targets), max(targets)
     many = f"one of torch {dotted(target)} to {dotted(last)}"
     label = many if target != last else f"torch {dotted(target)}"
@@ -241,7 +224,7 @@ def vouched(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     else:
         status, why = UNKNOWN, f"whether it works in torch {version} cannot be told from its files"
     why = f"{binary.file} was {built}; {why}"
-    yield Finding(dimension, status, version, needed, why, fix, faults.TORCH_VERSION)
+    return Finding(dimension, status, version, needed, why, fix, faults.TORCH_VERSION)
 
 
 def _same_layout(built: tuple[int, int], here: tuple[int, int]) -> bool:
@@ -262,17 +245,16 @@ def _embedded_layout(binary: BinaryRecord, torch: TorchInstall, runtime: Runtime
     return Finding(dimension, REJECTED, observed, needed, why, fix, faults.TORCH_VERSION)
 
 
-def libraries(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
+def libraries(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     missing = runtime.libraries.get(str(binary.path))
     cuda = [name for name in binary.needed if name.startswith(("libcudart", "libcublas"))]
     if missing is None:
         if cuda:
-            yield Finding("libraries", UNKNOWN, "not looked for", some(cuda), "not looked for")
-        return
+            return Finding("libraries", UNKNOWN, "not looked for", some(cuda), "not looked for")
+        return None
     if not missing:
-        yield Finding("libraries", OK, "all found", f"{len(binary.needed)} libraries")
-        return
-    torch = runtime.torch
+        return Finding("libraries", OK, "all found", f"{len(binary.needed)} libraries")
+    torch, mine = runtime.torch, ours(binary, runtime)
     missing = tuple(sorted(missing, key=_telling))
     first, order = missing[0][:200], _telling(missing[0])
     kind = torch.device if torch else ""
@@ -282,9 +264,8 @@ def libraries(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
         major = cuda_major(missing) if device == "CUDA" else ""
         label = f"{device} {major}".strip()
         why = f"{binary.file} needs a {label} build of torch, and this one is built for {kind}"
-        our_fix = fixes.cuda_torch(runtime.environment, torch)
-        their_fix = fixes.cuda_of_owner(binary, runtime, major)
-        fix = fixes.either(binary, runtime, our_fix, their_fix)
+        fix = fixes.same_cuda(binary, runtime, major)
+        fix = fixes.cuda_torch(runtime.environment, torch) if mine else fix
     elif order == _DRIVER:
         fault = faults.DRIVER
         why = f"{first} is part of the NVIDIA driver, and no driver is installed here"
@@ -293,22 +274,21 @@ def libraries(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
         fault = faults.CUDA_MAJOR
         have = f"torch is built for {kind}" if torch else "there is no torch"
         why = f"{binary.file} needs {first}, which is not here ({have})"
-        their_fix = fixes.cuda_of_owner(binary, runtime, cuda_major(missing))
-        fix = fixes.either(binary, runtime, fixes.fit_torch(runtime), their_fix)
+        fix = fixes.same_cuda(binary, runtime, cuda_major(missing))
+        fix = fixes.fit_torch(runtime) if mine else fix
     elif order == _OTHER_TORCH:
         fault = faults.TORCH_NOT_LOADED
         why = f"{first} is a library of torch that is not here"
         fix = fixes.install_torch(runtime.environment, runtime.project)
         if torch is not None:
             why = f"torch {torch.version} has no {first}"
-            our_fix = fixes.reinstall_torch(runtime.environment, torch)
-            fix = fixes.either(binary, runtime, our_fix, fixes.other_package(binary, runtime))
+            fix = fixes.rebuild(binary, runtime)
+            fix = fixes.reinstall_torch(runtime.environment, torch) if mine else fix
     else:
         fault, why = faults.SYSTEM_LIBRARIES, f"{first} is nowhere on the library path"
-        their_fix = fixes.machine_library(first, binary, runtime)
-        fix = fixes.either(binary, runtime, fixes.build(runtime.project), their_fix)
+        fix = fixes.machine_library(first, binary, runtime)
     observed = f"missing: {some(missing, 8)}"
-    yield Finding("libraries", REJECTED, observed, "all found", why, fix, fault)
+    return Finding("libraries", REJECTED, observed, "all found", why, fix, fault)
 
 
 #: Kinds of missing libraries, the one that tells most first.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from . import torch_probe
@@ -10,7 +12,7 @@ from .binary import read_binary
 from .elf import ElfError
 from .fixes import ours
 from .judge_cuda import cuda_build, driver, gpu_architecture
-from .judge_host import pages, platform, python, registration, symbols, system_libraries, whole_file
+from .judge_host import pages, platform, python, registration, symbols, system_library, whole_file
 from .judge_torch import cxx_abi, installed_torch, libraries, torch_symbols, torch_version, vouched
 from .records import (
     NOWHERE,
@@ -24,9 +26,9 @@ from .records import (
 )
 from .text import printable
 
-# A dimension is a function (binary, runtime) -> findings, none where it does not apply. Cheap
-# ones first: the first rejection is the cause.
-_DIMENSIONS = (
+# A dimension is a function (binary, runtime) -> finding, None where it does not apply. Cheap ones
+# first: the first rejection is the cause.
+_DIMENSIONS: tuple[Callable[[BinaryRecord, Runtime], Finding | None], ...] = (
     platform,
     pages,
     python,
@@ -34,7 +36,7 @@ _DIMENSIONS = (
     torch_version,
     cxx_abi,
     registration,
-    system_libraries,
+    *(partial(system_library, family) for family in ("CXXABI", "GLIBC", "GLIBCXX")),
     cuda_build,
     driver,
     gpu_architecture,
@@ -49,36 +51,23 @@ def judge(binary: BinaryRecord, runtime: Runtime) -> Verdict:
     """Compare a binary with a runtime in every dimension.
 
     Nothing is opened. What has to be looked up in files (missing symbols, missing libraries) is
-    part of the runtime.
-
-    Args:
-        binary: what `compat.read_binary` read.
-        runtime: what `compat.probe_runtime` found, or any other facts (a torch elsewhere, a driver
-            that is not here).
-
-    Returns:
-        The verdict. `accepted` is True only if nothing was rejected and nothing that could crash
-        the process or falsify a result stayed unknown.
+    part of the runtime, which may hold any facts (a torch elsewhere, a driver that is not here).
+    The verdict is `accepted` only if nothing was rejected and nothing that could crash the process
+    or falsify a result stayed unknown.
     """
-    findings: list[Finding] = list(whole_file(binary, runtime))
-    if not any(finding.status == REJECTED for finding in findings):  # else the rest says nothing
-        for dimension in _DIMENSIONS:
-            findings += dimension(binary, runtime)
-    return Verdict(binary, tuple(findings))
+    found: list[Finding | None] = [*whole_file(binary, runtime)]
+    if not any(finding and finding.status == REJECTED for finding in found):  # else no more to say
+        found += [dimension(binary, runtime) for dimension in _DIMENSIONS]
+    return Verdict(binary, tuple(finding for finding in found if finding is not None))
 
 
 def judge_file(
     binary: BinaryRecord | Path | str, runtime: Runtime, *, light: bool = False
 ) -> Verdict:
-    """Judge a shared object of ours or of anybody's.
+    """Judge a shared object of ours or of anybody's: a file, or what was already read from it.
 
-    Args:
-        binary: the file, or what was already read from it.
-        runtime: what it would be loaded into.
-        light: as in `read_binary`: for the package's own files at import.
-
-    Returns:
-        The verdict. Symbols and libraries are looked up only when nothing cheaper rejected.
+    Symbols and libraries are looked up only when nothing cheaper rejected; `light` is as in
+    `read_binary`.
     """
     if not isinstance(binary, BinaryRecord):
         binary = read_binary(binary, light=light)
@@ -148,7 +137,6 @@ def _judge_of_others(binary: BinaryRecord, runtime: Runtime, above: tuple[Path, 
 
 
 def _damaged(runtime: Runtime, torch: TorchInstall, error: Exception) -> Runtime:
-    """The same with a torch whose libraries cannot be read."""
     problem = printable(f"its libraries cannot be read ({error})")
     return runtime._replace(torch=torch._replace(problems=(problem,)))
 

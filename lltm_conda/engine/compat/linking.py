@@ -36,17 +36,11 @@ class _Head(Record):
 
 
 class Linked(Record):
-    """What the linker would find for a binary.
+    """What the linker would find for a binary."""
 
-    Attributes:
-        missing: needed libraries that are nowhere, with those that other libraries need.
-        unresolved: undefined symbols that no library of its scope defines.
-        beside: the libraries of the same package that are loaded with it and need torch.
-    """
-
-    missing: tuple[str, ...] = ()
-    unresolved: tuple[str, ...] = ()
-    beside: tuple[Path, ...] = ()
+    missing: tuple[str, ...]  # needed libraries that are nowhere, also those that others need
+    unresolved: tuple[str, ...]  # undefined symbols that no library of its scope defines
+    beside: tuple[Path, ...]  # libraries of the same package that load with it and need torch
 
 
 def link(
@@ -73,7 +67,10 @@ def link(
     unresolved: tuple[str, ...] = ()
     if symbols and not missing:
         higher = [] if above is None else _closure([above], process, siblings or {})[0]
-        scope = dict.fromkeys([*found, *higher, *_process(None).values(), *_global(process)])
+        # What torch loads for everybody: the CUDA libraries and the like.
+        root = process.get(_ROOTS[0])
+        everybodys = _closure([root], process, {})[0] if root else []
+        scope = dict.fromkeys([*found, *higher, *_process(None).values(), *everybodys])
         unresolved = _unresolved(binary.path, list(scope))
     return Linked(tuple(missing), unresolved, beside)
 
@@ -133,12 +130,6 @@ def _preloaded(torch_libraries: Path) -> Iterator[Path]:
         yield found[0]
 
 
-def _global(process: Mapping[str, Path]) -> list[Path]:
-    """What torch loads for everybody: the CUDA libraries and the like."""
-    root = process.get(_ROOTS[0])
-    return [] if root is None else _closure([root], process, {})[0]
-
-
 @cache
 def _head(path: Path) -> _Head | None:
     try:
@@ -165,27 +156,23 @@ def _closure(
         for name in head.needed:
             if name in names:
                 continue
-            names[name] = place = process.get(name) or _search(name, folders, siblings)
+            names[name] = place = process.get(name) or _search(name, folders) or siblings.get(name)
             if place is not None:
                 queue.append((place, folders if head.inherited else ()))
     return list(dict.fromkeys(path for path, _ in queue)), [n for n, p in names.items() if not p]
 
 
-def _search(name: str, folders: Iterable[Path], siblings: Mapping[str, Path]) -> Path | None:
+def _search(name: str, folders: Iterable[Path]) -> Path | None:
     if "/" in name:
         return Path(name) if _exists(name) else None
-    for folder in folders:
-        if _exists(folder / name):
-            return folder / name
-    return _system(name) or siblings.get(name)
+    return next((f / name for f in folders if _exists(f / name)), None) or _system(name)
 
 
 @cache
 def _system(name: str) -> Path | None:
     """A library of the machine: LD_LIBRARY_PATH, the cache of `ldconfig`, the usual folders."""
-    folders = list(library_folders())
-    places = [*(folder / name for folder in folders), *filter(None, [_cached().get(name)])]
-    return next((place for place in places if _exists(place)), None)
+    places = [*(folder / name for folder in library_folders()), _cached().get(name)]
+    return next((place for place in places if place and _exists(place)), None)
 
 
 def _exists(path: Path | str) -> bool:

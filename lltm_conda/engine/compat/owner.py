@@ -39,7 +39,8 @@ def find_owner(path: Path) -> Owner | None:
         names = [(folder, path.relative_to(folder).as_posix()) for folder in path.parents]
         names += [(Path(site), str(path)) for site in sys.path if site]
         found = [(place, f) for f, name in names if (place := _index(f).get(name)) is not None]
-        if found and found[0][0].suffix == ".dist-info" and _installer(found[0][0]) == "conda":
+        by = found[0][0] / "INSTALLER" if found else path
+        if by.name == "INSTALLER" and by.is_file() and by.read_bytes().strip() == b"conda":
             found = [pair for pair in found if pair[0].suffix == ".json"] or found
         return _read(*found[0]) if found else None
     return None
@@ -97,12 +98,6 @@ def _built_in(source: Path) -> Iterator[Path]:
             continue
         folders[:] = [name for name in folders if name not in ("build", "dist") and name[0] != "."]
         yield from (Path(place, name) for name in files if _SHARED_OBJECT.search(name))
-
-
-def _installer(place: Path) -> str:
-    with suppress(OSError):
-        return (place / "INSTALLER").read_text("utf-8", "replace").strip()
-    return ""
 
 
 @cache

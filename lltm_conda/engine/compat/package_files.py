@@ -15,14 +15,7 @@ def find_binaries(
     project: Project, torch: TorchInstall | None
 ) -> tuple[list[Path], Finding | None]:
     """The package's shared objects, then those that the user built for this torch; but the CUDA
-    kernels of the user first.
-
-    Args:
-        project: whose they are.
-        torch: for which torch local builds are wanted.
-
-    Returns:
-        The paths, and why the build cache was not trusted (None where it was, or where none is).
+    kernels of the user first. And why the build cache was not trusted, if it was not.
     """
     paths: list[Path] = []
     with suppress(OSError):
@@ -50,12 +43,17 @@ def find_binaries(
 
 
 def source_hash(package: Path) -> str | None:
-    """The hash of the C++ and CUDA sources beside a package, None when they are not shipped."""
-    root = source_root(package)
+    """A hash of the C++ and CUDA sources beside a package, None when they are not shipped."""
+    import hashlib
+
+    root, digest = source_root(package), hashlib.sha256()
     if root is None:
         return None
-    files = (path for path in (root / "csrc").rglob("*") if path.is_file())
-    return cache.source_hash((str(path.relative_to(root)), path) for path in files)
+    for path in sorted(root.glob("csrc/**/*")):
+        if path.is_file():
+            data = path.read_bytes()
+            digest.update(bytes(path.relative_to(root)) + b"\0%d\0" % len(data) + data)
+    return digest.hexdigest()[:16]
 
 
 def source_root(package: Path) -> Path | None:

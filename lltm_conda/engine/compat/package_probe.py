@@ -16,11 +16,9 @@ _MAX_RECORD = 4 << 20
 
 
 def package_problems(project: Project) -> tuple[str, ...]:
-    """Compares the installer's list of files with the files on disk.
+    """Compares the installer's list of files with the files on disk: one sentence a problem.
 
-    Returns:
-        One sentence a problem: missing, altered or left over files, or two installations over each
-        other. Empty for a whole package, and for a source folder, which has no such list.
+    None for a whole package, and for a source folder, which has no such list.
     """
     package = project.folder
     try:
@@ -54,7 +52,8 @@ def _compare(package: Path, record: Path) -> list[str]:
             # Only what is loaded is worth hashing; for the rest a size tells.
             wrong = row[2].isdecimal() and row[2] != str(size)
             if not wrong and path.suffix == ".so" and row[1].startswith("sha256="):
-                wrong = _digest(path) != row[1].removeprefix("sha256=")
+                digest = base64.urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest())
+                wrong = digest.rstrip(b"=").decode() != row[1].removeprefix("sha256=")
         except (OSError, ValueError):  # a name that no file can have
             missing.append(row[0])
             continue
@@ -64,19 +63,13 @@ def _compare(package: Path, record: Path) -> list[str]:
     whole = f"{package.name}/__init__.py" in listed
     objects = sorted(path.name for path in package.glob("lib/*.so")) if whole else []
     left = [name for name in objects if f"{package.name}/lib/{name}" not in listed]
-    problems = []
-    if left:
-        problems.append(
-            f"left over in {package / 'lib'} from another installation: {some(left, 4)}; to mend: "
-            "delete them"
-        )
-    if missing:
-        problems.append(f"missing since it was installed: {some(missing, 4)}")
-    if altered:
-        problems.append(f"altered since it was installed: {some(altered, 4)}")
-    return problems
-
-
-def _digest(path: Path) -> str:
-    digest = hashlib.sha256(path.read_bytes()).digest()
-    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+    lib = package / "lib"
+    found = (
+        (
+            left,
+            f"left over in {lib} from another installation: {some(left, 4)}; to mend: delete them",
+        ),
+        (missing, f"missing since it was installed: {some(missing, 4)}"),
+        (altered, f"altered since it was installed: {some(altered, 4)}"),
+    )
+    return [text for names, text in found if names]

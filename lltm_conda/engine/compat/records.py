@@ -42,11 +42,8 @@ class RecordError(ValueError):
 class GlueName(Record):
     """`stable210`, `aten24-abi0`: which torch ABI a glue object speaks.
 
-    Attributes:
-        lane: the door: "stable" (LibTorch stable ABI, every torch from `torch` on) or "aten" (one
-            minor).
-        torch: (major, minor) of that torch.
-        cxx11_abi: 0 or 1 for ATen glue, None for stable glue.
+    `lane` is the door: "stable" serves every torch from `torch` on, "aten" that minor alone, and
+    one C++ ABI of it.
     """
 
     lane: str
@@ -258,7 +255,6 @@ class Owner(Record):
     """A distribution.
 
     Attributes:
-        name, version: as its metadata says.
         libraries: its shared objects by file name.
         built_for: torch minors that something of it names, each with what named it.
         release_for: for a well-known package, the releases that go with each torch minor.
@@ -277,13 +273,9 @@ class BinaryRecord(Record):
     """One shared object, read without loading it.
 
     Attributes:
-        path: where it lies.
         kind: "glue", "kernels" (of a client of the engine), "extension" (any other that needs
             torch), "library" (any other shared object) or "unreadable".
         name: `stable210`, `cuda13`, or the file's name for what is not ours.
-        record: the build record, if it carries one.
-        layout: the ATen layout fingerprint that it was compiled with, if it carries one.
-        platform: `linux-x86_64` and the like, from the ELF header.
         needed: DT_NEEDED in order.
         runpath: DT_RUNPATH or DT_RPATH, "" if there is none.
         floors: the highest version it needs of `GLIBC`, `GLIBCXX`, `CXXABI`.
@@ -291,9 +283,8 @@ class BinaryRecord(Record):
         python_symbols: undefined symbols of the Python C API.
         modules: the Python modules it defines (from `PyInit_*`).
         cxx11_abi: the flavour its torch symbols speak, None if none of them tells.
-        cuda_archs: `sm_90` is machine code, `compute_90` is PTX; from the record (all of which
-            must be in `.nv_fatbin`), or what `.nv_fatbin` holds where there is no record.
-        size: bytes.
+        cuda_archs: from the record (all of which must be in `.nv_fatbin`), or what `.nv_fatbin`
+            holds where there is no record.
         alignment: of its segments, in bytes; it loads where pages are not larger. 0: not known.
         problems: what is wrong with the file itself; empty for a whole file.
         owner: the distribution that lists the file, where one was looked for and found.
@@ -334,21 +325,7 @@ class BinaryRecord(Record):
 
 
 class TorchInstall(Record):
-    """A torch installation, known without importing it.
-
-    Attributes:
-        version: `2.13.0+cpu`, as in its `version.py`.
-        version_tuple: `(2, 13)`.
-        cuda: `13.0`, or None for a build without CUDA.
-        hip: the ROCm version, or None.
-        cxx11_abi: 0 or 1 (the flavour of libc10's symbols), None where it cannot be told.
-        root: the `torch` package folder.
-        lib_dir, include_dir: where its libraries and headers lie.
-        installer: "pip", "uv", "conda" or None: who put it there.
-        xpu: the oneAPI version, or None.
-        python_tags: Pythons its `_C` module was built for: `("cpython-311-x86_64-linux-gnu",)`.
-        problems: what is wrong with it; empty for an installation that looks whole.
-    """
+    """A torch installation, known without importing it; docs/fails/compat.md lists the fields."""
 
     version: str
     version_tuple: tuple[int, int]
@@ -400,14 +377,8 @@ class Driver(Record):
 
 
 class Environment(Record):
-    """Where commands will be typed.
-
-    Attributes:
-        kind: "conda" or "pip".
-        python: the interpreter as it should be typed.
-        installer: who installed this package ("pip", "uv", "conda", None for a source folder).
-        source: the wheel, conda package or folder that it was installed from, where it is at hand.
-    """
+    """Where commands will be typed: `kind` is "conda" or "pip", `installer` installed this package
+    (None: nobody, in a source folder) from `source`, which is None where it is not at hand."""
 
     kind: str = "pip"
     python: str = "python"
@@ -419,19 +390,15 @@ class Runtime(Record):
     """The process, the machine and the torch that a binary would be loaded into.
 
     Everything the judge looks at, and nothing else. None means "not known"; the judge accepts
-    nothing on an unknown fact where a wrong guess could crash.
+    nothing on an unknown fact where a wrong guess could crash. docs/fails/compat.md lists the
+    fields; what is not there or "empty" there:
 
     Attributes:
         project: whose binaries these are to be; everything else is judged as somebody else's.
         missing: for a binary's path, the symbols that were looked up and not found, and
             `import NAME` for a Python package that it imports.
         libraries: for a binary's path, the needed libraries that were looked for and not found.
-        gpu_probed: whether `driver` and `devices` were looked at; at import they are not.
-        registered_by: which file has registered the ops already, None if none has.
-        package_version: the version of the Python files.
         kernel_abi: the table layout that the chosen glue speaks, None before one is chosen.
-        page_size: of the memory, in bytes; 0: not known.
-        l4t: the release of NVIDIA's Linux for Jetson (`R36.4`), "" on other machines.
     """
 
     system: str
@@ -474,7 +441,6 @@ class Finding(Record):
         dimension: what was compared, e.g. "torch version".
         status: `OK`, `NOTE` (accepted, with a remark), `REJECTED`, or `UNKNOWN` (could not be
             told; not accepted).
-        observed, needed: the two sides, as text.
         why: one sentence; the cause, where it is a rejection.
         fix: the command or the step to take; empty where there is nothing to do.
         fault: the number of the class in the troubleshooting page, None where there is none.

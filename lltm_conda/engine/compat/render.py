@@ -49,7 +49,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(out)
 
 
-def runtime_rows(runtime: Runtime) -> list[tuple[str, str]]:
+def runtime_table(runtime: Runtime) -> str:
     """What was found, one fact a line."""
     python = f"{runtime.implementation} {dotted(runtime.python)}"
     libc, libstdcxx, torch = runtime.libc, runtime.libstdcxx, runtime.torch
@@ -80,12 +80,7 @@ def runtime_rows(runtime: Runtime) -> list[tuple[str, str]]:
         if not runtime.devices:
             rows.append(("GPU", "none"))
     rows.append(("environment", runtime.environment.kind))
-    return rows
-
-
-def runtime_table(runtime: Runtime) -> str:
-    """The runtime as a table."""
-    return table(("this machine", ""), runtime_rows(runtime))
+    return table(("this machine", ""), rows)
 
 
 def selection_table(selection: Selection) -> str:
@@ -119,15 +114,6 @@ def summary(verdict: Verdict) -> str:
     return f"{interface} of torch {dotted(record.torch_target)}, built with {record.torch_built}"
 
 
-def findings_table(verdict: Verdict) -> str:
-    """Every dimension of one verdict."""
-    rows = []
-    for found in verdict.findings:
-        needed = f" | needed: {found.needed}" if found.needed else ""
-        rows.append((found.dimension, MARKS[found.status], found.observed + needed))
-    return table(("dimension", "", "observed"), rows)
-
-
 def cause_text(finding: Finding | None) -> str:
     """The cause and the command, as the import error gives them."""
     if finding is None:
@@ -136,17 +122,19 @@ def cause_text(finding: Finding | None) -> str:
         f"cause:    {finding.why or finding.dimension}",
         f"observed: {finding.observed}",
         f"needed:   {finding.needed}",
+        *([f"to mend:  {finding.fix}"] if finding.fix else []),
     ]
-    if finding.fix:
-        lines.append(f"to mend:  {finding.fix}")
     return "\n".join(map(shorten, lines))
 
 
 def verdict_text(verdict: Verdict) -> str:
     """One binary: its dimensions, then the verdict and the cause."""
-    state = "accepted" if verdict.accepted else "refused"
-    path, name = shorten(str(verdict.binary.path)), verdict.binary.file
-    lines = [path, findings_table(verdict), "", f"{name} is {state}"]
+    state, rows = "accepted" if verdict.accepted else "refused", []
+    for found in verdict.findings:
+        needed = f" | needed: {found.needed}" if found.needed else ""
+        rows.append((found.dimension, MARKS[found.status], found.observed + needed))
+    lines = [shorten(str(verdict.binary.path)), table(("dimension", "", "observed"), rows)]
+    lines += ["", f"{verdict.binary.file} is {state}"]
     if not verdict.accepted:
         lines.append(cause_text(verdict.cause))
     else:

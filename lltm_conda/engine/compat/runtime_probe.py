@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -28,13 +29,12 @@ def probe_runtime(
         registered_by: which file has registered the ops already.
         project: whose binaries are judged; by default every file is somebody else's.
     """
-    problem = None
-    install = torch if isinstance(torch, TorchInstall) else None
-    if not isinstance(torch, TorchInstall):
-        try:
+    problem, install = None, torch if isinstance(torch, TorchInstall) else None
+    try:
+        if not isinstance(torch, TorchInstall):
             install = torch_probe.find_torch(torch or None)
-        except torch_probe.TorchNotFoundError as error:
-            problem = str(error)
+    except torch_probe.TorchNotFoundError as error:
+        problem = str(error)
     facts = runtime_of(install, project, registered_by)
     if package_version is not None:
         facts = facts._replace(package_version=package_version)
@@ -62,11 +62,11 @@ def _python_of(
 def runtime_of(torch: TorchInstall | None, project: Project, registered_by: str | None) -> Runtime:
     """The facts of this process with this torch; the GPU is not asked."""
     return Runtime(
-        system=host_probe.system(),
+        system="windows" if sys.platform == "win32" else sys.platform,
         machine=host_probe.machine(),
         python=sys.version_info[:3],
         implementation=sys.implementation.name,
-        free_threaded=host_probe.free_threaded(),
+        free_threaded="t" in getattr(sys, "abiflags", ""),
         libc=host_probe.libc(),
         libstdcxx=host_probe.libstdcxx(),
         torch=torch,
@@ -74,6 +74,6 @@ def runtime_of(torch: TorchInstall | None, project: Project, registered_by: str 
         package_version=project.version,
         environment=host_probe.environment(project),
         project=project,
-        page_size=host_probe.page_size(),
+        page_size=os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0,
         l4t=host_probe.l4t(),
     )

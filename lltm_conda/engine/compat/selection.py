@@ -33,7 +33,6 @@ class Selection(Record):
             `cuda`, where torch is no CUDA build).
         considered: every verdict reached, in order of preference within each kind.
         forced: the variant asked for by name, or None.
-        project: whose binaries these are.
     """
 
     glue: Verdict | None
@@ -113,11 +112,8 @@ def select(
         paths: shared objects, in order of preference among files of the same name.
         runtime: what they would be loaded into.
         judge_one: gives the verdict on one file, e.g. `compat.judge_file`.
-        forced: take this variant or nothing (it is still judged).
+        forced: take this variant or nothing (it is still judged); may raise NameFormatError.
         exhaustive: judge every file, also those that can no longer win.
-
-    Raises:
-        NameFormatError: when `forced` is no variant name.
     """
     wanted = VariantName.parse(forced) if forced else None
     glues: list[tuple[Path, GlueName]] = []

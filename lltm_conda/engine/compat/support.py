@@ -26,9 +26,7 @@ class Support(Record):
         variants: names of every variant of the matrix.
         others: those of other platforms than x86-64, `linux-aarch64` and the like.
         torch_min, torch_max: the oldest torch that is served, the newest that was tested.
-        python_min: the oldest Python.
-        channel: the conda channel, or None where there is none yet.
-        index: the pip index that serves the wheels, or None where there is none yet.
+        channel, index: conda's and pip's, that serve the packages; None where there is none yet.
     """
 
     variants: tuple[str, ...] = ()
@@ -41,7 +39,6 @@ class Support(Record):
 
     @property
     def platforms(self) -> tuple[str, ...]:
-        """Every platform for which there are binaries."""
         return (FIRST, *self.others)
 
     def glues(self, platform: str = FIRST) -> frozenset[str]:
@@ -52,12 +49,7 @@ class Support(Record):
 
 @cache
 def load(folder: Path) -> Support:
-    """The facts of `support.json`; the defaults where it is missing or cannot be read.
-
-    The file holds an object with `variants` (list of names), `torch_min`, `torch_max`, `python_min`
-    ("2.4" and the like), `channel` and `index` (text or null), and
-    maybe `others` (lists of names by platform).
-    """
+    """The facts of `support.json`; the defaults where it is missing or cannot be read."""
     try:
         data = json.loads((folder / "support.json").read_text("utf-8"))
         minors = ("torch_min", "torch_max", "python_min")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,12 +16,11 @@ from .elf import Elf, ElfError
 from .records import NOWHERE, BinaryRecord, TorchInstall, parse_minor
 from .text import printable, some
 
-# Exported by every libc10 since 1.0, once per flavour.
+# Exported by every libc10 since 1.0, in one of the two flavours of the C++11 ABI.
 _ERROR = "_ZN3c105ErrorC1ENS_14SourceLocationE"
 _NEW = _ERROR + "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
 _OLD = _ERROR + "Ss"
 _MAX_VERSION_FILE = 1 << 16
-_REINSTALL = "Reinstall it with: python -m pip install --force-reinstall torch"
 
 
 class TorchNotFoundError(LookupError):
@@ -38,14 +38,14 @@ def find_torch(path: Path | str | None = None, python: str | None = None) -> Tor
         python: an interpreter whose torch is meant (it is asked where, it does not import it).
             With neither, the running interpreter's torch.
 
-    Returns:
-        Its facts. `problems` lists what is wrong with it and could still be read.
-
     Raises:
         TorchNotFoundError: nothing there; the text names what was looked for and what to do.
     """
     if path is not None:
-        files = [root / "version.py" for root in _candidates(Path(path))]
+        files = [Path(path, "version.py"), Path(path, "torch", "version.py")]
+        for lib in ("lib", "lib64"):
+            with suppress(OSError):
+                files += sorted(Path(path).glob(f"{lib}/python3*/site-packages/torch/version.py"))
         for file in files:
             if _exists(file):
                 return read_install(file.parent)
@@ -68,14 +68,6 @@ def _exists(path: Path) -> bool:
         return path.is_file()
     except OSError:
         return False
-
-
-def _candidates(path: Path) -> list[Path]:
-    found = [path, path / "torch"]
-    with suppress(OSError):
-        for lib in ("lib", "lib64"):
-            found += sorted(path.glob(f"{lib}/python3*/site-packages/torch"))
-    return found
 
 
 def _located(python: str | None) -> Path | None:
@@ -103,18 +95,14 @@ def _located(python: str | None) -> Path | None:
 
 
 def read_install(root: Path) -> TorchInstall:
-    """The facts of the installation whose package folder is `root`.
-
-    Raises:
-        TorchNotFoundError: when `version.py` cannot be read or holds no version.
-    """
+    """The facts of the installation whose package folder is `root`."""
     facts = _version_file(root / "version.py")
     version = facts.get("__version__")
     minor = parse_minor(version)
     if version is None or minor is None:
         raise TorchNotFoundError(
             f"{root / 'version.py'} holds no version (__version__ is {version!r}): a broken "
-            f"installation. {_REINSTALL}"
+            "installation. Reinstall it with: python -m pip install --force-reinstall torch"
         )
     lib_dir, abi = root / "lib", None
     problems = [
@@ -123,7 +111,8 @@ def read_install(root: Path) -> TorchInstall:
         if not _exists(lib_dir / name)
     ]
     try:
-        abi = abi_flavour(lib_dir / "libc10.so")
+        with Elf(lib_dir / "libc10.so") as elf:
+            abi = 1 if elf.defines(_NEW) else 0 if elf.defines(_OLD) else None
     except FileNotFoundError:
         pass  # a problem already
     except (ElfError, OSError) as error:
@@ -139,17 +128,13 @@ def read_install(root: Path) -> TorchInstall:
         include_dir=root / "include",
         installer=installer(root, "torch", version),
         xpu=facts.get("xpu"),
-        python_tags=_python_tags(root),
+        python_tags=tuple(sorted(printable(path.name[3:-3]) for path in root.glob("_C.*.so"))),
         problems=tuple(map(printable, problems)),
     )
 
 
 def from_module(torch: ModuleType) -> TorchInstall:
-    """The facts of the torch that is already imported: no file is opened.
-
-    Raises:
-        TorchNotFoundError: for a module called torch that is not PyTorch.
-    """
+    """The facts of the torch that is already imported: no file is opened."""
     version = str(getattr(torch, "__version__", ""))
     minor = parse_minor(version)
     origin = getattr(torch, "__file__", None)
@@ -174,49 +159,17 @@ def from_module(torch: ModuleType) -> TorchInstall:
     )
 
 
-def _version_file(path: Path) -> dict[str, str | None]:
-    """The constants of a `version.py`, evaluated as literals, never executed."""
-    import ast
-
+def _version_file(path: Path) -> dict[str, str]:
+    """The texts that a `version.py` assigns; it is never executed."""
     try:
         with path.open("rb") as file:
-            tree = ast.parse(file.read(_MAX_VERSION_FILE))
+            text = file.read(_MAX_VERSION_FILE).decode("utf-8", "replace")
     except OSError as error:
         raise TorchNotFoundError(
             f"{path} cannot be read ({error.strerror}). Check the permissions of the folder."
         ) from error
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise TorchNotFoundError(
-            f"{path} is not Python ({error}): a broken installation. {_REINSTALL}"
-        ) from error
-    facts: dict[str, str | None] = {}
-    for node in tree.body:
-        if isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, ast.Constant):
-            value = node.value.value
-            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                if isinstance(target, ast.Name) and (value is None or isinstance(value, str)):
-                    facts[target.id] = value and printable(value)
-    return facts
-
-
-def abi_flavour(libc10: Path) -> int | None:
-    """The C++11 ABI flavour of a `libc10.so`: 0, 1, or None when neither symbol is there.
-
-    Raises:
-        ElfError, OSError: when the file is no ELF library or cannot be opened.
-    """
-    with Elf(libc10) as elf:
-        if elf.defines(_NEW):
-            return 1
-        return 0 if elf.defines(_OLD) else None
-
-
-def _python_tags(root: Path) -> tuple[str, ...]:
-    try:
-        names = [path.name for path in root.iterdir() if path.name.startswith("_C.")]
-    except OSError:
-        return ()
-    return tuple(sorted(printable(name[3:-3]) for name in names if name.endswith(".so")))
+    found = re.findall(r"""^(\w+) *(?::[^=\n]*)?= *(["'])(.*?)\2""", text, re.MULTILINE)
+    return {name: printable(value) for name, _, value in found}
 
 
 def release(version: str, minor: tuple[int, int], abi: int | None = None) -> TorchInstall:
@@ -242,26 +195,15 @@ def dist_info(root: Path, name: str, version: str) -> Iterator[Path]:
             yield root.parent / entry
 
 
-def libraries_for(binary: BinaryRecord, torch: TorchInstall) -> list[Path]:
-    """The torch libraries in which a binary's symbols are to be found."""
-    wanted = ["libtorch_cpu.so", "libc10.so"]
-    wanted += [name for name in binary.needed if name.startswith(("libtorch", "libc10"))]
-    if any("THP" in name for name in binary.torch_symbols) or binary.modules:
-        wanted.append("libtorch_python.so")
-    found = [torch.lib_dir / name for name in dict.fromkeys(wanted)]
-    return [path for path in found if _exists(path)]
-
-
 def missing_symbols(binary: BinaryRecord, torch: TorchInstall) -> tuple[str, ...]:
-    """The torch symbols of a binary that this torch does not export (about 4 ms for a hundred).
-
-    Raises:
-        ElfError, OSError: when a library of torch cannot be read.
-    """
+    """The torch symbols of a binary that this torch does not export (about 4 ms for a hundred)."""
     remaining = list(binary.torch_symbols)
-    for path in libraries_for(binary, torch):
-        if not remaining:
-            break
-        with Elf(path) as elf:
-            remaining = [name for name in remaining if not elf.defines(name)]
+    libraries = ["libtorch_cpu.so", "libc10.so"]
+    libraries += [name for name in binary.needed if name.startswith(("libtorch", "libc10"))]
+    if any("THP" in name for name in remaining) or binary.modules:
+        libraries.append("libtorch_python.so")
+    for path in (torch.lib_dir / name for name in dict.fromkeys(libraries)):
+        if remaining and _exists(path):
+            with Elf(path) as elf:
+                remaining = [name for name in remaining if not elf.defines(name)]
     return tuple(remaining)
