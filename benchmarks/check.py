@@ -46,13 +46,11 @@ def short_name(name: str) -> str:
 
 
 def tolerance(cell: Cell, size: Size, dtype: torch.dtype, device: str) -> float:
-    """The largest relative error allowed for a step or a short sequence."""
     allowed = TF32_TOLERANCE if tf32_allowed(size, dtype, device) else TOLERANCE[dtype]
     return allowed * cell.slack * (2.0 if size.steps > 1 else 1.0)
 
 
 def tf32_allowed(size: Size, dtype: torch.dtype, device: str) -> bool:
-    """Whether torch's flags let a contender round products to tf32."""
     if dtype is not torch.float32 or device != "cuda":
         return False
     # cuDNN's recurrences follow their own flag, which is on by default.
@@ -177,8 +175,6 @@ def _formula_part(
     dtype: torch.dtype,
     input_gradients: bool,
 ) -> dict[str, Tensor]:
-    """Outputs and gradients of the formula in this dtype, for these rows of the batch."""
-
     def leaf(tensor: Tensor, requires_grad: bool) -> Tensor:
         return tensor.detach().to(dtype, copy=True).requires_grad_(requires_grad)
 
@@ -202,7 +198,6 @@ def _parts(size: Size) -> list[slice]:
 
 
 def _rows(tensor: Tensor, rows: slice) -> Tensor:
-    """These rows of the batch, of a tensor (B, ...) or (T, B, ...)."""
     return tensor[:, rows] if tensor.dim() == 3 else tensor[rows]
 
 

@@ -61,7 +61,6 @@ def _dtypes(device: str) -> tuple[str, ...]:
 
 
 def draw(what: str, seed: int, count: int, device: str) -> list[Draw]:
-    """The first `count` problems of this seed that fit the bounds."""
     rng = random.Random(f"{what} {seed}")
     found: list[Draw] = []
     while len(found) < count:
@@ -74,7 +73,6 @@ def draw(what: str, seed: int, count: int, device: str) -> list[Draw]:
 
 @contextmanager
 def _tf32(allowed: bool) -> Iterator[None]:
-    """torch's flags for GEMMs and for cuDNN."""
     flags = (torch.backends.cuda.matmul, torch.backends.cudnn)
     before = [flag.allow_tf32 for flag in flags]
     for flag in flags:
@@ -89,7 +87,6 @@ def _tf32(allowed: bool) -> Iterator[None]:
 def measure(
     found: Report, what: str, draws: list[Draw], again: int, options: session.Options
 ) -> None:
-    """Measure every draw; those that come out slower `again` more times."""
     every = baselines.layer_contenders() if what == "layer" else baselines.cell_contenders()
     names = options.contenders or (PEERS[what], OURS)
     started = perf_counter()

@@ -28,8 +28,6 @@ REPEATS = 10
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel, copy or fill."""
-
     name: str
     us: float
     start: float
@@ -38,8 +36,6 @@ class Launch:
 
 @dataclass(frozen=True)
 class Profile:
-    """What a result and the settings keep of one metric."""
-
     summary: Summary
     detail: dict[str, float]
     names: list[str]

@@ -15,7 +15,6 @@ ROOT = Path(__file__).parents[1]
 
 
 def describe_machine(device: str) -> Machine:
-    """The processor, its load at the start of the run, and the GPU if it is the device."""
     gpu = {}
     if device == "cuda":
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
@@ -37,7 +36,6 @@ def describe_machine(device: str) -> Machine:
 
 
 def describe_software() -> Software:
-    """Versions, the commit, and our binaries that this process has loaded."""
     binaries = loaded_binaries()
     glue = [name[len("glue-") : -len(".so")] for name in binaries if name.startswith("glue-")]
     return Software(

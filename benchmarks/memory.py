@@ -12,7 +12,6 @@ LOOP_STEPS = 256
 
 
 def training_loop(cell: Cell, x: Tensor, state: State) -> None:
-    """Run the cell over `x` (T, B, I), then backward through all steps."""
     for x_t in x.unbind(0):
         state = cell.call(x_t, state)
     torch.stack([s.sum() for s in state]).sum().backward()
@@ -46,7 +45,6 @@ def peak_of_loop(cell: Cell, inputs: Inputs) -> int:
 
 
 def _peak_of_profile(profiler: Any) -> int:
-    """The largest running sum of the CPU allocations, in order of time."""
     changes = [
         (event.start_ns(), event.nbytes())
         for event in profiler.profiler.kineto_results.events()

@@ -22,7 +22,6 @@ HeatMap = dict[tuple[int, int], float]
 
 
 def draw(report: Report, stem: Path) -> Path:
-    """Draw a report into ``<stem>.png``; returns the file."""
     if report.command not in ("grid", "random"):
         raise ValueError(
             f"{stem.name} is a run of {report.command}; plot needs a grid or random draws: use show"

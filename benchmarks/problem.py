@@ -98,7 +98,6 @@ class Calls:
         self.steps = x.shape[0] if x.dim() == 3 else 1
 
     def backward(self, outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """The gradients of the leaves."""
         return torch.autograd.grad(outputs, self.leaves, self.cotangents)
 
 
@@ -137,7 +136,6 @@ def tf32_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def lltm_step(p: Mapping[str, Tensor], x: Tensor, state: State, linear: Linear = F.linear) -> State:
-    """(h', c') of one LLTM step."""
     h, c = state
     z = linear(torch.cat((h, x), dim=1), p["weights"], p["bias"].reshape(-1))
     z_i, z_o, z_c = z.chunk(3, dim=1)
@@ -146,7 +144,6 @@ def lltm_step(p: Mapping[str, Tensor], x: Tensor, state: State, linear: Linear =
 
 
 def lstm_step(p: Mapping[str, Tensor], x: Tensor, state: State, linear: Linear = F.linear) -> State:
-    """(h', c') of one LSTM step."""
     h, c = state
     z = linear(x, p["weight_ih"], p["bias_ih"]) + linear(h, p["weight_hh"], p["bias_hh"])
     i, f, g, o = z.chunk(4, dim=1)

@@ -25,7 +25,6 @@ Groups = dict[tuple[Size, str, str], list[Result]]
 
 
 def groups(report: Report) -> Groups:
-    """The results of a report, in the order of measurement."""
     found: Groups = {}
     for result in report.results:
         found.setdefault((result.size, result.dtype, result.metric), []).append(result)
@@ -46,7 +45,6 @@ def speedup(baseline: Result, ours: Result) -> float:
 
 
 def baselines(results: list[Result]) -> list[Result]:
-    """All but ours and its second copy."""
     return [r for r in results if r.contender not in (OURS, OURS_AGAIN)]
 
 
@@ -82,7 +80,6 @@ def header(report: Report) -> list[str]:
 
 
 def new_table(title: str, left: tuple[str, ...], right: tuple[str, ...]) -> Table:
-    """An empty table with left- and then right-aligned columns."""
     table = Table(*left, title=title, title_justify="left")
     for name in right:
         table.add_column(name, justify="right")
@@ -154,7 +151,6 @@ class Ratio(NamedTuple):
 
 
 def ratios(found: Report) -> list[Ratio]:
-    """Every peer's time over ours, forward and backward."""
     every = []
     for (size, dtype, metric), results in groups(found).items():
         ours = of(results, OURS)

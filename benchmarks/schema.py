@@ -98,8 +98,6 @@ class Result(Summary):
 
 @dataclass(frozen=True)
 class Skip:
-    """Something that was not measured, and why."""
-
     contender: str
     reason: str
     size: Size | None = None
@@ -122,12 +120,10 @@ class Report:
     schema: int = SCHEMA_VERSION
 
     def record(self, summary: Summary, **fields: Any) -> None:
-        """Append a result: its summary, and the other fields of :class:`Result` by name."""
         self.results.append(Result(**fields, **vars(summary)))
 
 
 def to_json(report: Report) -> str:
-    """The report as JSON; :func:`from_json` is the inverse."""
     return json.dumps(dataclasses.asdict(report), indent=1) + "\n"
 
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Summary:
-    """What is kept of a set of samples: median, quartiles, minimum, and the number of samples."""
-
     median: float
     q1: float
     q3: float
@@ -27,7 +25,6 @@ def summarise(samples: Sequence[float]) -> Summary:
 
 
 def summarise_rounds(rounds: Sequence[Sequence[float]]) -> tuple[Summary, list[float]]:
-    """The summary of the samples of all rounds, and the median of each round."""
     samples = [sample for one in rounds for sample in one]
     return summarise(samples), [round(statistics.median(one), 4) for one in rounds]
 

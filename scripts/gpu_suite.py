@@ -87,7 +87,6 @@ class Suite:
         }
 
     def _shown(self, command: list[str]) -> str:
-        """The command without this machine's folders."""
         text = re.sub(r"\S+/(?=[^/\s]+\.whl)", "", shlex.join(command))
         for path, name in ((sys.executable, "python3"), (self.out, "OUT"), (ROOT, ".")):
             text = re.sub(re.escape(str(path)) + r"(?![\w-])", name, text)

@@ -40,8 +40,6 @@ class CannotTest(Exception):
 
 
 class Target(NamedTuple):
-    """One version of torch on one interpreter."""
-
     torch: str
     python: str
     interpreter: str

@@ -5,7 +5,6 @@ from . import extension, ours, plain, recurrent
 
 
 def cell_contenders() -> dict[str, Builder]:
-    """Contenders for one step."""
     return {
         "python": plain.plain_cell,
         "cpp": extension.cpp_cell,

@@ -36,7 +36,6 @@ _DIMENSIONS = {
 
 
 def real_cause(outcome: str, error: str) -> str | None:
-    """The cause of a real outcome; None where the object works."""
     if outcome == "works":
         return None
     if outcome != "load error":
@@ -54,7 +53,6 @@ def is_torch(symbol: str) -> bool:
 
 
 def named_cause(dimension: str, observed: str) -> str:
-    """The cause that a verdict names."""
     if dimension != "libraries":
         return _DIMENSIONS.get(dimension, dimension)
     first = [*claimed_libraries(observed), "?"][0]
@@ -86,5 +84,4 @@ def right_cause(cell: dict[str, Any], truth: str | None, lacks: Collection[str])
 
 
 def claimed_libraries(observed: str) -> list[str]:
-    """The file names of libraries in the text of a verdict."""
     return re.findall(r"[\w.+-]+\.so[.\w]*", observed)

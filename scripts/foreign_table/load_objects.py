@@ -7,9 +7,10 @@ so that a crash ends that fork alone. The package is not imported: nothing is ju
 
 A task: `root` (the folder that stands for site-packages), `object`, `preloads` (both inside root),
 `load` ("file" or "import"), `beside` (more folders for sys.path), `claimed` (libraries that the
-verdict calls missing) and `call` (an expression that must be true, or null).
+verdict calls missing) and `call` (an expression that must be true, or null; a text is kept).
 """
 
+import contextlib
 import ctypes
 import importlib
 import importlib.machinery
@@ -87,11 +88,9 @@ def module_name(path: Path) -> str | None:
 
 
 def opens(library: str) -> bool:
-    try:
-        ctypes.CDLL(library)
-    except OSError:
-        return False
-    return True
+    with contextlib.suppress(OSError):
+        return bool(ctypes.CDLL(library))
+    return False
 
 
 def told(error: BaseException) -> str:
@@ -111,13 +110,15 @@ def run(task: dict[str, Any], say: Any) -> None:
     if not task["call"]:
         return
     try:
-        if not eval(task["call"], {"torch": torch, **names}):
-            say({"outcome": "wrong result", "error": task["call"]})
-            return
+        found = eval(task["call"], {"torch": torch, **names})
+        assert found, task["call"]
+    except AssertionError as error:
+        say({"outcome": "wrong result", "error": str(error)})
     except BaseException as error:
         say({"outcome": "call error", "error": told(error)})
-        return
-    say({"outcome": "works", "error": "", "called": True})
+    else:
+        text = found if isinstance(found, str) else ""
+        say({"outcome": "works", "error": text, "called": True})
 
 
 def in_a_fork(task: dict[str, Any]) -> dict[str, Any]:
@@ -154,15 +155,9 @@ def in_a_fork(task: dict[str, Any]) -> dict[str, Any]:
     return {"outcome": f"crash at {when}", "error": f"{how}: {printed[-300:]}"}
 
 
-def main() -> None:
+if __name__ == "__main__":
     for line in sys.stdin:
-        task = json.loads(line)
-        said = in_a_fork(task)
+        said = in_a_fork(json.loads(line))
         # Without the folders of this machine.
         said["error"] = re.sub(r"(?<![\w.])/\S*/(?=[^/\s]+)", "", said["error"])[:400]
         print(json.dumps(said), flush=True)
-
-
-if __name__ == "__main__":
-    print(json.dumps({"torch": torch.__version__, "cuda": torch.version.cuda}), flush=True)
-    main()

@@ -39,8 +39,6 @@ SITECUSTOMIZE = "import site, sys\nsite.addsitedir(sys.prefix + '/lib/python{}/s
 
 @dataclass(frozen=True)
 class Staged:
-    """A package whose files lie in a folder, ready to be packed."""
-
     name: str
     version: str
     build: str
@@ -104,7 +102,6 @@ def stage_wheel(root: Path, wheel: Path, minor: str) -> Staged:
 
 
 def _target(name: str, root: Path, site: Path) -> Path:
-    """Where a file of a wheel is installed."""
     parts = PurePosixPath(name).parts
     if not parts[0].endswith(".data"):
         return site.joinpath(*parts)
@@ -115,7 +112,6 @@ def _target(name: str, root: Path, site: Path) -> Path:
 
 
 def depends_of(archive: ZipFile, minor: str) -> list[str]:
-    """The wheel's requirements on this platform, under conda's names."""
     metadata = next(n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
     headers = HeaderParser().parsestr(archive.read(metadata).decode())
     environment = {"python_version": minor, "platform_machine": MACHINE, "extra": ""}
@@ -130,7 +126,6 @@ def depends_of(archive: ZipFile, minor: str) -> list[str]:
 
 
 def stage_compiler(root: Path, name: str) -> Staged:
-    """The host's compiler under the name that conda recipes use."""
     program, variable = COMPILERS[name]
     found = shutil.which(program)
     if not found:

@@ -25,7 +25,6 @@ def code_of(function: Callable[..., Any]) -> tuple[Path, ...]:
 
 @cache
 def closure(file: Path) -> tuple[Path, ...]:
-    """`file` and every file of this checkout that it imports, even indirectly."""
     found, waiting = {file}, [file]
     while waiting:
         new = _imported(waiting.pop()) - found

@@ -67,7 +67,6 @@ class Finished:
 
 
 def collect(run: Finished, host: Host) -> Manifest:
-    """The manifest of a run, with the cells that it kept of the previous run."""
     facts = host_facts(host)
     key = hashlib.sha256(facts.model_dump_json().encode()).hexdigest()[:8]
     cells = _still_packed(run)
@@ -129,7 +128,6 @@ def missing(order: Sequence[str], cells: Mapping[str, CellEntry]) -> dict[str, s
 def artefacts(
     cells: Mapping[str, CellEntry], sdist: Sequence[Path], fat: Sequence[Path]
 ) -> list[Artefact]:
-    """Every file in dist/ that is for users."""
     packed = sorted(name for name, cell in cells.items() if cell.packed)
     found = [_artefact(path, "sdist", []) for path in sdist]
     found += [_artefact(path, "fat", packed) for path in fat]
@@ -193,7 +191,6 @@ def _runs(cell: Cell, run: Finished) -> Iterator[Run]:
 
 
 def _binaries(run: Finished) -> dict[str, Binary]:
-    """The shared objects of this run's cells, and of those that it kept."""
     kept = {name for cell in run.kept.values() for name in cell.binaries}
     old = run.previous.binaries if run.previous else {}
     tasks = {task for own in run.plan.of.values() for task in own.binaries}
@@ -202,7 +199,6 @@ def _binaries(run: Finished) -> dict[str, Binary]:
 
 
 def describe(path: Path) -> Binary:
-    """What the manifest says of a shared object."""
     found = read_binary(path)
     return Binary(
         sha256=digest(path),

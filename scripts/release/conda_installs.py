@@ -12,7 +12,6 @@ HEAD = (
 
 
 def markdown() -> str:
-    """One line per case, in the order of the file."""
     with TABLE.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     lines = [HEAD, ("---",) * len(HEAD)]

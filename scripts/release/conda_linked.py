@@ -17,7 +17,6 @@ LINK = "linked-torch.pth"
 
 
 def link_torch(folder: Path, env: Path, python: str) -> Path:
-    """A channel with the torch of the environment `env`, for Python `python`, in `folder`."""
     return write_channel(folder, packages(find_torch(env), python))
 
 

@@ -16,7 +16,6 @@ SUITES = RESULTS.parent / "torches"
 
 
 def results(platform: str) -> Path:
-    """Where the results of a platform are stored."""
     return RESULTS if platform == FIRST else RESULTS.with_stem(f"{RESULTS.stem}-{platform}")
 
 

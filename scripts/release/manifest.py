@@ -184,13 +184,11 @@ def read_or_set_aside(path: Path, tell: Callable[[str], None]) -> Manifest | Non
 
 
 def write(manifest: Manifest, path: Path) -> None:
-    """Writes the manifest, and its JSON schema beside it."""
     write_atomically(path, manifest.text())
     write_atomically(path.with_suffix(".schema.json"), json_schema())
 
 
 def wrong_files(artefacts: Iterable[Artefact], folder: Path) -> list[str]:
-    """A message for every artefact that is missing or is not what the manifest says."""
     found = []
     for artefact in artefacts:
         path = folder / artefact.path
@@ -210,5 +208,4 @@ def carried(previous: Manifest | None, sources: str, folder: Path) -> dict[str, 
 
 
 def json_schema() -> str:
-    """The JSON schema of the file."""
     return json.dumps(Manifest.model_json_schema(by_alias=True), indent=1) + "\n"

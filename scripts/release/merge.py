@@ -26,7 +26,6 @@ RANK = {"done": 0, "partial": 1, "failed": 2, "skipped": 3}
 
 
 def merge(folders: Sequence[Path], matrix: Matrix, console: Console) -> int:
-    """Merges the dist folders of shards into this checkout's; returns the exit code."""
     shards = {folder: _checked(folder) for folder in folders}
     _same_sources(shards)
     order = [cell.name for cell in all_cells(matrix)]
@@ -106,7 +105,6 @@ def _stage(folder: Path, found: Manifest, origin: Mapping[str, Path], stage: Pat
 
 
 def _publish(stage: Path, fat: Path, log: Log) -> Path:
-    """Puts everything into dist/; adds the conda packages to the index of its channel."""
     for path in sorted(p for p in stage.rglob("*") if p.is_file()):
         if path.suffix == ".conda":
             index_package(log, path, CHANNEL)

@@ -57,8 +57,6 @@ class Options:
 
 @dataclass
 class CellTasks:
-    """The tasks of one cell that others ask for; None for what is not planned."""
-
     binaries: tuple[Task, ...] = ()
     audit: Task | None = None
     wheel: Task | None = None
@@ -70,7 +68,6 @@ class CellTasks:
 
     @property
     def wheel_runs(self) -> tuple[Task, ...]:
-        """The tasks that run its wheel."""
         return tuple(task for task in (self.venv, self.example) if task)
 
 
@@ -191,7 +188,6 @@ class Plan:
         return Env(name, self.add(task, cell), cache)
 
     def _emulated(self, cell: Cell) -> Task:
-        """The task that makes the Python of another platform."""
         facts = {
             "debian": self.matrix.platforms[cell.platform].debian,
             "minor": self.host.python_minor,
@@ -234,7 +230,6 @@ class Plan:
         return self.add(task, cell)
 
     def _runtime(self, chosen: Toolchain, cell: Cell) -> Task:
-        """The task that fetches CUDA's runtime for another platform."""
         version = chosen.version
         run = partial(toolchain_steps.runtime, version=version, python=self.host.python)
         needs = (self._emulated(cell),)

@@ -15,7 +15,6 @@ from release.store import digest, relative
 
 
 def commit() -> str:
-    """The commit of the checkout, or "unknown"."""
     return sources.git_commit(PROJECT, os.environ)
 
 

@@ -54,8 +54,6 @@ class Request:
 
 
 class Release:
-    """The selected cells on this machine."""
-
     def __init__(self, request: Request, matrix: Matrix, host: Host, console: Console) -> None:
         self.request, self.matrix, self.host, self.console = request, matrix, host, console
         wanted = chosen(request.selectors, matrix, host)
@@ -70,11 +68,9 @@ class Release:
         return Plan(self.matrix, self.host, options, self.cells)
 
     def show(self) -> None:
-        """Shows the steps without doing them."""
         show_plan(self.plan(self.options), self.skipped, self.console)
 
     def run(self) -> int:
-        """Does everything; returns the exit code."""
         begun = time.monotonic()
         with only_run(self.console):
             before = identity(package_sources())
@@ -106,7 +102,6 @@ class Release:
         return self._exit_code(outcomes, manifest)
 
     def do(self, plan: Plan) -> dict[str, Outcome]:
-        """Runs the tasks of a plan."""
         tasks, asked = list(plan.tasks.values()), self.request
         with Reporter(self.console, tasks, verbose=asked.verbose, cell_logs=CELL_LOGS) as reporter:
             return run_tasks(tasks, Store(STAMPS), LOGS, reporter, asked.jobs, ROOM)
@@ -142,7 +137,6 @@ class Release:
 
 
 def finish(manifest: Manifest) -> None:
-    """Writes the index pages, the manifest and the report."""
     write_index(INDEX)
     write(manifest, MANIFEST)
     write_report(manifest, DIST, REPORT)

@@ -102,7 +102,6 @@ class _Run:
         return chosen
 
     def blocked(self, task: Task) -> Outcome | None:
-        """The outcome of a task that cannot run because of another one."""
         reason = "not started: no space left" if self._full else ""
         for before in () if reason else task.needs:
             need = self.outcomes[before.name]
@@ -201,7 +200,6 @@ class _Run:
             self._do(task, self._key(task), log)
 
     def delete_temporary(self) -> None:
-        """Deletes the temporary outputs that no task reads any more."""
         for task in list(self._temporary):
             if task.name in self.outcomes and self._readers[task] <= self.outcomes.keys():
                 self._temporary.remove(task)
@@ -211,14 +209,12 @@ class _Run:
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Whether it failed because the disk is full: its own write, or one of a command."""
     if isinstance(error, OSError):
         return error.errno in (errno.ENOSPC, errno.EDQUOT)
     return os.strerror(errno.ENOSPC) in str(error)
 
 
 def no_space(error: BaseException) -> str:
-    """A message that says where space is missing, how much is free, and what to do."""
     name = getattr(error, "filename", None)
     where = Path(name or BUILD)
     while not where.is_dir():

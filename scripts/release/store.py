@@ -50,7 +50,6 @@ def _tree_digest(root: Path, quick: bool) -> str:
 
 
 def sources(pattern: str) -> tuple[Path, ...]:
-    """The files of the checkout that match, sorted."""
     return tuple(sorted(path for path in REPO.glob(pattern) if path.is_file()))
 
 
@@ -101,8 +100,6 @@ class Stamp:
 
 
 class Store:
-    """The stamps of a build folder, one JSON file for each task."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 

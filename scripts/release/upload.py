@@ -45,7 +45,6 @@ class Upload:
 
 
 def upload(target: str, console: Console, *, dry_run: bool) -> int:
-    """Uploads, or says what an upload would do; returns the exit code."""
     manifest = parse(DIST / "manifest.json")
     planned = plan(target, manifest, DIST)
     for text in planned.left_out:
@@ -70,7 +69,6 @@ def upload(target: str, console: Console, *, dry_run: bool) -> int:
 
 
 def plan(target: str, manifest: Manifest, dist: Path) -> Upload:
-    """Plans the upload to `target`."""
     name, _, owner = target.partition(":")
     if name in ("pypi", "testpypi"):
         return _to_pypi(name, manifest, dist)

@@ -131,7 +131,6 @@ def _check_space() -> None:
 
 
 def result(outcome: Outcome) -> Environment | None:
-    """The result of an environment; None if it could not be installed."""
     texts = (path.read_text(encoding="utf-8") for path in outcome.outputs)
     return next(map(Environment.model_validate_json, texts), None)
 
