@@ -1,13 +1,4 @@
-"""Compares every output and gradient of a contender with float64.
-
-A sequence is checked step by step: at every step, the float64 formula and its derivative start from
-the contender's own previous h. Otherwise the LLTM, which never forgets, would amplify rounding
-errors: after some hundred steps two correct results would have nothing in common.
-
-The gradients of a sequence still add up the errors of all steps. Where they exceed the tolerance of
-a few steps, the limit is twice the error of the formula in the contender's dtype, with products
-rounded to tf32 where torch's flags allow that.
-"""
+"""Compares every output and gradient of a contender with float64; `results/README.md` says how."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -73,12 +64,8 @@ def relative_error(value: Tensor, reference: Tensor) -> float:
 
 def poison(size: Size, dtype: torch.dtype, device: str) -> None:
     """Leave NaN in memory that the allocator reuses next, so that an unwritten output shows."""
-    rows = size.batch * size.steps
-    blocks = [
-        torch.full((rows, gates * size.state), math.nan, dtype=dtype, device=device)
-        for gates in (1, 1, 1, 3, 3)
-    ]
-    del blocks
+    rows, options = size.batch * size.steps, {"dtype": dtype, "device": device}
+    _ = [torch.full((rows, n * size.state), math.nan, **options) for n in (1, 1, 1, 3, 3)]
 
 
 def compare(

@@ -18,11 +18,7 @@ def training_loop(cell: Cell, x: Tensor, state: State) -> None:
 
 
 def peak_of_loop(cell: Cell, inputs: Inputs) -> int:
-    """Bytes allocated at the peak of the loop over `inputs.x` (T, B, I), beyond those before it.
-
-    On CUDA this is the caching allocator's own count; on the CPU the running sum of the allocations
-    and releases that the profiler reports.
-    """
+    """Bytes allocated at the peak of the loop over `inputs.x` (T, B, I), beyond those before it."""
     x, state = inputs.detached(requires_grad=False)
     cell.module.zero_grad(set_to_none=True)
     training_loop(cell, x[:2], state)  # warm-up: allocates workspaces and library handles

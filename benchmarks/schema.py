@@ -1,8 +1,4 @@
-"""What a result file holds, and how it is written and read.
-
-A file is one :class:`Report`. Verdicts and ratios are not stored: the commands that show them
-compute them from the results.
-"""
+"""What a result file holds, one :class:`Report`, and how it is written and read."""
 
 from __future__ import annotations
 

@@ -30,11 +30,7 @@ def summarise_rounds(rounds: Sequence[Sequence[float]]) -> tuple[Summary, list[f
 
 
 def paired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> float:
-    """The median over the rounds of the ratio of two contenders.
-
-    Within a round the two are measured close together, and a slow spell of the machine slows both.
-    So the ratio of a round varies less than the ratio of two medians.
-    """
+    """The median over the rounds of the ratio of two contenders: what slows a round slows both."""
     if len(numerator) != len(denominator):
         raise ValueError(
             f"paired_ratio() got {len(numerator)} and {len(denominator)} rounds; it needs the same "

@@ -2,10 +2,9 @@
 
     python engine_smoke.py [--outside DIR] [--glue NAME] [--json FILE]
 
-For the release tool, beside build_matrix.yaml. Unlike `python -m PACKAGE` it compares 16-bit types
-and every shape of `smoke.SHAPES`, checks gradients by differences, counts OpenMP runtimes and can
-require one glue. The exit code is 0 if everything holds. With EMULATED in the environment it leaves
-out the last shape, the largest, which takes an emulator minutes.
+Unlike `python -m PACKAGE` it compares 16-bit types and every shape, checks gradients by
+differences, counts OpenMP runtimes and can require one glue. With EMULATED in the environment it
+leaves out the last shape, the largest, which takes an emulator minutes.
 """
 
 import argparse

@@ -3,11 +3,9 @@
     python3 scripts/gpu_suite.py --out benchmarks/results/gpu [--wheel FILE] [PYTEST ARGUMENT ...]
 
 Needs an NVIDIA GPU; a CUDA build of torch, nvcc, pytest, hypothesis and cffi in the running Python;
-and compute-sanitizer, which comes with CUDA. It installs lltm into build/gpu-site, compiled or from
-a wheel; runs the tests marked `cuda`, and a subset of them under memcheck, racecheck, initcheck and
-synccheck; then calls layers 10,000 times on two streams at once. It writes `gpu_suite.json`
-(machine, versions, commit, commands, outcome of each part) and the logs. The exit code is 0 only if
-every part passed.
+and compute-sanitizer, which comes with CUDA. It installs lltm into build/gpu-site; runs the tests
+marked `cuda`, and a subset of them under each sanitizer; then calls layers 10,000 times on two
+streams at once. The exit code is 0 only if every part passed.
 """
 
 import argparse

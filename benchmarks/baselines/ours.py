@@ -1,7 +1,4 @@
-"""The package under test, through the glue that its loader chose in this process.
-
-Set ``LLTM_CONDA_VARIANT`` to measure another variant; the report records the loaded binaries.
-"""
+"""The package under test, through the glue that its loader chose in this process."""
 
 import importlib
 import sys

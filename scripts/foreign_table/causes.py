@@ -63,12 +63,8 @@ def right_cause(cell: dict[str, Any], truth: str | None, lacks: Collection[str])
     """Whether the cause that a verdict names is the real one, or another true one.
 
     The loader tells one of several causes. Others are proven by looking: the loader was asked for
-    missing libraries by name (`absent`), and `nm` for the symbols of torch and Python.
-
-    Args:
-        cell: an outcome with its verdict.
-        truth: the cause that is known because the file was chosen for it, else None.
-        lacks: undefined symbols of the object that neither torch nor Python exports.
+    missing libraries by name (`absent`), and `nm` for the symbols that neither torch nor Python
+    exports (`lacks`). `truth` is the cause for which the file was chosen, if it was.
     """
     real, named = real_cause(cell["outcome"], cell["error"]), cell["named"]
     if truth is not None:

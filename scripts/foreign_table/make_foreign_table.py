@@ -1,16 +1,11 @@
 """Judge other people's shared objects beside many torches, load them for real, and store both.
 
-For every torch: install its PyPI wheel with all it needs, judge every object of the wheels that
-`distributions.json` names (from the files alone), load each in a process of its own, and remove
-the torch. The table says which verdicts were wrong.
-
     python scripts/foreign_table/make_foreign_table.py --work FOLDER [--torches 2.6.0,2.13.0+cpu]
 
-Needs uv, binutils, a Python 3.11 and about 12 GB. FOLDER keeps the wheels and what happened when
-each object was loaded; the torches are removed. So a run that was stopped goes on, and a run with
-another checker judges everything again and loads nothing twice. Without --torches it writes
-foreign_table.json beside this file; docs/fails/compat.md shows it
-(`python scripts/foreign_table/render_foreign_table.py`).
+The objects are those of the wheels that `distributions.json` names. Needs uv, binutils, a Python
+3.11 and about 12 GB. FOLDER keeps the wheels and what happened when each object was loaded; the
+torches are removed. So a run that was stopped goes on, and a run with another checker loads nothing
+twice. Without --torches it writes foreign_table.json, which render_foreign_table.py shows.
 """
 
 import argparse

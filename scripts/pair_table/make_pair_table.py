@@ -1,16 +1,11 @@
 """Measures which glue works in which torch, and stores the judge's verdicts with the outcomes.
 
-For every torch minor of the table of layouts, it installs PyPI's wheel and compiles the ATen glue
-against it (and the stable glue once, against the newest). Then it loads every glue beside every
-torch, each pair in a new process, and compares its numbers with plain PyTorch. The judge's verdict
-comes first, from the files alone.
-
     python scripts/pair_table/make_pair_table.py --work FOLDER [--minors 2.4,2.9]
 
-Needs uv, a C++ compiler, a Python 3.11 and about 40 GB for a while (each torch is removed after its
-column). Without --minors it writes pair_table.json beside this file; docs/fails/compat.md shows it
-(`python scripts/pair_table/render_pair_table.py`). Objects that FOLDER already holds are built
-again only if their sources changed, so a killed run continues.
+Every glue is compiled and loaded beside every torch of the table of layouts, after the judge's
+verdict from the files alone. Needs uv, a C++ compiler, a Python 3.11 and about 40 GB for a while.
+Without --minors it writes pair_table.json, which render_pair_table.py shows. Objects that FOLDER
+already holds are built again only if their sources changed, so a killed run continues.
 """
 
 import argparse

@@ -35,22 +35,12 @@ STATES: dict[Status, State] = {
 }
 NO_GPU = "its CUDA kernels were compiled and judged, not run: no run of it saw a GPU"
 FACTS = (PROJECT.distribution, "torch", "python", "devices", "variant", "binaries", "openmp")
-FACTS += ("gradcheck",)
+FACTS += ("gradcheck", "pytorch")
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that has ended.
-
-    Attributes:
-        plan, outcomes: its tasks, and how they ended.
-        skipped: selected cells that this machine cannot build, and why.
-        before, after: the identity of the checkout when the run began and when it ended.
-        shard: `2/8`, or None.
-        kept: cells of an earlier run that are still good.
-        previous: the manifest of that run.
-        seconds: how long it took.
-    """
+    """A run that has ended, with the cells that it kept of the `previous` one."""
 
     plan: Plan
     outcomes: Mapping[str, Outcome]
@@ -182,7 +172,7 @@ def _runs(cell: Cell, run: Finished) -> Iterator[Run]:
             yield Run(kind=kind, ran=False, why_not=outcome.reason)
             continue
         found: dict[str, Any] = json.loads(outcome.outputs[-1].read_text(encoding="utf-8"))
-        facts = {name: found[name] for name in (*FACTS, "pytorch") if name in found}
+        facts = {name: found[name] for name in FACTS if name in found}
         counts = {"comparisons": len(found["comparisons"]), "failed": found["failed"]}
         gpu = gpu or "cuda" in found.get("devices", [])
         yield Run(kind=kind, ran=True, facts={**facts, **counts})

@@ -23,11 +23,6 @@ class Host:
     Attributes:
         python: the interpreter from which environments are made: the base of the one that the tool
             was started with, whichever virtual environment is active.
-        python_minor: its version, `3.11`.
-        torch: the torch of that interpreter's environment, if any.
-        compiler: the host compiler, or None.
-        cuda: the compilers for CUDA.
-        driver: whether an NVIDIA driver is loaded.
         emulator: what runs another platform's programs; None: they are this machine's own.
     """
 

@@ -42,13 +42,8 @@ ROOM = 2 * CUDA_TORCH
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line decided.
-
-    Attributes:
-        channel: the base channel's URL, or None for the bootstrap channel.
-        carried: thin wheels of other cells, which an earlier run made from the same sources.
-        pack: whether binaries that pass the audit are packed, installed and run.
-    """
+    """What the command line decided: the base channel's URL, or None for the bootstrap channel;
+    thin wheels of other cells, made earlier from the same sources; whether to pack what passes."""
 
     channel: str | None
     carried: Mapping[str, Path] = field(default_factory=dict)
@@ -80,13 +75,7 @@ class Env(NamedTuple):
 
 
 class Plan:
-    """All tasks of a run, in an order in which they can run.
-
-    Attributes:
-        tasks: every task by its name.
-        of: the tasks of each cell by the cell's name.
-        sdist, fat_wheel: the tasks that make them.
-    """
+    """All tasks of a run, in an order in which they can run."""
 
     def __init__(
         self, matrix: Matrix, host: Host, options: Options, cells: Sequence[Cell] = ()
@@ -114,15 +103,9 @@ class Plan:
         toolkit = next((need for task in kernels for need in task.needs), None)
         cuda = f"kernels-{cell.variant.kernels}"
         natives = (NATIVE_BINARIES / cuda / f"{cuda}.so",) if FOREIGN and cell.cuda_major else ()
-        run = partial(
-            audit,
-            cell=cell,
-            env=env.task,
-            binaries=own.binaries,
-            manylinux=self.matrix.package.manylinux,
-            toolkit=toolkit,
-            natives=natives,
-        )
+        found = {"binaries": own.binaries, "toolkit": toolkit, "natives": natives}
+        manylinux = self.matrix.package.manylinux
+        run = partial(audit, cell=cell, env=env.task, manylinux=manylinux, **found)
         needs = (env.task, *own.binaries, *([toolkit] if toolkit else []))
         there = tuple(path for path in natives if path.exists())
         own.audit = self.add(Task(f"audit/{cell.name}", run, needs, inputs=there), cell)

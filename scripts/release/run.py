@@ -36,15 +36,7 @@ PATIENCE = 3.0  # seconds to wait for the lock of another run
 
 @dataclass(frozen=True)
 class Request:
-    """What the command line asks for.
-
-    Attributes:
-        selectors: names and patterns of cells; none: all.
-        channel: the base conda channel: `auto`, `bootstrap`, `conda-forge` or a URL.
-        shard: `2/8`, or None for everything.
-        jobs: compilers at a time.
-        verbose: show whole logs of failures.
-    """
+    """What the command line asks for; `__main__` explains its options."""
 
     selectors: Sequence[str] = ()
     channel: str = "auto"

@@ -1,8 +1,4 @@
-"""The folder of thin wheels as a package index (PEP 503), for any web server.
-
-pip install --extra-index-url https://.../simple "NAME==0.1.0+stable.cu13"
-pip install --find-links https://.../simple/NAME "NAME==0.1.0+stable.cu13"
-"""
+"""The folder of thin wheels as a package index (PEP 503), for any web server."""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,8 +1,4 @@
-"""Publishes dist/: to PyPI, to Anaconda, or into a folder for a web server.
-
-A build never uploads. An upload refuses artefacts that are partial, that changed after the build,
-that were built from uncommitted changes, or that are for tests only.
-"""
+"""Publishes dist/: to PyPI, to Anaconda, or into a folder for a web server."""
 
 import os
 import shutil
@@ -25,15 +21,9 @@ TARGETS = "pypi, testpypi, anaconda, anaconda:OWNER, or a folder (./public)"
 
 @dataclass(frozen=True)
 class Upload:
-    """A planned upload.
+    """A planned upload, by commands or by `copy`; `checks` are commands that must pass first.
 
-    Attributes:
-        files: the files to publish.
-        refusals: why they must not be published; empty if they may.
-        checks: commands that must pass first.
-        commands: the commands that upload.
-        left_out: what the target does not get, and why.
-        copy: copies the files into a folder, for targets without a command.
+    `left_out` says what the target does not get, and why.
     """
 
     files: list[Path]
@@ -90,8 +80,7 @@ def _common(manifest: Manifest, dist: Path, artefacts: Sequence[Artefact]) -> li
         found.append(f"{text} and build again")
     if manifest.shard:
         found.append(f"this is shard {manifest.shard}; join all of them with --merge first")
-    failed = [name for name, cell in manifest.cells.items() if cell.state == "failed"]
-    if failed:
+    if failed := [name for name, cell in manifest.cells.items() if cell.state == "failed"]:
         found.append(f"{', '.join(failed)} failed; repair and build again")
     found += [f"{text}; build again" for text in wrong_files(artefacts, dist)]
     return found if artefacts else [*found, "there is nothing to upload; build first"]

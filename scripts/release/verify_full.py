@@ -2,9 +2,6 @@
 
 Environments of one torch share a cache of about 12 GB, which is deleted before the next torch.
 Results are kept in build/verify-full and are valid for one wheel, so an interrupted run continues.
-When every environment has a result, all of them are stored in
-benchmarks/results/environments.json, and the support tables show them. `--python PATH` tries the
-environments of that interpreter alone; they join what is stored.
 """
 
 import platform
