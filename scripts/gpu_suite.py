@@ -72,7 +72,6 @@ class Suite:
         # For a copy of the sources without their .git, LLTM_CONDA_GIT_COMMIT names the commit.
         named = os.environ.get("LLTM_CONDA_GIT_COMMIT")
         commit = named or capture(*git, "rev-parse", "HEAD")
-        # Keep only results without modified files. None: git was not asked.
         changed = None if named else capture(*git, "diff", "--name-only", "HEAD")
         self._facts = {
             "schema": 1,

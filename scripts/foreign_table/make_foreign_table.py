@@ -31,7 +31,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parents[1]), str(HERE)]
 
 from causes import claimed_libraries, named_cause, right_cause  # noqa: E402
-from release.downloads import uv  # noqa: E402
+from release.environments import uv  # noqa: E402
 from release.shell import Log  # noqa: E402
 
 from engine.compat import find_torch, judge_file, probe_runtime  # noqa: E402

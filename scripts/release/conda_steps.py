@@ -11,10 +11,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from release import BUILD, FOREIGN, PROJECT, REPO, SUBDIR, ReleaseError, conda_worker, downloads
+from release import BUILD, FOREIGN, PROJECT, REPO, SUBDIR, ReleaseError, conda_worker
 from release.cells import Cell, all_cells, select
-from release.conda_linked import link_torch
-from release.environments import REMEDY
+from release.conda_stubs import link_torch
+from release.environments import REMEDY, pip
 from release.pack_steps import PREBUILT, gather
 from release.paths import BOOTSTRAP, CACHE, CHANNEL, ENVS, TEMPORARY, fresh
 from release.provenance import commit, source_env
@@ -56,7 +56,7 @@ def download(context: Context, *, release: str | None) -> Sequence[Path]:
     # The tool's own interpreter has the same version as the one that the channel is for.
     words = ["download", "--quiet", "--only-binary", ":all:", "--dest", folder]
     words += [*BOOTSTRAP_WHEELS, *([f"torch=={release}", "ninja", "numpy"] if release else [])]
-    downloads.pip(context.log, words, remedy=REMEDY)
+    pip(context.log, words, remedy=REMEDY)
     return [folder]
 
 

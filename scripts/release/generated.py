@@ -16,7 +16,6 @@ from release import (
     WRITE,
     ReleaseError,
     cibuildwheel,
-    conda_installs,
     evidence,
     project_record,
     support_table,
@@ -38,8 +37,9 @@ NAMED = re.compile(r"^( *(?:- |[\w-]+(?::| =) ))(.*)  #= (.*)$", re.MULTILINE)
 
 
 def expected(matrix: Matrix) -> dict[Path, str]:
+    packaged = [cell for cell in all_cells(matrix) if variants.for_conda(cell)]
     files = {
-        variants.VARIANTS_FILE: variants.for_all(matrix),
+        variants.VARIANTS_FILE: variants.render(packaged, matrix),
         SUPPORT_FILE: support(matrix),
         PROJECT_RECORD: project_record(),
         HEADER_FILE: project_header(matrix),
@@ -50,7 +50,7 @@ def expected(matrix: Matrix) -> dict[Path, str]:
         PYPROJECT: ("cibuildwheel", cibuildwheel.table(matrix), ("# ", "")),
         README_FILE: ("support-table", support_table.brief(matrix)),
         RELEASE_PAGE: ("glibc", variants.floors(matrix)),
-        CONDA_PAGE: ("installs", conda_installs.markdown()),
+        CONDA_PAGE: ("installs", support_table.installs()),
     }
     # A project need not have every page.
     for path, part in parts.items():

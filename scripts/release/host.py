@@ -108,7 +108,7 @@ def host_cell(matrix: Matrix, host: Host) -> Cell:
     """The cell for the torch of the calling environment, or the default one without a torch."""
     cells = {str(cell.variant): cell for cell in all_cells(matrix)}
     if host.torch is None:
-        return cells[f"{stable_glue(matrix)}-cpu"]
+        return cells[f"stable{matrix.stable.target.replace('.', '')}-cpu"]
     try:
         glue = glue_for(host.torch, PROJECT)
     except BuildError as error:
@@ -127,7 +127,3 @@ def chosen(selectors: Sequence[str], matrix: Matrix, host: Host) -> list[Cell]:
     """The selected cells of the matrix; `host` stands for the one that fits this machine."""
     fits = host_cell(matrix, host).name if "host" in selectors else ""
     return select(all_cells(matrix), selectors, fits)
-
-
-def stable_glue(matrix: Matrix) -> str:
-    return "stable" + matrix.stable.target.replace(".", "")

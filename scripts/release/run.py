@@ -19,7 +19,7 @@ from release.host import Host, chosen, obstacle
 from release.leftovers import MARK, end_leftovers, mark
 from release.listing import show_plan
 from release.manifest import Manifest, carried, read_or_set_aside, write
-from release.pack_steps import package_sources
+from release.pack_steps import package_sources, write_index
 from release.paths import CELL_LOGS, INDEX, LOGS, MANIFEST, REPORT, STAMPS, TEMPORARY
 from release.planner import ROOM, Options, Plan, space_needed
 from release.progress import Reporter, summary
@@ -27,7 +27,6 @@ from release.provenance import identity
 from release.report import write_report
 from release.runner import run_tasks
 from release.schema import Matrix
-from release.simple_index import write_index
 from release.store import Store
 from release.tasks import Outcome, Status
 

@@ -12,9 +12,9 @@ from rich.console import Console
 from release import DIST, ReleaseError
 from release.conda_steps import index_package
 from release.manifest import Artefact, Kind, Manifest, parse, wrong_files
+from release.pack_steps import write_index
 from release.paths import LOGS, publish
 from release.shell import Log
-from release.simple_index import write_index
 
 TARGETS = "pypi, testpypi, anaconda, anaconda:OWNER, or a folder (./public)"
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from release import REPO, cibuildwheel
-from release.cells import Cell, all_cells
+from release.cells import Cell
 from release.schema import Matrix
 
 VARIANTS_FILE = REPO / "recipe" / "variants.yaml"
@@ -52,10 +52,6 @@ def render(cells: Sequence[Cell], matrix: Matrix) -> str:
         lines += [f"{key}:", f'  - "{value}"']
     lines += ["zip_keys:", "  -", *(f"    - {key}" for key in KEYS)]
     return "\n".join(lines) + "\n"
-
-
-def for_all(matrix: Matrix) -> str:
-    return render([cell for cell in all_cells(matrix) if for_conda(cell)], matrix)
 
 
 def floors(matrix: Matrix) -> str:
