@@ -25,8 +25,10 @@ def describe_machine(device: str) -> Machine:
             "gpu_memory_bytes": properties.total_memory,
             "driver": _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
         }
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return Machine(
-        cpu=_cpu_model(),
+        cpu=next(models, platform.machine()),
         cores=len(os.sched_getaffinity(0)),
         cpu_capability=torch.backends.cpu.get_cpu_capability(),
         load_average=round(os.getloadavg()[0], 2),
@@ -68,12 +70,6 @@ def commit() -> str:
         return os.environ.get("LLTM_BENCHMARK_COMMIT", "unknown")
     changed = _output("git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no")
     return f"{head}-dirty" if changed else head
-
-
-def _cpu_model() -> str:
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.machine())
 
 
 def _output(*command: str) -> str | None:

@@ -205,16 +205,9 @@ def show(report: Report, console: Console) -> None:
     else:
         for (size, dtype, metric), results in groups(report).items():
             console.print(size_table(size, dtype, metric, results))
-    for reason, names in _skips(report).items():
-        console.print(f"skipped {', '.join(names)}: {reason}", highlight=False)
-
-
-def _skips(report: Report) -> dict[str, list[str]]:
-    """Each reason once, with the contenders or sizes that it concerns."""
-    reasons: dict[str, list[str]] = {}
+    skips: dict[str, dict[str, None]] = {}  # each reason once
     for skip in report.skipped:
-        names = reasons.setdefault(skip.reason, [])
         name = skip.contender if skip.contender != "*" else f"{skip.size} {skip.dtype}"
-        if name not in names:
-            names.append(name)
-    return reasons
+        skips.setdefault(skip.reason, {})[name] = None
+    for reason, names in skips.items():
+        console.print(f"skipped {', '.join(names)}: {reason}", highlight=False)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from release import PROJECT, REPO
-from release.evidence import Environment, Evidence, results
+from release.evidence import Evidence, results
 from release.schema import FIRST, Matrix
 
 WORDS = {"ran": "ran", "unsupported": "no"}
@@ -92,15 +92,11 @@ def _glue(matrix: Matrix, minor: str) -> str:
     return f"{pypi} (optional: {optional[0]})" if optional else pypi
 
 
-def _said(found: Environment) -> str:
-    return WORDS.get(found.state, f"**fails** ({found.state})")
-
-
 def _word(matrix: Matrix, evidence: Evidence | None, minor: str, python: str) -> str:
     if python not in matrix.torch[minor].every_python:
         return WORDS["unsupported"]
     found = evidence.of(minor, python) if evidence else None
-    return _said(found) if found else "untried"
+    return WORDS.get(found.state, f"**fails** ({found.state})") if found else "untried"
 
 
 def _origin(evidence: Evidence, stored: Path) -> str:

@@ -110,13 +110,14 @@ def verify(
                     outcomes |= run_tasks(group, store, WORK / "logs", reporter, jobs)
             finally:
                 shutil.rmtree(CACHE, ignore_errors=True)
-    found = {target: result(outcomes[tasks[target].name]) for target in wanted}
-    for target, seen in found.items():
-        if seen:
-            _show(target, seen, console)
+    found: dict[Target, Environment] = {}  # without those that could not be installed
+    for target, task in tasks.items():
+        for path in outcomes[task.name].outputs:
+            found[target] = Environment.model_validate_json(path.read_text(encoding="utf-8"))
+            _show(target, found[target], console)
     console.print(f"{len(wanted)} environments in {time.monotonic() - begun:.0f} s")
-    _save(wheel, matrix, found, console, join)
-    return 0 if all(seen and seen.state == "ran" for seen in found.values()) else 1
+    _save(wheel, matrix, wanted, found, console, join)
+    return 0 if [seen.state for seen in found.values()] == ["ran"] * len(wanted) else 1
 
 
 def _check_space() -> None:
@@ -125,11 +126,6 @@ def _check_space() -> None:
     if free < DISK_NEEDED:
         text = f"{WORK}: {free / 1e9:.1f} GB are free, {DISK_NEEDED / 1e9:.0f} GB are needed"
         raise ReleaseError(f"{text}; free some and run the same again: what was done is kept")
-
-
-def result(outcome: Outcome) -> Environment | None:
-    texts = (path.read_text(encoding="utf-8") for path in outcome.outputs)
-    return next(map(Environment.model_validate_json, texts), None)
 
 
 def _show(target: Target, seen: Environment, console: Console) -> None:
@@ -144,12 +140,13 @@ def _show(target: Target, seen: Environment, console: Console) -> None:
 def _save(
     wheel: Path,
     matrix: Matrix,
-    found: Mapping[Target, Environment | None],
+    wanted: Sequence[Target],
+    found: Mapping[Target, Environment],
     console: Console,
     join: bool,
 ) -> None:
-    every = list(found) if join else targets(matrix)
-    known = [seen for target in every if (seen := found.get(target))]
+    every = wanted if join else targets(matrix)
+    known = [found[target] for target in every if target in found]
     place, old = evidence.RESULTS.relative_to(REPO), evidence.load() if join else None
     if len(known) < len(every):
         text = f"{len(every) - len(known)} of {len(every)} environments have no result in this run"
