@@ -16,13 +16,12 @@ import importlib
 import importlib.machinery
 import importlib.util
 import json
+import multiprocessing
 import os
 import re
-import select
-import signal
 import sys
 import tempfile
-import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -121,30 +120,29 @@ def run(task: dict[str, Any], say: Any) -> None:
         say({"outcome": "works", "error": text, "called": True})
 
 
+def child(task: dict[str, Any], channel: Connection, errors: Any) -> None:
+    for stream in (1, 2):
+        os.dup2(errors.fileno(), stream)
+    run(task, channel.send)
+    os._exit(0)
+
+
 def in_a_fork(task: dict[str, Any]) -> dict[str, Any]:
     """The last thing that the fork said, or how it died after it."""
-    reader, writer = os.pipe()
+    context = multiprocessing.get_context("fork")
+    reader, writer = context.Pipe(duplex=False)
     with tempfile.TemporaryFile() as errors:
-        child = os.fork()
-        if child == 0:
-            os.close(reader)
-            os.dup2(errors.fileno(), 1)
-            os.dup2(errors.fileno(), 2)
-            run(task, lambda said: os.write(writer, json.dumps(said).encode() + b"\n"))
-            os._exit(0)
-        os.close(writer)
-        text, end = b"", time.monotonic() + SECONDS
-        while select.select([reader], [], [], max(0, end - time.monotonic()))[0]:
-            part = os.read(reader, 1 << 16)
-            text += part
-            if not part:
-                break
-        else:
-            os.kill(child, signal.SIGKILL)
-        os.close(reader)
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        lines = text.splitlines()
-        said: dict[str, Any] = json.loads(lines[-1]) if lines else {}
+        process = context.Process(target=child, args=(task, writer, errors))
+        process.start()
+        writer.close()
+        process.join(SECONDS)
+        process.kill()
+        process.join()
+        said: dict[str, Any] = {}
+        with contextlib.suppress(EOFError):
+            while True:
+                said = reader.recv()
+        status = process.exitcode
         if status == 0:
             return said
         errors.seek(0, os.SEEK_END)
