@@ -1,13 +1,4 @@
-"""Compares every output and gradient of a contender with float64.
-
-A sequence is checked step by step: at every step, the float64 formula and its derivative start from
-the contender's own previous h. Otherwise the LLTM, which never forgets, would amplify rounding
-errors: after some hundred steps two correct results would have nothing in common.
-
-The gradients of a sequence still add up the errors of all steps. Where they exceed the tolerance of
-a few steps, the limit is twice the error of the formula in the contender's dtype, with products
-rounded to tf32 where torch's flags allow that.
-"""
+"""Compares every output and gradient of a contender with float64; `results/README.md` says how."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -46,13 +37,11 @@ def short_name(name: str) -> str:
 
 
 def tolerance(cell: Cell, size: Size, dtype: torch.dtype, device: str) -> float:
-    """The largest relative error allowed for a step or a short sequence."""
     allowed = TF32_TOLERANCE if tf32_allowed(size, dtype, device) else TOLERANCE[dtype]
     return allowed * cell.slack * (2.0 if size.steps > 1 else 1.0)
 
 
 def tf32_allowed(size: Size, dtype: torch.dtype, device: str) -> bool:
-    """Whether torch's flags let a contender round products to tf32."""
     if dtype is not torch.float32 or device != "cuda":
         return False
     # cuDNN's recurrences follow their own flag, which is on by default.
@@ -75,12 +64,8 @@ def relative_error(value: Tensor, reference: Tensor) -> float:
 
 def poison(size: Size, dtype: torch.dtype, device: str) -> None:
     """Leave NaN in memory that the allocator reuses next, so that an unwritten output shows."""
-    rows = size.batch * size.steps
-    blocks = [
-        torch.full((rows, gates * size.state), math.nan, dtype=dtype, device=device)
-        for gates in (1, 1, 1, 3, 3)
-    ]
-    del blocks
+    rows, options = size.batch * size.steps, {"dtype": dtype, "device": device}
+    _ = [torch.full((rows, n * size.state), math.nan, **options) for n in (1, 1, 1, 3, 3)]
 
 
 def compare(
@@ -177,8 +162,6 @@ def _formula_part(
     dtype: torch.dtype,
     input_gradients: bool,
 ) -> dict[str, Tensor]:
-    """Outputs and gradients of the formula in this dtype, for these rows of the batch."""
-
     def leaf(tensor: Tensor, requires_grad: bool) -> Tensor:
         return tensor.detach().to(dtype, copy=True).requires_grad_(requires_grad)
 
@@ -202,7 +185,6 @@ def _parts(size: Size) -> list[slice]:
 
 
 def _rows(tensor: Tensor, rows: slice) -> Tensor:
-    """These rows of the batch, of a tensor (B, ...) or (T, B, ...)."""
     return tensor[:, rows] if tensor.dim() == 3 else tensor[rows]
 
 

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -15,10 +14,7 @@ State = tuple[Tensor, ...]
 
 OURS = "ours"
 OURS_AGAIN = "ours-again"
-"""A second copy of ours: the difference between the two is the noise of the run."""
 REDUCE_OVERHEAD = "compile-reduce-overhead"
-
-Module = TypeVar("Module", bound=nn.Module)
 
 
 class Unavailable(RuntimeError):
@@ -35,16 +31,13 @@ class Request:
 
 @dataclass(frozen=True)
 class Cell:
-    """A contender at one size: what is called, and the module that owns the parameters.
-
-    `call(x, state)` returns the output and then the rest of the final state, as
-    :func:`problem.run_formula` does.
-    """
+    """A contender at one size: what is called, and the module that owns the parameters."""
 
     kind: str
     """Which formulas it computes: a key of :data:`problem.STEPS`."""
     module: nn.Module
     call: Callable[[Tensor, State], tuple[Tensor, ...]]
+    """Returns the output, then the rest of the final state, as :func:`problem.run_formula` does."""
     capturable: bool = True
     """Whether it can run inside a CUDA graph capture."""
     new_step: Callable[[], None] = lambda: None
@@ -59,7 +52,7 @@ Builder = Callable[[Request], Cell]
 """Raises :class:`Unavailable` if the contender cannot run here."""
 
 
-def prepared(module: Module, request: Request) -> Module:
+def prepared(module: nn.Module, request: Request) -> nn.Module:
     """Move the module, and draw its parameters uniformly from +-1/sqrt(S), as nn.LSTM does."""
     module.to(device=request.device, dtype=request.dtype)
     bound = 1.0 / math.sqrt(request.size.state)

@@ -1,8 +1,4 @@
-"""Layers and steps drawn at random by a seed: sizes that nobody tuned for.
-
-Ours runs beside torch's own recurrent module, whose time over ours is the ratio. What comes out
-slower is measured again in fresh processes, and the median counts.
-"""
+"""Layers and steps drawn at random by a seed; docs/numbers/speed/random.md says how."""
 
 import math
 import random
@@ -11,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
@@ -28,6 +24,7 @@ AGAIN = 3
 STATES = (100, 200, 300, 500, 650, 700, 1000, 1150, 1500, 2000, 2400, 3000)
 """States that papers use: half of the layers take one of these."""
 PEERS = {"layer": "lstm", "step": "lstmcell"}
+KINDS = {"cuda": ("float32", "tf32", "float16", "bfloat16"), "cpu": ("float32", "bfloat16")}
 MOST_BYTES = 4e9
 MOST_WORK = {"cuda": 2e13, "cpu": 2e10}
 """Operations of forward."""
@@ -43,29 +40,20 @@ def _between(rng: random.Random, low: int, high: int) -> int:
     return min(high, int(math.exp(rng.uniform(math.log(low), math.log(high + 1)))))
 
 
-def _layer(rng: random.Random, device: str) -> Draw:
+def _layer(rng: random.Random) -> Size:
     state = rng.choice(STATES) if rng.random() < 0.5 else rng.randint(16, 3072)
-    size = Size(_between(rng, 1, 512), rng.randint(16, 3072), state, _between(rng, 8, 2048))
-    return Draw(size, rng.choice(_dtypes(device)))
+    return Size(_between(rng, 1, 512), rng.randint(16, 3072), state, _between(rng, 8, 2048))
 
 
-def _step(rng: random.Random, device: str) -> Draw:
-    size = Size(_between(rng, 1, 4096), _between(rng, 16, 4096), _between(rng, 16, 4096))
-    return Draw(size, rng.choice(_dtypes(device)))
-
-
-def _dtypes(device: str) -> tuple[str, ...]:
-    return (
-        ("float32", "tf32", "float16", "bfloat16") if device == "cuda" else ("float32", "bfloat16")
-    )
+def _step(rng: random.Random) -> Size:
+    return Size(_between(rng, 1, 4096), _between(rng, 16, 4096), _between(rng, 16, 4096))
 
 
 def draw(what: str, seed: int, count: int, device: str) -> list[Draw]:
-    """The first `count` problems of this seed that fit the bounds."""
     rng = random.Random(f"{what} {seed}")
     found: list[Draw] = []
     while len(found) < count:
-        one = (_layer if what == "layer" else _step)(rng, device)
+        one = Draw((_layer if what == "layer" else _step)(rng), rng.choice(KINDS[device]))
         bytes_moved = forward_elements(one.size) * DTYPES[one.dtype].itemsize
         if bytes_moved <= MOST_BYTES and forward_flops(one.size) <= MOST_WORK[device]:
             found.append(one)
@@ -89,7 +77,6 @@ def tf32(allowed: bool) -> Iterator[None]:
 def measure(
     found: Report, what: str, draws: list[Draw], again: int, options: session.Options
 ) -> None:
-    """Measure every draw; those that come out slower `again` more times."""
     every = baselines.layer_contenders() if what == "layer" else baselines.cell_contenders()
     names = options.contenders or (PEERS[what], OURS)
     started = perf_counter()
@@ -97,42 +84,33 @@ def measure(
         with tf32(one.dtype == "tf32"):
             chosen = replace(options, dtypes=(one.dtype,), contenders=names)
             session.run_sizes(found, [one.size], every, chosen, started)
-        if again and any(r.value < report.SLOWER for r in _ratios(found, one)):
+        if again and any(r.value < report.SLOWER for r in _ratios(found, one, *report.PASSES)):
             _repeat(found, one, what, again, options)
 
 
-def _ratios(found: Report, one: Draw) -> list[report.Ratio]:
-    return [r for r in report.ratios(found) if (r.size, r.dtype) == one]
+def _ratios(found: Report, one: Draw, *metrics: str) -> list[report.Ratio]:
+    return [r for r in report.ratios(found) if (r.size, r.dtype) == one and r.metric in metrics]
 
 
 def _repeat(found: Report, one: Draw, what: str, again: int, options: session.Options) -> None:
     """Replace what was measured of this draw, pass by pass, by the median of fresh processes."""
     size = one.size
-    text = f"{size.batch},{size.inputs},{size.state}" + (
-        f",{size.steps}" if what == "layer" else ""
-    )
+    text = ",".join(map(str, astuple(size)[: 4 if what == "layer" else 3]))
     words = [sys.executable, "-m", "benchmarks", "random", "--what", what, "--again", "0"]
     for name in ("device", "threads", "seconds", "rounds"):
         words += [f"--{name}", str(getattr(options, name))]
     runs = []
-    with tempfile.TemporaryDirectory() as folder:
-        for number in range(again):
-            path = Path(folder) / f"{number}.json"
+    for _ in range(again):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "again.json"
             command = [*words, "--only", text, one.dtype, "--json", str(path)]
             subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
-            if path.exists():
-                runs.append(schema.read(path))
+            runs += [schema.read(path)] if path.exists() else []
     for metric in report.PASSES:
-        values = [
-            (r.value, n)
-            for n, run in enumerate(runs)
-            for r in _ratios(run, one)
-            if r.metric == metric
-        ]
-        if not values:
-            continue
-        middle = runs[sorted(values)[len(values) // 2][1]]
-        others = [r for r in found.results if (r.size, r.dtype, r.metric) != (*one, metric)]
-        found.results = others + [r for r in middle.results if r.metric == metric]
+        ratios = [(r.value, n) for n, run in enumerate(runs) for r in _ratios(run, one, metric)]
+        if ratios:
+            middle = runs[sorted(ratios)[len(ratios) // 2][1]]
+            others = [r for r in found.results if (r.size, r.dtype, r.metric) != (*one, metric)]
+            found.results = others + [r for r in middle.results if r.metric == metric]
     if options.json is not None:
         schema.write(found, options.json)

@@ -25,7 +25,6 @@ print(middle - start, perf_counter() - middle)
 
 
 def _child() -> list[float]:
-    """Milliseconds of the two imports in a fresh process."""
     # The first leaves nothing to measure; the second triples the time of `import torch`.
     unset = ("LLTM_CONDA_LOAD", "PYTHONDONTWRITEBYTECODE")
     done = subprocess.run(
@@ -46,7 +45,6 @@ def _child() -> list[float]:
 
 
 def measure(line: str, rounds: int) -> Report:
-    """The times of `import torch` and, after it, of `import lltm_conda`, in milliseconds."""
     report = new_report("import", line, Options(protocol="fresh process", rounds=rounds))
     _child()  # warm-up: files in the page cache, byte code written
     samples = [_child() for _ in range(rounds)]

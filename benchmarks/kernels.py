@@ -2,7 +2,6 @@
 
 import re
 import statistics
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -28,8 +27,6 @@ REPEATS = 10
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel, copy or fill."""
-
     name: str
     us: float
     start: float
@@ -38,19 +35,13 @@ class Launch:
 
 @dataclass(frozen=True)
 class Profile:
-    """What a result and the settings keep of one metric."""
-
     summary: Summary
     detail: dict[str, float]
     names: list[str]
 
 
 def of_step(cell: Cell, size: Size, sets: list[Inputs], copy_rate: float) -> dict[str, Profile]:
-    """The time of all kernels, and of the pointwise ones, by metric (forward, backward).
-
-    `sets` are used in turn, so that the data of a small problem is not in the cache already.
-    `copy_rate` is the measured copy bandwidth in bytes per second.
-    """
+    """The time of all kernels, and of the pointwise ones, by metric; `sets` are used in turn."""
     # What the pointwise part must move. Forward: (z, c) in, (h', c') out. Backward: (z, c', gh, gc)
     # in, (dz, dc) out. Where ours also joins h and x in this kernel, its rate is underestimated.
     row = size.batch * size.state * sets[0].x.dtype.itemsize
@@ -112,8 +103,7 @@ def _profiled(cell: Cell, sets: list[Inputs]) -> dict[str, list[list[Launch]]]:
 
 def _step(calls: list[list[Launch]], bytes_moved: int, copy_rate: float) -> Profile:
     def total(belongs: Callable[[str], object]) -> Summary:
-        sums = [sum(launch.us for launch in call if belongs(launch.name)) for call in calls]
-        return summarise(sums)
+        return summarise([sum(one.us for one in call if belongs(one.name)) for call in calls])
 
     pointwise = total(lambda name: not GEMM.search(name) and not JOIN.search(name)).median
     rate = bytes_moved / pointwise * 1e6 if pointwise else 0.0
@@ -139,9 +129,8 @@ def _layer(calls: list[list[Launch]]) -> Profile:
     }
     # How often and how long, by name in order of the first launch, for the call of median length.
     typical = sorted(zip(spans, calls, strict=True), key=lambda pair: pair[0])[len(calls) // 2][1]
-    count = Counter(launch.name for launch in typical)
-    total = dict.fromkeys(count, 0.0)
+    spent: dict[str, list[float]] = {}
     for launch in typical:
-        total[launch.name] += launch.us
-    names = [f"{n} x {total[name] / n:.1f} us {name[:120]}" for name, n in count.items()]
+        spent.setdefault(launch.name, []).append(launch.us)
+    names = [f"{len(us)} x {sum(us) / len(us):.1f} us {name[:120]}" for name, us in spent.items()]
     return Profile(span, detail, names)

@@ -15,7 +15,6 @@ ROOT = Path(__file__).parents[1]
 
 
 def describe_machine(device: str) -> Machine:
-    """The processor, its load at the start of the run, and the GPU if it is the device."""
     gpu = {}
     if device == "cuda":
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
@@ -26,8 +25,10 @@ def describe_machine(device: str) -> Machine:
             "gpu_memory_bytes": properties.total_memory,
             "driver": _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
         }
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return Machine(
-        cpu=_cpu_model(),
+        cpu=next(models, platform.machine()),
         cores=len(os.sched_getaffinity(0)),
         cpu_capability=torch.backends.cpu.get_cpu_capability(),
         load_average=round(os.getloadavg()[0], 2),
@@ -37,7 +38,6 @@ def describe_machine(device: str) -> Machine:
 
 
 def describe_software() -> Software:
-    """Versions, the commit, and our binaries that this process has loaded."""
     binaries = loaded_binaries()
     glue = [name[len("glue-") : -len(".so")] for name in binaries if name.startswith("glue-")]
     return Software(
@@ -70,12 +70,6 @@ def commit() -> str:
         return os.environ.get("LLTM_BENCHMARK_COMMIT", "unknown")
     changed = _output("git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no")
     return f"{head}-dirty" if changed else head
-
-
-def _cpu_model() -> str:
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.machine())
 
 
 def _output(*command: str) -> str | None:

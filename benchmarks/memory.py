@@ -12,18 +12,13 @@ LOOP_STEPS = 256
 
 
 def training_loop(cell: Cell, x: Tensor, state: State) -> None:
-    """Run the cell over `x` (T, B, I), then backward through all steps."""
     for x_t in x.unbind(0):
         state = cell.call(x_t, state)
     torch.stack([s.sum() for s in state]).sum().backward()
 
 
 def peak_of_loop(cell: Cell, inputs: Inputs) -> int:
-    """Bytes allocated at the peak of the loop over `inputs.x` (T, B, I), beyond those before it.
-
-    On CUDA this is the caching allocator's own count; on the CPU the running sum of the allocations
-    and releases that the profiler reports.
-    """
+    """Bytes allocated at the peak of the loop over `inputs.x` (T, B, I), beyond those before it."""
     x, state = inputs.detached(requires_grad=False)
     cell.module.zero_grad(set_to_none=True)
     training_loop(cell, x[:2], state)  # warm-up: allocates workspaces and library handles
@@ -46,7 +41,6 @@ def peak_of_loop(cell: Cell, inputs: Inputs) -> int:
 
 
 def _peak_of_profile(profiler: Any) -> int:
-    """The largest running sum of the CPU allocations, in order of time."""
     changes = [
         (event.start_ns(), event.nbytes())
         for event in profiler.profiler.kineto_results.events()

@@ -1,28 +1,20 @@
 """Draws a stored grid as heat maps, the fastest baseline over ours by batch and state size, and a
 stored run of random draws as points, torch's time over ours by state size."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from .contender import OURS
 from .report import PASSES, SLOWER, baselines, groups, of, ratios, speedup
 from .schema import Report
 from .speed_page import NAMES
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from matplotlib.image import AxesImage
-
 HeatMap = dict[tuple[int, int], float]
 """Baseline over ours, by batch and state size."""
 
 
 def draw(report: Report, stem: Path) -> Path:
-    """Draw a report into ``<stem>.png``; returns the file."""
     if report.command not in ("grid", "random"):
         raise ValueError(
             f"{stem.name} is a run of {report.command}; plot needs a grid or random draws: use show"
@@ -37,7 +29,7 @@ def draw(report: Report, stem: Path) -> Path:
     return path
 
 
-def figure(report: Report) -> Figure:
+def figure(report: Report) -> Any:
     """One row of heat maps for each sequence length and dtype, one column for each metric."""
     from matplotlib.figure import Figure
 
@@ -73,7 +65,7 @@ def figure(report: Report) -> Figure:
     return drawn
 
 
-def points(report: Report) -> Figure:
+def points(report: Report) -> Any:
     """A plane for each pass: a point for each draw and peer, coloured by dtype."""
     from matplotlib.figure import Figure
 
@@ -102,7 +94,7 @@ def _caption(report: Report) -> str:
     return f"{text}torch {s.torch}, commit {s.commit[:10]}"
 
 
-def _draw_map(axis: Axes, cells: HeatMap) -> AxesImage:
+def _draw_map(axis: Any, cells: HeatMap) -> Any:
     batches = sorted({b for b, _ in cells})
     states = sorted({s for _, s in cells})
     logs = [[math.log2(cells.get((b, s), math.nan)) for s in states] for b in batches]

@@ -1,8 +1,4 @@
-"""Random problems, and the formulas of the cells in plain PyTorch.
-
-The formulas are written here again, apart from the package under test, so that the check does not
-depend on what it checks. A test compares them with ``lltm_conda.reference``.
-"""
+"""Random problems, and the formulas of the cells, written apart from what they check."""
 
 from __future__ import annotations
 
@@ -49,13 +45,9 @@ class Inputs:
 
     def shaped(self, stacked: bool) -> Inputs:
         """The same with states (1, B, S) if `stacked`, else (B, S)."""
-        batch, state_size = self.state[0].shape[-2:]
-        shape = (1, batch, state_size) if stacked else (batch, state_size)
-
-        def view(states: State) -> State:
-            return tuple(s.view(shape) for s in states)
-
-        return replace(self, state=view(self.state), grad_state=view(self.grad_state))
+        shape = (*(1,) * stacked, *self.state[0].shape[-2:])
+        state, grad = (tuple(s.view(shape) for s in of) for of in (self.state, self.grad_state))
+        return replace(self, state=state, grad_state=grad)
 
 
 def make_inputs(size: Size, dtype: torch.dtype, device: str, seed: int) -> Inputs:
@@ -82,11 +74,6 @@ class Calls:
     """The calls of a contender on one set of inputs.
 
     ``forward()`` needs gradients of all inputs, ``plain()`` of the parameters alone.
-
-    Attributes:
-        leaves: the inputs of ``forward``, and the parameters.
-        cotangents: of the outputs.
-        steps: the length of the sequence, 1 for a step.
     """
 
     def __init__(self, cell: Cell, inputs: Inputs) -> None:
@@ -98,7 +85,6 @@ class Calls:
         self.steps = x.shape[0] if x.dim() == 3 else 1
 
     def backward(self, outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """The gradients of the leaves."""
         return torch.autograd.grad(outputs, self.leaves, self.cotangents)
 
 
@@ -106,7 +92,7 @@ Linear = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class _Tf32Linear(torch.autograd.Function):
-    """`F.linear` with the operands of every product, also in backward, rounded to tf32.
+    """`F.linear` in float32 with the operands of every product, also in backward, rounded to tf32.
 
     A GPU may round like this where torch's flag allows tf32. It does not for every shape: it
     multiplies a single row by a matrix exactly.
@@ -131,13 +117,10 @@ def rounded_to_tf32(tensor: Tensor) -> Tensor:
     return ((tensor.view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
 
 
-def tf32_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """`F.linear` in float32, as coarse as torch's flag for tf32 allows."""
-    return _Tf32Linear.apply(x, weight, bias)  # type: ignore[no-any-return, no-untyped-call]
+tf32_linear: Linear = _Tf32Linear.apply
 
 
 def lltm_step(p: Mapping[str, Tensor], x: Tensor, state: State, linear: Linear = F.linear) -> State:
-    """(h', c') of one LLTM step."""
     h, c = state
     z = linear(torch.cat((h, x), dim=1), p["weights"], p["bias"].reshape(-1))
     z_i, z_o, z_c = z.chunk(3, dim=1)
@@ -146,7 +129,6 @@ def lltm_step(p: Mapping[str, Tensor], x: Tensor, state: State, linear: Linear =
 
 
 def lstm_step(p: Mapping[str, Tensor], x: Tensor, state: State, linear: Linear = F.linear) -> State:
-    """(h', c') of one LSTM step."""
     h, c = state
     z = linear(x, p["weight_ih"], p["bias_ih"]) + linear(h, p["weight_hh"], p["bias_hh"])
     i, f, g, o = z.chunk(4, dim=1)
@@ -154,10 +136,7 @@ def lstm_step(p: Mapping[str, Tensor], x: Tensor, state: State, linear: Linear =
     return torch.sigmoid(o) * torch.tanh(new_c), new_c
 
 
-STEPS: dict[str, Callable[[Mapping[str, Tensor], Tensor, State, Linear], State]] = {
-    "lltm": lltm_step,
-    "lstm": lstm_step,
-}
+STEPS = {"lltm": lltm_step, "lstm": lstm_step}
 
 
 def run_formula(

@@ -25,7 +25,6 @@ Groups = dict[tuple[Size, str, str], list[Result]]
 
 
 def groups(report: Report) -> Groups:
-    """The results of a report, in the order of measurement."""
     found: Groups = {}
     for result in report.results:
         found.setdefault((result.size, result.dtype, result.metric), []).append(result)
@@ -46,7 +45,6 @@ def speedup(baseline: Result, ours: Result) -> float:
 
 
 def baselines(results: list[Result]) -> list[Result]:
-    """All but ours and its second copy."""
     return [r for r in results if r.contender not in (OURS, OURS_AGAIN)]
 
 
@@ -82,7 +80,6 @@ def header(report: Report) -> list[str]:
 
 
 def new_table(title: str, left: tuple[str, ...], right: tuple[str, ...]) -> Table:
-    """An empty table with left- and then right-aligned columns."""
     table = Table(*left, title=title, title_justify="left")
     for name in right:
         table.add_column(name, justify="right")
@@ -154,7 +151,6 @@ class Ratio(NamedTuple):
 
 
 def ratios(found: Report) -> list[Ratio]:
-    """Every peer's time over ours, forward and backward."""
     every = []
     for (size, dtype, metric), results in groups(found).items():
         ours = of(results, OURS)
@@ -209,16 +205,9 @@ def show(report: Report, console: Console) -> None:
     else:
         for (size, dtype, metric), results in groups(report).items():
             console.print(size_table(size, dtype, metric, results))
-    for reason, names in _skips(report).items():
-        console.print(f"skipped {', '.join(names)}: {reason}", highlight=False)
-
-
-def _skips(report: Report) -> dict[str, list[str]]:
-    """Each reason once, with the contenders or sizes that it concerns."""
-    reasons: dict[str, list[str]] = {}
+    skips: dict[str, dict[str, None]] = {}  # each reason once
     for skip in report.skipped:
-        names = reasons.setdefault(skip.reason, [])
         name = skip.contender if skip.contender != "*" else f"{skip.size} {skip.dtype}"
-        if name not in names:
-            names.append(name)
-    return reasons
+        skips.setdefault(skip.reason, {})[name] = None
+    for reason, names in skips.items():
+        console.print(f"skipped {', '.join(names)}: {reason}", highlight=False)

@@ -1,8 +1,4 @@
-"""What a result file holds, and how it is written and read.
-
-A file is one :class:`Report`. Verdicts and ratios are not stored: the commands that show them
-compute them from the results.
-"""
+"""What a result file holds, one :class:`Report`, and how it is written and read."""
 
 from __future__ import annotations
 
@@ -98,8 +94,6 @@ class Result(Summary):
 
 @dataclass(frozen=True)
 class Skip:
-    """Something that was not measured, and why."""
-
     contender: str
     reason: str
     size: Size | None = None
@@ -122,12 +116,10 @@ class Report:
     schema: int = SCHEMA_VERSION
 
     def record(self, summary: Summary, **fields: Any) -> None:
-        """Append a result: its summary, and the other fields of :class:`Result` by name."""
         self.results.append(Result(**fields, **vars(summary)))
 
 
 def to_json(report: Report) -> str:
-    """The report as JSON; :func:`from_json` is the inverse."""
     return json.dumps(dataclasses.asdict(report), indent=1) + "\n"
 
 

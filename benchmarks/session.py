@@ -106,8 +106,6 @@ def run_sizes(
 
 
 class _OneSize:
-    """Builds, checks and measures every contender at one size in one dtype."""
-
     def __init__(self, report: Report, size: Size, dtype: str, options: Options) -> None:
         self.report, self.size, self.dtype, self.options = report, size, dtype, options
         self.request = Request(size, DTYPES[dtype], options.device, options.seed)

@@ -28,7 +28,6 @@ WHAT = {
 
 
 def stored() -> list[Report]:
-    """Every report that the table may draw from."""
     files = [path for folder in FOLDERS for path in sorted((RESULTS / folder).glob("*.json"))]
     return [schema.read(path) for path in files]
 
@@ -72,7 +71,6 @@ def filled(page: str, text: str) -> str:
 
 
 def write() -> Path:
-    """Write the table of the stored results into the page; returns its path."""
     page = PAGE.read_text(encoding="utf-8")
     PAGE.write_text(filled(page, table(stored())), encoding="utf-8")
     return PAGE

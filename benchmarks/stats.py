@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Summary:
-    """What is kept of a set of samples: median, quartiles, minimum, and the number of samples."""
-
     median: float
     q1: float
     q3: float
@@ -27,17 +25,12 @@ def summarise(samples: Sequence[float]) -> Summary:
 
 
 def summarise_rounds(rounds: Sequence[Sequence[float]]) -> tuple[Summary, list[float]]:
-    """The summary of the samples of all rounds, and the median of each round."""
     samples = [sample for one in rounds for sample in one]
     return summarise(samples), [round(statistics.median(one), 4) for one in rounds]
 
 
 def paired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> float:
-    """The median over the rounds of the ratio of two contenders.
-
-    Within a round the two are measured close together, and a slow spell of the machine slows both.
-    So the ratio of a round varies less than the ratio of two medians.
-    """
+    """The median over the rounds of the ratio of two contenders: what slows a round slows both."""
     if len(numerator) != len(denominator):
         raise ValueError(
             f"paired_ratio() got {len(numerator)} and {len(denominator)} rounds; it needs the same "

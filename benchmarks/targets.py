@@ -125,10 +125,9 @@ def _sum(forward: Result, backward: Result) -> Result:
 
 
 def _ours(target: Target, reports: list[Report], threads: int) -> float | None:
-    for found in _fitting(target, reports, threads):
-        if ours := of(found.get((target.size, target.dtype, target.metric), []), OURS):
-            return ours.median
-    return None
+    key = target.size, target.dtype, target.metric
+    every = (of(found.get(key, []), OURS) for found in _fitting(target, reports, threads))
+    return next((ours.median for ours in every if ours), None)
 
 
 def table(reports: list[Report]) -> Table:

@@ -1,8 +1,7 @@
-"""The protocols, which define what is timed, and the interleaving of contenders.
+"""The protocols, which `results/README.md` defines, and the interleaving of contenders.
 
 A protocol turns a contender into a *run*: a function that does n iterations and returns the time of
-each, in microseconds, by metric. :func:`interleave` calls the runs of all contenders in turn, round
-after round, in a new order each round.
+each, in microseconds, by metric.
 """
 
 import gc
@@ -42,12 +41,9 @@ class NotMeasurable(RuntimeError):
 
 
 def tutorial(cell: Cell, inputs: Inputs) -> Run:
-    """As the tutorial does: forward, then backward of `new_h.sum() + new_c.sum()`.
-
-    On CUDA each span ends with a synchronisation, as there. Only the parameters need gradients, and
-    start each iteration without one.
-    """
-    call, cuda = Calls(cell, inputs).plain, inputs.x.is_cuda
+    """As the tutorial does: forward, then backward of `new_h.sum() + new_c.sum()`."""
+    call = Calls(cell, inputs).plain
+    synchronize = torch.cuda.synchronize if inputs.x.is_cuda else lambda: None
 
     def run(n: int) -> Samples:
         forward, backward = [], []
@@ -56,12 +52,10 @@ def tutorial(cell: Cell, inputs: Inputs) -> Run:
             cell.new_step()
             start = perf_counter_ns()
             outputs = call()
-            if cuda:
-                torch.cuda.synchronize()
+            synchronize()
             middle = perf_counter_ns()
             (outputs[0].sum() + outputs[1].sum()).backward()
-            if cuda:
-                torch.cuda.synchronize()
+            synchronize()
             end = perf_counter_ns()
             del outputs
             forward.append((middle - start) / 1e3)
@@ -72,11 +66,7 @@ def tutorial(cell: Cell, inputs: Inputs) -> Run:
 
 
 def split(cell: Cell, inputs: Inputs) -> Run:
-    """Forward alone, backward alone (all gradients, random cotangents), forward without autograd.
-
-    On CUDA the spans lie between two events, so they do not include the synchronisation. Times of a
-    sequence are divided by its steps.
-    """
+    """Forward alone, backward alone (all gradients), forward without autograd."""
     calls = Calls(cell, inputs)
     timed = stopwatch(inputs.x.is_cuda, calls.steps)
 
@@ -105,11 +95,12 @@ def stopwatch(cuda: bool, steps: int) -> Callable[[Callable[[], Any]], tuple[flo
     """
     before, after = _events(2) if cuda else (None, None)
 
-    def timed(action: Callable[[], Any]) -> tuple[float, Any]:
-        if before is None or after is None:
-            start = perf_counter_ns()
-            value = action()
-            return (perf_counter_ns() - start) / 1e3 / steps, value
+    def on_host(action: Callable[[], Any]) -> tuple[float, Any]:
+        start = perf_counter_ns()
+        value = action()
+        return (perf_counter_ns() - start) / 1e3 / steps, value
+
+    def on_device(action: Callable[[], Any]) -> tuple[float, Any]:
         torch.cuda.synchronize()
         before.record()
         value = action()
@@ -117,16 +108,13 @@ def stopwatch(cuda: bool, steps: int) -> Callable[[Callable[[], Any]], tuple[flo
         torch.cuda.synchronize()
         return before.elapsed_time(after) * 1e3 / steps, value
 
-    return timed
+    return on_device if cuda else on_host
 
 
 def stream(cell: Cell, inputs: Inputs) -> Run:
     """As a training loop does: some calls in a row, then one backward pass, no synchronisation.
 
-    The spans lie between events on the stream. They are divided by the number of calls and by the
-    steps of a sequence. The host's time for a call counts only where the device has finished the
-    earlier calls. Every call has its own inputs. The parameters are shared, so their gradients add
-    up.
+    Every call has its own inputs. The parameters are shared, so their gradients add up.
     """
     if inputs.x.device.type != "cuda":
         raise NotMeasurable("a CPU has no stream: use --protocol split, or --device cuda")
@@ -173,19 +161,13 @@ def _events(count: int) -> list[torch.cuda.Event]:
 
 
 def graph(cell: Cell, inputs: Inputs) -> Run:
-    """Time of a step inside a CUDA graph: forward alone, and forward with backward.
-
-    The graph holds 20 steps, or two sequences. Its outputs are checked before the timing.
-    """
+    """A step inside a CUDA graph: forward alone, and forward with backward."""
     if inputs.x.device.type != "cuda":
         raise NotMeasurable("CUDA graphs need a GPU: use --device cuda")
     if not cell.capturable:
         raise NotMeasurable("no graph captures it: it uses the default stream, or its own graphs")
     calls = Calls(cell, inputs)
-
-    def forward() -> tuple[Tensor, ...]:
-        with torch.no_grad():
-            return calls.plain()
+    forward = torch.no_grad()(calls.plain)
 
     def train() -> tuple[Tensor, ...]:
         outputs = calls.forward()
@@ -239,20 +221,15 @@ PROTOCOLS: dict[str, Callable[[Cell, Inputs], Run]] = {
 
 @contextmanager
 def quiet_collector() -> Iterator[None]:
-    """No automatic garbage collection, and a quick one where it is asked for.
-
-    What is alive at the beginning is frozen, so that a collection skips it.
-    """
-    was_enabled = gc.isenabled()
+    """No automatic garbage collection, and a quick one where it is asked for."""
     gc.collect()
-    gc.freeze()
+    gc.freeze()  # a collection skips what is alive now
     gc.disable()
     try:
         yield
     finally:
         gc.unfreeze()
-        if was_enabled:
-            gc.enable()
+        gc.enable()
 
 
 def calibrate(run: Run, seconds: float, rounds: int) -> int:

@@ -3,11 +3,9 @@
     python3 scripts/gpu_suite.py --out benchmarks/results/gpu [--wheel FILE] [PYTEST ARGUMENT ...]
 
 Needs an NVIDIA GPU; a CUDA build of torch, nvcc, pytest, hypothesis and cffi in the running Python;
-and compute-sanitizer, which comes with CUDA. It installs lltm into build/gpu-site, compiled or from
-a wheel; runs the tests marked `cuda`, and a subset of them under memcheck, racecheck, initcheck and
-synccheck; then calls layers 10,000 times on two streams at once. It writes `gpu_suite.json`
-(machine, versions, commit, commands, outcome of each part) and the logs. The exit code is 0 only if
-every part passed.
+and compute-sanitizer, which comes with CUDA. It installs lltm into build/gpu-site; runs the tests
+marked `cuda`, and a subset of them under each sanitizer; then calls layers 10,000 times on two
+streams at once. The exit code is 0 only if every part passed.
 """
 
 import argparse
@@ -74,7 +72,6 @@ class Suite:
         # For a copy of the sources without their .git, LLTM_CONDA_GIT_COMMIT names the commit.
         named = os.environ.get("LLTM_CONDA_GIT_COMMIT")
         commit = named or capture(*git, "rev-parse", "HEAD")
-        # Keep only results without modified files. None: git was not asked.
         changed = None if named else capture(*git, "diff", "--name-only", "HEAD")
         self._facts = {
             "schema": 1,
@@ -87,7 +84,6 @@ class Suite:
         }
 
     def _shown(self, command: list[str]) -> str:
-        """The command without this machine's folders."""
         text = re.sub(r"\S+/(?=[^/\s]+\.whl)", "", shlex.join(command))
         for path, name in ((sys.executable, "python3"), (self.out, "OUT"), (ROOT, ".")):
             text = re.sub(re.escape(str(path)) + r"(?![\w-])", name, text)

@@ -2,16 +2,12 @@
 
     python scripts/test_torches.py [TORCH[@PYTHON] ...]
 
-TORCH is a minor of build_matrix.yaml (its release is taken) or a full version; PYTHON is a minor
-for which this torch has a wheel, by default the oldest on this machine. Without arguments, the
-versions are those of DEFAULTS. For each, the committed state is checked out in build/torches/;
-`scripts/test.sh --torch` makes an environment there, installs torch and the package, and runs
-`tests/op` (what needs no GPU; the slow tests too). Then everything but the log is removed, even
-after a failure or an interrupt. The result is stored as benchmarks/results/torches/TORCH.json and
-shown in docs/numbers/support.md.
+TORCH is a minor of build_matrix.yaml or a full version; PYTHON is by default the oldest that has a
+wheel of it and is on this machine. For each, the committed state is checked out in build/torches/
+and `scripts/test.sh --torch` runs `tests/op` there (what needs no GPU; the slow tests too). The
+result is stored as benchmarks/results/torches/TORCH.json and shown in docs/numbers/support.md.
 
-Needs git, a C++ compiler, 8 GB of disk for a while, and the Python of the environment of
-scripts/test_env.sh. Exit status 1 when anything failed.
+Needs 8 GB of disk for a while, and the Python of the environment of scripts/test_env.sh.
 """
 
 import argparse
@@ -40,8 +36,6 @@ class CannotTest(Exception):
 
 
 class Target(NamedTuple):
-    """One version of torch on one interpreter."""
-
     torch: str
     python: str
     interpreter: str

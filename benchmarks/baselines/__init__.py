@@ -5,7 +5,6 @@ from . import extension, ours, plain, recurrent
 
 
 def cell_contenders() -> dict[str, Builder]:
-    """Contenders for one step."""
     return {
         "python": plain.plain_cell,
         "cpp": extension.cpp_cell,
@@ -23,8 +22,6 @@ def layer_contenders() -> dict[str, Builder]:
     return {
         "lstm": recurrent.lstm,
         "python-loop": recurrent.loop_over(plain.plain_cell),
-        "cpp-loop": recurrent.loop_over(extension.cpp_cell),
-        "cuda-loop": recurrent.loop_over(extension.cuda_cell),
         "ours-loop": recurrent.loop_over(ours.cell),
         OURS: ours.layer,
         OURS_AGAIN: ours.layer,

@@ -1,9 +1,4 @@
-"""The tutorial-style extensions, compiled just in time from `csrc/` beside this file.
-
-`cpp` is one ATen call after another; `cuda` adds one kernel for each direction. Their autograd
-function is the usual one for such extensions: it saves every output that backward reads, and
-returns the gradients of all five inputs, needed or not.
-"""
+"""The tutorial-style extensions `cpp` and `cuda`, compiled just in time from `csrc/`."""
 
 import fcntl
 import functools

@@ -1,7 +1,4 @@
-"""The package under test, through the glue that its loader chose in this process.
-
-Set ``LLTM_CONDA_VARIANT`` to measure another variant; the report records the loaded binaries.
-"""
+"""The package under test, through the glue that its loader chose in this process."""
 
 import importlib
 import sys
@@ -15,7 +12,6 @@ from .recurrent import layer_of
 
 
 def _module(name: str, request: Request) -> nn.Module:
-    """An `lltm_conda` module of this name with the request's parameters."""
     # `python -m benchmarks` puts the repository first on the path. Its sources may lack binaries,
     # so what is installed must come before them.
     sys.path.sort(key=lambda entry: Path(entry or ".").resolve() == ROOT)
@@ -35,5 +31,4 @@ def cell(request: Request) -> Cell:
 
 
 def layer(request: Request) -> Cell:
-    """The contender `ours` of the layer benchmark: `lltm_conda.LLTMLayer`."""
     return layer_of("lltm", _module("LLTMLayer", request))

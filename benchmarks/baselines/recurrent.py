@@ -15,8 +15,6 @@ def lstm_cell(request: Request) -> Cell:
 
 
 def layer_of(kind: str, module: nn.Module) -> Cell:
-    """A contender of a module that is called as `nn.LSTM` is."""
-
     def call(x: Tensor, state: State) -> tuple[Tensor, ...]:
         output, final = module(x, state)
         return output, *final
@@ -25,13 +23,10 @@ def layer_of(kind: str, module: nn.Module) -> Cell:
 
 
 def lstm(request: Request) -> Cell:
-    """The contender `lstm`: `nn.LSTM` (cuDNN, or oneDNN on the CPU)."""
     return layer_of("lstm", prepared(nn.LSTM(request.size.inputs, request.size.state), request))
 
 
 def loop_over(builder: Builder) -> Builder:
-    """A builder of the loop over the cell that `builder` makes."""
-
     def build(request: Request) -> Cell:
         cell = builder(request)
 

@@ -36,7 +36,6 @@ _DIMENSIONS = {
 
 
 def real_cause(outcome: str, error: str) -> str | None:
-    """The cause of a real outcome; None where the object works."""
     if outcome == "works":
         return None
     if outcome != "load error":
@@ -54,7 +53,6 @@ def is_torch(symbol: str) -> bool:
 
 
 def named_cause(dimension: str, observed: str) -> str:
-    """The cause that a verdict names."""
     if dimension != "libraries":
         return _DIMENSIONS.get(dimension, dimension)
     first = [*claimed_libraries(observed), "?"][0]
@@ -65,12 +63,8 @@ def right_cause(cell: dict[str, Any], truth: str | None, lacks: Collection[str])
     """Whether the cause that a verdict names is the real one, or another true one.
 
     The loader tells one of several causes. Others are proven by looking: the loader was asked for
-    missing libraries by name (`absent`), and `nm` for the symbols of torch and Python.
-
-    Args:
-        cell: an outcome with its verdict.
-        truth: the cause that is known because the file was chosen for it, else None.
-        lacks: undefined symbols of the object that neither torch nor Python exports.
+    missing libraries by name (`absent`), and `nm` for the symbols that neither torch nor Python
+    exports (`lacks`). `truth` is the cause for which the file was chosen, if it was.
     """
     real, named = real_cause(cell["outcome"], cell["error"]), cell["named"]
     if truth is not None:
@@ -86,5 +80,4 @@ def right_cause(cell: dict[str, Any], truth: str | None, lacks: Collection[str])
 
 
 def claimed_libraries(observed: str) -> list[str]:
-    """The file names of libraries in the text of a verdict."""
     return re.findall(r"[\w.+-]+\.so[.\w]*", observed)

@@ -7,21 +7,21 @@ so that a crash ends that fork alone. The package is not imported: nothing is ju
 
 A task: `root` (the folder that stands for site-packages), `object`, `preloads` (both inside root),
 `load` ("file" or "import"), `beside` (more folders for sys.path), `claimed` (libraries that the
-verdict calls missing) and `call` (an expression that must be true, or null).
+verdict calls missing) and `call` (an expression that must be true, or null; a text is kept).
 """
 
+import contextlib
 import ctypes
 import importlib
 import importlib.machinery
 import importlib.util
 import json
+import multiprocessing
 import os
 import re
-import select
-import signal
 import sys
 import tempfile
-import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -87,11 +87,9 @@ def module_name(path: Path) -> str | None:
 
 
 def opens(library: str) -> bool:
-    try:
-        ctypes.CDLL(library)
-    except OSError:
-        return False
-    return True
+    with contextlib.suppress(OSError):
+        return bool(ctypes.CDLL(library))
+    return False
 
 
 def told(error: BaseException) -> str:
@@ -111,39 +109,40 @@ def run(task: dict[str, Any], say: Any) -> None:
     if not task["call"]:
         return
     try:
-        if not eval(task["call"], {"torch": torch, **names}):
-            say({"outcome": "wrong result", "error": task["call"]})
-            return
+        found = eval(task["call"], {"torch": torch, **names})
+        assert found, task["call"]
+    except AssertionError as error:
+        say({"outcome": "wrong result", "error": str(error)})
     except BaseException as error:
         say({"outcome": "call error", "error": told(error)})
-        return
-    say({"outcome": "works", "error": "", "called": True})
+    else:
+        text = found if isinstance(found, str) else ""
+        say({"outcome": "works", "error": text, "called": True})
+
+
+def child(task: dict[str, Any], channel: Connection, errors: Any) -> None:
+    for stream in (1, 2):
+        os.dup2(errors.fileno(), stream)
+    run(task, channel.send)
+    os._exit(0)
 
 
 def in_a_fork(task: dict[str, Any]) -> dict[str, Any]:
     """The last thing that the fork said, or how it died after it."""
-    reader, writer = os.pipe()
+    context = multiprocessing.get_context("fork")
+    reader, writer = context.Pipe(duplex=False)
     with tempfile.TemporaryFile() as errors:
-        child = os.fork()
-        if child == 0:
-            os.close(reader)
-            os.dup2(errors.fileno(), 1)
-            os.dup2(errors.fileno(), 2)
-            run(task, lambda said: os.write(writer, json.dumps(said).encode() + b"\n"))
-            os._exit(0)
-        os.close(writer)
-        text, end = b"", time.monotonic() + SECONDS
-        while select.select([reader], [], [], max(0, end - time.monotonic()))[0]:
-            part = os.read(reader, 1 << 16)
-            text += part
-            if not part:
-                break
-        else:
-            os.kill(child, signal.SIGKILL)
-        os.close(reader)
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        lines = text.splitlines()
-        said: dict[str, Any] = json.loads(lines[-1]) if lines else {}
+        process = context.Process(target=child, args=(task, writer, errors))
+        process.start()
+        writer.close()
+        process.join(SECONDS)
+        process.kill()
+        process.join()
+        said: dict[str, Any] = {}
+        with contextlib.suppress(EOFError):
+            while True:
+                said = reader.recv()
+        status = process.exitcode
         if status == 0:
             return said
         errors.seek(0, os.SEEK_END)
@@ -154,15 +153,9 @@ def in_a_fork(task: dict[str, Any]) -> dict[str, Any]:
     return {"outcome": f"crash at {when}", "error": f"{how}: {printed[-300:]}"}
 
 
-def main() -> None:
+if __name__ == "__main__":
     for line in sys.stdin:
-        task = json.loads(line)
-        said = in_a_fork(task)
+        said = in_a_fork(json.loads(line))
         # Without the folders of this machine.
         said["error"] = re.sub(r"(?<![\w.])/\S*/(?=[^/\s]+)", "", said["error"])[:400]
         print(json.dumps(said), flush=True)
-
-
-if __name__ == "__main__":
-    print(json.dumps({"torch": torch.__version__, "cuda": torch.version.cuda}), flush=True)
-    main()

@@ -1,16 +1,11 @@
 """Judge other people's shared objects beside many torches, load them for real, and store both.
 
-For every torch: install its PyPI wheel with all it needs, judge every object of the wheels that
-`distributions.json` names (from the files alone), load each in a process of its own, and remove
-the torch. The table says which verdicts were wrong.
-
     python scripts/foreign_table/make_foreign_table.py --work FOLDER [--torches 2.6.0,2.13.0+cpu]
 
-Needs uv, binutils, a Python 3.11 and about 12 GB. FOLDER keeps the wheels and what happened when
-each object was loaded; the torches are removed. So a run that was stopped goes on, and a run with
-another checker judges everything again and loads nothing twice. Without --torches it writes
-foreign_table.json beside this file; docs/fails/compat.md shows it
-(`python scripts/foreign_table/render_foreign_table.py`).
+The objects are those of the wheels that `distributions.json` names. Needs uv, binutils, a Python
+3.11 and about 12 GB. FOLDER keeps the wheels and what happened when each object was loaded; the
+torches are removed. So a run that was stopped goes on, and a run with another checker loads nothing
+twice. Without --torches it writes foreign_table.json, which render_foreign_table.py shows.
 """
 
 import argparse
@@ -36,7 +31,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parents[1]), str(HERE)]
 
 from causes import claimed_libraries, named_cause, right_cause  # noqa: E402
-from release.downloads import uv  # noqa: E402
+from release.environments import uv  # noqa: E402
 from release.shell import Log  # noqa: E402
 
 from engine.compat import find_torch, judge_file, probe_runtime  # noqa: E402
@@ -155,7 +150,6 @@ def vouched(root: Path, torch: str) -> bool:
 
 
 def symbols(which: str, *files: Path) -> frozenset[str]:
-    """Dynamic symbols, as `nm` says."""
     command = ["nm", "-D", which, *map(str, files)]
     text = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     names = (line.rpartition(" ")[2].partition("@")[0] for line in text.splitlines())
@@ -165,15 +159,15 @@ def symbols(which: str, *files: Path) -> frozenset[str]:
 class Torch:
     """A torch in a folder of its own, and what happens to objects that are loaded beside it."""
 
-    def __init__(self, work: Path, version: str) -> None:
+    def __init__(self, work: Path, version: str, *flags: str) -> None:
         self.folder = work / "torch" / version
         self.kept = work / "outcomes" / f"{version}.json"
+        self.where = ("--target", str(self.folder), "--python-version", "3.11")
         if not (self.folder / "torch").exists():
             shutil.rmtree(self.folder, ignore_errors=True)
-            where = ("--target", str(self.folder), "--python-version", "3.11")
-            install(work, *where, f"torch=={version}")
+            install(work, *flags, *self.where, f"torch=={version}")
         self.runtime = probe_runtime(find_torch(self.folder), gpu=False)
-        self.version = self.runtime.torch.version if self.runtime.torch else version
+        self.version = self.runtime.torch.version
 
     @cached_property
     def exported(self) -> frozenset[str]:
@@ -198,7 +192,6 @@ class Torch:
         return [known[key] for key in keys]
 
     def load(self, tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Load objects in this order."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
         environment |= {"PYTHONPATH": str(self.folder), "OMP_NUM_THREADS": "1"}
         done = subprocess.run(
@@ -211,9 +204,7 @@ class Torch:
             env=environment,
             cwd=self.folder,
         )
-        outcomes: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()[1:]]
-        assert len(outcomes) == len(tasks), done.stderr[-2000:]
-        return outcomes
+        return [json.loads(line) for line in done.stdout.splitlines()]
 
     def judge(self, task: dict[str, Any]) -> dict[str, Any]:
         start, before = time.process_time(), sys.path
@@ -231,8 +222,7 @@ class Torch:
         return shown
 
 
-def column(work: Path, version: str, tasks: list[dict[str, Any]], keep: bool) -> dict[str, Any]:
-    """One torch: every object judged and loaded."""
+def column(work: Path, version: str, tasks: list[dict[str, Any]]) -> dict[str, Any]:
     torch = Torch(work, version)
     verdicts = [torch.judge(task) for task in tasks]
     for task, verdict in zip(tasks, verdicts, strict=True):
@@ -247,25 +237,18 @@ def column(work: Path, version: str, tasks: list[dict[str, Any]], keep: bool) ->
                 needed = symbols("--undefined-only", Path(task["root"]) / task["object"])
                 right = right_cause(cell, task["truth"], needed - torch.exported)
             cell["right_cause"] = right
-        cells.append(shortened(cell))
-    if not keep:
-        shutil.rmtree(torch.folder)
+        # The table keeps the starts of texts, and nothing empty.
+        cut = {key: text[:110] if isinstance(text, str) else text for key, text in cell.items()}
+        left_out = ("absent", "named")
+        cells.append({k: v for k, v in cut.items() if k not in left_out and v != ""})
+    shutil.rmtree(torch.folder)
     return {"torch": torch.version, "cells": cells}
 
 
-def shortened(cell: dict[str, Any]) -> dict[str, Any]:
-    """What the table keeps of a cell: the starts of its texts, and nothing empty."""
-    kept = {key: value for key, value in cell.items() if key not in ("absent", "named")}
-    texts = {key: value[:110] for key, value in kept.items() if isinstance(value, str)}
-    return {key: value for key, value in (kept | texts).items() if value != ""}
-
-
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--work", type=Path, required=True, help="folder for wheels and torches")
     parser.add_argument("--torches", help="comma-separated versions; all that are proven")
-    parser.add_argument("--keep", action="store_true", help="do not remove the torches")
-    parser.add_argument("--out", type=Path, help="where to write the table")
     options = parser.parse_args()
     work = options.work.resolve()
     start = time.monotonic()
@@ -274,7 +257,7 @@ def main() -> int:
     print(f"{len(tasks)} objects of {len({t['distribution'] for t in tasks})} distributions")
     columns = []
     for version in options.torches.split(",") if options.torches else TORCHES:
-        columns.append(column(work, version, tasks, options.keep))
+        columns.append(column(work, version, tasks))
         said = [(cell["verdict"], cell["outcome"]) for cell in columns[-1]["cells"]]
         wrong = sum(verdict == "works" != outcome for verdict, outcome in said)
         seconds = round(time.monotonic() - start)
@@ -290,11 +273,9 @@ def main() -> int:
         ],
         "columns": columns,
     }
-    out = options.out or (None if options.torches else RESULT)
-    if out:
-        out.write_text(json.dumps(table, indent=None, separators=(",", ":")) + "\n")
-    return 0
+    if not options.torches:
+        RESULT.write_text(json.dumps(table, separators=(",", ":")) + "\n")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

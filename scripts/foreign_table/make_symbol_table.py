@@ -1,13 +1,10 @@
 """Measure which torch minors export the symbols that other people's extensions use.
 
-For every measured minor: install its wheel alone, ask `nm`, and remove it. Symbols that every minor
-has, or that come and go, tell nothing and are left out, and so are those of GPUs, which depend on
-the build. The objects are those that make_foreign_table.py has unpacked into the same folder.
-
     python scripts/foreign_table/make_symbol_table.py --work FOLDER
 
-It writes symbols.json beside the checker's code. A folder FOLDER/minors/MINOR with torch/lib that
-is already there is used and left alone.
+It writes symbols.json beside the checker's code. Symbols that every minor has, or that come and go,
+tell nothing and are left out, and so are those of GPUs, which depend on the build. The objects are
+those that make_foreign_table.py has unpacked into the same folder.
 """
 
 import argparse

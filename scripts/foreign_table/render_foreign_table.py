@@ -1,6 +1,6 @@
 """Draw foreign_table.json as rates by distribution in docs/fails/compat.md, between two markers.
 
-python scripts/foreign_table/render_foreign_table.py [TABLE]   (with TABLE: print it only)
+python scripts/foreign_table/render_foreign_table.py
 """
 
 import json
@@ -91,12 +91,5 @@ def page() -> str:
     return filled(PAGE, "foreign-table", f"\n{drawn(json.loads(DATA.read_text()))}\n\n")
 
 
-def main() -> None:
-    if len(sys.argv) > 1:
-        print(drawn(json.loads(Path(sys.argv[1]).read_text())))
-    else:
-        PAGE.write_text(page())
-
-
 if __name__ == "__main__":
-    main()
+    PAGE.write_text(page())

@@ -35,7 +35,6 @@ def of_project(name: str) -> str:
 
 
 def project_record() -> str:
-    """The file by which the package knows who the project is."""
     package, definition = of_project("package"), of_project("definition")
     text = MATRIX_FILE.read_text(encoding="utf-8")
     devices = dict.fromkeys(re.findall(r"^  (cpu|cuda)\d*:", text, re.MULTILINE))

@@ -18,7 +18,7 @@ from release.cells import Cell
 from release.emulation import LDD
 from release.gpu_code import compare
 from release.paths import tool
-from release.shell import Log, clean_env
+from release.shell import CommandFailed, Log, clean_env
 from release.store import write_atomically
 from release.tasks import Context, Task
 
@@ -89,17 +89,14 @@ def too_new(record: BinaryRecord, manylinux: str) -> list[str]:
         raise ReleaseError(f"build_matrix.yaml: package.manylinux: no {name}; there are {known}")
     problems = []
     for kind, version in record.floors.items():
-        newest = max(_tuple(text) for text in policy.symbol_versions[kind])
+        known = (text.split(".") for text in policy.symbol_versions[kind])
+        newest = max(tuple(int(part) for part in parts if part.isdigit()) for parts in known)
         if version > newest:
             problems.append(
                 f"{record.path.name}: needs {kind}_{dotted(version)}, {name} has at most "
                 f"{kind}_{dotted(newest)}; build with an older compiler or in a manylinux image"
             )
     return problems
-
-
-def _tuple(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(".") if part.isdigit())
 
 
 def _problems(record: BinaryRecord, cell: Cell) -> Iterator[str]:
@@ -151,10 +148,8 @@ def _stable_abi(log: Log, path: Path) -> list[str]:
     if sys.version_info < (3, 11):
         log.write("torch-abi-audit needs Python 3.11; only the check for C++ symbols was made")
         return []
-    command = [tool("torch-abi-audit"), "--check", "torch", "-v", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, env=clean_env())
-    log.write(done.stdout + done.stderr)
-    if not done.returncode:
-        return []
-    last = (done.stdout + done.stderr).strip().splitlines()[-1:]
-    return [f"{path.name}: torch-abi-audit refuses it: {' '.join(last)}"]
+    try:
+        log.run([tool("torch-abi-audit"), "--check", "torch", "-v", path])
+    except CommandFailed as error:
+        return [f"{path.name}: torch-abi-audit refuses it: {error.said.splitlines()[-1]}"]
+    return []

@@ -12,7 +12,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from email.parser import HeaderParser
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -37,22 +36,12 @@ STDLIB_LEFT_OUT += ("ensurepip", "lib2to3", "__pycache__")
 SITECUSTOMIZE = "import site, sys\nsite.addsitedir(sys.prefix + '/lib/python{}/site-packages')\n"
 
 
-@dataclass(frozen=True)
-class Staged:
-    """A package whose files lie in a folder, ready to be packed."""
-
-    name: str
-    version: str
-    build: str
-    depends: tuple[str, ...] = ()
-
-
 def conda_name(pypi: str) -> str:
     name = canonicalize_name(pypi)
     return CONDA_NAMES.get(name, name)
 
 
-def stage_python(root: Path, facts: dict[str, str]) -> Staged:
+def stage_python(root: Path, facts: dict[str, str]) -> Stub:
     """The host's interpreter and standard library, without installed packages."""
     minor = facts["minor"]
     stdlib = root / "lib" / f"python{minor}"
@@ -67,7 +56,7 @@ def stage_python(root: Path, facts: dict[str, str]) -> Staged:
     for name in ("python3", "python"):
         (root / "bin" / name).symlink_to(binary.name)
     build = f"bootstrap_{minor.replace('.', '')}_0"
-    found = Staged("python", facts["version"], build)
+    found = Stub("python", facts["version"], build)
     for library in Path(facts["prefix"], "lib").glob(f"libpython{minor}*.so*"):
         shutil.copy(library, root / "lib" / library.name, follow_symlinks=False)
     if Path(facts["include"]).is_dir():
@@ -79,7 +68,7 @@ def stage_python(root: Path, facts: dict[str, str]) -> Staged:
     return found
 
 
-def stage_wheel(root: Path, wheel: Path, minor: str) -> Staged:
+def stage_wheel(root: Path, wheel: Path, minor: str) -> Stub:
     """One wheel as one package; torch's becomes `pytorch`, its libraries linked into `lib/`."""
     name, version, _, _ = parse_wheel_filename(wheel.name)
     site = root / "lib" / f"python{minor}" / "site-packages"
@@ -100,11 +89,10 @@ def stage_wheel(root: Path, wheel: Path, minor: str) -> Staged:
         for library in sorted(site.glob("torch/lib/lib*.so")):
             if library.name.startswith(("libtorch", "libc10")):
                 (root / "lib" / library.name).symlink_to(os.path.relpath(library, root / "lib"))
-    return Staged(conda_name(name), version.public, tag, tuple(depends))
+    return Stub(conda_name(name), version.public, tag, depends=tuple(depends))
 
 
 def _target(name: str, root: Path, site: Path) -> Path:
-    """Where a file of a wheel is installed."""
     parts = PurePosixPath(name).parts
     if not parts[0].endswith(".data"):
         return site.joinpath(*parts)
@@ -115,7 +103,6 @@ def _target(name: str, root: Path, site: Path) -> Path:
 
 
 def depends_of(archive: ZipFile, minor: str) -> list[str]:
-    """The wheel's requirements on this platform, under conda's names."""
     metadata = next(n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
     headers = HeaderParser().parsestr(archive.read(metadata).decode())
     environment = {"python_version": minor, "platform_machine": MACHINE, "extra": ""}
@@ -129,8 +116,7 @@ def depends_of(archive: ZipFile, minor: str) -> list[str]:
     return found
 
 
-def stage_compiler(root: Path, name: str) -> Staged:
-    """The host's compiler under the name that conda recipes use."""
+def stage_compiler(root: Path, name: str) -> Stub:
     program, variable = COMPILERS[name]
     found = shutil.which(program)
     if not found:
@@ -139,7 +125,7 @@ def stage_compiler(root: Path, name: str) -> Staged:
     script = root / "etc" / "conda" / "activate.d" / f"{name}.sh"
     script.parent.mkdir(parents=True)
     script.write_text(f"export {variable}={found}\n")
-    return Staged(name, out.stdout.strip(), "bootstrap_0")
+    return Stub(name, out.stdout.strip(), "bootstrap_0")
 
 
 def sysroot() -> Stub:
@@ -160,19 +146,15 @@ def build_channel(out: Path, wheels: list[Path], python: str) -> None:
     (out / SUBDIR / f"{libc.name}-{libc.version}-{libc.build}.tar.bz2").write_bytes(pack(libc))
     if not FOREIGN:
         _stage(out, SUBDIR, [partial(stage_compiler, name=name) for name in COMPILERS])
-    for subdir, interpreter in {NATIVE_SUBDIR: own_python(), SUBDIR: python}.items():
+    own = sys._base_executable  # from which the tool's own environment was made
+    for subdir, interpreter in {NATIVE_SUBDIR: own, SUBDIR: python}.items():
         facts = python_facts(interpreter, modules="sys")
-        stages: list[Callable[[Path], Staged]] = [partial(stage_python, facts=facts)]
+        stages: list[Callable[[Path], Stub]] = [partial(stage_python, facts=facts)]
         stages += [partial(stage_wheel, wheel=wheel, minor=facts["minor"]) for wheel in wheels]
         _stage(out, subdir, stages)
 
 
-def own_python() -> str:
-    """The interpreter that the release tool's own environment was made from."""
-    return str(sys._base_executable)  # type: ignore[attr-defined]
-
-
-def _stage(out: Path, subdir: str, stages: Sequence[Callable[[Path], Staged]]) -> None:
+def _stage(out: Path, subdir: str, stages: Sequence[Callable[[Path], Stub]]) -> None:
     from rattler_build import assemble_package
 
     (out / subdir).mkdir(parents=True, exist_ok=True)

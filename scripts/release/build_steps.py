@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from engine.builder import BuildRequest, execute, find_host_compiler, plan
 from engine.builder.programs import words
@@ -50,15 +51,8 @@ def kernels(
         context.log.write(f"compiled by {toolchain}")
     if runtime is not None:
         found = replace(found, library_dirs=(str(context.only(runtime)),))
-    request = BuildRequest(
-        out_dir=BINARIES / f"kernels-{name}",
-        project=PROJECT,
-        kernels=(name,),
-        env=_build_env(),
-        cuda=found,
-        architectures=arch_list(wanted.archs) or None,
-        launcher=compiler_cache(),
-    )
+    archs = arch_list(wanted.archs) or None
+    request = _request(f"kernels-{name}", kernels=(name,), cuda=found, architectures=archs)
     return _execute(context, request)
 
 
@@ -71,16 +65,12 @@ def glue(context: Context, *, glue: str, cxx11_abi: int, env: Task) -> Sequence[
             f"{glue} needs a torch with C++ ABI {cxx11_abi}, got {torch.version} with "
             f"{torch.cxx11_abi} in {torch.root}; correct `abi` in build_matrix.yaml or the index"
         )
-    request = BuildRequest(
-        out_dir=BINARIES / f"glue-{glue}",
-        project=PROJECT,
-        glue=glue,
-        torch=torch,
-        kernels=(),
-        env=_build_env(),
-        launcher=compiler_cache(),
-    )
-    return _execute(context, request)
+    return _execute(context, _request(f"glue-{glue}", glue=glue, torch=torch, kernels=()))
+
+
+def _request(name: str, **what: Any) -> BuildRequest:
+    launcher = compiler_cache()
+    return BuildRequest(BINARIES / name, PROJECT, env=_build_env(), launcher=launcher, **what)
 
 
 def compiler_cache() -> tuple[str, ...]:

@@ -62,7 +62,6 @@ class Cell:
 
     @property
     def files(self) -> list[str]:
-        """The file names of its shared objects."""
         return [f"glue-{self.glue}.so", *(f"kernels-{name}.so" for name in self.kernels)]
 
     @property
@@ -111,7 +110,6 @@ def all_cells(matrix: Matrix) -> list[Cell]:
 
 
 def required(matrix: Matrix) -> list[str]:
-    """The names of the cells that a whole fat wheel holds."""
     return [cell.name for cell in all_cells(matrix) if not cell.optional]
 
 

@@ -25,7 +25,6 @@ def code_of(function: Callable[..., Any]) -> tuple[Path, ...]:
 
 @cache
 def closure(file: Path) -> tuple[Path, ...]:
-    """`file` and every file of this checkout that it imports, even indirectly."""
     found, waiting = {file}, [file]
     while waiting:
         new = _imported(waiting.pop()) - found
@@ -37,8 +36,9 @@ def closure(file: Path) -> tuple[Path, ...]:
 @cache
 def _imported(file: Path) -> frozenset[Path]:
     tree = ast.parse(file.read_text(encoding="utf-8"))
-    names = (name for node in ast.walk(tree) for name in _names(node, file))
-    return frozenset(path for name in names if (path := _file_of(name)))
+    names = [name for node in ast.walk(tree) for name in _names(node, file)]
+    files = (path for name in names for path in (Path(f"{name}.py"), name / "__init__.py"))
+    return frozenset(filter(Path.is_file, files))
 
 
 def _names(node: ast.AST, file: Path) -> Iterator[Path]:
@@ -56,10 +56,3 @@ def _names(node: ast.AST, file: Path) -> Iterator[Path]:
 def _absolute(name: str) -> Path:
     first, *rest = name.split(".")
     return PACKAGES.get(first, REPO / "outside").joinpath(first, *rest)
-
-
-def _file_of(module: Path) -> Path | None:
-    for path in (module.with_name(f"{module.name}.py"), module / "__init__.py"):
-        if path.is_file():
-            return path
-    return None

@@ -35,22 +35,12 @@ STATES: dict[Status, State] = {
 }
 NO_GPU = "its CUDA kernels were compiled and judged, not run: no run of it saw a GPU"
 FACTS = (PROJECT.distribution, "torch", "python", "devices", "variant", "binaries", "openmp")
-FACTS += ("gradcheck",)
+FACTS += ("gradcheck", "pytorch")
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that has ended.
-
-    Attributes:
-        plan, outcomes: its tasks, and how they ended.
-        skipped: selected cells that this machine cannot build, and why.
-        before, after: the identity of the checkout when the run began and when it ended.
-        shard: `2/8`, or None.
-        kept: cells of an earlier run that are still good.
-        previous: the manifest of that run.
-        seconds: how long it took.
-    """
+    """A run that has ended, with the cells that it kept of the `previous` one."""
 
     plan: Plan
     outcomes: Mapping[str, Outcome]
@@ -67,7 +57,6 @@ class Finished:
 
 
 def collect(run: Finished, host: Host) -> Manifest:
-    """The manifest of a run, with the cells that it kept of the previous run."""
     facts = host_facts(host)
     key = hashlib.sha256(facts.model_dump_json().encode()).hexdigest()[:8]
     cells = _still_packed(run)
@@ -129,7 +118,6 @@ def missing(order: Sequence[str], cells: Mapping[str, CellEntry]) -> dict[str, s
 def artefacts(
     cells: Mapping[str, CellEntry], sdist: Sequence[Path], fat: Sequence[Path]
 ) -> list[Artefact]:
-    """Every file in dist/ that is for users."""
     packed = sorted(name for name, cell in cells.items() if cell.packed)
     found = [_artefact(path, "sdist", []) for path in sdist]
     found += [_artefact(path, "fat", packed) for path in fat]
@@ -184,7 +172,7 @@ def _runs(cell: Cell, run: Finished) -> Iterator[Run]:
             yield Run(kind=kind, ran=False, why_not=outcome.reason)
             continue
         found: dict[str, Any] = json.loads(outcome.outputs[-1].read_text(encoding="utf-8"))
-        facts = {name: found[name] for name in (*FACTS, "pytorch") if name in found}
+        facts = {name: found[name] for name in FACTS if name in found}
         counts = {"comparisons": len(found["comparisons"]), "failed": found["failed"]}
         gpu = gpu or "cuda" in found.get("devices", [])
         yield Run(kind=kind, ran=True, facts={**facts, **counts})
@@ -193,7 +181,6 @@ def _runs(cell: Cell, run: Finished) -> Iterator[Run]:
 
 
 def _binaries(run: Finished) -> dict[str, Binary]:
-    """The shared objects of this run's cells, and of those that it kept."""
     kept = {name for cell in run.kept.values() for name in cell.binaries}
     old = run.previous.binaries if run.previous else {}
     tasks = {task for own in run.plan.of.values() for task in own.binaries}
@@ -202,7 +189,6 @@ def _binaries(run: Finished) -> dict[str, Binary]:
 
 
 def describe(path: Path) -> Binary:
-    """What the manifest says of a shared object."""
     found = read_binary(path)
     return Binary(
         sha256=digest(path),

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from release import BUILD, FOREIGN, PROJECT, REPO, SUBDIR, ReleaseError, conda_worker, downloads
+from release import BUILD, FOREIGN, PROJECT, REPO, SUBDIR, ReleaseError, conda_worker
 from release.cells import Cell, all_cells, select
-from release.conda_linked import link_torch
-from release.environments import REMEDY
+from release.conda_stubs import link_torch
+from release.environments import REMEDY, pip
 from release.pack_steps import PREBUILT, gather
 from release.paths import BOOTSTRAP, CACHE, CHANNEL, ENVS, TEMPORARY, fresh
 from release.provenance import commit, source_env
@@ -56,12 +56,11 @@ def download(context: Context, *, release: str | None) -> Sequence[Path]:
     # The tool's own interpreter has the same version as the one that the channel is for.
     words = ["download", "--quiet", "--only-binary", ":all:", "--dest", folder]
     words += [*BOOTSTRAP_WHEELS, *([f"torch=={release}", "ninja", "numpy"] if release else [])]
-    downloads.pip(context.log, words, remedy=REMEDY)
+    pip(context.log, words, remedy=REMEDY)
     return [folder]
 
 
 def bootstrap(context: Context, *, wheels: Task, python: str) -> Sequence[Path]:
-    """The base channel for tests, from PyPI's wheels and this host's Python and compilers."""
     _worker(context.log, "bootstrap", fresh(BOOTSTRAP), context.only(wheels), python)
     shutil.rmtree(BOOTSTRAP / "bld", ignore_errors=True)
     shutil.rmtree(BOOTSTRAP / "src_cache", ignore_errors=True)
@@ -88,13 +87,11 @@ def package(
 
 
 def index_package(log: Log, package: Path, channel: Path) -> None:
-    """Puts a package into a channel on disk and indexes it."""
     with _INDEX:
         _worker(log, "index", channel, package)
 
 
 def link(context: Context, *, env: Task, folder: Path, python: str) -> Sequence[Path]:
-    """A channel `folder` with the torch of the environment that `env` made."""
     link_torch(fresh(folder), context.only(env), python)
     for path in sorted(folder.glob(f"{SUBDIR}/*.tar.bz2")):
         context.log.write(path.name)
@@ -102,7 +99,6 @@ def link(context: Context, *, env: Task, folder: Path, python: str) -> Sequence[
 
 
 def no_torch(_: Context, *, cuda_major: int | None, python: str) -> Sequence[Path]:
-    """Says why a stable CUDA package cannot be installed here."""
     raise SkipTask(
         f"PyPI has no torch with CUDA {cuda_major} that the stable glue serves on Python {python}; "
         "set PYTHON to another Python, or --channel to a channel with a pytorch"

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from engine.compat.records import TorchInstall
+from engine.compat.torch_probe import find_torch
 from release import SUBDIR
 from release.schema import Matrix
 
@@ -34,6 +36,9 @@ CUDA_OF_TORCH = {
 NEWER_CUDA = ("12.9", "13.0")
 # A pytorch that is older than all that the matrix serves: release, Pythons.
 OLDER = ("2.3.1", ("3.10", "3.11", "3.12"))
+# Conda packages of a torch that lies on the disk link to it: packing it would cost gigabytes. Such
+# a package has `linked` in its build string, and works as long as the environment exists.
+LINK = "linked-torch.pth"
 CUDA_VERSIONS = ("11.8", "12.0", "12.4", "12.6", "12.8", "12.9", "13.0", "13.2")
 
 
@@ -181,3 +186,40 @@ def write_channel(folder: Path, packages: Iterable[Stub]) -> Path:
         text = json.dumps({"info": {"subdir": subdir}, "packages": found, "packages.conda": {}})
         (folder / subdir / "repodata.json").write_text(text, encoding="utf-8")
     return folder
+
+
+def link_torch(folder: Path, env: Path, python: str) -> Path:
+    return write_channel(folder, linked(find_torch(env), python))
+
+
+def linked(torch: TorchInstall, python: str) -> Iterator[Stub]:
+    """Its pytorch, with the `cuda-version` that its CUDA build needs.
+
+    PyPI has no CPU builds, so a CUDA build also stands in for one: without a driver it computes on
+    the CPU. The build string names both (`cpu_linked_cu128_py311_0`), without the word by which
+    CUDA packages know a CUDA build.
+    """
+    tag = f"py{python.replace('.', '')}_0"
+    if torch.cuda is None:
+        yield _link(torch, python, f"cpu_linked_{tag}")
+        return
+    flavour = f"cuda{torch.cuda.replace('.', '')}"
+    major = int(torch.cuda.split(".")[0])
+    yield cuda_version(torch.cuda)
+    needs = ("__cuda", f"cuda-version >={torch.cuda},<{major + 1}")
+    yield _link(torch, python, f"{flavour}_linked_{tag}", needs)
+    yield _link(torch, python, f"cpu_linked_{flavour.replace('cuda', 'cu')}_{tag}")
+
+
+def _link(torch: TorchInstall, python: str, build: str, needs: tuple[str, ...] = ()) -> Stub:
+    release = torch.version.split("+")[0]
+    # Its requirements and PyPI's CUDA libraries lie beside it.
+    site = torch.root.resolve().parent
+    return Stub(
+        "pytorch",
+        release,
+        build,
+        depends=(f"python {python}.*", *needs),
+        run_exports=exports_of_pytorch(release),
+        files={f"lib/python{python}/site-packages/{LINK}": f"{site}\n"},
+    )

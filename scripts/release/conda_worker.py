@@ -9,30 +9,34 @@ cache only once.
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+import tarfile
+import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
+from zipfile import ZipFile, ZipInfo
 
 import typer
+import zstandard
 
+from engine.compat.binary import read_binary
+from engine.compat.records import dotted
 from release import BUILD, PROJECT, REPO, SUBDIR, ReleaseError
 from release.bootstrap import build_channel
-from release.conda_pack import repack
 from release.paths import publish
 from release.provenance import source_epoch
 from release.store import digest
 
-if TYPE_CHECKING:
-    from rattler import GenericVirtualPackage, RepoDataRecord
-
 # Both libraries read this when they first touch their cache.
 os.environ.setdefault("RATTLER_CACHE_DIR", str(BUILD / "cache" / "rattler"))
 
+LEVEL = 19  # of compression: conda-build's default
 RECIPE = REPO / "recipe" / "recipe.yaml"
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 Channels = Annotated[list[str], typer.Option("--channel", help="A URL; the first is preferred.")]
@@ -135,24 +139,20 @@ def install(prefix: Path, specs: list[str], channels: Channels) -> None:
 def solve(
     channels: Sequence[str],
     specs: Sequence[str],
-    virtual: Sequence[GenericVirtualPackage],
+    virtual: Sequence[Any],
     cache: Path | None = None,
-) -> dict[str, RepoDataRecord]:
+) -> dict[str, Any]:
     """The packages that a solver would install, by name; installs nothing.
 
     Args:
         channels: URLs, the preferred one first.
-        specs: the request, `NAME`, `python 3.12.*`.
         virtual: what the machine has: `__cuda`, `__glibc`.
         cache: a folder for the channels' index, None for the library's own.
-
-    Raises:
-        ReleaseError: there is no solution; the text names the conflict.
     """
     import rattler
     from rattler.exceptions import SolverError
 
-    async def go() -> list[RepoDataRecord]:
+    async def go() -> list[Any]:
         return await rattler.solve(
             sources=[rattler.Channel(channel) for channel in channels],
             specs=list(specs),
@@ -169,6 +169,52 @@ def solve(
         raise ReleaseError(
             f"{text}\nask for less, or for what these channels hold: {', '.join(channels)}"
         ) from error
+
+
+def repack(package: Path, epoch: int) -> None:
+    """Replaces a `.conda` by one that says nothing of the machine, with `epoch` as its date.
+
+    It asks for the glibc that its objects need, whatever the sysroot was.
+    """
+    from rattler.package_streaming import extract
+
+    def neutral(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+        # A deep copy would copy the archive, too.
+        facts = {"mtime": epoch, "mode": 0o755 if entry.mode & 0o100 else 0o644}
+        return entry.replace(**facts, uid=0, gid=0, uname="", gname="", deep=False)
+
+    parts = {"metadata.json": b'{"conda_pkg_format_version":2}'}
+    with TemporaryDirectory(prefix="package-") as folder:
+        root, info = Path(folder), Path(folder, "info")
+        extract(package, root)
+        index, about = (json.loads((info / f"{n}.json").read_text()) for n in ("index", "about"))
+        # The order of the requirements is random.
+        depends = sorted(with_floor(index["depends"], root.rglob("*.so")))
+        index |= {"timestamp": epoch * 1000, "depends": depends}
+        about["channels"] = [url for url in about["channels"] if not url.startswith("file:")]
+        for name, facts in (("index", index), ("about", about)):
+            (info / f"{name}.json").write_text(json.dumps(facts, indent=2, sort_keys=True))
+        # It names folders, kernel and processor of the machine; the recipe and its variant stay.
+        (info / "recipe" / "rendered_recipe.yaml").unlink(missing_ok=True)
+        for kind in ("pkg", "info"):
+            buffer = io.BytesIO()
+            with tarfile.open(fileobj=buffer, mode="w") as archive:
+                for path in sorted(p for p in root.iterdir() if (p == info) == (kind == "info")):
+                    archive.add(path, path.name, filter=neutral)
+            data = zstandard.ZstdCompressor(level=LEVEL).compress(buffer.getvalue())
+            parts[f"{kind}-{package.stem}.tar.zst"] = data
+    with ZipFile(package, "w") as outer:
+        for name, data in parts.items():
+            outer.writestr(ZipInfo(name, time.gmtime(epoch)[:6]), data)
+
+
+def with_floor(depends: Iterable[str], objects: Iterable[Path]) -> list[str]:
+    """The requirements, with the glibc that these objects need."""
+    floors = [floor for path in objects if (floor := read_binary(path).floors.get("GLIBC"))]
+    if not floors:
+        return list(depends)
+    rest = [need for need in depends if need.split()[0] != "__glibc"]
+    return [*rest, f"__glibc >={dotted(max(floors))}"]
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ FIRST_ABI1 = {"linux-x86_64": "2.7", "linux-aarch64": "2.6"}
 
 
 def contradictions(matrix: Matrix) -> Iterator[Problem]:
-    """Every problem, with its place in the file."""
     yield from _known(("package", "default_torch"), matrix.package.default_torch, matrix)
     yield from _toolkits(matrix)
     for name, kernels in matrix.kernels.items():
@@ -114,7 +113,6 @@ def _python(minor: str, python: str, matrix: Matrix) -> str | None:
 
 
 def _kernels_of(device: str) -> str:
-    """The key under `kernels`."""
     return device.replace("cu", "cuda")
 
 

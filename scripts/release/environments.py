@@ -1,14 +1,25 @@
-"""Environments with torch, made by uv from PyPI or from what the user's pip settings name."""
+"""Environments with torch, made by uv from PyPI or from what the user's pip settings name.
 
-from collections.abc import Sequence
+A download whose hash is wrong is fetched once more; wrong twice is a failure.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from release import downloads
-from release.paths import ENVS, fresh
-from release.shell import Log
+from release.paths import ENVS, fresh, tool
+from release.shell import CommandFailed, Log, clean_env
 from release.tasks import Context
 
 REMEDY = "Is the package index in reach? PIP_INDEX_URL and PIP_FIND_LINKS are used"
+# How uv and pip report a wrong hash.
+WRONG_HASH = re.compile(r"hash(es)? (mismatch|do not match)|do not match the hashes", re.IGNORECASE)
+TWICE = (
+    "The hash of a download was wrong twice: the index, or a proxy before it, serves another file "
+    "than it announces; try again later, or name another index in PIP_INDEX_URL"
+)
 
 
 def torch_env(
@@ -52,7 +63,7 @@ def make_venv(
     """
     if folder.exists():
         fresh(folder)
-    downloads.uv(log, ["venv", "--quiet", "--clear", "--python", python, folder])
+    uv(log, ["venv", "--quiet", "--clear", "--python", python, folder])
     interpreter = folder / "bin" / "python"
     words = ["pip", "install", "--python", interpreter, *requirements]
     words += ["--cache-dir", cache] if cache else []
@@ -62,5 +73,38 @@ def make_venv(
         words += ["--override", without]
         (site,) = folder.glob("lib/python*/site-packages")
         (site / "borrowed.pth").write_text(f"{borrowed}\n", encoding="utf-8")
-    downloads.uv(log, words, find_links=find_links, remedy=REMEDY)
+    uv(log, words, find_links=find_links, remedy=REMEDY)
     return interpreter
+
+
+def uv_settings(*, find_links: bool = True) -> dict[str, str]:
+    """pip's index settings under uv's names; URLs with passwords must not be in a command."""
+    settings = {
+        name: os.environ.get(f"PIP_{name}", "") for name in ("INDEX_URL", "EXTRA_INDEX_URL")
+    }
+    if find_links:
+        settings["FIND_LINKS"] = ",".join(os.environ.get("PIP_FIND_LINKS", "").split())
+    return {f"UV_{name}": value for name, value in settings.items() if value}
+
+
+def uv(log: Log, words: Sequence[str | Path], *, find_links: bool = True, remedy: str = "") -> None:
+    """Runs `uv`, and once more without its cache if the hash of a download was wrong."""
+    env = clean_env(**uv_settings(find_links=find_links))
+    _twice(log, [tool("uv"), *words], "--refresh", env, remedy)
+
+
+def pip(log: Log, words: Sequence[str | Path], *, remedy: str = "") -> None:
+    """Runs the tool's own `pip` in the same way."""
+    _twice(log, [sys.executable, "-m", "pip", *words], "--no-cache-dir", clean_env(), remedy)
+
+
+def _twice(
+    log: Log, command: Sequence[str | Path], no_cache: str, env: Mapping[str, str], remedy: str
+) -> None:
+    try:
+        log.run(command, env=env, remedy=remedy)
+    except CommandFailed as error:
+        if not WRONG_HASH.search(error.said):
+            raise
+        log.write("the hash of a download is wrong: fetching again without the cache")
+        log.run([*command, no_cache], env=env, remedy=TWICE)

@@ -16,7 +16,6 @@ SUITES = RESULTS.parent / "torches"
 
 
 def results(platform: str) -> Path:
-    """Where the results of a platform are stored."""
     return RESULTS if platform == FIRST else RESULTS.with_stem(f"{RESULTS.stem}-{platform}")
 
 
@@ -28,16 +27,11 @@ class Environment(Strict):
 
     Attributes:
         state: `ran` (judge, numeric comparison and gradcheck agree), `failed` (one of them does
-            not), `rejected` (by the judge; nothing was run),
-            `unsupported` (there is no such torch).
-        reason: why the state is not `ran`.
+            not), `rejected` (by the judge; nothing was run), `unsupported` (no such torch).
         wheel, commit: those of a row that joined later (`--python`); else the whole run's.
-        torch_version, python_version: what was installed.
-        variant: what the judge chose.
         accepted: names of the wheel's binaries that the judge accepts.
         rejected: names of the others, with the dimension that rejects each.
-        devices, comparisons, worst, gradcheck: what was computed; `worst` holds the largest
-            relative error for each dtype.
+        worst: the largest relative error for each dtype.
     """
 
     torch: Minor
@@ -62,12 +56,7 @@ class Environment(Strict):
 class Evidence(Strict):
     """One run of `--verify full`, whole or joined from several.
 
-    Attributes:
-        wheel, sha256: the fat wheel that was installed.
-        binaries: the shared objects in it.
-        commit: the commit that its binaries were built from.
-        smoke: the hash of the program that compared the numbers.
-        date: of the newest result.
+    `smoke` is the hash of the program that compared the numbers, `date` that of the newest result.
     """
 
     schema_version: Literal[1] = 1

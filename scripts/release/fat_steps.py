@@ -24,11 +24,7 @@ def fat_wheel(
 ) -> Sequence[Path]:
     """Joins the thin wheels of this run's cells, and those of cells that an earlier run built.
 
-    Args:
-        wheels: the task that packs each cell's wheel; some may have failed.
-        runs: the tasks that run each cell's wheel; a cell whose run failed is left out.
-        required: the cells that make it whole.
-        carried: thin wheels of other cells, built from the same sources.
+    A cell is left out whose wheel was not packed or did not run.
     """
     found = {
         cell: context.only(task)

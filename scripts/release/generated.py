@@ -16,7 +16,6 @@ from release import (
     WRITE,
     ReleaseError,
     cibuildwheel,
-    conda_installs,
     evidence,
     project_record,
     support_table,
@@ -38,9 +37,9 @@ NAMED = re.compile(r"^( *(?:- |[\w-]+(?::| =) ))(.*)  #= (.*)$", re.MULTILINE)
 
 
 def expected(matrix: Matrix) -> dict[Path, str]:
-    """Every generated file with the text that it should hold."""
+    packaged = [cell for cell in all_cells(matrix) if variants.for_conda(cell)]
     files = {
-        variants.VARIANTS_FILE: variants.for_all(matrix),
+        variants.VARIANTS_FILE: variants.render(packaged, matrix),
         SUPPORT_FILE: support(matrix),
         PROJECT_RECORD: project_record(),
         HEADER_FILE: project_header(matrix),
@@ -51,7 +50,7 @@ def expected(matrix: Matrix) -> dict[Path, str]:
         PYPROJECT: ("cibuildwheel", cibuildwheel.table(matrix), ("# ", "")),
         README_FILE: ("support-table", support_table.brief(matrix)),
         RELEASE_PAGE: ("glibc", variants.floors(matrix)),
-        CONDA_PAGE: ("installs", conda_installs.markdown()),
+        CONDA_PAGE: ("installs", support_table.installs()),
     }
     # A project need not have every page.
     for path, part in parts.items():
@@ -72,7 +71,6 @@ def named(text: str, matrix: Matrix) -> str:
 
 
 def support(matrix: Matrix) -> str:
-    """What the installed package knows of the matrix: `engine.compat.support` reads it."""
     facts = {
         "variants": [cell.name for cell in all_cells(matrix)],
         "torch_min": matrix.minors()[0],
@@ -90,7 +88,6 @@ def support(matrix: Matrix) -> str:
 
 
 def project_header(matrix: Matrix) -> str:
-    """Who the project is, for C++."""
     project = matrix.project
     return f"""// {ORIGIN}
 #pragma once
@@ -133,14 +130,12 @@ def drifted(matrix: Matrix) -> dict[str, str]:
 
 
 def check(matrix: Matrix) -> None:
-    """Raises ReleaseError if generated files are out of date."""
     if stale := drifted(matrix):
         text = f"{', '.join(stale)}: not what build_matrix.yaml says"
         raise ReleaseError(f"{text}; run {WRITE}")
 
 
 def write(matrix: Matrix, console: Console) -> None:
-    """Writes the generated files that are out of date."""
     stale = drifted(matrix)
     for name, text in stale.items():
         write_atomically(REPO / name, text)

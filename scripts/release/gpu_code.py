@@ -53,6 +53,5 @@ def compare(path: Path, other: Path) -> tuple[str, list[str]]:
 
 
 def build(path: Path) -> dict[str, str]:
-    """The build record of a shared object; empty if there is none."""
     record = read_binary(path).record
     return json.loads(record.text) if record else {}

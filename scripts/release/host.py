@@ -23,11 +23,6 @@ class Host:
     Attributes:
         python: the interpreter from which environments are made: the base of the one that the tool
             was started with, whichever virtual environment is active.
-        python_minor: its version, `3.11`.
-        torch: the torch of that interpreter's environment, if any.
-        compiler: the host compiler, or None.
-        cuda: the compilers for CUDA.
-        driver: whether an NVIDIA driver is loaded.
         emulator: what runs another platform's programs; None: they are this machine's own.
     """
 
@@ -113,7 +108,7 @@ def host_cell(matrix: Matrix, host: Host) -> Cell:
     """The cell for the torch of the calling environment, or the default one without a torch."""
     cells = {str(cell.variant): cell for cell in all_cells(matrix)}
     if host.torch is None:
-        return cells[f"{stable_glue(matrix)}-cpu"]
+        return cells[f"stable{matrix.stable.target.replace('.', '')}-cpu"]
     try:
         glue = glue_for(host.torch, PROJECT)
     except BuildError as error:
@@ -132,7 +127,3 @@ def chosen(selectors: Sequence[str], matrix: Matrix, host: Host) -> list[Cell]:
     """The selected cells of the matrix; `host` stands for the one that fits this machine."""
     fits = host_cell(matrix, host).name if "host" in selectors else ""
     return select(all_cells(matrix), selectors, fits)
-
-
-def stable_glue(matrix: Matrix) -> str:
-    return "stable" + matrix.stable.target.replace(".", "")

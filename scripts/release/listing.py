@@ -18,7 +18,6 @@ from release.store import Store
 
 
 def list_cells(cells: Sequence[Cell], host: Host, matrix: Matrix, console: Console) -> None:
-    """A table of every cell and whether this machine can build it."""
     how = f"native, {host.compiler or 'no compiler'}"
     if FOREIGN:
         how = f"cross, {host.compiler or 'no compiler'}, run by {host.emulator or 'nothing'}"
@@ -37,7 +36,6 @@ def list_cells(cells: Sequence[Cell], host: Host, matrix: Matrix, console: Conso
 
 
 def cell_facts(cell: Cell, *, host: Host, matrix: Matrix) -> dict[str, Any]:
-    """What `--list --json` says of a cell."""
     reason = obstacle(cell, host, matrix)
     compiled_by = None if reason else toolchain(str(cell.variant.kernels), host, matrix)
     return {
@@ -58,7 +56,6 @@ def cell_facts(cell: Cell, *, host: Host, matrix: Matrix) -> dict[str, Any]:
 
 
 def json_list(cells: Sequence[Cell], host: Host, matrix: Matrix) -> str:
-    """Every cell as JSON."""
     facts = [cell_facts(cell, host=host, matrix=matrix) for cell in cells]
     compiler = str(host.compiler) if host.compiler else None
     return json.dumps({"compiler": compiler, "python": host.python_minor, "cells": facts}, indent=1)

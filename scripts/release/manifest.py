@@ -44,9 +44,7 @@ class Run(Strict):
 
     Attributes:
         kind: `venv` (the thin wheel), `fat` (the fat wheel), `conda` (the package).
-        ran: whether it ran; otherwise `why_not` says why.
-        facts: what the smoke test found: torch, Python, devices, variant, failures; for a conda
-            package also the `pytorch` package beside it.
+        facts: what the smoke test found; for a conda package also the `pytorch` package beside it.
     """
 
     kind: str
@@ -61,7 +59,6 @@ class CellEntry(Strict):
     Attributes:
         state: `partial` means built, with a step that this machine cannot do; `reason` says which.
         binaries: names of its shared objects, keys of `Manifest.binaries`.
-        wheel, conda: its artefacts, where they were made.
         steps: seconds of every step that serves it, those that an earlier run did included.
         host: the key in `Manifest.hosts` of the machine that built it.
     """
@@ -99,16 +96,12 @@ class Manifest(Strict):
     """The whole file.
 
     Attributes:
-        commit, clean: the commit that was checked out, and whether no file differed from it.
         changed: what changed in the checkout during the run; then `artefacts` is empty, because
             it is not known what they were built from.
         sources: a hash over the commit and every file in a distribution.
         base_channel: the URL of the base conda packages; None: the bootstrap channel.
-        shard: `2/8` if this is one of several runs that share the work.
-        total: how many cells the matrix has.
         missing: the cells of the matrix that the fat wheel lacks, and why.
         optional: the cells of the matrix without which the fat wheel is whole.
-        seconds: how long the run took.
     """
 
     schema_: Literal[1] = Field(1, alias="schema")
@@ -184,13 +177,11 @@ def read_or_set_aside(path: Path, tell: Callable[[str], None]) -> Manifest | Non
 
 
 def write(manifest: Manifest, path: Path) -> None:
-    """Writes the manifest, and its JSON schema beside it."""
     write_atomically(path, manifest.text())
     write_atomically(path.with_suffix(".schema.json"), json_schema())
 
 
 def wrong_files(artefacts: Iterable[Artefact], folder: Path) -> list[str]:
-    """A message for every artefact that is missing or is not what the manifest says."""
     found = []
     for artefact in artefacts:
         path = folder / artefact.path
@@ -210,5 +201,4 @@ def carried(previous: Manifest | None, sources: str, folder: Path) -> dict[str, 
 
 
 def json_schema() -> str:
-    """The JSON schema of the file."""
     return json.dumps(Manifest.model_json_schema(by_alias=True), indent=1) + "\n"

@@ -26,7 +26,11 @@ def load(path: Path = MATRIX_FILE, platform: str = PLATFORM) -> Matrix:
     except OSError as error:
         raise MatrixError(f"{path}: cannot be read ({error.strerror}); restore it") from error
     except MarkedYAMLError as error:
-        raise MatrixError(_yaml_problem(path, error)) from error
+        mark = error.problem_mark or error.context_mark
+        problem = (error.problem or "unreadable").splitlines()[0].split(" with value")[0]
+        line = mark.line + 1 if mark else 1
+        text = f"{path}:{line}: not valid YAML: {problem}; correct the line"
+        raise MatrixError(text) from error
     if not isinstance(tree, dict):
         raise MatrixError(f"{path}:1: got {_kind(tree)}, needs a mapping with `schema: 1`")
     problems: dict[str, None] = {}
@@ -60,13 +64,6 @@ def _place(tree: Any, platform: str, loc: tuple[str | int, ...]) -> tuple[str | 
     return (*differs, *loc[3:])
 
 
-def _yaml_problem(path: Path, error: MarkedYAMLError) -> str:
-    mark = error.problem_mark or error.context_mark
-    line = mark.line + 1 if mark else 1
-    problem = (error.problem or "unreadable").splitlines()[0].split(" with value")[0]
-    return f"{path}:{line}: not valid YAML: {problem}; correct the line"
-
-
 def _line(tree: Any, loc: Iterable[str | int]) -> int:
     """The line of the deepest node of `loc` that the file has."""
     line = 1
@@ -88,7 +85,10 @@ def _schema_problem(path: Path, tree: Any, detail: ErrorDetails) -> str:
     name = ".".join(str(part) for part in loc)
     kind, got = detail["type"], detail["input"]
     if kind == "extra_forbidden":
-        near = difflib.get_close_matches(str(loc[-1]), _known_keys(), n=2)
+        schema = Matrix.model_json_schema(by_alias=True)
+        nodes = (schema, *schema["$defs"].values())
+        keys = sorted({key for node in nodes for key in node.get("properties", {})})
+        near = difflib.get_close_matches(str(loc[-1]), keys, n=2)
         hint = f"did you mean {' or '.join(near)}?" if near else "remove it"
         return f"{where}: unknown key `{name}`; {hint}"
     if kind == "missing":
@@ -104,13 +104,6 @@ def _schema_problem(path: Path, tree: Any, detail: ErrorDetails) -> str:
     if kind == "value_error":
         return f"{where}: `{name}`: got {got!r}: {needs}; correct it"
     return f"{where}: `{name}`: got {got!r} ({_kind(got)}), needs {needs}{hint}"
-
-
-def _known_keys() -> list[str]:
-    schema = Matrix.model_json_schema(by_alias=True)
-    return sorted(
-        {key for node in (schema, *schema["$defs"].values()) for key in node.get("properties", {})}
-    )
 
 
 def _kind(value: Any) -> str:

@@ -1,7 +1,6 @@
 """Joins what several machines built: their wheels into one fat wheel, their manifests into one."""
 
 import hashlib
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from release.collect import artefacts, missing
 from release.conda_steps import index_package
 from release.fat_steps import make_fat_wheel
 from release.manifest import Artefact, Binary, Manifest, ManifestError, parse, wrong_files
-from release.paths import CHANNEL, LOGS, TEMPORARY, fresh, publish, replace_wheel
+from release.paths import CHANNEL, LOGS, publish, replace_wheel
 from release.run import finish, only_run
 from release.schema import Matrix
 from release.shell import Log
@@ -26,23 +25,22 @@ RANK = {"done": 0, "partial": 1, "failed": 2, "skipped": 3}
 
 
 def merge(folders: Sequence[Path], matrix: Matrix, console: Console) -> int:
-    """Merges the dist folders of shards into this checkout's; returns the exit code."""
     shards = {folder: _checked(folder) for folder in folders}
     _same_sources(shards)
     order = [cell.name for cell in all_cells(matrix)]
     origin = _best(shards, order)
     cells = {name: shards[folder].cells[name] for name, folder in origin.items()}
     with only_run(console):
-        stage = fresh(TEMPORARY / "merge")
-        for folder, found in shards.items():
-            _stage(folder, found, origin, stage)
-        wheels = {name: stage / str(cell.wheel) for name, cell in cells.items() if cell.packed}
+        packed = {name: cell.wheel for name, cell in cells.items() if cell.packed}
+        wheels = {name: origin[name] / str(wheel) for name, wheel in packed.items()}
         if not wheels:
             raise ReleaseError("no shard built a variant to merge; their logs say why")
         with Log(LOGS / "merge.log") as log:
             fat = make_fat_wheel(log, wheels, required(matrix))
             binaries = _binaries(shards, fat)
-            final = _publish(stage, fat, log)
+            for folder, found in shards.items():
+                _publish(folder, found, origin, log)
+            final = replace_wheel(fat, DIST, any_version=True)
         sdists = {DIST / a.path for m in shards.values() for a in m.artefacts if a.kind == "sdist"}
         content = {
             "missing": missing(order, cells),
@@ -52,7 +50,6 @@ def merge(folders: Sequence[Path], matrix: Matrix, console: Console) -> int:
         }
         made = _joined(list(shards.values()), content)
         finish(made)
-        shutil.rmtree(stage, ignore_errors=True)
     bad = [name for name, cell in cells.items() if cell.state == "failed"]
     for name in bad:
         console.print(f"FAILED {name}: {cells[name].reason}", markup=False, soft_wrap=True)
@@ -91,7 +88,7 @@ def _best(shards: Mapping[Path, Manifest], order: Sequence[str]) -> dict[str, Pa
     return origin
 
 
-def _stage(folder: Path, found: Manifest, origin: Mapping[str, Path], stage: Path) -> None:
+def _publish(folder: Path, found: Manifest, origin: Mapping[str, Path], log: Log) -> None:
     """Copies the source distribution, and the artefacts and logs of the cells from this folder."""
 
     def wanted(artefact: Artefact) -> bool:
@@ -100,19 +97,11 @@ def _stage(folder: Path, found: Manifest, origin: Mapping[str, Path], stage: Pat
 
     names = [artefact.path for artefact in found.artefacts if wanted(artefact)]
     names += [c.log for n, c in found.cells.items() if c.log and origin.get(n) == folder]
-    for name in names:
-        if (folder / name).is_file():
-            publish(folder / name, stage / name)
-
-
-def _publish(stage: Path, fat: Path, log: Log) -> Path:
-    """Puts everything into dist/; adds the conda packages to the index of its channel."""
-    for path in sorted(p for p in stage.rglob("*") if p.is_file()):
+    for path in (folder / name for name in names):
         if path.suffix == ".conda":
             index_package(log, path, CHANNEL)
-        else:
-            publish(path, DIST / path.relative_to(stage))
-    return replace_wheel(fat, DIST, any_version=True)
+        elif path.is_file():
+            publish(path, DIST / path.relative_to(folder))
 
 
 def _binaries(shards: Mapping[Path, Manifest], fat: Path) -> dict[str, Binary]:
@@ -120,12 +109,12 @@ def _binaries(shards: Mapping[Path, Manifest], fat: Path) -> dict[str, Binary]:
     found: dict[str, Binary] = {}
     for path, data in sorted(read_wheel(fat).binaries.items()):
         name, sha256 = Path(path).name, hashlib.sha256(data).hexdigest()
-        entries = (m.binaries[name] for m in shards.values() if name in m.binaries)
-        entry = next((entry for entry in entries if entry.sha256 == sha256), None)
-        if entry is None:
+        for entry in (m.binaries[name] for m in shards.values() if name in m.binaries):
+            if entry.sha256 == sha256:
+                found[name] = entry
+        if name not in found:
             text = f"{name}: no manifest has the hash of the packed binary ({sha256})"
             raise ManifestError(f"{text}; build the shards again")
-        found[name] = entry
     return found
 
 

@@ -1,4 +1,4 @@
-"""Packs the source distribution and the thin wheels, and finds the true tag of a wheel."""
+"""Packs the source distribution and the thin wheels, which `write_index` lists (PEP 503)."""
 
 import gzip
 import subprocess
@@ -6,18 +6,29 @@ import sys
 import tarfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 from release import DIST, FOREIGN, PLATFORM, PROJECT, REPO, ReleaseError
 from release.cells import Cell
 from release.paths import TEMPORARY, WHEELS, fresh, publish, replace_wheel, tool
 from release.provenance import source_env, source_epoch
 from release.shell import Log, clean_env
+from release.store import digest, write_atomically
 from release.tasks import Context, Task
 from release.wheels import Wheel, read_wheel
 
 # Names the folder of binaries that a build packs instead of compiling.
 PREBUILT = PROJECT.variable("PREBUILT")
 EXCLUDED = ("libtorch*", "libc10*", "libcudart*", "libcuda.so*", "libnv*", "libgomp*")
+PAGE = """\
+<!DOCTYPE html>
+<html lang="en">
+<head><meta charset="utf-8"><meta name="pypi:repository-version" content="1.0"></head>
+<body>
+{}
+</body>
+</html>
+"""
 
 
 def source_files() -> list[Path]:
@@ -127,3 +138,18 @@ def check_binaries(path: Path, given: Mapping[str, bytes]) -> None:
     for name, content in wanted.items():
         if packed.get(name) != content:
             raise ReleaseError(f"{path.name}: {name} is missing or was changed by auditwheel")
+
+
+def write_index(root: Path) -> None:
+    """Writes the page of `root` and one for each project's folder in it."""
+    root.mkdir(parents=True, exist_ok=True)
+    projects = sorted(path for path in root.iterdir() if path.is_dir())
+    _page(root, ((project.name, f"{project.name}/") for project in projects))
+    for project in projects:
+        wheels = sorted(project.glob("*.whl"))
+        _page(project, ((w.name, f"{quote(w.name)}#sha256={digest(w)}") for w in wheels))
+
+
+def _page(folder: Path, links: Iterable[tuple[str, str]]) -> None:
+    lines = (f'<a href="{target}">{name}</a><br>' for name, target in links)
+    write_atomically(folder / "index.html", PAGE.format("\n".join(lines)))

@@ -42,13 +42,8 @@ ROOM = 2 * CUDA_TORCH
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line decided.
-
-    Attributes:
-        channel: the base channel's URL, or None for the bootstrap channel.
-        carried: thin wheels of other cells, which an earlier run made from the same sources.
-        pack: whether binaries that pass the audit are packed, installed and run.
-    """
+    """What the command line decided: the base channel's URL, or None for the bootstrap channel;
+    thin wheels of other cells, made earlier from the same sources; whether to pack what passes."""
 
     channel: str | None
     carried: Mapping[str, Path] = field(default_factory=dict)
@@ -57,8 +52,6 @@ class Options:
 
 @dataclass
 class CellTasks:
-    """The tasks of one cell that others ask for; None for what is not planned."""
-
     binaries: tuple[Task, ...] = ()
     audit: Task | None = None
     wheel: Task | None = None
@@ -70,7 +63,6 @@ class CellTasks:
 
     @property
     def wheel_runs(self) -> tuple[Task, ...]:
-        """The tasks that run its wheel."""
         return tuple(task for task in (self.venv, self.example) if task)
 
 
@@ -83,13 +75,7 @@ class Env(NamedTuple):
 
 
 class Plan:
-    """All tasks of a run, in an order in which they can run.
-
-    Attributes:
-        tasks: every task by its name.
-        of: the tasks of each cell by the cell's name.
-        sdist, fat_wheel: the tasks that make them.
-    """
+    """All tasks of a run, in an order in which they can run."""
 
     def __init__(
         self, matrix: Matrix, host: Host, options: Options, cells: Sequence[Cell] = ()
@@ -117,15 +103,9 @@ class Plan:
         toolkit = next((need for task in kernels for need in task.needs), None)
         cuda = f"kernels-{cell.variant.kernels}"
         natives = (NATIVE_BINARIES / cuda / f"{cuda}.so",) if FOREIGN and cell.cuda_major else ()
-        run = partial(
-            audit,
-            cell=cell,
-            env=env.task,
-            binaries=own.binaries,
-            manylinux=self.matrix.package.manylinux,
-            toolkit=toolkit,
-            natives=natives,
-        )
+        found = {"binaries": own.binaries, "toolkit": toolkit, "natives": natives}
+        manylinux = self.matrix.package.manylinux
+        run = partial(audit, cell=cell, env=env.task, manylinux=manylinux, **found)
         needs = (env.task, *own.binaries, *([toolkit] if toolkit else []))
         there = tuple(path for path in natives if path.exists())
         own.audit = self.add(Task(f"audit/{cell.name}", run, needs, inputs=there), cell)
@@ -191,7 +171,6 @@ class Plan:
         return Env(name, self.add(task, cell), cache)
 
     def _emulated(self, cell: Cell) -> Task:
-        """The task that makes the Python of another platform."""
         facts = {
             "debian": self.matrix.platforms[cell.platform].debian,
             "minor": self.host.python_minor,
@@ -234,7 +213,6 @@ class Plan:
         return self.add(task, cell)
 
     def _runtime(self, chosen: Toolchain, cell: Cell) -> Task:
-        """The task that fetches CUDA's runtime for another platform."""
         version = chosen.version
         run = partial(toolchain_steps.runtime, version=version, python=self.host.python)
         needs = (self._emulated(cell),)

@@ -105,7 +105,6 @@ class Reporter:
 
 
 def log_section(outcome: Outcome) -> str:
-    """A task's part of a cell's log."""
     lines = [f"=== {outcome.task}: {outcome.status.value}, {outcome.took:.1f} s"]
     lines += [outcome.reason] if outcome.reason else []
     if outcome.log is not None and outcome.log.exists():
@@ -116,12 +115,10 @@ def log_section(outcome: Outcome) -> str:
 def cell_outcomes(
     cell: str, tasks: Iterable[Task], outcomes: Mapping[str, Outcome]
 ) -> list[Outcome]:
-    """How the tasks that serve a cell ended."""
     return [outcomes[task.name] for task in tasks if cell in task.cells]
 
 
 def worst(outcomes: Iterable[Outcome]) -> Status:
-    """The state of a cell, from those of its tasks."""
     states = {outcome.status for outcome in outcomes}
     order = (Status.FAILED, Status.SKIPPED, Status.DONE)
     return next((status for status in order if status in states), Status.REUSED)

@@ -15,7 +15,6 @@ from release.store import digest, relative
 
 
 def commit() -> str:
-    """The commit of the checkout, or "unknown"."""
     return sources.git_commit(PROJECT, os.environ)
 
 
@@ -28,12 +27,8 @@ def _git(*arguments: str) -> str | None:
 class Identity:
     """What lies in the checkout at one moment.
 
-    Attributes:
-        head: the commit that is checked out; None without git.
-        clean: whether nothing is changed, added or removed.
-        sources: a hash over the commit that is built and the files.
-        written: a hash over when the files were written: a checkout that is moved, and moved back,
-            writes them again.
+    `sources` is a hash over the commit and the files, `written` one over when they were written:
+    a checkout that is moved, and moved back, writes them again.
     """
 
     head: str | None

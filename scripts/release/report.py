@@ -15,7 +15,6 @@ LONGEST = 200_000  # characters of a log in the page; the log file is complete
 
 
 def write_report(manifest: Manifest, dist: Path, target: Path) -> None:
-    """Writes the page for a manifest whose logs lie in `dist`."""
     write_atomically(target, render(manifest, dist))
 
 

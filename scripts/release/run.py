@@ -19,7 +19,7 @@ from release.host import Host, chosen, obstacle
 from release.leftovers import MARK, end_leftovers, mark
 from release.listing import show_plan
 from release.manifest import Manifest, carried, read_or_set_aside, write
-from release.pack_steps import package_sources
+from release.pack_steps import package_sources, write_index
 from release.paths import CELL_LOGS, INDEX, LOGS, MANIFEST, REPORT, STAMPS, TEMPORARY
 from release.planner import ROOM, Options, Plan, space_needed
 from release.progress import Reporter, summary
@@ -27,7 +27,6 @@ from release.provenance import identity
 from release.report import write_report
 from release.runner import run_tasks
 from release.schema import Matrix
-from release.simple_index import write_index
 from release.store import Store
 from release.tasks import Outcome, Status
 
@@ -36,15 +35,7 @@ PATIENCE = 3.0  # seconds to wait for the lock of another run
 
 @dataclass(frozen=True)
 class Request:
-    """What the command line asks for.
-
-    Attributes:
-        selectors: names and patterns of cells; none: all.
-        channel: the base conda channel: `auto`, `bootstrap`, `conda-forge` or a URL.
-        shard: `2/8`, or None for everything.
-        jobs: compilers at a time.
-        verbose: show whole logs of failures.
-    """
+    """What the command line asks for; `__main__` explains its options."""
 
     selectors: Sequence[str] = ()
     channel: str = "auto"
@@ -54,8 +45,6 @@ class Request:
 
 
 class Release:
-    """The selected cells on this machine."""
-
     def __init__(self, request: Request, matrix: Matrix, host: Host, console: Console) -> None:
         self.request, self.matrix, self.host, self.console = request, matrix, host, console
         wanted = chosen(request.selectors, matrix, host)
@@ -70,11 +59,9 @@ class Release:
         return Plan(self.matrix, self.host, options, self.cells)
 
     def show(self) -> None:
-        """Shows the steps without doing them."""
         show_plan(self.plan(self.options), self.skipped, self.console)
 
     def run(self) -> int:
-        """Does everything; returns the exit code."""
         begun = time.monotonic()
         with only_run(self.console):
             before = identity(package_sources())
@@ -106,7 +93,6 @@ class Release:
         return self._exit_code(outcomes, manifest)
 
     def do(self, plan: Plan) -> dict[str, Outcome]:
-        """Runs the tasks of a plan."""
         tasks, asked = list(plan.tasks.values()), self.request
         with Reporter(self.console, tasks, verbose=asked.verbose, cell_logs=CELL_LOGS) as reporter:
             return run_tasks(tasks, Store(STAMPS), LOGS, reporter, asked.jobs, ROOM)
@@ -142,7 +128,6 @@ class Release:
 
 
 def finish(manifest: Manifest) -> None:
-    """Writes the index pages, the manifest and the report."""
     write_index(INDEX)
     write(manifest, MANIFEST)
     write_report(manifest, DIST, REPORT)

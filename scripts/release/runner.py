@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from engine.builder import BuildError
 from release import BUILD, PROJECT, ReleaseError
@@ -21,14 +22,14 @@ from release.code_files import code_of
 from release.shell import Log, redacted
 from release.stopping import deferred
 from release.store import Stamp, Store, digest, key_of, relative
-from release.tasks import GOOD, Context, Listener, Outcome, SkipTask, Status, Task
+from release.tasks import GOOD, Context, Outcome, SkipTask, Status, Task
 
 
 def run_tasks(
     tasks: Sequence[Task],
     store: Store,
     logs: Path,
-    listener: Listener,
+    listener: Any,
     jobs: int = 1,
     room: int | None = None,
 ) -> dict[str, Outcome]:
@@ -36,11 +37,7 @@ def run_tasks(
 
     A failure stops only the tasks that need the failed one. A full disk stops all that has not
     begun. Tasks with temporary outputs wait while those on the disk would exceed `room` bytes,
-    unless nothing else could run.
-
-    Raises:
-        KeyboardInterrupt: a signal came; everything that ran has ended.
-        ReleaseError: a task needs one that is not among `tasks`.
+    unless nothing else could run. `listener` hears of every task, as :class:`progress.Reporter`.
     """
     run = _Run(tasks, store, logs, listener, max(1, jobs))
     running: dict[Future[Outcome], Task] = {}
@@ -66,7 +63,7 @@ class _Run:
     """The state of one run: what waits, what ended, which temporary outputs lie on the disk."""
 
     def __init__(
-        self, tasks: Sequence[Task], store: Store, logs: Path, listener: Listener, jobs: int
+        self, tasks: Sequence[Task], store: Store, logs: Path, listener: Any, jobs: int
     ) -> None:
         self.waiting = list(tasks)
         self.outcomes: dict[str, Outcome] = {}
@@ -76,10 +73,7 @@ class _Run:
         self._there: set[Task] = set()
         self._temporary = [task for task in tasks if task.temporary]
         self._locks = {task: threading.Lock() for task in self._temporary}
-        self._readers = {
-            task: {reader.name for reader in tasks if task in reader.needs}
-            for task in self._temporary
-        }
+        self._readers = {t: {r.name for r in tasks if t in r.needs} for t in self._temporary}
 
     def ready(self, task: Task) -> bool:
         return all(before.name in self.outcomes for before in (*task.needs, *task.after))
@@ -102,20 +96,15 @@ class _Run:
         return chosen
 
     def blocked(self, task: Task) -> Outcome | None:
-        """The outcome of a task that cannot run because of another one."""
-        reason = "not started: no space left" if self._full else ""
-        for before in () if reason else task.needs:
-            need = self.outcomes[before.name]
+        reasons = ["not started: no space left"] if self._full else []
+        for need in (self.outcomes[before.name] for before in task.needs):
             if need.status is Status.FAILED:
-                reason = f"{need.task} failed"
+                reasons.append(f"{need.task} failed")
             elif need.status is Status.SKIPPED:  # the first cause, not the whole chain
                 why = f"{need.task} was skipped: {need.reason}"
-                reason = need.reason if need.blocked else why
-            if reason:
-                break
-        return (
-            Outcome(task.name, Status.SKIPPED, 0, reason=reason, blocked=True) if reason else None
-        )
+                reasons.append(need.reason if need.blocked else why)
+        skipped = partial(Outcome, task.name, Status.SKIPPED, 0, blocked=True)
+        return skipped(reason=reasons[0]) if reasons else None
 
     def finish(self, task: Task, outcome: Outcome) -> None:
         self.outcomes[task.name] = outcome
@@ -126,6 +115,11 @@ class _Run:
         """Does a task, or finds that its outputs are still valid."""
         begun = time.monotonic()
         path = self.logs / f"{task.name}.log"
+
+        def ended(status: Status, **facts: Any) -> Outcome:
+            seconds = 0.0 if status is Status.REUSED else time.monotonic() - begun
+            return Outcome(task.name, status, seconds, log=path, **facts)
+
         try:
             key = self._key(task)
             status, stamp = Status.REUSED, self._valid(task, key)
@@ -136,18 +130,12 @@ class _Run:
                     for need in task.needs:
                         self._bring_back(need, log)
                     status, stamp = Status.DONE, self._do(task, key, log)
-            seconds = time.monotonic() - begun if status is Status.DONE else 0.0
             made, digests = tuple(stamp.paths), tuple(stamp.outputs.values())
-            return Outcome(task.name, status, seconds, made, digests, log=path, took=stamp.seconds)
+            return ended(status, outputs=made, digests=digests, took=stamp.seconds)
         except SkipTask as reason:
-            seconds = time.monotonic() - begun
-            return Outcome(
-                task.name, Status.SKIPPED, seconds, reason=redacted(str(reason)), log=path
-            )
+            return ended(Status.SKIPPED, reason=redacted(str(reason)))
         except Exception as error:
-            seconds = time.monotonic() - begun
-            full, why = is_disk_full(error), explain(error)
-            return Outcome(task.name, Status.FAILED, seconds, reason=why, log=path, disk_full=full)
+            return ended(Status.FAILED, reason=explain(error), disk_full=is_disk_full(error))
 
     def _before(self, task: Task) -> dict[Task, Outcome]:
         return {before: self.outcomes[before.name] for before in (*task.needs, *task.after)}
@@ -156,9 +144,7 @@ class _Run:
         """Changes when the task's code, arguments, inputs, facts or what it reads change."""
         before = self._before(task)
         facts = {
-            "arguments": [*task.run.args, task.run.keywords]
-            if isinstance(task.run, partial)
-            else [],
+            "arguments": getattr(task.run, "keywords", {}),
             "facts": task.facts,
             "project": PROJECT._asdict(),
             "read": {t.name: o.digests for t, o in before.items() if o.status in GOOD},
@@ -201,7 +187,6 @@ class _Run:
             self._do(task, self._key(task), log)
 
     def delete_temporary(self) -> None:
-        """Deletes the temporary outputs that no task reads any more."""
         for task in list(self._temporary):
             if task.name in self.outcomes and self._readers[task] <= self.outcomes.keys():
                 self._temporary.remove(task)
@@ -211,14 +196,12 @@ class _Run:
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Whether it failed because the disk is full: its own write, or one of a command."""
     if isinstance(error, OSError):
         return error.errno in (errno.ENOSPC, errno.EDQUOT)
     return os.strerror(errno.ENOSPC) in str(error)
 
 
 def no_space(error: BaseException) -> str:
-    """A message that says where space is missing, how much is free, and what to do."""
     name = getattr(error, "filename", None)
     where = Path(name or BUILD)
     while not where.is_dir():

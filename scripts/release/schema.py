@@ -161,8 +161,6 @@ class Torch(Strict):
 
 
 class Matrix(Strict):
-    """The matrix as it is on one platform."""
-
     schema_: Literal[1] = Field(alias="schema")
     project: Project
     package: Package
@@ -179,7 +177,6 @@ class Matrix(Strict):
         return self._platform
 
     def on(self, platform: str) -> Matrix:
-        """The matrix as it is on that platform."""
         first = self._first or self
         if platform == FIRST:
             return first

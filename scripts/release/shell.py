@@ -135,7 +135,6 @@ class Log:
                 self._failed = error
 
     def tail(self, lines: int = TAIL) -> str:
-        """The last lines of the log."""
         self._file.flush()
         text = self.path.read_text(encoding="utf-8", errors="replace")
         return "\n".join(text.splitlines()[-lines:])

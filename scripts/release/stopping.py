@@ -8,11 +8,9 @@ handler sets a flag and the main thread polls it.
 from collections.abc import Collection, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
-from typing import TypeVar
 
 from release.leftovers import end_children
 
-Result = TypeVar("Result")
 POLL = 0.2  # seconds
 
 
@@ -21,7 +19,7 @@ class Stop:
 
     asked = False
 
-    def next_of(self, running: Collection[Future[Result]]) -> set[Future[Result]]:
+    def next_of(self, running: Collection[Future]) -> set[Future]:
         """Waits until some of `running` have ended, and returns those.
 
         After a signal it kills the commands, waits for all steps and raises KeyboardInterrupt.

@@ -21,13 +21,13 @@ def digest(path: Path, *, quick: bool = False) -> str:
     if path.is_dir():
         return _tree_digest(path, quick)
     stat = path.stat()
-    return _file_digest(str(path), stat.st_size, stat.st_mtime_ns)
+    return _file_digest(path, stat.st_size, stat.st_mtime_ns)
 
 
 @cache
-def _file_digest(path: str, _size: int, _mtime: int) -> str:
+def _file_digest(path: Path, _size: int, _mtime: int) -> str:
     found = hashlib.sha256()
-    with open(path, "rb") as file:  # noqa: PTH123 - the cache's key is text
+    with path.open("rb") as file:
         while chunk := file.read(1 << 20):
             found.update(chunk)
     return found.hexdigest()
@@ -50,7 +50,6 @@ def _tree_digest(root: Path, quick: bool) -> str:
 
 
 def sources(pattern: str) -> tuple[Path, ...]:
-    """The files of the checkout that match, sorted."""
     return tuple(sorted(path for path in REPO.glob(pattern) if path.is_file()))
 
 
@@ -83,26 +82,20 @@ class Stamp:
         return [REPO / path for path in self.outputs]
 
     def intact(self, *, without: Collection[Path] = (), quick: Collection[Path] = ()) -> bool:
-        """Whether every output is still there with the content that the task gave it.
+        """Whether every output but `without` is there with the content that the task gave it.
 
-        Args:
-            without: outputs that need not be there.
-            quick: outputs of which names and sizes are compared.
+        Of the outputs in `quick`, names and sizes are compared.
         """
-        paths = {REPO / path: value for path, value in self.outputs.items()}
+        paths = {
+            path: value for p, value in self.outputs.items() if (path := REPO / p) not in without
+        }
         try:
-            return all(
-                digest(path, quick=path in quick) == value
-                for path, value in paths.items()
-                if path not in without
-            )
+            return all(digest(path, quick=path in quick) == paths[path] for path in paths)
         except OSError:
             return False
 
 
 class Store:
-    """The stamps of a build folder, one JSON file for each task."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 

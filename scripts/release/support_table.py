@@ -1,10 +1,11 @@
-"""The support tables as Markdown: the matrix, and the results of `--verify full`."""
+"""Tables as Markdown: the matrix, the results of `--verify full`, what conda installs."""
 
+import csv
 from collections.abc import Iterator
 from pathlib import Path
 
-from release import REPO
-from release.evidence import Environment, Evidence, results
+from release import PROJECT, REPO
+from release.evidence import Evidence, results
 from release.schema import FIRST, Matrix
 
 WORDS = {"ran": "ran", "unsupported": "no"}
@@ -18,6 +19,12 @@ ELSEWHERE = {
     "ran": "installed from the wheel of the cell (from torch 2.11 on, the fat wheel), run under "
     "qemu: judged, compared with the definition, gradients checked",
 }
+
+TABLE = REPO / "scripts" / "release" / "conda_installs.csv"
+HEAD = (
+    *("channels", "pytorch before", "asked for before", "driver"),
+    *(PROJECT.distribution, "pytorch after", "note"),
+)
 
 
 def brief(matrix: Matrix) -> str:
@@ -85,15 +92,11 @@ def _glue(matrix: Matrix, minor: str) -> str:
     return f"{pypi} (optional: {optional[0]})" if optional else pypi
 
 
-def _said(found: Environment) -> str:
-    return WORDS.get(found.state, f"**fails** ({found.state})")
-
-
 def _word(matrix: Matrix, evidence: Evidence | None, minor: str, python: str) -> str:
     if python not in matrix.torch[minor].every_python:
         return WORDS["unsupported"]
     found = evidence.of(minor, python) if evidence else None
-    return _said(found) if found else "untried"
+    return WORDS.get(found.state, f"**fails** ({found.state})") if found else "untried"
 
 
 def _origin(evidence: Evidence, stored: Path) -> str:
@@ -119,3 +122,20 @@ def _origin(evidence: Evidence, stored: Path) -> str:
             "by the same with `--python`."
         )
     return f"{text}\n"
+
+
+def installs() -> str:
+    with TABLE.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    lines = [HEAD, ("---",) * len(HEAD)]
+    for row in rows:
+        ours = {"refused": "**refused**", "*": "either"}.get(row["ours"], f"`{row['ours']}`")
+        after = {"*": "either", "": "kept", "kept": "kept"}.get(row["pytorch"], "")
+        after = after or f"a {row['pytorch'].upper()} build"
+        before, asked = (
+            f"`{row[key]}`" if row[key] else "none" for key in ("installed", "asked for")
+        )
+        lines.append(
+            (row["channels"], before, asked, row["driver"] or "none", ours, after, row["note"])
+        )
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from release.shell import Log
 
@@ -30,8 +30,6 @@ class Task:
     """One step of a run.
 
     Attributes:
-        name: unique, `glue/stable210`.
-        run: does the work and returns the files or folders that it made.
         needs: tasks whose outputs it reads; it is skipped if one of them has none.
         after: tasks that it waits for, whether they succeed or not. It gets their outputs, but a
             temporary one may be gone.
@@ -40,7 +38,6 @@ class Task:
         facts: what else decides the result (versions, the environment).
         temporary: outputs, and other folders, that are deleted after the last reader.
         disk: roughly how many bytes it puts on the disk.
-        cells: the cells of the build matrix that it serves.
     """
 
     name: str
@@ -59,14 +56,8 @@ class Task:
 
 @dataclass(frozen=True)
 class Context:
-    """What a running task gets.
-
-    Attributes:
-        log: the file for its messages.
-        made: the outputs of the tasks in `needs` and `after` that succeeded.
-        failed: the tasks among them that failed.
-        jobs: how many processes it may start at a time.
-    """
+    """What a running task gets: the outputs of the tasks in `needs` and `after` that succeeded,
+    those that failed, and how many processes it may start at a time."""
 
     log: Log
     made: Mapping[Task, Sequence[Path]] = field(default_factory=dict)
@@ -83,13 +74,8 @@ class Outcome:
     """How a task ended.
 
     Attributes:
-        task: its name.
         seconds: how long it took in this run; `took`, when it was last done.
-        outputs, digests: what it made, in the same order.
-        reason: why it failed or was skipped.
-        log: the file with its messages.
-        blocked: skipped because of another task.
-        disk_full: failed because the disk is full.
+        reason: why it failed or was skipped; `blocked`: because of another task.
     """
 
     task: str
@@ -102,10 +88,3 @@ class Outcome:
     took: float = 0.0
     blocked: bool = False
     disk_full: bool = False
-
-
-class Listener(Protocol):
-    """Hears of every task, to show progress."""
-
-    def started(self, task: Task) -> None: ...
-    def finished(self, task: Task, outcome: Outcome) -> None: ...

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from engine.builder import ClangToolkit, CudaToolkit, find_cuda_toolkit
-from release import BUILD, REPO, ReleaseError, downloads
-from release.environments import REMEDY
+from release import BUILD, REPO, ReleaseError
+from release.environments import REMEDY, uv
 from release.paths import fresh
 from release.schema import Toolkit
 from release.shell import Log
@@ -53,7 +53,7 @@ def runtime(context: Context, *, version: str, python: str) -> Sequence[Path]:
     """
     folder = fresh(BUILD / "toolkits" / f"runtime-{version}")
     words = ["pip", "install", "--target", folder, "--python", python]
-    downloads.uv(context.log, [*words, f"cuda-toolkit[cudart]=={version}.*"], remedy=REMEDY)
+    uv(context.log, [*words, f"cuda-toolkit[cudart]=={version}.*"], remedy=REMEDY)
     return [home_of(folder) / "lib"]
 
 
@@ -74,7 +74,7 @@ def resolve(toolchain: Toolchain, made: Path | None) -> CudaToolkit | ClangToolk
 
 def _install(log: Log, folder: Path, wheels: Toolkit) -> None:
     target = ["--target", folder, "--python", sys.executable]
-    downloads.uv(log, ["pip", "install", *target, *wheels.pypi], remedy=REMEDY)
+    uv(log, ["pip", "install", *target, *wheels.pypi], remedy=REMEDY)
 
 
 def _complete(home: Path) -> None:

@@ -18,13 +18,7 @@ NEWEST_CLANG = 30  # the tool looks for clang++-NN below this number
 
 @dataclass(frozen=True)
 class Compilers:
-    """What this machine has for CUDA.
-
-    Attributes:
-        nvccs: every CUDA toolkit with an nvcc, the user's choice first.
-        clangs: clang++ commands by their major version.
-        debian: the Debian packages named in the matrix that apt can fetch.
-    """
+    """CUDA toolkits, clang++ by major version, and packages of the matrix that apt can fetch."""
 
     nvccs: tuple[CudaToolkit, ...] = ()
     clangs: tuple[tuple[int, str], ...] = ()
@@ -36,7 +30,6 @@ class Toolchain:
     """How a CUDA kernel object is compiled.
 
     Attributes:
-        version: the toolkit of the matrix, `12.8`.
         nvcc: the installed toolkit, None if one is made.
         clang: the clang++ command; empty for the one in Debian's package; None for nvcc.
         fatbinary: the toolchain whose program `fatbinary` clang needs.

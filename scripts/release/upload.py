@@ -1,8 +1,4 @@
-"""Publishes dist/: to PyPI, to Anaconda, or into a folder for a web server.
-
-A build never uploads. An upload refuses artefacts that are partial, that changed after the build,
-that were built from uncommitted changes, or that are for tests only.
-"""
+"""Publishes dist/: to PyPI, to Anaconda, or into a folder for a web server."""
 
 import os
 import shutil
@@ -16,24 +12,18 @@ from rich.console import Console
 from release import DIST, ReleaseError
 from release.conda_steps import index_package
 from release.manifest import Artefact, Kind, Manifest, parse, wrong_files
+from release.pack_steps import write_index
 from release.paths import LOGS, publish
 from release.shell import Log
-from release.simple_index import write_index
 
 TARGETS = "pypi, testpypi, anaconda, anaconda:OWNER, or a folder (./public)"
 
 
 @dataclass(frozen=True)
 class Upload:
-    """A planned upload.
+    """A planned upload, by commands or by `copy`; `checks` are commands that must pass first.
 
-    Attributes:
-        files: the files to publish.
-        refusals: why they must not be published; empty if they may.
-        checks: commands that must pass first.
-        commands: the commands that upload.
-        left_out: what the target does not get, and why.
-        copy: copies the files into a folder, for targets without a command.
+    `left_out` says what the target does not get, and why.
     """
 
     files: list[Path]
@@ -45,7 +35,6 @@ class Upload:
 
 
 def upload(target: str, console: Console, *, dry_run: bool) -> int:
-    """Uploads, or says what an upload would do; returns the exit code."""
     manifest = parse(DIST / "manifest.json")
     planned = plan(target, manifest, DIST)
     for text in planned.left_out:
@@ -70,7 +59,6 @@ def upload(target: str, console: Console, *, dry_run: bool) -> int:
 
 
 def plan(target: str, manifest: Manifest, dist: Path) -> Upload:
-    """Plans the upload to `target`."""
     name, _, owner = target.partition(":")
     if name in ("pypi", "testpypi"):
         return _to_pypi(name, manifest, dist)
@@ -92,8 +80,7 @@ def _common(manifest: Manifest, dist: Path, artefacts: Sequence[Artefact]) -> li
         found.append(f"{text} and build again")
     if manifest.shard:
         found.append(f"this is shard {manifest.shard}; join all of them with --merge first")
-    failed = [name for name, cell in manifest.cells.items() if cell.state == "failed"]
-    if failed:
+    if failed := [name for name, cell in manifest.cells.items() if cell.state == "failed"]:
         found.append(f"{', '.join(failed)} failed; repair and build again")
     found += [f"{text}; build again" for text in wrong_files(artefacts, dist)]
     return found if artefacts else [*found, "there is nothing to upload; build first"]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from release import REPO, cibuildwheel
-from release.cells import Cell, all_cells
+from release.cells import Cell
 from release.schema import Matrix
 
 VARIANTS_FILE = REPO / "recipe" / "variants.yaml"
@@ -23,7 +23,6 @@ def for_conda(cell: Cell) -> bool:
 
 
 def row(cell: Cell, matrix: Matrix) -> tuple[str, ...]:
-    """The values of KEYS for one cell."""
     flavour, cuda, archs, (low, high) = "cpu", "", "", cell.torch.gcc
     if cell.cuda_major is not None:
         kernels = matrix.kernels[str(cell.variant.kernels)]  # type: ignore[index]
@@ -44,7 +43,6 @@ def arch_list(archs: Sequence[str]) -> str:
 
 
 def render(cells: Sequence[Cell], matrix: Matrix) -> str:
-    """The text of a variants file for these cells."""
     rows = [row(cell, matrix) for cell in cells]
     lines = [HEADER.rstrip("\n")]
     for index, key in enumerate(KEYS):
@@ -54,11 +52,6 @@ def render(cells: Sequence[Cell], matrix: Matrix) -> str:
         lines += [f"{key}:", f'  - "{value}"']
     lines += ["zip_keys:", "  -", *(f"    - {key}" for key in KEYS)]
     return "\n".join(lines) + "\n"
-
-
-def for_all(matrix: Matrix) -> str:
-    """The text of recipe/variants.yaml."""
-    return render([cell for cell in all_cells(matrix) if for_conda(cell)], matrix)
 
 
 def floors(matrix: Matrix) -> str:

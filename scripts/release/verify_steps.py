@@ -24,10 +24,9 @@ def run_installed(
 ) -> Path:
     """Runs the checker and the smoke test in an environment; returns the smoke test's JSON report.
 
-    Both run in an empty folder, where they cannot see the source tree. `name` is that of the
-    report; `site` is a folder with the package, used instead of the installed one; `glue` is the
-    one that must be chosen. Without `gpu`, a CUDA build of torch stands in for a CPU build. Without
-    `checker` it is left out.
+    Both run in an empty folder, where they cannot see the source tree. `site` is a folder with the
+    package, used instead of the installed one; `glue` is the one that must be chosen. Without
+    `gpu`, a CUDA build of torch stands in for a CPU build.
     """
     empty = fresh(TEMPORARY / "run" / name)
     env = clean_env(PATH=f"{folder / 'bin'}:{clean_env()['PATH']}")

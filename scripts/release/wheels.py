@@ -23,13 +23,7 @@ from release.provenance import source_epoch
 
 @dataclass(frozen=True)
 class Wheel:
-    """A wheel in memory.
-
-    Attributes:
-        name, version, tag: `name`, `0.1.0+stable.cpu`, `py3-none-manylinux_2_34_x86_64`.
-        files: what is installed, by its name in the wheel.
-        info: the files of the `.dist-info` folder except RECORD, by their name in it.
-    """
+    """A wheel in memory; `info` holds the files of the `.dist-info` folder except RECORD."""
 
     name: str
     version: str

@@ -20,7 +20,7 @@ from benchmarks.schema import Size
 
 STEP = Size(5, 3, 7)
 SEQUENCE = Size(3, 2, 5, 6)
-SLOW_TO_BUILD = ("cpp", "cuda", "compile", "compile-reduce-overhead", "cpp-loop", "cuda-loop")
+SLOW_TO_BUILD = ("cpp", "cuda", "compile", "compile-reduce-overhead")
 
 
 def names(contenders: dict[str, Callable[..., Cell]]) -> list[object]:

@@ -21,7 +21,7 @@ def test_no_accepted_pair_fails_when_it_is_run(tmp_path: Path) -> None:
         pytest.skip("uv is not installed")
     command = [sys.executable, str(SCRIPT), "--work", str(tmp_path), "--minors", "2.9,2.10"]
     done = subprocess.run(
-        [*command, "--python", sys.executable],
+        command,
         capture_output=True,
         text=True,
         env={key: value for key, value in os.environ.items() if not key.startswith("PYTHON")},

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from machines import machine
-from release.conda_installs import TABLE
+from release.support_table import TABLE
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from machines import machine
 from release import ReleaseError
-from release.conda_linked import link_torch
-from release.conda_stubs import Stub, write_channel
+from release.conda_stubs import Stub, link_torch, write_channel
 from shared_objects import fake_torch
 
 pytest.importorskip("rattler")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from release.cells import all_cells, select
-from release.conda_linked import link_torch
+from release.conda_stubs import link_torch
 from release.paths import BOOTSTRAP, ENVS
 from release.variants import render
 from shared_objects import KERNELS_RECORD, shared_object

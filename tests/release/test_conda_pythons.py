@@ -12,7 +12,7 @@ import pytest
 from release import DIST, REPO
 from release.bootstrap import stage_python
 from release.conda_stubs import stubs, write_channel
-from release.downloads import uv_settings
+from release.environments import uv_settings
 from release.interpreters import interpreters, python_facts
 from release.paths import CHANNEL, tool
 

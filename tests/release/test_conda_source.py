@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from release.cells import all_cells, select
-from release.conda_linked import link_torch
+from release.conda_stubs import link_torch
 from release.paths import BOOTSTRAP, ENVS
 from release.variants import render
 

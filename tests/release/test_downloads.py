@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from release import ReleaseError, downloads
+from release import ReleaseError, environments
 from release.paths import tool
 from release.shell import Log
 from wheel_makers import make_wheel
@@ -70,9 +70,9 @@ def index(tmp_path, monkeypatch):
 def install(program: str, state: dict, log, target: Path) -> None:
     words = ["install", "--no-deps", "--target", target, "--index-url", state["url"], "lltm"]
     if program == "uv":
-        downloads.uv(log, ["pip", *words, "--python-version", "3.11"])
+        environments.uv(log, ["pip", *words, "--python-version", "3.11"])
     else:
-        downloads.pip(log, words)
+        environments.pip(log, words)
 
 
 @pytest.mark.parametrize("program", ["uv", "pip"])
@@ -94,7 +94,7 @@ def test_a_hash_that_is_wrong_twice_fails(program, index, log, tmp_path) -> None
 
 def test_another_failure_is_not_tried_again(index, log, tmp_path) -> None:
     with pytest.raises(ReleaseError) as error:
-        downloads.uv(
+        environments.uv(
             log, ["pip", "install", "--target", tmp_path, "--index-url", index["url"], "x"]
         )
     assert "wrong twice" not in str(error.value)
@@ -107,7 +107,7 @@ def test_passwords_of_an_index_reach_no_log(index, log, monkeypatch) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", secret)
     monkeypatch.setenv("PIP_EXTRA_INDEX_URL", secret)
     with log, pytest.raises(ReleaseError):
-        downloads.uv(log, ["pip", "install", "--target", log.path.parent / "x", "nothing"])
+        environments.uv(log, ["pip", "install", "--target", log.path.parent / "x", "nothing"])
     with Log(log.path.with_name("echo.log")) as echo:
         echo.run(["echo", f"looking in {secret}"])
         assert "pa55word" not in echo.tail()

@@ -129,7 +129,6 @@ def dist(tmp_path, monkeypatch) -> Path:
     """An own build/ and dist/."""
     for module, name, path in (
         (merging, "DIST", "dist"),
-        (merging, "TEMPORARY", "build/tmp"),
         (merging, "LOGS", "build/logs"),
         (run, "BUILD", "build"),
         (run, "DIST", "dist"),

@@ -16,10 +16,9 @@ from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 from release import ReleaseError, fat_steps
 from release.fat_steps import make_fat_wheel, partial_version
-from release.pack_steps import check_binaries, repack, true_tag
+from release.pack_steps import check_binaries, repack, true_tag, write_index
 from release.paths import replace_wheel
 from release.provenance import source_epoch
-from release.simple_index import write_index
 from release.wheels import join, read_wheel
 from shared_objects import KERNELS_RECORD, shared_object
 from wheel_makers import TAG, make_wheel
