@@ -19,17 +19,20 @@ struct Sequence {
 
   // Multiply-adds that are worth waking another thread for.
   static constexpr int64_t kProductsPerThread = 1 << 19;
+  // Those of a step, where another thread is already awake.
+  static constexpr int64_t kProductsOfStep = 1 << 17;
   // From here on threads wait less for one another after each step than for the weights.
   static constexpr int64_t kLongStep = 1 << 23;
 
-  // Forward of a few rows leaves x to torch's GEMM, which reads its weights once for all steps.
-  // 16-bit operands would have to be converted first.
+  // A few rows leave x to torch's GEMM, which reads its weights once for all steps; in backward,
+  // only a wide x pays for it. 16-bit operands would have to be converted first.
   static bool makes_all_products(lltm_pass pass, const lltm_layer_sizes& sizes) {
     constexpr int64_t kFewRows = 4;
     constexpr int64_t kCachedWeights = 1 << 18;
     const int64_t weights = kGateCount * sizes.state_size * sizes.weight_stride;
-    const bool is_few = sizes.batch_size < kFewRows && weights > kCachedWeights;
-    return !kHas16Bits && !(pass == LLTM_FORWARD && is_few);
+    if (kHas16Bits) return false;
+    if (sizes.batch_size >= kFewRows || weights <= kCachedWeights) return true;
+    return pass == LLTM_BACKWARD && input_size(sizes) <= sizes.state_size;
   }
 
   static int64_t workspace_bytes(lltm_pass pass, const lltm_layer_sizes& sizes) {
@@ -68,7 +71,9 @@ struct Sequence {
     store_state(work.d_h, work.stride, arguments.d_initial_h, sizes);
     store_state(work.d_cell, work.stride, arguments.d_initial_cell, sizes);
     if constexpr (!kHas16Bits) {
-      if (arguments.d_weights == nullptr) return nullptr;
+      if (arguments.d_weights == nullptr || !makes_all_products(LLTM_BACKWARD, sizes)) {
+        return nullptr;
+      }
       const int64_t products = sizes.steps * sizes.batch_size * kTileRows * sizes.weight_stride;
       in_parallel(ceiling(kGateCount * sizes.state_size, kTileRows),
                   kProductsPerThread / products + 1, execution,
@@ -106,7 +111,7 @@ struct Sequence {
     const int64_t columns = kHas16Bits ? sizes.state_size : sizes.weight_stride;
     const int64_t products = rows * kGateCount * sizes.state_size * columns;  // of a step
     if (rows < 2 * rows_per_thread(sizes) || products >= kLongStep) {
-      const int64_t grain = at_least_one(kProductsPerThread * panels / products);
+      const int64_t grain = at_least_one(kProductsOfStep * panels / products);
       for (int64_t step = 0; step < steps; ++step) {
         in_parallel(panels, grain, execution,
                     [&](int64_t first, int64_t last) { run(step, Part{0, rows, first, last}); });
