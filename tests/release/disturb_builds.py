@@ -111,8 +111,9 @@ def hashes(root: Path) -> dict[str, str]:
 class Disturber:
     """Disturbs one checkout; `rows` tell what was seen."""
 
-    def __init__(self, checkout: Checkout, seed: int, faketime: str, like: Path | None) -> None:
-        self.checkout, self.random, self.faketime = checkout, random.Random(seed), faketime
+    def __init__(self, checkout: Checkout, args: argparse.Namespace) -> None:
+        self.checkout, self.random = checkout, random.Random(args.seed)
+        self.faketime, like = args.faketime, args.like
         self.rows: list[Row] = []
         self.store: Callable[[], None] = list  # does nothing
         if like is None and checkout.start().wait():
@@ -121,7 +122,8 @@ class Disturber:
         manifest = json.loads((root / "dist" / "manifest.json").read_text(encoding="utf-8"))
         if manifest["commit"] != checkout.commit:
             sys.exit(f"{root} holds a build of {manifest['commit']}; build {checkout.commit} there")
-        self.seconds, self.wanted, self.total = manifest["seconds"], hashes(root), steps(root)
+        self.seconds = args.seconds or manifest["seconds"]
+        self.wanted, self.total = hashes(root), steps(root)
         print(f"undisturbed: {self.seconds:.0f} s, {self.total} steps", *self.wanted, sep="\n")
         if like is None:
             checkout.reset()
@@ -355,6 +357,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cells", nargs="*", default=["host"], help="none: the whole matrix")
     parser.add_argument("--like", type=Path, metavar="CHECKOUT", help="built there, undisturbed")
+    text = "that an undisturbed run takes; by default what that run took"
+    parser.add_argument("--seconds", type=float, help=text)
     parser.add_argument("--faketime", default="libfaketime.so.1", help="path of the library")
     args = parser.parse_args()
     kinds = args.kinds or list(KINDS)
@@ -364,7 +368,7 @@ def main() -> int:
     folder.mkdir(parents=True)
     with small_disk(folder) if "disk" in kinds else nullcontext():
         checkout = Checkout(folder / "lltm", args.cells)
-        disturber = Disturber(checkout, args.seed, args.faketime, args.like)
+        disturber = Disturber(checkout, args)
         run = {
             "command": " ".join([*command, f"--seed {args.seed}", *words]),
             "cells": args.cells,
