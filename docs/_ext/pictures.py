@@ -8,6 +8,7 @@ Needs matplotlib. The text in them stays text, so that it can be read aloud, sea
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -89,7 +90,8 @@ def matrix(c: Colours) -> Figure:
     data = json.loads((RESULTS / "environments.json").read_text())
     seen = {(e["torch"], e["python"]): e for e in data["environments"]}
     torches = sorted({t for t, _ in seen}, key=lambda t: int(t.split(".")[1]))
-    pythons = sorted({p for _, p in seen}, key=lambda p: int(p.split(".")[1]))
+    minor = re.compile(r"\.(\d+)(t?)")  # free-threaded ones last
+    pythons = sorted({p for _, p in seen}, key=lambda p: minor.search(p).group(2, 1))
     figure = Figure(figsize=(7.6, 3.0), layout="constrained")
     axes = figure.subplots()
     plain(axes, len(torches) + 1.35, len(pythons) + 2.1)
