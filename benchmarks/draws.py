@@ -99,6 +99,8 @@ def _repeat(found: Report, one: Draw, what: str, again: int, options: session.Op
     words = [sys.executable, "-m", "benchmarks", "random", "--what", what, "--again", "0"]
     for name in ("device", "threads", "seconds", "rounds"):
         words += [f"--{name}", str(getattr(options, name))]
+    if options.contenders:
+        words += ["--contenders", *options.contenders]
     runs = []
     for _ in range(again):
         with tempfile.TemporaryDirectory() as folder:

@@ -3,6 +3,9 @@
 //
 // cuBLAS is several times slower where rows do not begin as vectors do. Then its operands and
 // results are copies, padded with zeros to whole vectors.
+#include <algorithm>
+#include <cmath>
+
 #include "cell.h"
 #include "launch.h"
 #include "layer.h"
@@ -33,14 +36,11 @@ struct Layout {
         lines(3 * sizes.state_size) {
     const int64_t vector = 16 / lltm_dtype_bytes(dtype);
     const auto whole = [&](int64_t size) { return divide_up(size, vector) * vector; };
-    // Without tensor cores vectors gain nothing. For few rows cuBLAS waits for the weights, and a
-    // copy moves them three times.
-    const int64_t least_rows = lltm_dtype_bytes(dtype) == 2 ? 2 : allows_tf32 ? 16 : INT64_MAX;
     const bool aligned = sizes.state_size % vector == 0 && sizes.input_size % vector == 0;
     // One GEMM saves a launch; for large sizes the copy and cuBLAS's choice of kernels cost more.
     const double work = 1.0 * sizes.batch_size * lines * depth;  // multiplications
     joins = work <= (lltm_dtype_bytes(dtype) == 2 ? 6e9 : 1.2e9);
-    if (aligned || sizes.batch_size < least_rows) return;
+    if (aligned || sizes.batch_size < least_rows(sizes)) return;
     pads = joins = true;
     depth = whole(depth);
     lines = whole(lines);
@@ -68,6 +68,18 @@ struct Layout {
   }
 
  private:
+  // From so many rows on, whole vectors gain more than the copy of the weights takes: about as many
+  // as the weights have megabytes. benchmarks/NOTES.md has the measurements.
+  double least_rows(const lltm_step_sizes& sizes) const {
+    const int64_t bytes = lltm_dtype_bytes(dtype);
+    const double megabytes = 1e-6 * static_cast<double>(lines * depth * bytes);
+    if (bytes == 2) {
+      // cuBLAS reads 4 bytes at once, or a single element.
+      const bool pairs = sizes.state_size % 2 == 0 && sizes.input_size % 2 == 0;
+      return pairs ? std::clamp(megabytes, 2.0, 128.0) : 2;
+    }
+    return allows_tf32 ? std::clamp(2.4 * megabytes, 8.0, 192.0) : HUGE_VAL;  // no tensor cores
+  }
   int64_t take(int64_t elements) {
     constexpr int64_t kAligned = 256;
     const int64_t offset = bytes;
