@@ -24,17 +24,22 @@ struct Step {
   static constexpr int64_t kChunk = 128 / kTileColumns * kTileColumns;
   static constexpr int64_t kDepth = 512;  // of a product, so that its operands stay in cache
   static constexpr int64_t kGroup = 8;    // tiles' widths whose sums are kept side by side
+  static constexpr int kEntries = 3;      // of the batch, that share a read of the weights
   static constexpr bool kHas16Bits = sizeof(T) == 2;  // operands must be converted
 
-  // Waking another thread pays off from so many multiplications on: about 10 us of work.
+  // Waking another thread pays off from so many multiplications on: about 10 us of work. Reading or
+  // writing a weight takes as long as some eight.
   static constexpr int64_t kProductsPerThread = int64_t{1} << 20;
+  static int64_t cost_of(const lltm_step_sizes& sizes) {
+    return products_of(sizes) / sizes.batch_size * (sizes.batch_size + 8);
+  }
 
   static const char* forward(const lltm_step_forward_arguments& arguments,
                              const lltm_execution& execution) {
     const lltm_step_sizes& sizes = arguments.sizes;
     const int64_t units = ceiling(sizes.batch_size, kChunk) * blocks_of(sizes);
     std::atomic<bool> out_of_memory{false};
-    in_parallel(units, grain(products_of(sizes) / units), execution,
+    in_parallel(units, grain(cost_of(sizes) / units), execution,
                 [&](int64_t begin, int64_t end) {
                   Scratch scratch(Forward::scratch_bytes(sizes));
                   if (scratch.missing()) return out_of_memory.store(true);
@@ -47,35 +52,30 @@ struct Step {
                               const lltm_execution& execution) {
     const lltm_step_sizes& sizes = a.sizes;
     const bool makes_d_weights = a.d_weights != nullptr;
-    const bool makes_d_rows = a.d_old_h != nullptr || a.d_input != nullptr;
     const int64_t right_count = makes_d_weights ? right_size(sizes) : 0;
     const int64_t dz_count = 3 * blocks_of(sizes) * kBlock * sizes.batch_size;
-    Scratch shared(bytes(right_count + (makes_d_rows ? dz_count : 0)));
+    Scratch shared(bytes(right_count + dz_count));
     if (shared.missing()) return kNoMemory;
     C* const right = static_cast<C*>(shared.data());
-    C* const dz = makes_d_rows ? right + right_count : nullptr;
-
-    if (makes_d_weights) {
-      const int64_t units = tiles_of(sizes.state_size) + tiles_of(sizes.input_size);
-      in_parallel(units, grain(bytes(right_count) / units), execution,
-                  [&](int64_t begin, int64_t end) { pack_right(a, right, begin, end); });
-    }
+    C* const dz = right + right_count;
 
     // An element of the pointwise part costs as much as some ten products.
-    const int64_t pointwise = 16 * sizes.batch_size * sizes.state_size;
-    const int64_t units = blocks_of(sizes);
-    const int64_t products = (makes_d_weights ? products_of(sizes) : 0) + pointwise;
-    std::atomic<bool> out_of_memory{false};
-    in_parallel(units, grain(products / units), execution, [&](int64_t begin, int64_t end) {
-      // Without a dz that threads share, each has that of one block.
-      Scratch own(makes_d_rows ? 0 : bytes(3 * kBlock * sizes.batch_size));
-      if (own.missing()) return out_of_memory.store(true);
-      backward_blocks(a, right, dz, static_cast<C*>(own.data()), begin, end);
-    });
+    const int64_t pointwise = 16 * sizes.batch_size * kBlock;
+    in_parallel(blocks_of(sizes), grain(pointwise), execution,
+                [&](int64_t begin, int64_t end) { make_dz(a, dz, begin, end); });
+    if (makes_d_weights) {
+      const int64_t tiles = tiles_of(sizes.state_size) + tiles_of(sizes.input_size);
+      in_parallel(tiles, grain(bytes(right_count) / tiles), execution,
+                  [&](int64_t begin, int64_t end) { pack_right(a, right, begin, end); });
+      const int64_t units = blocks_of(sizes) * tiles;
+      in_parallel(units, grain(cost_of(sizes) / units), execution,
+                  [&](int64_t begin, int64_t end) { make_d_weights(a, right, dz, begin, end); });
+    }
 
+    std::atomic<bool> out_of_memory{false};
     const int64_t left_units = ceiling(sizes.batch_size, kChunk) * (tiles_of_h(a) + tiles_of_x(a));
-    if (left_units > 0 && !out_of_memory) {
-      const int64_t grain_size = grain(products_of(sizes) / left_units);
+    if (left_units > 0) {
+      const int64_t grain_size = grain(cost_of(sizes) / left_units);
       in_parallel(left_units, grain_size, execution, [&](int64_t begin, int64_t end) {
         Scratch own(left_scratch_bytes(sizes));
         if (own.missing()) return out_of_memory.store(true);
@@ -194,42 +194,63 @@ struct Step {
         const int64_t count = least(kLanes, last - at);
         V biases[kGateCount];
         load_bias(at, count, biases);
-        for (int64_t n = 0; n < rows; ++n) {
-          V z[kGateCount];
-          for (int gate = 0; gate < kGateCount; ++gate) {
-            z[gate] = dot(weights + (gate * state + at) * stride, count, packed + n * padded_depth);
-          }
-          finish(first + n, at, count, z, biases);
+        for (int64_t n = 0; n < rows; n += kEntries) {
+          with_constant<kEntries>(rows - n, [&](auto entries) {
+            V z[entries][kGateCount];
+            for (int gate = 0; gate < kGateCount; ++gate) {
+              dots<entries>(weights + (gate * state + at) * stride, count,
+                            packed + n * padded_depth, gate, z);
+            }
+            for (int m = 0; m < entries; ++m) finish(first + n + m, at, count, z[m], biases);
+          });
         }
       }
     }
 
-    // The products of `count` <= kLanes rows of `weights` with one packed [h, x].
-    LLTM_INLINE V dot(const T* rows, int64_t count, const C* x) const {
-      V sum[kLanes] = {};
+    // z[entry][gate]: the products of `count` <= kLanes rows of `weights` with packed [h, x] of
+    // some batch entries.
+    template <int entries>
+    LLTM_INLINE void dots(const T* rows, int64_t count, const C* x, int gate,
+                          V (&z)[entries][kGateCount]) const {
+      constexpr int kRows = entries > 1 && kTileRows < kLanes ? kTileRows : kLanes;
       const int64_t whole = depth / kLanes * kLanes;
-      // Rows that are not there are the first one again.
       const int64_t limit = count - 1;
-      const T* row[kLanes];
+      V sums[entries][kLanes];
+      for (int from = 0; from < kLanes; from += kRows) {
+        V sum[entries][kRows] = {};
+        const T* row[kRows];  // those that are not there are the last one again
 #pragma GCC unroll 16
-      for (int m = 0; m < kLanes; ++m) row[m] = rows + (m < limit ? m : limit) * stride;
+        for (int m = 0; m < kRows; ++m) row[m] = rows + least(from + m, limit) * stride;
+        const auto add = [&](int64_t k, int64_t columns) {
+          V right[entries];
+#pragma GCC unroll 4
+          for (int n = 0; n < entries; ++n) right[n] = load_sum(x + n * padded_depth + k);
+#pragma GCC unroll 16
+          for (int m = 0; m < kRows; ++m) {
+            const V left = columns == kLanes ? M::load(row[m] + k) : M::load(row[m] + k, columns);
+#pragma GCC unroll 4
+            for (int n = 0; n < entries; ++n) sum[n][m] += left * right[n];
+          }
+        };
 #pragma GCC unroll 1
-      for (int64_t k = 0; k < whole; k += kLanes) {
-        const V right = load_sum(x + k);
+        for (int64_t k = 0; k < whole; k += kLanes) add(k, kLanes);
+        if (whole < depth) add(whole, depth - whole);
+#pragma GCC unroll 4
+        for (int n = 0; n < entries; ++n) {
 #pragma GCC unroll 16
-        for (int m = 0; m < kLanes; ++m) sum[m] += M::load(row[m] + k) * right;
+          for (int m = 0; m < kRows; ++m) sums[n][from + m] = sum[n][m];
+        }
       }
-      if (whole < depth) {
-        const V right = load_sum(x + whole);
-        for (int m = 0; m < kLanes; ++m) sum[m] += M::load(row[m] + whole, depth - whole) * right;
-      }
-      transpose<C>(sum);
+#pragma GCC unroll 4
+      for (int n = 0; n < entries; ++n) {
+        transpose<C>(sums[n]);
 #pragma GCC unroll 8
-      for (int half = kLanes / 2; half > 0; half /= 2) {
+        for (int half = kLanes / 2; half > 0; half /= 2) {
 #pragma GCC unroll 16
-        for (int m = 0; m < half; ++m) sum[m] += sum[m + half];
+          for (int m = 0; m < half; ++m) sums[n][m] += sums[n][m + half];
+        }
+        z[n][gate] = sums[n][0];
       }
-      return sum[0];
     }
 
     // packed[tile of batch entries][k][entry]
@@ -371,24 +392,21 @@ struct Step {
     }
   }
 
-  // dz of blocks [begin, end), and all that needs no other block. `own_dz` is one block's memory,
-  // used where no dz is shared.
-  static void backward_blocks(const lltm_step_backward_arguments& a, const C* right, C* shared_dz,
-                              C* own_dz, int64_t begin, int64_t end) {
-    const int64_t size = a.sizes.batch_size * kBlock;  // of one gate of a block
-    const int64_t between = shared_dz == nullptr ? size : blocks_of(a.sizes) * size;
-    for (int64_t block = begin; block < end; ++block) {
-      C* const dz = shared_dz == nullptr ? own_dz : shared_dz + block * size;
-      for (int64_t lane = 0; lane < kBlock; lane += kLanes) {
-        make_dz(a, block * kBlock + lane, dz + lane, between);
-      }
-      if (a.d_weights != nullptr) make_d_weights(a, right, block * kBlock, dz, between);
+  static LLTM_INLINE int64_t size_of_dz(const lltm_step_sizes& sizes) {  // of one gate
+    return blocks_of(sizes) * sizes.batch_size * kBlock;
+  }
+
+  // dz and d_bias of blocks [begin, end).
+  static void make_dz(const lltm_step_backward_arguments& a, C* dz, int64_t begin, int64_t end) {
+    for (int64_t column = begin * kBlock; column < end * kBlock; column += kLanes) {
+      C* const block = dz + column / kBlock * kBlock * a.sizes.batch_size;
+      make_dz_columns(a, column, block + column % kBlock, size_of_dz(a.sizes));
     }
   }
 
-  // dz of up to kLanes columns, for the whole batch. Columns beyond the state count as zero.
-  static void make_dz(const lltm_step_backward_arguments& arguments, int64_t first, C* to,
-                      int64_t between) {
+  // Of up to kLanes columns, for the whole batch. Columns beyond the state count as zero.
+  static void make_dz_columns(const lltm_step_backward_arguments& arguments, int64_t first, C* to,
+                              int64_t between) {
     const lltm_step_backward_arguments a = arguments;  // which no store below can change
     const int64_t state = a.sizes.state_size;
     const int64_t count = least(kLanes, state - first);
@@ -411,35 +429,52 @@ struct Step {
     }
   }
 
-  static void make_d_weights(const lltm_step_backward_arguments& a, const C* right, int64_t column,
-                             const C* dz, int64_t between) {
+  // The rows of d_weights of a block, in units of a block by one tile of columns. A thread takes
+  // neighbouring tiles together.
+  static void make_d_weights(const lltm_step_backward_arguments& a, const C* right, const C* dz,
+                             int64_t begin, int64_t end) {
+    const int64_t of_h = tiles_of(a.sizes.state_size);
+    const int64_t tiles = of_h + tiles_of(a.sizes.input_size);
+    for (int64_t unit = begin; unit < end;) {
+      const int64_t tile = unit % tiles;
+      const bool is_h = tile < of_h;
+      const int64_t together = least(end - unit, (is_h ? of_h : tiles) - tile);
+      d_weights_unit(a, right, dz, unit / tiles * kBlock, is_h,
+                     (is_h ? tile : tile - of_h) * kTileColumns, together * kTileColumns);
+      unit += together;
+    }
+  }
+
+  // The rows of the columns of the state [column, column + kBlock), of each gate, from `begin` on.
+  static void d_weights_unit(const lltm_step_backward_arguments& a, const C* right, const C* dz,
+                             int64_t column, bool is_h, int64_t begin, int64_t reach) {
     const int64_t state = a.sizes.state_size;
     const int64_t rows = least(kBlock, state - column);
     const int64_t stride = state + a.sizes.input_size;
+    const int64_t columns = is_h ? state : a.sizes.input_size;
+    const int64_t end = least(begin + reach, columns);
+    const C* const block = dz + column * a.sizes.batch_size;
+    const C* const operand = right + right_offset(a.sizes, is_h, 0);
+    T* const to = static_cast<T*>(a.d_weights) + column * stride + (is_h ? 0 : state);
     // The inner loop goes along the rows of d_weights, which writes long runs, if all of [h, x]
     // stays in cache; otherwise it goes down the rows, so that one tile of [h, x] stays there.
     constexpr int64_t kCache = 256 * 1024;
     const bool along = bytes(a.sizes.batch_size * stride) <= kCache;
-    for (int half = 0; half < 2; ++half) {
-      const int64_t columns = half == 0 ? state : a.sizes.input_size;
-      const C* const operand = right + right_offset(a.sizes, half == 0, 0);
-      T* const to = static_cast<T*>(a.d_weights) + column * stride + (half == 0 ? 0 : state);
-      const int64_t run = along ? columns : kTileColumns;  // columns of the inner loop
-      for (int64_t first = 0; first < columns; first += run) {
-        for (int gate = 0; gate < kGateCount; ++gate) {
-          for (int64_t m = 0; m < rows; m += kTileRows) {
-            const C* const left = dz + gate * between + m;
-            T* const row = to + (gate * state + m) * stride;
-            int64_t from = first;
-            for (; from + kTileColumns <= least(first + run, columns); from += kTileColumns) {
-              d_weights_tile<kTileVectors>(a, left, operand, from, row, stride, rows - m, columns);
-            }
-            if (from < least(first + run, columns)) {
-              with_constant<kTileVectors>(width_of(columns - from) / kLanes, [&](auto vectors) {
-                d_weights_tile<decltype(vectors)::value>(a, left, operand, from, row, stride,
-                                                         rows - m, columns);
-              });
-            }
+    const int64_t run = along ? reach : kTileColumns;  // columns of the inner loop
+    for (int64_t first = begin; first < end; first += run) {
+      for (int gate = 0; gate < kGateCount; ++gate) {
+        for (int64_t m = 0; m < rows; m += kTileRows) {
+          const C* const left = block + gate * size_of_dz(a.sizes) + m;
+          T* const row = to + (gate * state + m) * stride;
+          int64_t from = first;
+          for (; from + kTileColumns <= least(first + run, end); from += kTileColumns) {
+            d_weights_tile<kTileVectors>(a, left, operand, from, row, stride, rows - m, columns);
+          }
+          if (from < least(first + run, end)) {
+            with_constant<kTileVectors>(width_of(columns - from) / kLanes, [&](auto vectors) {
+              d_weights_tile<decltype(vectors)::value>(a, left, operand, from, row, stride,
+                                                       rows - m, columns);
+            });
           }
         }
       }
