@@ -3,9 +3,10 @@
 import hashlib
 import json
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,34 +20,42 @@ def digest(path: Path, *, quick: bool = False) -> str:
     before the run ends.
     """
     if path.is_dir():
-        return _tree_digest(path, quick)
+        return _tree_digest(os.fspath(path), quick)
     stat = path.stat()
-    return _file_digest(path, stat.st_size, stat.st_mtime_ns)
+    return _file_digest(os.fspath(path), stat.st_size, stat.st_mtime_ns)
 
 
 @cache
-def _file_digest(path: Path, _size: int, _mtime: int) -> str:
+def _file_digest(path: str, size: int, _mtime: int) -> str:
     found = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
+    with Path(path).open("rb", buffering=0) as file:
+        while chunk := file.read(min(size, 1 << 20)):
             found.update(chunk)
     return found.hexdigest()
 
 
-def _tree_digest(root: Path, quick: bool) -> str:
+def _tree_digest(root: str, quick: bool) -> str:
+    # No Path for each file: an environment has tens of thousands.
     found = hashlib.sha256()
-    for folder, folders, files in os.walk(root):
-        folders[:] = sorted(name for name in folders if name != "__pycache__")
-        for name in sorted([*files, *folders]):
-            path = Path(folder, name)
-            if path.is_symlink():
-                what = os.fsencode(path.readlink())
-            elif path.is_dir():
-                what = b""
-            else:
-                what = str(path.stat().st_size).encode() if quick else digest(path).encode()
-            found.update(os.fsencode(path.relative_to(root)) + b"\0" + what + b"\0")
+    for entry in _entries(root):
+        if entry.is_symlink():
+            what = os.fsencode(Path(entry.path).readlink())
+        elif entry.is_dir():
+            what = b""
+        else:
+            stat = entry.stat()
+            size, time = stat.st_size, stat.st_mtime_ns
+            what = str(size if quick else _file_digest(entry.path, size, time)).encode()
+        found.update(os.fsencode(entry.path[len(root) :]) + b"\0" + what + b"\0")
     return found.hexdigest()
+
+
+def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
+    for entry in sorted(os.scandir(folder), key=attrgetter("name")):
+        if entry.name != "__pycache__":
+            yield entry
+            if entry.is_dir(follow_symlinks=False):
+                yield from _entries(entry.path)
 
 
 def sources(pattern: str) -> tuple[Path, ...]:

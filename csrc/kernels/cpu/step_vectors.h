@@ -39,12 +39,11 @@ struct Step {
     const lltm_step_sizes& sizes = arguments.sizes;
     const int64_t units = ceiling(sizes.batch_size, kChunk) * blocks_of(sizes);
     std::atomic<bool> out_of_memory{false};
-    in_parallel(units, grain(cost_of(sizes) / units), execution,
-                [&](int64_t begin, int64_t end) {
-                  Scratch scratch(Forward::scratch_bytes(sizes));
-                  if (scratch.missing()) return out_of_memory.store(true);
-                  forward_units(arguments, scratch.data(), begin, end);
-                });
+    in_parallel(units, grain(cost_of(sizes) / units), execution, [&](int64_t begin, int64_t end) {
+      Scratch scratch(Forward::scratch_bytes(sizes));
+      if (scratch.missing()) return out_of_memory.store(true);
+      forward_units(arguments, scratch.data(), begin, end);
+    });
     return out_of_memory ? kNoMemory : nullptr;
   }
 
