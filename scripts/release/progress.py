@@ -78,8 +78,13 @@ class Reporter:
                 self._running.remove(task.name)
             self._update(1)
             self._show(outcome)
-        for cell in task.cells if self.cell_logs else ():
-            self._add(cell, log_section(outcome))
+        if self.cell_logs:
+            lines = [f"=== {outcome.task}: {outcome.status.value}, {outcome.took:.1f} s"]
+            lines += [outcome.reason] if outcome.reason else []
+            if outcome.log is not None and outcome.log.exists():
+                lines.append(outcome.log.read_text(encoding="utf-8", errors="replace").rstrip())
+            for cell in task.cells:
+                self._add(cell, "\n".join(lines) + "\n\n")
 
     def _show(self, outcome: Outcome) -> None:
         style = STYLES[outcome.status]
@@ -102,14 +107,6 @@ class Reporter:
         self.cell_logs.mkdir(parents=True, exist_ok=True)
         with (self.cell_logs / f"{cell}.log").open(mode, encoding="utf-8") as file:
             file.write(text)
-
-
-def log_section(outcome: Outcome) -> str:
-    lines = [f"=== {outcome.task}: {outcome.status.value}, {outcome.took:.1f} s"]
-    lines += [outcome.reason] if outcome.reason else []
-    if outcome.log is not None and outcome.log.exists():
-        lines.append(outcome.log.read_text(encoding="utf-8", errors="replace").rstrip())
-    return "\n".join(lines) + "\n\n"
 
 
 def cell_outcomes(

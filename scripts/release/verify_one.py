@@ -12,9 +12,8 @@ from typing import Any
 from release import BUILD, PACKAGE, PROJECT, SMOKE, ReleaseError, emulation
 from release.environments import make_venv
 from release.evidence import Environment
-from release.paths import fresh
+from release.paths import fresh, write_atomically
 from release.shell import CommandFailed, Log, clean_env
-from release.store import write_atomically
 from release.tasks import Context, SkipTask
 
 WORK = BUILD / "verify-full"
@@ -88,18 +87,16 @@ def _run(log: Log, target: Target, wheel: Path, folder: Path) -> dict[str, Any]:
 
 def _report(log: Log, command: Sequence[str | Path], cwd: Path) -> tuple[str, dict[str, Any], str]:
     """Runs the checker; returns its failure, what it found, and the cause if nothing fits."""
-    problem, file = "", log.path.with_suffix(".report")
-    with Log(file) as out:
-        try:
-            out.run(command, env=clean_env(**emulation.settings()), cwd=cwd)
-        except CommandFailed as error:  # it also fails if nothing fits
-            _check_stopped(str(error))
-            problem = str(error)
-    text = file.read_text(encoding="utf-8")
-    log.write(text)
+    problem = ""
     try:
-        # The first line is the command; torch may print more at its import.
-        data, _ = json.JSONDecoder().raw_decode(text, text.find("\n{") + 1)
+        log.run(command, env=clean_env(**emulation.settings()), cwd=cwd)
+    except CommandFailed as error:  # it also fails if nothing fits
+        _check_stopped(str(error))
+        problem = str(error)
+    text = log.path.read_text(encoding="utf-8")
+    try:
+        # The report is the last that begins a line with a brace; torch may print more after it.
+        data, _ = json.JSONDecoder().raw_decode(text, text.rfind("\n{") + 1)
     except ValueError:
         return problem, {}, "the checker printed no report"
     rejected = {}
