@@ -9,9 +9,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import zstandard
-from auditwheel.architecture import Architecture
-from auditwheel.libc import Libc
-from auditwheel.policy import WheelPolicies
 
 from engine.compat.binary import read_binary
 from engine.compat.elf import Elf
@@ -84,6 +81,10 @@ def gates(log: Log, path: Path, cell: Cell, *folders: Path) -> list[str]:
 
 def too_new(record: BinaryRecord, manylinux: str) -> list[str]:
     """The symbol versions that are newer than the manylinux policy (`2.34`) allows."""
+    from auditwheel.architecture import Architecture
+    from auditwheel.libc import Libc
+    from auditwheel.policy import WheelPolicies
+
     name = f"manylinux_{manylinux.replace('.', '_')}_{MACHINE}"
     policies = WheelPolicies(libc=Libc.GLIBC, arch=Architecture[MACHINE])
     policy = next((policy for policy in policies if policy.name == name), None)

@@ -31,23 +31,21 @@ PAGE = """\
 """
 
 
-def source_files() -> list[Path]:
-    """The files that git tracks or would track; without git, everything but build products."""
+def package_sources() -> tuple[Path, ...]:
+    """The files that a distribution may hold (MANIFEST.in chooses); no tests, no tools.
+
+    They are among those that git tracks or would track; without git, all but build products.
+    """
     listed = output_of("git", "ls-files", "-co", "--exclude-standard", "-z")
     names = [name for name in (listed or "").split("\0") if name]
     if listed is None:
         skipped = {"build", "dist", ".venv", "__pycache__", "lib"}
         found = (path.relative_to(REPO) for path in REPO.rglob("*"))
         names = [str(path) for path in found if not skipped & set(path.parts)]
-    return sorted(path for name in names if (path := REPO / name).is_file())
-
-
-def package_sources() -> tuple[Path, ...]:
-    """The files that a distribution may hold (MANIFEST.in chooses); no tests, no tools."""
     left_out = {"tests", "docs", "scripts", "benchmarks", "recipe", "requirements"}
-    found = source_files()
-    tops = [(path.relative_to(REPO).parts[0], path) for path in found]
-    return tuple(path for top, path in tops if top not in left_out and top[0] != ".")
+    tops = [(name.partition("/")[0], name) for name in sorted(names)]
+    wanted = [REPO / name for top, name in tops if top not in left_out and top[0] != "."]
+    return tuple(path for path in wanted if path.is_file())
 
 
 def sdist(context: Context) -> Sequence[Path]:

@@ -73,6 +73,14 @@ class Plan:
         self.matrix, self.host, self.cells, self.channel = matrix, host, cells, channel
         self.tasks: dict[str, Task] = {}
         self.of: dict[str, CellTasks] = {}
+        self.files = pack_steps.package_sources() if pack else ()
+        self.compiling: dict[str, Any] = {
+            "compiler": str(host.compiler),
+            "commit": commit(),
+            "epoch": source_epoch(),
+            "environment": build_steps.compiler_facts(),
+            "machine": platform.machine(),
+        }
         self.sdist: Task | None = None
         self.fat_wheel: Task | None = None
         for cell in cells:
@@ -140,14 +148,7 @@ class Plan:
 
     def _binaries(self, cell: Cell, own: CellTasks, env: TorchEnv) -> None:
         """The glue, its kernels, and the checks that they must pass."""
-        facts = {
-            "compiler": str(self.host.compiler),
-            "commit": commit(),
-            "epoch": source_epoch(),
-            "environment": build_steps.compiler_facts(),
-            "machine": platform.machine(),
-        }
-        compiled: dict[str, Any] = {"inputs": CSRC, "facts": facts}
+        compiled: dict[str, Any] = {"inputs": CSRC, "facts": self.compiling}
         torch, toolkit = self._env(cell, env), None
         given = {"glue": cell.glue, "cxx11_abi": cell.cxx11_abi, "env": torch}
         made = [self._add(cell, f"glue/{cell.glue}", build_steps.glue, given, **compiled)]
@@ -186,8 +187,8 @@ class Plan:
 
     def _wheel(self, cell: Cell, own: CellTasks, env: TorchEnv) -> None:
         """The thin wheel, and an environment in which it runs."""
-        files, facts = pack_steps.package_sources(), {"epoch": source_epoch()}
-        self.sdist = self._add(cell, "sdist", pack_steps.sdist, {}, inputs=files, facts=facts)
+        facts = {"epoch": self.compiling["epoch"]}
+        self.sdist = self._add(cell, "sdist", pack_steps.sdist, {}, inputs=self.files, facts=facts)
         given = {"cell": cell, "sdist": self.sdist, "binaries": own.binaries}
         own.wheel = self._add(cell, f"wheel/{cell.name}", pack_steps.wheel, given, [own.audit])
         folder = verify_steps.folder_of(cell)
@@ -236,8 +237,7 @@ class Plan:
         url, base = self._base_channel(cell)
         given = {"cell": cell, "binaries": own.binaries, "channel": url}
         given["variants"] = render([cell], self.matrix)
-        inputs = (*RECIPE, *pack_steps.package_sources())
-        name, step = f"conda/{cell.name}", conda_steps.package
+        inputs, name, step = (*RECIPE, *self.files), f"conda/{cell.name}", conda_steps.package
         own.package = self._add(cell, name, step, given, (*base, own.audit), inputs=inputs)
         channels: tuple[str, ...] = (url,)
         plain = cell.stable and cell.cuda_major is None
