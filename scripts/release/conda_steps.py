@@ -14,7 +14,7 @@ from rich.console import Console
 from release import BUILD, FOREIGN, PROJECT, REPO, SUBDIR, ReleaseError, conda_worker
 from release.cells import Cell, all_cells, select
 from release.conda_stubs import link_torch
-from release.environments import REMEDY, pip
+from release.environments import pip
 from release.pack_steps import PREBUILT, gather
 from release.paths import BOOTSTRAP, CACHE, CHANNEL, ENVS, TEMPORARY, fresh, write_atomically
 from release.provenance import commit, source_env
@@ -59,7 +59,7 @@ def download(context: Context, *, release: str | None) -> Sequence[Path]:
     # The tool's own interpreter has the same version as the one that the channel is for.
     words = ["download", "--quiet", "--only-binary", ":all:", "--dest", folder]
     words += [*BOOTSTRAP_WHEELS, *([f"torch=={release}", "ninja", "numpy"] if release else [])]
-    pip(context.log, words, remedy=REMEDY)
+    pip(context.log, words)
     return [folder]
 
 

@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -128,7 +128,7 @@ def make_venv(
     """
     if folder.exists():
         fresh(folder)
-    uv(log, ["venv", "--quiet", "--clear", "--python", python, folder])
+    log.run([tool("uv"), "venv", "--quiet", "--clear", "--python", python, folder])
     interpreter = folder / "bin" / "python"
     words = ["pip", "install", "--python", interpreter, *requirements]
     words += ["--cache-dir", cache] if cache else []
@@ -138,7 +138,7 @@ def make_venv(
         words += ["--override", without]
         (site,) = folder.glob("lib/python*/site-packages")
         (site / "borrowed.pth").write_text(f"{borrowed}\n", encoding="utf-8")
-    uv(log, words, find_links=find_links, remedy=REMEDY)
+    uv(log, words, find_links=find_links)
     return interpreter
 
 
@@ -152,27 +152,24 @@ def uv_settings(*, find_links: bool = True) -> dict[str, str]:
     return {f"UV_{name}": value for name, value in settings.items() if value}
 
 
-def uv(log: Log, words: Sequence[str | Path], *, find_links: bool = True, remedy: str = "") -> None:
+def uv(log: Log, words: Sequence[str | Path], *, find_links: bool = True) -> None:
     """Runs `uv`, and once more without its cache if the hash of a download was wrong."""
-    env = clean_env(**uv_settings(find_links=find_links))
-    _twice(log, [tool("uv"), *words], "--refresh", env, remedy)
+    _fetch(log, [tool("uv"), *words], "--refresh", **uv_settings(find_links=find_links))
 
 
-def pip(log: Log, words: Sequence[str | Path], *, remedy: str = "") -> None:
+def pip(log: Log, words: Sequence[str | Path]) -> None:
     """Runs the tool's own `pip` in the same way."""
-    _twice(log, [sys.executable, "-m", "pip", *words], "--no-cache-dir", clean_env(), remedy)
+    _fetch(log, [sys.executable, "-m", "pip", *words], "--no-cache-dir")
 
 
-def _twice(
-    log: Log, command: Sequence[str | Path], no_cache: str, env: Mapping[str, str], remedy: str
-) -> None:
+def _fetch(log: Log, command: Sequence[str | Path], no_cache: str, **settings: str) -> None:
     try:
-        log.run(command, env=env, remedy=remedy)
+        log.run(command, env=clean_env(**settings), remedy=REMEDY)
     except CommandFailed as error:
         if not WRONG_HASH.search(error.said):
             raise
         log.write("the hash of a download is wrong: fetching again without the cache")
-        log.run([*command, no_cache], env=env, remedy=TWICE)
+        log.run([*command, no_cache], env=clean_env(**settings), remedy=TWICE)
 
 
 def apt(log: Log, place: Path, packages: Sequence[str], debian: str = "") -> None:

@@ -28,7 +28,11 @@ def merge(folders: Sequence[Path], matrix: Matrix, console: Console) -> int:
     shards = {folder: _checked(folder) for folder in folders}
     _same_sources(shards)
     order = [cell.name for cell in all_cells(matrix)]
-    origin = _best(shards, order)
+    # For every cell the folder of the shard that came furthest with it.
+    origin: dict[str, Path] = {}
+    for name in order:
+        if having := [folder for folder, found in shards.items() if name in found.cells]:
+            origin[name] = min(having, key=lambda f: RANK[shards[f].cells[name].state])
     cells = {name: shards[folder].cells[name] for name, folder in origin.items()}
     with only_run(console):
         packed = {name: cell.wheel for name, cell in cells.items() if cell.packed}
@@ -85,15 +89,6 @@ def _same_sources(shards: Mapping[Path, Manifest]) -> None:
                     f"{folder}: {name} is {getattr(found, name)}, {first} has "
                     f"{getattr(wanted, name)}; build every shard from the same commit"
                 )
-
-
-def _best(shards: Mapping[Path, Manifest], order: Sequence[str]) -> dict[str, Path]:
-    """For every cell the folder of the shard that came furthest with it."""
-    origin: dict[str, Path] = {}
-    for name in order:
-        if having := [folder for folder, found in shards.items() if name in found.cells]:
-            origin[name] = min(having, key=lambda f: RANK[shards[f].cells[name].state])
-    return origin
 
 
 def _publish(folder: Path, found: Manifest, origin: Mapping[str, Path], log: Log) -> None:

@@ -60,14 +60,10 @@ class Reporter:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def _update(self, advance: int) -> None:
-        names = ", ".join(self._running) or "waiting"
-        self._bar.update(self._task, description=names, advance=advance)
-
     def started(self, task: Task) -> None:
         with self._lock:
             self._running.append(task.name)
-            self._update(0)
+            self._bar.update(self._task, description=", ".join(self._running))
             if not self.console.is_terminal:
                 self._print(f"           {task.name} ...")
 
@@ -76,7 +72,8 @@ class Reporter:
             self._count += 1
             if task.name in self._running:
                 self._running.remove(task.name)
-            self._update(1)
+            names = ", ".join(self._running) or "waiting"
+            self._bar.update(self._task, description=names, advance=1)
             self._show(outcome)
         if self.cell_logs:
             lines = [f"=== {outcome.task}: {outcome.status.value}, {outcome.took:.1f} s"]

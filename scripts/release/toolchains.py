@@ -22,7 +22,7 @@ from engine.builder import (
     find_cuda_toolkits,
 )
 from release import BUILD, REPO, ReleaseError
-from release.environments import REMEDY, apt, uv
+from release.environments import apt, uv
 from release.paths import fresh
 from release.schema import Kernels, Matrix, Toolkit
 from release.shell import Log, output_of
@@ -101,29 +101,16 @@ def choose(kernels: Kernels, matrix: Matrix, compilers: Compilers) -> Toolchain 
     In this order: an installed nvcc of the matrix's version, an installed one of the same major
     that compiles for all architectures, an nvcc from PyPI's wheels, clang.
     """
-    version = str(kernels.toolkit)
+    version, major = str(kernels.toolkit), kernels.cuda_major
     wheels = matrix.toolkits[version]
-    if installed := _installed(version, kernels, compilers):
-        return Toolchain(version, nvcc=installed)
-    if wheels.nvcc:
-        return Toolchain(version)
-    return _by_clang(version, wheels, matrix, compilers)
-
-
-def _installed(version: str, kernels: Kernels, compilers: Compilers) -> CudaToolkit | None:
-    of_major = [nvcc for nvcc in compilers.nvccs if nvcc.version[0] == kernels.cuda_major]
+    of_major = [nvcc for nvcc in compilers.nvccs if nvcc.version[0] == major]
     exact = [nvcc for nvcc in of_major if nvcc.version_text == version]
     numbers = {arch.split("_")[1] for arch in kernels.archs}
     for nvcc in exact or of_major:
         if numbers <= nvcc.architectures():
-            return nvcc
-    return None
-
-
-def _by_clang(
-    version: str, wheels: Toolkit, matrix: Matrix, compilers: Compilers
-) -> Toolchain | str:
-    major = version.split(".")[0]
+            return Toolchain(version, nvcc=nvcc)
+    if wheels.nvcc:
+        return Toolchain(version)
     missing = f"no nvcc {major}.x that compiles all architectures (PyPI's wheels of it hold none)"
     if wheels.clang is None:
         return f"{missing}; install CUDA {version} and set CUDA_HOME"
@@ -157,7 +144,7 @@ def toolkit(
     folder = fresh(BUILD / "toolkits" / toolchain.name)
     target = folder if toolchain.clang is None else folder / "wheels"
     words = ["pip", "install", "--target", target, "--python", sys.executable]
-    uv(context.log, [*words, *wheels.pypi], remedy=REMEDY)
+    uv(context.log, [*words, *wheels.pypi])
     if toolchain.clang is None:
         # The names that nvcc and linkers look for and the wheels leave out.
         home = home_of(folder)
@@ -184,7 +171,7 @@ def runtime(context: Context, *, version: str, python: str) -> Sequence[Path]:
     """
     folder = fresh(BUILD / "toolkits" / f"runtime-{version}")
     words = ["pip", "install", "--target", folder, "--python", python]
-    uv(context.log, [*words, f"cuda-toolkit[cudart]=={version}.*"], remedy=REMEDY)
+    uv(context.log, [*words, f"cuda-toolkit[cudart]=={version}.*"])
     return [home_of(folder) / "lib"]
 
 
