@@ -34,6 +34,10 @@ FRAME = REPO / "examples" / "project"  # round whichever op a template holds
 TAKEN = {"engine", "examples", "release", "scripts", "tests", "torch"}
 
 
+def git(*words: str, cwd: Path = REPO) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["git", *words], cwd=cwd, capture_output=True, text=True)
+
+
 def project_of(matrix: str) -> dict[str, str]:
     """The lines `key: value` of the block `project:`."""
     block = re.search(r"^project:\n((?:  .*\n)*)", matrix, re.MULTILINE)
@@ -42,12 +46,7 @@ def project_of(matrix: str) -> dict[str, str]:
 
 def engine_files(root: Path, package: str) -> dict[str, Path]:
     """The engine's files in the checkout `root`, by their names with {package} in them."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard", "-z"],
-        cwd=root,
-        capture_output=True,
-        text=True,
-    )
+    listed = git("ls-files", "-co", "--exclude-standard", "-z", cwd=root)
     if listed.returncode:
         sys.exit(f"error: {root} must be a git checkout: {listed.stderr.strip()}; clone it")
     found = {}
@@ -79,9 +78,7 @@ def bring_engine(target: Path, package: str) -> None:
     if done.returncode:
         sys.exit(f"{done.stdout}{done.stderr}error: {target}: the engine cannot read its matrix")
     version = (REPO / ours["package"] / "_version.py").read_text(encoding="utf-8").split('"')[1]
-    commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=REPO, capture_output=True, text=True
-    ).stdout.strip()
+    commit = git("rev-parse", "HEAD").stdout.strip()
     names = [generic.format(package=package) for generic in files]
     record = {
         "note": f"the engine of {ours['url']}; its new_project.sh --update replaces these files",
@@ -133,8 +130,8 @@ def new(name: str, target: Path, template: Path) -> None:
         path.write_text(renamed.replace("own-op", module.replace("_", "-")), encoding="utf-8")
     bring_engine(target, module)
     if not (target / ".git").exists():
-        subprocess.run(["git", "init", "-q", "-b", "main"], cwd=target, check=True)
-        subprocess.run(["git", "add", "-A"], cwd=target, check=True)
+        git("init", "-q", "-b", "main", cwd=target).check_returncode()
+        git("add", "-A", cwd=target).check_returncode()
     engine = project_of(MATRIX)["distribution"]
     print(f"{target}: {module.replace('_', '-')}, with the engine of {engine}")
     print(f"commit it, then: cd {target}; scripts/build_all.sh host; scripts/test.sh")

@@ -23,16 +23,16 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from release import ReleaseError
+from release.environments import interpreters
+from release.matrix import load
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "torches"
 WORK = ROOT / "build" / "torches"
 # Both ends of the ATen door and three torches of the stable one, on several Pythons.
 DEFAULTS = ("2.4@3.11", "2.9@3.12", "2.10@3.10", "2.13@3.11", "2.15@3.13")
 MARKERS = "not cuda and not network"
-
-
-class CannotTest(Exception):
-    """A version cannot be tested here; the text says why and what to do."""
 
 
 class Target(NamedTuple):
@@ -42,32 +42,33 @@ class Target(NamedTuple):
 
 
 def target(text: str) -> Target:
-    from release.interpreters import interpreters
-    from release.matrix import load
-
     matrix = load()
     version, _, python = text.partition("@")
     minor = ".".join(version.split(".")[:2])
     if minor not in matrix.torch:
         known = ", ".join(matrix.minors())
-        raise CannotTest(f"build_matrix.yaml has no torch {minor}; add it, or name one of {known}")
+        raise ReleaseError(
+            f"build_matrix.yaml has no torch {minor}; add it, or name one of {known}"
+        )
     entry = matrix.torch[minor]
     if python and python not in entry.pythons:
         known = ", ".join(entry.pythons)
-        raise CannotTest(f"torch {minor} has wheels for Python {known}, not for {python}")
+        raise ReleaseError(f"torch {minor} has wheels for Python {known}, not for {python}")
     # The oldest: torch.compile of an older torch refuses the newest Python it has a wheel for.
     wanted = [python] if python else entry.pythons
     for name in wanted:
         for interpreter in interpreters(name):
             return Target(entry.release if version == minor else version, name, interpreter)
     needed = f"torch {version} needs a Python {' or '.join(wanted)} with venv"
-    raise CannotTest(f"{needed}, and none is on PATH or in pyenv; install one (uv python install)")
+    raise ReleaseError(
+        f"{needed}, and none is on PATH or in pyenv; install one (uv python install)"
+    )
 
 
 def run_suite(wanted: Target, folder: Path) -> dict[str, Any]:
     """Checks out, installs and tests, all in `folder`; returns what is stored.
 
-    Raises CannotTest, with the log's last lines, if the tests did not run to their end.
+    Raises ReleaseError, with the log's last lines, if the tests did not run to their end.
     """
     # A new checkout: earlier builds do not matter, and the results belong to a commit.
     checkout, report, log = folder / "checkout", folder / "report.xml", WORK / f"{wanted.torch}.log"
@@ -83,7 +84,7 @@ def run_suite(wanted: Target, folder: Path) -> dict[str, Any]:
     seconds = time.time() - started
     if status not in (0, 1) or not report.exists():
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-25:])
-        raise CannotTest(f"scripts/test.sh ended with {status} (log: {log}):\n{tail}")
+        raise ReleaseError(f"scripts/test.sh ended with {status} (log: {log}):\n{tail}")
     python = checkout / "build" / f"test-env-{wanted.torch}" / "bin" / "python"
     return {
         "schema": 1,
@@ -111,19 +112,19 @@ def _output(command: list[str | Path], cwd: Path) -> str:
 
 def outcome(report: Path) -> dict[str, Any]:
     """What a JUnit file of pytest says: counts, reasons of skips, and failures with their text."""
-    counts = {"passed": 0, "failed": 0, "skipped": 0}
-    reasons: Counter[str] = Counter()
-    failures = []
+    passed, failures, reasons = 0, [], Counter[str]()
     for case in ET.parse(report).getroot().iter("testcase"):
         bad = next((part for part in case if part.tag in ("failure", "error")), None)
         skipped = case.find("skipped")
-        counts["failed" if bad is not None else "passed" if skipped is None else "skipped"] += 1
         if bad is not None:
             name = f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}"
             text = bad.get("message") or bad.text or ""
             failures.append({"test": name, "message": text[:600]})
         elif skipped is not None:
             reasons[skipped.get("message") or "no reason given"] += 1
+        else:
+            passed += 1
+    counts = {"passed": passed, "failed": len(failures), "skipped": reasons.total()}
     return {**counts, "skip_reasons": dict(sorted(reasons.items())), "failures": failures}
 
 
@@ -145,7 +146,7 @@ def main() -> int:
             print(f"torch {wanted.torch} on Python {wanted.python} ...", flush=True)
             with tempfile.TemporaryDirectory(dir=WORK) as folder:
                 result = run_suite(wanted, Path(folder))
-        except CannotTest as error:
+        except ReleaseError as error:
             print(f"{text}: {error}", file=sys.stderr, flush=True)
             failed = True
             continue

@@ -5,7 +5,7 @@
 The objects are those of the wheels that `distributions.json` names. Needs uv, binutils, a Python
 3.11 and about 12 GB. FOLDER keeps the wheels and what happened when each object was loaded; the
 torches are removed. So a run that was stopped goes on, and a run with another checker loads nothing
-twice. Without --torches it writes foreign_table.json, which render_foreign_table.py shows.
+twice. Without --torches it writes foreign_table.json, which draw_tables.py shows.
 """
 
 import argparse

@@ -4,7 +4,7 @@
 
 Every glue is compiled and loaded beside every torch of the table of layouts, after the judge's
 verdict from the files alone. Needs uv, a C++ compiler, a Python 3.11 and about 40 GB for a while.
-Without --minors it writes pair_table.json, which render_pair_table.py shows. Objects that FOLDER
+Without --minors it writes pair_table.json, which draw_tables.py shows. Objects that FOLDER
 already holds are built again only if their sources changed, so a killed run continues.
 """
 

@@ -1,14 +1,13 @@
 """The command line of the release tool; scripts/build_all.sh starts it."""
 
+import argparse
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Annotated
 
-import typer
 from rich.console import Console
 
 from release import NATIVE, ReleaseError, generated
@@ -18,121 +17,108 @@ from release.host import chosen, probe
 from release.listing import github, json_list, list_cells
 from release.matrix import load
 from release.merge import merge
-from release.run import Release, Request, base_channel
+from release.processes import interrupt
+from release.run import Release, base_channel
 from release.runner import explain, is_disk_full
 from release.schema import FIRST
-from release.stopping import interrupt
 from release.upload import upload
-from release.verify_full import Verify, verify_built
+from release.verify_full import verify_built
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
 
-
-Selectors = Annotated[
-    list[str] | None,
-    typer.Argument(
-        help="Cells or patterns: stable210-cpu, 'aten*-cu12', host, newest, oldest; none: every "
-        "cell of this platform; '*-aarch64': those of another; all: those of every platform."
-    ),
-]
-ListOnly = Annotated[bool, typer.Option("--list", help="Show the cells and stop.")]
-AsJson = Annotated[bool, typer.Option("--json", help="With --list: for programs.")]
-GITHUB = "With --list: the matrix of a GitHub workflow."
-AsGithub = Annotated[bool, typer.Option("--github", help=GITHUB)]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and stop.")]
-CHANNEL = "Base channel: auto, bootstrap, conda-forge or a URL."
-Channel = Annotated[str, typer.Option(help=CHANNEL)]
-Jobs = Annotated[int, typer.Option(help="Compilers at a time (0: one a core).")]
-Verbose = Annotated[bool, typer.Option("--verbose", help="Whole logs of failures.")]
-SHARD = "Only the K-th of N equal parts."
-Shard = Annotated[str | None, typer.Option(metavar="K/N", help=SHARD)]
-MERGE = "Join shards' dist folders, and stop."
-Join = Annotated[list[Path] | None, typer.Option("--merge", metavar="DIR", help=MERGE)]
+SELECTORS = (
+    "cells or patterns: stable210-cpu, 'aten*-cu12', host, newest, oldest; none: every cell of "
+    "this platform; '*-aarch64': those of another; all: those of every platform"
+)
 VERIFY = (
     "one: each binary with the torch it is for; full: also the fat wheel with every torch and "
-    "Python that has a wheel (an hour, 25 GB)."
+    "Python that has a wheel (an hour, 25 GB)"
 )
-PYTHON = "With --verify full: only this interpreter; the results join the stored ones."
-Pythons = Annotated[list[Path] | None, typer.Option("--python", metavar="PATH", help=PYTHON)]
-UPLOAD = "Publish dist/ and stop: pypi, anaconda:OWNER, a folder."
-Target = Annotated[str | None, typer.Option("--upload", help=UPLOAD)]
-RECIPE = "Build a variant from source by recipe/ alone (conda build where conda is), and stop."
-Recipe = Annotated[str | None, typer.Option("--recipe", metavar="VARIANT", help=RECIPE)]
-WRITE = "Write the files generated from the matrix, and stop."
-Write = Annotated[bool, typer.Option("--write-generated", help=WRITE)]
+PYTHON = "with --verify full: only this interpreter; the results join the stored ones"
+RECIPE = "build a variant from source by recipe/ alone (conda build where conda is), and stop"
 
 
-@app.command()
-def main(
-    selectors: Selectors = None,
-    list_only: ListOnly = False,
-    as_json: AsJson = False,
-    as_github: AsGithub = False,
-    dry_run: DryRun = False,
-    channel: Channel = "auto",
-    jobs: Jobs = 0,
-    verbose: Verbose = False,
-    shard: Shard = None,
-    join: Join = None,
-    verify: Annotated[Verify, typer.Option(help=VERIFY)] = Verify.ONE,
-    pythons: Pythons = None,
-    target: Target = None,
-    recipe: Recipe = None,
-    write_generated: Write = False,
-) -> None:
-    """Build, audit, pack, install and run the cells of build_matrix.yaml."""
+def options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="scripts/build_all.sh",
+        description="Build, audit, pack, install and run the cells of build_matrix.yaml.",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("selectors", nargs="*", metavar="SELECTOR", help=SELECTORS)
+    add("--list", action="store_true", help="show the cells and stop")
+    add("--json", action="store_true", help="with --list: for programs")
+    add("--github", action="store_true", help="with --list: the matrix of a GitHub workflow")
+    add("--dry-run", action="store_true", help="show what would be done, and stop")
+    channel = "base channel: auto (the default), bootstrap, conda-forge or a URL"
+    add("--channel", default="auto", help=channel)
+    add("--jobs", type=int, default=0, metavar="N", help="compilers at a time (0: one a core)")
+    add("--verbose", action="store_true", help="whole logs of failures")
+    add("--shard", metavar="K/N", help="only the K-th of N equal parts")
+    add("--merge", nargs="+", type=Path, metavar="DIR", help="join shards' dist folders, and stop")
+    add("--verify", choices=("one", "full"), default="one", help=VERIFY)
+    add("--python", action="append", type=Path, metavar="PATH", help=PYTHON)
+    add("--upload", metavar="TARGET", help="publish dist/ and stop: pypi, anaconda:OWNER, a folder")
+    add("--recipe", metavar="VARIANT", help=RECIPE)
+    written = "write the files generated from the matrix, and stop"
+    add("--write-generated", action="store_true", help=written)
+    return parser
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    asked = options().parse_intermixed_args(words)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, interrupt)
     try:
-        if pythons and verify is not Verify.FULL:
-            raise ReleaseError("--python belongs to --verify full; add it, or set PYTHON instead")
-        matrix = load()
-        shown = selectors or (["all"] if list_only and not (as_json or as_github) else [])
-        groups = {} if join else by_platform(shown, matrix)
-        if "RELEASE_PLATFORM" not in os.environ and {*groups} - {NATIVE}:
-            alone = len(groups) == 1
-            codes = [_run_for(*group, {*shown}, last=alone) for group in groups.items()]
-            raise typer.Exit(max(codes))
-        if write_generated:
-            generated.write(matrix.on(FIRST), console)
-            return
-        generated.check(matrix.on(FIRST))
-        if join:
-            # The command line parses folders after the first as selectors.
-            code = merge([*join, *map(Path, selectors or [])], matrix, console)
-            raise typer.Exit(code)
-        if target:
-            raise typer.Exit(upload(target, console, dry_run=dry_run))
-        if recipe:
-            build_recipe(recipe, matrix, base_channel(channel, console), console)
-            return
-        host = probe(os.environ.get("RELEASE_PYTHON", sys.executable), matrix)
-        if list_only:
-            cells = chosen(selectors or (), matrix, host)
-            if as_json or as_github:
-                print(json_list(cells, host, matrix) if as_json else github(cells, host, matrix))
-            else:
-                list_cells(cells, host, matrix, console)
-            return
-        jobs = jobs or os.cpu_count() or 1
-        request = Request(tuple(selectors or ()), channel, shard, jobs, verbose)
-        release = Release(request, matrix, host, console)
-        if dry_run:
-            release.show()
-            return
-        code = release.run()
-        if verify is Verify.FULL:
-            code = max(code, verify_built(matrix, console, jobs, pythons or ()))
+        return _do(asked)
     except (ReleaseError, OSError) as error:
         if isinstance(error, OSError) and not is_disk_full(error):
             raise
         console.print(f"error: {explain(error)}", markup=False, style="red", soft_wrap=True)
-        raise typer.Exit(2) from None
+        return 2
     except KeyboardInterrupt:
         console.print("stopped; start the same command again: what is finished is kept")
-        raise typer.Exit(130) from None
-    raise typer.Exit(code)
+        return 130
+
+
+def _do(asked: argparse.Namespace) -> int:
+    if asked.python and asked.verify != "full":
+        raise ReleaseError("--python belongs to --verify full; add it, or set PYTHON instead")
+    matrix, for_programs = load(), asked.json or asked.github
+    shown = asked.selectors or (["all"] if asked.list and not for_programs else [])
+    groups = {} if asked.merge else by_platform(shown, matrix)
+    if "RELEASE_PLATFORM" not in os.environ and {*groups} - {NATIVE}:
+        alone = len(groups) == 1
+        return max(_run_for(*group, {*shown}, last=alone) for group in groups.items())
+    if asked.write_generated:
+        generated.write(matrix.on(FIRST), console)
+        return 0
+    generated.check(matrix.on(FIRST))
+    if asked.merge:
+        return merge(asked.merge, matrix, console)
+    if asked.upload:
+        return upload(asked.upload, console, dry_run=asked.dry_run)
+    if asked.recipe:
+        build_recipe(asked.recipe, matrix, base_channel(asked.channel, console), console)
+        return 0
+    host = probe(os.environ.get("RELEASE_PYTHON", sys.executable), matrix)
+    if asked.list:
+        cells = chosen(asked.selectors, matrix, host)
+        if for_programs:
+            print((json_list if asked.json else github)(cells, host, matrix))
+        else:
+            list_cells(cells, host, matrix, console)
+        return 0
+    jobs = asked.jobs or os.cpu_count() or 1
+    wanted = {"channel": asked.channel, "shard": asked.shard, "verbose": asked.verbose}
+    release = Release(asked.selectors, matrix, host, console, jobs=jobs, **wanted)
+    if asked.dry_run:
+        release.show()
+        return 0
+    code = release.run()
+    if asked.verify == "full":
+        code = max(code, verify_built(matrix, console, jobs, asked.python or ()))
+    return code
 
 
 def _run_for(platform: str, selectors: Sequence[str], every: Collection[str], *, last: bool) -> int:
@@ -146,4 +132,4 @@ def _run_for(platform: str, selectors: Sequence[str], every: Collection[str], *,
 
 
 if __name__ == "__main__":
-    app(prog_name="scripts/build_all.sh")
+    sys.exit(main())

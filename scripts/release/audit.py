@@ -1,5 +1,6 @@
 """The gates that a cell's binaries must pass before they are packed."""
 
+import hashlib
 import json
 import re
 import subprocess
@@ -7,20 +8,18 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from auditwheel.architecture import Architecture
-from auditwheel.libc import Libc
-from auditwheel.policy import WheelPolicies
+import zstandard
 
 from engine.compat.binary import read_binary
+from engine.compat.elf import Elf
+from engine.compat.fatbin import codes
 from engine.compat.records import RECORD_SECTION, BinaryRecord, as_plain, dotted
 from release import BUILD, MACHINE, ReleaseError
 from release.cells import Cell
 from release.emulation import LDD
-from release.gpu_code import compare
-from release.paths import tool
+from release.paths import tool, write_atomically
 from release.shell import CommandFailed, Log, clean_env
-from release.store import write_atomically
-from release.tasks import Context, Task
+from release.tasks import Context
 
 # The libraries that a binary may need: the system's, torch's and CUDA's runtime.
 SYSTEM = r"ld-linux-(x86-64|aarch64)\.so\.\d|lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+)\.so\.\d+"
@@ -29,33 +28,34 @@ CUDA = r"libcudart\.so\.\d+|libcuda\.so\.1"
 # The largest page that kernels of a platform have, in bytes: segments must be aligned to it.
 PAGES = {"aarch64": 65536}
 ALLOWED = re.compile(f"{SYSTEM}|{TORCH}|{CUDA}")
+ZSTD = b"\x28\xb5\x2f\xfd"  # how nvcc compresses an image
+# nvcc names what is private to a source after a hash of its options, all architectures among them.
+PRIVATE = re.compile(rb"[0-9a-f]{8}(?=_\d+_\w+_cu_)|(?<=_cu_)[0-9a-f]{8}")
 
 
 def audit(
     context: Context,
     *,
     cell: Cell,
-    env: Task,
-    binaries: tuple[Task, ...],
+    env: Path,
+    binaries: Sequence[Path],
     manylinux: str,
-    toolkit: Task | None,
+    toolkit: Path | None,
     natives: Sequence[Path] = (),
 ) -> Sequence[Path]:
     """Checks every binary of the cell and writes what they need to build/audit/<cell>.json.
 
-    `toolkit` is the task that made the CUDA toolkit, if one did: clang's objects need its runtime.
+    `toolkit` is the CUDA toolkit, where a task made it: clang's objects need its runtime.
     `natives` are this machine's own builds of its CUDA kernels, in a run for another platform.
     """
-    paths = [path for task in binaries for path in context.made[task]]
-    torch_lib = next(context.made[env][0].glob("lib/python*/site-packages/torch/lib"))
-    runtimes = list(context.only(toolkit).glob("cuda/lib64")) if toolkit else []
-    folders = (torch_lib, *runtimes)
-    problems = [text for path in paths for text in gates(context.log, path, cell, *folders)]
-    for path, native in ((p, n) for p in paths for n in natives if p.name == n.name):
+    torch_lib = next(env.glob("lib/python*/site-packages/torch/lib"))
+    folders = (torch_lib, *(toolkit.glob("cuda/lib64") if toolkit else ()))
+    problems = [text for path in binaries for text in gates(context.log, path, cell, *folders)]
+    for path, native in ((p, n) for p in binaries for n in natives if p.name == n.name):
         text, differ = compare(path, native)
         context.log.write(text)
         problems += [f"{path.name}: its code for {arch} is not that of {native}" for arch in differ]
-    records = [read_binary(path) for path in paths]
+    records = [read_binary(path) for path in binaries]
     for record in records:
         problems += too_new(record, manylinux)
         floors = ", ".join(f"{k}_{dotted(v)}" for k, v in record.floors.items())
@@ -81,6 +81,10 @@ def gates(log: Log, path: Path, cell: Cell, *folders: Path) -> list[str]:
 
 def too_new(record: BinaryRecord, manylinux: str) -> list[str]:
     """The symbol versions that are newer than the manylinux policy (`2.34`) allows."""
+    from auditwheel.architecture import Architecture
+    from auditwheel.libc import Libc
+    from auditwheel.policy import WheelPolicies
+
     name = f"manylinux_{manylinux.replace('.', '_')}_{MACHINE}"
     policies = WheelPolicies(libc=Libc.GLIBC, arch=Architecture[MACHINE])
     policy = next((policy for policy in policies if policy.name == name), None)
@@ -153,3 +157,42 @@ def _stable_abi(log: Log, path: Path) -> list[str]:
     except CommandFailed as error:
         return [f"{path.name}: torch-abi-audit refuses it: {error.said.splitlines()[-1]}"]
     return []
+
+
+def machine_code(path: Path) -> dict[str, list[str]]:
+    """The hashes of a shared object's machine code, by architecture.
+
+    PTX is left out, and the linker's own images, which hold no code.
+    """
+    found: dict[str, list[str]] = {}
+    with Elf(path) as elf:
+        data = path.read_bytes()
+        for code in codes(elf):
+            if not code.ptx:
+                image = data[code.at : code.at + code.size]
+                if image.startswith(ZSTD):
+                    image = zstandard.ZstdDecompressor().decompressobj().decompress(image)
+                if b".text." in image:
+                    text = PRIVATE.sub(b"", image)
+                    found.setdefault(str(code), []).append(hashlib.sha256(text).hexdigest())
+    return {arch: sorted(hashes) for arch, hashes in found.items()}
+
+
+def compare(path: Path, other: Path) -> tuple[str, list[str]]:
+    """What the two builds have in common, in words, and the architectures for which they differ.
+
+    Only builds of one commit are compared; `other` need not exist.
+    """
+    mine, its = record_of(path), record_of(other)
+    if not its or (mine.get("git_commit"), mine.get("cuda")) != (its["git_commit"], its["cuda"]):
+        return f"{path.name}: no build of this commit for another platform to compare with", []
+    left, right = machine_code(path), machine_code(other)
+    common = [arch for arch in left if arch in right]
+    differ = [arch for arch in common if left[arch] != right[arch]]
+    same = ", ".join(arch for arch in common if arch not in differ) or "no architecture"
+    return f"{path.name}: its machine code for {same} is that of {its['platform']}'s build", differ
+
+
+def record_of(path: Path) -> dict[str, str]:
+    record = read_binary(path).record
+    return json.loads(record.text) if record else {}

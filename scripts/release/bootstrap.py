@@ -21,8 +21,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from release import FOREIGN, MACHINE, NATIVE_SUBDIR, SUBDIR
-from release.conda_stubs import Stub, pack
-from release.interpreters import python_facts
+from release.conda_stubs import Stub, write_channel
+from release.environments import python_facts
 from release.paths import tool
 
 SUMMARY = "Bootstrap package for tests on this machine, never for publishing"
@@ -141,9 +141,7 @@ def build_channel(out: Path, wheels: list[Path], python: str) -> None:
     A package for another platform is made with this machine's Python, and installed beside
     `python`: such a channel has both.
     """
-    libc = sysroot()
-    (out / SUBDIR).mkdir(parents=True, exist_ok=True)
-    (out / SUBDIR / f"{libc.name}-{libc.version}-{libc.build}.tar.bz2").write_bytes(pack(libc))
+    write_channel(out, [sysroot()])
     if not FOREIGN:
         _stage(out, SUBDIR, [partial(stage_compiler, name=name) for name in COMPILERS])
     own = sys._base_executable  # from which the tool's own environment was made

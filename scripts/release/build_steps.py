@@ -13,14 +13,13 @@ from engine.builder import BuildRequest, execute, find_host_compiler, plan
 from engine.builder.programs import words
 from engine.compat.torch_probe import find_torch
 from release import PROJECT, ReleaseError, emulation
-from release.leftovers import unmarked
-from release.paths import BINARIES, fresh
+from release.paths import BINARIES, fresh, write_atomically
+from release.processes import unmarked
 from release.schema import Kernels
 from release.shell import clean_env
-from release.store import digest, write_atomically
-from release.tasks import Context, Task
-from release.toolchain_steps import resolve
-from release.toolchains import Toolchain
+from release.store import digest
+from release.tasks import Context
+from release.toolchains import Toolchain, resolve
 from release.variants import arch_list
 
 # Variables that change what a compiler makes.
@@ -37,28 +36,27 @@ def kernels(
     name: str,
     wanted: Kernels,
     toolchain: Toolchain | None,
-    made: Task | None,
-    runtime: Task | None = None,
+    made: Path | None,
+    runtime: Path | None = None,
 ) -> Sequence[Path]:
     """One torch-free kernel object.
 
-    `made` is the task that made its CUDA toolkit, `runtime` the one that fetched CUDA's runtime for
-    another platform, if they did.
+    `made` is its CUDA toolkit, `runtime` CUDA's runtime for another platform, where a task made it.
     """
     found = None
     if toolchain is not None:
-        found = resolve(toolchain, context.only(made) if made else None)
+        found = resolve(toolchain, made)
         context.log.write(f"compiled by {toolchain}")
     if runtime is not None:
-        found = replace(found, library_dirs=(str(context.only(runtime)),))
+        found = replace(found, library_dirs=(str(runtime),))
     archs = arch_list(wanted.archs) or None
     request = _request(f"kernels-{name}", kernels=(name,), cuda=found, architectures=archs)
     return _execute(context, request)
 
 
-def glue(context: Context, *, glue: str, cxx11_abi: int, env: Task) -> Sequence[Path]:
-    """One glue object, compiled against the torch of the environment that `env` made."""
-    torch = find_torch(context.only(env))
+def glue(context: Context, *, glue: str, cxx11_abi: int, env: Path) -> Sequence[Path]:
+    """One glue object, compiled against the torch of the environment `env`."""
+    torch = find_torch(env)
     context.log.write(f"torch {torch.version}")
     if torch.cxx11_abi != cxx11_abi:
         raise ReleaseError(

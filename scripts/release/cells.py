@@ -84,28 +84,19 @@ class Cell:
         return f"pt{major}{minor}{abi}{self.device}"
 
 
-def _kernels(device: str) -> KernelsName:
-    return KernelsName(None if device == "cpu" else int(device.removeprefix("cu")))
-
-
 def all_cells(matrix: Matrix) -> list[Cell]:
     """Every cell of the matrix's platform, stable ones first, in the matrix's order."""
-    stable = GlueName("stable", pair(matrix.stable.target))
-    built = matrix.torch[matrix.stable.built_with]
-    cells = [
-        Cell(
-            VariantName(stable, _kernels(device)), matrix.stable.built_with, built, matrix.platform
-        )
-        for device in matrix.stable.devices
-    ]
+    stable, built = GlueName("stable", pair(matrix.stable.target)), matrix.stable.built_with
+    found = [(built, stable, device) for device in matrix.stable.devices]
     for minor in matrix.minors():
         torch = matrix.torch[minor]
-        for abi in torch.abis if torch.aten else []:
-            glue = GlueName("aten", pair(minor), abi)
-            cells += [
-                Cell(VariantName(glue, _kernels(device)), minor, torch, matrix.platform)
-                for device in torch.aten
-            ]
+        glues = [GlueName("aten", pair(minor), abi) for abi in torch.abis]
+        found += [(minor, glue, device) for glue in glues for device in torch.aten]
+    cells = []
+    for minor, glue, device in found:
+        kernels = KernelsName(None if device == "cpu" else int(device.removeprefix("cu")))
+        variant = VariantName(glue, kernels)
+        cells.append(Cell(variant, minor, matrix.torch[minor], matrix.platform))
     return cells
 
 
@@ -152,7 +143,7 @@ def select(cells: Sequence[Cell], selectors: Sequence[str], host: str = "") -> l
     return [cell for cell in cells if cell.name in chosen]
 
 
-def shard(cells: Sequence[Cell], part: str) -> list[Cell]:
+def part_of(cells: Sequence[Cell], part: str) -> list[Cell]:
     """The cells of one part of a run, such as `2/8`; the parts are of about equal length.
 
     A part holds neighbours in the order of `cells`: they share torches, glue and kernels. Every

@@ -18,14 +18,14 @@ from release import DIST, PROJECT
 from release.cells import Cell, all_cells
 from release.host import Host
 from release.manifest import Artefact, Binary, CellEntry, HostFacts, Kind, Manifest, Run, State
+from release.pack_steps import agreeing
 from release.paths import CELL_LOGS
 from release.planner import Plan
 from release.progress import cell_outcomes, worst
-from release.provenance import Identity, commit
+from release.provenance import commit
 from release.shell import redacted
 from release.store import digest
 from release.tasks import GOOD, Outcome, Status, Task
-from release.wheels import read_wheel
 
 STATES: dict[Status, State] = {
     Status.DONE: "done",
@@ -45,21 +45,20 @@ class Finished:
     plan: Plan
     outcomes: Mapping[str, Outcome]
     skipped: Mapping[str, str]
-    before: Identity
-    after: Identity
-    shard: str | None
     kept: Mapping[str, CellEntry]
     previous: Manifest | None
-    seconds: float
 
     def outputs(self, task: Task | None) -> tuple[Path, ...]:
         return self.outcomes[task.name].outputs if task else ()
 
 
-def collect(run: Finished, host: Host) -> Manifest:
+def collect(run: Finished, host: Host, **about: Any) -> Manifest:
+    """The manifest of a run, with these facts about it."""
     facts = host_facts(host)
     key = hashlib.sha256(facts.model_dump_json().encode()).hexdigest()[:8]
-    cells = _still_packed(run)
+    fat = run.outputs(run.plan.fat_wheel)
+    wheels = {name: DIST / str(cell.wheel) for name, cell in run.kept.items()}
+    cells = {name: run.kept[name] for name in agreeing(wheels, fat)}
     cells |= {cell.name: _entry(cell, run, key) for cell in run.plan.cells}
     every = all_cells(run.plan.matrix)
     for cell in every:
@@ -71,41 +70,23 @@ def collect(run: Finished, host: Host) -> Manifest:
     used = {cell.host for cell in cells.values()}
     before = run.previous.hosts if run.previous else {}
     hosts = {name: found for name, found in before.items() if name in used}
-    channel, change = run.plan.options.channel, run.before.change(run.after)
-    sdist, fat = run.outputs(run.plan.sdist), run.outputs(run.plan.fat_wheel)
+    channel, sdist = run.plan.channel, run.outputs(run.plan.sdist)
     return Manifest(
         package=PROJECT.distribution,
         version=PROJECT.version,
         commit=commit(),
-        clean=run.before.clean and not change,
-        changed=change and f"while the run went on, {change}",
-        sources=run.before.sources,
         source_date=source_date(PROJECT, os.environ),
         base_channel=channel and redacted(channel),
-        shard=run.shard,
         made=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        seconds=round(run.seconds, 1),
         total=len(every),
         missing=missing(order, cells),
         optional=[cell.name for cell in every if cell.optional],
         cells=cells,
         binaries=dict(sorted(_binaries(run).items())),
-        artefacts=[] if change else artefacts(cells, sdist, fat),
+        artefacts=[] if about["changed"] else artefacts(cells, sdist, fat),
         hosts={key: facts} | hosts,
+        **about,
     )
-
-
-def _still_packed(run: Finished) -> dict[str, CellEntry]:
-    """The kept cells whose unchanged binaries are in the new fat wheel."""
-    wheels = [read_wheel(path) for path in run.outputs(run.plan.fat_wheel)]
-    fat = {name: data for wheel in wheels for name, data in wheel.binaries.items()}
-    if not fat:
-        return dict(run.kept)
-    return {
-        name: cell
-        for name, cell in run.kept.items()
-        if all(fat.get(n) == b for n, b in read_wheel(DIST / str(cell.wheel)).binaries.items())
-    }
 
 
 def missing(order: Sequence[str], cells: Mapping[str, CellEntry]) -> dict[str, str]:

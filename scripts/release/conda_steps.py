@@ -14,14 +14,13 @@ from rich.console import Console
 from release import BUILD, FOREIGN, PROJECT, REPO, SUBDIR, ReleaseError, conda_worker
 from release.cells import Cell, all_cells, select
 from release.conda_stubs import link_torch
-from release.environments import REMEDY, pip
+from release.environments import pip
 from release.pack_steps import PREBUILT, gather
-from release.paths import BOOTSTRAP, CACHE, CHANNEL, ENVS, TEMPORARY, fresh
+from release.paths import BOOTSTRAP, CACHE, CHANNEL, ENVS, TEMPORARY, fresh, write_atomically
 from release.provenance import commit, source_env
 from release.schema import Matrix
 from release.shell import Log, clean_env
-from release.store import write_atomically
-from release.tasks import Context, SkipTask, Task
+from release.tasks import Context, SkipTask
 from release.variants import for_conda, render
 from release.verify_steps import run_installed
 
@@ -40,11 +39,15 @@ def conda_forge_in_reach(timeout: float = 5.0) -> bool:
         return False
 
 
-def _worker(log: Log, *words: str | Path, **extra: str) -> None:
+def worker(command: str, **arguments: object) -> list[str]:
+    text = json.dumps(arguments, default=str)
+    return [sys.executable, "-m", conda_worker.__name__, command, text]
+
+
+def _work(log: Log, command: Sequence[str], **extra: str) -> None:
     cache = str(CACHE / "rattler")
     path = f"{REPO / 'scripts'}:{REPO}"
-    env = clean_env(PYTHONPATH=path, RATTLER_CACHE_DIR=cache, **extra)
-    log.run([sys.executable, "-m", conda_worker.__name__, *words], env=env)
+    log.run(command, env=clean_env(PYTHONPATH=path, RATTLER_CACHE_DIR=cache, **extra))
 
 
 def download(context: Context, *, release: str | None) -> Sequence[Path]:
@@ -56,30 +59,31 @@ def download(context: Context, *, release: str | None) -> Sequence[Path]:
     # The tool's own interpreter has the same version as the one that the channel is for.
     words = ["download", "--quiet", "--only-binary", ":all:", "--dest", folder]
     words += [*BOOTSTRAP_WHEELS, *([f"torch=={release}", "ninja", "numpy"] if release else [])]
-    pip(context.log, words, remedy=REMEDY)
+    pip(context.log, words)
     return [folder]
 
 
-def bootstrap(context: Context, *, wheels: Task, python: str) -> Sequence[Path]:
-    _worker(context.log, "bootstrap", fresh(BOOTSTRAP), context.only(wheels), python)
+def bootstrap(context: Context, *, wheels: Path, python: str) -> Sequence[Path]:
+    command = worker("bootstrap", out=fresh(BOOTSTRAP), wheels=wheels, python=python)
+    _work(context.log, command)
     shutil.rmtree(BOOTSTRAP / "bld", ignore_errors=True)
     shutil.rmtree(BOOTSTRAP / "src_cache", ignore_errors=True)
     return sorted(BOOTSTRAP.glob("*/*.conda"))
 
 
 def package(
-    context: Context, *, cell: Cell, variants: str, binaries: tuple[Task, ...], channel: str
+    context: Context, *, cell: Cell, variants: str, binaries: Sequence[Path], channel: str
 ) -> Sequence[Path]:
     """One conda package with the cell's binaries, put into dist/channel and indexed.
 
     `variants` is the text of a variants file with this cell alone.
     """
     work = TEMPORARY / "conda" / cell.name
-    gather(context, binaries, work / "prebuilt")
     file, out = work / "variants.yaml", fresh(work / "out")
     write_atomically(file, variants)
-    env = {PREBUILT: str(work / "prebuilt")}
-    _worker(context.log, "build", file, out, "--channel", channel, **env, **source_env())
+    env = {PREBUILT: str(gather(binaries, work / "prebuilt"))}
+    command = worker("build", variants=file, out=out, channels=[channel])
+    _work(context.log, command, **env, **source_env())
     (made,) = out.glob(f"{SUBDIR}/*.conda")
     index_package(context.log, made, CHANNEL)
     shutil.rmtree(out)
@@ -88,11 +92,11 @@ def package(
 
 def index_package(log: Log, package: Path, channel: Path) -> None:
     with _INDEX:
-        _worker(log, "index", channel, package)
+        _work(log, worker("index", channel=channel, packages=[package]))
 
 
-def link(context: Context, *, env: Task, folder: Path, python: str) -> Sequence[Path]:
-    link_torch(fresh(folder), context.only(env), python)
+def link(context: Context, *, env: Path, folder: Path, python: str) -> Sequence[Path]:
+    link_torch(fresh(folder), env, python)
     for path in sorted(folder.glob(f"{SUBDIR}/*.tar.bz2")):
         context.log.write(path.name)
     return [folder]
@@ -114,8 +118,7 @@ def build_recipe(selector: str, matrix: Matrix, channel: str | None, console: Co
         out = fresh(BUILD / "recipe" / cell.name)
         file = out / "variants.yaml"
         write_atomically(file, render([cell], matrix))
-        words = ["--tests", file, out, "--channel", base]
-        command = [sys.executable, "-m", conda_worker.__name__, "build", *words]
+        command = worker("build", variants=file, out=out, channels=[base], tests=True)
         if conda:
             words = ["-m", file, "-c", base, "--override-channels", "--output-folder", out]
             command = [conda, "build", "recipe", *words]
@@ -130,24 +133,19 @@ def package_tests(
     context: Context,
     *,
     cell: Cell,
-    package: Task,
-    binaries: tuple[Task, ...],
-    channels: tuple[str, ...],
+    package: Path,
+    binaries: Sequence[Path],
+    channels: Sequence[str],
 ) -> Sequence[Path]:
     """Checks what is in the package, and runs the tests inside it, as any conda tool would.
 
     Those of another platform's package are left out: they run on their own platform only.
     """
-    made = context.only(package)
-    given = [path for task in binaries for path in context.made[task]]
-    _worker(context.log, "contents", made, *given)
+    _work(context.log, worker("contents", package=package, binaries=binaries))
     if not FOREIGN:
-        _worker(context.log, "test", made, *_options(channels), **driver(cell))
+        command = worker("test", package=package, channels=[CHANNEL.as_uri(), *channels])
+        _work(context.log, command, **driver(cell))
     return []
-
-
-def _options(channels: Sequence[str]) -> list[str]:
-    return [word for url in (CHANNEL.as_uri(), *channels) for word in ("--channel", url)]
 
 
 def driver(cell: Cell) -> dict[str, str]:
@@ -164,16 +162,17 @@ def driver(cell: Cell) -> dict[str, str]:
 
 
 def prefix(
-    context: Context, *, cell: Cell, package: Task, channels: tuple[str, ...], python: str
+    context: Context, *, cell: Cell, package: Path, channels: Sequence[str], python: str
 ) -> Sequence[Path]:
     """Installs the package into a new conda prefix and runs it there.
 
     The last output is the smoke test's report, with the name of the `pytorch` package beside it.
     """
-    _, version, build = context.only(package).name.removesuffix(".conda").rsplit("-", 2)
+    _, version, build = package.name.removesuffix(".conda").rsplit("-", 2)
     specs = [f"{PROJECT.distribution} =={version} {build}", f"python {python}.*"]
     folder, name = ENVS / f"{cell.name}-conda", f"{cell.name}-conda"
-    _worker(context.log, "install", folder, *specs, *_options(channels), **driver(cell))
+    wanted = {"specs": specs, "channels": [CHANNEL.as_uri(), *channels]}
+    _work(context.log, worker("install", prefix=folder, **wanted), **driver(cell))
     gpu = cell.cuda_major is not None
     interpreter = folder / "bin" / "python"
     # The wheel's run has shown the checker, which qemu runs slowly.

@@ -14,14 +14,14 @@ import io
 import json
 import tarfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from engine.compat.records import TorchInstall
 from engine.compat.torch_probe import find_torch
 from release import SUBDIR
-from release.schema import Matrix
+from release.schema import Matrix, pair
 
 # The CUDA versions that conda-forge built each pytorch with.
 CUDA_OF_TORCH = {
@@ -66,12 +66,6 @@ class Stub:
         return {**facts, "subdir": SUBDIR}
 
 
-def below(version: str) -> str:
-    """The upper bound that `pin_subpackage(..., upper_bound="x.x")` makes: 2.13 -> 2.14.0a0."""
-    major, minor = version.split(".")[:2]
-    return f"{major}.{int(minor) + 1}.0a0"
-
-
 def stubs(matrix: Matrix) -> Iterator[Stub]:
     """conda-forge: Pythons, tools, compilers, CUDA, and pytorch in all builds."""
     yield from tools(matrix)
@@ -102,7 +96,15 @@ def tools(matrix: Matrix) -> Iterator[Stub]:
     yield Stub(f"gxx_{SUBDIR}", "14.3.0", "h0_0", depends=sysroot, run_exports={"strong": gcc})
     for version in CUDA_VERSIONS:
         yield cuda_version(version)
-        yield from _cuda(version)
+        after = int(version.split(".")[0]) + 1
+        exact, pin = f"cuda-version {version}.*", f"cuda-version >={version},<{after}"
+        cudart = f"cuda-cudart >={version}.96,<{after}.0a0"
+        for name, depends, exports in (
+            ("cuda-nvcc", (exact,), {"strong": (pin,)}),
+            ("cuda-cudart", (pin,), {}),
+            ("cuda-cudart-dev", (f"cuda-cudart {version}.96", exact), {"weak": (cudart,)}),
+        ):
+            yield Stub(name, f"{version}.96", "h0_0", depends=depends, run_exports=exports)
 
 
 def cuda_version(version: str) -> Stub:
@@ -113,19 +115,9 @@ def cuda_version(version: str) -> Stub:
 
 def exports_of_pytorch(release: str) -> dict[str, tuple[str, ...]]:
     """conda-forge's run_exports of pytorch: they pin what is built against it to its minor."""
-    return {"weak": tuple(f"{n} >={release},<{below(release)}" for n in ("pytorch", "libtorch"))}
-
-
-def _cuda(version: str) -> Iterator[Stub]:
-    after = int(version.split(".")[0]) + 1
-    exact, pin = f"cuda-version {version}.*", f"cuda-version >={version},<{after}"
-    cudart = f"cuda-cudart >={version}.96,<{after}.0a0"
-    names = "cuda-nvcc", "cuda-cudart", "cuda-cudart-dev"
-    nvcc, runtime, headers = (Stub(name, f"{version}.96", "h0_0") for name in names)
-    yield replace(nvcc, depends=(exact,), run_exports={"strong": (pin,)})
-    yield replace(runtime, depends=(pin,))
-    needs = (f"cuda-cudart {version}.96", exact)
-    yield replace(headers, depends=needs, run_exports={"weak": (cudart,)})
+    major, minor = pair(release)
+    pin = f">={release},<{major}.{minor + 1}.0a0"
+    return {"weak": (f"pytorch {pin}", f"libtorch {pin}")}
 
 
 def pytorch(release: str, pythons: Iterable[str], cuda: str | None, build: str) -> Iterator[Stub]:
@@ -199,27 +191,15 @@ def linked(torch: TorchInstall, python: str) -> Iterator[Stub]:
     the CPU. The build string names both (`cpu_linked_cu128_py311_0`), without the word by which
     CUDA packages know a CUDA build.
     """
-    tag = f"py{python.replace('.', '')}_0"
-    if torch.cuda is None:
-        yield _link(torch, python, f"cpu_linked_{tag}")
-        return
-    flavour = f"cuda{torch.cuda.replace('.', '')}"
-    major = int(torch.cuda.split(".")[0])
-    yield cuda_version(torch.cuda)
-    needs = ("__cuda", f"cuda-version >={torch.cuda},<{major + 1}")
-    yield _link(torch, python, f"{flavour}_linked_{tag}", needs)
-    yield _link(torch, python, f"cpu_linked_{flavour.replace('cuda', 'cu')}_{tag}")
-
-
-def _link(torch: TorchInstall, python: str, build: str, needs: tuple[str, ...] = ()) -> Stub:
-    release = torch.version.split("+")[0]
+    release, tag = torch.version.split("+")[0], f"py{python.replace('.', '')}_0"
+    builds: dict[str, tuple[str, ...]] = {f"cpu_linked_{tag}": ()}
+    if torch.cuda:
+        flavour, after = torch.cuda.replace(".", ""), int(torch.cuda.split(".")[0]) + 1
+        yield cuda_version(torch.cuda)
+        needs = ("__cuda", f"cuda-version >={torch.cuda},<{after}")
+        builds = {f"cuda{flavour}_linked_{tag}": needs, f"cpu_linked_cu{flavour}_{tag}": ()}
     # Its requirements and PyPI's CUDA libraries lie beside it.
-    site = torch.root.resolve().parent
-    return Stub(
-        "pytorch",
-        release,
-        build,
-        depends=(f"python {python}.*", *needs),
-        run_exports=exports_of_pytorch(release),
-        files={f"lib/python{python}/site-packages/{LINK}": f"{site}\n"},
-    )
+    files = {f"lib/python{python}/site-packages/{LINK}": f"{torch.root.resolve().parent}\n"}
+    for build, needs in builds.items():
+        needs, exports = (f"python {python}.*", *needs), exports_of_pytorch(release)
+        yield Stub("pytorch", release, build, 0, needs, run_exports=exports, files=files)

@@ -1,9 +1,9 @@
 """Builds, tests and installs conda packages with py-rattler and py-rattler-build.
 
-    python -m release.conda_worker bootstrap|build|index|contents|test|install ...
+    python -m release.conda_worker bootstrap|build|index|contents|test|install ARGUMENTS
 
-It is a process of its own: its output is the log, and both libraries read the environment and their
-cache only once.
+The arguments are a JSON object. It is a process of its own: its output is the log, and both
+libraries read the environment and their cache only once.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import shutil
 import sys
 import tarfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Any
 from zipfile import ZipFile, ZipInfo
 
-import typer
 import zstandard
+from pydantic import validate_call
 
 from engine.compat.binary import read_binary
 from engine.compat.records import dotted
@@ -38,20 +38,16 @@ os.environ.setdefault("RATTLER_CACHE_DIR", str(BUILD / "cache" / "rattler"))
 
 LEVEL = 19  # of compression: conda-build's default
 RECIPE = REPO / "recipe" / "recipe.yaml"
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-Channels = Annotated[list[str], typer.Option("--channel", help="A URL; the first is preferred.")]
 
 
-@app.command()
 def bootstrap(out: Path, wheels: Path, python: str) -> None:
     """Makes the base channel for tests from a folder of wheels and an interpreter."""
     build_channel(out.resolve(), sorted(wheels.resolve().glob("*.whl")), python)
     index(out, [])
 
 
-@app.command()
 def build(
-    variants: Path, out: Path, channels: Channels, recipe: Path = RECIPE, tests: bool = False
+    variants: Path, out: Path, channels: list[str], recipe: Path = RECIPE, tests: bool = False
 ) -> None:
     """Builds every package that a variants file describes, into `out/SUBDIR`; tests them too."""
     import rattler_build as rb
@@ -74,7 +70,6 @@ def build(
             print(package)
 
 
-@app.command()
 def index(channel: Path, packages: list[Path]) -> None:
     """Puts packages into a channel on disk and indexes it."""
     from rattler.index import index_fs
@@ -86,7 +81,6 @@ def index(channel: Path, packages: list[Path]) -> None:
     asyncio.run(index_fs(channel, force=True))
 
 
-@app.command()
 def contents(package: Path, binaries: list[Path]) -> None:
     """Checks that a package holds these binaries unchanged, and no path of the build."""
     import rattler.package_streaming
@@ -107,8 +101,7 @@ def contents(package: Path, binaries: list[Path]) -> None:
         print(f"{name}: sha256 {found}, as built")
 
 
-@app.command()
-def test(package: Path, channels: Channels) -> None:
+def test(package: Path, channels: list[str]) -> None:
     """Runs the tests inside a package, each in a new prefix."""
     import rattler_build as rb
 
@@ -122,8 +115,7 @@ def test(package: Path, channels: Channels) -> None:
     print(f"{loaded.test_count} package test(s) passed")
 
 
-@app.command()
-def install(prefix: Path, specs: list[str], channels: Channels) -> None:
+def install(prefix: Path, specs: list[str], channels: list[str]) -> None:
     """Installs packages into a new prefix on this machine."""
     import rattler
 
@@ -189,8 +181,10 @@ def repack(package: Path, epoch: int) -> None:
         extract(package, root)
         index, about = (json.loads((info / f"{n}.json").read_text()) for n in ("index", "about"))
         # The order of the requirements is random.
-        depends = sorted(with_floor(index["depends"], root.rglob("*.so")))
-        index |= {"timestamp": epoch * 1000, "depends": depends}
+        floors = [f for path in root.rglob("*.so") if (f := read_binary(path).floors.get("GLIBC"))]
+        depends = [need for need in index["depends"] if not floors or need.split()[0] != "__glibc"]
+        depends += [f"__glibc >={dotted(max(floors))}"] if floors else []
+        index |= {"timestamp": epoch * 1000, "depends": sorted(depends)}
         about["channels"] = [url for url in about["channels"] if not url.startswith("file:")]
         for name, facts in (("index", index), ("about", about)):
             (info / f"{name}.json").write_text(json.dumps(facts, indent=2, sort_keys=True))
@@ -208,19 +202,10 @@ def repack(package: Path, epoch: int) -> None:
             outer.writestr(ZipInfo(name, time.gmtime(epoch)[:6]), data)
 
 
-def with_floor(depends: Iterable[str], objects: Iterable[Path]) -> list[str]:
-    """The requirements, with the glibc that these objects need."""
-    floors = [floor for path in objects if (floor := read_binary(path).floors.get("GLIBC"))]
-    if not floors:
-        return list(depends)
-    rest = [need for need in depends if need.split()[0] != "__glibc"]
-    return [*rest, f"__glibc >={dotted(max(floors))}"]
-
-
 if __name__ == "__main__":
     code = 0
     try:
-        app(standalone_mode=False)
+        validate_call(globals()[sys.argv[1]])(**json.loads(sys.argv[2]))
     except ReleaseError as error:
         print(error, file=sys.stderr)
         code = 1

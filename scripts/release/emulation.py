@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from engine.builder import HostCompiler
 from release import BUILD, FOREIGN, MACHINE, PLATFORM
+from release.environments import apt
 from release.paths import fresh
-from release.shell import Log, clean_env
+from release.shell import output_of
 from release.tasks import Context
 
 ROOT = BUILD / "root"
@@ -58,27 +58,21 @@ def missing(compiler: HostCompiler | None) -> str | None:
 
 def python_minor() -> str:
     """The version of Debian's Python, `3.11`; empty where apt does not tell."""
-    found = re.search(r"Depends: python(3\.\d+)", _said("apt-cache", "depends", "python3"))
+    said = output_of("apt-cache", "depends", "python3") or ""
+    found = re.search(r"Depends: python(3\.\d+)", said)
     return found[1] if found else ""
 
 
 def version() -> str | None:
     """`qemu-aarch64 7.2.15`; None where it is not installed."""
-    found = re.search(r"version (\S+)", _said(QEMU, "--version"))
+    found = re.search(r"version (\S+)", output_of(QEMU, "--version") or "")
     return f"{QEMU} {found[1]}" if found else None
-
-
-def _said(*command: str) -> str:
-    try:
-        return subprocess.run(command, capture_output=True, text=True, env=clean_env()).stdout
-    except OSError:
-        return ""
 
 
 def root(context: Context, *, debian: str, minor: str) -> Sequence[Path]:
     """Debian's Python of the platform, unpacked into a folder, and what starts it under qemu."""
     log, place = context.log, fresh(ROOT)
-    unpack(log, place, debian, [f"python{minor}", "libstdc++6", "libgomp1"])
+    apt(log, place, [f"python{minor}", "libstdc++6", "libgomp1"], debian)
     (loader,) = place.glob("lib/ld-linux-*.so.*")
     _script(PYTHON, f'exec {QEMU} -L "{place}" -0 "$0" "{place}/usr/bin/python{minor}" "$@"')
     _script(
@@ -89,30 +83,6 @@ def root(context: Context, *, debian: str, minor: str) -> Sequence[Path]:
     )
     log.run([PYTHON, "-c", "import platform; print(platform.platform())"])
     return [PYTHON, Path(LDD)]
-
-
-def unpack(log: Log, place: Path, debian: str, packages: Sequence[str]) -> None:
-    """Unpacks Debian's packages of an architecture, and what they need, into a folder.
-
-    apt gets a state of its own, so this needs no root and leaves the machine's apt as it is.
-    """
-    state = fresh(place.with_name("apt"))
-    (state / "status").touch()
-    for folder in ("state/lists/partial", "cache/archives/partial"):
-        (state / folder).mkdir(parents=True)
-    settings = (
-        *(f"APT::Architecture={debian}", f"APT::Architectures::={debian}"),
-        *(f"Dir::State={state}/state", f"Dir::State::status={state}/status"),
-        *(f"Dir::Cache={state}/cache", "APT::Sandbox::User=root", "Debug::NoLocking=1"),
-    )
-    apt = ["apt-get", "-qq", *(word for setting in settings for word in ("-o", setting))]
-    remedy = f"Does Debian's mirror in /etc/apt have {debian}? Ubuntu's has it on another host"
-    log.run([*apt, "update"], remedy=remedy)
-    wanted = ["install", "-y", "--no-install-recommends", "--download-only", *packages]
-    log.run([*apt, *wanted], remedy=remedy)
-    for archive in sorted(state.glob("cache/archives/*.deb")):
-        log.run(["dpkg", "-x", archive, place])
-    shutil.rmtree(state)
 
 
 def _script(path: Path, text: str) -> None:

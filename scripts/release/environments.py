@@ -1,15 +1,21 @@
-"""Environments with torch, made by uv from PyPI or from what the user's pip settings name.
+"""The Pythons of this machine, environments that are made of them, and Debian's packages.
 
-A download whose hash is wrong is fetched once more; wrong twice is a failure.
+uv fetches torch from PyPI, or from what the user's pip settings name. A download whose hash is
+wrong is fetched once more; wrong twice is a failure.
 """
 
+import json
 import os
 import re
+import shutil
+import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from release.paths import ENVS, fresh, tool
+from release import ReleaseError
+from release.paths import CACHE, ENVS, fresh, tool
 from release.shell import CommandFailed, Log, clean_env
 from release.tasks import Context
 
@@ -20,25 +26,84 @@ TWICE = (
     "The hash of a download was wrong twice: the index, or a proxy before it, serves another file "
     "than it announces; try again later, or name another index in PIP_INDEX_URL"
 )
+# Describes the base interpreter.
+_CODE = """
+import json, os, sys, sysconfig
+free = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
+print(json.dumps({
+    "exe": os.path.realpath(sys._base_executable),
+    "version": "%d.%d.%d" % sys.version_info[:3],
+    "minor": "%d.%d" % sys.version_info[:2] + free,
+    "prefix": sys.base_prefix,
+    "stdlib": sysconfig.get_path("stdlib"),
+    "include": sysconfig.get_path("include"),
+}))
+"""
 
 
-def torch_env(
-    context: Context, *, python: str, release: str, name: str, cache: Path | None, find_links: bool
-) -> Sequence[Path]:
-    """The environment `name` with torch, to compile against; see :func:`make_venv`."""
-    folder, wanted = ENVS / name, [f"torch=={release}", "numpy"]
-    make_venv(context.log, folder, python, wanted, cache=cache, find_links=find_links)
-    return [folder]
+def python_facts(python: str, modules: str = "ensurepip, venv") -> dict[str, str]:
+    """Path, version and folders of an interpreter, as it reports them itself.
+
+    Raises ReleaseError if it does not run, or lacks one of `modules`: by default, those with which
+    it makes environments.
+    """
+    code = f"import {modules}{_CODE}"
+    try:
+        done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        said = str(getattr(error, "stderr", error)).strip()
+        raise ReleaseError(f"{python} does not run: {said}; name one that does") from error
+    facts: dict[str, str] = json.loads(done.stdout)
+    return facts
 
 
-def borrowed_env(context: Context, *, root: Path, name: str) -> Sequence[Path]:
-    """The torch of another environment to compile against, as a link to its package folder."""
-    folder = fresh(ENVS / name)
-    site = folder / "lib" / "python3" / "site-packages"
-    site.mkdir(parents=True)
-    (site / "torch").symlink_to(root)
-    context.log.write(f"torch of {root}")
-    return [folder]
+def interpreters(minor: str) -> Iterator[str]:
+    """Working interpreters of a Python minor (`3.12`, `3.14t`): on PATH, then those of pyenv."""
+    candidates = [shutil.which(f"python{minor}"), sys.executable]
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    candidates += sorted(str(path) for path in pyenv.glob(f"{minor.rstrip('t')}.*/bin/python3"))
+    for candidate in filter(None, candidates):
+        try:
+            facts = python_facts(candidate)
+        except ReleaseError:
+            continue
+        if facts["minor"] == minor:
+            yield facts["exe"]
+
+
+@dataclass(frozen=True)
+class TorchEnv:
+    """An environment with a torch of PyPI, or with one that is `borrowed`: its package folder."""
+
+    name: str
+    python: str
+    release: str
+    stays: bool = False
+    find_links: bool = True
+    borrowed: Path | None = None
+
+    @property
+    def folder(self) -> Path:
+        return ENVS / self.name
+
+    @property
+    def cache(self) -> Path | None:
+        """The cache that is deleted with it, if it has one of its own."""
+        return None if self.stays or self.borrowed else CACHE / f"uv-{self.name}"
+
+
+def torch_env(context: Context, *, env: TorchEnv) -> Sequence[Path]:
+    """The environment to compile against; a borrowed torch is a link to its package folder."""
+    if env.borrowed:
+        site = fresh(env.folder) / "lib" / "python3" / "site-packages"
+        site.mkdir(parents=True)
+        (site / "torch").symlink_to(env.borrowed)
+        context.log.write(f"torch of {env.borrowed}")
+    else:
+        options = {"cache": env.cache, "find_links": env.find_links}
+        wanted = [f"torch=={env.release}", "numpy"]
+        make_venv(context.log, env.folder, env.python, wanted, **options)
+    return [env.folder]
 
 
 def make_venv(
@@ -63,7 +128,7 @@ def make_venv(
     """
     if folder.exists():
         fresh(folder)
-    uv(log, ["venv", "--quiet", "--clear", "--python", python, folder])
+    log.run([tool("uv"), "venv", "--quiet", "--clear", "--python", python, folder])
     interpreter = folder / "bin" / "python"
     words = ["pip", "install", "--python", interpreter, *requirements]
     words += ["--cache-dir", cache] if cache else []
@@ -73,7 +138,7 @@ def make_venv(
         words += ["--override", without]
         (site,) = folder.glob("lib/python*/site-packages")
         (site / "borrowed.pth").write_text(f"{borrowed}\n", encoding="utf-8")
-    uv(log, words, find_links=find_links, remedy=REMEDY)
+    uv(log, words, find_links=find_links)
     return interpreter
 
 
@@ -87,24 +152,47 @@ def uv_settings(*, find_links: bool = True) -> dict[str, str]:
     return {f"UV_{name}": value for name, value in settings.items() if value}
 
 
-def uv(log: Log, words: Sequence[str | Path], *, find_links: bool = True, remedy: str = "") -> None:
+def uv(log: Log, words: Sequence[str | Path], *, find_links: bool = True) -> None:
     """Runs `uv`, and once more without its cache if the hash of a download was wrong."""
-    env = clean_env(**uv_settings(find_links=find_links))
-    _twice(log, [tool("uv"), *words], "--refresh", env, remedy)
+    _fetch(log, [tool("uv"), *words], "--refresh", **uv_settings(find_links=find_links))
 
 
-def pip(log: Log, words: Sequence[str | Path], *, remedy: str = "") -> None:
+def pip(log: Log, words: Sequence[str | Path]) -> None:
     """Runs the tool's own `pip` in the same way."""
-    _twice(log, [sys.executable, "-m", "pip", *words], "--no-cache-dir", clean_env(), remedy)
+    _fetch(log, [sys.executable, "-m", "pip", *words], "--no-cache-dir")
 
 
-def _twice(
-    log: Log, command: Sequence[str | Path], no_cache: str, env: Mapping[str, str], remedy: str
-) -> None:
+def _fetch(log: Log, command: Sequence[str | Path], no_cache: str, **settings: str) -> None:
     try:
-        log.run(command, env=env, remedy=remedy)
+        log.run(command, env=clean_env(**settings), remedy=REMEDY)
     except CommandFailed as error:
         if not WRONG_HASH.search(error.said):
             raise
         log.write("the hash of a download is wrong: fetching again without the cache")
-        log.run([*command, no_cache], env=env, remedy=TWICE)
+        log.run([*command, no_cache], env=clean_env(**settings), remedy=TWICE)
+
+
+def apt(log: Log, place: Path, packages: Sequence[str], debian: str = "") -> None:
+    """Unpacks Debian's packages, and what they need, into a folder; this needs no root.
+
+    Those of an architecture `debian` come whole: apt gets a state of its own, and leaves the
+    machine's as it is. Otherwise, what this machine has is left out.
+    """
+    state = fresh(place.with_name("apt"))
+    (state / "status").touch()
+    for folder in ("state/lists/partial", "cache/archives/partial"):
+        (state / folder).mkdir(parents=True)
+    settings = [f"Dir::Cache={state}/cache", "APT::Sandbox::User=root", "Debug::NoLocking=1"]
+    if debian:
+        settings += [f"APT::Architecture={debian}", f"APT::Architectures::={debian}"]
+        settings += [f"Dir::State={state}/state", f"Dir::State::status={state}/status"]
+    command = ["apt-get", "-qq", *(word for setting in settings for word in ("-o", setting))]
+    remedy = "Is Debian's mirror in reach? Run apt-get update"
+    if debian:
+        remedy = f"Does Debian's mirror in /etc/apt have {debian}? Ubuntu's has it on another host"
+        log.run([*command, "update"], remedy=remedy)
+    wanted = ["install", "-y", "--no-install-recommends", "--download-only", *packages]
+    log.run([*command, *wanted], remedy=remedy)
+    for archive in sorted(state.glob("cache/archives/*.deb")):
+        log.run(["dpkg", "-x", archive, place])
+    shutil.rmtree(state)

@@ -7,8 +7,8 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from release import REPO, ReleaseError
+from release.paths import write_atomically
 from release.schema import FIRST, Minor, Python, Strict
-from release.store import write_atomically
 
 RESULTS = REPO / "benchmarks" / "results" / "environments.json"
 

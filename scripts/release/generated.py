@@ -22,8 +22,8 @@ from release import (
     variants,
 )
 from release.cells import all_cells
+from release.paths import write_atomically
 from release.schema import FIRST, Matrix
-from release.store import write_atomically
 
 README_FILE = REPO / "README.md"
 RELEASE_PAGE = REPO / "docs" / "ship" / "release.md"

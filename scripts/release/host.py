@@ -11,7 +11,7 @@ from engine.compat.records import TorchInstall
 from engine.compat.torch_probe import TorchNotFoundError, find_torch
 from release import FOREIGN, PROJECT, ReleaseError, emulation, toolchains
 from release.cells import Cell, all_cells, select
-from release.interpreters import python_facts
+from release.environments import python_facts
 from release.schema import Matrix
 from release.toolchains import Compilers, Toolchain
 

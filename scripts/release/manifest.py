@@ -12,8 +12,9 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from release import ReleaseError
+from release.paths import write_atomically
 from release.schema import Strict
-from release.store import digest, write_atomically
+from release.store import digest
 
 State = Literal["done", "partial", "failed", "skipped"]
 Kind = Literal["fat", "thin", "sdist", "conda"]

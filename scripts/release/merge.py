@@ -11,8 +11,8 @@ from release import DIST, ReleaseError
 from release.cells import all_cells, required
 from release.collect import artefacts, missing
 from release.conda_steps import index_package
-from release.fat_steps import make_fat_wheel
 from release.manifest import Artefact, Binary, Manifest, ManifestError, parse, wrong_files
+from release.pack_steps import make_fat_wheel
 from release.paths import CHANNEL, LOGS, publish, replace_wheel
 from release.run import finish, only_run
 from release.schema import Matrix
@@ -28,7 +28,11 @@ def merge(folders: Sequence[Path], matrix: Matrix, console: Console) -> int:
     shards = {folder: _checked(folder) for folder in folders}
     _same_sources(shards)
     order = [cell.name for cell in all_cells(matrix)]
-    origin = _best(shards, order)
+    # For every cell the folder of the shard that came furthest with it.
+    origin: dict[str, Path] = {}
+    for name in order:
+        if having := [folder for folder, found in shards.items() if name in found.cells]:
+            origin[name] = min(having, key=lambda f: RANK[shards[f].cells[name].state])
     cells = {name: shards[folder].cells[name] for name, folder in origin.items()}
     with only_run(console):
         packed = {name: cell.wheel for name, cell in cells.items() if cell.packed}
@@ -41,14 +45,22 @@ def merge(folders: Sequence[Path], matrix: Matrix, console: Console) -> int:
             for folder, found in shards.items():
                 _publish(folder, found, origin, log)
             final = replace_wheel(fat, DIST, any_version=True)
-        sdists = {DIST / a.path for m in shards.values() for a in m.artefacts if a.kind == "sdist"}
-        content = {
+        every = [*shards.values()]
+        sdists = {DIST / a.path for m in every for a in m.artefacts if a.kind == "sdist"}
+        channels = {found.base_channel for found in every}
+        joined = {
+            "clean": all(found.clean for found in every),
+            "base_channel": None if None in channels else ", ".join(sorted(map(str, channels))),
+            "shard": None,
+            "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "seconds": max(found.seconds for found in every),
             "missing": missing(order, cells),
             "cells": cells,
             "binaries": binaries,
             "artefacts": artefacts(cells, sorted(sdists), [final]),
+            "hosts": {name: host for found in every for name, host in found.hosts.items()},
         }
-        made = _joined(list(shards.values()), content)
+        made = every[0].model_copy(update=joined)
         finish(made)
     bad = [name for name, cell in cells.items() if cell.state == "failed"]
     for name in bad:
@@ -79,15 +91,6 @@ def _same_sources(shards: Mapping[Path, Manifest]) -> None:
                 )
 
 
-def _best(shards: Mapping[Path, Manifest], order: Sequence[str]) -> dict[str, Path]:
-    """For every cell the folder of the shard that came furthest with it."""
-    origin: dict[str, Path] = {}
-    for name in order:
-        if having := [folder for folder, found in shards.items() if name in found.cells]:
-            origin[name] = min(having, key=lambda f: RANK[shards[f].cells[name].state])
-    return origin
-
-
 def _publish(folder: Path, found: Manifest, origin: Mapping[str, Path], log: Log) -> None:
     """Copies the source distribution, and the artefacts and logs of the cells from this folder."""
 
@@ -116,17 +119,3 @@ def _binaries(shards: Mapping[Path, Manifest], fat: Path) -> dict[str, Binary]:
             text = f"{name}: no manifest has the hash of the packed binary ({sha256})"
             raise ManifestError(f"{text}; build the shards again")
     return found
-
-
-def _joined(shards: Sequence[Manifest], content: Mapping[str, object]) -> Manifest:
-    """One manifest for shards, with the cells and files of `content`."""
-    channels = {found.base_channel for found in shards}
-    run = {
-        "clean": all(found.clean for found in shards),
-        "base_channel": None if None in channels else ", ".join(sorted(map(str, channels))),
-        "shard": None,
-        "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "seconds": max(found.seconds for found in shards),
-        "hosts": {name: host for found in shards for name, host in found.hosts.items()},
-    }
-    return shards[0].model_copy(update={**run, **content})

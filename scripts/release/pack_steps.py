@@ -1,24 +1,24 @@
-"""Packs the source distribution and the thin wheels, which `write_index` lists (PEP 503)."""
+"""Packs the source distribution, the thin wheels, and the fat one, which has every binary once."""
 
 import gzip
-import subprocess
 import sys
 import tarfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from release import DIST, FOREIGN, PLATFORM, PROJECT, REPO, ReleaseError
+from release import DIST, FOREIGN, PLATFORM, PROJECT, REPO, ReleaseError, of_project
 from release.cells import Cell
-from release.paths import TEMPORARY, WHEELS, fresh, publish, replace_wheel, tool
+from release.paths import TEMPORARY, WHEELS, fresh, publish, replace_wheel, tool, write_atomically
 from release.provenance import source_env, source_epoch
-from release.shell import Log, clean_env
-from release.store import digest, write_atomically
-from release.tasks import Context, Task
-from release.wheels import Wheel, read_wheel
+from release.shell import Log, clean_env, output_of
+from release.store import digest
+from release.tasks import Context, SkipTask, Task
+from release.wheels import Wheel, join, read_wheel
 
 # Names the folder of binaries that a build packs instead of compiling.
 PREBUILT = PROJECT.variable("PREBUILT")
+LIMIT = int(of_project("wheel_limit"))  # bytes of the fat wheel
 EXCLUDED = ("libtorch*", "libc10*", "libcudart*", "libcuda.so*", "libnv*", "libgomp*")
 PAGE = """\
 <!DOCTYPE html>
@@ -31,25 +31,21 @@ PAGE = """\
 """
 
 
-def source_files() -> list[Path]:
-    """The files that git tracks or would track; without git, everything but build products."""
-    command = ["git", "ls-files", "-co", "--exclude-standard", "-z"]
-    done = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
-    if done.returncode == 0:
-        names = [name for name in done.stdout.split("\0") if name]
-    else:
+def package_sources() -> tuple[Path, ...]:
+    """The files that a distribution may hold (MANIFEST.in chooses); no tests, no tools.
+
+    They are among those that git tracks or would track; without git, all but build products.
+    """
+    listed = output_of("git", "ls-files", "-co", "--exclude-standard", "-z")
+    names = [name for name in (listed or "").split("\0") if name]
+    if listed is None:
         skipped = {"build", "dist", ".venv", "__pycache__", "lib"}
         found = (path.relative_to(REPO) for path in REPO.rglob("*"))
         names = [str(path) for path in found if not skipped & set(path.parts)]
-    return sorted(path for name in names if (path := REPO / name).is_file())
-
-
-def package_sources() -> tuple[Path, ...]:
-    """The files that a distribution may hold (MANIFEST.in chooses); no tests, no tools."""
     left_out = {"tests", "docs", "scripts", "benchmarks", "recipe", "requirements"}
-    found = source_files()
-    tops = [(path.relative_to(REPO).parts[0], path) for path in found]
-    return tuple(path for top, path in tops if top not in left_out and top[0] != ".")
+    tops = [(name.partition("/")[0], name) for name in sorted(names)]
+    wanted = [REPO / name for top, name in tops if top not in left_out and top[0] != "."]
+    return tuple(path for path in wanted if path.is_file())
 
 
 def sdist(context: Context) -> Sequence[Path]:
@@ -85,20 +81,20 @@ def repack(archive: Path, folder: Path, epoch: int) -> Path:
     return final
 
 
-def gather(context: Context, binaries: Iterable[Task], folder: Path) -> list[Path]:
-    """Copies the outputs of `binaries` into one new folder, which PREBUILT names to a build."""
+def gather(binaries: Iterable[Path], folder: Path) -> Path:
+    """Copies binaries into a new folder, which PREBUILT names to a build."""
     fresh(folder)
-    return [publish(path, folder / path.name) for task in binaries for path in context.made[task]]
+    for path in binaries:
+        publish(path, folder / path.name)
+    return folder
 
 
-def wheel(
-    context: Context, *, cell: Cell, sdist: Task, binaries: tuple[Task, ...]
-) -> Sequence[Path]:
+def wheel(context: Context, *, cell: Cell, sdist: Path, binaries: Sequence[Path]) -> Sequence[Path]:
     """The thin wheel of one cell, with its true platform tag, in the folder of the index."""
     work = TEMPORARY / "wheel" / cell.name
-    prebuilt = work / "prebuilt"
-    given = {path.name: path.read_bytes() for path in gather(context, binaries, prebuilt)}
-    with tarfile.open(context.only(sdist)) as archive:
+    prebuilt = gather(binaries, work / "prebuilt")
+    given = {path.name: path.read_bytes() for path in binaries}
+    with tarfile.open(sdist) as archive:
         archive.extractall(fresh(work / "source"), filter="data")
     (source,) = (work / "source").iterdir()
     out = fresh(work / "out")
@@ -111,6 +107,61 @@ def wheel(
     tagged = true_tag(context.log, made, given, fresh(work / "repaired"))
     final = tagged.renamed(local=cell.local_version).write(fresh(work / "final"))
     return [replace_wheel(final, WHEELS)]
+
+
+def fat_wheel(
+    context: Context,
+    *,
+    wheels: Mapping[str, Sequence[Task]],
+    required: Collection[str],
+    carried: Mapping[str, Path],
+) -> Sequence[Path]:
+    """Joins the thin wheels of this run's cells, and those of cells that an earlier run built.
+
+    `wheels` names the task that packed each cell, then those that ran it. A cell is left out whose
+    wheel was not packed or did not run.
+    """
+    found = {
+        cell: context.only(packed)
+        for cell, (packed, *runs) in wheels.items()
+        if packed in context.made and context.failed.isdisjoint(runs)
+    }
+    found |= agreeing(carried, found.values())
+    if not found:
+        raise SkipTask("no variant was built, so there is nothing to pack")
+    return [replace_wheel(make_fat_wheel(context.log, found, required), DIST, any_version=True)]
+
+
+def agreeing(carried: Mapping[str, Path], wheels: Iterable[Path]) -> dict[str, Path]:
+    """The carried wheels, but for those with a binary that this run made differently."""
+    now = {n: data for path in wheels for n, data in read_wheel(path).binaries.items()}
+    return {
+        cell: path
+        for cell, path in carried.items()
+        if all(now.get(n, data) == data for n, data in read_wheel(path).binaries.items())
+    }
+
+
+def make_fat_wheel(log: Log, wheels: Mapping[str, Path], required: Collection[str]) -> Path:
+    """The joined wheel in a temporary folder, with its true tag, and within the size limit."""
+    work = fresh(TEMPORARY / "fat-wheel")
+    joined = join(dict(sorted(wheels.items())), local=partial_version(wheels, required))
+    for name, data in joined.binaries.items():
+        log.write(f"{name}: {len(data)} bytes")
+    given = {Path(name).name: data for name, data in joined.binaries.items()}
+    made = joined.write(fresh(work / "joined"))
+    tagged = true_tag(log, made, given, fresh(work / "repaired"))
+    final = tagged.write(fresh(work / "final"))
+    if final.stat().st_size > LIMIT:
+        text = f"{final.name}: {final.stat().st_size} bytes, at most {LIMIT} are allowed"
+        raise ReleaseError(f"{text}; build for fewer architectures, or find what grew in the log")
+    return final
+
+
+def partial_version(packed: Collection[str], required: Collection[str]) -> str | None:
+    """The local version of a wheel that lacks required cells, `partial.3of15`; else None."""
+    count = len({*packed} & {*required})
+    return None if count == len(required) else f"partial.{count}of{len(required)}"
 
 
 def true_tag(log: Log, made: Path, given: Mapping[str, bytes], folder: Path) -> Wheel:

@@ -2,6 +2,8 @@
 
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from release import BUILD, DIST, PROJECT, REPO
@@ -31,16 +33,28 @@ def fresh(folder: Path) -> Path:
     return folder
 
 
-def publish(source: Path, target: Path) -> Path:
-    """Copies a finished file to its place in one step, over an older one; returns `target`."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f".{target.name}.part")
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A file beside `path` that then takes its place: a reader sees the old file or the new."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part")
     try:
-        shutil.copy2(source, part)
-        part.replace(target)
+        yield part
+        part.replace(path)
     except OSError:
         part.unlink(missing_ok=True)
         raise
+
+
+def write_atomically(path: Path, text: str) -> None:
+    with replacing(path) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+def publish(source: Path, target: Path) -> Path:
+    """Copies a finished file to its place in one step, over an older one; returns `target`."""
+    with replacing(target) as part:
+        shutil.copy2(source, part)
     return target
 
 

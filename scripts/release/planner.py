@@ -1,11 +1,11 @@
 """Turns cells into tasks; cells share the tasks that they have in common."""
 
 import platform
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from release import (
     EXAMPLE,
@@ -15,19 +15,19 @@ from release import (
     conda_steps,
     emulation,
     environments,
-    fat_steps,
     pack_steps,
-    toolchain_steps,
+    toolchains,
     verify_steps,
 )
 from release.audit import audit
 from release.cells import Cell, required
+from release.environments import TorchEnv
 from release.host import Host, borrowed_torch, toolchain
-from release.paths import BOOTSTRAP, CACHE, ENVS, LINKED, NATIVE_BINARIES
+from release.paths import BOOTSTRAP, LINKED, NATIVE_BINARIES
 from release.provenance import commit, source_epoch
 from release.schema import Matrix, pair
 from release.store import sources
-from release.tasks import Task
+from release.tasks import Task, tasks_of
 from release.toolchains import Toolchain
 from release.variants import for_conda, render
 
@@ -38,16 +38,6 @@ EXAMPLES = sources(f"{EXAMPLE.parent.name}/{EXAMPLE.stem}*.py")
 # may lie on the disk at a time: two torches, so that one is fetched while the other is used.
 CUDA_TORCH, CPU_TORCH = 7_500_000_000, 1_200_000_000
 ROOM = 2 * CUDA_TORCH
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the command line decided: the base channel's URL, or None for the bootstrap channel;
-    thin wheels of other cells, made earlier from the same sources; whether to pack what passes."""
-
-    channel: str | None
-    carried: Mapping[str, Path] = field(default_factory=dict)
-    pack: bool = True
 
 
 @dataclass
@@ -61,34 +51,47 @@ class CellTasks:
     prefix: Task | None = None
     fat_run: Task | None = None
 
-    @property
-    def wheel_runs(self) -> tuple[Task, ...]:
-        return tuple(task for task in (self.venv, self.example) if task)
-
-
-class Env(NamedTuple):
-    """An environment with torch, and the cache that is deleted with it, if it has one."""
-
-    name: str
-    task: Task
-    cache: Path | None = None
-
 
 class Plan:
-    """All tasks of a run, in an order in which they can run."""
+    """All tasks of a run, in an order in which they can run.
+
+    Attributes:
+        channel: the URL of the base channel; None: the bootstrap channel.
+        carried: thin wheels of other cells, made earlier from the same sources.
+        pack: whether what passes the checks is packed and run.
+    """
 
     def __init__(
-        self, matrix: Matrix, host: Host, options: Options, cells: Sequence[Cell] = ()
+        self,
+        matrix: Matrix,
+        host: Host,
+        cells: Sequence[Cell] = (),
+        channel: str | None = None,
+        carried: Mapping[str, Path] | None = None,
+        pack: bool = True,
     ) -> None:
-        self.matrix, self.host, self.options, self.cells = matrix, host, options, cells
+        self.matrix, self.host, self.cells, self.channel = matrix, host, cells, channel
         self.tasks: dict[str, Task] = {}
         self.of: dict[str, CellTasks] = {}
+        self.files = pack_steps.package_sources() if pack else ()
+        self.compiling: dict[str, Any] = {
+            "compiler": str(host.compiler),
+            "commit": commit(),
+            "epoch": source_epoch(),
+            "environment": build_steps.compiler_facts(),
+            "machine": platform.machine(),
+        }
         self.sdist: Task | None = None
         self.fat_wheel: Task | None = None
         for cell in cells:
-            self._plan(cell)
-        if cells and options.pack:
-            self.add_fat_wheel(cells)
+            own, env = self.of.setdefault(cell.name, CellTasks()), self._env_of(cell)
+            self._binaries(cell, own, env)
+            if pack:
+                self._wheel(cell, own, env)
+                if for_conda(cell):
+                    self._conda(cell, own, env)
+        if cells and pack:
+            self.add_fat_wheel(cells, carried or {})
 
     def add(self, task: Task, *cells: Cell) -> Task:
         """Adds a task, or finds the one of its name; it serves these cells too."""
@@ -96,220 +99,147 @@ class Plan:
         task.cells.extend(cell.name for cell in cells if cell.name not in task.cells)
         return task
 
-    def _plan(self, cell: Cell) -> None:
-        env = self._torch_env(cell)
-        kernels = [self._kernels(name, cell) for name in cell.kernels]
-        own = self.of[cell.name] = CellTasks((self._glue(cell, env), *kernels))
-        toolkit = next((need for task in kernels for need in task.needs), None)
-        cuda = f"kernels-{cell.variant.kernels}"
-        natives = (NATIVE_BINARIES / cuda / f"{cuda}.so",) if FOREIGN and cell.cuda_major else ()
-        found = {"binaries": own.binaries, "toolkit": toolkit, "natives": natives}
-        manylinux = self.matrix.package.manylinux
-        run = partial(audit, cell=cell, env=env.task, manylinux=manylinux, **found)
-        needs = (env.task, *own.binaries, *([toolkit] if toolkit else []))
-        there = tuple(path for path in natives if path.exists())
-        own.audit = self.add(Task(f"audit/{cell.name}", run, needs, inputs=there), cell)
-        if not self.options.pack:
-            return
-        own.wheel = self._wheel(cell, own)
-        own.venv = self._venv(cell, own.wheel, env)
-        twin = any(c.glue == cell.glue and c.cuda_major is None for c in self.cells)
-        if not FOREIGN and (cell.cuda_major is None or self.host.driver or not twin):
-            # Without a GPU a CUDA cell would train exactly as its twin for the CPU does.
-            run = partial(verify_steps.example, cell=cell, venv=own.venv)
-            task = Task(f"{EXAMPLE.stem}/{cell.name}", run, needs=(own.venv,), inputs=EXAMPLES)
-            own.example = self.add(task, cell)
-        if for_conda(cell):
-            self._conda(cell, own, env)
-
-    # Environments with torch.
-
-    def torch_release(self, cell: Cell) -> str:
-        """The torch of the calling environment if the cell is for it, else the matrix's."""
-        torch = self.host.torch
-        if torch and torch.is_release and torch.version_tuple == pair(cell.torch_minor):
-            return torch.version.split("+")[0]
-        return cell.torch.release
-
-    def _torch_env(self, cell: Cell) -> Env:
-        if torch := borrowed_torch(cell, self.host):
-            name = f"torch-{torch.version}-abi{torch.cxx11_abi}"
-            run = partial(environments.borrowed_env, root=torch.root, name=name)
-            return Env(name, self.add(Task(f"env/{name}", run), cell))
-        release = self.torch_release(cell)
-        name = f"torch-{release}-py{self.host.python_minor}"
-        return self._new_torch(cell, name, release, stays=cell.stable)
-
-    def _new_torch(
+    def _add(
         self,
         cell: Cell,
         name: str,
-        release: str,
-        *,
-        stays: bool = False,
-        find_links: bool = True,
-        needs: tuple[Task, ...] = (),
-    ) -> Env:
-        """A torch that is fetched.
+        step: Callable[..., Sequence[Path]],
+        arguments: Mapping[str, Any],
+        needs: Sequence[Task | None] = (),
+        **options: Any,
+    ) -> Task:
+        """A task for a cell; it needs those of `needs` and those among its arguments."""
+        found = (*tasks_of(tuple(arguments.values())), *filter(None, needs))
+        return self.add(Task(name, partial(step, **arguments), found, **options), cell)
 
-        Unless it `stays`, it is deleted after its last reader, and its own cache with it.
-        """
-        cache = None if stays else CACHE / f"uv-{name}"
-        run = partial(
-            environments.torch_env,
-            python=self.host.python,
-            release=release,
-            name=name,
-            cache=cache,
-            find_links=find_links,
-        )
-        temporary = (ENVS / name, cache) if cache else ()
-        disk = CUDA_TORCH if cache and cell.torch.cuda else CPU_TORCH
-        if FOREIGN:
-            needs += (self._emulated(cell),)
-        task = Task(f"env/{name}", run, needs, temporary=temporary, disk=disk)
-        return Env(name, self.add(task, cell), cache)
+    # Environments with torch.
 
-    def _emulated(self, cell: Cell) -> Task:
-        facts = {
-            "debian": self.matrix.platforms[cell.platform].debian,
-            "minor": self.host.python_minor,
+    def _env_of(self, cell: Cell) -> TorchEnv:
+        """The one that the cell's glue is compiled against."""
+        host, torch = self.host, self.host.torch
+        release, borrowed = cell.torch.release, borrowed_torch(cell, host)
+        # The torch of the calling environment if the cell is for it, else the matrix's.
+        if torch and torch.is_release and torch.version_tuple == pair(cell.torch_minor):
+            release = torch.version.split("+")[0]
+        if borrowed:
+            name = f"torch-{borrowed.version}-abi{borrowed.cxx11_abi}"
+            return TorchEnv(name, host.python, release, borrowed=borrowed.root)
+        name = f"torch-{release}-py{host.python_minor}"
+        return TorchEnv(name, host.python, release, stays=cell.stable)
+
+    def _env(self, cell: Cell, env: TorchEnv, needs: Sequence[Task] = ()) -> Task:
+        """Unless it stays, it is deleted after its last reader, and its own cache with it."""
+        options = {
+            "temporary": (env.folder, env.cache) if env.cache else (),
+            "disk": CUDA_TORCH if env.cache and cell.torch.cuda else CPU_TORCH,
         }
-        run = partial(emulation.root, **facts)
-        return self.add(Task("root", run, facts=facts, disk=200_000_000), cell)
+        step, given, needs = environments.torch_env, {"env": env}, (*needs, *self._emulated(cell))
+        return self._add(cell, f"env/{env.name}", step, given, needs, **options)
+
+    def _emulated(self, cell: Cell) -> tuple[Task, ...]:
+        """The task that makes another platform's Python; none on this machine's own."""
+        if not FOREIGN:
+            return ()
+        debian = self.matrix.platforms[cell.platform].debian
+        given = {"debian": debian, "minor": self.host.python_minor}
+        return (self._add(cell, "root", emulation.root, given, disk=200_000_000),)
 
     # Binaries.
 
-    def _compiler_facts(self) -> dict[str, object]:
-        return {
-            "compiler": str(self.host.compiler),
-            "commit": commit(),
-            "epoch": source_epoch(),
-            "environment": build_steps.compiler_facts(),
-            "machine": platform.machine(),
-        }
+    def _binaries(self, cell: Cell, own: CellTasks, env: TorchEnv) -> None:
+        """The glue, its kernels, and the checks that they must pass."""
+        compiled: dict[str, Any] = {"inputs": CSRC, "facts": self.compiling}
+        torch, toolkit = self._env(cell, env), None
+        given = {"glue": cell.glue, "cxx11_abi": cell.cxx11_abi, "env": torch}
+        made = [self._add(cell, f"glue/{cell.glue}", build_steps.glue, given, **compiled)]
+        for name in cell.kernels:
+            chosen = toolchain(name, self.host, self.matrix)
+            toolkit = self._toolkit(cell, chosen) if chosen else None
+            runtime = None
+            if chosen and FOREIGN:
+                given = {"version": chosen.version, "python": self.host.python}
+                label, needs = f"toolkit/runtime-{chosen.version}", self._emulated(cell)
+                runtime = self._add(cell, label, toolchains.runtime, given, needs)
+            wanted = self.matrix.kernels[name]  # type: ignore[index]
+            given = {"name": name, "wanted": wanted, "toolchain": chosen}
+            given |= {"made": toolkit, "runtime": runtime}
+            made.append(self._add(cell, f"kernels/{name}", build_steps.kernels, given, **compiled))
+        own.binaries = tuple(made)
+        cuda = f"kernels-{cell.variant.kernels}"
+        natives = (NATIVE_BINARIES / cuda / f"{cuda}.so",) if FOREIGN and cell.cuda_major else ()
+        given = {"cell": cell, "env": torch, "binaries": own.binaries, "toolkit": toolkit}
+        given |= {"manylinux": self.matrix.package.manylinux, "natives": natives}
+        there = tuple(path for path in natives if path.exists())
+        own.audit = self._add(cell, f"audit/{cell.name}", audit, given, inputs=there)
 
-    def _kernels(self, name: str, cell: Cell) -> Task:
-        chosen = toolchain(name, self.host, self.matrix)
-        made = self._toolkit(chosen, cell) if chosen else None
-        wanted = self.matrix.kernels[name]  # type: ignore[index]
-        runtime = self._runtime(chosen, cell) if chosen and FOREIGN else None
-        run = partial(
-            build_steps.kernels,
-            name=name,
-            wanted=wanted,
-            toolchain=chosen,
-            made=made,
-            runtime=runtime,
-        )
-        needs = tuple(filter(None, (made, runtime)))
-        facts = self._compiler_facts()
-        return self.add(Task(f"kernels/{name}", run, needs, inputs=CSRC, facts=facts), cell)
-
-    def _glue(self, cell: Cell, env: Env) -> Task:
-        run = partial(build_steps.glue, glue=cell.glue, cxx11_abi=cell.cxx11_abi, env=env.task)
-        facts = self._compiler_facts()
-        task = Task(f"glue/{cell.glue}", run, (env.task,), inputs=CSRC, facts=facts)
-        return self.add(task, cell)
-
-    def _runtime(self, chosen: Toolchain, cell: Cell) -> Task:
-        version = chosen.version
-        run = partial(toolchain_steps.runtime, version=version, python=self.host.python)
-        needs = (self._emulated(cell),)
-        return self.add(Task(f"toolkit/runtime-{version}", run, needs), cell)
-
-    def _toolkit(self, chosen: Toolchain, cell: Cell) -> Task | None:
+    def _toolkit(self, cell: Cell, chosen: Toolchain) -> Task | None:
         """The task that makes a CUDA toolkit; None for an installed one."""
         if chosen.nvcc:
             return None
-        helper = self._toolkit(chosen.fatbinary, cell) if chosen.fatbinary else None
+        helper = self._toolkit(cell, chosen.fatbinary) if chosen.fatbinary else None
         wheels = self.matrix.toolkits[chosen.version]
-        run = partial(toolchain_steps.toolkit, toolchain=chosen, wheels=wheels, fatbinary=helper)
-        needs, inputs = (helper,) if helper else (), (toolchain_steps.ADAPTER,)
-        task = Task(f"toolkit/{chosen.name}", run, needs, inputs=inputs, disk=800_000_000)
-        return self.add(task, cell)
+        given = {"toolchain": chosen, "wheels": wheels, "fatbinary": helper}
+        options = {"inputs": (toolchains.ADAPTER,), "disk": 800_000_000}
+        name = f"toolkit/{chosen.name}"
+        return self._add(cell, name, toolchains.toolkit, given, **options)
 
     # Wheels.
 
-    def _wheel(self, cell: Cell, own: CellTasks) -> Task:
-        package = pack_steps.package_sources()
-        facts = {"epoch": source_epoch()}
-        self.sdist = self.add(Task("sdist", pack_steps.sdist, inputs=package, facts=facts), cell)
-        run = partial(pack_steps.wheel, cell=cell, sdist=self.sdist, binaries=own.binaries)
-        needs = (self.sdist, own.audit, *own.binaries)
-        return self.add(Task(f"wheel/{cell.name}", run, needs), cell)
+    def _wheel(self, cell: Cell, own: CellTasks, env: TorchEnv) -> None:
+        """The thin wheel, and an environment in which it runs."""
+        facts = {"epoch": self.compiling["epoch"]}
+        self.sdist = self._add(cell, "sdist", pack_steps.sdist, {}, inputs=self.files, facts=facts)
+        given = {"cell": cell, "sdist": self.sdist, "binaries": own.binaries}
+        own.wheel = self._add(cell, f"wheel/{cell.name}", pack_steps.wheel, given, [own.audit])
+        folder = verify_steps.folder_of(cell)
+        options = {
+            "inputs": (SMOKE,),
+            "facts": {"minor": self.host.python_minor},
+            "temporary": (folder,) if env.cache else (),
+            "disk": 0 if env.cache else 200_000_000,
+        }
+        given, name = {"cell": cell, "wheel": own.wheel, "env": env}, f"venv/{cell.name}"
+        # It does not read the environment, but the cache that goes with it.
+        needs = [self._env(cell, env)]
+        own.venv = self._add(cell, name, verify_steps.venv, given, needs, **options)
+        twin = any(c.glue == cell.glue and c.cuda_major is None for c in self.cells)
+        if not FOREIGN and (cell.cuda_major is None or self.host.driver or not twin):
+            # Without a GPU a CUDA cell would train exactly as its twin for the CPU does.
+            given, name = {"cell": cell, "venv": own.venv}, f"{EXAMPLE.stem}/{cell.name}"
+            own.example = self._add(cell, name, verify_steps.example, given, inputs=EXAMPLES)
 
-    def _venv(self, cell: Cell, wheel: Task, env: Env) -> Task:
-        borrowed = borrowed_torch(cell, self.host)
-        folder = ENVS / f"{cell.name}-venv"
-        run = partial(
-            verify_steps.venv,
-            cell=cell,
-            folder=folder,
-            wheel=wheel,
-            python=self.host.python,
-            torch=self.torch_release(cell),
-            cache=env.cache,
-            borrowed=borrowed.root.parent if borrowed else None,
-        )
-        # It does not read the environment `env`, but the cache that goes with it.
-        task = Task(
-            f"venv/{cell.name}",
-            run,
-            needs=(wheel, env.task),
-            inputs=(SMOKE,),
-            facts={"minor": self.host.python_minor},
-            temporary=(folder,) if env.cache else (),
-            disk=200_000_000 if env.cache is None else 0,
-        )
-        return self.add(task, cell)
-
-    def add_fat_wheel(self, cells: Sequence[Cell]) -> None:
+    def add_fat_wheel(self, cells: Sequence[Cell], carried: Mapping[str, Path]) -> None:
         """The tasks after those of all cells: the fat wheel, and a run of each glue in it."""
-        wheels = {name: own.wheel for name, own in self.of.items() if own.wheel}
-        runs = {name: own.wheel_runs for name, own in self.of.items()}
-        run = partial(
-            fat_steps.fat_wheel,
-            wheels=wheels,
-            runs=runs,
-            required=required(self.matrix),
-            carried=self.options.carried,
-        )
-        after = (*wheels.values(), *(task for tasks in runs.values() for task in tasks))
-        inputs = tuple(self.options.carried.values())
-        limit = {"limit": fat_steps.LIMIT}
-        task = Task("fat-wheel", run, after=after, inputs=inputs, facts=limit)
-        fat = self.fat_wheel = self.add(task)
-        run = partial(fat_steps.fat_site, fat_wheel=fat, python=self.host.python)
-        site = self.add(Task("fat-site", run, needs=(fat,)))
+        wheels = {
+            name: [task for task in (own.wheel, own.venv, own.example) if task]
+            for name, own in self.of.items()
+        }
+        names = required(self.matrix)
+        run = partial(pack_steps.fat_wheel, wheels=wheels, required=names, carried=carried)
+        after = tuple(task for tasks in wheels.values() for task in tasks)
+        inputs, limit = tuple(carried.values()), {"limit": pack_steps.LIMIT}
+        fat = self.fat_wheel = self.add(Task("fat-wheel", run, (), after, inputs, limit))
+        run = partial(verify_steps.fat_site, fat_wheel=fat, python=self.host.python)
+        site = self.add(Task("fat-site", run, (fat,)))
         for cell in cells:
-            venv = self.of[cell.name].venv
+            own, name = self.of[cell.name], f"fat-run/{cell.glue}"
             # With torches that do not stay, `--verify full` runs the fat wheel. Under qemu, one run
             # of each cell has to do: that of its thin wheel, which has the same objects.
-            again = f"fat-run/{cell.glue}" in self.tasks or FOREIGN
-            if not again and venv and not venv.temporary:
-                run = partial(fat_steps.fat_run, glue=cell.glue, venv=venv, site=site)
-                inputs = (SMOKE,)
-                task = Task(f"fat-run/{cell.glue}", run, needs=(site, venv), inputs=inputs)
-                self.of[cell.name].fat_run = self.add(task, cell)
+            if own.venv and not (FOREIGN or own.venv.temporary or name in self.tasks):
+                step = verify_steps.fat_run
+                given = {"glue": cell.glue, "venv": own.venv, "site": site}
+                own.fat_run = self._add(cell, name, step, given, inputs=(SMOKE,))
 
     # Conda packages.
 
-    def _conda(self, cell: Cell, own: CellTasks, env: Env) -> None:
+    def _conda(self, cell: Cell, own: CellTasks, env: TorchEnv) -> None:
         """The package, its tests, and a prefix in which it runs."""
-        assert own.audit is not None
-        channel, base = self._base_channel(cell)
-        run = partial(
-            conda_steps.package,
-            cell=cell,
-            variants=render([cell], self.matrix),
-            binaries=own.binaries,
-            channel=channel,
-        )
-        needs = (*base, own.audit, *own.binaries)
-        inputs = (*RECIPE, *pack_steps.package_sources())
-        own.package = self.add(Task(f"conda/{cell.name}", run, needs, inputs=inputs), cell)
-        channels: tuple[str, ...] = (channel,)
+        url, base = self._base_channel(cell)
+        given = {"cell": cell, "binaries": own.binaries, "channel": url}
+        given["variants"] = render([cell], self.matrix)
+        inputs, name, step = (*RECIPE, *self.files), f"conda/{cell.name}", conda_steps.package
+        own.package = self._add(cell, name, step, given, (*base, own.audit), inputs=inputs)
+        channels: tuple[str, ...] = (url,)
         plain = cell.stable and cell.cuda_major is None
         # The pytorch of the bootstrap channel is the one that stable glue for the CPU needs; that
         # of another platform is linked. Under qemu, one package is installed: the others differ
@@ -317,46 +247,35 @@ class Plan:
         installed = plain or not FOREIGN
         if base and installed and (FOREIGN or not plain):
             linked, more = self._linked_channel(cell, env, own.package)
-            channels, base = (linked, channel), (*more, *base)
-        run = partial(
-            conda_steps.package_tests,
-            cell=cell,
-            package=own.package,
-            binaries=own.binaries,
-            channels=channels,
-        )
-        needs = (own.package, *base, *own.binaries)
-        self.add(Task(f"conda-test/{cell.name}", run, needs), cell)
-        if not installed:
-            return
-        run = partial(
-            conda_steps.prefix,
-            cell=cell,
-            package=own.package,
-            channels=channels,
-            python=self.host.python_minor,
-        )
-        needs, inputs = (own.package, *base), (SMOKE,)
-        task = Task(f"prefix/{cell.name}", run, needs, inputs=inputs, disk=300_000_000)
-        own.prefix = self.add(task, cell)
+            channels, base = (linked, url), (*more, *base)
+        given = {"cell": cell, "package": own.package, "channels": channels}
+        tested, step = {**given, "binaries": own.binaries}, conda_steps.package_tests
+        self._add(cell, f"conda-test/{cell.name}", step, tested, base)
+        if installed:
+            given["python"] = self.host.python_minor
+            options = {"inputs": (SMOKE,), "disk": 300_000_000}
+            name, step = f"prefix/{cell.name}", conda_steps.prefix
+            own.prefix = self._add(cell, name, step, given, base, **options)
 
     def _base_channel(self, cell: Cell) -> tuple[str, tuple[Task, ...]]:
         """The base channel's URL, and the task that makes it; one channel for all cells."""
-        if self.options.channel:
-            return self.options.channel, ()
+        if self.channel:
+            return self.channel, ()
         release = self.matrix.torch[self.matrix.stable.built_with].release
         torch = self.host.torch
         if torch and torch.is_release and torch.version.startswith(release):
             release = torch.version.split("+")[0]
         python = {"python": self.host.python, "minor": self.host.python_minor}
-        download = partial(conda_steps.download, release=None if FOREIGN else release)
-        wheels = self.add(Task("wheelhouse", download, facts=python), cell)
-        run = partial(conda_steps.bootstrap, wheels=wheels, python=self.host.python)
-        needs = (wheels, self._emulated(cell)) if FOREIGN else (wheels,)
-        task = Task("bootstrap-channel", run, needs, facts=python, disk=1_500_000_000)
-        return BOOTSTRAP.as_uri(), (self.add(task, cell),)
+        given: dict[str, Any] = {"release": None if FOREIGN else release}
+        wheels = self._add(cell, "wheelhouse", conda_steps.download, given, facts=python)
+        given = {"wheels": wheels, "python": self.host.python}
+        options = {"facts": python, "disk": 1_500_000_000}
+        name, step, needs = "bootstrap-channel", conda_steps.bootstrap, self._emulated(cell)
+        return BOOTSTRAP.as_uri(), (self._add(cell, name, step, given, needs, **options),)
 
-    def _linked_channel(self, cell: Cell, env: Env, package: Task) -> tuple[str, tuple[Task, ...]]:
+    def _linked_channel(
+        self, cell: Cell, env: TorchEnv, package: Task
+    ) -> tuple[str, tuple[Task, ...]]:
         """The URL of a channel with a pytorch for the cell's package, and the tasks that make it.
 
         Stable glue is compiled against a torch that may have no CUDA, or another major than the
@@ -364,30 +283,31 @@ class Plan:
         after there is a package to install.
         """
         if cell.stable and cell.cuda_major is not None:
-            env = self._torch_of_cuda(cell, package)
-        folder = LINKED / env.name
-        run = partial(conda_steps.link, env=env.task, folder=folder, python=self.host.python_minor)
-        where = {"where": str(ENVS / env.name)}
-        task = self.add(Task(f"linked/{env.name}", run, needs=(env.task,), facts=where), cell)
-        return folder.as_uri(), (task, env.task)
+            env, torch = self._torch_of_cuda(cell, package)
+        else:
+            torch = self._env(cell, env)
+        folder, where = LINKED / env.name, {"where": str(env.folder)}
+        given = {"env": torch, "folder": folder, "python": self.host.python_minor}
+        linked = self._add(cell, f"linked/{env.name}", conda_steps.link, given, facts=where)
+        return folder.as_uri(), (linked, torch)
 
-    def _torch_of_cuda(self, cell: Cell, package: Task) -> Env:
+    def _torch_of_cuda(self, cell: Cell, package: Task) -> tuple[TorchEnv, Task]:
         """PyPI's newest torch that stable glue serves with the cell's own CUDA major."""
         python, major = self.host.python_minor, cell.cuda_major
         served = [
-            torch
-            for torch in (self.matrix.torch[m] for m in self.matrix.minors())
+            torch.release
+            for torch in (self.matrix.torch[minor] for minor in self.matrix.minors())
             if torch.cuda_major == major
             and pair(torch.release) >= pair(self.matrix.stable.target)
             and python in torch.pythons
         ]
-        if not served:
-            name = f"none-cu{major}-py{python}"
-            run = partial(conda_steps.no_torch, cuda_major=major, python=python)
-            return Env(name, self.add(Task(f"env/{name}", run), cell))
-        release = served[-1].release
-        name = f"torch-{release}-cu{major}-py{python}"
-        return self._new_torch(cell, name, release, find_links=False, needs=(package,))
+        release = served[-1] if served else "none"
+        name = f"torch-{release}-cu{major}-py{python}" if served else f"none-cu{major}-py{python}"
+        env = TorchEnv(name, self.host.python, release, find_links=False)
+        if served:
+            return env, self._env(cell, env, [package])
+        given = {"cuda_major": major, "python": python}
+        return env, self._add(cell, f"env/{name}", conda_steps.no_torch, given)
 
 
 def space_needed(plan: Plan) -> int:

@@ -60,14 +60,10 @@ class Reporter:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def _update(self, advance: int) -> None:
-        names = ", ".join(self._running) or "waiting"
-        self._bar.update(self._task, description=names, advance=advance)
-
     def started(self, task: Task) -> None:
         with self._lock:
             self._running.append(task.name)
-            self._update(0)
+            self._bar.update(self._task, description=", ".join(self._running))
             if not self.console.is_terminal:
                 self._print(f"           {task.name} ...")
 
@@ -76,10 +72,16 @@ class Reporter:
             self._count += 1
             if task.name in self._running:
                 self._running.remove(task.name)
-            self._update(1)
+            names = ", ".join(self._running) or "waiting"
+            self._bar.update(self._task, description=names, advance=1)
             self._show(outcome)
-        for cell in task.cells if self.cell_logs else ():
-            self._add(cell, log_section(outcome))
+        if self.cell_logs:
+            lines = [f"=== {outcome.task}: {outcome.status.value}, {outcome.took:.1f} s"]
+            lines += [outcome.reason] if outcome.reason else []
+            if outcome.log is not None and outcome.log.exists():
+                lines.append(outcome.log.read_text(encoding="utf-8", errors="replace").rstrip())
+            for cell in task.cells:
+                self._add(cell, "\n".join(lines) + "\n\n")
 
     def _show(self, outcome: Outcome) -> None:
         style = STYLES[outcome.status]
@@ -102,14 +104,6 @@ class Reporter:
         self.cell_logs.mkdir(parents=True, exist_ok=True)
         with (self.cell_logs / f"{cell}.log").open(mode, encoding="utf-8") as file:
             file.write(text)
-
-
-def log_section(outcome: Outcome) -> str:
-    lines = [f"=== {outcome.task}: {outcome.status.value}, {outcome.took:.1f} s"]
-    lines += [outcome.reason] if outcome.reason else []
-    if outcome.log is not None and outcome.log.exists():
-        lines.append(outcome.log.read_text(encoding="utf-8", errors="replace").rstrip())
-    return "\n".join(lines) + "\n\n"
 
 
 def cell_outcomes(

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import os
-import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from engine.builder import sources
 from release import PROJECT, REPO
+from release.shell import output_of
 from release.store import digest, relative
+
+STATUS = ("git", "status", "--porcelain", "--untracked-files=normal")
 
 
 def commit() -> str:
     return sources.git_commit(PROJECT, os.environ)
-
-
-def _git(*arguments: str) -> str | None:
-    done = subprocess.run(["git", *arguments], cwd=REPO, capture_output=True, text=True)
-    return done.stdout.strip() if done.returncode == 0 else None
 
 
 @dataclass(frozen=True)
@@ -52,8 +49,8 @@ def identity(files: Iterable[Path]) -> Identity:
     files = sorted(files)
     written = [f"{relative(path)}\0{path.stat().st_mtime_ns}" for path in files]
     return Identity(
-        head=_git("rev-parse", "HEAD"),
-        clean=_git("status", "--porcelain", "--untracked-files=normal") == "",
+        head=(output_of("git", "rev-parse", "HEAD", cwd=REPO) or "").strip() or None,
+        clean=output_of(*STATUS, cwd=REPO) == "",
         sources=source_identity(files),
         written=hashlib.sha256(os.fsencode("\n".join(written))).hexdigest(),
     )

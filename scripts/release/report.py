@@ -8,14 +8,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from engine.compat.records import VariantName
 from release.manifest import CellEntry, Manifest
-from release.store import write_atomically
 
 TEMPLATE = "report.html.j2"
 LONGEST = 200_000  # characters of a log in the page; the log file is complete
-
-
-def write_report(manifest: Manifest, dist: Path, target: Path) -> None:
-    write_atomically(target, render(manifest, dist))
 
 
 def render(manifest: Manifest, dist: Path) -> str:

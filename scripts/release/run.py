@@ -6,25 +6,33 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TextIO
+from typing import Any
 
 from rich.console import Console
 
 from release import BUILD, DIST, FOREIGN, REPO, ReleaseError
-from release.cells import shard
+from release.cells import part_of
 from release.collect import Finished, collect
 from release.conda_steps import CONDA_FORGE, conda_forge_in_reach
 from release.host import Host, chosen, obstacle
-from release.leftovers import MARK, end_leftovers, mark
 from release.listing import show_plan
 from release.manifest import Manifest, carried, read_or_set_aside, write
 from release.pack_steps import package_sources, write_index
-from release.paths import CELL_LOGS, INDEX, LOGS, MANIFEST, REPORT, STAMPS, TEMPORARY
-from release.planner import ROOM, Options, Plan, space_needed
+from release.paths import (
+    CELL_LOGS,
+    INDEX,
+    LOGS,
+    MANIFEST,
+    REPORT,
+    STAMPS,
+    TEMPORARY,
+    write_atomically,
+)
+from release.planner import ROOM, Plan, space_needed
+from release.processes import MARK, end_leftovers
 from release.progress import Reporter, summary
 from release.provenance import identity
-from release.report import write_report
+from release.report import render
 from release.runner import run_tasks
 from release.schema import Matrix
 from release.store import Store
@@ -33,33 +41,36 @@ from release.tasks import Outcome, Status
 PATIENCE = 3.0  # seconds to wait for the lock of another run
 
 
-@dataclass(frozen=True)
-class Request:
+class Release:
     """What the command line asks for; `__main__` explains its options."""
 
-    selectors: Sequence[str] = ()
-    channel: str = "auto"
-    shard: str | None = None
-    jobs: int = 1
-    verbose: bool = False
-
-
-class Release:
-    def __init__(self, request: Request, matrix: Matrix, host: Host, console: Console) -> None:
-        self.request, self.matrix, self.host, self.console = request, matrix, host, console
-        wanted = chosen(request.selectors, matrix, host)
-        if request.shard:
-            wanted = shard(wanted, request.shard)
+    def __init__(
+        self,
+        selectors: Sequence[str],
+        matrix: Matrix,
+        host: Host,
+        console: Console,
+        *,
+        channel: str = "auto",
+        shard: str | None = None,
+        jobs: int = 1,
+        verbose: bool = False,
+    ) -> None:
+        self.selectors, self.matrix, self.host, self.console = selectors, matrix, host, console
+        self.shard, self.jobs, self.verbose = shard, jobs, verbose
+        wanted = chosen(selectors, matrix, host)
+        if shard:
+            wanted = part_of(wanted, shard)
         reasons = {cell.name: obstacle(cell, host, matrix) for cell in wanted}
         self.cells = [cell for cell in wanted if reasons[cell.name] is None]
         self.skipped = {name: reason for name, reason in reasons.items() if reason}
-        self.options = Options(base_channel(request.channel, console))
+        self.channel = base_channel(channel, console)
 
-    def plan(self, options: Options) -> Plan:
-        return Plan(self.matrix, self.host, options, self.cells)
+    def plan(self, **options: Any) -> Plan:
+        return Plan(self.matrix, self.host, self.cells, self.channel, **options)
 
     def show(self) -> None:
-        show_plan(self.plan(self.options), self.skipped, self.console)
+        show_plan(self.plan(), self.skipped, self.console)
 
     def run(self) -> int:
         begun = time.monotonic()
@@ -70,39 +81,21 @@ class Release:
             for cell in self.cells:
                 kept.pop(cell.name, None)
             wheels = {name: DIST / str(cell.wheel) for name, cell in kept.items()}
-            plan = self.plan(replace(self.options, carried=wheels))
+            plan = self.plan(carried=wheels)
             check_space(plan)
             outcomes = self.do(plan)
-            finished = Finished(
-                plan=plan,
-                outcomes=outcomes,
-                skipped=self.skipped,
-                before=before,
-                after=identity(package_sources()),
-                shard=self.request.shard,
-                kept=kept,
-                previous=previous,
-                seconds=time.monotonic() - begun,
+            change = before.change(identity(package_sources()))
+            manifest = collect(
+                Finished(plan, outcomes, self.skipped, kept, previous),
+                self.host,
+                clean=before.clean and not change,
+                changed=change and f"while the run went on, {change}",
+                sources=before.sources,
+                shard=self.shard,
+                seconds=round(time.monotonic() - begun, 1),
             )
-            manifest = collect(finished, self.host)
             finish(manifest)
             shutil.rmtree(TEMPORARY, ignore_errors=True)
-        self._show_results(plan, outcomes, manifest)
-        if manifest.changed:
-            self._warn(f"{manifest.changed}; nothing that was built counts: build again")
-        return self._exit_code(outcomes, manifest)
-
-    def do(self, plan: Plan) -> dict[str, Outcome]:
-        tasks, asked = list(plan.tasks.values()), self.request
-        with Reporter(self.console, tasks, verbose=asked.verbose, cell_logs=CELL_LOGS) as reporter:
-            return run_tasks(tasks, Store(STAMPS), LOGS, reporter, asked.jobs, ROOM)
-
-    def _warn(self, text: str) -> None:
-        self.console.print(text, style="yellow", markup=False, soft_wrap=True)
-
-    def _show_results(
-        self, plan: Plan, outcomes: Mapping[str, Outcome], manifest: Manifest
-    ) -> None:
         names, tasks = [cell.name for cell in self.cells], list(plan.tasks.values())
         self.console.print(summary(names, tasks, outcomes, self.skipped, manifest.cells))
         if manifest.fat:
@@ -110,6 +103,17 @@ class Release:
             text = f"dist/{manifest.fat.path}; {manifest.fat.size / 1e6:.2f} MB, {state}"
             self.console.print(f"the wheel: {text}", markup=False, soft_wrap=True)
         self.console.print(f"the report: {REPORT}", markup=False, soft_wrap=True)
+        if manifest.changed:
+            self._warn(f"{manifest.changed}; nothing that was built counts: build again")
+        return self._exit_code(outcomes, manifest)
+
+    def do(self, plan: Plan) -> dict[str, Outcome]:
+        tasks = list(plan.tasks.values())
+        with Reporter(self.console, tasks, verbose=self.verbose, cell_logs=CELL_LOGS) as reporter:
+            return run_tasks(tasks, Store(STAMPS), LOGS, reporter, self.jobs, ROOM)
+
+    def _warn(self, text: str) -> None:
+        self.console.print(text, style="yellow", markup=False, soft_wrap=True)
 
     def _exit_code(self, outcomes: Mapping[str, Outcome], manifest: Manifest) -> int:
         """0 if nothing failed and every cell asked for by name was done in full.
@@ -121,16 +125,16 @@ class Release:
             return 1
         states = {cell.name: manifest.cells[cell.name].state for cell in self.cells}
         incomplete = {name for name, state in states.items() if state != "done"} | {*self.skipped}
-        named = [s for s in self.request.selectors if "*" not in s and s != "all"]
+        named = [s for s in self.selectors if "*" not in s and s != "all"]
         if named and incomplete & {cell.name for cell in chosen(named, self.matrix, self.host)}:
             return 1
-        return 0 if self.cells or self.request.shard else 1
+        return 0 if self.cells or self.shard else 1
 
 
 def finish(manifest: Manifest) -> None:
     write_index(INDEX)
     write(manifest, MANIFEST)
-    write_report(manifest, DIST, REPORT)
+    write_atomically(REPORT, render(manifest, DIST))
 
 
 def base_channel(channel: str, console: Console) -> str | None:
@@ -162,27 +166,23 @@ def check_space(plan: Plan) -> None:
         raise ReleaseError(f"{text}; free some space, or clone onto a larger disk")
 
 
-def _take(file: TextIO) -> None:
-    """Takes the lock; a command that a killed run was just starting may hold it for a moment."""
-    end = time.monotonic() + PATIENCE
-    while True:
-        try:
-            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            if time.monotonic() > end:
-                text = f"another run is going on in {REPO}; wait for it, or use another clone"
-                raise ReleaseError(text) from None
-            time.sleep(0.05)
-
-
 @contextmanager
 def only_run(console: Console) -> Iterator[None]:
     """Allows one run at a time in a checkout; the lock ends with the process, however it ends."""
     BUILD.mkdir(exist_ok=True)
     with (BUILD / "lock").open("w") as file:
-        _take(file)
+        # A command that a killed run was just starting may hold the lock for a moment.
+        end, taken = time.monotonic() + PATIENCE, False
+        while not taken:
+            try:
+                taken = fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB) is None
+            except OSError:
+                if time.monotonic() > end:
+                    text = f"another run is going on in {REPO}; wait for it, or use another clone"
+                    raise ReleaseError(text) from None
+                time.sleep(0.05)
         end_leftovers(BUILD, lambda text: console.print(text, markup=False, soft_wrap=True))
-        mark(BUILD)
+        os.environ[MARK] = str(BUILD)  # of every process that is started from now on
         try:
             yield
         finally:

@@ -12,16 +12,14 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from engine.builder import BuildError
 from release import BUILD, PROJECT, ReleaseError
-from release.code_files import code_of
+from release.processes import deferred
 from release.shell import Log, redacted
-from release.stopping import deferred
-from release.store import Stamp, Store, digest, key_of, relative
+from release.store import Stamp, Store, code_of, digest, key_of, relative
 from release.tasks import GOOD, Context, Outcome, SkipTask, Status, Task
 
 
@@ -96,15 +94,17 @@ class _Run:
         return chosen
 
     def blocked(self, task: Task) -> Outcome | None:
+        """How a task ends that cannot run: by the first cause, not the whole chain."""
         reasons = ["not started: no space left"] if self._full else []
         for need in (self.outcomes[before.name] for before in task.needs):
             if need.status is Status.FAILED:
                 reasons.append(f"{need.task} failed")
-            elif need.status is Status.SKIPPED:  # the first cause, not the whole chain
+            elif need.status is Status.SKIPPED:
                 why = f"{need.task} was skipped: {need.reason}"
                 reasons.append(need.reason if need.blocked else why)
-        skipped = partial(Outcome, task.name, Status.SKIPPED, 0, blocked=True)
-        return skipped(reason=reasons[0]) if reasons else None
+        if not reasons:
+            return None
+        return Outcome(task.name, Status.SKIPPED, 0, reason=reasons[0], blocked=True)
 
     def finish(self, task: Task, outcome: Outcome) -> None:
         self.outcomes[task.name] = outcome
@@ -137,18 +137,21 @@ class _Run:
         except Exception as error:
             return ended(Status.FAILED, reason=explain(error), disk_full=is_disk_full(error))
 
-    def _before(self, task: Task) -> dict[Task, Outcome]:
-        return {before: self.outcomes[before.name] for before in (*task.needs, *task.after)}
+    def _before(self, task: Task) -> tuple[dict[Task, Outcome], frozenset[Task]]:
+        """The outcomes that it waited for and gets, and the tasks among these that failed."""
+        before = {t: self.outcomes[t.name] for t in (*task.needs, *task.after)}
+        failed = frozenset(t for t, o in before.items() if o.status is Status.FAILED)
+        return {t: o for t, o in before.items() if o.status in GOOD}, failed
 
     def _key(self, task: Task) -> str:
         """Changes when the task's code, arguments, inputs, facts or what it reads change."""
-        before = self._before(task)
+        good, failed = self._before(task)
         facts = {
             "arguments": getattr(task.run, "keywords", {}),
             "facts": task.facts,
             "project": PROJECT._asdict(),
-            "read": {t.name: o.digests for t, o in before.items() if o.status in GOOD},
-            "failed": sorted(t.name for t, o in before.items() if o.status is Status.FAILED),
+            "read": {before.name: outcome.digests for before, outcome in good.items()},
+            "failed": sorted(map(str, failed)),
         }
         return key_of(task.name, [*code_of(task.run), *task.inputs], facts)
 
@@ -161,16 +164,12 @@ class _Run:
         return stamp
 
     def _do(self, task: Task, key: str, log: Log) -> Stamp:
-        before = self._before(task)
-        made = {t: o.outputs for t, o in before.items() if o.status in GOOD}
-        failed = frozenset(t for t, o in before.items() if o.status is Status.FAILED)
-        begun = time.monotonic()
-        outputs = task.run(Context(log, made, failed, self.jobs))
-        digests = {
-            relative(output): digest(output, quick=output in task.temporary) for output in outputs
-        }
-        stamp = Stamp(key, digests, round(time.monotonic() - begun, 2))
-        self.store.write(task.name, stamp)
+        begun, (good, failed) = time.monotonic(), self._before(task)
+        made = {before: outcome.outputs for before, outcome in good.items()}
+        outputs = Context(log, made, failed, self.jobs).run(task)
+        took = round(time.monotonic() - begun, 2)
+        digests = {relative(path): digest(path, quick=path in task.temporary) for path in outputs}
+        self.store.write(task.name, stamp := Stamp(key, digests, took))
         self._there.add(task)
         return stamp
 
@@ -201,22 +200,16 @@ def is_disk_full(error: BaseException) -> bool:
     return os.strerror(errno.ENOSPC) in str(error)
 
 
-def no_space(error: BaseException) -> str:
+def explain(error: BaseException) -> str:
+    """The message for an error, without secrets; for a full disk, the one that says what to do."""
+    if not is_disk_full(error):
+        known = isinstance(error, (ReleaseError, BuildError))
+        return redacted(str(error) if known else f"{type(error).__name__}: {error}")
     name = getattr(error, "filename", None)
     where = Path(name or BUILD)
     while not where.is_dir():
         where = where.parent
     what = f" for {name}" if name else "" if isinstance(error, OSError) else f" ({error})"
     free = f"{shutil.disk_usage(where).free / 1e6:.0f} MB are free in {where}"
-    return (
-        f"no space left on device{what}: {free}; free some and run the same again: what is "
-        "finished is kept"
-    )
-
-
-def explain(error: BaseException) -> str:
-    """The message for an error, without secrets; for a full disk, the one that says what to do."""
-    if is_disk_full(error):
-        return no_space(error)
-    known = isinstance(error, (ReleaseError, BuildError))
-    return redacted(str(error) if known else f"{type(error).__name__}: {error}")
+    text = f"no space left on device{what}: {free}; free some and run the same again: what is"
+    return f"{text} finished is kept"

@@ -1,4 +1,4 @@
-"""The shape of build_matrix.yaml; `contradictions` finds values that do not fit together."""
+"""The shape of build_matrix.yaml; `matrix` finds values that do not fit together."""
 
 from __future__ import annotations
 

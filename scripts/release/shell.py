@@ -38,21 +38,26 @@ def clean_env(**extra: str) -> dict[str, str]:
     return {**env, "LC_ALL": "C.UTF-8", **extra}
 
 
+def output_of(*command: str, cwd: Path = REPO) -> str | None:
+    """What a command prints; None where it does not start, or fails."""
+    try:
+        done = subprocess.run(command, cwd=cwd, env=clean_env(), capture_output=True, text=True)
+    except OSError:
+        return None
+    return None if done.returncode else done.stdout
+
+
 def redacted(text: str) -> str:
     """The text without credentials in URLs, tokens, and the secrets of this environment."""
-    for secret in _secrets():
-        text = text.replace(secret, "***")
-    return TOKENS.sub("***", CREDENTIALS.sub("***", text))
-
-
-def _secrets() -> list[str]:
-    """Values of variables such as TWINE_PASSWORD, and the passwords of the URLs in any variable."""
+    # Values of variables such as TWINE_PASSWORD, and the passwords of the URLs in any variable.
     found = {value for name, value in os.environ.items() if SECRET_NAMES.search(name)}
     for value in os.environ.values():
         if "://" in value:
             passwords = [part.partition(":")[2] for part in CREDENTIALS.findall(value)]
             found |= {*passwords, *map(unquote, passwords)}
-    return sorted((value for value in found if len(value) > 5), key=len, reverse=True)
+    for secret in sorted((value for value in found if len(value) > 5), key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return TOKENS.sub("***", CREDENTIALS.sub("***", text))
 
 
 class CommandFailed(ReleaseError):
@@ -106,7 +111,7 @@ class Log:
                 text=True,
                 encoding="utf-8",
                 errors="replace",
-                close_fds=False,  # see `leftovers`
+                close_fds=False,  # see `processes`
             )
         except OSError as error:
             raise ReleaseError(f"{words[0]} does not start: {error.strerror}. {remedy}") from error

@@ -1,16 +1,27 @@
-"""Stamps: what a finished task read and made, so that it runs again only when something changed."""
+"""Stamps: what a finished task read and made, so that it runs again only when something changed.
 
+It reads its code, too: the function's file, and what that imports. The `__init__.py` of a package
+counts only where the package itself is imported, not on the way to one of its modules: it
+re-exports code that the function never calls.
+"""
+
+import ast
 import hashlib
+import inspect
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from release import REPO
+from release import PACKAGE, REPO
+from release.paths import write_atomically
+
+# Top-level packages of this checkout, and the folder that each lies in.
+PACKAGES = {"release": REPO / "scripts", "engine": PACKAGE}
 
 
 def digest(path: Path, *, quick: bool = False) -> str:
@@ -125,13 +136,42 @@ class Store:
         self._file(task).unlink(missing_ok=True)
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Writes a file beside it, then renames that: a reader sees the old text or the new."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise
+def code_of(function: Callable[..., Any]) -> tuple[Path, ...]:
+    """The function's own file and every file of this checkout that it imports, even indirectly."""
+    inner = function.func if isinstance(function, partial) else function
+    return closure(Path(inspect.getsourcefile(inner) or __file__))
+
+
+@cache
+def closure(file: Path) -> tuple[Path, ...]:
+    found, waiting = {file}, [file]
+    while waiting:
+        new = _imported(waiting.pop()) - found
+        found |= new
+        waiting += new
+    return tuple(sorted(found))
+
+
+@cache
+def _imported(file: Path) -> frozenset[Path]:
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    names = [name for node in ast.walk(tree) for name in _names(node, file)]
+    files = (path for name in names for path in (Path(f"{name}.py"), name / "__init__.py"))
+    return frozenset(filter(Path.is_file, files))
+
+
+def _names(node: ast.AST, file: Path) -> Iterator[Path]:
+    """The modules that a statement may import, as paths without suffix."""
+    if isinstance(node, ast.Import):
+        yield from (_absolute(alias.name) for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        base = file.parents[node.level - 1] if node.level else None
+        parts = node.module.split(".") if node.module else []
+        module = base.joinpath(*parts) if base else _absolute(node.module or "")
+        yield module
+        yield from (module / alias.name for alias in node.names)
+
+
+def _absolute(name: str) -> Path:
+    first, *rest = name.split(".")
+    return PACKAGES.get(first, REPO / "outside").joinpath(first, *rest)

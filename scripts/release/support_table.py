@@ -1,7 +1,6 @@
 """Tables as Markdown: the matrix, the results of `--verify full`, what conda installs."""
 
 import csv
-from collections.abc import Iterator
 from pathlib import Path
 
 from release import PROJECT, REPO
@@ -30,22 +29,19 @@ HEAD = (
 def brief(matrix: Matrix) -> str:
     """By platform and range, for people who only want to know whether it is for them."""
     lines = [_row(["platform", "torch", "Python", "runs on", "by"]), "|---" * 5 + "|\n"]
-    for platform in matrix.platforms:
-        lines += _brief(matrix.on(platform), platform.replace("linux-", "Linux ").replace("_", "-"))
+    for name, found in ((name, matrix.on(name)) for name in matrix.platforms):
+        platform, minors = name.replace("linux-", "Linux ").replace("_", "-"), found.minors()
+        first = minors.index(found.stable.target)
+        pythons = f"{found.package.pythons[0]} and newer"
+        aten = {device for minor in minors[:first] for device in found.torch[minor].aten}
+        newer = f"{minors[first]} to {minors[-1]}, and later"
+        for versions, devices, by in (
+            (f"{minors[0]} to {minors[first - 1]}", sorted(aten), "glue of its own for each"),
+            (newer, found.stable.devices, "one stable glue"),
+        ):
+            on = ", ".join(d.upper().replace("CU", "CUDA ") for d in devices)
+            lines.append(_row([platform, versions, pythons, on, by]))
     return "".join(lines)
-
-
-def _brief(matrix: Matrix, platform: str) -> Iterator[str]:
-    minors = matrix.minors()
-    first = minors.index(matrix.stable.target)
-    pythons = f"{matrix.package.pythons[0]} and newer"
-    aten = {device for minor in minors[:first] for device in matrix.torch[minor].aten or ()}
-    for versions, devices, by in (
-        (f"{minors[0]} to {minors[first - 1]}", sorted(aten), "glue of its own for each"),
-        (f"{minors[first]} to {minors[-1]}, and later", matrix.stable.devices, "one stable glue"),
-    ):
-        on = ", ".join(d.upper().replace("CU", "CUDA ") if d != "cpu" else "CPU" for d in devices)
-        yield _row([platform, versions, pythons, on, by])
 
 
 def full(matrix: Matrix, evidence: Evidence | None, suites: dict[str, str]) -> str:
@@ -127,15 +123,12 @@ def _origin(evidence: Evidence, stored: Path) -> str:
 def installs() -> str:
     with TABLE.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    lines = [HEAD, ("---",) * len(HEAD)]
+    lines = [_row(HEAD), _row(("---",) * len(HEAD))]
     for row in rows:
         ours = {"refused": "**refused**", "*": "either"}.get(row["ours"], f"`{row['ours']}`")
         after = {"*": "either", "": "kept", "kept": "kept"}.get(row["pytorch"], "")
         after = after or f"a {row['pytorch'].upper()} build"
-        before, asked = (
-            f"`{row[key]}`" if row[key] else "none" for key in ("installed", "asked for")
-        )
-        lines.append(
-            (row["channels"], before, asked, row["driver"] or "none", ours, after, row["note"])
-        )
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+        names = [f"`{row[key]}`" if row[key] else "none" for key in ("installed", "asked for")]
+        driver = row["driver"] or "none"
+        lines.append(_row([row["channels"], *names, driver, ours, after, row["note"]]))
+    return "".join(lines)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -30,6 +30,7 @@ class Task:
     """One step of a run.
 
     Attributes:
+        run: what it does; a task among the arguments of a `partial` becomes its first output.
         needs: tasks whose outputs it reads; it is skipped if one of them has none.
         after: tasks that it waits for, whether they succeed or not. It gets their outputs, but a
             temporary one may be gone.
@@ -67,6 +68,24 @@ class Context:
     def only(self, task: Task) -> Path:
         (path,) = self.made[task]
         return path
+
+    def run(self, task: Task) -> Sequence[Path]:
+        arguments = getattr(task.run, "keywords", {})
+        return task.run(self, **{name: self._output(value) for name, value in arguments.items()})
+
+    def _output(self, value: Any) -> Any:
+        if type(value) is tuple:
+            return tuple(map(self._output, value))
+        return self.made[value][0] if isinstance(value, Task) else value
+
+
+def tasks_of(value: Any) -> Iterator[Task]:
+    """The tasks among arguments."""
+    if isinstance(value, Task):
+        yield value
+    elif type(value) is tuple:
+        for part in value:
+            yield from tasks_of(part)
 
 
 @dataclass(frozen=True)

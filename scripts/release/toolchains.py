@@ -1,18 +1,35 @@
-"""Chooses what compiles a CUDA kernel object on this machine."""
+"""Chooses what compiles a CUDA kernel object on this machine, and makes it where it is missing.
+
+A toolkit is made of PyPI's wheels; where these hold no nvcc, clang is unpacked too.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
-import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.builder import BuildError, CudaToolkit, find_cuda_toolkits
+from engine.builder import (
+    BuildError,
+    ClangToolkit,
+    CudaToolkit,
+    find_cuda_toolkit,
+    find_cuda_toolkits,
+)
+from release import BUILD, REPO, ReleaseError
+from release.environments import apt, uv
+from release.paths import fresh
 from release.schema import Kernels, Matrix, Toolkit
+from release.shell import Log, output_of
+from release.tasks import Context
 
+ADAPTER = REPO / "scripts" / "release" / "fatbinary.sh"
+LIBRARIES = "usr/lib/x86_64-linux-gnu"  # where Debian's packages put them
 NEWEST_CLANG = 30  # the tool looks for clang++-NN below this number
 
 
@@ -63,24 +80,19 @@ def probe(matrix: Matrix) -> Compilers:
     wanted = [toolkit.clang for toolkit in matrix.toolkits.values() if toolkit.clang]
     debian = frozenset(clang.debian for clang in wanted if can_fetch(clang.debian))
     lowest = min((clang.major for clang in wanted), default=NEWEST_CLANG)
-    return Compilers(nvccs, tuple(_clangs(lowest)), debian)
-
-
-def _clangs(lowest: int) -> Iterator[tuple[int, str]]:
     names = ["clang++", *(f"clang++-{major}" for major in range(lowest, NEWEST_CLANG))]
+    clangs = []
     for path in filter(None, map(shutil.which, names)):
-        done = subprocess.run([path, "--version"], capture_output=True, text=True)
-        if found := re.search(r"clang version (\d+)", done.stdout):
-            yield int(found[1]), path
+        if found := re.search(r"clang version (\d+)", output_of(path, "--version") or ""):
+            clangs.append((int(found[1]), path))
+    return Compilers(nvccs, tuple(clangs), debian)
 
 
 def can_fetch(package: str) -> bool:
     """Whether apt is installed and finds the package."""
-    if not shutil.which("apt-get") or not shutil.which("dpkg"):
-        return False
-    done = subprocess.run(["apt-cache", "policy", package], capture_output=True, text=True)
-    found = re.search(r"Candidate: (\S+)", done.stdout)
-    return found is not None and found[1] != "(none)"
+    found = re.search(r"Candidate: (\S+)", output_of("apt-cache", "policy", package) or "")
+    there = shutil.which("apt-get") and shutil.which("dpkg")
+    return bool(there and found and found[1] != "(none)")
 
 
 def choose(kernels: Kernels, matrix: Matrix, compilers: Compilers) -> Toolchain | str:
@@ -89,29 +101,16 @@ def choose(kernels: Kernels, matrix: Matrix, compilers: Compilers) -> Toolchain 
     In this order: an installed nvcc of the matrix's version, an installed one of the same major
     that compiles for all architectures, an nvcc from PyPI's wheels, clang.
     """
-    version = str(kernels.toolkit)
+    version, major = str(kernels.toolkit), kernels.cuda_major
     wheels = matrix.toolkits[version]
-    if installed := _installed(version, kernels, compilers):
-        return Toolchain(version, nvcc=installed)
-    if wheels.nvcc:
-        return Toolchain(version)
-    return _by_clang(version, wheels, matrix, compilers)
-
-
-def _installed(version: str, kernels: Kernels, compilers: Compilers) -> CudaToolkit | None:
-    of_major = [nvcc for nvcc in compilers.nvccs if nvcc.version[0] == kernels.cuda_major]
+    of_major = [nvcc for nvcc in compilers.nvccs if nvcc.version[0] == major]
     exact = [nvcc for nvcc in of_major if nvcc.version_text == version]
     numbers = {arch.split("_")[1] for arch in kernels.archs}
     for nvcc in exact or of_major:
         if numbers <= nvcc.architectures():
-            return nvcc
-    return None
-
-
-def _by_clang(
-    version: str, wheels: Toolkit, matrix: Matrix, compilers: Compilers
-) -> Toolchain | str:
-    major = version.split(".")[0]
+            return Toolchain(version, nvcc=nvcc)
+    if wheels.nvcc:
+        return Toolchain(version)
     missing = f"no nvcc {major}.x that compiles all architectures (PyPI's wheels of it hold none)"
     if wheels.clang is None:
         return f"{missing}; install CUDA {version} and set CUDA_HOME"
@@ -133,3 +132,97 @@ def home_of(path: Path) -> Path:
     """The CUDA folder where PyPI's wheels were installed."""
     (home,) = path.glob("nvidia/cu*")
     return home
+
+
+def toolkit(
+    context: Context, *, toolchain: Toolchain, wheels: Toolkit, fatbinary: Path | None
+) -> Sequence[Path]:
+    """The toolkit of a toolchain that is not installed.
+
+    `fatbinary` is the toolkit whose `fatbinary` clang needs, where a task made it.
+    """
+    folder = fresh(BUILD / "toolkits" / toolchain.name)
+    target = folder if toolchain.clang is None else folder / "wheels"
+    words = ["pip", "install", "--target", target, "--python", sys.executable]
+    uv(context.log, [*words, *wheels.pypi])
+    if toolchain.clang is None:
+        # The names that nvcc and linkers look for and the wheels leave out.
+        home = home_of(folder)
+        (runtime, *_) = home.glob("lib/libcudart.so.*")
+        for link, name in ((home / "lib64", "lib"), (home / "lib" / "libcudart.so", runtime.name)):
+            if not link.exists():
+                link.symlink_to(name)
+        return [folder]
+    made = resolve(toolchain.fatbinary, fatbinary)
+    _merge(folder / "wheels", folder / "cuda", toolchain.version)
+    programs = folder / "cuda" / "bin"
+    shutil.copy2(made.home() / "bin" / "fatbinary", programs / "fatbinary.nvidia")
+    shutil.copy(ADAPTER, programs / "fatbinary")
+    (programs / "fatbinary").chmod(0o755)
+    if not toolchain.clang:
+        _debian_clang(context.log, wheels.clang.debian, folder / "clang")
+    return [folder]
+
+
+def runtime(context: Context, *, version: str, python: str) -> Sequence[Path]:
+    """CUDA's static runtime for the platform of the interpreter `python`, where nvcc has its own's.
+
+    The one output is the folder with the library.
+    """
+    folder = fresh(BUILD / "toolkits" / f"runtime-{version}")
+    words = ["pip", "install", "--target", folder, "--python", python]
+    uv(context.log, [*words, f"cuda-toolkit[cudart]=={version}.*"])
+    return [home_of(folder) / "lib"]
+
+
+def resolve(toolchain: Toolchain, made: Path | None) -> CudaToolkit | ClangToolkit:
+    """The toolkit as the builder takes it; `made` is the folder of :func:`toolkit`, if any."""
+    if toolchain.nvcc:
+        return toolchain.nvcc
+    if toolchain.clang is not None:
+        major, minor = map(int, toolchain.version.split("."))
+        clang = toolchain.clang or str(made / "clang" / "bin" / "clang++")
+        return ClangToolkit(clang, made / "cuda", (major, minor))
+    found = find_cuda_toolkit({**os.environ, "CUDA_HOME": str(home_of(made))})
+    if found is None or found.version_text != toolchain.version:
+        text = f"{made}: holds no nvcc {toolchain.version}"
+        raise ReleaseError(f"{text}; delete it and run the same again")
+    return found
+
+
+def _merge(wheels: Path, home: Path, version: str) -> None:
+    """Merges the folders of the wheels into one, laid out as clang expects a CUDA installation."""
+    for part in sorted(wheels.glob("nvidia/*")):
+        for source in sorted(path for path in part.rglob("*") if path.is_file()):
+            inside = source.relative_to(part)
+            name = "lib64" if inside.parts[0] == "lib" else inside.parts[0]
+            target = home / name / Path(*inside.parts[1:])
+            if inside.name == "__init__.py" or target.exists():
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            source.rename(target)
+    shutil.rmtree(wheels)
+    for library in home.glob("lib64/libcudart.so.*"):
+        (home / "lib64" / "libcudart.so").symlink_to(library.name)
+    about = {"cuda": {"name": "CUDA SDK", "version": f"{version}.0"}}
+    (home / "version.json").write_text(json.dumps(about), encoding="utf-8")
+
+
+def _debian_clang(log: Log, package: str, folder: Path) -> None:
+    """Debian's clang with the libraries that it lacks here, and a script that starts it."""
+    root = folder / "debian"
+    apt(log, root, [package])
+    (program,) = root.glob("usr/lib/llvm-*/bin/clang++")
+    wrapper = folder / "bin" / "clang++"
+    wrapper.parent.mkdir()
+    # The system's loader does not look for libraries in these folders.
+    folders = (LIBRARIES, program.parents[1].relative_to(root) / "lib")
+    paths = [f"$here/debian/{name}" for name in folders]
+    wrapper.write_text(
+        '#!/bin/sh\nhere=$(dirname "$(dirname "$0")")\n'
+        f'export LD_LIBRARY_PATH="{":".join(paths)}"\n'
+        f'exec "$here/{program.relative_to(folder)}" "$@"\n',
+        encoding="utf-8",
+    )
+    wrapper.chmod(0o755)
+    log.run([wrapper, "--version"])

@@ -2,35 +2,45 @@
 
 When every environment has a result, all of them are stored in
 benchmarks/results/environments.json, and the support tables show them. `--python PATH` tries the
-environments of that interpreter alone; they join what is stored.
+environments of that interpreter alone; they join what is stored. On another platform than the
+first, a run under qemu costs minutes: each torch is run once, on one Python. Each cell has run out
+of its thin wheel there, beside the torch that it is built with; the fat wheel is run beside the
+other torches that stable glue serves.
+
+Environments of one torch share a cache of about 12 GB, which is deleted before the next torch.
+Results are kept in build/verify-full and are valid for one wheel, so an interrupted run continues.
 """
 
 import platform
-from collections.abc import Mapping, Sequence
-from enum import Enum
-from functools import cache
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console
 
-from release import DIST, PLATFORM, REPO, SMOKE, ReleaseError, evidence
+from release import BUILD, DIST, FOREIGN, PLATFORM, REPO, SMOKE, ReleaseError, emulation, evidence
+from release.cells import all_cells
+from release.environments import interpreters, python_facts
 from release.evidence import Environment, Evidence
-from release.interpreters import interpreters, python_facts
-from release.manifest import parse
+from release.manifest import Manifest, parse
 from release.paths import MANIFEST
+from release.progress import Reporter
 from release.run import only_run
+from release.runner import run_tasks
 from release.schema import FIRST, Matrix
-from release.store import digest
-from release.verify_cells import verify_cells
-from release.verify_one import Target
-from release.verify_torches import tried
+from release.store import Store, digest
+from release.tasks import Outcome, Task
+from release.verify_one import CACHE, WORK, Target, computed, environment
 from release.wheels import commits, read_wheel
 
-
-class Verify(str, Enum):
-    ONE = "one"
-    FULL = "full"
+Verify = Literal["one", "full"]
+Results = Mapping[Target, Environment | None]
+# The cache of one torch with its CUDA libraries, plus the files that its environments do not share.
+DISK_NEEDED = 15_000_000_000
 
 
 @cache
@@ -57,16 +67,15 @@ def targets(matrix: Matrix, given: Sequence[Path] = ()) -> list[Target]:
 
 
 def verify_built(matrix: Matrix, console: Console, jobs: int, given: Sequence[Path]) -> int:
-    """Runs :func:`verify` with the fat wheel that dist/manifest.json names."""
+    """Tries the fat wheel that dist/manifest.json names; returns the exit code."""
     manifest = parse(MANIFEST) if MANIFEST.exists() else None
-    made = manifest.fat if manifest else None
-    if manifest is None or made is None:
+    if manifest is None or manifest.fat is None:
         raise ReleaseError(f"{MANIFEST}: names no fat wheel; the run above says why none was made")
     with only_run(console):
         if PLATFORM != FIRST:
             return verify_cells(manifest, matrix, console, jobs)
-        wanted = targets(matrix, given)
-        return verify(DIST / made.path, wanted, matrix, console, jobs, join=bool(given))
+        wheel, wanted = DIST / manifest.fat.path, targets(matrix, given)
+        return verify(wheel, wanted, matrix, console, jobs, join=bool(given))
 
 
 def verify(
@@ -83,18 +92,7 @@ def verify(
     Stores all results when none is missing; with `join`, beside those that are stored.
     """
     found = tried(wheel, wanted, console, jobs)
-    _save(wheel, matrix, found, console, join)
-    return 0 if all(seen and seen.state == "ran" for seen in found.values()) else 1
-
-
-def _save(
-    wheel: Path,
-    matrix: Matrix,
-    found: Mapping[Target, Environment | None],
-    console: Console,
-    join: bool,
-) -> None:
-    every = list(found) if join else targets(matrix)
+    every = wanted if join else targets(matrix)
     known = [seen for target in every if (seen := found.get(target))]
     place, old = evidence.RESULTS.relative_to(REPO), evidence.load() if join else None
     if len(known) < len(every):
@@ -102,8 +100,54 @@ def _save(
         console.print(f"{text}: {place} is left as it was")
     else:
         evidence.save(joined(old, wheel, known) if old else gathered(wheel, matrix, known))
-        console.print(f"stored in {place}; now run:")
-        console.print("scripts/build_all.sh --write-generated")
+        console.print(f"stored in {place}; now run:\nscripts/build_all.sh --write-generated")
+    return 0 if all(seen and seen.state == "ran" for seen in found.values()) else 1
+
+
+def tried(wheel: Path, wanted: Sequence[Target], console: Console, jobs: int) -> Results:
+    """Runs the environments that have no result yet; None for what could not be installed."""
+    read_wheel(wheel)  # raises if it is not a wheel
+    console.print(f"{wheel.name} ({digest(wheel)[:12]}): {len(wanted)} environments")
+    tasks = {
+        target: Task(
+            f"verify/{target.name}",
+            partial(environment, target=target, wheel=wheel),
+            inputs=(wheel, SMOKE),
+        )
+        for target in wanted
+    }
+    outcomes: dict[str, Outcome] = {}
+    begun, store = time.monotonic(), Store(WORK / "stamps")
+    with Reporter(console, list(tasks.values())) as reporter:
+        for minor in dict.fromkeys(target.torch for target in wanted):
+            first, *others = (tasks[target] for target in wanted if target.torch == minor)
+            WORK.mkdir(parents=True, exist_ok=True)
+            if (free := shutil.disk_usage(WORK).free) < DISK_NEEDED:
+                text = (
+                    f"{WORK}: {free / 1e9:.1f} GB are free, {DISK_NEEDED / 1e9:.0f} GB are needed"
+                )
+                raise ReleaseError(
+                    f"{text}; free some and run the same again: what was done is kept"
+                )
+            # The first one fetches what all of them share.
+            try:
+                for group in ([first], others):
+                    outcomes |= run_tasks(group, store, WORK / "logs", reporter, jobs)
+            finally:
+                shutil.rmtree(CACHE, ignore_errors=True)
+    found: dict[Target, Environment | None] = {}
+    for target, task in tasks.items():
+        texts = (path.read_text(encoding="utf-8") for path in outcomes[task.name].outputs)
+        seen = found[target] = next(map(Environment.model_validate_json, texts), None)
+        if seen:
+            style = "green" if seen.state == "ran" else "bold red"
+            text = f"[{style}]{seen.state:9}[/] torch {seen.torch_version or target.release}"
+            text += f", Python {seen.python_version or target.python}: {seen.variant or '-'}"
+            console.print(f"{text} ({seen.seconds:.0f} s)")
+            if seen.reason:
+                console.print(f"        {seen.reason}", markup=False, soft_wrap=True)
+    console.print(f"{len(wanted)} environments in {time.monotonic() - begun:.0f} s")
+    return found
 
 
 def joined(stored: Evidence, wheel: Path, known: Sequence[Environment]) -> Evidence:
@@ -116,8 +160,8 @@ def joined(stored: Evidence, wheel: Path, known: Sequence[Environment]) -> Evide
 
 def gathered(wheel: Path, matrix: Matrix, known: Sequence[Environment]) -> Evidence:
     """The results, and a line for every Python of the matrix for which a torch has no wheel."""
-    date = max(result.date for result in known)
     found = {(result.torch, result.python): result for result in known}
+    date = max(result.date for result in known)
     rows = []
     for minor, python in product(matrix.minors(), matrix.every_python()):
         if python in matrix.torch[minor].free_threaded and (minor, python) not in found:
@@ -125,6 +169,10 @@ def gathered(wheel: Path, matrix: Matrix, known: Sequence[Environment]) -> Evide
         reason = f"PyPI has no wheel of torch {minor} for Python {python}"
         absent = {"torch": minor, "python": python, "state": "unsupported", "reason": reason}
         rows.append(found.get((minor, python)) or Environment(date=date, **absent))
+    return _evidence(wheel, rows)
+
+
+def _evidence(wheel: Path, rows: list[Environment], selector: str = "", how: str = "") -> Evidence:
     packed = read_wheel(wheel)
     return Evidence(
         wheel=wheel.name,
@@ -132,8 +180,55 @@ def gathered(wheel: Path, matrix: Matrix, known: Sequence[Environment]) -> Evide
         binaries=sorted(Path(name).name for name in packed.binaries),
         commit=" ".join(commits(packed)),
         smoke=digest(SMOKE),
-        date=date,
-        machine=f"{platform.system()} {platform.machine()}, {' '.join(platform.libc_ver())}",
-        command="scripts/build_all.sh --verify full",
+        date=max(row.date for row in rows),
+        machine=f"{platform.system()} {platform.machine()}, {' '.join(platform.libc_ver())}{how}",
+        command=f"scripts/build_all.sh {selector}--verify full",
         environments=rows,
     )
+
+
+def verify_cells(manifest: Manifest, matrix: Matrix, console: Console, jobs: int = 1) -> int:
+    """Stores what is known of each torch on another platform, and shows it; the exit code."""
+    assert manifest.fat is not None
+    wheel = DIST / manifest.fat.path
+    rows = {row.torch: row for row in reversed([*ran(manifest, matrix)])}
+    if not rows:
+        raise ReleaseError("no cell has run, so nothing is known; the run above says why")
+    # Torches without glue of their own are still to be tried, on the Python of the others.
+    python = next(iter(rows.values())).python
+    interpreter = str(emulation.PYTHON) if FOREIGN else _interpreter(python)
+    wanted = [
+        Target(minor, torch.release, python, interpreter)
+        for minor, torch in matrix.torch.items()
+        if minor not in rows and not torch.aten and python in torch.pythons
+    ]
+    more = tried(wheel, wanted, console, jobs) if wanted else {}
+    rows |= {target.torch: seen for target, seen in more.items() if seen}
+    for minor in matrix.minors():
+        state = rows[minor].state if minor in rows else "untried"
+        console.print(f"torch {minor}: {state}", highlight=False)
+    found = [rows[minor] for minor in matrix.minors() if minor in rows]
+    path, selector = evidence.results(PLATFORM), PLATFORM.removeprefix("linux-")
+    how = next(iter(manifest.hosts.values())).system.partition("; ")[2] or "native"
+    evidence.save(_evidence(wheel, found, f"'*-{selector}' ", f"; {how}"), path)
+    console.print(f"stored in {path.relative_to(REPO)}; now run:")
+    console.print("scripts/build_all.sh --write-generated")
+    return 0 if all(row and row.state == "ran" for row in [*found, *more.values()]) else 1
+
+
+def ran(manifest: Manifest, matrix: Matrix) -> Iterator[Environment]:
+    """The cells that were installed and run, in the order of the matrix."""
+    for cell in all_cells(matrix):
+        entry = manifest.cells.get(cell.name)
+        for run in entry.runs if entry else []:
+            if entry and run.kind == "venv" and run.ran:
+                facts = computed(BUILD / "smoke" / f"{cell.name}-venv.json")
+                yield Environment(
+                    torch=".".join(facts["torch_version"].split(".")[:2]),
+                    python=".".join(facts["python_version"].split(".")[:2]),
+                    state="ran" if facts["gradcheck"] and not run.facts["failed"] else "failed",
+                    variant=str(run.facts["variant"]),
+                    accepted=sorted(entry.binaries),
+                    date=manifest.made,
+                    **facts,
+                )

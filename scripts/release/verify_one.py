@@ -12,9 +12,8 @@ from typing import Any
 from release import BUILD, PACKAGE, PROJECT, SMOKE, ReleaseError, emulation
 from release.environments import make_venv
 from release.evidence import Environment
-from release.paths import fresh
+from release.paths import fresh, write_atomically
 from release.shell import CommandFailed, Log, clean_env
-from release.store import write_atomically
 from release.tasks import Context, SkipTask
 
 WORK = BUILD / "verify-full"
@@ -69,39 +68,41 @@ def _run(log: Log, target: Target, wheel: Path, folder: Path) -> dict[str, Any]:
     except ReleaseError as error:
         raise SkipTask(f"{error}: {_last(log)}") from error
     empty = fresh(folder / "empty")
-    problem, facts, cause = _report(log, [python, "-m", PROJECT.package, "--json"], empty)
+    problem = _tried(log, [python, "-m", PROJECT.package, "--json"], empty)
+    facts, cause = _verdicts(log.path.read_text(encoding="utf-8"))
     if facts and facts["variant"] is None:
         return {"state": "rejected", "reason": cause, **facts}
     problems = [f"{PROJECT.command}: {problem}"] if problem else []
     numbers = folder / "smoke.json"
-    try:
-        command = [python, SMOKE, "--outside", PACKAGE, "--json", numbers]
-        log.run(command, env=clean_env(**emulation.settings()), cwd=empty)
-    except CommandFailed as error:
-        _check_stopped(str(error))
-        problems.append(f"{SMOKE.name}: {error}: {_last(log)}")
+    if problem := _tried(log, [python, SMOKE, "--outside", PACKAGE, "--json", numbers], empty):
+        problems.append(f"{SMOKE.name}: {problem}: {_last(log)}")
     facts |= computed(numbers)
     if not facts.get("gradcheck"):
         problems.append("gradcheck did not pass")
     return {"state": "failed" if problems else "ran", "reason": "; ".join(problems), **facts}
 
 
-def _report(log: Log, command: Sequence[str | Path], cwd: Path) -> tuple[str, dict[str, Any], str]:
-    """Runs the checker; returns its failure, what it found, and the cause if nothing fits."""
-    problem, file = "", log.path.with_suffix(".report")
-    with Log(file) as out:
-        try:
-            out.run(command, env=clean_env(**emulation.settings()), cwd=cwd)
-        except CommandFailed as error:  # it also fails if nothing fits
-            _check_stopped(str(error))
-            problem = str(error)
-    text = file.read_text(encoding="utf-8")
-    log.write(text)
+def _tried(log: Log, command: Sequence[str | Path], cwd: Path) -> str:
+    """Runs a program of the environment; returns why it failed, or nothing.
+
+    The checker also fails if nothing fits.
+    """
     try:
-        # The first line is the command; torch may print more at its import.
-        data, _ = json.JSONDecoder().raw_decode(text, text.find("\n{") + 1)
+        log.run(command, env=clean_env(**emulation.settings()), cwd=cwd)
+    except CommandFailed as error:
+        if STOPPED.search(str(error)):
+            raise SkipTask(str(error)) from error
+        return str(error)
+    return ""
+
+
+def _verdicts(text: str) -> tuple[dict[str, Any], str]:
+    """What the checker found, by its log, and the cause if nothing fits."""
+    try:
+        # The report is the last that begins a line with a brace; torch may print more after it.
+        data, _ = json.JSONDecoder().raw_decode(text, text.rfind("\n{") + 1)
     except ValueError:
-        return problem, {}, "the checker printed no report"
+        return {}, "the checker printed no report"
     rejected = {}
     for binary in data["binaries"]:
         bad = [f["dimension"] for f in binary["findings"] if f["status"] == "rejected"]
@@ -113,12 +114,7 @@ def _report(log: Log, command: Sequence[str | Path], cwd: Path) -> tuple[str, di
         "accepted": sorted(Path(b["path"]).name for b in data["binaries"] if b["accepted"]),
         "rejected": dict(sorted(rejected.items())),
     }
-    return problem, facts, (data["cause"] or {}).get("why", "")
-
-
-def _check_stopped(problem: str) -> None:
-    if STOPPED.search(problem):
-        raise SkipTask(problem)
+    return facts, (data["cause"] or {}).get("why", "")
 
 
 def computed(numbers: Path) -> dict[str, Any]:

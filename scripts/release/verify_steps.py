@@ -5,10 +5,10 @@ from pathlib import Path
 
 from release import BUILD, EXAMPLE, FOREIGN, PACKAGE, PROJECT, SMOKE, emulation, of_project
 from release.cells import Cell
-from release.environments import make_venv
-from release.paths import TEMPORARY, fresh
+from release.environments import TorchEnv, make_venv
+from release.paths import ENVS, TEMPORARY, fresh, tool
 from release.shell import Log, clean_env
-from release.tasks import Context, Task
+from release.tasks import Context
 
 
 def run_installed(
@@ -46,34 +46,44 @@ def run_installed(
     return report
 
 
-def venv(
-    context: Context,
-    *,
-    cell: Cell,
-    folder: Path,
-    wheel: Task,
-    python: str,
-    torch: str,
-    cache: Path | None,
-    borrowed: Path | None,
-) -> Sequence[Path]:
-    """A new virtual environment `folder` with the wheel, in which it is run.
+def folder_of(cell: Cell) -> Path:
+    return ENVS / f"{cell.name}-venv"
 
-    Its torch is installed, through `cache` if there is one, or `borrowed` from site-packages.
-    """
-    source = context.only(wheel).as_uri()
+
+def venv(context: Context, *, cell: Cell, wheel: Path, env: TorchEnv) -> Sequence[Path]:
+    """A new virtual environment with the wheel and the torch of `env`, in which it is run."""
     extras = "" if FOREIGN else "[examples]"
-    wanted = [f"{PROJECT.distribution}{extras} @ {source}", f"torch=={torch}", "numpy"]
-    interpreter = make_venv(context.log, folder, python, wanted, cache=cache, borrowed=borrowed)
+    wanted = [
+        f"{PROJECT.distribution}{extras} @ {wheel.as_uri()}",
+        f"torch=={env.release}",
+        "numpy",
+    ]
+    folder, site = folder_of(cell), env.borrowed and env.borrowed.parent
+    python = make_venv(context.log, folder, env.python, wanted, cache=env.cache, borrowed=site)
     gpu = cell.cuda_major is not None
-    name = f"{cell.name}-venv"
-    return [folder, run_installed(context.log, interpreter, folder, name, glue=cell.glue, gpu=gpu)]
+    return [
+        folder,
+        run_installed(context.log, python, folder, folder.name, glue=cell.glue, gpu=gpu),
+    ]
 
 
-def example(context: Context, *, cell: Cell, venv: Task) -> Sequence[Path]:
+def example(context: Context, *, cell: Cell, venv: Path) -> Sequence[Path]:
     """Runs the example in the virtual environment; its exit code says whether it passed."""
     out = fresh(BUILD / EXAMPLE.stem / cell.name)
-    python = context.made[venv][0] / "bin" / "python"
-    command = [python, EXAMPLE, "--out", out]
+    command = [venv / "bin" / "python", EXAMPLE, "--out", out]
     context.log.run(command, cwd=out, remedy=of_project("example_needs"))
     return [out]
+
+
+def fat_site(context: Context, *, fat_wheel: Path, python: str) -> Sequence[Path]:
+    """A folder with the fat wheel alone, which environments with a torch put on their path."""
+    folder = fresh(ENVS / "fat-site")
+    command = [tool("uv"), "pip", "install", "--no-deps", "--no-index", "--python", python]
+    context.log.run([*command, "--target", folder, fat_wheel])
+    return [folder]
+
+
+def fat_run(context: Context, *, glue: str, venv: Path, site: Path) -> Sequence[Path]:
+    """Runs the fat wheel beside the torch that a glue was built for; it must choose that glue."""
+    python = venv / "bin" / "python"
+    return [run_installed(context.log, python, venv, f"{glue}-fat", site=site, glue=glue)]

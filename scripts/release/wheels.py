@@ -47,7 +47,11 @@ class Wheel:
         old, new = (f"\nVersion: {text}".encode() for text in (self.version, version))
         metadata = head.replace(old, new, 1) + blank + body
         tag = tag or self.tag
-        info = {"METADATA": metadata, "WHEEL": _with_tag(self.info["WHEEL"], tag)}
+        lines = [line for line in self.info["WHEEL"].decode().splitlines() if line]
+        lines = [line for line in lines if not line.startswith("Tag: ")]
+        python, abi, platforms = tag.split("-")
+        lines += [f"Tag: {python}-{abi}-{platform}" for platform in platforms.split(".")]
+        info = {"METADATA": metadata, "WHEEL": "".join(f"{line}\n" for line in lines).encode()}
         return replace(self, version=version, tag=tag, info={**self.info, **info})
 
     def write(self, folder: Path) -> Path:
@@ -130,13 +134,6 @@ def join(wheels: Mapping[str, Path], *, local: str | None) -> Wheel:
         raise ReleaseError("no wheel to join: build at least one variant")
     joined = replace(first, files=dict(sorted(files.items())))
     return joined.renamed(local=local, tag=f"py3-none-{PLATFORM.replace('-', '_')}")
-
-
-def _with_tag(text: bytes, tag: str) -> bytes:
-    lines = [line for line in text.decode().splitlines() if line and not line.startswith("Tag: ")]
-    python, abi, platforms = tag.split("-")
-    lines += [f"Tag: {python}-{abi}-{platform}" for platform in platforms.split(".")]
-    return ("\n".join(lines) + "\n").encode()
 
 
 def _hash(data: bytes) -> str:

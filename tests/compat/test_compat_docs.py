@@ -78,13 +78,9 @@ def test_every_public_name_is_documented_and_exists() -> None:
         assert isinstance(getattr(compat, name), type)
 
 
-def renderer(table: str = "pair_table") -> ModuleType:
-    return script(table, f"render_{table}")
-
-
-def script(folder: str, name: str) -> ModuleType:
-    path = REPO / "scripts" / folder / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(name, path)
+def script(name: str) -> ModuleType:
+    path = REPO / "scripts" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -99,8 +95,8 @@ def table() -> dict[str, Any]:
     return loaded
 
 
-def test_the_grid_is_up_to_date() -> None:
-    module = renderer()
+def test_the_tables_are_up_to_date() -> None:
+    module = script("draw_tables")
     assert module.PAGE.read_text() == module.page()
 
 
@@ -138,14 +134,9 @@ def foreign() -> dict[str, Any]:
     return loaded
 
 
-def test_the_rates_of_the_foreign_table_are_up_to_date() -> None:
-    module = renderer("foreign_table")
-    assert module.PAGE.read_text() == module.page()
-
-
 def test_the_foreign_table_holds_what_it_promises(foreign: dict[str, Any]) -> None:
     cells = [cell for column in foreign["columns"] for cell in column["cells"] if cell]
-    counts = renderer("foreign_table").counts(cells)
+    counts = script("draw_tables").counts(cells)
     assert len(foreign["objects"]) >= 300
     assert len({item["distribution"] for item in foreign["objects"]}) >= 15
     assert len(foreign["columns"]) >= 8
@@ -175,4 +166,4 @@ def test_the_foreign_table_holds_what_it_promises(foreign: dict[str, Any]) -> No
     ],
 )
 def test_the_rules_read_the_loaders_error(outcome: str, error: str, cause: str | None) -> None:
-    assert script("foreign_table", "causes").real_cause(outcome, error) == cause
+    assert script("foreign_table/causes").real_cause(outcome, error) == cause

@@ -13,7 +13,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from release import leftovers, run
+from release import processes, run
 from release.paths import fresh, publish
 from release.runner import run_tasks
 from release.store import Store
@@ -74,6 +74,6 @@ if __name__ == "__main__":
         outcomes = run_tasks(tasks(), Store(FOLDER / "stamps"), FOLDER / "logs", Silent(), jobs=2)
         for name, outcome in outcomes.items():
             note(f"{outcome.status.value} {name}")
-        leftovers.end_children()
+        processes.end_children()
         file.flush()
         os._exit(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -43,11 +44,12 @@ def conda_worker(tmp_path_factory):
     """Runs a command of `release.conda_worker` in a process of its own; returns its output."""
     cache = str(tmp_path_factory.mktemp("rattler"))
 
-    def run(*words: object, **extra: str) -> str:
+    def run(name: str, extra: dict[str, str] | None = None, **arguments: object) -> str:
         env = {k: v for k, v in os.environ.items() if not k.startswith(("LLTM_", "PYTHON"))}
         env |= {"PYTHONPATH": f"{REPO / 'scripts'}:{REPO}", "LLTM_CONDA_LOAD": "0"}
-        command = [sys.executable, "-m", "release.conda_worker", *map(str, words)]
-        env |= {"RATTLER_CACHE_DIR": cache, **extra}
+        command = [sys.executable, "-m", "release.conda_worker", name]
+        command.append(json.dumps(arguments, default=str))
+        env |= {"RATTLER_CACHE_DIR": cache, **(extra or {})}
         done = subprocess.run(command, env=env, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -71,10 +73,12 @@ def make_channels(matrix, conda_worker):
         shutil.copy(REPO / "LICENSE", work.parent)
         (work / "build.sh").write_text(script)
         copy = shutil.copy(recipe, work / "recipe.yaml")
-        words = [VARIANTS_FILE, folder / "out", "--recipe", copy, "--channel", stubs_channel]
         # The host environments of CUDA variants hold a pytorch that needs a driver.
-        conda_worker("build", *words, CONDA_OVERRIDE_CUDA="99", LLTM_CONDA_GIT_COMMIT="c" * 40)
-        conda_worker("index", channel, *(folder / "out").glob("linux-64/*.conda"))
+        env = {"CONDA_OVERRIDE_CUDA": "99", "LLTM_CONDA_GIT_COMMIT": "c" * 40}
+        given = {"variants": VARIANTS_FILE, "out": folder / "out", "recipe": copy}
+        conda_worker("build", env, **given, channels=[stubs_channel])
+        made = list((folder / "out").glob("linux-64/*.conda"))
+        conda_worker("index", channel=channel, packages=made)
         return channel.as_uri(), stubs_channel
 
     return make

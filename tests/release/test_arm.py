@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from release import NATIVE, PROJECT, audit, emulation, gpu_code
+from release import NATIVE, PROJECT, audit, emulation
 from release.cells import all_cells, by_platform, required, select
 from release.host import Host
 from release.listing import json_list
@@ -193,10 +193,10 @@ def test_gpu_code_is_compared_with_that_of_the_other_platform(
     ours = gpu_object(tmp_path / "ours.so", codes, {**record, "platform": ARM}, image())
     named = {**record, "git_commit": commit}
     theirs = gpu_object(tmp_path / "theirs.so", codes[1:], named, other)
-    text, found = gpu_code.compare(ours, theirs)
+    text, found = audit.compare(ours, theirs)
     assert said in text
     assert found == differ
-    assert "no build of this commit" in gpu_code.compare(ours, tmp_path / "none.so")[0]
+    assert "no build of this commit" in audit.compare(ours, tmp_path / "none.so")[0]
 
 
 NEEDS = "no cross compiler or no qemu: run scripts/test_env.sh --cross"

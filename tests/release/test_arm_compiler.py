@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from release import REPO, ReleaseError
-from release.emulation import unpack
+from release.environments import apt
 
 CROSS, QEMU = "aarch64-linux-gnu-g++", "qemu-aarch64"
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-S")
@@ -39,7 +39,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     major = said(CROSS, "-dumpversion").strip().split(".")[0]
     try:
         with Log(folder.with_name("log")) as log:
-            unpack(log, folder, "arm64", [f"g++-{major}"])
+            apt(log, folder, [f"g++-{major}"], "arm64")
     except ReleaseError as error:
         pytest.skip(f"Debian's arm64 packages are not in reach: {error}")
     return folder

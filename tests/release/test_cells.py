@@ -10,7 +10,7 @@ from packaging.version import Version
 from release import ReleaseError
 from release.cells import all_cells, required, select
 from release.host import Host, host_cell, obstacle
-from release.planner import Options, Plan
+from release.planner import Plan
 from release.toolchains import Compilers
 
 from lltm_conda.engine.builder import HostCompiler
@@ -132,9 +132,9 @@ def test_a_torch_of_the_other_abi_at_hand_is_built_against(matrix) -> None:
     wanted = cell(matrix, "aten24-abi1-cpu")
     at_hand = replace(HOST, torch=torch("2.4.1", abi=1))
     assert obstacle(wanted, at_hand, matrix) is None
-    tasks = Plan(matrix, at_hand, Options(None), [wanted]).tasks
+    tasks = Plan(matrix, at_hand, [wanted]).tasks
     env = tasks["env/torch-2.4.1-abi1"]
-    assert env.run.keywords["root"] == Path("/nowhere")
+    assert env.run.keywords["env"].borrowed == Path("/nowhere")
     assert env in tasks["glue/aten24-abi1"].needs
     for other in (torch("2.5.1", abi=1), torch("2.4.1", abi=0), torch("2.4.0a0+git1", abi=1)):
         assert obstacle(wanted, replace(HOST, torch=other), matrix) is not None

@@ -6,7 +6,7 @@ from functools import partial
 from types import ModuleType
 
 import pytest
-from release import code_files
+from release import store
 from release.runner import run_tasks
 from release.store import Store
 from release.tasks import Status, Task
@@ -32,7 +32,7 @@ class World:
 
     def __init__(self, root, monkeypatch) -> None:
         self.root = root
-        monkeypatch.setattr(code_files, "PACKAGES", {"tool": root})
+        monkeypatch.setattr(store, "PACKAGES", {"tool": root})
         (root / "tool" / "parts").mkdir(parents=True)
         for name, text in FILES.items():
             self.file(name).write_text(text)
@@ -44,12 +44,12 @@ class World:
         return self.root / "tool" / f"{name}.py"
 
     def code(self, function) -> set[str]:
-        found = code_files.code_of(function)
+        found = store.code_of(function)
         return {str(path.relative_to(self.root / "tool").with_suffix("")) for path in found}
 
     def run(self) -> Status:
-        code_files.closure.cache_clear()  # as a new process has it
-        code_files._imported.cache_clear()
+        store.closure.cache_clear()  # as a new process has it
+        store._imported.cache_clear()
         tasks = [Task("task", partial(self.step))]
         outcomes = run_tasks(tasks, Store(self.root / "stamps"), self.root / "logs", Silent())
         return outcomes["task"].status
@@ -58,8 +58,8 @@ class World:
 @pytest.fixture
 def world(tmp_path, monkeypatch):
     yield World(tmp_path, monkeypatch)
-    code_files.closure.cache_clear()
-    code_files._imported.cache_clear()
+    store.closure.cache_clear()
+    store._imported.cache_clear()
 
 
 def test_the_code_is_the_file_and_what_it_imports(world) -> None:

@@ -43,7 +43,7 @@ def test_a_package_asks_for_the_glibc_of_its_objects(
     recipe.write_text(RECIPE.format(need=sysroot))
     variants.write_text("variant_glue: [x]\n")
     channel = write_channel(tmp_path / "channel", []).as_uri()
-    conda_worker("build", variants, out, "--recipe", recipe, "--channel", channel)
+    conda_worker("build", variants=variants, out=out, recipe=recipe, channels=[channel])
     (made,) = out.glob("*/*.conda")
     need = dotted(read_binary(library).floors["GLIBC"])
     assert rattler_build.Package.from_file(str(made)).depends == [f"__glibc >={need}"]

@@ -78,9 +78,8 @@ def test_it_serves_the_python_of_its_environment_alone(cuda_build) -> None:
 
 def test_installed_it_is_the_torch_of_the_environment(cuda_build, conda_worker) -> None:
     prefix = cuda_build.folder / "prefix"
-    channels = [word for url in cuda_build.urls for word in ("--channel", url)]
-    words = ["install", prefix, *channels, "pytorch * cuda*"]
-    conda_worker(*words, CONDA_OVERRIDE_CUDA="12.0")
+    wanted = {"specs": ["pytorch * cuda*"], "channels": list(cuda_build.urls)}
+    conda_worker("install", {"CONDA_OVERRIDE_CUDA": "12.0"}, prefix=prefix, **wanted)
     site = prefix / "lib" / f"python{PYTHON}" / "site-packages"
     code = f"import site; site.addsitedir({str(site)!r}); import torch; print(torch.__file__)"
     # Without the Python's own site-packages, where another torch may lie.

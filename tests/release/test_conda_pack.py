@@ -50,9 +50,9 @@ def packages(tmp_path_factory, conda_worker) -> list[Path]:
         (root / "recipe" / "build.sh").write_text(BUILD)
         (root / "variants.yaml").write_text("variant_glue: [x]\n")
         channel = write_channel(root / "channel", [Stub("zlib", "1", "0")])
-        words = ("--recipe", root / "recipe" / "recipe.yaml", "--channel", channel.as_uri())
+        given = {"recipe": root / "recipe" / "recipe.yaml", "channels": [channel.as_uri()]}
         out = root / "out"
-        conda_worker("build", root / "variants.yaml", out, *words)
+        conda_worker("build", variants=root / "variants.yaml", out=out, **given)
         found += out.glob("*/*.conda")
     return found
 
@@ -126,7 +126,7 @@ def test_a_new_package_drives_an_older_one_of_its_name_out_of_the_cache(
     channel = write_channel(tmp_path / "channel", [Stub("zlib", "1", "0")]).as_uri()
     old = tmp_path / "cache" / "pkgs" / "lltm-0.1.0-cpu_stable210_100"
     old.mkdir(parents=True)
-    words = ("--recipe", recipe, "--channel", channel)
+    given = {"variants": tmp_path / "variants.yaml", "out": tmp_path / "out", "recipe": recipe}
     cache = {"RATTLER_CACHE_DIR": str(tmp_path / "cache")}
-    conda_worker("build", tmp_path / "variants.yaml", tmp_path / "out", *words, **cache)
+    conda_worker("build", cache, **given, channels=[channel])
     assert not old.exists()

@@ -143,11 +143,13 @@ def test_a_built_package_is_tested_so(matrix, tmp_path, conda_worker, record, pa
     with_cuda_kernels(prebuilt, **record)
     variants, out = tmp_path / "variants.yaml", tmp_path / "out"
     variants.write_text(render(select(all_cells(matrix), ["stable210-cu13"]), matrix))
-    channels = ["--channel", linked, "--channel", BOOTSTRAP.as_uri()]
+    channels = [linked, BOOTSTRAP.as_uri()]
     driver = {"CONDA_OVERRIDE_CUDA": "13.0"}
-    conda_worker("build", variants, out, *channels, LLTM_CONDA_PREBUILT=str(prebuilt), **driver)
+    env = {**driver, "LLTM_CONDA_PREBUILT": str(prebuilt)}
+    conda_worker("build", env, variants=variants, out=out, channels=channels)
     (made,) = out.glob("linux-64/lltm-*.conda")
-    test = partial(conda_worker, "test", made, "--channel", out.as_uri(), *channels, **driver)
+    channels = [out.as_uri(), *channels]
+    test = partial(conda_worker, "test", driver, package=made, channels=channels)
     if passes:
         assert "2 package test(s) passed" in test()
     else:

@@ -12,8 +12,7 @@ import pytest
 from release import DIST, REPO
 from release.bootstrap import stage_python
 from release.conda_stubs import stubs, write_channel
-from release.environments import uv_settings
-from release.interpreters import interpreters, python_facts
+from release.environments import interpreters, python_facts, uv_settings
 from release.paths import CHANNEL, tool
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
@@ -76,12 +75,10 @@ def test_a_package_built_on_one_python_runs_on_another(
     prefix, torch = tmp_path / "prefix", matrix.torch[matrix.stable.built_with].release
     _, version, build = package.name.removesuffix(".conda").rsplit("-", 2)
     (python_package,) = pythons.glob("linux-64/*.conda")
-    conda_worker("index", tmp_path / "base", python_package)
-    channels = []
-    for channel in (CHANNEL, tmp_path / "base", pytorch):
-        channels += ["--channel", channel.as_uri()]
+    conda_worker("index", channel=tmp_path / "base", packages=[python_package])
+    channels = [channel.as_uri() for channel in (CHANNEL, tmp_path / "base", pytorch)]
     specs = [f"lltm =={version} {build}", f"python {minor}.*", f"pytorch =={torch}"]
-    conda_worker("install", prefix, *channels, *specs)
+    conda_worker("install", prefix=prefix, specs=specs, channels=channels)
     python = prefix / "bin" / "python"
     settings = uv_settings(find_links=False) | {"UV_CACHE_DIR": str(tmp_path / "uv")}
     wanted = [f"torch=={torch}", "numpy"]

@@ -31,12 +31,12 @@ def test_a_package_compiled_beside_a_pytorch_does_not_take_its_pin(
     (cell,) = select(all_cells(matrix), ["stable210-cpu"])
     variants = tmp_path / "variants.yaml"
     variants.write_text(render([cell], matrix), encoding="utf-8")
-    channels = ["--channel", linked.as_uri(), "--channel", BOOTSTRAP.as_uri()]
+    channels = [linked.as_uri(), BOOTSTRAP.as_uri()]
     out = tmp_path / "out"
-    conda_worker("build", variants, out, *channels)
+    conda_worker("build", variants=variants, out=out, channels=channels)
     (made,) = out.glob("linux-64/lltm-*.conda")
     streaming.extract(made, tmp_path / "package")
     floors = [read_binary(path).floors["GLIBC"] for path in (tmp_path / "package").rglob("*.so")]
     needs = {"python >=3.10", "pytorch >=2.10.0 *_py*", f"__glibc >={dotted(max(floors))}"}
     assert {*rattler_build.Package.from_file(str(made)).depends} == needs
-    conda_worker("test", made, "--channel", out.as_uri(), *channels)
+    conda_worker("test", package=made, channels=[out.as_uri(), *channels])

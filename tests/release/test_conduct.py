@@ -14,9 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 from release import REPO
-from release.paths import publish
+from release.paths import publish, write_atomically
 from release.runner import run_tasks
-from release.store import Store, write_atomically
+from release.store import Store
 from release.tasks import Status, Task
 
 PROGRAM = Path(__file__).with_name("conduct_program.py")
@@ -119,7 +119,7 @@ def test_a_second_run_beside_the_first_is_refused(tmp_path, monkeypatch) -> None
 
 def test_a_run_ends_what_an_earlier_one_left_and_nothing_else(tmp_path, monkeypatch) -> None:
     from release import run
-    from release.leftovers import MARK
+    from release.processes import MARK
     from rich.console import Console
 
     monkeypatch.setattr(run, "BUILD", tmp_path / "build")
@@ -141,13 +141,13 @@ def test_a_run_ends_what_an_earlier_one_left_and_nothing_else(tmp_path, monkeypa
 
 
 def test_what_is_started_while_one_looks_is_ended_too(tmp_path, monkeypatch) -> None:
-    from release import leftovers
+    from release import processes
 
     sleep = [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"]
     started: list[subprocess.Popen[bytes]] = []
 
     def start_one() -> None:
-        env = {**os.environ, leftovers.MARK: str(tmp_path)}
+        env = {**os.environ, processes.MARK: str(tmp_path)}
         started.append(subprocess.Popen(sleep, env=env, stdout=subprocess.PIPE))
         started[-1].stdout.readline()
 
@@ -160,8 +160,8 @@ def test_what_is_started_while_one_looks_is_ended_too(tmp_path, monkeypatch) -> 
         return found
 
     start_one()
-    monkeypatch.setattr(leftovers.psutil, "process_iter", look_late)
-    assert leftovers.end_leftovers(tmp_path, print) == 2
+    monkeypatch.setattr(processes.psutil, "process_iter", look_late)
+    assert processes.end_leftovers(tmp_path, print) == 2
     assert all(process.poll() is not None for process in started)
 
 
@@ -246,7 +246,7 @@ def test_what_was_just_being_started_is_ended_too(tmp_path, monkeypatch) -> None
 STOPPED = """
 import pathlib, signal, sys
 from release.runner import run_tasks
-from release.stopping import interrupt
+from release.processes import interrupt
 from release.store import Store
 from release.tasks import Task
 

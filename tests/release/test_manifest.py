@@ -137,8 +137,8 @@ def dist(tmp_path, monkeypatch) -> Path:
         (run, "REPORT", "dist/report.html"),
     ):
         monkeypatch.setattr(module, name, tmp_path / path)
-    monkeypatch.setattr("release.fat_steps.DIST", tmp_path / "dist")
-    monkeypatch.setattr("release.fat_steps.TEMPORARY", tmp_path / "build" / "tmp")
+    monkeypatch.setattr("release.pack_steps.DIST", tmp_path / "dist")
+    monkeypatch.setattr("release.pack_steps.TEMPORARY", tmp_path / "build" / "tmp")
     monkeypatch.setattr("release.collect.DIST", tmp_path / "dist")
     (tmp_path / "dist").mkdir()
     return tmp_path / "dist"

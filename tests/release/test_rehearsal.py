@@ -118,8 +118,8 @@ def test_a_release_is_installed_by_name_from_an_index_and_a_channel(
     public = tmp_path / "public"
     run(tool, "--upload", public, cwd=root)
     prefix = tmp_path / "prefix"
-    channels = ["--channel", (public / "channel").as_uri(), "--channel", base]
-    conda_worker("install", prefix, "lltm", *channels)
+    channels = [(public / "channel").as_uri(), base]
+    conda_worker("install", prefix=prefix, specs=["lltm"], channels=channels)
     python = prefix / "bin" / "python"
     assert "stable210-cpu" in run(python, "-m", "lltm_conda", cwd=tmp_path)
     out = run(python, SMOKE, "--outside", REPO / "lltm_conda", cwd=tmp_path)

@@ -7,13 +7,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from release import ReleaseError, fat_steps, provenance, run
+from release import ReleaseError, pack_steps, provenance, run
 from release import upload as uploading
 from release.cells import required
 from release.host import Host
 from release.manifest import parse, wrong_files
 from release.planner import CellTasks, Plan
-from release.run import Release, Request
+from release.run import Release
 from release.tasks import SkipTask, Task
 from release.wheels import read_wheel
 from rich.console import Console
@@ -36,15 +36,15 @@ class World:
         self.ran: list[str] = []
         self.out = io.StringIO()
 
-    def plan(self, matrix, host, options, cells) -> Plan:
-        found = Plan(matrix, host, options)
+    def plan(self, matrix, host, cells, channel, carried=None) -> Plan:
+        found = Plan(matrix, host, channel=channel)
         found.cells = cells
         for cell in cells:
             own = found.of[cell.name] = CellTasks()
             own.wheel = found.add(Task(f"wheel/{cell.name}", self._step("wheel", cell)), cell)
             step = self._step("venv", cell)
             own.venv = found.add(Task(f"venv/{cell.name}", step, needs=(own.wheel,)), cell)
-        found.add_fat_wheel(cells)
+        found.add_fat_wheel(cells, carried or {})
         for own in found.of.values():
             own.fat_run = None
         for name in list(found.tasks):
@@ -74,8 +74,8 @@ class World:
         self.ran, self.out = [], io.StringIO()
         console = Console(file=self.out, width=250)
         host = Host("python3", "3.11", None, GXX, None, False)
-        request = Request(selectors, channel="bootstrap", **options)
-        return Release(request, self.matrix, host, console).run()
+        options["channel"] = "bootstrap"
+        return Release(selectors, self.matrix, host, console, **options).run()
 
     @property
     def text(self) -> str:
@@ -116,7 +116,7 @@ def world(tmp_path, matrix, monkeypatch) -> World:
             "TEMPORARY": build / "tmp",
         },
         "release.collect": {"DIST": dist, "CELL_LOGS": dist / "logs"},
-        "release.fat_steps": {"DIST": dist, "TEMPORARY": build / "tmp"},
+        "release.pack_steps": {"DIST": dist, "TEMPORARY": build / "tmp"},
     }
     for module, names in places.items():
         for name, path in names.items():
@@ -174,7 +174,7 @@ def test_a_cell_that_does_not_run_stays_out_of_the_wheel(world) -> None:
 
 
 def test_a_fat_wheel_that_cannot_be_made_fails_the_run(world, monkeypatch) -> None:
-    monkeypatch.setattr(fat_steps, "LIMIT", 10)
+    monkeypatch.setattr(pack_steps, "LIMIT", 10)
     assert world.run("stable210-cpu") == 1
     assert world.manifest.fat is None and "at most 10 are allowed" in world.text
 
@@ -325,7 +325,8 @@ def test_a_dry_run_makes_nothing(world, tmp_path) -> None:
     console = Console(file=world.out, width=250)
     host = Host("python3", "3.11", None, GXX, None, False)
     before = sorted(tmp_path.rglob("*"))
-    Release(Request(("stable210-cpu",), "bootstrap"), world.matrix, host, console).show()
+    cells, channel = ("stable210-cpu",), "bootstrap"
+    Release(cells, world.matrix, host, console, channel=channel).show()
     assert sorted(tmp_path.rglob("*")) == before
     assert "wheel/stable210-cpu" in world.text and world.ran == []
 

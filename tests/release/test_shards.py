@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from release import ReleaseError
-from release.cells import all_cells, shard
+from release.cells import all_cells, part_of
 
 
 def shards(cells, count: int) -> list[list[str]]:
-    return [[c.name for c in shard(cells, f"{n}/{count}")] for n in range(1, count + 1)]
+    return [[c.name for c in part_of(cells, f"{n}/{count}")] for n in range(1, count + 1)]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8, 40])
@@ -34,4 +34,4 @@ def test_few_cells_of_one_glue_are_parted(count, matrix) -> None:
 @pytest.mark.parametrize("text", ["0/8", "9/8", "2", "2/0", "a/b", "-1/2", "2/8/3", ""])
 def test_what_is_no_shard_is_refused(text) -> None:
     with pytest.raises(ReleaseError, match="needs k/n"):
-        shard([], text)
+        part_of([], text)

@@ -6,15 +6,15 @@ import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
-from release import stopping
+from release import processes
 
 
 @pytest.fixture
 def commands(monkeypatch) -> list[threading.Event]:
     """What stands for the commands of steps: `end_children` sets these."""
     found: list[threading.Event] = []
-    monkeypatch.setattr(stopping, "end_children", lambda: [event.set() for event in found])
-    monkeypatch.setattr(stopping, "POLL", 0.01)
+    monkeypatch.setattr(processes, "end_children", lambda: [event.set() for event in found])
+    monkeypatch.setattr(processes, "POLL", 0.01)
     return found
 
 
@@ -30,13 +30,13 @@ def stopped(commands: list[threading.Event], workers: int, *numbers: int) -> lis
     """Steps of so many commands each, stopped when as many as there are workers have begun."""
     with (
         pytest.raises(KeyboardInterrupt),
-        stopping.deferred() as stop,
+        processes.deferred() as stop,
         ThreadPoolExecutor(workers) as pool,
     ):
         running = [pool.submit(step, commands, number) for number in numbers]
         while len(commands) < workers:
             pass
-        stopping.interrupt()
+        processes.interrupt()
         stop.next_of(running)
     return running
 
@@ -44,8 +44,8 @@ def stopped(commands: list[threading.Event], workers: int, *numbers: int) -> lis
 def test_a_signal_only_sets_a_flag_while_steps_run(commands) -> None:
     commands.append(threading.Event())
     only_flag = False
-    with pytest.raises(KeyboardInterrupt), stopping.deferred() as stop:
-        stopping.interrupt()
+    with pytest.raises(KeyboardInterrupt), processes.deferred() as stop:
+        processes.interrupt()
         only_flag = stop.asked and not commands[0].is_set()
     assert only_flag
 
@@ -66,22 +66,22 @@ def test_a_step_that_has_not_begun_does_not_begin(commands) -> None:
 
 def test_a_second_signal_interrupts_at_once(commands) -> None:
     commands.append(threading.Event())
-    with pytest.raises(KeyboardInterrupt), stopping.deferred() as stop:
-        stopping.interrupt()
+    with pytest.raises(KeyboardInterrupt), processes.deferred() as stop:
+        processes.interrupt()
         with pytest.raises(KeyboardInterrupt):
-            stopping.interrupt()
+            processes.interrupt()
         assert stop.asked and commands[0].is_set()
 
 
 def test_a_signal_interrupts_at_once_where_no_steps_run(commands) -> None:
-    with stopping.deferred():
+    with processes.deferred():
         pass
     with pytest.raises(KeyboardInterrupt):
-        stopping.interrupt()
+        processes.interrupt()
 
 
 def test_without_a_signal_the_steps_that_are_over_come_back(commands) -> None:
-    with stopping.deferred() as stop, ThreadPoolExecutor(2) as pool:
+    with processes.deferred() as stop, ThreadPoolExecutor(2) as pool:
         quick, slow = pool.submit(str, 1), pool.submit(step, commands)
         assert stop.next_of([quick, slow]) == {quick}
         while not commands:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from release.toolchain_steps import ADAPTER
-from release.toolchains import Compilers, Toolchain, choose
+from release.toolchains import ADAPTER, Compilers, Toolchain, choose
 
 from lltm_conda.engine.builder import CudaToolkit
 

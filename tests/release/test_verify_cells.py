@@ -6,7 +6,7 @@ import io
 import json
 
 import pytest
-from release import ReleaseError, evidence, support_table, verify_cells
+from release import ReleaseError, evidence, support_table, verify_full
 from release.evidence import Environment
 from release.manifest import Artefact, Binary, CellEntry, HostFacts, Manifest, Run
 from rich.console import Console
@@ -32,12 +32,12 @@ def beside_newer_torches(wheel, wanted, console, jobs):
 @pytest.fixture
 def world(tmp_path, monkeypatch):
     """A run of two cells, whose smoke tests left reports."""
-    monkeypatch.setattr(verify_cells, "BUILD", tmp_path / "build")
-    monkeypatch.setattr(verify_cells, "DIST", tmp_path / "dist")
-    monkeypatch.setattr(verify_cells, "PLATFORM", ARM)
+    monkeypatch.setattr(verify_full, "BUILD", tmp_path / "build")
+    monkeypatch.setattr(verify_full, "DIST", tmp_path / "dist")
+    monkeypatch.setattr(verify_full, "PLATFORM", ARM)
     monkeypatch.setattr(evidence, "results", lambda platform: tmp_path / f"{platform}.json")
-    monkeypatch.setattr(verify_cells, "REPO", tmp_path)
-    monkeypatch.setattr(verify_cells, "tried", beside_newer_torches)
+    monkeypatch.setattr(verify_full, "REPO", tmp_path)
+    monkeypatch.setattr(verify_full, "tried", beside_newer_torches)
     glue = shared_object(tmp_path / "glue-stable210.so", record=GLUE_RECORD)
     wheel = make_wheel(tmp_path / "dist", {glue.name: glue.read_bytes()})
     cells = {}
@@ -59,7 +59,7 @@ def world(tmp_path, monkeypatch):
 
 
 def verified(manifest: Manifest, arm) -> int:
-    return verify_cells.verify_cells(manifest, arm, Console(file=io.StringIO()))
+    return verify_full.verify_cells(manifest, arm, Console(file=io.StringIO()))
 
 
 def test_what_cells_and_fat_wheel_saw_is_stored_and_the_rest_stays_untried(world, arm) -> None:
@@ -77,7 +77,7 @@ def test_what_cells_and_fat_wheel_saw_is_stored_and_the_rest_stays_untried(world
 
 
 def test_a_run_that_failed_makes_the_exit_code(world, arm, monkeypatch) -> None:
-    monkeypatch.setattr(verify_cells, "tried", lambda *_: {})
+    monkeypatch.setattr(verify_full, "tried", lambda *_: {})
     assert verified(world, arm) == 0
     world.cells["stable210-cpu-aarch64"].runs[0].facts["failed"] = 1
     assert verified(world, arm) == 1

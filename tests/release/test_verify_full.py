@@ -9,10 +9,10 @@ from collections import namedtuple
 from pathlib import Path
 
 import pytest
-from release import ReleaseError, evidence, support_table, verify_full, verify_one, verify_torches
-from release.__main__ import app
+from release import ReleaseError, evidence, support_table, verify_full, verify_one
+from release.__main__ import main
+from release.environments import python_facts
 from release.evidence import Environment
-from release.interpreters import python_facts
 from release.matrix import load
 from release.schema import pair
 from release.shell import Log
@@ -22,7 +22,6 @@ from release.verify_full import targets
 from release.verify_one import Target
 from rich.console import Console
 from shared_objects import GLUE_RECORD, shared_object
-from typer.testing import CliRunner
 from wheel_makers import make_wheel
 
 DATE = "2026-01-02T03:04:05Z"
@@ -47,7 +46,7 @@ class World:
         self.tried: list[str] = []
         self.state, self.error = "ran", None
         self.results = root / "environments.json"
-        for module in (verify_torches, verify_one):
+        for module in (verify_full, verify_one):
             monkeypatch.setattr(module, "WORK", root)
             monkeypatch.setattr(module, "CACHE", root / "cache")
         monkeypatch.setattr(verify_one, "_run", self.run)
@@ -160,9 +159,9 @@ def test_results_of_a_named_python_join_the_stored_ones(
     )
 
 
-def test_a_named_python_needs_the_full_verification() -> None:
-    done = CliRunner().invoke(app, ["--dry-run", "--python", sys.executable])
-    assert done.exit_code == 2 and "--python belongs to --verify full" in done.output
+def test_a_named_python_needs_the_full_verification(capsys) -> None:
+    assert main(["--dry-run", "--python", sys.executable]) == 2
+    assert "--python belongs to --verify full" in capsys.readouterr().out
 
 
 def test_what_is_no_wheel_is_refused(world, matrix, console, tmp_path) -> None:

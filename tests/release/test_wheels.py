@@ -14,9 +14,15 @@ from zipfile import ZipFile
 import pytest
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
-from release import ReleaseError, fat_steps
-from release.fat_steps import make_fat_wheel, partial_version
-from release.pack_steps import check_binaries, repack, true_tag, write_index
+from release import ReleaseError, pack_steps
+from release.pack_steps import (
+    check_binaries,
+    make_fat_wheel,
+    partial_version,
+    repack,
+    true_tag,
+    write_index,
+)
 from release.paths import replace_wheel
 from release.provenance import source_epoch
 from release.wheels import join, read_wheel
@@ -200,14 +206,14 @@ def test_a_changed_or_lost_object_is_stopped(tmp_path) -> None:
 def test_a_fat_wheel_says_whether_it_is_whole(
     required, version, real, log, tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(fat_steps, "TEMPORARY", tmp_path / "tmp")
+    monkeypatch.setattr(pack_steps, "TEMPORARY", tmp_path / "tmp")
     wheel = make_wheel(tmp_path / "in", {"kernels-cpu.so": real}, version="0.1.0+stable.cpu")
     made = make_fat_wheel(log, {"stable210-cpu": wheel}, required)
     assert made.name.startswith(f"lltm-{version}-py3-none-manylinux")
 
 
 def test_a_fat_wheel_above_the_limit_is_stopped(real, log, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(fat_steps, "TEMPORARY", tmp_path / "tmp")
+    monkeypatch.setattr(pack_steps, "TEMPORARY", tmp_path / "tmp")
     padding = Random(0).randbytes(20_000_000)  # the promised limit, and nothing compresses it
     wheel = make_wheel(tmp_path / "in", {"kernels-cpu.so": real + padding})
     with pytest.raises(ReleaseError, match="at most 20000000 are allowed"):

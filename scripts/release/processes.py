@@ -1,6 +1,11 @@
-"""Kills what a killed run left running, before it can write into the files of the next run.
+"""The processes of a run: how a signal ends them, and what a killed run left running.
 
-`kill -9` ends the tool alone; compilers and installers go on. Every process of a run has the build
+A signal that arrives just before the main thread sleeps does not wake it, and an exception raised
+in a handler may keep a lock that a worker waits for. So while steps run in threads, the
+handler sets a flag and the main thread polls it.
+
+`kill -9` ends the tool alone; compilers and installers go on, and could write into the files of the
+next run. Every process of a run has the build
 folder in its environment, which is how it is found. A command that is just being forked gets that
 environment only with its exec; until then it holds the tool's lock, which a fork inherits and an
 exec releases. So the tool starts commands with `close_fds=False`: closing the descriptors first
@@ -9,19 +14,16 @@ would release the lock too early. The holder of the lock finds all of these proc
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
 
 import psutil
 
 MARK = "RELEASE_BUILD"
 LAUNCHED = "RELEASE_LAUNCHED"
+POLL = 0.2  # seconds
 PATIENCE = 20.0  # seconds to wait for a killed process to end
-
-
-def mark(build: Path) -> None:
-    """Marks every process started from now on as one that works for `build`."""
-    os.environ[MARK] = str(build)
 
 
 def unmarked(command: Sequence[str]) -> tuple[str, ...]:
@@ -66,3 +68,52 @@ def end_children() -> None:
 def _kill(process: psutil.Process) -> None:
     with contextlib.suppress(psutil.Error):
         process.kill()
+
+
+class Stop:
+    """Whether a signal asked the running steps to stop."""
+
+    asked = False
+
+    def next_of(self, running: Collection[Future]) -> set[Future]:
+        """Waits until some of `running` have ended, and returns those.
+
+        After a signal it kills the commands, waits for all steps and raises KeyboardInterrupt.
+        """
+        while True:
+            finished, _ = wait(running, timeout=POLL, return_when=FIRST_COMPLETED)
+            if self.asked:
+                break
+            if finished:
+                return finished
+        for future in running:
+            future.cancel()
+        end_children()
+        while wait(running, timeout=POLL).not_done:
+            end_children()  # a step may have started another
+        raise KeyboardInterrupt
+
+
+_stop: Stop | None = None
+
+
+@contextlib.contextmanager
+def deferred() -> Iterator[Stop]:
+    """Inside, the first signal only sets a flag; it becomes a KeyboardInterrupt at the end."""
+    global _stop
+    _stop = stop = Stop()
+    try:
+        yield stop
+    finally:
+        _stop = None
+    if stop.asked:
+        raise KeyboardInterrupt
+
+
+def interrupt(*_: object) -> None:
+    """The signal handler; interrupts at once if no steps run in threads, or on a second signal."""
+    if _stop is not None and not _stop.asked:
+        _stop.asked = True
+        return
+    end_children()
+    raise KeyboardInterrupt
