@@ -7,8 +7,7 @@ fits the constants; the model then predicts the rest.
 import math
 import os
 import statistics
-from collections.abc import Iterator
-from contextlib import contextmanager
+from unittest import mock
 
 import torch
 from rich.console import Console
@@ -75,21 +74,13 @@ def fit(family: str, rows: Tensor, times: Tensor, launch: float) -> Tensor:
     return constants
 
 
-@contextmanager
-def _by(family: str) -> Iterator[None]:
-    os.environ["LLTM_CUDA_CELL"] = family
-    try:
-        yield
-    finally:
-        del os.environ["LLTM_CUDA_CELL"]
-
-
 def _measure(one: Draw, family: str) -> tuple[float, float]:
     """Microseconds of a step in a CUDA graph, and between events with the host's time."""
     dtype = DTYPES[one.dtype]
     cell = ours.cell(Request(one.size, dtype, "cuda", 0))
     call = Calls(cell, make_inputs(one.size, dtype, "cuda", 0)).plain
-    with tf32(one.dtype == "tf32"), _by(family), torch.no_grad():
+    forced = mock.patch.dict(os.environ, LLTM_CUDA_CELL=family)
+    with tf32(one.dtype == "tf32"), forced, torch.no_grad():
         graph, _ = capture(call, GRAPH_STEPS)
         in_graph, eager = stopwatch(True, GRAPH_STEPS), stopwatch(True, 1)
         graph.replay()

@@ -4,9 +4,13 @@
 #include <optional>
 #include <stdexcept>
 
-#include "cuda_stream.h"
 #include "guards.h"
 #include "kernel_registry.h"
+
+// From libtorch_cuda of torch >= 2.4. The reference is weak, so one glue loads into CPU and CUDA
+// builds alike, and no CUDA header is needed.
+extern "C" __attribute__((weak)) int32_t aoti_torch_get_current_cuda_stream(int32_t device_index,
+                                                                            void** stream);
 
 namespace PROJECT_NAMESPACE {
 
@@ -30,7 +34,8 @@ struct AttachedKernels {
     PROJECT_SYMBOL(execution) where = {};
     if constexpr (device == Device::kCUDA) {
       where.device_index = Torch::device_index(input);
-      if (!current_cuda_stream(where.device_index, &where.stream)) {
+      if (aoti_torch_get_current_cuda_stream == nullptr ||
+          aoti_torch_get_current_cuda_stream(where.device_index, &where.stream) != 0) {
         Guard::fail("torch gave no current CUDA stream for ", Guard::device(input),
                     "; check that torch.cuda.is_available()");
       }

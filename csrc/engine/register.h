@@ -1,8 +1,15 @@
 // What a client's csrc/ops/register.cpp says: its operators, and the table of its kernels.
 #pragma once
 
-#include "door.h"
 #include "kernel_registry.h"
+
+// The door to torch that this object is built for: the stable ABI where the build names the oldest
+// torch that it serves, otherwise ATen.
+#ifdef TORCH_TARGET_VERSION
+#include "torch_stable/torch.h"
+#else
+#include "torch_aten/torch.h"
+#endif
 
 namespace PROJECT_NAMESPACE {
 

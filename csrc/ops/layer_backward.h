@@ -96,8 +96,7 @@ class LayerBackward {
       Calls::check(Calls::kernels().layer_backward(sizes.dtype, plan.family, &layer, &where));
       products(0, sizes.steps);
     } else {
-      const LayerBackwardLoop<Torch, device> loop(sizes, weights, d_gates, where);
-      loop.run(layer, plan, d.h, products);
+      run_backward_loop<Torch, device>(sizes, layer, plan, weights, d_gates, d.h, where, products);
     }
     if (d.bias) {
       Calls::sum_columns(sizes.dtype, sizes.rows(), 3 * sizes.state, d_gates, *d.bias, where);

@@ -22,17 +22,21 @@ class LayerPadding {
 
   // Into a tensor that is there: the input (T, B, I), weights, states (..., S) of so many rows.
   void input(const Tensor& from, const Tensor& to) {
-    add(from, 0, to, 0,
-        {1, to_.rows(), to_.rows(), from_.features, to_.features, from_.features, to_.features});
+    copies_[count_++] = {at(from),     at(to),         1,
+                         to_.rows(),   to_.rows(),     from_.features,
+                         to_.features, from_.features, to_.features};
   }
   void weights(const Tensor& from, const Tensor& to) {
-    add(from, 0, to, 0,
-        {3, from_.state, to_.state, from_.state, to_.state, from_.columns(), to_.columns()});
-    add(from, from_.state, to, to_.state,
-        {3, from_.state, to_.state, from_.features, to_.features, from_.columns(), to_.columns()});
+    copies_[count_++] = {at(from),    at(to),          3,
+                         from_.state, to_.state,       from_.state,
+                         to_.state,   from_.columns(), to_.columns()};
+    copies_[count_++] = {at(from, from_.state), at(to, to_.state), 3,
+                         from_.state,           to_.state,         from_.features,
+                         to_.features,          from_.columns(),   to_.columns()};
   }
   void states(const Tensor& from, const Tensor& to, int64_t rows) {
-    add(from, 0, to, 0, {1, rows, rows, from_.state, to_.state, from_.state, to_.state});
+    copies_[count_++] = {at(from),    at(to),    1,           rows,     rows,
+                         from_.state, to_.state, from_.state, to_.state};
   }
 
   // Into a new tensor, where that differs.
@@ -77,22 +81,8 @@ class LayerPadding {
     return copy;
   }
 
-  struct Shape {
-    int64_t planes, from_rows, to_rows, from_columns, to_columns, from_stride, to_stride;
-  };
-
-  void add(const Tensor& from, int64_t from_offset, const Tensor& to, int64_t to_offset,
-           const Shape& shape) {
-    const int64_t bytes = lltm_dtype_bytes(from_.dtype);
-    copies_[count_++] = {static_cast<const char*>(Torch::data(from)) + from_offset * bytes,
-                         static_cast<char*>(Torch::data(to)) + to_offset * bytes,
-                         shape.planes,
-                         shape.from_rows,
-                         shape.to_rows,
-                         shape.from_columns,
-                         shape.to_columns,
-                         shape.from_stride,
-                         shape.to_stride};
+  void* at(const Tensor& tensor, int64_t element = 0) const {
+    return static_cast<char*>(Torch::data(tensor)) + element * lltm_dtype_bytes(from_.dtype);
   }
 
   const LayerSizes& from_;

@@ -29,15 +29,11 @@ struct CellSizes {
   }
 };
 
-struct LayerSizes {
+struct LayerSizes : CellSizes {
   static constexpr const char* kOrigin =
       "T, B and I are read from input (T, B, I), S from weights (3S, S + I)";
 
   int64_t steps;
-  int64_t batch;
-  int64_t features;
-  int64_t state;
-  lltm_dtype dtype;
   bool reverse;
   bool allow_tf32;
 
@@ -49,7 +45,6 @@ struct LayerSizes {
   }
 
   int64_t rows() const { return steps * batch; }
-  int64_t columns() const { return state + features; }
   int64_t plane() const { return batch * state; }
 
   // The index of time of a step.
@@ -70,30 +65,12 @@ struct LayerSizes {
 
   // One step of the loop. It multiplies only the state: the input was multiplied before.
   lltm_step_sizes step() const {
-    lltm_step_sizes sizes = {};
-    sizes.batch_size = batch;
-    sizes.state_size = state;
-    sizes.weight_stride = columns();
+    lltm_step_sizes sizes = CellSizes::step();
+    sizes.input_size = 0;
     sizes.allow_tf32 = allow_tf32;
     return sizes;
   }
 };
-
-// torch's scalar type codes as the kernels' dtypes.
-inline std::optional<lltm_dtype> kernel_dtype(int32_t scalar_type) {
-  switch (scalar_type) {
-    case 5:
-      return LLTM_FLOAT16;
-    case 6:
-      return LLTM_FLOAT32;
-    case 7:
-      return LLTM_FLOAT64;
-    case 15:
-      return LLTM_BFLOAT16;
-    default:
-      return std::nullopt;
-  }
-}
 
 enum class Strides { kContiguous, kAny };
 
@@ -195,16 +172,19 @@ struct Operands {
       CHECK_CPU(input);
       CHECK_CONTIGUOUS(input);
     }
-    return supported_dtype(input, "input");
-  }
-
-  static lltm_dtype supported_dtype(const Tensor& tensor, const char* name) {
-    const auto dtype = kernel_dtype(Torch::scalar_type(tensor));
-    if (!dtype) {
-      Guard::fail(name, " must be float32, float64, float16 or bfloat16, got ",
-                  dtype_name(Torch::scalar_type(tensor)), "; convert it with ", name, ".float()");
+    switch (const int32_t code = Torch::scalar_type(input)) {  // as torch numbers its dtypes
+      case 5:
+        return LLTM_FLOAT16;
+      case 6:
+        return LLTM_FLOAT32;
+      case 7:
+        return LLTM_FLOAT64;
+      case 15:
+        return LLTM_BFLOAT16;
+      default:
+        Guard::fail("input must be float32, float64, float16 or bfloat16, got ", dtype_name(code),
+                    "; convert it with input.float()");
     }
-    return *dtype;
   }
 
   static void like_input(const Tensor& tensor, const char* name, const Tensor& input,

@@ -10,14 +10,27 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <initializer_list>
 #include <vector>
 
 using at::Tensor;
 
 namespace {
 
+void check_inputs(std::initializer_list<const Tensor*> tensors) {
+  for (const Tensor* tensor : tensors) {
+    TORCH_CHECK(tensor->is_cuda(), "every argument must be a CUDA tensor");
+    TORCH_CHECK(tensor->is_contiguous(), "every argument must be contiguous");
+  }
+}
+
 template <typename scalar_t, size_t dims>
 using Accessor = at::PackedTensorAccessor32<scalar_t, dims, at::RestrictPtrTraits>;
+
+template <typename scalar_t, size_t dims>
+Accessor<scalar_t, dims> access(const Tensor& tensor) {
+  return tensor.packed_accessor32<scalar_t, dims, at::RestrictPtrTraits>();
+}
 
 template <typename scalar_t>
 __device__ __forceinline__ scalar_t sigmoid(scalar_t z) {
@@ -99,6 +112,7 @@ dim3 grid_for(int64_t batch_size, int64_t state_size, int threads) {
 
 std::vector<Tensor> lltm_baseline_forward(Tensor input, Tensor weights, Tensor bias, Tensor old_h,
                                           Tensor old_cell) {
+  check_inputs({&input, &weights, &bias, &old_h, &old_cell});
   auto X = at::cat({old_h, input}, /*dim=*/1);
   auto z = at::addmm(bias, X, weights.transpose(0, 1));
   const auto batch_size = old_cell.size(0);
@@ -114,14 +128,10 @@ std::vector<Tensor> lltm_baseline_forward(Tensor input, Tensor weights, Tensor b
   const int threads = 1024;
   const dim3 blocks = grid_for(batch_size, state_size, threads);
   AT_DISPATCH_FLOATING_TYPES(gates.scalar_type(), "lltm_baseline_forward", [&] {
-    forward_kernel<scalar_t>
-        <<<blocks, threads>>>(gates.packed_accessor32<scalar_t, 3, at::RestrictPtrTraits>(),
-                              old_cell.packed_accessor32<scalar_t, 2, at::RestrictPtrTraits>(),
-                              new_h.packed_accessor32<scalar_t, 2, at::RestrictPtrTraits>(),
-                              new_cell.packed_accessor32<scalar_t, 2, at::RestrictPtrTraits>(),
-                              input_gate.packed_accessor32<scalar_t, 2, at::RestrictPtrTraits>(),
-                              output_gate.packed_accessor32<scalar_t, 2, at::RestrictPtrTraits>(),
-                              candidate.packed_accessor32<scalar_t, 2, at::RestrictPtrTraits>());
+    forward_kernel<scalar_t><<<blocks, threads>>>(
+        access<scalar_t, 3>(gates), access<scalar_t, 2>(old_cell), access<scalar_t, 2>(new_h),
+        access<scalar_t, 2>(new_cell), access<scalar_t, 2>(input_gate),
+        access<scalar_t, 2>(output_gate), access<scalar_t, 2>(candidate));
   });
   return {new_h, new_cell, input_gate, output_gate, candidate, X, gates};
 }
@@ -129,6 +139,8 @@ std::vector<Tensor> lltm_baseline_forward(Tensor input, Tensor weights, Tensor b
 std::vector<Tensor> lltm_baseline_backward(Tensor grad_h, Tensor grad_cell, Tensor new_cell,
                                            Tensor input_gate, Tensor output_gate, Tensor candidate,
                                            Tensor X, Tensor gates, Tensor weights) {
+  check_inputs({&grad_h, &grad_cell, &new_cell, &input_gate, &output_gate, &candidate, &X, &gates,
+                &weights});
   auto d_old_cell = at::zeros_like(new_cell);
   auto d_gates = at::zeros_like(gates);
   const auto batch_size = new_cell.size(0);
@@ -137,16 +149,11 @@ std::vector<Tensor> lltm_baseline_backward(Tensor grad_h, Tensor grad_cell, Tens
   const int threads = 1024;
   const dim3 blocks = grid_for(batch_size, state_size, threads);
   AT_DISPATCH_FLOATING_TYPES(X.scalar_type(), "lltm_baseline_backward", [&] {
-    backward_kernel<scalar_t>
-        <<<blocks, threads>>>(d_old_cell.packed_accessor32<scalar_t, 2, at::RestrictPtrTraits>(),
-                              d_gates.packed_accessor32<scalar_t, 3, at::RestrictPtrTraits>(),
-                              grad_h.packed_accessor32<scalar_t, 2, at::RestrictPtrTraits>(),
-                              grad_cell.packed_accessor32<scalar_t, 2, at::RestrictPtrTraits>(),
-                              new_cell.packed_accessor32<scalar_t, 2, at::RestrictPtrTraits>(),
-                              input_gate.packed_accessor32<scalar_t, 2, at::RestrictPtrTraits>(),
-                              output_gate.packed_accessor32<scalar_t, 2, at::RestrictPtrTraits>(),
-                              candidate.packed_accessor32<scalar_t, 2, at::RestrictPtrTraits>(),
-                              gates.packed_accessor32<scalar_t, 3, at::RestrictPtrTraits>());
+    backward_kernel<scalar_t><<<blocks, threads>>>(
+        access<scalar_t, 2>(d_old_cell), access<scalar_t, 3>(d_gates), access<scalar_t, 2>(grad_h),
+        access<scalar_t, 2>(grad_cell), access<scalar_t, 2>(new_cell),
+        access<scalar_t, 2>(input_gate), access<scalar_t, 2>(output_gate),
+        access<scalar_t, 2>(candidate), access<scalar_t, 3>(gates));
   });
 
   auto d_z = d_gates.reshape({batch_size, 3 * state_size});

@@ -1,11 +1,7 @@
 // The pointwise part of one LLTM step, a register at a time: loads, the formulas of
 // ../cell_math.h, stores. And sums of columns. Both follow a GEMM.
-#ifndef LLTM_LEVEL
-#error "include this from a level_*.cpp"
-#endif
 
-namespace lltm {
-namespace LLTM_LEVEL {
+namespace lltm::LLTM_LEVEL {
 
 template <typename T>
 struct Cell {
@@ -151,5 +147,4 @@ struct Cell {
   }
 };
 
-}  // namespace LLTM_LEVEL
-}  // namespace lltm
+}  // namespace lltm::LLTM_LEVEL

@@ -1,12 +1,8 @@
 // A whole sequence. Threads share the rows of the batch and never wait for one another, or, where
 // rows are few or a step is long, the columns of each step. The columns of the weights that
 // multiply h are packed once a call, in the order in which the products read them.
-#ifndef LLTM_LEVEL
-#error "include this from a level_*.cpp"
-#endif
 
-namespace lltm {
-namespace LLTM_LEVEL {
+namespace lltm::LLTM_LEVEL {
 
 template <typename T>
 struct Sequence {
@@ -529,5 +525,4 @@ struct Sequence {
   }
 };
 
-}  // namespace LLTM_LEVEL
-}  // namespace lltm
+}  // namespace lltm::LLTM_LEVEL

@@ -1,6 +1,4 @@
 // The CPU kernels for every processor of the platform.
-#include "level_headers.h"
-
 #define LLTM_LEVEL baseline
 #define LLTM_LEVEL_TABLE kBaselineLevel
 #define LLTM_LEVEL_NAME "default"

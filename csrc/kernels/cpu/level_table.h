@@ -2,8 +2,25 @@
 //   LLTM_LEVEL         the namespace of its kernels
 //   LLTM_LEVEL_TABLE   the table's name, declared in levels.h
 //   LLTM_LEVEL_NAME    as LLTM_CPU_CAPABILITY calls it
+//   LLTM_LEVEL_TARGET  what the compiler calls it, where it is not every processor's
 //   LLTM_VECTOR_BYTES  the width of its registers
-// level_headers.h comes before.
+#include "level_headers.h"
+
+// Pragmas, not compiler flags: every way of building compiles these sources alike.
+#define LLTM_PRAGMA(words) _Pragma(#words)
+#ifndef LLTM_LEVEL_TARGET
+#define LLTM_BEGIN_TARGET(names)
+#define LLTM_END_TARGET
+#elif defined(__clang__)
+#define LLTM_BEGIN_TARGET(names) \
+  LLTM_PRAGMA(clang attribute push(__attribute__((target(names))), apply_to = function))
+#define LLTM_END_TARGET LLTM_PRAGMA(clang attribute pop)
+#else
+#define LLTM_BEGIN_TARGET(names) LLTM_PRAGMA(GCC push_options) LLTM_PRAGMA(GCC target(names))
+#define LLTM_END_TARGET LLTM_PRAGMA(GCC pop_options)
+#endif
+
+LLTM_BEGIN_TARGET(LLTM_LEVEL_TARGET)
 #include "../cell_math.h"
 //
 #include "simd.h"
@@ -46,3 +63,4 @@ const Level LLTM_LEVEL_TABLE = {
 };
 
 }  // namespace lltm
+LLTM_END_TARGET

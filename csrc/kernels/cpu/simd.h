@@ -4,33 +4,27 @@
 #error "include this from a level_*.cpp"
 #endif
 
-namespace lltm {
-namespace LLTM_LEVEL {
+namespace lltm::LLTM_LEVEL {
 
 #define LLTM_INLINE __attribute__((always_inline)) inline
 #define LLTM_INLINE_LAMBDA __attribute__((always_inline))
 
 // Lanes of type C that fit a register, and integers and halves of as many lanes.
-template <typename C>
-struct Lanes;
-
-template <>
-struct Lanes<float> {
-  static constexpr int kCount = LLTM_VECTOR_BYTES / 4;
-  using Bits = uint32_t;
-  typedef float Vector __attribute__((vector_size(LLTM_VECTOR_BYTES)));
-  typedef int32_t Mask __attribute__((vector_size(LLTM_VECTOR_BYTES)));
-  typedef uint32_t BitsVector __attribute__((vector_size(LLTM_VECTOR_BYTES)));
-  typedef uint16_t Halves __attribute__((vector_size(LLTM_VECTOR_BYTES / 2)));
+template <typename C, typename Signed, typename Unsigned>
+struct LanesOf {
+  static constexpr int kCount = LLTM_VECTOR_BYTES / static_cast<int>(sizeof(C));
+  typedef C Vector __attribute__((vector_size(LLTM_VECTOR_BYTES)));
+  typedef Signed Mask __attribute__((vector_size(LLTM_VECTOR_BYTES)));
+  typedef Unsigned BitsVector __attribute__((vector_size(LLTM_VECTOR_BYTES)));
 };
 
+template <typename C>
+struct Lanes;
 template <>
-struct Lanes<double> {
-  static constexpr int kCount = LLTM_VECTOR_BYTES / 8;
-  using Bits = uint64_t;
-  typedef double Vector __attribute__((vector_size(LLTM_VECTOR_BYTES)));
-  typedef int64_t Mask __attribute__((vector_size(LLTM_VECTOR_BYTES)));
-  typedef uint64_t BitsVector __attribute__((vector_size(LLTM_VECTOR_BYTES)));
+struct Lanes<double> : LanesOf<double, int64_t, uint64_t> {};
+template <>
+struct Lanes<float> : LanesOf<float, int32_t, uint32_t> {
+  typedef uint16_t Halves __attribute__((vector_size(LLTM_VECTOR_BYTES / 2)));
 };
 
 template <typename C>
@@ -192,5 +186,4 @@ struct CellMemory {
   }
 };
 
-}  // namespace LLTM_LEVEL
-}  // namespace lltm
+}  // namespace lltm::LLTM_LEVEL

@@ -26,37 +26,17 @@ int32_t forced_family() {
   return forced;
 }
 
-#ifdef __x86_64__
-bool is_intel() {
-  __builtin_cpu_init();
-  return __builtin_cpu_is("intel") != 0;
-}
-bool multiplies_bfloat16() {
-  __builtin_cpu_init();
-  return __builtin_cpu_supports("avx512bf16") != 0;
-}
-#else
-bool is_intel() { return false; }
-bool multiplies_bfloat16() { return false; }
-#endif
-
 // Our kernels are quicker up to this many multiplications: measured, see benchmarks/NOTES.md. A
 // rule rather than a trial, so that a machine computes the same every time.
-double most_multiplications(lltm_dtype dtype) {
+double most_multiplications([[maybe_unused]] lltm_dtype dtype) {
   constexpr double kAny = 1e300;
-  switch (dtype) {
-    case LLTM_FLOAT16:
-      return kAny;
-    case LLTM_BFLOAT16: {
-      static const double most = multiplies_bfloat16() ? 4e6 : kAny;
-      return most;
-    }
-    default: {
-      // Torch's library is tuned for Intel's processors; others reach half of their speed with it.
-      static const double most = is_intel() ? 64e6 : kAny;
-      return most;
-    }
-  }
+#ifdef __x86_64__
+  __builtin_cpu_init();
+  if (dtype == LLTM_BFLOAT16) return __builtin_cpu_supports("avx512bf16") ? 4e6 : kAny;
+  // Torch's library is tuned for Intel's processors; others reach half of their speed with it.
+  if (dtype != LLTM_FLOAT16) return __builtin_cpu_is("intel") ? 64e6 : kAny;
+#endif
+  return kAny;
 }
 
 // In a larger batch, one running sum would lose digits; torch's products sum in blocks.

@@ -5,12 +5,8 @@
 // holds that many batch entries of a packed [h, x]. For a few batch entries it instead computes dot
 // products along the rows of `weights`. Backward computes dz of a block, and at once what depends
 // only on that block: the gradients of its rows of `weights` and `bias`.
-#ifndef LLTM_LEVEL
-#error "include this from a level_*.cpp"
-#endif
 
-namespace lltm {
-namespace LLTM_LEVEL {
+namespace lltm::LLTM_LEVEL {
 
 template <typename T>
 struct Step {
@@ -627,5 +623,4 @@ struct Step {
   }
 };
 
-}  // namespace LLTM_LEVEL
-}  // namespace lltm
+}  // namespace lltm::LLTM_LEVEL

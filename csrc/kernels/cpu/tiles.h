@@ -1,10 +1,6 @@
 // Products and transposes of small matrices in registers: what every CPU product is made of.
-#ifndef LLTM_LEVEL
-#error "include this from a level_*.cpp"
-#endif
 
-namespace lltm {
-namespace LLTM_LEVEL {
+namespace lltm::LLTM_LEVEL {
 
 // A tile is kTileRows rows times up to kTileVectors registers: as many sums as hide the latency of
 // a multiply-add, and no more than the registers hold in addition to the operands.
@@ -195,5 +191,4 @@ LLTM_INLINE void store_row(const compute_t<T>* from, T* to, int64_t count) {
   }
 }
 
-}  // namespace LLTM_LEVEL
-}  // namespace lltm
+}  // namespace lltm::LLTM_LEVEL

@@ -1,11 +1,7 @@
 // The LLTM's activations on vectors, by polynomials. Same formulas as ../cell_math.h, where they
 // are explained. Errors are a few units in the last place; tests/op states and checks the bounds.
-#ifndef LLTM_LEVEL
-#error "include this from a level_*.cpp"
-#endif
 
-namespace lltm {
-namespace LLTM_LEVEL {
+namespace lltm::LLTM_LEVEL {
 
 // exp(x) = 2^n (1 + p) with n = round(x / ln 2) and p = expm1(x - n ln 2). ln 2 is split so that
 // n times the upper part is exact (Cody and Waite). The polynomial is expm1's Taylor series, cut
@@ -128,5 +124,4 @@ struct VectorMath {
   }
 };
 
-}  // namespace LLTM_LEVEL
-}  // namespace lltm
+}  // namespace lltm::LLTM_LEVEL

@@ -3,6 +3,7 @@
 
 #include "../../engine/kernels/vectors.h"
 #include "device_math.h"
+#include "unrolled.h"
 
 namespace lltm {
 
@@ -71,8 +72,7 @@ LLTM_DEVICE void store_gate(void* gates, int64_t row, int64_t state_size, int ga
 template <typename T, int N>
 LLTM_DEVICE Pack<T, N> narrow_pack(const Pack<compute_t<T>, N>& values) {
   Pack<T, N> pack;
-#pragma unroll
-  for (int e = 0; e < N; ++e) pack.element[e] = narrow<T>(values.element[e]);
+  unrolled<N>([&](int e) { pack.element[e] = narrow<T>(values.element[e]); });
   return pack;
 }
 
@@ -86,8 +86,7 @@ LLTM_DEVICE Pack<compute_t<T>, N> load_cell(const void* old_cell, const void* ru
   }
   const auto stored = load_pack<N>(static_cast<const T*>(old_cell) + element);
   Pack<C, N> cell;
-#pragma unroll
-  for (int e = 0; e < N; ++e) cell.element[e] = widen(stored.element[e]);
+  unrolled<N>([&](int e) { cell.element[e] = widen(stored.element[e]); });
   return cell;
 }
 
@@ -119,22 +118,19 @@ LLTM_DEVICE void backward_elements(const lltm_step_backward_arguments& arguments
   const int64_t element = row * state_size + column;
   C grad_h[N];
   C grad_cell[N];
-#pragma unroll
-  for (int e = 0; e < N; ++e) {
+  unrolled<N>([&](int e) {
     grad_h[e] = widen(incoming.grad_h.element[e]);
     grad_cell[e] = widen(incoming.grad_cell.element[e]);
-  }
+  });
   const auto add = [](C(&to)[N], const auto* from) {
     const auto more = load_pack<N>(from);
-#pragma unroll
-    for (int e = 0; e < N; ++e) to[e] += widen(more.element[e]);
+    unrolled<N>([&](int e) { to[e] += widen(more.element[e]); });
   };
   if (arguments.more_grad_h != nullptr) {
     const T* const more = static_cast<const T*>(arguments.more_grad_h) + element;
-#pragma unroll
-    for (int plane = 0; plane < LLTM_MOST_SPLIT_K; ++plane) {
+    unrolled<LLTM_MOST_SPLIT_K>([&](int plane) {
       if (plane < later.planes) add(grad_h, more + plane * later.plane_size);
-    }
+    });
   }
   if (arguments.more_grad_cell != nullptr) {
     if (kSixteenBits<T> && later.float32.more_grad_cell != 0) {
@@ -144,21 +140,18 @@ LLTM_DEVICE void backward_elements(const lltm_step_backward_arguments& arguments
     }
   }
   Pack<C, N> d_old_cell;
-#pragma unroll
-  for (int e = 0; e < N; ++e) {
+  unrolled<N>([&](int e) {
     const auto d = CellFormulas<DeviceMath<T>>::backward(grad_h[e], grad_cell[e], z[kInputGate][e],
                                                          z[kOutputGate][e], z[kCandidate][e],
                                                          widen(incoming.new_cell.element[e]));
-#pragma unroll
-    for (int gate = 0; gate < kGateCount; ++gate) d_z[gate][e] = d.z[gate];
+    unrolled<kGateCount>([&](int gate) { d_z[gate][e] = d.z[gate]; });
     d_old_cell.element[e] = d.old_cell;
-  }
+  });
   if (arguments.grad_gates != nullptr) {
-#pragma unroll
-    for (int gate = 0; gate < kGateCount; ++gate) {
+    unrolled<kGateCount>([&](int gate) {
       add(d_z[gate], static_cast<const T*>(arguments.grad_gates) +
                          (row * kGateCount + gate) * state_size + column);
-    }
+    });
   }
   if (writes && arguments.d_old_cell != nullptr) {
     if (kSixteenBits<T> && later.float32.d_old_cell != 0) {

@@ -3,6 +3,7 @@
 
 #include "../types.h"
 #include "launch.h"
+#include "unrolled.h"
 
 namespace lltm {
 
@@ -25,16 +26,14 @@ LLTM_DEVICE void copy_rows(const lltm_copy& copy, int thread, int64_t block, int
     const int64_t columns = row < copy.from_rows ? copy.from_columns : 0;
     for (int64_t first = lane; first < copy.to_columns; first += kAtOnce * kCopyWarp) {
       T values[kAtOnce];
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
+      unrolled<kAtOnce>([&](int i) {
         const int64_t column = first + i * kCopyWarp;
         values[i] = column < columns ? from[column] : T{};
-      }
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
+      });
+      unrolled<kAtOnce>([&](int i) {
         const int64_t column = first + i * kCopyWarp;
         if (column < copy.to_columns) to[column] = values[i];
-      }
+      });
     }
   }
 }

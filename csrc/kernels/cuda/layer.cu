@@ -98,15 +98,6 @@ const char* name_family(const char* name, bool empty, const LayerProblem& proble
          "grid or cluster, or unset it";
 }
 
-template <typename Arguments>
-const char* run(lltm_dtype dtype, int32_t family, const Arguments& arguments,
-                const lltm_execution& execution) {
-  if (family == kRegisters) return run_registers(dtype, arguments, execution);
-  if (family == kCluster) return run_cluster(dtype, arguments, execution);
-  if (family == kGrid) return run_grid(dtype, arguments, execution);
-  return "lltm CUDA kernels: no such family of layer kernels";
-}
-
 }  // namespace
 
 const char* cuda_layer_plan(lltm_dtype dtype, lltm_pass pass, const lltm_layer_sizes* sizes,
@@ -139,16 +130,18 @@ const char* cuda_layer_plan(lltm_dtype dtype, lltm_pass pass, const lltm_layer_s
   return nullptr;
 }
 
-const char* cuda_layer_forward(lltm_dtype dtype, int32_t family,
-                               const lltm_layer_forward_arguments* arguments,
-                               const lltm_execution* execution) {
-  return run(dtype, family, *arguments, *execution);
+template <typename Arguments>
+const char* cuda_run_layer(lltm_dtype dtype, int32_t family, const Arguments* arguments,
+                           const lltm_execution* execution) {
+  if (family == kRegisters) return run_registers(dtype, *arguments, *execution);
+  if (family == kCluster) return run_cluster(dtype, *arguments, *execution);
+  if (family == kGrid) return run_grid(dtype, *arguments, *execution);
+  return "lltm CUDA kernels: no such family of layer kernels";
 }
 
-const char* cuda_layer_backward(lltm_dtype dtype, int32_t family,
-                                const lltm_layer_backward_arguments* arguments,
-                                const lltm_execution* execution) {
-  return run(dtype, family, *arguments, *execution);
-}
+template const char* cuda_run_layer(lltm_dtype, int32_t, const lltm_layer_forward_arguments*,
+                                    const lltm_execution*);
+template const char* cuda_run_layer(lltm_dtype, int32_t, const lltm_layer_backward_arguments*,
+                                    const lltm_execution*);
 
 }  // namespace lltm

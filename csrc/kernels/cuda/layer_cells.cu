@@ -1,8 +1,8 @@
 // The cell states of a sequence from its gates, on a CUDA device.
-#include "../cell_math.h"
 #include "../dispatch.h"
 #include "launch.h"
 #include "layer.h"
+#include "layer_device.h"
 
 namespace lltm {
 inline namespace layer_cells_cu {
@@ -20,16 +20,10 @@ __global__ void __launch_bounds__(kThreads)
   const lltm_layer_sizes& sizes = arguments.sizes;
   const int64_t row = element / sizes.state_size;
   const T* const initial = static_cast<const T*>(arguments.initial_cell);
-  const T* gates = static_cast<const T*>(arguments.gates) + element + 2 * row * sizes.state_size;
-  T* cells = static_cast<T*>(arguments.cells) + element;
-  int64_t gate_step = 3 * plane;
-  int64_t cell_step = plane;
-  if (sizes.reverse != 0) {
-    gates += (sizes.steps - 1) * gate_step;
-    cells += (sizes.steps - 1) * cell_step;
-    gate_step = -gate_step;
-    cell_step = -cell_step;
-  }
+  const Walk walk = Walk::forward(sizes);
+  const T* gates = static_cast<const T*>(arguments.gates) + walk.first * 3 * plane + element +
+                   2 * row * sizes.state_size;
+  T* cells = static_cast<T*>(arguments.cells) + walk.first * plane + element;
   C cell = initial != nullptr ? widen(initial[element]) : C(0);
 #pragma unroll 4
   for (int64_t step = 0; step < sizes.steps; ++step) {
@@ -37,8 +31,8 @@ __global__ void __launch_bounds__(kThreads)
     const C z_c = widen(gates[kCandidate * sizes.state_size]);
     cell += Math::elu(z_c) * Math::sigmoid(z_i).value;
     *cells = narrow<T>(cell);
-    gates += gate_step;
-    cells += cell_step;
+    gates += walk.stride * 3 * plane;
+    cells += walk.stride * plane;
   }
 }
 

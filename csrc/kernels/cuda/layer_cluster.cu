@@ -9,8 +9,6 @@
 namespace lltm {
 namespace {
 
-constexpr int kPortableBlocks = 8;  // every device with clusters runs these; more must be allowed
-
 struct ClusterKernel {
   const void* function = nullptr;
   int threads = 0;
@@ -57,29 +55,28 @@ ClusterKernel kernel_for(lltm_dtype dtype, bool backward, int64_t blocks) {
   return kernel;
 }
 
-// A launch's configuration. It points to the attribute in the same struct.
-struct ClusterLaunch {
-  cudaLaunchAttribute attribute = {};
-  cudaLaunchConfig_t configuration = {};
-
-  ClusterLaunch(const ClusterKernel& kernel, int64_t clusters, int64_t blocks, void* stream) {
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim.x = static_cast<unsigned>(blocks);
-    attribute.val.clusterDim.y = 1;
-    attribute.val.clusterDim.z = 1;
-    configuration.gridDim = dim3(static_cast<unsigned>(clusters * blocks));
-    configuration.blockDim = dim3(static_cast<unsigned>(kernel.threads));
-    configuration.stream = static_cast<cudaStream_t>(stream);
-    configuration.attrs = &attribute;
-    configuration.numAttrs = 1;
+// Calls `use` with the configuration of a launch.
+template <typename Use>
+cudaError_t configured(const ClusterKernel& kernel, int64_t clusters, int64_t blocks, void* stream,
+                       const Use& use) {
+  constexpr int kPortableBlocks = 8;  // every device with clusters runs these
+  if (blocks > kPortableBlocks) {
+    const cudaError_t error =
+        cudaFuncSetAttribute(kernel.function, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    if (error != cudaSuccess) return error;
   }
-  ClusterLaunch(const ClusterLaunch&) = delete;
-  ClusterLaunch& operator=(const ClusterLaunch&) = delete;
-};
-
-cudaError_t allow(const ClusterKernel& kernel, int64_t blocks) {
-  if (blocks <= kPortableBlocks) return cudaSuccess;
-  return cudaFuncSetAttribute(kernel.function, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = static_cast<unsigned>(blocks);
+  attribute.val.clusterDim.y = 1;
+  attribute.val.clusterDim.z = 1;
+  cudaLaunchConfig_t configuration = {};
+  configuration.gridDim = dim3(static_cast<unsigned>(clusters * blocks));
+  configuration.blockDim = dim3(static_cast<unsigned>(kernel.threads));
+  configuration.stream = static_cast<cudaStream_t>(stream);
+  configuration.attrs = &attribute;
+  configuration.numAttrs = 1;
+  return use(configuration);
 }
 
 // How many clusters run at once.
@@ -87,12 +84,10 @@ int count_active(const ClusterKernel& kernel, int64_t blocks, int32_t device_ind
   const DeviceScope scope(device_index);
   if (!device_facts(device_index).clusters || !compiled_for(kernel.function, 90)) return 0;
   int active = 0;
-  cudaError_t error = allow(kernel, blocks);
-  if (error == cudaSuccess) {
-    const ClusterLaunch launch(kernel, 1, blocks, nullptr);
-    error = cudaOccupancyMaxActiveClusters(&active, kernel.function, &launch.configuration);
-  }
-  if (error == cudaSuccess) return active;
+  const auto count = [&](const cudaLaunchConfig_t& launch) {
+    return cudaOccupancyMaxActiveClusters(&active, kernel.function, &launch);
+  };
+  if (configured(kernel, 1, blocks, nullptr, count) == cudaSuccess) return active;
   cudaGetLastError();  // this device has no clusters of this size
   return 0;
 }
@@ -138,14 +133,14 @@ const char* run_cluster(lltm_dtype dtype, const Arguments& arguments,
   const ClusterShape shape = shape_cluster({dtype, kBackward, sizes, execution.device_index});
   if (shape.blocks == 0) return "lltm CUDA kernels of the family cluster: no kernel for this size";
   const ClusterKernel kernel = kernel_for(dtype, kBackward, shape.blocks);
-  cudaError_t error = allow(kernel, shape.blocks);
-  if (error != cudaSuccess) return error_text(kLayerName<Arguments>, error);
-  const ClusterLaunch launch(kernel, divide_up(sizes.batch_size, shape.rows), shape.blocks,
-                             execution.stream);
   Arguments copy = arguments;
   int rows = shape.rows;
   void* parameters[] = {&copy, &rows};
-  error = cudaLaunchKernelExC(&launch.configuration, kernel.function, parameters);
+  const cudaError_t error =
+      configured(kernel, divide_up(sizes.batch_size, rows), shape.blocks, execution.stream,
+                 [&](const cudaLaunchConfig_t& launch) {
+                   return cudaLaunchKernelExC(&launch, kernel.function, parameters);
+                 });
   return error_text(kLayerName<Arguments>, error != cudaSuccess ? error : cudaGetLastError());
 }
 

@@ -18,7 +18,29 @@
 namespace lltm {
 
 constexpr int kClusterUnits = 32;  // of the state, a block
-constexpr int kClusterAhead = 8;   // steps from a prefetch to its use
+
+// Forward: kLanes lanes share out the inner dimension S of kUnits units' three gates.
+template <int kThreads, int kLanes, int kVectors, int kUnits>
+struct ClusterForward : LaneLayout<kThreads, kUnits, kLanes, kVectors> {
+  static constexpr int kMaxBlocks = ClusterForward::kInner / kClusterUnits;
+  static_assert(ClusterForward::kPaddedState == kClusterUnits, "a block's threads cover its units");
+};
+
+// Backward: a block has the rows of W_h of its own units' three gates, so it multiplies only its
+// own dz, and sends each block the part of dh for that block's units. Eight lanes share the block's
+// dz; a group of them makes 8 * kWidth units of dh. kFinishers additional warps turn dh into dz, so
+// that their preparations and stores delay no product. With kFinishers = 0, which saves registers,
+// the first warps do both.
+template <int kMaxBlocks_, int kWidth_, int kFinishers_>
+struct ClusterBackward {
+  static constexpr int kMaxBlocks = kMaxBlocks_;
+  static constexpr int kWidth = kWidth_;
+  static constexpr int kLanes = 8;
+  static constexpr int kUnits = 8;
+  static constexpr int kFinishers = kFinishers_;
+  static constexpr int kThreads = kMaxBlocks * kClusterUnits / kWidth + 32 * kFinishers;  // at most
+  static constexpr int kInner = 3 * kClusterUnits;
+};
 
 #if __CUDA_ARCH__ >= 900
 
@@ -37,22 +59,6 @@ struct ClusterPlace {
   LLTM_DEVICE int step_bytes() const { return rows * cluster_blocks() * kClusterUnits * 4; }
 };
 
-#endif
-
-// Forward: kLanes lanes share out the inner dimension S of kUnits units' three gates.
-template <int kThreads_, int kLanes_, int kVectors_, int kUnits_>
-struct ClusterForward {
-  static constexpr int kThreads = kThreads_;
-  static constexpr int kLanes = kLanes_;
-  static constexpr int kVectors = kVectors_;
-  static constexpr int kUnits = kUnits_;
-  static constexpr int kInner = 4 * kLanes * kVectors;
-  static constexpr int kMaxBlocks = kInner / kClusterUnits;
-  static_assert(kThreads / kLanes * kUnits == kClusterUnits, "a block's threads cover its units");
-};
-
-#if __CUDA_ARCH__ >= 900
-
 // Where a thread sends its elements of h: kSends blocks, each element to the same place there.
 template <int kSends>
 struct ForwardTargets {
@@ -64,29 +70,64 @@ struct ForwardTargets {
   LLTM_DEVICE ForwardTargets(uint32_t h_address, uint32_t barrier_address, int offset, int copy,
                              int copies) {
     const int blocks = cluster_blocks();
-#pragma unroll
-    for (int i = 0; i < kSends; ++i) {
+    unrolled<kSends>([&](int i) {
       const int other = copy + i * copies;
       sends[i] = other < blocks;
       const int receiver = sends[i] ? other : 0;
       h[i] = address_in(h_address, receiver) + offset;
       barrier[i] = address_in(barrier_address, receiver);
-    }
+    });
   }
   LLTM_DEVICE void send_all(int offset, float value) const {
-#pragma unroll
-    for (int i = 0; i < kSends; ++i) {
+    unrolled<kSends>([&](int i) {
       if (sends[i]) send(h[i] + offset, value, barrier[i]);
-    }
+    });
   }
   LLTM_DEVICE void move(uint32_t h_bytes, uint32_t barrier_bytes) {
-#pragma unroll
-    for (int i = 0; i < kSends; ++i) {
+    unrolled<kSends>([&](int i) {
       h[i] += h_bytes;
       barrier[i] += barrier_bytes;
-    }
+    });
   }
 };
+
+// A block's weights: the rows of its units' gates, kUnits times kWidth columns a thread, from
+// `first_column` on.
+template <typename T, typename L>
+LLTM_DEVICE void load_cluster_weights(
+    const lltm_layer_backward_arguments& a, int first_unit, int first_column, int lane,
+    bool multiplies, float (&weights)[L::kUnits][L::kWidth][L::kInner / L::kLanes]) {
+  const WeightReader<T> reader(a.weights, a.sizes);
+  unrolled<L::kInner / L::kLanes>([&](int i) {
+    const int unit = first_unit + lane * 4 + i % 4;
+#pragma unroll
+    for (int column = 0; column < L::kUnits * L::kWidth; column += 4) {
+      float four[4];
+      reader.read(i / 4, multiplies ? unit : static_cast<int>(a.sizes.state_size),
+                  first_column + column, four);
+      unrolled<4>(
+          [&](int x) { weights[(column + x) / L::kWidth][(column + x) % L::kWidth][i] = four[x]; });
+    }
+  });
+}
+
+// One line of gates, of cell states or of the output's gradient.
+template <typename T>
+LLTM_DEVICE Prefetch<T> prefetch_line(const lltm_layer_backward_arguments& a,
+                                      const ClusterPlace& place, int line) {
+  const int64_t state = a.sizes.state_size;
+  const int64_t plane = a.sizes.batch_size * state;
+  const Walk walk = Walk::backward(a.sizes);
+  const auto of = [&](const void* tensor, int64_t vectors, int64_t row) {
+    const int64_t first = vectors * (walk.first * plane + place.first_row * state) + row * state;
+    return Prefetch<T>(static_cast<const T*>(tensor) + first + place.first_unit,
+                       vectors * walk.stride * plane, tensor != nullptr);
+  };
+  const int rows = place.rows;
+  if (line < kGateCount * rows) return of(a.gates, kGateCount, line);
+  if (line < 4 * rows) return of(a.cells, 1, line - 3 * rows);
+  return of(line < 5 * rows ? a.grad_output : nullptr, 1, line - 4 * rows);
+}
 
 #endif
 
@@ -123,12 +164,10 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   const Walk walk = Walk::forward(a.sizes);
   const int64_t plane = a.sizes.batch_size * a.sizes.state_size;
   // A line holds a row's gate of all of this block's units.
-  const bool asks = thread < kGateCount * rows;
-  const T* later =
-      static_cast<const T*>(a.gates) +
-      ((walk.first + walk.stride * kClusterAhead) * plane + place.first_row * a.sizes.state_size) *
-          kGateCount +
-      thread * a.sizes.state_size + place.first_unit;
+  Prefetch<T> later(static_cast<const T*>(a.gates) +
+                        (walk.first * plane + place.first_row * a.sizes.state_size) * kGateCount +
+                        thread * a.sizes.state_size + place.first_unit,
+                    kGateCount * walk.stride * plane, thread < kGateCount * rows);
   const float* old_h = h[0] + lane * 4;
   cluster_sync();
 
@@ -138,26 +177,22 @@ __global__ void __launch_bounds__(L::kThreads, 1)
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       if (r > 0 && r >= rows) break;
-#pragma unroll
-      for (int v = 0; v < L::kVectors; ++v) {
+      unrolled<L::kVectors>([&](int v) {
         const float* const from = old_h + r * L::kInner + v * L::kLanes * 4;
         add_products(weights, 4 * v, *reinterpret_cast<const float4*>(from), sums[r]);
-      }
+      });
     }
     float products[kOwn][kGateCount];
     Sum::add(sums, lane, products);
     own.step(products, more);
     if (more) {
-#pragma unroll
-      for (int r = 0; r < kOwn; ++r) {
+      unrolled<kOwn>([&](int r) {
         if (own_row + r < rows) targets.send_all(r * L::kInner * 4, own.h(r));
-      }
+      });
     }
     own.store();
-    if (asks && left > kClusterAhead) prefetch_to_l2(later);
+    later.step(left);
     if (!more) break;
-    later += kGateCount * walk.stride * plane;
-    own.advance();
     targets.move(flip_h, arrivals.flip);
     old_h -= static_cast<int>(flip_h) / 4;
     flip_h = 0u - flip_h;
@@ -168,83 +203,6 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   cluster_sync();  // no block leaves while others may still write to it
 #endif
 }
-
-// Backward: a block has the rows of W_h of its own units' three gates, so it multiplies only its
-// own dz, and sends each block the part of dh for that block's units. Eight lanes share the block's
-// dz; a group of them makes 8 * kWidth units of dh. kFinishers additional warps turn dh into dz, so
-// that their preparations and stores delay no product. With kFinishers = 0, which saves registers,
-// the first warps do both.
-template <int kMaxBlocks_, int kWidth_, int kFinishers_>
-struct ClusterBackward {
-  static constexpr int kMaxBlocks = kMaxBlocks_;
-  static constexpr int kWidth = kWidth_;
-  static constexpr int kLanes = 8;
-  static constexpr int kUnits = 8;
-  static constexpr int kFinishers = kFinishers_;
-  static constexpr int kThreads = kMaxBlocks * kClusterUnits / kWidth + 32 * kFinishers;  // at most
-  static constexpr int kInner = 3 * kClusterUnits;
-};
-
-#if __CUDA_ARCH__ >= 900
-
-// A block's weights: the rows of its units' gates, kUnits times kWidth columns a thread, from
-// `first_column` on.
-template <typename T, typename L>
-LLTM_DEVICE void load_cluster_weights(
-    const lltm_layer_backward_arguments& a, int first_unit, int first_column, int lane,
-    bool multiplies, float (&weights)[L::kUnits][L::kWidth][L::kInner / L::kLanes]) {
-  const WeightReader<T> reader(a.weights, a.sizes);
-#pragma unroll
-  for (int i = 0; i < L::kInner / L::kLanes; ++i) {
-    const int unit = first_unit + lane * 4 + i % 4;
-#pragma unroll
-    for (int column = 0; column < L::kUnits * L::kWidth; column += 4) {
-      float four[4];
-      reader.read(i / 4, multiplies ? unit : static_cast<int>(a.sizes.state_size),
-                  first_column + column, four);
-#pragma unroll
-      for (int x = 0; x < 4; ++x) {
-        weights[(column + x) / L::kWidth][(column + x) % L::kWidth][i] = four[x];
-      }
-    }
-  }
-}
-
-// Asks memory for one line of gates, of cell states or of the output's gradient a thread.
-template <typename T>
-class ClusterBackwardPrefetch {
- public:
-  LLTM_DEVICE ClusterBackwardPrefetch(const lltm_layer_backward_arguments& a,
-                                      const ClusterPlace& place, int line) {
-    const int64_t state = a.sizes.state_size;
-    const int64_t plane = a.sizes.batch_size * state;
-    const Walk walk = Walk::backward(a.sizes);
-    const int64_t there =
-        (walk.first + walk.stride * kClusterAhead) * plane + place.first_row * state;
-    const int rows = place.rows;
-    stride_ = walk.stride * plane;
-    if (line < kGateCount * rows) {
-      at_ = static_cast<const T*>(a.gates) + there * kGateCount + line * state + place.first_unit;
-      stride_ *= kGateCount;
-    } else if (line < 4 * rows) {
-      at_ = static_cast<const T*>(a.cells) + there + (line - 3 * rows) * state + place.first_unit;
-    } else if (line < 5 * rows && a.grad_output != nullptr) {
-      at_ = static_cast<const T*>(a.grad_output) + there + (line - 4 * rows) * state +
-            place.first_unit;
-    }
-  }
-  LLTM_DEVICE void step(int left) {
-    if (at_ == nullptr || left <= kClusterAhead) return;
-    prefetch_to_l2(at_);
-    at_ += stride_;
-  }
-
- private:
-  const T* at_ = nullptr;
-  int64_t stride_;
-};
-
-#endif
 
 template <typename T, typename L, int kRows>
 __global__ void __launch_bounds__(L::kThreads, 1)
@@ -291,16 +249,15 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   BackwardUnit<T, 1> own(a, place.first_row + own_row, owns ? 1 : 0, place.first_unit + own_unit,
                          true);
   if (a.sizes.steps > 1) own.fetch();
-  ClusterBackwardPrefetch<T> later(a, place, element >= 0 ? element : 5 * rows);
+  auto later = prefetch_line<T>(a, place, element >= 0 ? element : 5 * rows);
   float* own_dz = dz[0] + own_row * L::kInner + own_unit;
   const float* all_dz = dz[0] + lane * 4;
   const float* own_parts = parts[1] + element;  // of the next step
   const auto sum_parts = [&] {
     float total[2] = {};
-#pragma unroll
-    for (int block = 0; block < L::kMaxBlocks; ++block) {
+    unrolled<L::kMaxBlocks>([&](int block) {
       if (block < blocks) total[block % 2] += own_parts[block * kElements];
-    }
+    });
     return total[0] + total[1];
   };
   float dh = 0.0f;  // the product alone
@@ -310,10 +267,8 @@ __global__ void __launch_bounds__(L::kThreads, 1)
     const bool more = left > 1;
     if (owns) {
       own.step(0, dh);
-#pragma unroll
-      for (int gate = 0; gate < kGateCount; ++gate) {
-        own_dz[gate * kClusterUnits] = own.valid(0) ? own.d_z(0, gate) : 0.0f;
-      }
+      unrolled<kGateCount>(
+          [&](int gate) { own_dz[gate * kClusterUnits] = own.valid(0) ? own.d_z(0, gate) : 0.0f; });
     }
     __syncthreads();
     if (multiplies && (more || wants_h)) {
@@ -321,21 +276,18 @@ __global__ void __launch_bounds__(L::kThreads, 1)
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
         if (r > 0 && r >= rows) break;
-#pragma unroll
-        for (int gate = 0; gate < kGateCount; ++gate) {
+        unrolled<kGateCount>([&](int gate) {
           const float* const from = all_dz + r * L::kInner + gate * kClusterUnits;
           add_products(weights, 4 * gate, *reinterpret_cast<const float4*>(from), sums[r]);
-        }
+        });
       }
       float part[kRows][L::kWidth];
       Sum::add(sums, lane, part);
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
         if (!sends || (r > 0 && r >= rows)) break;
-#pragma unroll
-        for (int w = 0; w < L::kWidth; ++w) {
-          send(to_parts + (r * kClusterUnits + w) * 4, part[r][w], to_barrier);
-        }
+        unrolled<L::kWidth>(
+            [&](int w) { send(to_parts + (r * kClusterUnits + w) * 4, part[r][w], to_barrier); });
       }
     }
     own.store();

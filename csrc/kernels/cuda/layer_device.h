@@ -4,6 +4,7 @@
 #include "../../engine/kernels/vectors.h"
 #include "../cell_math.h"
 #include "../lltm_kernels.h"
+#include "unrolled.h"
 
 namespace lltm {
 
@@ -21,12 +22,24 @@ struct Walk {
   }
 };
 
+// How the threads of a block share a product: kUnits units a thread, over kVectors times four of
+// every 4 * kLanes inner elements.
+template <int kThreads_, int kUnits_, int kLanes_, int kVectors_>
+struct LaneLayout {
+  static constexpr int kThreads = kThreads_;
+  static constexpr int kUnits = kUnits_;
+  static constexpr int kLanes = kLanes_;
+  static constexpr int kVectors = kVectors_;
+  static constexpr int kInner = 4 * kLanes * kVectors;  // padded
+  static constexpr int kPaddedState = kThreads / kLanes * kUnits;
+};
+
 LLTM_DEVICE int lane_index() { return static_cast<int>(threadIdx.x) % 32; }
 LLTM_DEVICE int warp_index() { return static_cast<int>(threadIdx.x) / 32; }
 
 template <typename T>
-LLTM_DEVICE float load_or_zero(const T* data, int64_t index, bool valid) {
-  return valid && data != nullptr ? widen(data[index]) : 0.0f;
+LLTM_DEVICE float load_or_zero(const void* data, int64_t index, bool valid) {
+  return valid && data != nullptr ? widen(static_cast<const T*>(data)[index]) : 0.0f;
 }
 
 // Reads four neighbouring columns of the recurrent weights, by one instruction where addresses
@@ -45,13 +58,11 @@ class WeightReader {
     const int64_t first = (int64_t{gate} * state_ + unit) * stride_ + column;
     if (aligned_ && unit < state_ && column + 4 <= state_) {
       const auto pack = load_pack<4>(weights_ + first);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) values[i] = widen(pack.element[i]);
+      unrolled<4>([&](int i) { values[i] = widen(pack.element[i]); });
     } else {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        values[i] = load_or_zero(weights_, first + i, unit < state_ && column + i < state_);
-      }
+      unrolled<4>([&](int i) {
+        values[i] = load_or_zero<T>(weights_, first + i, unit < state_ && column + i < state_);
+      });
     }
   }
 
@@ -69,21 +80,13 @@ LLTM_DEVICE void load_forward_weights(const lltm_layer_forward_arguments& a, int
                                       int lane,
                                       float (&weights)[L::kUnits][kGateCount][4 * L::kVectors]) {
   const int state = static_cast<int>(a.sizes.state_size);
-#pragma unroll
-  for (int u = 0; u < L::kUnits; ++u) {
-#pragma unroll
-    for (int gate = 0; gate < kGateCount; ++gate) {
-#pragma unroll
-      for (int i = 0; i < 4 * L::kVectors; ++i) {
-        const int column = (i / 4 * L::kLanes + lane) * 4 + i % 4;
-        const int unit = first_unit + u;
-        weights[u][gate][i] =
-            load_or_zero(static_cast<const T*>(a.weights),
-                         (int64_t{gate} * state + unit) * a.sizes.weight_stride + column,
-                         unit < state && column < state);
-      }
-    }
-  }
+  unrolled<L::kUnits, kGateCount, 4 * L::kVectors>([&](int u, int gate, int i) {
+    const int column = (i / 4 * L::kLanes + lane) * 4 + i % 4;
+    const int unit = first_unit + u;
+    weights[u][gate][i] =
+        load_or_zero<T>(a.weights, (int64_t{gate} * state + unit) * a.sizes.weight_stride + column,
+                        unit < state && column < state);
+  });
 }
 
 // Fills the first of two buffers of rows of L::kInner elements with the initial h of `rows` rows of
@@ -95,8 +98,8 @@ LLTM_DEVICE void load_initial_h(const lltm_layer_forward_arguments& a, int64_t f
   for (int i = threadIdx.x; i < kBuffer; i += L::kThreads) {
     const int unit = i % L::kInner;
     const int row = i / L::kInner;
-    h[0][i] = load_or_zero(static_cast<const T*>(a.initial_h), (first_row + row) * state + unit,
-                           row < rows && unit < state);
+    h[0][i] =
+        load_or_zero<T>(a.initial_h, (first_row + row) * state + unit, row < rows && unit < state);
     h[1][i] = 0.0f;
   }
 }
@@ -105,23 +108,42 @@ LLTM_DEVICE void load_initial_h(const lltm_layer_forward_arguments& a, int64_t f
 template <int kUnits, int kColumns, int kInner>
 LLTM_DEVICE void add_products(const float (&weights)[kUnits][kColumns][kInner], int first,
                               const float4& x, float (&sums)[kUnits][kColumns]) {
-#pragma unroll
-  for (int unit = 0; unit < kUnits; ++unit) {
-#pragma unroll
-    for (int column = 0; column < kColumns; ++column) {
-      const float* const w = weights[unit][column] + first;
-      float& sum = sums[unit][column];
-      sum = fmaf(w[0], x.x, sum);
-      sum = fmaf(w[1], x.y, sum);
-      sum = fmaf(w[2], x.z, sum);
-      sum = fmaf(w[3], x.w, sum);
-    }
-  }
+  unrolled<kUnits, kColumns>([&](int unit, int column) {
+    const float* const w = weights[unit][column] + first;
+    float& sum = sums[unit][column];
+    sum = fmaf(w[0], x.x, sum);
+    sum = fmaf(w[1], x.y, sum);
+    sum = fmaf(w[2], x.z, sum);
+    sum = fmaf(w[3], x.w, sum);
+  });
 }
 
 LLTM_DEVICE void prefetch_to_l2(const void* address) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }
+
+// Asks memory for a line, kAhead steps before it is read.
+template <typename T>
+class Prefetch {
+ public:
+  static constexpr int kLine = 128 / sizeof(T);
+
+  // `first` points to the line of the first step.
+  LLTM_DEVICE Prefetch(const T* first, int64_t stride, bool asks)
+      : at_(asks ? first + kAhead * stride : nullptr), stride_(stride) {}
+
+  // `left`: the steps from the present one on.
+  LLTM_DEVICE void step(int left) {
+    if (at_ == nullptr || left <= kAhead) return;
+    prefetch_to_l2(at_);
+    at_ += stride_;
+  }
+
+ private:
+  static constexpr int kAhead = 8;
+  const T* at_;
+  int64_t stride_;
+};
 
 LLTM_DEVICE float shuffle_xor(float value, int mask) {
   return __shfl_xor_sync(0xffffffffu, value, mask);

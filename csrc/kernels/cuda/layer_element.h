@@ -50,19 +50,16 @@ struct Elements {
   T at[n];
 
   LLTM_DEVICE void load(const T* address) {
-#pragma unroll
-    for (int i = 0; i < n; ++i) at[i] = address[i];
+    unrolled<n>([&](int i) { at[i] = address[i]; });
   }
   LLTM_DEVICE void set(const float (&values)[n]) {
-#pragma unroll
-    for (int i = 0; i < n; ++i) at[i] = narrow<T>(values[i]);
+    unrolled<n>([&](int i) { at[i] = narrow<T>(values[i]); });
   }
   LLTM_DEVICE void store(T* address) const {
     if constexpr (sizeof(T) < 4) {
       *reinterpret_cast<uint32_t*>(address) = word();
     } else {
-#pragma unroll
-      for (int i = 0; i < n; ++i) address[i] = at[i];
+      unrolled<n>([&](int i) { address[i] = at[i]; });
     }
   }
   // A 32-bit word of two 16-bit elements.
@@ -109,10 +106,8 @@ struct BackwardSource {
   // Reads the elements `rows` rows of the batch further on. What has no tensor stays as it is.
   template <int n>
   LLTM_DEVICE void load(int state, int rows, BackwardInputs<T, n>& to) const {
-#pragma unroll
-    for (int gate = 0; gate < kGateCount; ++gate) {
-      to.z[gate].load(gates + (kGateCount * rows + gate) * state);
-    }
+    unrolled<kGateCount>(
+        [&](int gate) { to.z[gate].load(gates + (kGateCount * rows + gate) * state); });
     to.cell.load(cells + rows * state);
     if (has_output) to.grad_output.load(grad_output + rows * state);
     if (has_cells) to.grad_cell.load(grad_cells + rows * state);
@@ -144,13 +139,11 @@ class ForwardUnit {
     gates_ = static_cast<T*>(a.gates) + (first + row * state_) * kGateCount + unit;
     output_ = static_cast<T*>(a.output) + first + element_;
     cells_ = static_cast<T*>(a.cells) + first + element_;
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
+    unrolled<kRows>([&](int r) {
       valid_[r] = unit < state_ && r < rows;
       writes_[r] = valid_[r] && writes;
-      cell_[r] =
-          load_or_zero(static_cast<const T*>(a.initial_cell), element_ + r * state_, valid_[r]);
-    }
+      cell_[r] = load_or_zero<T>(a.initial_cell, element_ + r * state_, valid_[r]);
+    });
     fetch(gates_);
   }
 
@@ -161,58 +154,42 @@ class ForwardUnit {
   // `more`: before the activations, since reading takes about a step. The last step reads its own
   // gates again, because a condition on the reads would delay them.
   LLTM_DEVICE void step(const float (&products)[kRows][kGateCount], bool more) {
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-#pragma unroll
-      for (int gate = 0; gate < kGateCount; ++gate) {
-        z_[r][gate] = narrow<T>(products[r][gate] + widen(ahead_[r][gate]));
-      }
-    }
+    unrolled<kRows, kGateCount>([&](int r, int gate) {
+      z_[r][gate] = narrow<T>(products[r][gate] + widen(ahead_[r][gate]));
+    });
     fetch(more ? gates_ + kGateCount * stride_ : gates_);
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
+    unrolled<kRows>([&](int r) {
       h_[r] = forward_element(z_[r][kInputGate], z_[r][kOutputGate], z_[r][kCandidate], cell_[r]);
-    }
+    });
   }
 
-  // Writes the step's results.
+  // Writes the step's results and moves to the next.
   LLTM_DEVICE void store() {
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      if (!writes_[r]) continue;
-#pragma unroll
-      for (int gate = 0; gate < kGateCount; ++gate) {
-        gates_[(kGateCount * r + gate) * state_] = z_[r][gate];
-      }
+    unrolled<kRows>([&](int r) {
+      if (!writes_[r]) return;
+      unrolled<kGateCount>(
+          [&](int gate) { gates_[(kGateCount * r + gate) * state_] = z_[r][gate]; });
       output_[r * state_] = h_[r];
       if (keeps_cells_) cells_[r * state_] = narrow<T>(cell_[r]);
-    }
-  }
-
-  LLTM_DEVICE void advance() {
+    });
     gates_ += kGateCount * stride_;
     output_ += stride_;
     cells_ += stride_;
   }
 
   LLTM_DEVICE void store_final(const lltm_layer_forward_arguments& a) {
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      if (!writes_[r]) continue;
+    unrolled<kRows>([&](int r) {
+      if (!writes_[r]) return;
       static_cast<T*>(a.final_h)[element_ + r * state_] = h_[r];
       static_cast<T*>(a.final_cell)[element_ + r * state_] = narrow<T>(cell_[r]);
-    }
+    });
   }
 
  private:
   LLTM_DEVICE void fetch(const T* from) {
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-#pragma unroll
-      for (int gate = 0; gate < kGateCount; ++gate) {
-        if (valid_[r]) ahead_[r][gate] = from[(kGateCount * r + gate) * state_];
-      }
-    }
+    unrolled<kRows, kGateCount>([&](int r, int gate) {
+      if (valid_[r]) ahead_[r][gate] = from[(kGateCount * r + gate) * state_];
+    });
   }
 
   int state_;
@@ -244,20 +221,16 @@ class BackwardUnit {
         d_gates_(static_cast<T*>(a.d_gates) + kGateCount * (first_element(a) + row * state_) +
                  unit) {
     stride_ = Walk::backward(a.sizes).stride * a.sizes.batch_size * state_;
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
+    unrolled<kRows>([&](int r) {
       valid_[r] = unit < state_ && r < rows;
       writes_[r] = valid_[r] && writes;
-      carry_[r] =
-          load_or_zero(static_cast<const T*>(a.grad_final_cell), element_ + r * state_, valid_[r]);
-    }
+      carry_[r] = load_or_zero<T>(a.grad_final_cell, element_ + r * state_, valid_[r]);
+    });
     fetch();
     prepare();
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      grad_h_[r] +=
-          load_or_zero(static_cast<const T*>(a.grad_final_h), element_ + r * state_, valid_[r]);
-    }
+    unrolled<kRows>([&](int r) {
+      grad_h_[r] += load_or_zero<T>(a.grad_final_h, element_ + r * state_, valid_[r]);
+    });
   }
 
   LLTM_DEVICE bool valid(int r) const { return valid_[r]; }
@@ -266,21 +239,19 @@ class BackwardUnit {
 
   // Starts to read what the next step needs.
   LLTM_DEVICE void fetch() {
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
+    unrolled<kRows>([&](int r) {
       if (valid_[r]) from_.load(state_, r, ahead_[r]);
-    }
+    });
     from_.advance(stride_, kGateCount * stride_);
   }
 
   // Computes from that what does not depend on the products.
   LLTM_DEVICE void prepare() {
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
+    unrolled<kRows>([&](int r) {
       slopes_[r] = ahead_[r].slopes(0);
       grad_h_[r] = widen(ahead_[r].grad_output.at[0]);
       grad_cell_[r] = widen(ahead_[r].grad_cell.at[0]) + carry_[r];
-    }
+    });
   }
 
   // One step, from the product of the next step's dz.
@@ -290,13 +261,9 @@ class BackwardUnit {
 
   // Writes the step's results and moves to the next.
   LLTM_DEVICE void store() {
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-#pragma unroll
-      for (int gate = 0; gate < kGateCount; ++gate) {
-        if (writes_[r]) d_gates_[(kGateCount * r + gate) * state_] = d_z_[r][gate];
-      }
-    }
+    unrolled<kRows, kGateCount>([&](int r, int gate) {
+      if (writes_[r]) d_gates_[(kGateCount * r + gate) * state_] = d_z_[r][gate];
+    });
     d_gates_ += kGateCount * stride_;
   }
 
@@ -306,11 +273,10 @@ class BackwardUnit {
 
   LLTM_DEVICE void store_d_initial_cell(const lltm_layer_backward_arguments& a) {
     if (a.d_initial_cell == nullptr) return;
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      if (!writes_[r]) continue;
+    unrolled<kRows>([&](int r) {
+      if (!writes_[r]) return;
       static_cast<T*>(a.d_initial_cell)[element_ + r * state_] = narrow<T>(carry_[r]);
-    }
+    });
   }
 
  private:

@@ -20,40 +20,6 @@ void with_pieces(int64_t needed, const Use& use) {
   if (needed <= 8) return use(Constant<8>{});
 }
 
-// Calls `use` with a null pointer to the engine for the problem in slices of `slice_rows` rows, if
-// there is an engine for it. The pointer only names the type.
-template <bool backward, typename Use>
-void with_engine(lltm_dtype dtype, const lltm_layer_sizes& sizes, int slice_rows, const Use& use) {
-  dispatch_dtype(dtype, [&](auto zero) -> const char* {
-    using T = decltype(zero);
-    if constexpr (sizeof(T) <= 4) {
-      const int64_t span = kWarps * 64 / static_cast<int64_t>(sizeof(T));
-      with_pieces(divide_up(sizes.state_size, span), [&](auto pieces) {
-        constexpr int kPieces = pieces() * (backward ? kGateCount : 1);
-        if constexpr (std::is_same_v<T, float>) {
-          // Its lanes take two pieces of K = 3S at a time.
-          constexpr int kExact = backward ? (kPieces + 1) / 2 * 2 : kPieces;
-          if (sizes.allow_tf32 == 0) {
-            return use(T{}, static_cast<ExactEngine<backward, kExact>*>(nullptr));
-          }
-        }
-        if (slice_rows <= kTileRows) {
-          return use(T{}, static_cast<TensorEngine<T, backward, kPieces, true>*>(nullptr));
-        }
-        use(T{}, static_cast<TensorEngine<T, backward, kPieces, false>*>(nullptr));
-      });
-    }
-    return nullptr;
-  });
-}
-
-template <bool backward, typename T, typename Engine>
-const void* kernel_of() {
-  using Finish =
-      std::conditional_t<backward, BackwardFinisher<T, Engine>, ForwardFinisher<T, Engine>>;
-  return reinterpret_cast<const void*>(grid_kernel<T, Engine, backward, Finish>);
-}
-
 // A kernel that keeps so many bytes in a block's shared memory.
 struct GridKernel {
   const void* function;
@@ -79,14 +45,39 @@ struct GridKernel {
   }
 };
 
-// The kernel for a problem; its function is NULL if there is no kernel.
+template <typename T, bool backward, typename Engine>
+GridKernel kernel_with(int slice_rows) {
+  using Finish =
+      std::conditional_t<backward, BackwardFinisher<T, Engine>, ForwardFinisher<T, Engine>>;
+  return {reinterpret_cast<const void*>(grid_kernel<T, Engine, backward, Finish>),
+          kGridThreads<Engine>, GridShared<Engine>::bytes(slice_rows)};
+}
+
+// The kernel for a problem in slices of `slice_rows` rows; its function is NULL if there is none.
 template <bool backward>
 GridKernel kernel_for(lltm_dtype dtype, const lltm_layer_sizes& sizes, int slice_rows) {
   GridKernel kernel = {};
-  with_engine<backward>(dtype, sizes, slice_rows, [&](auto zero, auto* engine) {
-    using Engine = std::remove_pointer_t<decltype(engine)>;
-    kernel = {kernel_of<backward, decltype(zero), Engine>(), kGridThreads<Engine>,
-              GridShared<Engine>::bytes(slice_rows)};
+  dispatch_dtype(dtype, [&](auto zero) -> const char* {
+    using T = decltype(zero);
+    if constexpr (sizeof(T) <= 4) {
+      const int64_t span = kWarps * 64 / static_cast<int64_t>(sizeof(T));
+      with_pieces(divide_up(sizes.state_size, span), [&](auto pieces) {
+        constexpr int kPieces = pieces() * (backward ? kGateCount : 1);
+        if (slice_rows <= kTileRows) {
+          kernel = kernel_with<T, backward, TensorEngine<T, backward, kPieces, true>>(slice_rows);
+        } else {
+          kernel = kernel_with<T, backward, TensorEngine<T, backward, kPieces, false>>(slice_rows);
+        }
+        if constexpr (std::is_same_v<T, float>) {
+          // Its lanes take two pieces of K = 3S at a time.
+          constexpr int kExact = backward ? (kPieces + 1) / 2 * 2 : kPieces;
+          if (sizes.allow_tf32 == 0) {
+            kernel = kernel_with<T, backward, ExactEngine<backward, kExact>>(slice_rows);
+          }
+        }
+      });
+    }
+    return nullptr;
   });
   return kernel;
 }

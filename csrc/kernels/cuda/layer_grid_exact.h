@@ -33,21 +33,13 @@ class ExactEngine {
       : inner_(rows.inner()), stage_(stage + warp_index() * kStageFloats) {
     const int lane = lane_index();
     const int warp = warp_index();
-#pragma unroll
-    for (int unit = 0; unit < kUnitsEach; ++unit) {
-#pragma unroll
-      for (int gate = 0; gate < kGates; ++gate) {
-#pragma unroll
-        for (int v = 0; v < kVectors; ++v) {
-          const int staged = (v * kSlices + lane % kSlices) * 4;
-          const int k = (staged / 16 * kWarps + warp) * 16 + staged % 16;
-          float values[4];
-          rows.load(gate, lane / kSlices * kUnitsEach + unit, k, values);
-#pragma unroll
-          for (int i = 0; i < 4; ++i) weights_[unit][gate][4 * v + i] = values[i];
-        }
-      }
-    }
+    unrolled<kUnitsEach, kGates, kVectors>([&](int unit, int gate, int v) {
+      const int staged = (v * kSlices + lane % kSlices) * 4;
+      const int k = (staged / 16 * kWarps + warp) * 16 + staged % 16;
+      float values[4];
+      rows.load(gate, lane / kSlices * kUnitsEach + unit, k, values);
+      unrolled<4>([&](int i) { weights_[unit][gate][4 * v + i] = values[i]; });
+    });
   }
 
   LLTM_DEVICE void issue(const Source<float>& source) { pieces_.template issue<0>(source, inner_); }
@@ -65,23 +57,18 @@ class ExactEngine {
     for (int row = 0; row < kTileRows; row += 2) {
       if (row >= source.rows) break;
       float sum[2][kUnitsEach][kGates] = {};
-#pragma unroll
-      for (int v = 0; v < kVectors; ++v) {
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          const float* const from =
-              stage_ + (row + r) * kStagePitch + (v * kSlices + lane % kSlices) * 4;
-          add_products(weights_, 4 * v, load_whole(from), sum[r]);
-        }
-      }
+      unrolled<kVectors, 2>([&](int v, int r) {
+        const float* const from =
+            stage_ + (row + r) * kStagePitch + (v * kSlices + lane % kSlices) * 4;
+        add_products(weights_, 4 * v, load_whole(from), sum[r]);
+      });
       using Sum = LaneSum<kSlices, 2, kUnitsEach, kGates>;
       float own[Sum::kOwnRows][kGates];
       static_assert(Sum::kOwnRows == 1, "LaneSum must leave every lane with one element");
       Sum::add(sum, lane, own);
       float* const at = partial + (row + Sum::row(lane)) * kUnitPitch +
                         lane / kSlices * kUnitsEach + Sum::unit(lane);
-#pragma unroll
-      for (int gate = 0; gate < kGates; ++gate) at[gate * kTileRows * kUnitPitch] = own[0][gate];
+      unrolled<kGates>([&](int gate) { at[gate * kTileRows * kUnitPitch] = own[0][gate]; });
     }
   }
 

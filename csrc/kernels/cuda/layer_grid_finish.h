@@ -15,8 +15,7 @@ LLTM_DEVICE void publish(const Elements<T, n>& elements, T* address) {
   if constexpr (sizeof(T) < 4) {
     store_shared_word(address, shared_word(elements.word()));
   } else {
-#pragma unroll
-    for (int i = 0; i < n; ++i) store_shared_word(address + i, shared_word(elements.at[i]));
+    unrolled<n>([&](int i) { store_shared_word(address + i, shared_word(elements.at[i])); });
   }
 }
 
@@ -39,12 +38,10 @@ class Finisher {
     owns_ = active_ && place.first_unit + unit_ < place.state;
     carried_ = carried + unit_;
     for (int r = row_; owns_ && r < place.rows; r += Place::kRows) {
-#pragma unroll
-      for (int i = 0; i < kEach; ++i) {
-        carried_[r * kUnits + i] =
-            load_or_zero(static_cast<const T*>(initial),
-                         (place.first_row + r) * place.state + place.first_unit + unit_ + i, true);
-      }
+      unrolled<kEach>([&](int i) {
+        carried_[r * kUnits + i] = load_or_zero<T>(
+            initial, (place.first_row + r) * place.state + place.first_unit + unit_ + i, true);
+      });
     }
   }
 
@@ -77,6 +74,7 @@ class Finisher {
   LLTM_DEVICE int64_t prefetch_offset() const {
     return kPrefetchSteps * place_.walk.stride * place_.plane;
   }
+  LLTM_DEVICE int64_t state() const { return place_.state; }
   LLTM_DEVICE int64_t stride() const { return place_.state_stride.from(at_); }
   LLTM_DEVICE int64_t gate_stride() const { return place_.gate_stride.from(at_); }
 
@@ -85,31 +83,17 @@ class Finisher {
     constexpr int kGate = Engine::kTiles * kTileRows * kUnitPitch;
     const float* const at = partials + row_ * kUnitPitch + unit_;
     float parts[kWarps][Engine::kGates][kEach];
-#pragma unroll
-    for (int gate = 0; gate < Engine::kGates; ++gate) {
-#pragma unroll
-      for (int warp = 0; warp < kWarps; ++warp) {
-        const auto part = load_pack<kEach>(at + (warp * Engine::kGates + gate) * kGate);
-#pragma unroll
-        for (int i = 0; i < kEach; ++i) parts[warp][gate][i] = part.element[i];
-      }
-    }
+    unrolled<Engine::kGates, kWarps>([&](int gate, int warp) {
+      const auto part = load_pack<kEach>(at + (warp * Engine::kGates + gate) * kGate);
+      unrolled<kEach>([&](int i) { parts[warp][gate][i] = part.element[i]; });
+    });
 #pragma unroll
     for (int half = kWarps / 2; half > 0; half /= 2) {
-#pragma unroll
-      for (int warp = 0; warp < half; ++warp) {
-#pragma unroll
-        for (int gate = 0; gate < Engine::kGates; ++gate) {
-#pragma unroll
-          for (int i = 0; i < kEach; ++i) parts[warp][gate][i] += parts[warp + half][gate][i];
-        }
-      }
+      unrolled<kWarps / 2, Engine::kGates, kEach>([&](int warp, int gate, int i) {
+        if (warp < half) parts[warp][gate][i] += parts[warp + half][gate][i];
+      });
     }
-#pragma unroll
-    for (int gate = 0; gate < Engine::kGates; ++gate) {
-#pragma unroll
-      for (int i = 0; i < kEach; ++i) sums[gate][i] += parts[0][gate][i];
-    }
+    unrolled<Engine::kGates, kEach>([&](int gate, int i) { sums[gate][i] += parts[0][gate][i]; });
   }
 
   const Place& place_;
@@ -149,17 +133,11 @@ class ForwardFinisher : Finisher<T, Engine, false> {
   // Computes what does not wait for the products.
   LLTM_DEVICE void prepare() {
     if (!this->active_) return;
-#pragma unroll
-    for (int gate = 0; gate < kGateCount; ++gate) {
-#pragma unroll
-      for (int i = 0; i < kEach; ++i) z_[gate][i] = widen(ahead_[gate].at[i]);
-    }
+    unrolled<kGateCount, kEach>([&](int gate, int i) { z_[gate][i] = widen(ahead_[gate].at[i]); });
     if (this->prefetches()) {
       const int64_t later = this->prefetch_offset();
-#pragma unroll
-      for (int gate = 0; gate < kGateCount; ++gate) {
-        prefetch_to_l2(gates_ + kGateCount * later + gate * state());
-      }
+      unrolled<kGateCount>(
+          [&](int gate) { prefetch_to_l2(gates_ + kGateCount * later + gate * this->state()); });
       prefetch_to_l2(output_ + later);
     }
     gates_ += this->gate_stride();
@@ -173,23 +151,20 @@ class ForwardFinisher : Finisher<T, Engine, false> {
     if (this->valid()) {
       // What backward will read is what forward computes with.
       Elements<T, kEach> z[kGateCount];
-#pragma unroll
-      for (int gate = 0; gate < kGateCount; ++gate) z[gate].set(z_[gate]);
+      unrolled<kGateCount>([&](int gate) { z[gate].set(z_[gate]); });
       float* const carried = this->carried();
       Elements<T, kEach> new_h;
       Elements<T, kEach> new_cell;
-#pragma unroll
-      for (int i = 0; i < kEach; ++i) {
+      unrolled<kEach>([&](int i) {
         float cell = carried[i];
         new_h.at[i] =
             forward_element(z[kInputGate].at[i], z[kOutputGate].at[i], z[kCandidate].at[i], cell);
         new_cell.at[i] = narrow<T>(cell);
         carried[i] = cell;
-      }
+      });
       publish(new_h, output_);
       T* const gates = gates_ - this->gate_stride();
-#pragma unroll
-      for (int gate = 0; gate < kGateCount; ++gate) z[gate].store(gates + gate * state());
+      unrolled<kGateCount>([&](int gate) { z[gate].store(gates + gate * this->state()); });
       if (keeps_cells_) new_cell.store(cells_);
       if (this->at_.step + 1 == this->place_.steps) {
         new_h.store(final_h_ + this->element());
@@ -204,11 +179,9 @@ class ForwardFinisher : Finisher<T, Engine, false> {
  private:
   static constexpr int kEach = Base::kEach;
 
-  LLTM_DEVICE int64_t state() const { return this->place_.state; }
   LLTM_DEVICE void fetch(bool valid) {
     if (!valid) return;
-#pragma unroll
-    for (int gate = 0; gate < kGateCount; ++gate) ahead_[gate].load(gates_ + gate * state());
+    unrolled<kGateCount>([&](int gate) { ahead_[gate].load(gates_ + gate * this->state()); });
   }
 
   // Not the arguments by reference: compilers may then copy them to memory.
@@ -232,7 +205,7 @@ class BackwardFinisher : Finisher<T, Engine, true> {
 
   LLTM_DEVICE BackwardFinisher(const Arguments& a, const Place& place, float* carried)
       : Base(place, carried, a.grad_final_cell),
-        grad_final_h_(static_cast<const T*>(a.grad_final_h)),
+        grad_final_h_(a.grad_final_h),
         d_initial_h_(static_cast<T*>(a.d_initial_h)),
         d_initial_cell_(static_cast<T*>(a.d_initial_cell)),
         from_(a, this->first_element(1), this->first_element(kGateCount)),
@@ -243,22 +216,20 @@ class BackwardFinisher : Finisher<T, Engine, true> {
   // Computes what does not wait for the products.
   LLTM_DEVICE void prepare() {
     if (!this->active_ || this->at_.step >= this->place_.steps) return;
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
+    unrolled<kEach>([&](int i) {
       slopes_[i] = ahead_.slopes(i);
       grad_h_[i] = widen(ahead_.grad_output.at[i]);
       if (this->at_.step == 0) {
-        grad_h_[i] += load_or_zero(grad_final_h_, this->element() + i, this->valid());
+        grad_h_[i] += load_or_zero<T>(grad_final_h_, this->element() + i, this->valid());
       }
       grad_cell_[i] = widen(ahead_.grad_cell.at[i]);
-    }
+    });
     if (this->prefetches()) {
       const int64_t later = this->prefetch_offset();
-#pragma unroll
-      for (int gate = 0; gate < kGateCount; ++gate) {
-        prefetch_to_l2(from_.gates + kGateCount * later + gate * state());
-        prefetch_to_l2(d_gates_ + kGateCount * later + gate * state());
-      }
+      unrolled<kGateCount>([&](int gate) {
+        prefetch_to_l2(from_.gates + kGateCount * later + gate * this->state());
+        prefetch_to_l2(d_gates_ + kGateCount * later + gate * this->state());
+      });
       prefetch_to_l2(from_.cells + later);
       if (from_.has_output) prefetch_to_l2(from_.grad_output + later);
       if (from_.has_cells) prefetch_to_l2(from_.grad_cells + later);
@@ -281,20 +252,15 @@ class BackwardFinisher : Finisher<T, Engine, true> {
       float* const carried = this->carried();
       Elements<T, kEach> d_z[kGateCount];
       Elements<T, kEach> d_old_cell;
-#pragma unroll
-      for (int i = 0; i < kEach; ++i) {
+      unrolled<kEach>([&](int i) {
         T rounded[kGateCount];
         const float d_cell =
             slopes_[i].gradients(product[i] + grad_h_[i], grad_cell_[i] + carried[i], rounded);
-#pragma unroll
-        for (int gate = 0; gate < kGateCount; ++gate) d_z[gate].at[i] = rounded[gate];
+        unrolled<kGateCount>([&](int gate) { d_z[gate].at[i] = rounded[gate]; });
         d_old_cell.at[i] = narrow<T>(d_cell);
         carried[i] = d_cell;
-      }
-#pragma unroll
-      for (int gate = 0; gate < kGateCount; ++gate) {
-        publish(d_z[gate], d_gates_ + gate * state());
-      }
+      });
+      unrolled<kGateCount>([&](int gate) { publish(d_z[gate], d_gates_ + gate * this->state()); });
       if (this->at_.step + 1 == this->place_.steps && d_initial_cell_ != nullptr) {
         d_old_cell.store(d_initial_cell_ + this->element());
       }
@@ -306,9 +272,7 @@ class BackwardFinisher : Finisher<T, Engine, true> {
  private:
   static constexpr int kEach = Base::kEach;
 
-  LLTM_DEVICE int64_t state() const { return this->place_.state; }
-
-  const T* const grad_final_h_;
+  const void* const grad_final_h_;
   T* const d_initial_h_;
   T* const d_initial_cell_;
   BackwardSource<T> from_;

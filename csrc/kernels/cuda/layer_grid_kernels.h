@@ -12,7 +12,7 @@
 // All blocks must run at once. The cooperative launch asks for that, and the driver may refuse.
 #pragma once
 
-#include "../lltm_kernels.h"
+#include "layer.h"
 #include "layer_grid_exact.h"
 #include "layer_grid_finish.h"
 #include "layer_grid_tensor.h"
@@ -49,6 +49,30 @@ LLTM_DEVICE void wait_since(uint32_t start, int patience) {
   }
 }
 
+// The products of steps `first` to `end`: of `initial` in step 0, then of what the step before has
+// written, planes of rows of K elements. The product of backward's last dz is the gradient of the
+// initial h; forward's first step without an initial h has none.
+template <typename T>
+struct GridProducts {
+  const T* initial;
+  const T* written;
+  int first;
+  int end;
+
+  template <typename Arguments, typename Place>
+  LLTM_DEVICE static GridProducts of(const Arguments& a, const Place& place) {
+    const int64_t row = place.first_row * place.state;
+    const int64_t first = place.walk.first * place.plane + row;
+    if constexpr (kIsBackward<Arguments>) {
+      return {nullptr, static_cast<const T*>(a.d_gates) + kGateCount * first, 1,
+              place.steps + (a.d_initial_h != nullptr ? 1 : 0)};
+    } else {
+      return {static_cast<const T*>(a.initial_h) + row, static_cast<const T*>(a.output) + first,
+              a.initial_h != nullptr ? 0 : 1, place.steps};
+    }
+  }
+};
+
 // The role that waits for other blocks' states and multiplies them.
 template <typename T, typename Engine, bool backward>
 class Multiplier {
@@ -56,22 +80,18 @@ class Multiplier {
   using Shared = GridShared<Engine>;
   using Place = GridPlace<Engine, backward>;
 
-  // Products of steps `first` to `end`: of `initial` in step 0, then of what the step before has
-  // written, planes of rows of K elements.
   LLTM_DEVICE Multiplier(const Place& place, const WeightRows<T, backward>& weights,
-                         const Shared& shared, const T* initial, const T* written, int first,
-                         int end)
+                         const Shared& shared, const GridProducts<T>& products)
       : engine_(weights, shared.stage),
         place_(place),
-        written_(written),
-        next_(place.start(first)),
-        end_(end) {
+        products_(products),
+        next_(place.start(products.first)) {
     constexpr int kTimes = backward ? kGateCount : 1;
-    source_ = {first == 0 ? initial : written, int64_t{kTimes} * place.state, place.rows,
-               first > 0};
+    source_ = {products.first == 0 ? products.initial : products.written,
+               int64_t{kTimes} * place.state, place.rows, products.first > 0};
   }
 
-  LLTM_DEVICE bool done() const { return next_.step >= end_; }
+  LLTM_DEVICE bool done() const { return next_.step >= products_.end; }
   LLTM_DEVICE int step() const { return next_.step; }
 
   // Starts to read what the next product needs.
@@ -85,13 +105,13 @@ class Multiplier {
     GridPosition next = next_;
     next.advance();
     if (next.chunk == 0 && next.step == 1) {
-      next_source.data = written_;
+      next_source.data = products_.written;
       next_source.wait = true;
     } else {
       next_source.data += (backward ? place_.gate_stride : place_.state_stride).from(next_);
     }
     next_source.rows = place_.rows - next.chunk * Shared::kRows;
-    engine_.multiply(source_, next_source, ahead && next.step < end_,
+    engine_.multiply(source_, next_source, ahead && next.step < products_.end,
                      partials + warp_index() * Shared::kPartial, free);
     source_ = next_source;
     next_ = next;
@@ -100,35 +120,9 @@ class Multiplier {
  private:
   Engine engine_;
   const Place& place_;
-  const T* written_;
+  const GridProducts<T> products_;
   GridPosition next_;
-  int end_;
   Source<T> source_;
-};
-
-// Where products come from and go to. The product of backward's last dz is the gradient of the
-// initial h; forward's first step without an initial h has none.
-template <typename T>
-struct GridProducts {
-  const T* initial;
-  const T* written;
-  int first;
-  int end;
-
-  template <typename Place>
-  LLTM_DEVICE static GridProducts of(const lltm_layer_forward_arguments& a, const Place& place) {
-    return {static_cast<const T*>(a.initial_h) + place.first_row * place.state,
-            static_cast<const T*>(a.output) + place.walk.first * place.plane +
-                place.first_row * place.state,
-            a.initial_h != nullptr ? 0 : 1, place.steps};
-  }
-  template <typename Place>
-  LLTM_DEVICE static GridProducts of(const lltm_layer_backward_arguments& a, const Place& place) {
-    return {nullptr,
-            static_cast<const T*>(a.d_gates) +
-                kGateCount * (place.walk.first * place.plane + place.first_row * place.state),
-            1, place.steps + (a.d_initial_h != nullptr ? 1 : 0)};
-  }
 };
 
 template <typename T, typename Engine, bool backward, typename Finish>
@@ -145,8 +139,7 @@ __global__ void __launch_bounds__(kGridThreads<Engine>, 1)
   const int last = products.end > place.steps ? products.end : place.steps;
   const bool many = !Engine::kOneChunk && place.chunks > 1;
   const auto make_multiplier = [&] {
-    return Multiplier<T, Engine, backward>(place, weights, shared, products.initial,
-                                           products.written, products.first, products.end);
+    return Multiplier<T, Engine, backward>(place, weights, shared, products);
   };
   const auto partials = [&](int turn) {
     return shared.partials + turn * (kWarps * Shared::kPartial);

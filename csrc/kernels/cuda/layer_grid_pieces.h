@@ -224,11 +224,7 @@ class StagedPieces {
   // Calls `use(i, tile)` for each of the lane's words of a group.
   template <typename Use>
   LLTM_DEVICE static void for_words(const Use& use) {
-#pragma unroll
-    for (int i = 0; i < kGroup; ++i) {
-#pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile) use(i, tile);
-    }
+    unrolled<kGroup, kTiles>([&](int i, int tile) { use(i, tile); });
   }
   LLTM_DEVICE void ask(const Source<T>& source, int inner, int group) {
     for_words([&](int i, int tile) {

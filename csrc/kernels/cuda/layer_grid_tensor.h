@@ -40,25 +40,20 @@ class TensorEngine {
       : inner_(rows.inner()),
         shared_(reinterpret_cast<uint4*>(stage + warp_index() * kStageFloats) + lane_index()),
         pieces_(reinterpret_cast<uint4*>(stage + warp_index() * kStageFloats + kWeightFloats)) {
-#pragma unroll
-    for (int piece = 0; piece < kRegisterPieces; ++piece) {
-#pragma unroll
-      for (int gate = 0; gate < kGates; ++gate) read(rows, gate, piece, weights_[gate][piece]);
-    }
+    unrolled<kRegisterPieces, kGates>(
+        [&](int piece, int gate) { read(rows, gate, piece, weights_[gate][piece]); });
     // A few at a time: all at once would be a large part of the kernel's code.
     constexpr int kAtOnce = backward ? 4 : 1;
 #pragma unroll kAtOnce
     for (int piece = kRegisterPieces; piece < kPieces; ++piece) {
-#pragma unroll
-      for (int gate = 0; gate < kGates; ++gate) {
+      unrolled<kGates>([&](int gate) {
         uint32_t words[2][4];
         read(rows, gate, piece, words);
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
+        unrolled<2>([&](int half) {
           shared_[place(gate, piece, half)] =
               make_uint4(words[half][0], words[half][1], words[half][2], words[half][3]);
-        }
-      }
+        });
+      });
     }
   }
 
@@ -74,25 +69,20 @@ class TensorEngine {
     if (has_next) pieces_.start_rest(next, inner_);
     free();
     const int lane = lane_index();
-#pragma unroll
-    for (int gate = 0; gate < kGates; ++gate) {
-#pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile) {
-        if (!source.has_tile(tile)) continue;
-        float* const at =
-            partial + ((gate * kTiles + tile) * kTileRows + lane % 4 * 2) * kUnitPitch + lane / 4;
-        float total[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          total[i] = sum[tile][gate][i];
-          if (kChains > kGates) total[i] += sum[tile][kChains - 1][i];
-        }
-        at[0] = total[0];
-        at[kUnitPitch] = total[1];
-        at[8] = total[2];
-        at[kUnitPitch + 8] = total[3];
-      }
-    }
+    unrolled<kGates, kTiles>([&](int gate, int tile) {
+      if (!source.has_tile(tile)) return;
+      float* const at =
+          partial + ((gate * kTiles + tile) * kTileRows + lane % 4 * 2) * kUnitPitch + lane / 4;
+      float total[4];
+      unrolled<4>([&](int i) {
+        total[i] = sum[tile][gate][i];
+        if (kChains > kGates) total[i] += sum[tile][kChains - 1][i];
+      });
+      at[0] = total[0];
+      at[kUnitPitch] = total[1];
+      at[8] = total[2];
+      at[kUnitPitch + 8] = total[3];
+    });
   }
 
  private:
@@ -100,15 +90,13 @@ class TensorEngine {
   LLTM_DEVICE static void read(const WeightRows<T, backward>& rows, int gate, int piece,
                                uint32_t (&words)[2][4]) {
     const int unit = lane_index() / 4;
-#pragma unroll
-    for (int eighth = 0; eighth < 2; ++eighth) {
+    unrolled<2>([&](int eighth) {
       T values[Piece::Lane::kElements];
       rows.load(gate, eighth * 8 + unit, Piece::Lane::first_k(piece), values);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
+      unrolled<4>([&](int i) {
         words[i / 2][i % 2 * 2 + eighth] = Word::pack(values + i * Word::kElements);
-      }
-    }
+      });
+    });
   }
 
   // Independent sums: a multiplication waits some 30 cycles for the sum of the one before.
@@ -119,32 +107,24 @@ class TensorEngine {
                         float (&sum)[kTiles][kChains][4]) {
     if constexpr (group < Piece::kGroups) {
       pieces_.template settle<group>(source, inner_);
-#pragma unroll
-      for (int i = 0; i < Piece::kGroup; ++i) {
+      unrolled<Piece::kGroup>([&](int i) {
         const int piece = group * Piece::kGroup + i;
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-#pragma unroll
-          for (int gate = 0; gate < kGates; ++gate) {
-            uint32_t a[4];
-            if (piece >= kRegisterPieces) {
-              const uint4 words = shared_[place(gate, piece, half)];
-              a[0] = words.x, a[1] = words.y, a[2] = words.z, a[3] = words.w;
-            } else {
-#pragma unroll
-              for (int j = 0; j < 4; ++j) a[j] = weights_[gate][piece % kRegisterPieces][half][j];
-            }
-#pragma unroll
-            for (int tile = 0; tile < kTiles; ++tile) {
-              if (!source.has_tile(tile)) continue;
-              const uint4 b = pieces_.get(tile, i);
-              Word::multiply(sum[tile][kGates == 1 ? half : gate], a,
-                             Word::round(half == 0 ? b.x : b.z),
-                             Word::round(half == 0 ? b.y : b.w));
-            }
+        unrolled<2, kGates>([&](int half, int gate) {
+          uint32_t a[4];
+          if (piece >= kRegisterPieces) {
+            const uint4 words = shared_[place(gate, piece, half)];
+            a[0] = words.x, a[1] = words.y, a[2] = words.z, a[3] = words.w;
+          } else {
+            unrolled<4>([&](int j) { a[j] = weights_[gate][piece % kRegisterPieces][half][j]; });
           }
-        }
-      }
+          unrolled<kTiles>([&](int tile) {
+            if (!source.has_tile(tile)) return;
+            const uint4 b = pieces_.get(tile, i);
+            Word::multiply(sum[tile][kGates == 1 ? half : gate], a,
+                           Word::round(half == 0 ? b.x : b.z), Word::round(half == 0 ? b.y : b.w));
+          });
+        });
+      });
       pieces_.template refill<group>(source, next, has_next, inner_);
       step<group + 1>(source, next, has_next, sum);
     }

@@ -22,21 +22,14 @@ struct LaneSum {
                               float (&own)[kOwnRows][kWidth]) {
     const bool upper = (lane & kMask) != 0;
     float half[kNextRows][kNextUnits][kWidth];
-#pragma unroll
-    for (int r = 0; r < kNextRows; ++r) {
-#pragma unroll
-      for (int u = 0; u < kNextUnits; ++u) {
-#pragma unroll
-        for (int x = 0; x < kWidth; ++x) {
-          const float low = values[r][u][x];
-          const float high =
-              values[kSplitRows ? r + kNextRows : r][kSplitUnits ? u + kNextUnits : u][x];
-          const float kept = upper ? high : low;
-          const float given = upper ? low : high;
-          half[r][u][x] = kept + shuffle_xor(given, kMask);
-        }
-      }
-    }
+    unrolled<kNextRows, kNextUnits, kWidth>([&](int r, int u, int x) {
+      const float low = values[r][u][x];
+      const float high =
+          values[kSplitRows ? r + kNextRows : r][kSplitUnits ? u + kNextUnits : u][x];
+      const float kept = upper ? high : low;
+      const float given = upper ? low : high;
+      half[r][u][x] = kept + shuffle_xor(given, kMask);
+    });
     Next::add(half, lane, own);
   }
 
@@ -58,11 +51,7 @@ struct LaneSum<1, kRows, kUnits, kWidth> {
   static constexpr int kOwnRows = kRows;
   LLTM_DEVICE static void add(const float (&values)[kRows][1][kWidth], int,
                               float (&own)[kRows][kWidth]) {
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-#pragma unroll
-      for (int x = 0; x < kWidth; ++x) own[r][x] = values[r][0][x];
-    }
+    unrolled<kRows, kWidth>([&](int r, int x) { own[r][x] = values[r][0][x]; });
   }
   LLTM_DEVICE static int unit(int) { return 0; }
   LLTM_DEVICE static int row(int) { return 0; }

@@ -18,73 +18,18 @@
 namespace lltm {
 inline namespace layer_registers_cu {
 
-constexpr int kPrefetch = 8;  // steps from a prefetch to its use
-
-// kUnits units a thread, over kVectors times four of every 4 * kLanes inner elements.
-template <int kThreads_, int kUnits_, int kLanes_, int kVectors_>
-struct Layout {
-  static constexpr int kThreads = kThreads_;
-  static constexpr int kUnits = kUnits_;
-  static constexpr int kLanes = kLanes_;
-  static constexpr int kVectors = kVectors_;
-  static constexpr int kInner = 4 * kLanes * kVectors;  // padded
-  static constexpr int kPaddedState = kThreads / kLanes * kUnits;
-};
-
-// Prefetches what a row of the batch will read kPrefetch steps later, a line a thread.
+// Of some rows of a tensor (T, B, vectors, S), or NULL: a line a thread.
 template <typename T>
-class Prefetch {
- public:
-  // `data` points to the first step's first row of this block; all threads of the block take part.
-  LLTM_DEVICE Prefetch(const T* data, int64_t step_stride, int64_t elements, int64_t steps)
-      : step_stride_(step_stride),
-        at_(data + kPrefetch * step_stride + int64_t{threadIdx.x} * kLine),
-        left_(data != nullptr && threadIdx.x * kLine < elements ? steps - kPrefetch : 0) {}
-
-  LLTM_DEVICE void step() {
-    if (left_-- > 0) prefetch_to_l2(at_);
-    at_ += step_stride_;
-  }
-
- private:
-  static constexpr int kLine = 128 / sizeof(T);
-  int64_t step_stride_;
-  const T* at_;
-  int left_;
-};
-
-// Prefetches all that backward reads.
-template <typename T>
-class BackwardPrefetch {
- public:
-  LLTM_DEVICE BackwardPrefetch(const lltm_layer_backward_arguments& a, int64_t first_row, int rows)
-      : gates_(of(a, a.gates, first_row, rows, kGateCount)),
-        cells_(of(a, a.cells, first_row, rows, 1)),
-        grad_output_(of(a, a.grad_output, first_row, rows, 1)) {}
-
-  LLTM_DEVICE void step() {
-    gates_.step();
-    cells_.step();
-    grad_output_.step();
-  }
-
- private:
-  // Of a tensor (T, B, vectors, S) or NULL.
-  LLTM_DEVICE static Prefetch<T> of(const lltm_layer_backward_arguments& a, const void* tensor,
-                                    int64_t first_row, int rows, int vectors) {
-    const Walk walk = Walk::backward(a.sizes);
-    const int64_t row = vectors * a.sizes.state_size;
-    const int64_t plane = a.sizes.batch_size * row;
-    const T* const first =
-        tensor == nullptr ? nullptr
-                          : static_cast<const T*>(tensor) + walk.first * plane + first_row * row;
-    return Prefetch<T>(first, walk.stride * plane, rows * row, a.sizes.steps);
-  }
-
-  Prefetch<T> gates_;
-  Prefetch<T> cells_;
-  Prefetch<T> grad_output_;
-};
+LLTM_DEVICE Prefetch<T> prefetch_rows(const void* tensor, int64_t vectors,
+                                      const lltm_layer_sizes& sizes, const Walk& walk,
+                                      int64_t first_row, int rows) {
+  const int64_t row = vectors * sizes.state_size;
+  const int64_t plane = sizes.batch_size * row;
+  const int64_t line = int64_t{threadIdx.x} * Prefetch<T>::kLine;
+  const T* const first =
+      static_cast<const T*>(tensor) + walk.first * plane + first_row * row + line;
+  return Prefetch<T>(first, walk.stride * plane, tensor != nullptr && line < rows * row);
+}
 
 template <typename T, typename L, int kRows>
 __global__ void __launch_bounds__(L::kThreads, 1)
@@ -103,12 +48,8 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   const int unit = first_unit + Sum::unit(lane);
   const int own_row = Sum::row(lane);
   ForwardUnit<T, Sum::kOwnRows> own(a, first_row + own_row, rows - own_row, unit, Sum::first(lane));
-  const Walk walk = Walk::forward(a.sizes);
-  const int64_t plane = a.sizes.batch_size * a.sizes.state_size;
-  const int64_t row_elements = kGateCount * a.sizes.state_size;
-  Prefetch<T> next_gates(
-      static_cast<const T*>(a.gates) + kGateCount * walk.first * plane + first_row * row_elements,
-      kGateCount * walk.stride * plane, rows * row_elements, a.sizes.steps);
+  auto later_gates =
+      prefetch_rows<T>(a.gates, kGateCount, a.sizes, Walk::forward(a.sizes), first_row, rows);
   int half = 0;
   __syncthreads();
 
@@ -116,25 +57,19 @@ __global__ void __launch_bounds__(L::kThreads, 1)
     const float* const old_h = h[half] + lane * 4;
     half ^= 1;
     float sums[kRows][L::kUnits][kGateCount] = {};
-#pragma unroll
-    for (int v = 0; v < L::kVectors; ++v) {
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        const float* const from = old_h + r * L::kInner + v * L::kLanes * 4;
-        add_products(weights, 4 * v, *reinterpret_cast<const float4*>(from), sums[r]);
-      }
-    }
+    unrolled<L::kVectors, kRows>([&](int v, int r) {
+      const float* const from = old_h + r * L::kInner + v * L::kLanes * 4;
+      add_products(weights, 4 * v, *reinterpret_cast<const float4*>(from), sums[r]);
+    });
     float products[Sum::kOwnRows][kGateCount];
     Sum::add(sums, lane, products);
     own.step(products, left > 1);
-#pragma unroll
-    for (int r = 0; r < Sum::kOwnRows; ++r) {
+    unrolled<Sum::kOwnRows>([&](int r) {
       if (own.writes(r)) h[half][(own_row + r) * L::kInner + unit] = own.h(r);
-    }
+    });
     __syncthreads();
     own.store();
-    own.advance();
-    next_gates.step();
+    later_gates.step(left);
   }
   own.store_final(a);
 }
@@ -145,17 +80,15 @@ LLTM_DEVICE void load_backward_weights(const lltm_layer_backward_arguments& a, i
                                        int lane, float (&weights)[L::kUnits][1][4 * L::kVectors]) {
   static_assert(L::kUnits % 4 == 0, "whole vectors of units");
   const WeightReader<T> reader(a.weights, a.sizes);
-#pragma unroll
-  for (int i = 0; i < 4 * L::kVectors; ++i) {
+  unrolled<4 * L::kVectors>([&](int i) {
     const int inner = (i / 4 * L::kLanes + lane) * 4 + i % 4;
 #pragma unroll
     for (int u = 0; u < L::kUnits; u += 4) {
       float four[4];
       reader.read(inner / L::kPaddedState, inner % L::kPaddedState, first_unit + u, four);
-#pragma unroll
-      for (int x = 0; x < 4; ++x) weights[u + x][0][i] = four[x];
+      unrolled<4>([&](int x) { weights[u + x][0][i] = four[x]; });
     }
-  }
+  });
 }
 
 // dh of a step is the product of the later step's dz and W_h. The inner dimension is that of dz:
@@ -179,17 +112,16 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   const int unit = first_unit + Sum::unit(lane);
   const int own_row = Sum::row(lane);
   BackwardUnit<T, kOwn> own(a, first_row + own_row, rows - own_row, unit, Sum::first(lane));
-  BackwardPrefetch<T> prefetch(a, first_row, rows);
+  const Walk walk = Walk::backward(a.sizes);
+  auto later_gates = prefetch_rows<T>(a.gates, kGateCount, a.sizes, walk, first_row, rows);
+  auto later_cells = prefetch_rows<T>(a.cells, 1, a.sizes, walk, first_row, rows);
+  auto later_grads = prefetch_rows<T>(a.grad_output, 1, a.sizes, walk, first_row, rows);
   const auto product = [&](const float (&from)[kRows][L::kInner], float (&dh)[kOwn][1]) {
     float sums[kRows][L::kUnits][1] = {};
-#pragma unroll
-    for (int v = 0; v < L::kVectors; ++v) {
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        const float4 x = reinterpret_cast<const float4*>(from[r])[v * L::kLanes + lane];
-        add_products(weights, 4 * v, x, sums[r]);
-      }
-    }
+    unrolled<L::kVectors, kRows>([&](int v, int r) {
+      const float4 x = reinterpret_cast<const float4*>(from[r])[v * L::kLanes + lane];
+      add_products(weights, 4 * v, x, sums[r]);
+    });
     Sum::add(sums, lane, dh);
   };
   int half = 0;
@@ -200,34 +132,33 @@ __global__ void __launch_bounds__(L::kThreads, 1)
     if (left > 1) own.fetch();
     product(dz[half], dh);  // dz is zero at the first
     half ^= 1;
-#pragma unroll
-    for (int r = 0; r < kOwn; ++r) {
+    unrolled<kOwn>([&](int r) {
       own.step(r, dh[r][0]);
-      if (!own.writes(r)) continue;
-#pragma unroll
-      for (int gate = 0; gate < kGateCount; ++gate) {
+      if (!own.writes(r)) return;
+      unrolled<kGateCount>([&](int gate) {
         dz[half][own_row + r][gate * L::kPaddedState + unit] = own.d_z(r, gate);
-      }
-    }
+      });
+    });
     __syncthreads();
     own.store();
-    prefetch.step();
+    later_gates.step(left);
+    later_cells.step(left);
+    later_grads.step(left);
     own.prepare();
   }
   if (a.d_initial_h != nullptr) {
     product(dz[half], dh);
-#pragma unroll
-    for (int r = 0; r < kOwn; ++r) {
+    unrolled<kOwn>([&](int r) {
       if (own.writes(r)) own.store_d_initial_h(a, r, dh[r][0]);
-    }
+    });
   }
   own.store_d_initial_cell(a);
 }
 
-using Forward128 = Layout<256, 2, 4, 8>;
-using Forward64 = Layout<128, 2, 4, 4>;
-using Backward128 = Layout<256, 8, 16, 6>;
-using Backward64 = Layout<128, 4, 8, 6>;
+using Forward128 = LaneLayout<256, 2, 4, 8>;
+using Forward64 = LaneLayout<128, 2, 4, 4>;
+using Backward128 = LaneLayout<256, 8, 16, 6>;
+using Backward64 = LaneLayout<128, 4, 8, 6>;
 static_assert(Forward128::kPaddedState == 128 && Forward128::kInner == 128, "");
 static_assert(Forward64::kPaddedState == 64 && Forward64::kInner == 64, "");
 static_assert(Backward128::kPaddedState == 128 && Backward64::kPaddedState == 64, "");

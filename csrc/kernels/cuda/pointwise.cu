@@ -8,7 +8,6 @@
 #include "cell_element.h"
 #include "cell_strips.h"
 #include "copy_rows.h"
-#include "launch_early.h"
 
 namespace lltm {
 inline namespace pointwise_cu {
@@ -21,7 +20,6 @@ template <typename T, int N, bool kRunning>
 __global__ void __launch_bounds__(kThreads)
     forward_plane(const lltm_step_forward_arguments arguments, int64_t packs, const void* from,
                   int64_t from_stride) {
-  using Cell = std::conditional_t<kRunning, compute_t<T>, T>;
   wait_for_earlier();
   const int64_t state_size = arguments.sizes.state_size;
   const int64_t first_row = int64_t{blockIdx.y} * blockDim.y + threadIdx.y;
@@ -32,37 +30,28 @@ __global__ void __launch_bounds__(kThreads)
     for (int64_t pack = first_pack; pack < packs; pack += pack_stride) {
       const int64_t column = pack * N;
       const int64_t element = row * state_size + column;
-      Pack<Cell, N> old_cell;
-      if constexpr (kRunning) {
-        old_cell = load_cell<T, N>(arguments.old_cell, arguments.running.old_cell, element);
-      } else {
-        old_cell = load_pack<N>(static_cast<const T*>(arguments.old_cell) + element);
-      }
+      const auto old_cell = load_cell<T, N>(
+          arguments.old_cell, kRunning ? arguments.running.old_cell : nullptr, element);
       Pack<T, N> z[kGateCount];
-#pragma unroll
-      for (int gate = 0; gate < kGateCount; ++gate) {
+      unrolled<kGateCount>([&](int gate) {
         z[gate] = load_pack<N>(static_cast<const T*>(from) + row * from_stride + gate * state_size +
                                column);
         if (from != arguments.gates) {
           store_gate(arguments.gates, row, state_size, gate, column, z[gate]);
         }
-      }
+      });
       Pack<T, N> new_h;
-      Pack<Cell, N> new_cell;
-#pragma unroll
-      for (int e = 0; e < N; ++e) {
+      Pack<compute_t<T>, N> new_cell;
+      unrolled<N>([&](int e) {
         const auto state = CellFormulas<DeviceMath<T>>::forward(
             widen(z[kInputGate].element[e]), widen(z[kOutputGate].element[e]),
-            widen(z[kCandidate].element[e]), widen(old_cell.element[e]));
+            widen(z[kCandidate].element[e]), old_cell.element[e]);
         new_h.element[e] = narrow<T>(state.h);
-        new_cell.element[e] = narrow<Cell>(state.cell);
-      }
+        new_cell.element[e] = state.cell;
+      });
       store_pack(static_cast<T*>(arguments.new_h) + element, new_h);
-      if constexpr (kRunning) {
-        store_cell<T>(arguments.new_cell, arguments.running.new_cell, element, new_cell);
-      } else {
-        store_pack(static_cast<T*>(arguments.new_cell) + element, new_cell);
-      }
+      store_cell<T>(arguments.new_cell, kRunning ? arguments.running.new_cell : nullptr, element,
+                    new_cell);
     }
   }
 }
@@ -100,10 +89,9 @@ struct BackwardLoads {
 
   LLTM_DEVICE BackwardLoads(const lltm_step_backward_arguments& arguments, int64_t row,
                             int64_t column) {
-#pragma unroll
-    for (int gate = 0; gate < kGateCount; ++gate) {
+    unrolled<kGateCount>([&](int gate) {
       z[gate] = load_gate<T, N>(arguments.gates, row, arguments.sizes.state_size, gate, column);
-    }
+    });
     incoming = Incoming<T, N>::load(arguments, row, arguments.sizes.state_size, column);
   }
 };
@@ -117,11 +105,7 @@ LLTM_DEVICE void sum_block(const lltm_step_backward_arguments& arguments,
   using C = compute_t<T>;
   const int64_t state_size = arguments.sizes.state_size;
   __shared__ C partial[kGateCount * N][kThreads];
-#pragma unroll
-  for (int gate = 0; gate < kGateCount; ++gate) {
-#pragma unroll
-    for (int e = 0; e < N; ++e) partial[gate * N + e][thread] = sums[gate][e];
-  }
+  unrolled<kGateCount, N>([&](int gate, int e) { partial[gate * N + e][thread] = sums[gate][e]; });
   __syncthreads();
   // Neighbouring threads take neighbouring columns. Each adds up some rows in order, and a few
   // threads add up these sums.
@@ -185,19 +169,17 @@ LLTM_DEVICE void sum_parts(const lltm_step_backward_arguments& arguments, int th
     // Volatile: this multiprocessor's own cache may hold older values.
     const volatile C* const from = static_cast<const C*>(arguments.workspace) + of_gate;
     C part[kMostParts];
-#pragma unroll
-    for (int i = 0; i < kMostParts; ++i) {
+    unrolled<kMostParts>([&](int i) {
       const bool there = i < static_cast<int>(gridDim.y);
       part[i] = there ? from[i * kGateCount * state_size] : C(0);
-    }
+    });
     // In the order of sum_columns, so that either gives the same bits.
 #pragma unroll
     for (int step = 1; step <= kPartsBits; ++step) {
-#pragma unroll
-      for (int i = 0; i < kMostParts / 2; ++i) {
+      unrolled<kMostParts / 2>([&](int i) {
         const int half = kMostParts >> step;
         if (i < half) part[i] += part[i + half];
-      }
+      });
     }
     static_cast<T*>(arguments.d_bias)[of_gate] = narrow<T>(part[0]);
   }
@@ -241,25 +223,20 @@ __global__ void __launch_bounds__(kThreads)
       if (kAhead && next_row < end) next = BackwardLoads<T, N>(arguments, next_row, column);
       C z[kGateCount][N];
       C d_z[kGateCount][N];
-#pragma unroll
-      for (int gate = 0; gate < kGateCount; ++gate) {
-#pragma unroll
-        for (int e = 0; e < N; ++e) z[gate][e] = widen(loads.z[gate].element[e]);
-      }
+      unrolled<kGateCount, N>(
+          [&](int gate, int e) { z[gate][e] = widen(loads.z[gate].element[e]); });
       backward_elements<T, N>(arguments, loads.incoming, row, state_size, column, z, true, d_z,
                               later);
-#pragma unroll
-      for (int gate = 0; gate < kGateCount; ++gate) {
+      unrolled<kGateCount>([&](int gate) {
         Pack<T, N> stored;
-#pragma unroll
-        for (int e = 0; e < N; ++e) {
+        unrolled<N>([&](int e) {
           stored.element[e] = narrow<T>(d_z[gate][e]);
           if (kSums) sums[gate][e] += d_z[gate][e];
-        }
+        });
         store_pack(static_cast<T*>(arguments.d_gates) + row * strips.to_stride + gate * state_size +
                        column,
                    stored);
-      }
+      });
       row = next_row;
       if (row >= end) break;
       if (!kAhead) next = BackwardLoads<T, N>(arguments, row, column);
