@@ -19,7 +19,7 @@ from .compat.binary import needs_torch_or_cuda, read_binary
 from .compat.fixes import ours
 from .compat.layouts import LAYOUTS
 from .compat.owner import distributions, find_owner, normal, shared_objects
-from .compat.records import REJECTED, Runtime, TorchInstall, Verdict, dotted, parse_minor
+from .compat.records import Runtime, TorchInstall, Verdict, dotted, parse_minor
 from .compat.text import printable
 from .compat.torch_probe import TorchNotFoundError, release
 from .project import Project
@@ -157,8 +157,7 @@ def _judged(files: list[Path], runtime: Runtime, asked: list[str]) -> Iterator[V
 
 
 def _state(verdict: Verdict) -> str:
-    cause = verdict.cause
-    return "works" if cause is None else "fails" if cause.status == REJECTED else "unknown"
+    return "works" if verdict.accepted else "fails" if verdict.rejection else "unknown"
 
 
 def _print_json(verdicts: list[Verdict], runtime: Runtime) -> None:

@@ -21,16 +21,7 @@ from .compat.binary import read_binary
 from .compat.host_probe import mapped_files
 from .compat.judgement import judge, judge_file
 from .compat.package_files import find_binaries
-from .compat.records import (
-    OK,
-    REJECTED,
-    BinaryRecord,
-    Device,
-    Finding,
-    NameFormatError,
-    Runtime,
-    Verdict,
-)
+from .compat.records import BinaryRecord, Device, Finding, NameFormatError, Runtime, Verdict
 from .compat.runtime_probe import runtime_of
 from .compat.selection import Selection, select
 from .compat.text import printable
@@ -217,7 +208,7 @@ class Loader:
 
         def judge_one(path: Path, facts: Runtime) -> Verdict:
             if unchecked:
-                taken = Finding("not checked", OK, f"{self.project.variable('SKIP_CHECK')}=1", "")
+                taken = Finding.ok("not checked", f"{self.project.variable('SKIP_CHECK')}=1", "")
                 return Verdict(read_binary(path, light=True), (taken,))
             verdict = judge_file(path, facts, light=True)
             cause = verdict.cause.dimension if verdict.cause else ""
@@ -349,5 +340,4 @@ class Loader:
         facts = self.import_runtime()._replace(
             gpu_probed=True, driver=probe_driver(), devices=(device,), registered_by=None
         )
-        cause = judge(binaries.cuda, facts).cause
-        return cause if cause is not None and cause.status == REJECTED else None
+        return judge(binaries.cuda, facts).rejection

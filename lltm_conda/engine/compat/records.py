@@ -454,6 +454,22 @@ class Finding(Record):
     fix: str = ""
     fault: int | None = None
 
+    @classmethod
+    def ok(cls, dimension: str, observed: str, needed: str) -> Finding:
+        return cls(dimension, OK, observed, needed)
+
+    @classmethod
+    def note(cls, dimension: str, observed: str, needed: str, why: str) -> Finding:
+        return cls(dimension, NOTE, observed, needed, why)
+
+    @classmethod
+    def rejected(cls, dimension: str, *said: Any) -> Finding:
+        return cls(dimension, REJECTED, *said)
+
+    @classmethod
+    def unknown(cls, dimension: str, *said: Any) -> Finding:
+        return cls(dimension, UNKNOWN, *said)
+
 
 class Verdict(Record):
     """A binary and its findings, in the order in which they were made (cheap ones first)."""
@@ -467,13 +483,15 @@ class Verdict(Record):
         return all(finding.status in (OK, NOTE) for finding in self.findings)
 
     @property
+    def rejection(self) -> Finding | None:
+        """The first rejection, None where there is none."""
+        return next((finding for finding in self.findings if finding.status == REJECTED), None)
+
+    @property
     def cause(self) -> Finding | None:
         """The first rejection, else the first unknown, else None."""
-        for status in (REJECTED, UNKNOWN):
-            for finding in self.findings:
-                if finding.status == status:
-                    return finding
-        return None
+        unknown = (finding for finding in self.findings if finding.status == UNKNOWN)
+        return self.rejection or next(unknown, None)
 
 
 def as_plain(value: Any, text: Callable[[str], str] = str) -> Any:
