@@ -18,7 +18,7 @@ from pathlib import Path
 from .builder import BuildError, execute, fitting_request, plan
 from .compat import cache, driver_probe, find_torch, judge_file, probe_runtime, render, select
 from .compat.package_files import source_hash
-from .compat.records import TorchInstall
+from .compat.records import TorchInstall, dotted
 from .compat.torch_probe import TorchNotFoundError
 from .project import Project
 
@@ -75,10 +75,11 @@ def _list(project: Project) -> int:
     except cache.NoCacheFolderError as error:
         print(f"build cache: none\n\n{error}")
         return 0
-    rows = []
-    for entry in cache.entries(project):
-        made_for = f"torch {entry.torch}" if entry.finished else "nothing: left by a killed build"
-        rows.append((entry.key, entry.variant, f"{entry.size / 1e6:.1f} MB", made_for))
+    left = "nothing: left by a killed build"
+    rows = [
+        (e.key, e.variant, f"{e.size / 1e6:.1f} MB", f"torch {e.torch}" if e.finished else left)
+        for e in cache.entries(project)
+    ]
     print(render.table(("key", "variant", "size", "built for"), rows) if rows else "empty")
     return 0
 
@@ -161,8 +162,8 @@ def build(
                     shutil.rmtree(entry.path, ignore_errors=True)
         if folder.is_dir():
             cache.trusted_files(project, folder)
-            made_with = cache.manifest(folder).get("settings")
-            before = made_with if isinstance(made_with, dict) else {}
+            before = cache.manifest(folder).get("settings")
+            before = before if isinstance(before, dict) else {}
             changed = [n for n in _SETTINGS if n in env and env[n] != before.get(n)]
             if not force and not changed:
                 log(f"built already: {render.shorten(str(folder))}   (again: --force)")
@@ -193,24 +194,19 @@ def _compile_into(
 ) -> str:
     """Compile in a folder of its own, and put the result in its place at once."""
     settings = {name: env[name] for name in _SETTINGS if name in env}
-    if not env.get("TORCH_CUDA_ARCH_LIST"):
-        found = {device.capability for device in driver_probe.probe_devices()}
-        if found:
-            archs = [f"{major}.{minor}" for major, minor in sorted(found)]
-            env["TORCH_CUDA_ARCH_LIST"] = ";".join(archs) + "+PTX"
+    found = sorted({device.capability for device in driver_probe.probe_devices()})
+    if found and not env.get("TORCH_CUDA_ARCH_LIST"):
+        env["TORCH_CUDA_ARCH_LIST"] = ";".join(map(dotted, found)) + "+PTX"
     with tempfile.TemporaryDirectory(dir=cache.root(project), prefix=cache.UNFINISHED) as place:
         work = Path(place)
         request = fitting_request(project, torch, work / "lib", env, remark)
         device = "cpu" if request.cuda is None else f"cu{request.cuda.version[0]}"
         variant = f"{request.glue}-{device}"
-        steps = plan(request)
-        execute(steps, work / "work", log=log)
-        made = [step.output for step in steps if step.output.suffix == ".so"]
+        execute(plan(request), work / "work", log=log)
         finished = work / "finished"
         finished.mkdir(mode=0o700)
-        for path in made:
-            shutil.move(path, finished / path.name)
-            (finished / path.name).chmod(0o700)
+        for path in (work / "lib").glob("*.so"):
+            path.rename(finished / path.name).chmod(0o700)
         about = {"variant": variant, "torch": torch.version, "version": project.version}
         text = json.dumps({**about, "settings": settings}, indent=2)
         (finished / cache.MANIFEST).write_text(f"{text}\n")
