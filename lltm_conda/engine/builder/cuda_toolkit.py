@@ -27,6 +27,9 @@ REPAIR = "repair it, or set CUDA_HOME to a CUDA toolkit"
 OLDEST_CUDA = 12
 OLDEST_GENERATION = 7
 
+# What names a toolkit's folder, the first before the second.
+_VARIABLES = ("CUDA_HOME", "CUDA_PATH")
+
 # Where NVIDIA's own installers put a toolkit.
 SYSTEM_HOMES = (Path("/usr/local/cuda"),)
 
@@ -86,8 +89,15 @@ def find_cuda_toolkit(
     Raises:
         BuildError: CUDA_HOME names a folder without nvcc, or nvcc does not run.
     """
-    toolkits = map(_identify, _named(env) or _installed(env, site_packages))
+    named = next((name for name in _VARIABLES if env.get(name)), None)
+    nvccs = _nvccs([Path(env[named])]) if named else _installed(env, site_packages)
+    toolkits = map(_identify, nvccs)
     first = next(toolkits, None)
+    if named and first is None:
+        raise BuildError(
+            f"{named}={env[named]} holds no bin/nvcc; set it to a CUDA toolkit, or unset it to "
+            "build for the CPU only"
+        )
     if first is None or major in (None, first.version[0]):
         return first
     return next((toolkit for toolkit in toolkits if toolkit.version[0] == major), first)
@@ -95,23 +105,11 @@ def find_cuda_toolkit(
 
 def find_cuda_toolkits(env: Mapping[str, str]) -> list[CudaToolkit]:
     """Every toolkit there is, in the order in which :func:`find_cuda_toolkit` looks for one."""
-    homes = [Path(env[name]) for name in ("CUDA_HOME", "CUDA_PATH") if env.get(name)]
+    homes = [Path(env[name]) for name in _VARIABLES if env.get(name)]
     found: dict[Path, Path] = {}
     for path in (*_nvccs(homes), *_installed(env, None)):
         found.setdefault(path.resolve(), path)
     return [_identify(path) for path in found.values()]
-
-
-def _named(env: Mapping[str, str]) -> list[Path]:
-    for variable in ("CUDA_HOME", "CUDA_PATH"):
-        if env.get(variable):
-            if found := _nvccs([Path(env[variable])]):
-                return found
-            raise BuildError(
-                f"{variable}={env[variable]} holds no bin/nvcc; set it to a CUDA toolkit, or "
-                "unset it to build for the CPU only"
-            )
-    return []
 
 
 def _nvccs(homes: Iterable[Path]) -> list[Path]:
