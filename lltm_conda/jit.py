@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import warnings
 
-from .engine import jit
+from .engine import local_build
 from .engine.builder import BuildError
 from .engine.loader import LoadedBinaries
 from .loader import LOADER
@@ -66,4 +66,4 @@ def load(
             DeprecationWarning,
             stacklevel=2,
         )
-    return jit.load(LOADER, verbose, with_cuda, build_directory)
+    return local_build.load(LOADER, verbose, with_cuda, build_directory)

@@ -164,9 +164,9 @@ def _print_json(verdicts: list[Verdict], runtime: Runtime) -> None:
     extensions = []
     for verdict in verdicts:
         owner = find_owner(verdict.binary.path)
-        package, version = (owner.name, owner.version) if owner else (None, None)
-        said = {"path": verdict.binary.path, "package": package, "version": version}
-        extensions.append({**said, "state": _state(verdict), "cause": verdict.cause})
+        named = {"package": owner and owner.name, "version": owner and owner.version}
+        path, cause = verdict.binary.path, verdict.cause
+        extensions.append({"path": path, **named, "state": _state(verdict), "cause": cause})
     torch = runtime.torch.version if runtime.torch else None
     report = {"schema": JSON_SCHEMA, "torch": torch, "extensions": render.plain(extensions)}
     print(json.dumps(report, indent=2))
@@ -179,19 +179,16 @@ def _print_table(verdicts: list[Verdict], runtime: Runtime, looked: str) -> None
     for verdict in verdicts:
         owner, cause = find_owner(verdict.binary.path), verdict.cause
         name = f"{owner.name} {owner.version}" if owner else "(no package)"
-        if cause is None:
-            why = render.summary(verdict)
-        else:
-            why = cause.why
-            if cause.fix:
-                cures.setdefault(cause.fix, name)
+        why = cause.why if cause else render.summary(verdict)
+        if cause and cause.fix:
+            cures.setdefault(cause.fix, name)
         rows.append((name, verdict.binary.file, _WORDS[_state(verdict)], why))
     if rows:
         print(render.table(("package", "extension", "", "why"), rows))
     for cure, name in cures.items():
         print(f"\nto mend {name}: {render.shorten(cure)}")
     states = [_state(verdict) for verdict in verdicts]
-    works, fails, unknown = map(states.count, ("works", "fails", "unknown"))
+    works, fails, unknown = map(states.count, _WORDS)
     counts = f"working: {works}, not working: {fails}, cannot be told: {unknown}"
-    noun = "extension" if len(states) == 1 else "extensions"
-    print(f"\n{len(states)} torch {noun}: {counts}" if states else "no torch extension is here")
+    noun = f"{len(rows)} torch extension{'s' * (len(rows) != 1)}"
+    print(f"\n{noun}: {counts}" if rows else "no torch extension is here")

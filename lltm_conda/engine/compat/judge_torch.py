@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from . import faults, fixes, support
 from .binary import is_torch_library, is_torch_symbol
 from .fixes import ours
-from .layouts import FATAL_TO_REGISTER, LAYOUTS, difference
+from .layouts import FATAL_TO_REGISTER, LAYOUTS, difference, minors_with
 from .records import BinaryRecord, BuildRecord, Finding, Runtime, TorchInstall, dotted
 from .text import printable, some
 
@@ -174,7 +174,6 @@ def vouched(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     if binary.layout:
         return _embedded_layout(binary, torch, runtime)
     from .owner import built_for  # an import of the package has no use for it
-    from .symbols import minors_with
 
     targets = dict(reversed(built_for(binary)))  # the first that names a minor is shown
     if not targets:

@@ -14,6 +14,7 @@ from .fixes import ours
 from .judge_cuda import cuda_build, driver, gpu_architecture
 from .judge_host import pages, platform, python, registration, symbols, system_library, whole_file
 from .judge_torch import cxx_abi, installed_torch, libraries, torch_symbols, torch_version, vouched
+from .layouts import minors_with
 from .records import NOWHERE, UNKNOWN, BinaryRecord, Finding, Runtime, TorchInstall, Verdict
 from .text import printable
 
@@ -131,8 +132,6 @@ def _damaged(runtime: Runtime, torch: TorchInstall, error: Exception) -> Runtime
 
 def _judge_by_version(binary: BinaryRecord, runtime: Runtime) -> Verdict:
     """Judge beside a torch of which only the version is known: few symbols can be looked up."""
-    from .symbols import minors_with
-
     here = runtime.torch.version_tuple if runtime.torch else (0, 0)
     missing = [n for n in binary.torch_symbols if here not in minors_with([n])]
     if missing:
