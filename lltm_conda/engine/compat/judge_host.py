@@ -54,10 +54,7 @@ def platform(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     musl = any(name.startswith("libc.musl") for name in binary.needed)
     if here == built and not (musl and runtime.libc is not None and runtime.libc[0] == "glibc"):
         return Finding.ok("platform", here, built)
-    why, fix = (
-        f"{binary.file} was built for {built}, this is {here}",
-        fixes.put_back(binary, runtime),
-    )
+    why, fix = f"{binary.file} was built for {built}, this is {here}", ""
     if here == built:
         here, built = f"{here}, glibc", f"{built}, musl"
         why = f"{binary.file} was built for musl (Alpine), this system has glibc"
@@ -66,7 +63,7 @@ def platform(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
         if here not in known:
             why = f"there is no binary for {here}; binaries are built for {' and '.join(known)}"
             fix = fixes.without_binaries(runtime.project)
-    return Finding.rejected("platform", here, built, why, fix)
+    return Finding.rejected("platform", here, built, why, fix or fixes.put_back(binary, runtime))
 
 
 def pages(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
