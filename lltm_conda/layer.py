@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from functools import partial
 from inspect import signature
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +23,7 @@ __all__ = ["LLTMLayer"]
 State = tuple[Tensor, Tensor]
 NO_STATE = (None, None)
 T = TypeVar("T")
+Input = TypeVar("Input", Tensor, PackedSequence)
 
 
 def _either(**names: T | None) -> T:
@@ -126,23 +127,9 @@ class LLTMLayer(Recurrent):
                 )
         self.reset_parameters()
 
-    @overload
     def forward(
-        self, input: Tensor, hx: State | None = None, *, state: State | None = None
-    ) -> tuple[Tensor, State]: ...
-
-    @overload
-    def forward(
-        self, input: PackedSequence, hx: State | None = None, *, state: State | None = None
-    ) -> tuple[PackedSequence, State]: ...
-
-    def forward(
-        self,
-        input: Tensor | PackedSequence,
-        hx: State | None = None,
-        *,
-        state: State | None = None,
-    ) -> tuple[Tensor | PackedSequence, State]:
+        self, input: Input, hx: State | None = None, *, state: State | None = None
+    ) -> tuple[Input, State]:
         """All steps of all layers. D is 2 if bidirectional, else 1; L is `num_layers`.
 
         `output` is the last layer's hidden state of every step; `h_n` and `c_n` are the states of
