@@ -164,9 +164,9 @@ def _print_json(verdicts: list[Verdict], runtime: Runtime) -> None:
     extensions = []
     for verdict in verdicts:
         owner = find_owner(verdict.binary.path)
-        named = {"package": owner and owner.name, "version": owner and owner.version}
-        path, cause = verdict.binary.path, verdict.cause
-        extensions.append({"path": path, **named, "state": _state(verdict), "cause": cause})
+        package, version = (owner.name, owner.version) if owner else (None, None)
+        said = {"path": verdict.binary.path, "package": package, "version": version}
+        extensions.append({**said, "state": _state(verdict), "cause": verdict.cause})
     torch = runtime.torch.version if runtime.torch else None
     report = {"schema": JSON_SCHEMA, "torch": torch, "extensions": render.plain(extensions)}
     print(json.dumps(report, indent=2))

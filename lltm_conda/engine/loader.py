@@ -97,7 +97,7 @@ class LoadedBinaries(Record):
     @property
     def paths(self) -> tuple[Path | None, ...]:
         """The files of glue, CPU kernels and CUDA kernels."""
-        return tuple(file and file.path for file in (self.glue, self.cpu, self.cuda))
+        return tuple(file.path if file else None for file in (self.glue, self.cpu, self.cuda))
 
     def __repr__(self) -> str:
         return f"LoadedBinaries({self.variant!r}, {str(self.glue.path.parent)!r})"
@@ -183,7 +183,7 @@ class Loader:
             finding = _explain().explain(selection, runtime, paths, distrusted)
             raise self._import_error(finding, self.project, selection)
         glue = selection.glue.binary
-        cpu, cuda = (found and found.binary for found in (selection.cpu, selection.cuda))
+        cpu, cuda = (x.binary if x else None for x in (selection.cpu, selection.cuda))
         rejection = None
         on_cuda = runtime.torch is not None and runtime.torch.cuda is not None
         if cuda is None and on_cuda and "cuda" in self.project.kernels:

@@ -136,12 +136,12 @@ def select(
                     chosen = considered[-1]
         return chosen
 
-    glue = best(glues, wanted and wanted.glue, runtime)
+    glue = best(glues, wanted.glue if wanted else None, runtime)
     if glue is not None and glue.binary.record is not None:
         runtime = runtime._replace(kernel_abi=glue.binary.record.kernel_abi)
     cpu = cuda = None
     if exhaustive or glue is not None:
         cpu = best(cpus, None, runtime)
     if exhaustive or (glue is not None and torch is not None and torch.cuda is not None):
-        cuda = best(cudas, wanted and wanted.kernels, runtime)
+        cuda = best(cudas, wanted.kernels if wanted else None, runtime)
     return Selection(glue, cpu, cuda, tuple(considered), forced, runtime.project)
