@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -164,7 +164,7 @@ def default_architectures(version: tuple[int, int], compiled: frozenset[str]) ->
     return ";".join(f"{n // 10}.{n % 10}" for n in sorted(oldest.values())) + "+PTX"
 
 
-def parse_architectures(text: str, compilable: Iterable[str] | None = None) -> list[str]:
+def parse_architectures(text: str, compilable: Collection[str]) -> list[str]:
     """`8.0;9.0a+PTX` -> `["sm_80", "sm_90a", "compute_90a"]`: TORCH_CUDA_ARCH_LIST's syntax.
 
     `compilable` are the architectures that may be named, as `80`.
@@ -176,8 +176,8 @@ def parse_architectures(text: str, compilable: Iterable[str] | None = None) -> l
             match = re.fullmatch(r"(\d+)\.(\d)([af]?)(\+PTX)?", item, re.IGNORECASE)
             number = f"{match[1]}{match[2]}" if match else ""
             # nvcc lists 90 and accepts 90a too, code for that one architecture.
-            if match is None or (compilable is not None and number not in set(compilable)):
-                known = ", ".join(sorted(set(compilable), key=int)) if compilable else "any"
+            if match is None or number not in compilable:
+                known = ", ".join(sorted(compilable, key=int))
                 raise BuildError(
                     f"TORCH_CUDA_ARCH_LIST: {entry!r} is no CUDA architecture that this nvcc "
                     f"compiles (it compiles {known}); write for example 8.0;9.0+PTX"
