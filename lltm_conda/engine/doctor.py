@@ -61,7 +61,15 @@ def _doctor(options: argparse.Namespace, project: Project) -> int:
         print(render.shorten(str(error)), file=sys.stderr)
         return 2
     if options.json:
-        _print_json(verdicts, runtime)
+        extensions = []
+        for verdict in verdicts:
+            owner = find_owner(verdict.binary.path)
+            package, version = (owner.name, owner.version) if owner else (None, None)
+            said = {"path": verdict.binary.path, "package": package, "version": version}
+            extensions.append({**said, "state": _state(verdict), "cause": verdict.cause})
+        torch = runtime.torch.version if runtime.torch else None
+        report = {"schema": JSON_SCHEMA, "torch": torch, "extensions": render.plain(extensions)}
+        print(json.dumps(report, indent=2))
     else:
         looked = f"{len(files)} file{'s' * (len(files) != 1)} looked at"
         _print_table(verdicts, runtime, f"{looked} in {time.monotonic() - start:.1f} s")
@@ -158,18 +166,6 @@ def _judged(files: list[Path], runtime: Runtime, asked: list[str]) -> Iterator[V
 
 def _state(verdict: Verdict) -> str:
     return "works" if verdict.accepted else "fails" if verdict.rejection else "unknown"
-
-
-def _print_json(verdicts: list[Verdict], runtime: Runtime) -> None:
-    extensions = []
-    for verdict in verdicts:
-        owner = find_owner(verdict.binary.path)
-        package, version = (owner.name, owner.version) if owner else (None, None)
-        said = {"path": verdict.binary.path, "package": package, "version": version}
-        extensions.append({**said, "state": _state(verdict), "cause": verdict.cause})
-    torch = runtime.torch.version if runtime.torch else None
-    report = {"schema": JSON_SCHEMA, "torch": torch, "extensions": render.plain(extensions)}
-    print(json.dumps(report, indent=2))
 
 
 def _print_table(verdicts: list[Verdict], runtime: Runtime, looked: str) -> None:

@@ -76,6 +76,11 @@ def torch_version(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     return Finding.ok(dimension, version, needed)
 
 
+def _named_differences(torch: TorchInstall, changed: Sequence[tuple[str, int, int]]) -> str:
+    texts = [f"{name} {there} here {now}" for name, there, now in changed]
+    return f"torch {torch.version} ({some(texts, 12)})"
+
+
 def _aten_version(
     binary: BinaryRecord, record: BuildRecord, torch: TorchInstall, runtime: Runtime
 ) -> Finding:
@@ -171,8 +176,16 @@ def vouched(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     if binary.lane == "stable":
         needed = "any torch that has its symbols (the stable ABI)"
         return Finding.ok(dimension, version, needed if binary.torch_symbols else "any torch")
+    known, fix = LAYOUTS.get(here, {}), fixes.fit_torch(runtime, binary)
     if binary.layout:
-        return _embedded_layout(binary, torch, runtime)
+        changed = difference(binary.layout, known)
+        needed = "a torch of the class layout that it embeds"
+        if known and torch.is_release and not changed:
+            why = "the class layout that it embeds is that of this torch"
+            return Finding.note(dimension, version, needed, why)
+        why = f"{binary.file} was compiled with another class layout than torch {version} has"
+        observed = _named_differences(torch, changed)
+        return Finding.rejected(dimension, observed, needed, why, fix, faults.TORCH_VERSION)
     from .owner import built_for  # an import of the package has no use for it
 
     targets = dict(reversed(built_for(binary)))  # the first that names a minor is shown
@@ -180,10 +193,8 @@ def vouched(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
         fits = minors_with(binary.torch_symbols)
         if min(LAYOUTS) not in fits:  # else it may be older than all that were measured
             targets = dict.fromkeys(fits, "which alone have its symbols")
-    known = LAYOUTS.get(here, {})
     alike = [m for m in targets if known and not difference(LAYOUTS.get(m, {}), known)]
     same = [minor for minor in targets if minor == here or minor in alike]
-    fix = fixes.fit_torch(runtime, binary)
     if same and torch.is_release and len(same) == len(targets):
         target = here if here in same else same[0]
         needed = f"torch {dotted(target)}, says {targets[target]}"
@@ -204,35 +215,14 @@ def vouched(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     built, names = f"built for {label} ({targets[target]})", binary.torch_symbols
     needed = f"{label}, or one of the same layout"
     registers = any("5torch7Library" in name or "5torch11CppFunction" in name for name in names)
-    changed = [{name for name, *_ in difference(LAYOUTS.get(m, {}), known)} for m in targets]
-    make, why = (
-        Finding.unknown,
-        f"whether it works in torch {version} cannot be told from its files",
-    )
-    if registers and all(FATAL_TO_REGISTER & names for names in changed):
-        make, why = (
-            Finding.rejected,
-            f"torch {version} lays out what it registers operators with anew",
-        )
+    others = [{name for name, *_ in difference(LAYOUTS.get(m, {}), known)} for m in targets]
+    make = Finding.unknown
+    why = f"whether it works in torch {version} cannot be told from its files"
+    if registers and all(FATAL_TO_REGISTER & fields for fields in others):
+        make = Finding.rejected
+        why = f"torch {version} lays out what it registers operators with anew"
     why = f"{binary.file} was {built}; {why}"
     return make(dimension, version, needed, why, fix, faults.TORCH_VERSION)
-
-
-def _named_differences(torch: TorchInstall, changed: Sequence[tuple[str, int, int]]) -> str:
-    texts = [f"{name} {there} here {now}" for name, there, now in changed]
-    return f"torch {torch.version} ({some(texts, 12)})"
-
-
-def _embedded_layout(binary: BinaryRecord, torch: TorchInstall, runtime: Runtime) -> Finding:
-    dimension, version = "torch version", torch.version
-    changed = difference(binary.layout or {}, LAYOUTS.get(torch.version_tuple, {}))
-    needed = "a torch of the class layout that it embeds"
-    if torch.version_tuple in LAYOUTS and torch.is_release and not changed:
-        why = "the class layout that it embeds is that of this torch"
-        return Finding.note(dimension, version, needed, why)
-    why = f"{binary.file} was compiled with another class layout than torch {version} has"
-    fix, observed = fixes.fit_torch(runtime, binary), _named_differences(torch, changed)
-    return Finding.rejected(dimension, observed, needed, why, fix, faults.TORCH_VERSION)
 
 
 def libraries(binary: BinaryRecord, runtime: Runtime) -> Finding | None:

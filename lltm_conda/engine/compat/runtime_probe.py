@@ -33,24 +33,18 @@ def probe_runtime(
         problem = str(error)
     facts = runtime_of(install, project)
     if torch is not None and install is not None:
-        python, free_threaded = _python_of(install, facts.python, facts.free_threaded)
-        facts = facts._replace(python=python, free_threaded=free_threaded)
+        # The Python of a torch elsewhere: this one if it fits, else the one it was built for.
+        tags = [re.match(r"cpython-([0-9])([0-9]+)(t?)-", f"{tag}-") for tag in install.python_tags]
+        found = [((int(tag[1]), int(tag[2]), 0), tag[3] == "t") for tag in tags if tag]
+        own = (*facts.python[:2], 0), facts.free_threaded
+        if found and own not in found:
+            python, free_threaded = found[0]
+            facts = facts._replace(python=python, free_threaded=free_threaded)
     if gpu:
         from .driver_probe import probe_devices, probe_driver  # not needed by an import
 
         facts = facts._replace(gpu_probed=True, driver=probe_driver(), devices=probe_devices())
     return facts._replace(torch_problem=problem)
-
-
-def _python_of(
-    torch: TorchInstall, own: tuple[int, int, int], own_free: bool
-) -> tuple[tuple[int, int, int], bool]:
-    """The Python of a torch elsewhere: this one if it fits, else the one it was built for."""
-    tags = [re.match(r"cpython-([0-9])([0-9]+)(t?)-", f"{tag}-") for tag in torch.python_tags]
-    found = [((int(tag[1]), int(tag[2]), 0), tag[3] == "t") for tag in tags if tag]
-    if not found or any(version[:2] == own[:2] and free == own_free for version, free in found):
-        return own, own_free
-    return found[0]
 
 
 def runtime_of(
