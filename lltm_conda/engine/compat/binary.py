@@ -6,6 +6,7 @@ import json
 import re
 import struct
 from collections.abc import Iterable
+from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
 
@@ -99,8 +100,9 @@ def needs_torch_or_cuda(binary: BinaryRecord) -> bool:
     return binary.kind in ("extension", "glue", "kernels") or cuda
 
 
+_LINKER_SCRIPT = (b"/* GNU ld script", b"INPUT", b"GROUP")
 #: The first bytes of files that are not what their name says: what they are, and their platform.
-_FORMATS: tuple[tuple[bytes, str, str | None], ...] = (
+_FORMATS: tuple[tuple[bytes | tuple[bytes, ...], str, str | None], ...] = (
     (b"\xcf\xfa\xed\xfe\x0c\x00\x00\x01", "", "darwin-aarch64"),
     (b"\xcf\xfa\xed\xfe", "", "darwin-x86_64"),
     (b"\xca\xfe\xba\xbe", "", "darwin-universal"),
@@ -108,9 +110,7 @@ _FORMATS: tuple[tuple[bytes, str, str | None], ...] = (
     (b"\x7fELF\x01", "", "linux-32bit"),
     (b"\x7fELF\x02\x02", "", "linux-bigendian"),
     (b"version https://git-lfs", "a git-lfs pointer: the file itself was never fetched", None),
-    (b"/* GNU ld script", "a linker script, which only a compiler reads", None),
-    (b"INPUT", "a linker script, which only a compiler reads", None),
-    (b"GROUP", "a linker script, which only a compiler reads", None),
+    (_LINKER_SCRIPT, "a linker script, which only a compiler reads", None),
     (b"!<arch>", "a static library, which only a compiler reads", None),
     (b"<", "a web page or XML", None),
 )
@@ -118,19 +118,16 @@ _FORMATS: tuple[tuple[bytes, str, str | None], ...] = (
 
 def _other_format(path: Path) -> tuple[str, str | None]:
     """What a file is that is no 64-bit ELF file, and its platform where it has one."""
-    try:
+    start = b"\0"
+    with suppress(OSError, ValueError):
         if path.is_file():
             with path.open("rb") as file:
                 start = file.read(64)
-            if not start:
-                return "an empty file", None
-            for magic, what, platform in _FORMATS:
-                if start.startswith(magic):
-                    return what, platform
-            if b"".join(start.split()).decode("ascii", "replace").isprintable():
-                return "a text file", None
-    except (OSError, ValueError):
-        pass
+    for magic, what, platform in _FORMATS:
+        if start.startswith(magic):
+            return what, platform
+    if b"".join(start.split()).decode("ascii", "replace").isprintable():
+        return ("a text file" if start else "an empty file"), None
     return "", None
 
 

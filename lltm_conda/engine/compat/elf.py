@@ -21,15 +21,13 @@ MACHINES = {3: "i686", 21: "ppc64le", 22: "s390x", 40: "arm", 62: "x86_64", 183:
 MACHINES |= {243: "riscv64", 258: "loongarch64"}
 
 # Bounds that no honest extension comes near, and that keep a hostile one cheap.
-_MAX_HEADERS = 4096
+_MAX_ENTRIES = 4096  # headers, versions, symbols of a bucket, places of a name
 _MAX_DYNAMIC = 8192
 _MAX_NEEDED = 1024
-_MAX_VERSIONS = 4096
 _MAX_NAME = 1 << 14
 _MAX_NAMES_TOTAL = 1 << 18
 _MAX_SECTION_NAMES = 1 << 20
 _MAX_SECTION_READ = 1 << 16
-_MAX_CHAIN = 4096
 _MAX_SYMBOLS = 1_000_000
 _MAX_SYMBOL = 1 << 16
 _MAX_SYMBOL_TABLE = 256 << 20
@@ -147,7 +145,7 @@ class Elf:
         self.machine = MACHINES.get(machine, f"machine {machine}")
         if kind != 3:
             raise ElfError(f"ELF type {kind} is not a shared object")
-        if phnum > _MAX_HEADERS or shnum > _MAX_HEADERS:
+        if phnum > _MAX_ENTRIES or shnum > _MAX_ENTRIES:
             raise ElfError("an implausible number of headers")
         if (phnum and phentsize != 56) or (shnum and shentsize != 64):
             raise ElfError(f"headers of {phentsize} and {shentsize} bytes")
@@ -249,7 +247,7 @@ class Elf:
 
     def _versions(self, tag: int, form: str) -> Iterator[tuple[int, tuple[int, ...]]]:
         if tag in self._tags:
-            count = min(self._tags.get(tag + 1, 0), _MAX_VERSIONS)
+            count = min(self._tags.get(tag + 1, 0), _MAX_ENTRIES)
             yield from self._linked(self._offset(self._tags[tag]), count, form)
 
     def version_needs(self) -> tuple[tuple[str, str], ...]:
@@ -259,7 +257,7 @@ class Elf:
             library = self._name(file)
             for _, (_, _, _, name, _) in self._linked(at + aux, count, "<IHHII"):
                 found.append((library, self._name(name)))
-                if len(found) > _MAX_VERSIONS:
+                if len(found) > _MAX_ENTRIES:
                     raise ElfError("an implausible number of version needs")
         return tuple(found)
 
@@ -289,7 +287,7 @@ class Elf:
     def _chain(self, index: int) -> Iterator[tuple[int, int]]:
         """Symbols and their hashes, from this one to the last of its bucket."""
         assert self._gnu is not None
-        for symbol in range(index, index + _MAX_CHAIN):
+        for symbol in range(index, index + _MAX_ENTRIES):
             (value,) = self._unpack("<I", self._gnu[-1] + symbol * 4)
             yield symbol, value
             if value & 1:
@@ -335,7 +333,7 @@ class Elf:
         """The exported names that begin like this, of the first few thousand places they stand."""
         strings = self._symbol_tables()[1]
         at = strings.find(start)
-        for _ in range(_MAX_CHAIN):
+        for _ in range(_MAX_ENTRIES):
             if at < 0:
                 return
             name = strings[at : max(at, strings.find(b"\0", at, at + _MAX_SYMBOL))]
