@@ -115,11 +115,10 @@ def _files(asked: Iterable[str], torch: TorchInstall | None) -> Iterator[Path]:
                 yield from files
         # What nobody owns: copied there, or installed by `setup.py install`.
         known = {file for files in owned for file in files}
-        for site in sites:
-            if site.name in ("site-packages", "dist-packages"):
-                for file in shared_objects(site):
-                    if file not in known and not (torch and torch.root in file.parents):
-                        yield file
+        named = [site for site in sites if site.name in ("site-packages", "dist-packages")]
+        for file in (file for site in named for file in shared_objects(site)):
+            if file not in known and not (torch and torch.root in file.parents):
+                yield file
     for name in asked:
         # Path.exists and Path.is_dir pass on the error of a folder that must not be searched.
         # A package before a folder that happens to have its name.

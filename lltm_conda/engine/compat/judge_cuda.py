@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from . import faults, fixes
 from .records import NOTE, NOWHERE, BinaryRecord, Driver, Finding, Runtime, dotted, parse_version
 from .text import some
@@ -99,12 +101,10 @@ def runs_on(archs: tuple[str, ...], capability: tuple[int, int]) -> str | None:
     """
     best = None
     for arch in archs:
-        kind, _, number = arch.partition("_")
-        letter = number[-1:] if number[-1:] in ("a", "f") else ""
-        digits = number.removesuffix(letter)
-        if kind not in ("sm", "compute") or not digits.isdecimal() or not 2 <= len(digits) <= 4:
+        named = re.fullmatch(r"(sm|compute)_(\d{1,3})(\d)([af]?)", arch)
+        if named is None:
             continue
-        own = (int(digits[:-1]), int(digits[-1]))
+        kind, letter, own = named[1], named[4], (int(named[2]), int(named[3]))
         if letter == "a":
             fits = own == capability
         elif kind == "compute" and not letter:
@@ -113,8 +113,7 @@ def runs_on(archs: tuple[str, ...], capability: tuple[int, int]) -> str | None:
             fits = own[0] == capability[0] and own[1] <= capability[1]
         if fits and kind == "sm":
             return "code"
-        if fits:
-            best = "ptx"
+        best = "ptx" if fits else best
     return best
 
 
