@@ -116,15 +116,12 @@ class LLTMLayer(Recurrent):
         self.bidirectional = bidirectional
         self.keep_cells = keep_cells
         self.checkpoint = checkpoint
-        rows = 3 * hidden_size
+        names = ("weights", "bias") if bias else ("weights",)
         for suffix, features in self._cells():
-            columns = hidden_size + features
-            weights = nn.Parameter(torch.empty(rows, columns, device=device, dtype=dtype))
-            self.register_parameter("weights" + suffix, weights)
-            if bias:
-                self.register_parameter(
-                    "bias" + suffix, nn.Parameter(torch.empty(rows, device=device, dtype=dtype))
-                )
+            shapes = (3 * hidden_size, hidden_size + features), (3 * hidden_size,)
+            for name, shape in zip(names, shapes, strict=False):
+                tensor = torch.empty(shape, device=device, dtype=dtype)
+                self.register_parameter(name + suffix, nn.Parameter(tensor))
         self.reset_parameters()
 
     def forward(

@@ -237,7 +237,7 @@ class Elf:
     # Symbol versions.
 
     def _linked(self, at: int, count: int, form: str) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """(place, fields) of at most `count` entries; the last field is the way to the next one."""
+        """(place, fields) of at most `count` entries; the last field is how far the next one is."""
         for _ in range(count):
             fields = self._unpack(form, at)
             yield at, fields

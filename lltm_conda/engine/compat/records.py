@@ -187,7 +187,7 @@ class BuildRecord(Record):
 
 
 def _problems(data: Any, text: str) -> Iterator[str]:
-    """What is wrong with a record; only the first is sure to be told rightly."""
+    """What is wrong with a record. Stop at the first: later checks rely on the earlier ones."""
     if not isinstance(data, dict):
         yield f" is a {type(data).__name__}, not an object"
     if not text.isprintable():
