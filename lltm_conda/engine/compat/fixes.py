@@ -103,18 +103,17 @@ def cuda_torch(environment: Environment, torch: TorchInstall | None) -> str:
     return install(environment, f'--force-reinstall "torch{_release(torch, "==")}"', conda)
 
 
-def reinstall(runtime: Runtime) -> str:
-    """Put this package's files back as they were released."""
-    return _same_release(runtime) or _at_hand(runtime.environment) or build(runtime.project)
+def reinstall(runtime: Runtime, unpublished: str = "") -> str:
+    """Put this package's files back as they were released.
 
-
-def _same_release(runtime: Runtime) -> str | None:
-    """Install this very release again; None where it is not published."""
-    project = runtime.project
+    `unpublished` is what to do where no index and no channel has this release; by default to take
+    what the package was installed from, or to build.
+    """
+    project, environment = runtime.project, runtime.environment
     name, version = project.distribution, project.version
     pip = f'--force-reinstall --no-deps "{name}=={version}"'
-    conda = f"--force-reinstall {name}={version}"
-    return _published(runtime.environment, project, pip, conda)
+    again = _published(environment, project, pip, f"--force-reinstall {name}={version}")
+    return again or unpublished or _at_hand(environment) or build(project)
 
 
 def install_once(environment: Environment, project: Project) -> str:
@@ -147,12 +146,6 @@ def fit_torch(runtime: Runtime, binary: BinaryRecord | None = None) -> str:
         conda = f'{name} "pytorch={dotted(torch.version_tuple)}"'
         served = _published(environment, project, pip, conda)
     return served or build(project)
-
-
-def own_platform(runtime: Runtime) -> str:
-    project = runtime.project
-    name = f"{project.distribution}-{project.version}-py3-none-manylinux_*_{runtime.machine}.whl"
-    return _same_release(runtime) or f"install {name}, or: {build(project)}"
 
 
 def newer_driver(cuda: tuple[int, ...] | None, binary: BinaryRecord, runtime: Runtime) -> str:

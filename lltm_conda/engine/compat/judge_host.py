@@ -59,10 +59,12 @@ def platform(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
         here, built = f"{here}, glibc", f"{built}, musl"
         why = f"{binary.file} was built for musl (Alpine), this system has glibc"
     elif ours(binary, runtime):
-        known, fix = support.load(runtime.project.folder).platforms, fixes.own_platform(runtime)
+        project, known = runtime.project, support.load(runtime.project.folder).platforms
+        wheel = f"{project.distribution}-{project.version}-py3-none-manylinux_*_{runtime.machine}"
+        fix = fixes.reinstall(runtime, f"install {wheel}.whl, or: {fixes.build(project)}")
         if here not in known:
             why = f"there is no binary for {here}; binaries are built for {' and '.join(known)}"
-            fix = fixes.without_binaries(runtime.project)
+            fix = fixes.without_binaries(project)
     return Finding.rejected("platform", here, built, why, fix or fixes.put_back(binary, runtime))
 
 

@@ -40,8 +40,7 @@ def installed_torch(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
         needed, why = runtime.python_tag.rstrip("-"), "this torch was built for another Python"
         fix = fixes.reinstall_torch(environment, torch)
     elif (torch.hip or torch.xpu) and ours(binary, runtime):
-        name = "ROCm" if torch.hip else "XPU"
-        observed = f"{torch.version} ({name} {torch.hip or torch.xpu})"
+        name, observed = torch.device.partition(" ")[0], f"{torch.version} ({torch.device})"
         definition = runtime.project.definition.rpartition(".")[0]
         why = f"CPU tensors are served, {name} tensors are not"
         why += f": use {definition} for those" if definition else ""
