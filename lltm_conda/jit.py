@@ -18,14 +18,12 @@ from __future__ import annotations
 import os
 import warnings
 
-from . import loader
+from .engine import local_build
 from .engine.builder import BuildError
-from .engine.jit import Jit
 from .engine.loader import LoadedBinaries
+from .loader import LOADER
 
 __all__ = ["BuildError", "LoadedBinaries", "load"]
-
-_JIT = Jit(loader.LOADER)
 
 
 def load(
@@ -68,4 +66,4 @@ def load(
             DeprecationWarning,
             stacklevel=2,
         )
-    return _JIT.load(verbose, with_cuda, build_directory)
+    return local_build.load(LOADER, verbose, with_cuda, build_directory)

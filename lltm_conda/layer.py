@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from functools import partial
 from inspect import signature
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +23,7 @@ __all__ = ["LLTMLayer"]
 State = tuple[Tensor, Tensor]
 NO_STATE = (None, None)
 T = TypeVar("T")
+Input = TypeVar("Input", Tensor, PackedSequence)
 
 
 def _either(**names: T | None) -> T:
@@ -115,34 +116,17 @@ class LLTMLayer(Recurrent):
         self.bidirectional = bidirectional
         self.keep_cells = keep_cells
         self.checkpoint = checkpoint
-        rows = 3 * hidden_size
+        names = ("weights", "bias") if bias else ("weights",)
         for suffix, features in self._cells():
-            columns = hidden_size + features
-            weights = nn.Parameter(torch.empty(rows, columns, device=device, dtype=dtype))
-            self.register_parameter("weights" + suffix, weights)
-            if bias:
-                self.register_parameter(
-                    "bias" + suffix, nn.Parameter(torch.empty(rows, device=device, dtype=dtype))
-                )
+            shapes = (3 * hidden_size, hidden_size + features), (3 * hidden_size,)
+            for name, shape in zip(names, shapes, strict=False):
+                tensor = torch.empty(shape, device=device, dtype=dtype)
+                self.register_parameter(name + suffix, nn.Parameter(tensor))
         self.reset_parameters()
 
-    @overload
     def forward(
-        self, input: Tensor, hx: State | None = None, *, state: State | None = None
-    ) -> tuple[Tensor, State]: ...
-
-    @overload
-    def forward(
-        self, input: PackedSequence, hx: State | None = None, *, state: State | None = None
-    ) -> tuple[PackedSequence, State]: ...
-
-    def forward(
-        self,
-        input: Tensor | PackedSequence,
-        hx: State | None = None,
-        *,
-        state: State | None = None,
-    ) -> tuple[Tensor | PackedSequence, State]:
+        self, input: Input, hx: State | None = None, *, state: State | None = None
+    ) -> tuple[Input, State]:
         """All steps of all layers. D is 2 if bidirectional, else 1; L is `num_layers`.
 
         `output` is the last layer's hidden state of every step; `h_n` and `c_n` are the states of

@@ -14,13 +14,9 @@ class LLTMImportError(BinariesImportError):
         selection: every verdict that led to it, or None when nothing was judged.
     """
 
-    project = PROJECT
-
 
 class LLTMCudaError(BinariesCudaError):
     """CUDA tensors cannot be computed on here; `finding` holds the one cause."""
-
-    project = PROJECT
 
 
 LOADER = Loader(PROJECT, LLTMImportError, LLTMCudaError)

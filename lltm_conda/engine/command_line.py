@@ -131,6 +131,7 @@ def _smoke(project: Project) -> dict[str, Any]:
     environment = {**os.environ, project.variable("LOAD"): "0"}
     # This package first, whatever else the path holds; PYTHONPATH could not hold a colon.
     parent = str(project.folder.resolve().parent)
+    crash: dict[str, Any] = {"variant": None, "devices": []}
     try:
         done = subprocess.run(
             [sys.executable, "-c", "import json, sys; sys.path.insert(0, sys.argv[1]);"
@@ -143,18 +144,14 @@ def _smoke(project: Project) -> dict[str, Any]:
             env=environment,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return _crash(f"the live run did not end within {_SMOKE_SECONDS} s")
+        return {**crash, "error": f"the live run did not end within {_SMOKE_SECONDS} s"}
     if done.returncode == 0:
         with suppress(ValueError):
             result: dict[str, Any] = json.loads(done.stdout.rpartition("\n")[2])
             return result
     tail = " | ".join(done.stderr.strip().splitlines()[-3:])
     how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
-    return _crash(f"the live run ended with {how}: {tail}")
-
-
-def _crash(text: str) -> dict[str, Any]:
-    return {"variant": None, "error": text, "devices": []}
+    return {**crash, "error": f"the live run ended with {how}: {tail}"}
 
 
 def _smoke_text(smoke: dict[str, Any]) -> str:
@@ -163,8 +160,8 @@ def _smoke_text(smoke: dict[str, Any]) -> str:
     rows = []
     for device in smoke["devices"]:
         measured = ", ".join(f"{name} {diff:.1e}" for name, diff in device["differences"].items())
-        text = f"relative difference from the reference: {measured}" if device["ok"] else ""
-        rows.append((device["device"], "ok" if device["ok"] else "NO", text or device["error"]))
+        well = "ok", f"relative difference from the reference: {measured}"
+        rows.append((device["device"], *(well if device["ok"] else ("NO", device["error"]))))
     return render.table(("live run", "", "forward and backward"), rows)
 
 

@@ -19,7 +19,7 @@ from .compat.binary import needs_torch_or_cuda, read_binary
 from .compat.fixes import ours
 from .compat.layouts import LAYOUTS
 from .compat.owner import distributions, find_owner, normal, shared_objects
-from .compat.records import REJECTED, Runtime, TorchInstall, Verdict, dotted, parse_minor
+from .compat.records import Runtime, TorchInstall, Verdict, dotted, parse_minor
 from .compat.text import printable
 from .compat.torch_probe import TorchNotFoundError, release
 from .project import Project
@@ -61,7 +61,15 @@ def _doctor(options: argparse.Namespace, project: Project) -> int:
         print(render.shorten(str(error)), file=sys.stderr)
         return 2
     if options.json:
-        _print_json(verdicts, runtime)
+        extensions = []
+        for verdict in verdicts:
+            owner = find_owner(verdict.binary.path)
+            package, version = (owner.name, owner.version) if owner else (None, None)
+            said = {"path": verdict.binary.path, "package": package, "version": version}
+            extensions.append({**said, "state": _state(verdict), "cause": verdict.cause})
+        torch = runtime.torch.version if runtime.torch else None
+        report = {"schema": JSON_SCHEMA, "torch": torch, "extensions": render.plain(extensions)}
+        print(json.dumps(report, indent=2))
     else:
         looked = f"{len(files)} file{'s' * (len(files) != 1)} looked at"
         _print_table(verdicts, runtime, f"{looked} in {time.monotonic() - start:.1f} s")
@@ -107,11 +115,10 @@ def _files(asked: Iterable[str], torch: TorchInstall | None) -> Iterator[Path]:
                 yield from files
         # What nobody owns: copied there, or installed by `setup.py install`.
         known = {file for files in owned for file in files}
-        for site in sites:
-            if site.name in ("site-packages", "dist-packages"):
-                for file in shared_objects(site):
-                    if file not in known and not (torch and torch.root in file.parents):
-                        yield file
+        named = [site for site in sites if site.name in ("site-packages", "dist-packages")]
+        for file in (file for site in named for file in shared_objects(site)):
+            if file not in known and not (torch and torch.root in file.parents):
+                yield file
     for name in asked:
         # Path.exists and Path.is_dir pass on the error of a folder that must not be searched.
         # A package before a folder that happens to have its name.
@@ -157,20 +164,7 @@ def _judged(files: list[Path], runtime: Runtime, asked: list[str]) -> Iterator[V
 
 
 def _state(verdict: Verdict) -> str:
-    cause = verdict.cause
-    return "works" if cause is None else "fails" if cause.status == REJECTED else "unknown"
-
-
-def _print_json(verdicts: list[Verdict], runtime: Runtime) -> None:
-    extensions = []
-    for verdict in verdicts:
-        owner = find_owner(verdict.binary.path)
-        package, version = (owner.name, owner.version) if owner else (None, None)
-        said = {"path": verdict.binary.path, "package": package, "version": version}
-        extensions.append({**said, "state": _state(verdict), "cause": verdict.cause})
-    torch = runtime.torch.version if runtime.torch else None
-    report = {"schema": JSON_SCHEMA, "torch": torch, "extensions": render.plain(extensions)}
-    print(json.dumps(report, indent=2))
+    return "works" if verdict.accepted else "fails" if verdict.rejection else "unknown"
 
 
 def _print_table(verdicts: list[Verdict], runtime: Runtime, looked: str) -> None:
@@ -180,19 +174,16 @@ def _print_table(verdicts: list[Verdict], runtime: Runtime, looked: str) -> None
     for verdict in verdicts:
         owner, cause = find_owner(verdict.binary.path), verdict.cause
         name = f"{owner.name} {owner.version}" if owner else "(no package)"
-        if cause is None:
-            why = render.summary(verdict)
-        else:
-            why = cause.why
-            if cause.fix:
-                cures.setdefault(cause.fix, name)
+        why = cause.why if cause else render.summary(verdict)
+        if cause and cause.fix:
+            cures.setdefault(cause.fix, name)
         rows.append((name, verdict.binary.file, _WORDS[_state(verdict)], why))
     if rows:
         print(render.table(("package", "extension", "", "why"), rows))
     for cure, name in cures.items():
         print(f"\nto mend {name}: {render.shorten(cure)}")
     states = [_state(verdict) for verdict in verdicts]
-    works, fails, unknown = map(states.count, ("works", "fails", "unknown"))
+    works, fails, unknown = map(states.count, _WORDS)
     counts = f"working: {works}, not working: {fails}, cannot be told: {unknown}"
-    noun = "extension" if len(states) == 1 else "extensions"
-    print(f"\n{len(states)} torch {noun}: {counts}" if states else "no torch extension is here")
+    noun = f"{len(rows)} torch extension{'s' * (len(rows) != 1)}"
+    print(f"\n{noun}: {counts}" if rows else "no torch extension is here")

@@ -29,22 +29,16 @@ def live_run(loader: Loader, parts: Callable[[], Parts]) -> dict[str, Any]:
     devices = ["cpu"]
     if torch.version.cuda is not None and torch.cuda.is_available():
         devices += [f"cuda:{index}" for index in range(torch.cuda.device_count())]
-    checked = []
-    for device in devices:
-        try:
-            if device != "cpu":
-                loader.check_cuda(int(device.partition(":")[2]))
-            checked.append(check_device(device, parts))
-        except BinariesCudaError as error:
-            text = f"{error.finding.why}; to mend: {error.finding.fix}"
-            checked.append({"device": device, "ok": False, "error": text, "differences": {}})
+    checked = [_check_device(device, loader, parts) for device in devices]
     return {"variant": loaded.variant, "error": None, "devices": checked}
 
 
-def check_device(device: str, parts: Callable[[], Parts]) -> dict[str, Any]:
+def _check_device(device: str, loader: Loader, parts: Callable[[], Parts]) -> dict[str, Any]:
     """Compute on `device` in float64 and float32 and compare it."""
     result: dict[str, Any] = {"device": device, "ok": False, "error": None, "differences": {}}
     try:
+        if device != "cpu":
+            loader.check_cuda(int(device.partition(":")[2]))
         for dtype, tolerance in TOLERANCES.items():
             found = difference(parts(), device, dtype)
             result["differences"][dtype] = found
@@ -54,6 +48,8 @@ def check_device(device: str, parts: Callable[[], Parts]) -> dict[str, Any]:
                 )
                 return result
         result["ok"] = True
+    except BinariesCudaError as error:
+        result["error"] = f"{error.finding.why}; to mend: {error.finding.fix}"
     except Exception as error:  # whatever it is, the report names it
         result["error"] = f"{type(error).__name__}: {error}"
     return result

@@ -15,15 +15,21 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from .project import NOBODY, Project
+from .compat.binary import read_binary
+from .compat.host_probe import mapped_files
+from .compat.judgement import judge, judge_file
+from .compat.package_files import find_binaries
+from .compat.records import BinaryRecord, Device, Finding, NameFormatError, Runtime, Verdict
+from .compat.runtime_probe import runtime_of
+from .compat.selection import Selection, select
+from .compat.text import printable
+from .compat.torch_probe import TorchNotFoundError, from_module
+from .project import Project, Record
 
 if TYPE_CHECKING:
     import torch
-
-    from .compat.records import BinaryRecord, Finding, Runtime, Verdict
-    from .compat.selection import Selection
 
 
 def _explain() -> ModuleType:
@@ -35,8 +41,6 @@ def _explain() -> ModuleType:
 
 def describe(finding: Finding, project: Project, subject: str = "cannot be loaded") -> str:
     """A finding as the text of an error: the cause, observed and needed, the command."""
-    from .compat.text import printable
-
     lines = [
         f"{project.distribution} {subject}: {finding.why or finding.dimension}",
         f"  observed: {finding.observed}",
@@ -53,10 +57,10 @@ class BinariesImportError(ImportError):
     `finding` is the one cause; `selection` holds every verdict that led to it, or is None.
     """
 
-    project: ClassVar[Project] = NOBODY
-
-    def __init__(self, finding: Finding, selection: Selection | None = None) -> None:
-        super().__init__(describe(finding, self.project), name=self.project.package)
+    def __init__(
+        self, finding: Finding, project: Project, selection: Selection | None = None
+    ) -> None:
+        super().__init__(describe(finding, project), name=project.package)
         self.finding = finding
         self.selection = selection
 
@@ -64,48 +68,45 @@ class BinariesImportError(ImportError):
 class BinariesCudaError(RuntimeError):
     """CUDA tensors cannot be computed on here; `finding` holds the one cause."""
 
-    project: ClassVar[Project] = NOBODY
-
-    def __init__(self, finding: Finding) -> None:
-        super().__init__(describe(finding, self.project, "cannot compute on this CUDA device"))
+    def __init__(self, finding: Finding, project: Project) -> None:
+        super().__init__(describe(finding, project, "cannot compute on this CUDA device"))
         self.finding = finding
 
 
-class LoadedBinaries:
+class LoadedBinaries(Record):
     """What was loaded into this process.
 
     Attributes:
-        variant: its name, e.g. `stable210-cu13`.
-        paths: the files of glue, CPU kernels and CUDA kernels.
         glue, cpu, cuda: what was read of them; None where there are none (of `cuda`: where the
             project has none, torch is no CUDA build, or none was accepted).
         cuda_rejection: why there are no CUDA kernels although torch is a CUDA build and the project
             has some; else None.
     """
 
-    def __init__(
-        self,
-        glue: BinaryRecord,
-        cpu: BinaryRecord | None,
-        cuda: BinaryRecord | None,
-        cuda_rejection: Finding | None,
-    ) -> None:
-        self.variant = f"{glue.name}-{'cpu' if cuda is None else cuda.name.replace('cuda', 'cu')}"
-        self.paths = (glue.path, cpu.path if cpu else None, cuda.path if cuda else None)
-        self.glue = glue
-        self.cpu = cpu
-        self.cuda = cuda
-        self.cuda_rejection = cuda_rejection
+    glue: BinaryRecord
+    cpu: BinaryRecord | None
+    cuda: BinaryRecord | None
+    cuda_rejection: Finding | None
+
+    @property
+    def variant(self) -> str:
+        """Its name, e.g. `stable210-cu13`."""
+        device = "cpu" if self.cuda is None else self.cuda.name.replace("cuda", "cu")
+        return f"{self.glue.name}-{device}"
+
+    @property
+    def paths(self) -> tuple[Path | None, ...]:
+        """The files of glue, CPU kernels and CUDA kernels."""
+        return tuple(file.path if file else None for file in (self.glue, self.cpu, self.cuda))
 
     def __repr__(self) -> str:
-        return f"LoadedBinaries({self.variant!r}, {str(self.paths[0].parent)!r})"
+        return f"LoadedBinaries({self.variant!r}, {str(self.glue.path.parent)!r})"
 
 
 class Loader:
     """Loads the binaries of one project, once per process.
 
-    Where they cannot be used it raises `import_error` or `cuda_error`; by default these are classes
-    without a name of the client's own.
+    Where they cannot be used it raises `import_error` or `cuda_error`.
     """
 
     def __init__(
@@ -114,14 +115,12 @@ class Loader:
         import_error: type[BinariesImportError] = BinariesImportError,
         cuda_error: type[BinariesCudaError] = BinariesCudaError,
     ) -> None:
-        def of_project(error: type[Any]) -> type[Any]:
-            is_bound = error.project is project
-            return error if is_bound else type(error.__name__, (error,), {"project": project})
-
         self.project = project
-        self._import_error = of_project(import_error)
-        self._cuda_error = of_project(cuda_error)
-        self._lock = threading.Lock()
+        self._import_error = import_error
+        self._cuda_error = cuda_error
+        self.lock = threading.RLock()
+        #: The arguments with_cuda and build_directory of `jit.load`, which compiled what is loaded.
+        self.compiled_with: tuple[bool | None, Path | None] | None = None
         self._loaded: LoadedBinaries | None = None
         self._checked: set[int] = set()
 
@@ -168,14 +167,12 @@ class Loader:
         Raises:
             BinariesImportError: nothing fits. Its first line is the cause, the command follows.
         """
-        with self._lock:
+        with self.lock:
             if self._loaded is None:
                 self._loaded = self._judge_and_open(built)
             return self._loaded
 
     def _judge_and_open(self, built: Sequence[Path] | None) -> LoadedBinaries:
-        from .compat.package_files import find_binaries
-
         runtime = self.import_runtime()
         if built is None:
             paths, distrusted = find_binaries(self.project, runtime.torch)
@@ -183,12 +180,10 @@ class Loader:
             paths, distrusted = list(built), None
         selection = self.choose(paths, runtime, self._setting("VARIANT"))
         if selection.glue is None or not selection.complete:
-            raise self._import_error(
-                _explain().explain(selection, runtime, paths, distrusted), selection
-            )
+            finding = _explain().explain(selection, runtime, paths, distrusted)
+            raise self._import_error(finding, self.project, selection)
         glue = selection.glue.binary
-        cpu = selection.cpu.binary if selection.cpu else None
-        cuda = selection.cuda.binary if selection.cuda else None
+        cpu, cuda = (x.binary if x else None for x in (selection.cpu, selection.cuda))
         rejection = None
         on_cuda = runtime.torch is not None and runtime.torch.cuda is not None
         if cuda is None and on_cuda and "cuda" in self.project.kernels:
@@ -209,17 +204,11 @@ class Loader:
         `forced` is `$PREFIX_VARIANT`. With `$PREFIX_SKIP_CHECK=1` the first of each is taken
         unjudged.
         """
-        from .compat.judgement import judge_file
-        from .compat.records import OK, Finding, NameFormatError, Verdict
-        from .compat.selection import select
-
         unchecked = self._setting("SKIP_CHECK") == "1"
 
         def judge_one(path: Path, facts: Runtime) -> Verdict:
             if unchecked:
-                from .compat.binary import read_binary
-
-                taken = Finding("not checked", OK, f"{self.project.variable('SKIP_CHECK')}=1", "")
+                taken = Finding.ok("not checked", f"{self.project.variable('SKIP_CHECK')}=1", "")
                 return Verdict(read_binary(path, light=True), (taken,))
             verdict = judge_file(path, facts, light=True)
             cause = verdict.cause.dimension if verdict.cause else ""
@@ -235,24 +224,23 @@ class Loader:
             return select(paths, runtime, judge_one, forced=forced)
         except NameFormatError as error:
             finding = _explain().refused_forced_name(str(forced), error, self.project)
-            raise self._import_error(finding) from None
+            raise self._import_error(finding, self.project) from None
 
     def _setting(self, name: str) -> str | None:
         return os.environ.get(self.project.variable(name)) or None
 
     def import_runtime(self) -> Runtime:
         """The facts for an import: of this process and the torch it has, nothing about the GPU."""
-        from .compat.runtime_probe import runtime_of
-        from .compat.torch_probe import TorchNotFoundError, from_module
-
         try:
             import torch
         except Exception as error:  # a broken torch raises anything from OSError to AttributeError
-            raise self._import_error(_explain().no_torch(error, self.project)) from error
+            finding = _explain().no_torch(error, self.project)
+            raise self._import_error(finding, self.project) from error
         try:
             install = from_module(torch)
         except TorchNotFoundError as error:
-            raise self._import_error(_explain().not_pytorch(torch, error)) from error
+            finding = _explain().not_pytorch(torch, error)
+            raise self._import_error(finding, self.project) from error
         return runtime_of(install, self.project, self.registered_by(torch))
 
     def registered_by(self, torch: Any) -> str | None:
@@ -263,9 +251,6 @@ class Loader:
                 return None
         except (AttributeError, RuntimeError):
             return None
-        from .compat.binary import read_binary
-        from .compat.host_probe import mapped_files
-
         for path in mapped_files("glue-"):
             record = read_binary(path, light=True).record
             if record is not None and record.package == project.distribution:
@@ -278,7 +263,7 @@ class Loader:
         if "$" in str(binary.path):
             finding = _explain().unusable_path(binary.path)
             if finding is not None:
-                raise self._import_error(finding, selection)
+                raise self._import_error(finding, self.project, selection)
         try:
             if binary.kind == "glue":
                 import torch
@@ -287,14 +272,15 @@ class Loader:
             library = ctypes.CDLL(str(binary.path))
         except OSError as error:
             finding = _explain().load_failure(binary, runtime, error)
-            raise self._import_error(finding, selection) from error
+            raise self._import_error(finding, self.project, selection) from error
         reported = ""
         build_record = getattr(library, self.project.symbol("build_record"), None)
         if build_record is not None:
             build_record.restype = ctypes.c_char_p
             reported = (build_record() or b"").decode("utf-8", "replace")
         if reported != (binary.record.text if binary.record else ""):
-            raise self._import_error(_explain().other_object(binary, reported), selection)
+            finding = _explain().other_object(binary, reported)
+            raise self._import_error(finding, self.project, selection)
         return library
 
     def _attach(
@@ -310,7 +296,7 @@ class Loader:
         refusal = attach(table())
         if refusal is not None:
             finding = _explain().refused_kernels(kernels, refusal, runtime)
-            raise self._import_error(finding, selection)
+            raise self._import_error(finding, self.project, selection)
 
     def check_cuda(self, device: torch.device | int | None = None) -> None:
         """Judge driver and GPU before the first call on a CUDA device; a set lookup afterwards.
@@ -333,7 +319,7 @@ class Loader:
         # Nothing was loaded through here when another program registered the op.
         finding = None if self._loaded is None else self._cuda_finding(index, self._loaded)
         if finding is not None:
-            raise self._cuda_error(finding)
+            raise self._cuda_error(finding, self.project)
         self._checked.add(index)
 
     def _cuda_finding(self, index: int, binaries: LoadedBinaries) -> Finding | None:
@@ -341,8 +327,6 @@ class Loader:
         import torch
 
         from .compat.driver_probe import probe_driver
-        from .compat.judgement import judge
-        from .compat.records import REJECTED, Device
 
         if "cuda" not in self.project.kernels:
             return None  # its operators call torch alone
@@ -356,5 +340,4 @@ class Loader:
         facts = self.import_runtime()._replace(
             gpu_probed=True, driver=probe_driver(), devices=(device,), registered_by=None
         )
-        cause = judge(binaries.cuda, facts).cause
-        return cause if cause is not None and cause.status == REJECTED else None
+        return judge(binaries.cuda, facts).rejection

@@ -1,25 +1,29 @@
 """Compile the variant that fits here into the user's cache: `python -m PACKAGE build`.
 
-`build` is the same for `jit`, which loads the result into its own process.
+`load` is what a client's `jit.load` does: it loads the result into this process.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import shutil
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .builder import BuildError, execute, fitting_request, plan
+from .builder.targets import flag
 from .compat import cache, driver_probe, find_torch, judge_file, probe_runtime, render, select
 from .compat.package_files import source_hash
-from .compat.records import TorchInstall
+from .compat.records import TorchInstall, dotted
 from .compat.torch_probe import TorchNotFoundError
+from .loader import LoadedBinaries, Loader
 from .project import Project
 
 #: What a build depends on, other than torch and the sources.
@@ -75,10 +79,11 @@ def _list(project: Project) -> int:
     except cache.NoCacheFolderError as error:
         print(f"build cache: none\n\n{error}")
         return 0
-    rows = []
-    for entry in cache.entries(project):
-        made_for = f"torch {entry.torch}" if entry.finished else "nothing: left by a killed build"
-        rows.append((entry.key, entry.variant, f"{entry.size / 1e6:.1f} MB", made_for))
+    left = "nothing: left by a killed build"
+    rows = [
+        (e.key, e.variant, f"{e.size / 1e6:.1f} MB", f"torch {e.torch}" if e.finished else left)
+        for e in cache.entries(project)
+    ]
     print(render.table(("key", "variant", "size", "built for"), rows) if rows else "empty")
     return 0
 
@@ -161,8 +166,8 @@ def build(
                     shutil.rmtree(entry.path, ignore_errors=True)
         if folder.is_dir():
             cache.trusted_files(project, folder)
-            made_with = cache.manifest(folder).get("settings")
-            before = made_with if isinstance(made_with, dict) else {}
+            before = cache.manifest(folder).get("settings")
+            before = before if isinstance(before, dict) else {}
             changed = [n for n in _SETTINGS if n in env and env[n] != before.get(n)]
             if not force and not changed:
                 log(f"built already: {render.shorten(str(folder))}   (again: --force)")
@@ -193,24 +198,19 @@ def _compile_into(
 ) -> str:
     """Compile in a folder of its own, and put the result in its place at once."""
     settings = {name: env[name] for name in _SETTINGS if name in env}
-    if not env.get("TORCH_CUDA_ARCH_LIST"):
-        found = {device.capability for device in driver_probe.probe_devices()}
-        if found:
-            archs = [f"{major}.{minor}" for major, minor in sorted(found)]
-            env["TORCH_CUDA_ARCH_LIST"] = ";".join(archs) + "+PTX"
+    found = sorted({device.capability for device in driver_probe.probe_devices()})
+    if found and not env.get("TORCH_CUDA_ARCH_LIST"):
+        env["TORCH_CUDA_ARCH_LIST"] = ";".join(map(dotted, found)) + "+PTX"
     with tempfile.TemporaryDirectory(dir=cache.root(project), prefix=cache.UNFINISHED) as place:
         work = Path(place)
         request = fitting_request(project, torch, work / "lib", env, remark)
         device = "cpu" if request.cuda is None else f"cu{request.cuda.version[0]}"
         variant = f"{request.glue}-{device}"
-        steps = plan(request)
-        execute(steps, work / "work", log=log)
-        made = [step.output for step in steps if step.output.suffix == ".so"]
+        execute(plan(request), work / "work", log=log)
         finished = work / "finished"
         finished.mkdir(mode=0o700)
-        for path in made:
-            shutil.move(path, finished / path.name)
-            (finished / path.name).chmod(0o700)
+        for path in (work / "lib").glob("*.so"):
+            path.rename(finished / path.name).chmod(0o700)
         about = {"variant": variant, "torch": torch.version, "version": project.version}
         text = json.dumps({**about, "settings": settings}, indent=2)
         (finished / cache.MANIFEST).write_text(f"{text}\n")
@@ -220,3 +220,62 @@ def _compile_into(
             folder.rename(work / "replaced")
         finished.rename(folder)
     return variant
+
+
+def load(
+    loader: Loader,
+    verbose: bool = False,
+    with_cuda: bool | None = None,
+    build_directory: str | os.PathLike[str] | None = None,
+) -> LoadedBinaries:
+    """Compile for the torch of this process unless the cache has it, load, reload the package.
+
+    What it raises is in the docstring of the client's own `load`.
+    """
+    project = loader.project
+    name = f"{project.package}.jit.load"
+    restart = (
+        "an op can be registered once per process. Use the op that is loaded, or start Python "
+        f"with {project.variable('LOAD')}=0 in the environment and call {name}() first"
+    )
+    base = None if build_directory is None else Path(build_directory).expanduser().absolute()
+    with loader.lock:
+        loaded, before = loader.loaded(), loader.compiled_with
+        if loaded is not None and before == (with_cuda, base):
+            return loaded
+        if before is not None:
+            raise BuildError(
+                f"{name} was called before with other arguments (with_cuda, build_directory) = "
+                f"{before}, now {(with_cuda, base)}; {restart}"
+            )
+        runtime = loader.import_runtime()
+        if runtime.registered_by is not None:
+            raise BuildError(
+                f"{project.operators} is registered already, by {runtime.registered_by}; {restart}"
+            )
+        torch, env = runtime.torch, dict(os.environ)
+        assert torch is not None
+        if with_cuda is not None:
+            env["FORCE_CUDA"] = str(int(with_cuda))
+        if flag(env, "FORCE_CUDA") and torch.cuda is None:
+            raise BuildError(
+                f"CUDA kernels were asked for, but torch {torch.version} is a CPU build and has no "
+                "CUDA tensors; install a CUDA build of torch, or leave with_cuda (or FORCE_CUDA) "
+                "away"
+            )
+        place = project._replace(cache=base or project.cache)
+        remarks: list[str] = []
+        remark, log = (print, print) if verbose else (remarks.append, lambda _: None)
+        try:
+            folder = build(place, torch, env, remark=remark, log=log)
+            files = cache.trusted_files(place, folder)
+        except (cache.CacheError, cache.NoCacheFolderError) as error:
+            raise BuildError(f"{name}: {error}") from error
+        finally:
+            for text in remarks:
+                warnings.warn(f"{name}: {text}", stacklevel=3)
+        loaded = loader.load(files)
+        loader.compiled_with = (with_cuda, base)
+        # Something is loaded now, so the package takes its public names.
+        importlib.reload(sys.modules[project.package])
+        return loaded

@@ -17,8 +17,7 @@ from pathlib import Path
 from make_foreign_table import fetch, install, symbols
 
 from engine.compat.binary import is_torch_symbol, symbol_flavour
-from engine.compat.layouts import LAYOUTS
-from engine.compat.symbols import FILE
+from engine.compat.layouts import LAYOUTS, SYMBOLS
 
 #: Older wheels of PyPI have the old C++ ABI, other builds of the same minor the new one.
 FIRST_NEW_ABI = (2, 7)
@@ -59,7 +58,7 @@ def main() -> None:
         "meaning": "[first minor, last minor, symbols]: torch 2.first to 2.last export these",
         "ranges": [[*key, sorted(names)] for key, names in sorted(groups.items())],
     }
-    FILE.write_text(json.dumps(table, indent=1) + "\n")
+    SYMBOLS.write_text(json.dumps(table, indent=1) + "\n")
 
 
 if __name__ == "__main__":

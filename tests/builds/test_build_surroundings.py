@@ -52,8 +52,8 @@ sys.exit(main(PROJECT))
 }
 JIT = """
 import tiny_client, torch
-from lltm_conda.engine.jit import Jit
-loaded = Jit(tiny_client.LOADER).load()
+from lltm_conda.engine import local_build
+loaded = local_build.load(tiny_client.LOADER)
 assert torch.equal(torch.ops.tiny.scale(torch.ones(2, 3), 3), torch.full((2, 3), 3.0))
 print(loaded.paths[0])
 """

@@ -3,7 +3,9 @@
 Start Python with `OWN_OP_LOAD=0`, so that the package loads no binary of its own before.
 """
 
-from .engine.jit import Jit
+from functools import partial
+
+from .engine import local_build
 from .loader import LOADER
 
-load = Jit(LOADER).load
+load = partial(local_build.load, LOADER)

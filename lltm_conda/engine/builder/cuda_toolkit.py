@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +26,9 @@ REPAIR = "repair it, or set CUDA_HOME to a CUDA toolkit"
 # The oldest CUDA and the oldest GPU generation that kernels are compiled for by default.
 OLDEST_CUDA = 12
 OLDEST_GENERATION = 7
+
+# What names a toolkit's folder, the first before the second.
+_VARIABLES = ("CUDA_HOME", "CUDA_PATH")
 
 # Where NVIDIA's own installers put a toolkit.
 SYSTEM_HOMES = (Path("/usr/local/cuda"),)
@@ -86,8 +89,15 @@ def find_cuda_toolkit(
     Raises:
         BuildError: CUDA_HOME names a folder without nvcc, or nvcc does not run.
     """
-    toolkits = map(_identify, _named(env) or _installed(env, site_packages))
+    named = next((name for name in _VARIABLES if env.get(name)), None)
+    nvccs = _nvccs([Path(env[named])]) if named else _installed(env, site_packages)
+    toolkits = map(_identify, nvccs)
     first = next(toolkits, None)
+    if named and first is None:
+        raise BuildError(
+            f"{named}={env[named]} holds no bin/nvcc; set it to a CUDA toolkit, or unset it to "
+            "build for the CPU only"
+        )
     if first is None or major in (None, first.version[0]):
         return first
     return next((toolkit for toolkit in toolkits if toolkit.version[0] == major), first)
@@ -95,23 +105,11 @@ def find_cuda_toolkit(
 
 def find_cuda_toolkits(env: Mapping[str, str]) -> list[CudaToolkit]:
     """Every toolkit there is, in the order in which :func:`find_cuda_toolkit` looks for one."""
-    homes = [Path(env[name]) for name in ("CUDA_HOME", "CUDA_PATH") if env.get(name)]
+    homes = [Path(env[name]) for name in _VARIABLES if env.get(name)]
     found: dict[Path, Path] = {}
     for path in (*_nvccs(homes), *_installed(env, None)):
         found.setdefault(path.resolve(), path)
     return [_identify(path) for path in found.values()]
-
-
-def _named(env: Mapping[str, str]) -> list[Path]:
-    for variable in ("CUDA_HOME", "CUDA_PATH"):
-        if env.get(variable):
-            if found := _nvccs([Path(env[variable])]):
-                return found
-            raise BuildError(
-                f"{variable}={env[variable]} holds no bin/nvcc; set it to a CUDA toolkit, or "
-                "unset it to build for the CPU only"
-            )
-    return []
 
 
 def _nvccs(homes: Iterable[Path]) -> list[Path]:
@@ -166,7 +164,7 @@ def default_architectures(version: tuple[int, int], compiled: frozenset[str]) ->
     return ";".join(f"{n // 10}.{n % 10}" for n in sorted(oldest.values())) + "+PTX"
 
 
-def parse_architectures(text: str, compilable: Iterable[str] | None = None) -> list[str]:
+def parse_architectures(text: str, compilable: Collection[str]) -> list[str]:
     """`8.0;9.0a+PTX` -> `["sm_80", "sm_90a", "compute_90a"]`: TORCH_CUDA_ARCH_LIST's syntax.
 
     `compilable` are the architectures that may be named, as `80`.
@@ -178,8 +176,8 @@ def parse_architectures(text: str, compilable: Iterable[str] | None = None) -> l
             match = re.fullmatch(r"(\d+)\.(\d)([af]?)(\+PTX)?", item, re.IGNORECASE)
             number = f"{match[1]}{match[2]}" if match else ""
             # nvcc lists 90 and accepts 90a too, code for that one architecture.
-            if match is None or (compilable is not None and number not in set(compilable)):
-                known = ", ".join(sorted(set(compilable), key=int)) if compilable else "any"
+            if match is None or number not in compilable:
+                known = ", ".join(sorted(compilable, key=int))
                 raise BuildError(
                     f"TORCH_CUDA_ARCH_LIST: {entry!r} is no CUDA architecture that this nvcc "
                     f"compiles (it compiles {known}); write for example 8.0;9.0+PTX"

@@ -160,29 +160,8 @@ def _by_clang(target: Target, toolkit: ClangToolkit, architectures: Sequence[str
     return target.link(link, [f"-L{toolkit.folder / 'lib64'}", "-lcudart"])
 
 
-def _door_flags(glue: GlueName) -> list[str]:
-    """What the sources of a door are compiled with, beside torch's headers."""
-    if glue.lane == "stable":
-        # The newest interface the object may use, as the headers encode a version.
-        version = (glue.torch[0] << 56) | (glue.torch[1] << 48)
-        return [f"-DTORCH_TARGET_VERSION={version:#018x}"]
-    # ATen's parallel_for is OpenMP in a header: serial without the flag.
-    return ["-DAT_PER_OPERATOR_HEADERS", "-fopenmp"]
-
-
 # What ATen's parallel_for calls of OpenMP; any other symbol that is missing stays an error.
 _OF_OPENMP = ("GOMP_parallel", "omp_get_num_threads", "omp_get_thread_num")
-
-
-def _openmp(compiler: HostCompiler) -> list[str]:
-    """How ATen's parallel_for finds its OpenMP runtime.
-
-    In libtorch_cpu's own, whatever the file is called: some wheels for Arm rename it, and libgomp
-    by its usual name would be a second one. clang's calls are of another runtime.
-    """
-    if "clang" in compiler.name:
-        return ["-fopenmp"]
-    return [f"-Wl,--ignore-unresolved-symbol={name}" for name in _OF_OPENMP]
 
 
 def cxx_standard(torch: tuple[int, int]) -> int:
@@ -204,6 +183,17 @@ def _glue(request: BuildRequest, compiler: HostCompiler, name: str) -> list[Step
             f"torch {torch.version} with C++ ABI {torch.cxx11_abi} in {torch.root}; point to a "
             "torch that fits"
         )
+    if glue.lane == "stable":
+        # The newest interface the object may use, as the headers encode a version.
+        door = [f"-DTORCH_TARGET_VERSION={(glue.torch[0] << 56) | (glue.torch[1] << 48):#018x}"]
+        libraries = ["-ldl"]  # dlopen is in libdl before glibc 2.34
+    else:
+        # ATen's parallel_for is OpenMP in a header: serial without the flag. It finds its runtime
+        # in libtorch_cpu's own, whatever the file is called: some wheels for Arm rename it, and
+        # libgomp by its usual name would be a second one. clang's calls are of another runtime.
+        door = ["-DAT_PER_OPERATOR_HEADERS", "-fopenmp"]
+        left = [f"-Wl,--ignore-unresolved-symbol={name}" for name in _OF_OPENMP]
+        libraries = ["-lc10", *(["-fopenmp"] if "clang" in compiler.name else left)]
     target = Target(request, file_name(glue), compiler)
     standard = cxx_standard(torch.version_tuple)
     # Messages of torch's headers name their files; the binary must not name the folder of torch.
@@ -216,7 +206,7 @@ def _glue(request: BuildRequest, compiler: HostCompiler, name: str) -> list[Step
         *(f"-ffile-prefix-map={site}{os.sep}=" for site in sites),
         *("-isystem", str(torch.include_dir)),
         *("-isystem", str(torch.include_dir / "torch" / "csrc" / "api" / "include")),
-        *_door_flags(glue),
+        *door,
     ]
     for source in glue_sources(request.csrc, glue.lane):
         target.compile(source, base)
@@ -229,13 +219,11 @@ def _glue(request: BuildRequest, compiler: HostCompiler, name: str) -> list[Step
         compiler=str(compiler),
         cxx_standard=standard,
     )
-    libraries = [
+    from_torch = [
         f"-L{torch.lib_dir}",
         *("-Xlinker", "-rpath-link", "-Xlinker", str(torch.lib_dir)),  # -Wl would split at commas
         # libtorch must stay needed although no symbol of it is used: where there is a libtorch_cuda
         # it brings that into scope, for the weak references to CUDA functions.
         *("-Wl,--push-state,--no-as-needed", "-ltorch", "-ltorch_cpu", "-Wl,--pop-state"),
-        # dlopen is in libdl before glibc 2.34.
-        *(["-ldl"] if glue.lane == "stable" else ["-lc10", *_openmp(compiler)]),
     ]
-    return target.link([*compiler.command, *link_flags(request.env)], libraries)
+    return target.link([*compiler.command, *link_flags(request.env)], [*from_torch, *libraries])

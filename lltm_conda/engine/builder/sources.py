@@ -6,6 +6,7 @@ import json
 import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -64,13 +65,11 @@ def kernel_abi(root: Path | None = None) -> int:
 @cache
 def _git(project: Project, *arguments: str) -> str | None:
     checkout = project.folder.resolve().parent
-    if not (checkout / ".git").exists():
-        return None
-    try:
-        said = output_of(["git", "-C", str(checkout), *arguments], "install git")
-    except BuildError:
-        return None
-    return said.partition("\n")[0] or None
+    with suppress(BuildError):
+        if (checkout / ".git").exists():
+            said = output_of(["git", "-C", str(checkout), *arguments], "install git")
+            return said.partition("\n")[0] or None
+    return None
 
 
 def _carried(project: Project, fact: str) -> str:

@@ -6,6 +6,7 @@ import json
 import re
 import struct
 from collections.abc import Iterable
+from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
 
@@ -99,8 +100,9 @@ def needs_torch_or_cuda(binary: BinaryRecord) -> bool:
     return binary.kind in ("extension", "glue", "kernels") or cuda
 
 
+_LINKER_SCRIPT = (b"/* GNU ld script", b"INPUT", b"GROUP")
 #: The first bytes of files that are not what their name says: what they are, and their platform.
-_FORMATS: tuple[tuple[bytes, str, str | None], ...] = (
+_FORMATS: tuple[tuple[bytes | tuple[bytes, ...], str, str | None], ...] = (
     (b"\xcf\xfa\xed\xfe\x0c\x00\x00\x01", "", "darwin-aarch64"),
     (b"\xcf\xfa\xed\xfe", "", "darwin-x86_64"),
     (b"\xca\xfe\xba\xbe", "", "darwin-universal"),
@@ -108,9 +110,7 @@ _FORMATS: tuple[tuple[bytes, str, str | None], ...] = (
     (b"\x7fELF\x01", "", "linux-32bit"),
     (b"\x7fELF\x02\x02", "", "linux-bigendian"),
     (b"version https://git-lfs", "a git-lfs pointer: the file itself was never fetched", None),
-    (b"/* GNU ld script", "a linker script, which only a compiler reads", None),
-    (b"INPUT", "a linker script, which only a compiler reads", None),
-    (b"GROUP", "a linker script, which only a compiler reads", None),
+    (_LINKER_SCRIPT, "a linker script, which only a compiler reads", None),
     (b"!<arch>", "a static library, which only a compiler reads", None),
     (b"<", "a web page or XML", None),
 )
@@ -118,19 +118,16 @@ _FORMATS: tuple[tuple[bytes, str, str | None], ...] = (
 
 def _other_format(path: Path) -> tuple[str, str | None]:
     """What a file is that is no 64-bit ELF file, and its platform where it has one."""
-    try:
+    start = b"\0"
+    with suppress(OSError, ValueError):
         if path.is_file():
             with path.open("rb") as file:
                 start = file.read(64)
-            if not start:
-                return "an empty file", None
-            for magic, what, platform in _FORMATS:
-                if start.startswith(magic):
-                    return what, platform
-            if b"".join(start.split()).decode("ascii", "replace").isprintable():
-                return "a text file", None
-    except (OSError, ValueError):
-        pass
+    for magic, what, platform in _FORMATS:
+        if start.startswith(magic):
+            return what, platform
+    if b"".join(start.split()).decode("ascii", "replace").isprintable():
+        return ("a text file" if start else "an empty file"), None
     return "", None
 
 
@@ -138,15 +135,15 @@ def _read(elf: Elf, blank: BinaryRecord, light: bool) -> BinaryRecord:
     problems: list[str] = []
     record = layout = None
     try:
-        raw = elf.section_bytes(RECORD_SECTION)
-        if raw is not None:
+        if (raw := elf.section_bytes(RECORD_SECTION)) is not None:
             record = BuildRecord.parse(raw)
-        raw = elf.section_bytes(LAYOUT_SECTION)
-        if raw is not None:
-            layout = _layout(raw) | _slots(elf.section_bytes(VTABLE_SECTION))
+        if (raw := elf.section_bytes(LAYOUT_SECTION)) is not None:
+            layout = _layout(raw, elf.section_bytes(VTABLE_SECTION))
     except RecordError as error:
         problems.append(str(error))
-    torch_symbols, python_symbols, modules = _symbols(elf)
+    strong = [name for name, weak in elf.undefined() if not weak]
+    torch_symbols = tuple(printable(name) for name in strong if is_torch_symbol(name))
+    python = (name for name in strong if name.startswith((b"Py", b"_Py")))
     cuda_archs = record.cuda_archs if record else ()
     if not light:
         from . import fatbin  # an ordinary import of the package believes the record
@@ -186,29 +183,14 @@ def _read(elf: Elf, blank: BinaryRecord, light: bool) -> BinaryRecord:
         runpath=elf.runpath,
         floors=newest_versions(version for _, version in elf.version_needs()),
         torch_symbols=torch_symbols,
-        python_symbols=python_symbols,
-        modules=modules,
+        python_symbols=tuple(map(printable, python)),
+        modules=tuple(printable(name[7:]) for name in elf.defined(b"PyInit_")),
         cxx11_abi=min(flavours, default=None),
         cuda_archs=cuda_archs,
         size=elf.size,
         alignment=elf.alignment,
         problems=tuple(problems),
     )
-
-
-def _symbols(elf: Elf) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """The undefined strong symbols of torch, those of Python, and the Python modules defined."""
-    torch: list[str] = []
-    python: list[str] = []
-    for name, weak in elf.undefined():
-        if weak:
-            continue
-        if is_torch_symbol(name):
-            torch.append(printable(name))
-        elif name.startswith((b"Py", b"_Py")):
-            python.append(printable(name))
-    modules = tuple(printable(name[7:]) for name in elf.defined(b"PyInit_"))
-    return tuple(torch), tuple(python), modules
 
 
 def newest_versions(names: Iterable[str]) -> dict[str, tuple[int, ...]]:
@@ -225,27 +207,22 @@ def newest_versions(names: Iterable[str]) -> dict[str, tuple[int, ...]]:
 def _flavours(symbols: tuple[str, ...]) -> set[int]:
     """The C++ ABI flavours of the symbols, or of the first 256 kB of them."""
     ends = accumulate(map(len, symbols))
-    found = {
-        symbol_flavour(n) for n, end in zip(symbols, ends, strict=True) if end <= _MAX_FLAVOURS
-    }
-    return {flavour for flavour in found if flavour is not None}
+    read = (name for name, end in zip(symbols, ends, strict=True) if end <= _MAX_FLAVOURS)
+    return {flavour for flavour in map(symbol_flavour, read) if flavour is not None}
 
 
-def _slots(raw: bytes | None) -> dict[str, int]:
-    """The slots of virtual functions from pointers to them: (1 + 8 * slot, 0) each."""
-    if raw is None:
-        return {}
-    if len(raw) != 16 * len(SLOTS):
-        raise RecordError(f"{VTABLE_SECTION} has {len(raw)} bytes, not {16 * len(SLOTS)}")
-    numbers = struct.unpack(f"<{2 * len(SLOTS)}q", raw)[::2]
-    return {name: (number - 1) // 8 for name, number in zip(SLOTS, numbers, strict=True)}
-
-
-def _layout(raw: bytes) -> dict[str, int]:
+def _layout(raw: bytes, slots: bytes | None) -> dict[str, int]:
+    """The layout fingerprint; `slots` are pointers to virtual functions, (1 + 8 * slot, 0) each."""
     try:
         data = json.loads(raw.rstrip(b"\0").decode("utf-8"))
     except (UnicodeDecodeError, ValueError, RecursionError) as error:
         raise RecordError(f"the layout fingerprint is not JSON ({error})") from None
     if not isinstance(data, dict) or not all(type(value) is int for value in data.values()):
         raise RecordError("the layout fingerprint is not an object of integers")
-    return {printable(name): value for name, value in data.items()}
+    layout = {printable(name): value for name, value in data.items()}
+    if slots is not None:
+        if len(slots) != 16 * len(SLOTS):
+            raise RecordError(f"{VTABLE_SECTION} has {len(slots)} bytes, not {16 * len(SLOTS)}")
+        numbers = struct.unpack(f"<{2 * len(SLOTS)}q", slots)[::2]
+        layout |= {n: (number - 1) // 8 for n, number in zip(SLOTS, numbers, strict=True)}
+    return layout

@@ -11,7 +11,7 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from .text import printable
 MANIFEST = "build.json"
 #: Where a build works until it is finished; one that was killed leaves its folder here.
 UNFINISHED = "building-"
-_LOCK = "lock"
+_BUILDS = "torch*/*"
 
 
 class CacheError(RuntimeError):
@@ -52,8 +52,17 @@ class Entry(Record):
     key: str
     variant: str
     torch: str
-    size: int
     finished: bool
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        total = 0
+        for place, _, names in os.walk(self.path):
+            for name in names:
+                with suppress(OSError):  # a build that is running removes its files
+                    total += (Path(place) / name).lstat().st_size
+        return total
 
 
 def root(project: Project) -> Path:
@@ -61,15 +70,13 @@ def root(project: Project) -> Path:
     if project.cache is not None:
         return project.cache
     variable = project.variable("CACHE")
-    own = os.environ.get(variable)
-    if own:
-        try:
+    if own := os.environ.get(variable):
+        with suppress(RuntimeError):
             return Path(own).expanduser().absolute()
-        except RuntimeError:
-            raise NoCacheFolderError(
-                f"{variable}={own} names no folder, because that home folder is unknown; "
-                "write the whole path"
-            ) from None
+        raise NoCacheFolderError(
+            f"{variable}={own} names no folder, because that home folder is unknown; "
+            "write the whole path"
+        )
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if base.is_absolute():
         return base / project.package
@@ -101,26 +108,23 @@ def distrust(path: Path) -> str | None:
         status = os.lstat(path)
     except OSError as error:
         return error.strerror or str(error)
-    if stat.S_ISLNK(status.st_mode):
+    mode, folder = status.st_mode, stat.S_ISDIR(status.st_mode)
+    if stat.S_ISLNK(mode):
         return "is a symlink"
     if hasattr(os, "geteuid") and status.st_uid != os.geteuid():
         return f"belongs to user {status.st_uid}, not to {os.geteuid()}"
-    if stat.S_ISDIR(status.st_mode) and status.st_mode & 0o077:
-        return f"has mode {stat.S_IMODE(status.st_mode):04o}, not 0700"
-    if stat.S_ISREG(status.st_mode) and status.st_mode & 0o022:
-        return f"is writable for others (mode {stat.S_IMODE(status.st_mode):04o})"
-    if not stat.S_ISDIR(status.st_mode) and not stat.S_ISREG(status.st_mode):
-        return "is neither a folder nor a file"
-    return None
+    if folder and mode & 0o077:
+        return f"has mode {stat.S_IMODE(mode):04o}, not 0700"
+    if stat.S_ISREG(mode) and mode & 0o022:
+        return f"is writable for others (mode {stat.S_IMODE(mode):04o})"
+    return None if folder or stat.S_ISREG(mode) else "is neither a folder nor a file"
 
 
 def trusted_files(project: Project, folder: Path) -> tuple[Path, ...]:
     """The shared objects of an entry, after checking them and every folder down from the root."""
-    for path in _chain(project, folder):
-        _insist(project, path)
+    _insist(project, _chain(project, folder))
     files = tuple(sorted(folder.glob("*.so")))
-    for path in files:
-        _insist(project, path)
+    _insist(project, files)
     return files
 
 
@@ -131,12 +135,14 @@ def _chain(project: Project, folder: Path) -> list[Path]:
     return [base.joinpath(*parts[:depth]) for depth in range(len(parts) + 1)]
 
 
-def _insist(project: Project, path: Path) -> None:
-    reason, base = distrust(path), root(project)
-    if reason is not None and "belongs to user" in reason:
-        raise CacheError(path, reason, _another(project))
-    if reason is not None:
-        raise CacheError(path, reason, f"chmod -R go= {base}   (or remove it: rm -r {base})")
+def _insist(project: Project, paths: Iterable[Path]) -> None:
+    base = root(project)
+    for path in paths:
+        reason = distrust(path)
+        if reason is not None:
+            mode = f"chmod -R go= {base}   (or remove it: rm -r {base})"
+            fix = _another(project) if "belongs to user" in reason else mode
+            raise CacheError(path, reason, fix)
 
 
 def make(project: Project, folder: Path) -> None:
@@ -165,8 +171,8 @@ def make(project: Project, folder: Path) -> None:
             pass
         except OSError as error:
             raise CacheError(path, f"cannot be made ({error.strerror})", another) from error
+    _insist(project, chain)
     for path in chain:
-        _insist(project, path)
         if not path.is_dir():
             raise CacheError(path, "is no folder", f"remove it: rm {path}")
 
@@ -180,7 +186,7 @@ def locked(project: Project, *, wait: bool = True) -> Iterator[bool | None]:
     """
     import fcntl
 
-    path = root(project) / _LOCK
+    path = root(project) / "lock"
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         descriptor = os.open(path, flags, 0o600)
@@ -204,11 +210,10 @@ def locked(project: Project, *, wait: bool = True) -> Iterator[bool | None]:
 
 def manifest(folder: Path) -> dict[str, Any]:
     """What the `build.json` of an entry says; empty when it cannot be read."""
-    try:
+    with suppress(OSError, ValueError, RecursionError):
         data = json.loads((folder / MANIFEST).read_text("utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return data if isinstance(data, dict) else {}
+        return data if isinstance(data, dict) else {}
+    return {}
 
 
 def entries(project: Project) -> tuple[Entry, ...]:
@@ -216,21 +221,10 @@ def entries(project: Project) -> tuple[Entry, ...]:
     found = []
     with suppress(OSError, NoCacheFolderError):  # there is no cache, or none that can be read
         base = root(project)
-        for pattern in ("torch*/*", f"{UNFINISHED}*", "verdicts"):
+        for pattern in (_BUILDS, f"{UNFINISHED}*", "verdicts"):
             for folder in sorted(base.glob(pattern)):
                 if folder.is_dir() and not folder.is_symlink():
-                    data = manifest(folder)
-                    named = {key: str(data.get(key, "?")) for key in ("variant", "torch")}
-                    key, finished = str(folder.relative_to(base)), pattern == "torch*/*"
-                    size = _size(folder)
-                    found.append(Entry(path=folder, key=key, size=size, finished=finished, **named))
+                    key, data = str(folder.relative_to(base)), manifest(folder)
+                    made_for = [str(data.get(name, "?")) for name in ("variant", "torch")]
+                    found.append(Entry(folder, key, *made_for, pattern == _BUILDS))
     return tuple(found)
-
-
-def _size(folder: Path) -> int:
-    total = 0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            with suppress(OSError):  # a build that is running removes its files
-                total += (Path(place) / name).lstat().st_size
-    return total

@@ -22,20 +22,14 @@ _MAX_DEVICES = 256
 
 def probe_driver(proc: Path = _PROC) -> Driver | None:
     """The driver of this machine, or None where there is none to be seen."""
-    version, cuda = None, _cuda_version()
+    match, cuda, value = None, None, ctypes.c_int(0)
     with suppress(OSError), proc.open("rb") as file:
         match = _RELEASE.search(file.read(4096).decode("utf-8", "replace"))
-        version = match[1] if match else None
-    return None if version is None and cuda is None else Driver(version, cuda)
-
-
-def _cuda_version() -> tuple[int, int] | None:
-    value = ctypes.c_int(0)
     with suppress(OSError, AttributeError):
         failed = ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(value))
         if not failed and value.value > 0:
-            return value.value // 1000, value.value % 1000 // 10
-    return None
+            cuda = (value.value // 1000, value.value % 1000 // 10)
+    return Driver(match[1] if match else None, cuda) if match or cuda else None
 
 
 def probe_devices() -> tuple[Device, ...]:
@@ -43,18 +37,14 @@ def probe_devices() -> tuple[Device, ...]:
 
     `CUDA_VISIBLE_DEVICES` is honoured; indices are those that torch will use.
     """
-    try:
+    with suppress(OSError, AttributeError, ValueError):
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
-        if nvml.nvmlInit_v2() != 0:
-            return ()
-    except (OSError, AttributeError):
-        return ()
-    try:
-        return visible(_nvml_devices(nvml), os.environ.get("CUDA_VISIBLE_DEVICES"))
-    except (OSError, AttributeError, ValueError):
-        return ()
-    finally:
-        nvml.nvmlShutdown()
+        if nvml.nvmlInit_v2() == 0:
+            try:
+                return visible(_nvml_devices(nvml), os.environ.get("CUDA_VISIBLE_DEVICES"))
+            finally:
+                nvml.nvmlShutdown()
+    return ()
 
 
 def _nvml_devices(nvml: ctypes.CDLL) -> list[tuple[str, str, tuple[int, int]]]:

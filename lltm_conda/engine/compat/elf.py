@@ -13,7 +13,7 @@ import os
 import stat
 import struct
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from .text import printable
 
@@ -21,15 +21,13 @@ MACHINES = {3: "i686", 21: "ppc64le", 22: "s390x", 40: "arm", 62: "x86_64", 183:
 MACHINES |= {243: "riscv64", 258: "loongarch64"}
 
 # Bounds that no honest extension comes near, and that keep a hostile one cheap.
-_MAX_HEADERS = 4096
+_MAX_ENTRIES = 4096  # headers, versions, symbols of a bucket, places of a name
 _MAX_DYNAMIC = 8192
 _MAX_NEEDED = 1024
-_MAX_VERSIONS = 4096
 _MAX_NAME = 1 << 14
 _MAX_NAMES_TOTAL = 1 << 18
 _MAX_SECTION_NAMES = 1 << 20
 _MAX_SECTION_READ = 1 << 16
-_MAX_CHAIN = 4096
 _MAX_SYMBOLS = 1_000_000
 _MAX_SYMBOL = 1 << 16
 _MAX_SYMBOL_TABLE = 256 << 20
@@ -38,8 +36,8 @@ _MAX_SYMBOLS_TOTAL = 32 << 20
 
 _DT_NEEDED, _DT_HASH, _DT_STRTAB, _DT_SYMTAB = 1, 4, 5, 6
 _DT_STRSZ, _DT_SONAME, _DT_RPATH, _DT_RUNPATH, _DT_FLAGS_1 = 10, 14, 15, 29, 0x6FFFFFFB
-_DT_GNU_HASH, _DT_VERDEF, _DT_VERDEFNUM = 0x6FFFFEF5, 0x6FFFFFFC, 0x6FFFFFFD
-_DT_VERNEED, _DT_VERNEEDNUM = 0x6FFFFFFE, 0x6FFFFFFF
+#: The tag of a table of versions is followed by the tag of its length.
+_DT_GNU_HASH, _DT_VERDEF, _DT_VERNEED = 0x6FFFFEF5, 0x6FFFFFFC, 0x6FFFFFFE
 _DF_1_PIE = 0x08000000
 _STB_LOCAL, _STB_WEAK = 0, 2
 _SHT_NOBITS, _SHT_DYNSYM = 8, 11
@@ -77,8 +75,6 @@ class Elf:
                 raise ElfError("not a regular file")
             self.size = status.st_size
             self._names_left = _MAX_NAMES_TOTAL
-            self._section_places: dict[bytes, tuple[int, int]] | None = None
-            self._defined: frozenset[bytes] | None = None
             self._read_dynamic(self._read_headers())
         except BaseException:
             self.close()
@@ -149,7 +145,7 @@ class Elf:
         self.machine = MACHINES.get(machine, f"machine {machine}")
         if kind != 3:
             raise ElfError(f"ELF type {kind} is not a shared object")
-        if phnum > _MAX_HEADERS or shnum > _MAX_HEADERS:
+        if phnum > _MAX_ENTRIES or shnum > _MAX_ENTRIES:
             raise ElfError("an implausible number of headers")
         if (phnum and phentsize != 56) or (shnum and shentsize != 64):
             raise ElfError(f"headers of {phentsize} and {shentsize} bytes")
@@ -211,12 +207,11 @@ class Elf:
 
     def section(self, name: str) -> tuple[int, int] | None:
         """(offset, size) of the first section called `name` that has bytes in the file, or None."""
-        if self._section_places is None:
-            self._section_places = self._read_section_names()
         place = self._section_places.get(name.encode())
         return None if place is None else self._range(*place, f"section {name}")
 
-    def _read_section_names(self) -> dict[bytes, tuple[int, int]]:
+    @cached_property
+    def _section_places(self) -> dict[bytes, tuple[int, int]]:
         if self._section_names >= len(self._sections):
             return {}
         offset, size = self._sections[self._section_names][4:6]
@@ -241,56 +236,63 @@ class Elf:
 
     # Symbol versions.
 
+    def _linked(self, at: int, count: int, form: str) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """(place, fields) of at most `count` entries; the last field is how far the next one is."""
+        for _ in range(count):
+            fields = self._unpack(form, at)
+            yield at, fields
+            if not fields[-1]:
+                return
+            at += fields[-1]
+
+    def _versions(self, tag: int, form: str) -> Iterator[tuple[int, tuple[int, ...]]]:
+        if tag in self._tags:
+            count = min(self._tags.get(tag + 1, 0), _MAX_ENTRIES)
+            yield from self._linked(self._offset(self._tags[tag]), count, form)
+
     def version_needs(self) -> tuple[tuple[str, str], ...]:
         """(library, version) pairs such as `("libstdc++.so.6", "GLIBCXX_3.4.30")`."""
-        if _DT_VERNEED not in self._tags:
-            return ()
-        at = self._offset(self._tags[_DT_VERNEED])
         found: list[tuple[str, str]] = []
-        for _ in range(min(self._tags.get(_DT_VERNEEDNUM, 0), _MAX_VERSIONS)):
-            _, count, file, aux, following = self._unpack("<HHIII", at)
+        for at, (_, count, file, aux, _) in self._versions(_DT_VERNEED, "<HHIII"):
             library = self._name(file)
-            entry = at + aux
-            for _ in range(count):
-                _, _, _, name, step = self._unpack("<IHHII", entry)
+            for _, (_, _, _, name, _) in self._linked(at + aux, count, "<IHHII"):
                 found.append((library, self._name(name)))
-                if len(found) > _MAX_VERSIONS:
+                if len(found) > _MAX_ENTRIES:
                     raise ElfError("an implausible number of version needs")
-                if not step:
-                    break
-                entry += step
-            if not following:
-                break
-            at += following
         return tuple(found)
 
     def version_definitions(self) -> tuple[str, ...]:
         """Versions this library defines, such as `GLIBCXX_3.4.30`."""
-        if _DT_VERDEF not in self._tags:
-            return ()
-        at = self._offset(self._tags[_DT_VERDEF])
-        found = []
-        for _ in range(min(self._tags.get(_DT_VERDEFNUM, 0), _MAX_VERSIONS)):
-            _, _, _, count, _, aux, following = self._unpack("<HHHHIII", at)
-            if count:
-                found.append(self._name(self._unpack("<II", at + aux)[0]))
-            if not following:
-                break
-            at += following
-        return tuple(found)
+        return tuple(
+            self._name(self._unpack("<II", at + aux)[0])
+            for at, (_, _, _, count, _, aux, _) in self._versions(_DT_VERDEF, "<HHHHIII")
+            if count
+        )
 
     # Symbols.
 
-    def _gnu_header(self) -> tuple[int, int, int, int, int, int, int] | None:
+    def _gnu_header(self) -> tuple[int, ...] | None:
+        """Of `.gnu.hash`: the number of buckets, the first symbol in them, the number of words of
+        the Bloom filter and its shift; then the places of filter, buckets and chains."""
         if _DT_GNU_HASH not in self._tags or _DT_SYMTAB not in self._tags:
             return None
         at = self._offset(self._tags[_DT_GNU_HASH])
         buckets, first, bloom, shift = self._unpack("<IIII", at)
         if bloom == 0 or buckets > self.size // 4 or bloom > self.size // 8:
             raise ElfError("a corrupt symbol hash table")
-        bloom_at = at + 16
-        bucket_at = bloom_at + bloom * 8
-        return buckets, first, bloom, shift, bloom_at, bucket_at, bucket_at + buckets * 4
+        bucket_at = at + 16 + bloom * 8
+        chain_at = bucket_at + (buckets - first) * 4
+        return buckets, first, bloom, shift, at + 16, bucket_at, chain_at
+
+    def _chain(self, index: int) -> Iterator[tuple[int, int]]:
+        """Symbols and their hashes, from this one to the last of its bucket."""
+        assert self._gnu is not None
+        for symbol in range(index, index + _MAX_ENTRIES):
+            (value,) = self._unpack("<I", self._gnu[-1] + symbol * 4)
+            yield symbol, value
+            if value & 1:
+                return
+        raise ElfError("a hash chain that does not end")
 
     def _symbol_count(self) -> int:
         """The number of dynamic symbols, from the section header or the hash tables."""
@@ -301,16 +303,11 @@ class Elf:
             return self._unpack("<II", self._offset(self._tags[_DT_HASH]))[1]
         if self._gnu is None:
             return 0
-        buckets, first, _, _, _, bucket_at, chain_at = self._gnu
+        buckets, first, _, _, _, bucket_at, _ = self._gnu
         if buckets > _MAX_SYMBOLS:
             raise ElfError("more symbols than any extension has")
         last = max(self._unpack(f"<{buckets}I", bucket_at), default=0)
-        if last < first:
-            return first
-        for index in range(last, last + _MAX_CHAIN):
-            if self._unpack("<I", chain_at + (index - first) * 4)[0] & 1:
-                return index + 1
-        raise ElfError("a hash chain that does not end")
+        return first if last < first else max(symbol for symbol, _ in self._chain(last)) + 1
 
     def symbols(self, *, undefined: bool = False) -> Iterator[tuple[bytes, bool, bool]]:
         """(name, defined, weak) of every dynamic symbol that is not local; or `undefined` alone."""
@@ -336,7 +333,7 @@ class Elf:
         """The exported names that begin like this, of the first few thousand places they stand."""
         strings = self._symbol_tables()[1]
         at = strings.find(start)
-        for _ in range(_MAX_CHAIN):
+        for _ in range(_MAX_ENTRIES):
             if at < 0:
                 return
             name = strings[at : max(at, strings.find(b"\0", at, at + _MAX_SYMBOL))]
@@ -355,14 +352,16 @@ class Elf:
             raise ElfError(f"{count} symbols in {size} bytes, more than any extension has")
         return self.read(at, count * 24, "the symbol table"), self.read(start, size)
 
+    @cached_property
+    def _defined(self) -> frozenset[bytes]:
+        return frozenset(name for name, defined, _ in self.symbols() if defined)
+
     def defines(self, name: str | bytes) -> bool:
         """Whether the library exports `name`: looked up as the dynamic linker does it."""
         wanted = name.encode() if isinstance(name, str) else name
         if self._gnu is None:
-            if self._defined is None:
-                self._defined = frozenset(text for text, defined, _ in self.symbols() if defined)
             return wanted in self._defined
-        buckets, first, bloom, shift, bloom_at, bucket_at, chain_at = self._gnu
+        buckets, first, bloom, shift, bloom_at, bucket_at, _ = self._gnu
         if not buckets:
             return False
         value = gnu_hash(wanted)
@@ -373,12 +372,11 @@ class Elf:
         (index,) = self._unpack("<I", bucket_at + (value % buckets) * 4)
         if index < first:
             return False
-        symbols = self._offset(self._tags[_DT_SYMTAB])
+        table = self._offset(self._tags[_DT_SYMTAB])
         start, size = self._strings
-        for step in range(index, index + _MAX_CHAIN):
-            (link,) = self._unpack("<I", chain_at + (step - first) * 4)
-            if link | 1 == value | 1:
-                text, info, _, section = self._unpack("<IBBH", symbols + step * 24)
+        for symbol, found in self._chain(index):
+            if found | 1 == value | 1:
+                text, info, _, section = self._unpack("<IBBH", table + symbol * 24)
                 if (
                     section
                     and info >> 4 != _STB_LOCAL
@@ -386,9 +384,7 @@ class Elf:
                     and self.read(start + text, len(wanted) + 1) == wanted + b"\0"
                 ):
                     return True
-            if link & 1:
-                return False
-        raise ElfError("a hash chain that does not end")
+        return False
 
 
 @lru_cache(maxsize=1 << 14)

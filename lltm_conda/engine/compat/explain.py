@@ -10,7 +10,7 @@ from ..project import Project
 from . import faults, fixes, support
 from .host_probe import environment
 from .package_files import source_root
-from .records import REJECTED, BinaryRecord, Finding, Runtime
+from .records import BinaryRecord, Finding, Runtime
 from .selection import Selection
 from .text import printable, some
 
@@ -30,7 +30,7 @@ def explain(
     if runtime.platform not in platforms:
         why = f"there is no binary for {runtime.platform}"
         needed, fix = " or ".join(platforms), fixes.without_binaries(runtime.project)
-        return Finding("platform", REJECTED, runtime.platform, needed, why, fix)
+        return Finding.rejected("platform", runtime.platform, needed, why, fix)
     cause = selection.cause
     if cause is not None:
         return cause
@@ -38,45 +38,42 @@ def explain(
         return distrusted
     if not paths:
         return no_binaries(runtime)
-    kind = "glue" if selection.glue is None else "kernels"
+    observed = some([path.name for path in paths], 20)
     if selection.forced:
         variable = runtime.project.variable("VARIANT")
-        fix = f"unset {variable}"
         why = f"the variant {selection.forced} asked for by {variable} is not installed"
-    else:
-        fix = fixes.reinstall(runtime)
-        why = f"the installed package holds no {kind}"
-    observed = some([path.name for path in paths], 20)
-    wanted = selection.forced or ("a glue" if kind == "glue" else "kernels-cpu.so")
-    return _package_files(observed, wanted, why, fix)
+        return _package_files(observed, selection.forced, why, f"unset {variable}")
+    kind, wanted = ("kernels", "kernels-cpu.so") if selection.glue else ("glue", "a glue")
+    why = f"the installed package holds no {kind}"
+    return _package_files(observed, wanted, why, fixes.reinstall(runtime))
 
 
 def _package_files(observed: str, needed: str, why: str, fix: str) -> Finding:
     fault = faults.PACKAGE_FILES
-    return Finding("package files", REJECTED, printable(observed), needed, why, fix, fault)
+    return Finding.rejected("package files", printable(observed), needed, why, fix, fault)
 
 
 def no_binaries(runtime: Runtime) -> Finding:
     """There is no shared object: a source folder, or an installation that lost its files."""
     package = runtime.project.folder
-    if source_root(package) != package.parent:
-        return _package_files(
-            f"no shared object in {package / 'lib'}",
-            "a glue and its kernels",
-            "the installed package holds no binaries",
-            fixes.reinstall(runtime),
-        )
     installed = installed_copies(package)
-    if installed:
+    needed = "binaries built for this torch"
+    if source_root(package) != package.parent:
+        observed, needed = f"no shared object in {package / 'lib'}", "a glue and its kernels"
+        why, fix = "the installed package holds no binaries", fixes.reinstall(runtime)
+    elif installed:
         observed = f"{package}, a source folder"
         needed = f"the installed package {printable(installed[0])}"
-        why = "the source folder shadows the installed package"
-        return _package_files(observed, needed, why, "start Python in another folder")
-    observed = f"{package}, a source folder without binaries"
-    why = f"{runtime.project.distribution} was not built here yet"
-    fix = "python -m pip install . --no-build-isolation"
-    fix = f"{fix}   (or: {fixes.build(runtime.project)})"
-    return _package_files(observed, "binaries built for this torch", why, fix)
+        why, fix = (
+            "the source folder shadows the installed package",
+            "start Python in another folder",
+        )
+    else:
+        observed = f"{package}, a source folder without binaries"
+        why = f"{runtime.project.distribution} was not built here yet"
+        fix = "python -m pip install . --no-build-isolation"
+        fix = f"{fix}   (or: {fixes.build(runtime.project)})"
+    return _package_files(observed, needed, why, fix)
 
 
 def describe_copy(other: Path, package: Path) -> str:
@@ -112,7 +109,7 @@ def unusable_path(path: Path) -> Finding | None:
         return None
     why = f"the path of {printable(path.name)} holds {word[0]}, which the dynamic linker replaces"
     needed, fix = f"a path without {word[0]}", "rename or move that folder, and start Python again"
-    return Finding("path", REJECTED, printable(path), needed, why, fix, faults.PACKAGE_FILES)
+    return Finding.rejected("path", printable(path), needed, why, fix, faults.PACKAGE_FILES)
 
 
 def load_failure(binary: BinaryRecord, runtime: Runtime, error: OSError) -> Finding:
@@ -122,7 +119,7 @@ def load_failure(binary: BinaryRecord, runtime: Runtime, error: OSError) -> Find
     title = f" ({known.title})" if known else ""
     why = f"{binary.file} was accepted but could not be loaded{title}"
     needed = f"{binary.file} accepted by the dynamic linker"
-    return Finding("loading", REJECTED, text, needed, why, fixes.fit_torch(runtime), known)
+    return Finding.rejected("loading", text, needed, why, fixes.fit_torch(runtime), known)
 
 
 def other_object(binary: BinaryRecord, reported: str) -> Finding:
@@ -130,13 +127,13 @@ def other_object(binary: BinaryRecord, reported: str) -> Finding:
     why = f"{binary.file} on disk is not the one that is loaded in this process"
     written = binary.record.text if binary.record else "a build record in the file"
     fault, observed = faults.PACKAGE_FILES, printable(reported) or "nothing"
-    return Finding("build record", REJECTED, observed, written, why, "restart Python", fault)
+    return Finding.rejected("build record", observed, written, why, "restart Python", fault)
 
 
 def refused_kernels(kernels: BinaryRecord, refusal: bytes, runtime: Runtime) -> Finding:
     why, needed = f"the glue refused {kernels.file}", "kernels of the same build as the glue"
     fault, fix = faults.PACKAGE_FILES, fixes.reinstall(runtime)
-    return Finding("kernel table", REJECTED, printable(refusal), needed, why, fix, fault)
+    return Finding.rejected("kernel table", printable(refusal), needed, why, fix, fault)
 
 
 def no_cuda(selection: Selection, runtime: Runtime) -> Finding:
@@ -153,7 +150,7 @@ def no_cuda(selection: Selection, runtime: Runtime) -> Finding:
         fix = f"unset {variable}"
     why = "the installed package holds no CUDA kernels that fit"
     fault = faults.CPU_ONLY_BINARY
-    return Finding("CUDA kernels", REJECTED, observed, needed, why, fix, fault)
+    return Finding.rejected("CUDA kernels", observed, needed, why, fix, fault)
 
 
 def no_cuda_build(version: str, project: Project) -> Finding:
@@ -161,28 +158,24 @@ def no_cuda_build(version: str, project: Project) -> Finding:
     fix = fixes.cuda_torch(environment(project), None)
     why, observed = "torch is a CPU-only build", f"torch {version}"
     fault = faults.CPU_TORCH_SWAPPED_IN
-    return Finding("CUDA kernels", REJECTED, observed, "a CUDA build of torch", why, fix, fault)
+    return Finding.rejected("CUDA kernels", observed, "a CUDA build of torch", why, fix, fault)
 
 
 def refused_forced_name(forced: str, error: ValueError, project: Project) -> Finding:
     name, needed = project.variable("VARIANT"), "the name of a variant, or nothing"
-    return Finding(name, REJECTED, repr(forced), needed, str(error), f"unset {name}")
+    return Finding.rejected(name, repr(forced), needed, str(error), f"unset {name}")
 
 
 def no_torch(error: Exception, project: Project) -> Finding:
     missing = isinstance(error, ModuleNotFoundError) and error.name == "torch"
-    here = environment(project)
+    here, needed = environment(project), "a torch that can be imported"
     why = "torch is not installed" if missing else "import torch fails"
     fix = fixes.install_torch(here, project) if missing else fixes.reinstall_torch(here, None)
-    observed = printable(f"{type(error).__name__}: {error}")
-    return _torch(observed, "a torch that can be imported", why, fix)
+    observed, fault = printable(f"{type(error).__name__}: {error}"), faults.TORCH_NOT_LOADED
+    return Finding.rejected("torch", observed, needed, why, fix, fault)
 
 
 def not_pytorch(module: object, error: Exception) -> Finding:
-    observed = printable(str(getattr(module, "__file__", None)))
-    fix = "rename the file or folder that shadows it"
-    return _torch(observed, "the torch package of PyTorch", printable(str(error)), fix)
-
-
-def _torch(observed: str, needed: str, why: str, fix: str) -> Finding:
-    return Finding("torch", REJECTED, observed, needed, why, fix, faults.TORCH_NOT_LOADED)
+    observed, why = printable(str(getattr(module, "__file__", None))), printable(str(error))
+    needed, fix = "the torch package of PyTorch", "rename the file or folder that shadows it"
+    return Finding.rejected("torch", observed, needed, why, fix, faults.TORCH_NOT_LOADED)

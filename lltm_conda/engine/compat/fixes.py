@@ -37,7 +37,8 @@ def ours(binary: BinaryRecord, runtime: Runtime) -> bool:
     return bool(project) and named and said == project
 
 
-def _install(environment: Environment, pip: str, conda: str) -> str:
+def install(environment: Environment, pip: str, conda: str) -> str:
+    """The command of pip or of conda, with these arguments."""
     if environment.kind == "conda":
         return f"conda install {conda}"
     return f"{environment.python} -m pip install {pip}"
@@ -49,7 +50,7 @@ def _published(environment: Environment, project: Project, pip: str, conda: str)
     if not (facts.channel if environment.kind == "conda" else facts.index):
         return None
     index = f"--index-url {facts.index} " if facts.index != _PYPI else ""
-    return _install(environment, index + pip, f"{conda} -c {facts.channel}")
+    return install(environment, index + pip, f"{conda} -c {facts.channel}")
 
 
 def _at_hand(environment: Environment) -> str | None:
@@ -59,7 +60,7 @@ def _at_hand(environment: Environment) -> str | None:
         return None
     isolation = "" if source.endswith(".whl") else " --no-build-isolation"
     pip = f"--force-reinstall --no-deps{isolation} {source}"
-    return _install(environment, pip, f"--force-reinstall {source}")
+    return install(environment, pip, f"--force-reinstall {source}")
 
 
 def _release(torch: TorchInstall | None, sign: str) -> str:
@@ -85,39 +86,34 @@ def install_torch(
 ) -> str:
     """Install the torch that another package names, or one that is served."""
     if minor is not None:
-        return _install(environment, f'"torch=={dotted(minor)}.*"', f'"pytorch={dotted(minor)}"')
+        return install(environment, f'"torch=={dotted(minor)}.*"', f'"pytorch={dotted(minor)}"')
     oldest = dotted(load(project.folder).torch_min)
-    return _install(environment, f'"torch>={oldest}"', f'"pytorch>={oldest}"')
-
-
-def install_package(environment: Environment, name: str) -> str:
-    return _install(environment, name, name)
+    return install(environment, f'"torch>={oldest}"', f'"pytorch>={oldest}"')
 
 
 def reinstall_torch(environment: Environment, torch: TorchInstall | None) -> str:
     """Replace a damaged torch by a whole one of the same release."""
     pip = f'--force-reinstall --no-deps "torch{_release(torch, "==")}"'
-    return _install(environment, pip, f"--force-reinstall pytorch{_release(torch, '=')}")
+    return install(environment, pip, f"--force-reinstall pytorch{_release(torch, '=')}")
 
 
 def cuda_torch(environment: Environment, torch: TorchInstall | None) -> str:
     """Replace a CPU build of torch by the CUDA build."""
     conda = f'"pytorch{_release(torch, "=") or "=*"}=*cuda*"'
-    return _install(environment, f'--force-reinstall "torch{_release(torch, "==")}"', conda)
+    return install(environment, f'--force-reinstall "torch{_release(torch, "==")}"', conda)
 
 
-def reinstall(runtime: Runtime) -> str:
-    """Put this package's files back as they were released."""
-    return _same_release(runtime) or _at_hand(runtime.environment) or build(runtime.project)
+def reinstall(runtime: Runtime, unpublished: str = "") -> str:
+    """Put this package's files back as they were released.
 
-
-def _same_release(runtime: Runtime) -> str | None:
-    """Install this very release again; None where it is not published."""
-    project = runtime.project
+    `unpublished` is what to do where no index and no channel has this release; by default to take
+    what the package was installed from, or to build.
+    """
+    project, environment = runtime.project, runtime.environment
     name, version = project.distribution, project.version
     pip = f'--force-reinstall --no-deps "{name}=={version}"'
-    conda = f"--force-reinstall {name}={version}"
-    return _published(runtime.environment, project, pip, conda)
+    again = _published(environment, project, pip, f"--force-reinstall {name}={version}")
+    return again or unpublished or _at_hand(environment) or build(project)
 
 
 def install_once(environment: Environment, project: Project) -> str:
@@ -150,12 +146,6 @@ def fit_torch(runtime: Runtime, binary: BinaryRecord | None = None) -> str:
         conda = f'{name} "pytorch={dotted(torch.version_tuple)}"'
         served = _published(environment, project, pip, conda)
     return served or build(project)
-
-
-def own_platform(runtime: Runtime) -> str:
-    project = runtime.project
-    name = f"{project.distribution}-{project.version}-py3-none-manylinux_*_{runtime.machine}.whl"
-    return _same_release(runtime) or f"install {name}, or: {build(project)}"
 
 
 def newer_driver(cuda: tuple[int, ...] | None, binary: BinaryRecord, runtime: Runtime) -> str:

@@ -34,12 +34,11 @@ def libc() -> tuple[str, tuple[int, ...]] | None:
     """`("glibc", (2, 36))`; `("musl", ())` for a C library without glibc's name; None elsewhere."""
     if sys.platform != "linux":
         return None
-    try:
-        text = os.confstr("CS_GNU_LIBC_VERSION") or ""
-    except (ValueError, OSError, AttributeError):
-        return "musl", ()
-    name, _, version = text.partition(" ")
-    return (name or "musl"), parse_version(version) or ()
+    text = None
+    with suppress(ValueError, OSError, AttributeError):
+        text = os.confstr("CS_GNU_LIBC_VERSION")
+    name, _, version = (text or "musl").partition(" ")
+    return name, parse_version(version) or ()
 
 
 def l4t(path: Path = Path("/etc/nv_tegra_release")) -> str:
@@ -81,15 +80,12 @@ class _DlInfo(ctypes.Structure):
 def loaded_file(library: str, symbol: str) -> Path | None:
     """The file of a library (its SONAME) that this process has already loaded, found by a function
     that it defines. It loads nothing."""
-    try:
+    info = _DlInfo()
+    with suppress(OSError, AttributeError):
         handle = ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
         address = ctypes.cast(getattr(handle, symbol), ctypes.c_void_p)
-        info = _DlInfo()
-        if not ctypes.CDLL(None).dladdr(address, ctypes.byref(info)) or not info.file:
-            return None
-    except (OSError, AttributeError):
-        return None
-    return Path(os.fsdecode(info.file))
+        ctypes.CDLL(None).dladdr(address, ctypes.byref(info))
+    return Path(os.fsdecode(info.file)) if info.file else None
 
 
 def mapped_files(start: str, maps: Path = Path("/proc/self/maps")) -> list[Path]:
@@ -103,11 +99,9 @@ def mapped_files(start: str, maps: Path = Path("/proc/self/maps")) -> list[Path]
 
 def defined_versions(path: Path) -> dict[str, tuple[int, ...]] | None:
     """The newest version of each family that a library defines; None when it cannot be read."""
-    try:
-        with Elf(path) as elf:
-            return newest_versions(elf.version_definitions())
-    except (ElfError, OSError):
-        return None
+    with suppress(ElfError, OSError), Elf(path) as elf:
+        return newest_versions(elf.version_definitions())
+    return None
 
 
 def environment(project: Project = NOBODY) -> Environment:
@@ -142,7 +136,6 @@ def _source(project: Project, conda: bool) -> str | None:
 
 def is_conda_prefix(prefix: Path) -> bool:
     """Whether `prefix` is a conda environment (not a venv made inside one)."""
-    try:
+    with suppress(OSError):
         return (prefix / "conda-meta").is_dir() and not (prefix / "pyvenv.cfg").exists()
-    except OSError:
-        return False
+    return False

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 from . import faults, fixes
-from .records import (
-    NOTE,
-    NOWHERE,
-    OK,
-    REJECTED,
-    UNKNOWN,
-    BinaryRecord,
-    Driver,
-    Finding,
-    Runtime,
-    dotted,
-    parse_version,
-)
+from .records import NOTE, NOWHERE, BinaryRecord, Driver, Finding, Runtime, dotted, parse_version
 from .text import some
 
 #: The first driver branch of each CUDA release, newest first: for a driver that cannot be asked.
@@ -30,7 +20,7 @@ def cuda_build(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     dimension, major = "CUDA build of torch", cuda[0]
     if torch.root == NOWHERE:
         why = f"torch {torch.version} is a release, whose builds are for the CPU or one CUDA each"
-        return Finding(dimension, UNKNOWN, "not known", f"a build for CUDA {major}", why)
+        return Finding.unknown(dimension, "not known", f"a build for CUDA {major}", why)
     if torch.cuda is None:
         kind = "ROCm" if torch.hip else "XPU" if torch.xpu else "CPU-only"
         observed, needed = f"torch {torch.version} ({kind})", "a CUDA build of torch"
@@ -40,24 +30,28 @@ def cuda_build(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
         )
         fix = fixes.cuda_torch(runtime.environment, torch)
         swapped = faults.CPU_TORCH_SWAPPED_IN
-        return Finding(dimension, REJECTED, observed, needed, why, fix, swapped)
+        return Finding.rejected(dimension, observed, needed, why, fix, swapped)
     if torch.cuda_major is not None and torch.cuda_major >= major:
-        return Finding(dimension, OK, f"CUDA {torch.cuda}", f"CUDA {major} or newer")
-    speaks, fix = driver_cuda(runtime.driver), ""
-    fault: int | None = faults.CUDA_MAJOR
+        return Finding.ok(dimension, f"CUDA {torch.cuda}", f"CUDA {major} or newer")
+    speaks, needed, fault = (
+        driver_cuda(runtime.driver),
+        f"a driver for CUDA {major}",
+        faults.CUDA_MAJOR,
+    )
     observed = f"CUDA {torch.cuda}, driver for CUDA {dotted(speaks)}"
     if not runtime.gpu_probed:
-        status, why = UNKNOWN, "the driver was not looked at"
-    elif speaks is not None and speaks[0] >= major:
-        status, why, fault = NOTE, "torch is older, the driver is new enough", None
-    else:
-        status, fix = REJECTED, fixes.fit_torch(runtime, binary)
-        why = (
-            f"the kernels need CUDA {major}, torch is built for CUDA {torch.cuda}, and no driver "
-            f"for CUDA {major} is here"
+        return Finding.unknown(
+            dimension, observed, needed, "the driver was not looked at", "", fault
         )
-    needed = f"a driver for CUDA {major}"
-    return Finding(dimension, status, observed, needed, why, fix, fault)
+    if speaks is not None and speaks[0] >= major:
+        why = "torch is older, the driver is new enough"
+        return Finding.note(dimension, observed, needed, why)
+    why = (
+        f"the kernels need CUDA {major}, torch is built for CUDA {torch.cuda}, and no driver for "
+        f"CUDA {major} is here"
+    )
+    fix = fixes.fit_torch(runtime, binary)
+    return Finding.rejected(dimension, observed, needed, why, fix, fault)
 
 
 def driver_cuda(driver: Driver | None) -> tuple[int, int] | None:
@@ -85,17 +79,17 @@ def driver(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     needed = f"a driver for CUDA {cuda[0]} ({fixes.DRIVER_FLOORS.get(cuda[0], 'any')} or newer)"
     if runtime.driver is None:
         why = "no GPU can be used here; the CPU can"
-        return Finding("driver", NOTE, "no NVIDIA driver", needed, why)
+        return Finding.note("driver", "no NVIDIA driver", needed, why)
     speaks = driver_cuda(runtime.driver)
     observed = f"{runtime.driver.version or 'unknown version'} (CUDA {dotted(speaks)})"
     observed += f", L4T {runtime.l4t} of a Jetson" if runtime.l4t else ""
     if speaks is None:
-        return Finding("driver", UNKNOWN, observed, needed, "which CUDA it serves is not known")
+        return Finding.unknown("driver", observed, needed, "which CUDA it serves is not known")
     if speaks[0] >= cuda[0]:
-        return Finding("driver", OK, observed, needed)
+        return Finding.ok("driver", observed, needed)
     why = f"the NVIDIA driver serves CUDA {dotted(speaks)}, the kernels are CUDA {cuda[0]}"
     fix = fixes.newer_driver(cuda, binary, runtime)
-    return Finding("driver", REJECTED, observed, needed, why, fix, faults.DRIVER)
+    return Finding.rejected("driver", observed, needed, why, fix, faults.DRIVER)
 
 
 def runs_on(archs: tuple[str, ...], capability: tuple[int, int]) -> str | None:
@@ -107,12 +101,10 @@ def runs_on(archs: tuple[str, ...], capability: tuple[int, int]) -> str | None:
     """
     best = None
     for arch in archs:
-        kind, _, number = arch.partition("_")
-        letter = number[-1:] if number[-1:] in ("a", "f") else ""
-        digits = number.removesuffix(letter)
-        if kind not in ("sm", "compute") or not digits.isdecimal() or not 2 <= len(digits) <= 4:
+        named = re.fullmatch(r"(sm|compute)_(\d{1,3})(\d)([af]?)", arch)
+        if named is None:
             continue
-        own = (int(digits[:-1]), int(digits[-1]))
+        kind, letter, own = named[1], named[4], (int(named[2]), int(named[3]))
         if letter == "a":
             fits = own == capability
         elif kind == "compute" and not letter:
@@ -121,8 +113,7 @@ def runs_on(archs: tuple[str, ...], capability: tuple[int, int]) -> str | None:
             fits = own[0] == capability[0] and own[1] <= capability[1]
         if fits and kind == "sm":
             return "code"
-        if fits:
-            best = "ptx"
+        best = "ptx" if fits else best
     return best
 
 
@@ -136,7 +127,7 @@ def gpu_architecture(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     archs = ", ".join(binary.cuda_archs)
     named = some([f"{d.name} ({dotted(d.capability)})" for d in runtime.devices], 8)
     if not refused:
-        return Finding("GPU architecture", OK, named, archs)
+        return Finding.ok("GPU architecture", named, archs)
     device, how = refused[0]
     label = f"{device.name} (compute capability {dotted(device.capability)})"
     if how == "ptx":
@@ -146,10 +137,7 @@ def gpu_architecture(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
             f"(CUDA {dotted(speaks)}) is older than the PTX (CUDA {dotted(cuda)})"
         )
     else:
-        fault, fix = (
-            faults.GPU_ARCHITECTURE,
-            fixes.build_cuda(binary, runtime, [d.capability for d, _ in refused]),
-        )
-        why = f"{binary.name} holds no code for the {label}"
-    status = REJECTED if len(refused) == len(ways) else NOTE
-    return Finding("GPU architecture", status, named, archs, why, fix, fault)
+        fix = fixes.build_cuda(binary, runtime, [d.capability for d, _ in refused])
+        fault, why = faults.GPU_ARCHITECTURE, f"{binary.name} holds no code for the {label}"
+    found = Finding.rejected("GPU architecture", named, archs, why, fix, fault)
+    return found if len(refused) == len(ways) else found._replace(status=NOTE)

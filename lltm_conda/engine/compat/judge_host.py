@@ -7,16 +7,7 @@ from collections.abc import Iterator
 from . import faults, fixes, support
 from .binary import is_torch_symbol
 from .fixes import ours
-from .records import (
-    NOTE,
-    OK,
-    REJECTED,
-    UNKNOWN,
-    BinaryRecord,
-    Finding,
-    Runtime,
-    dotted,
-)
+from .records import REJECTED, BinaryRecord, Finding, Runtime, dotted
 from .text import printable, some
 
 _OF_PYTHON = ("Py", "_Py", "import ")
@@ -29,9 +20,9 @@ def whole_file(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
         fix, observed = fixes.put_back(binary, runtime), "; ".join(binary.problems)
         if observed == "Permission denied":
             why, fix = f"{binary.file} must not be read by this user", f"chmod a+r {binary.path}"
-        yield Finding("file", REJECTED, observed, wanted, why, fix, faults.PACKAGE_FILES)
+        yield Finding.rejected("file", observed, wanted, why, fix, faults.PACKAGE_FILES)
         return
-    yield Finding("file", OK, f"{binary.size} bytes", wanted)
+    yield Finding.ok("file", f"{binary.size} bytes", wanted)
     record, version, table = binary.record, runtime.package_version, runtime.kernel_abi
     if record is None or not version:
         return
@@ -54,28 +45,27 @@ def _same(
 ) -> Finding:
     """A finding on two files of the package that must come from one build."""
     if same:
-        return Finding(dimension, OK, *sides)
-    return Finding(dimension, REJECTED, *sides, why, fixes.reinstall(runtime), faults.PACKAGE_FILES)
+        return Finding.ok(dimension, *sides)
+    return Finding.rejected(dimension, *sides, why, fixes.reinstall(runtime), faults.PACKAGE_FILES)
 
 
 def platform(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     here, built = runtime.platform, binary.platform or support.FIRST
     musl = any(name.startswith("libc.musl") for name in binary.needed)
     if here == built and not (musl and runtime.libc is not None and runtime.libc[0] == "glibc"):
-        return Finding("platform", OK, here, built)
-    why, fix = (
-        f"{binary.file} was built for {built}, this is {here}",
-        fixes.put_back(binary, runtime),
-    )
+        return Finding.ok("platform", here, built)
+    why, fix = f"{binary.file} was built for {built}, this is {here}", ""
     if here == built:
         here, built = f"{here}, glibc", f"{built}, musl"
         why = f"{binary.file} was built for musl (Alpine), this system has glibc"
     elif ours(binary, runtime):
-        known, fix = support.load(runtime.project.folder).platforms, fixes.own_platform(runtime)
+        project, known = runtime.project, support.load(runtime.project.folder).platforms
+        wheel = f"{project.distribution}-{project.version}-py3-none-manylinux_*_{runtime.machine}"
+        fix = fixes.reinstall(runtime, f"install {wheel}.whl, or: {fixes.build(project)}")
         if here not in known:
             why = f"there is no binary for {here}; binaries are built for {' and '.join(known)}"
-            fix = fixes.without_binaries(runtime.project)
-    return Finding("platform", REJECTED, here, built, why, fix)
+            fix = fixes.without_binaries(project)
+    return Finding.rejected("platform", here, built, why, fix or fixes.put_back(binary, runtime))
 
 
 def pages(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
@@ -85,12 +75,12 @@ def pages(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
         return None
     observed, needed = f"pages of {page} bytes", f"pages of at most {have} bytes"
     if have % page == 0:
-        return Finding("page size", OK, observed, needed)
+        return Finding.ok("page size", observed, needed)
     why = f"{binary.file} was linked for pages of {have} bytes, this kernel's have {page}"
     fix = fixes.rebuild(binary, runtime)
     if ours(binary, runtime):
         fix = f"LDFLAGS=-Wl,-z,max-page-size={page} {fix}"
-    return Finding("page size", REJECTED, observed, needed, why, fix, faults.SYSTEM_LIBRARIES)
+    return Finding.rejected("page size", observed, needed, why, fix, faults.SYSTEM_LIBRARIES)
 
 
 def python(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
@@ -107,18 +97,18 @@ def python(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     if absent and absent[0].startswith("import "):
         package = absent[0].partition(" ")[2]
         why = f"{binary.file} needs {package} when it is imported, and none was found for it"
-        fix = fixes.install_package(runtime.environment, package)
-        return Finding("python", UNKNOWN, f"no {package} was found", package, why, fix)
+        fix = fixes.install(runtime.environment, package, package)
+        return Finding.unknown("python", f"no {package} was found", package, why, fix)
     if absent and not ours(binary, runtime):
         why = f"{binary.file} was built for another Python: this one has no {absent[0]}"
         fix = fixes.put_back(binary, runtime)
-        return Finding("python", REJECTED, here, some(absent), why, fix, faults.PACKAGE_FILES)
+        return Finding.rejected("python", here, some(absent), why, fix, faults.PACKAGE_FILES)
     if ours(binary, runtime) and runtime.python[:2] < floor:
         needed = f"Python >= {dotted(floor)}"
         why = f"Python {dotted(runtime.python[:2])} is older than the oldest that is supported"
         fix = f"create an environment with Python {dotted(floor)} or newer"
-        return Finding("python", REJECTED, here, needed, why, fix)
-    return Finding("python", OK, here, anything)
+        return Finding.rejected("python", here, needed, why, fix)
+    return Finding.ok("python", here, anything)
 
 
 def _module_tag(binary: BinaryRecord, runtime: Runtime, here: str) -> Finding:
@@ -135,8 +125,8 @@ def _module_tag(binary: BinaryRecord, runtime: Runtime, here: str) -> Finding:
         )
     else:
         said = {"abi3": "any CPython 3 (abi3)", "": "not said by the file's name"}.get(tag, tag)
-        return Finding("python", OK if tag else NOTE, here, said)
-    return Finding("python", REJECTED, here, needed, why, fixes.put_back(binary, runtime), fault)
+        return Finding.ok("python", here, said) if tag else Finding.note("python", here, said, "")
+    return Finding.rejected("python", here, needed, why, fixes.put_back(binary, runtime), fault)
 
 
 def _missing(binary: BinaryRecord, runtime: Runtime) -> tuple[str, ...]:
@@ -155,7 +145,7 @@ def symbols(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     observed = f"{len(absent)} missing: {some(absent)}"
     why = f"no library that {binary.file} needs defines {absent[0][:200]}"
     fix, fault = fixes.rebuild(binary, runtime), faults.SYSTEM_LIBRARIES
-    return Finding("symbols", REJECTED, observed, "all found", why, fix, fault)
+    return Finding.rejected("symbols", observed, "all found", why, fix, fault)
 
 
 def system_library(family: str, binary: BinaryRecord, runtime: Runtime) -> Finding | None:
@@ -171,13 +161,13 @@ def system_library(family: str, binary: BinaryRecord, runtime: Runtime) -> Findi
         have = runtime.libc[1] if name == "glibc" else None
         observed = f"{name} {dotted(have) if have else ''}".strip()
     if have is not None and have >= version:
-        return Finding(dimension, OK, observed, needed)
+        return Finding.ok(dimension, observed, needed)
     if have is None and family != "GLIBC":
         why = "no libstdc++ could be read; the dynamic linker reports one that is too old"
-        return Finding(dimension, NOTE, observed, needed, why)
+        return Finding.note(dimension, observed, needed, why)
     why = f"the {dimension} of this system is older than {binary.file} needs"
     fix, fault = fixes.system_libraries(binary, runtime, family), faults.SYSTEM_LIBRARIES
-    return Finding(dimension, REJECTED, observed, needed, why, fix, fault)
+    return Finding.rejected(dimension, observed, needed, why, fix, fault)
 
 
 def registration(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
@@ -187,4 +177,4 @@ def registration(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     observed, needed = f"already registered by {other}", f"{operators} registered once"
     why = f"another copy of {runtime.project.distribution} is loaded in this process"
     fix, fault = fixes.remove_duplicate(runtime, other), faults.REGISTERED_TWICE
-    return Finding("op registration", REJECTED, observed, needed, why, fix, fault)
+    return Finding.rejected("op registration", observed, needed, why, fix, fault)

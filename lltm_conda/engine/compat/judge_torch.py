@@ -7,19 +7,8 @@ from collections.abc import Sequence
 from . import faults, fixes, support
 from .binary import is_torch_library, is_torch_symbol
 from .fixes import ours
-from .layouts import FATAL_TO_REGISTER, LAYOUTS, difference
-from .records import (
-    NOTE,
-    OK,
-    REJECTED,
-    UNKNOWN,
-    BinaryRecord,
-    BuildRecord,
-    Finding,
-    Runtime,
-    TorchInstall,
-    dotted,
-)
+from .layouts import FATAL_TO_REGISTER, LAYOUTS, difference, minors_with
+from .records import BinaryRecord, BuildRecord, Finding, Runtime, TorchInstall, dotted
 from .text import printable, some
 
 
@@ -51,15 +40,14 @@ def installed_torch(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
         needed, why = runtime.python_tag.rstrip("-"), "this torch was built for another Python"
         fix = fixes.reinstall_torch(environment, torch)
     elif (torch.hip or torch.xpu) and ours(binary, runtime):
-        name = "ROCm" if torch.hip else "XPU"
-        observed = f"{torch.version} ({name} {torch.hip or torch.xpu})"
+        name, observed = torch.device.partition(" ")[0], f"{torch.version} ({torch.device})"
         definition = runtime.project.definition.rpartition(".")[0]
         why = f"CPU tensors are served, {name} tensors are not"
         why += f": use {definition} for those" if definition else ""
-        return Finding("torch", NOTE, observed, "a CPU or CUDA build of torch", why)
+        return Finding.note("torch", observed, "a CPU or CUDA build of torch", why)
     else:
-        return Finding("torch", OK, torch.version, "an installed torch")
-    return Finding("torch", REJECTED, observed, needed, why, fix, faults.TORCH_NOT_LOADED)
+        return Finding.ok("torch", torch.version, "an installed torch")
+    return Finding.rejected("torch", observed, needed, why, fix, faults.TORCH_NOT_LOADED)
 
 
 def torch_version(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
@@ -77,14 +65,19 @@ def torch_version(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
             f"{binary.name} uses the stable ABI of torch {dotted(target)}, torch {version} is older"
         )
         fix, fault = fixes.fit_torch(runtime, binary), faults.TORCH_VERSION
-        return Finding(dimension, REJECTED, version, needed, why, fix, fault)
+        return Finding.rejected(dimension, version, needed, why, fix, fault)
     if torch.version_tuple > newest:
         why = (
             f"newer than {dotted(newest)}, the newest that was tested: the stable ABI promises "
             "that it works"
         )
-        return Finding(dimension, NOTE, version, needed, why)
-    return Finding(dimension, OK, version, needed)
+        return Finding.note(dimension, version, needed, why)
+    return Finding.ok(dimension, version, needed)
+
+
+def _named_differences(torch: TorchInstall, changed: Sequence[tuple[str, int, int]]) -> str:
+    texts = [f"{name} {there} here {now}" for name, there, now in changed]
+    return f"torch {torch.version} ({some(texts, 12)})"
 
 
 def _aten_version(
@@ -93,34 +86,33 @@ def _aten_version(
     dimension, version, target = "torch version", torch.version, record.torch_target
     needed = f"torch {dotted(target)}, or one of the same layout"
     if record.torch_built == version:
-        return Finding(dimension, OK, version, f"torch {version}, as built")
+        return Finding.ok(dimension, version, f"torch {version}, as built")
     observed, fault, fix = version, faults.TORCH_VERSION, fixes.fit_torch(runtime, binary)
     built = f"{binary.name} was built for torch {dotted(target)}"
     here = LAYOUTS.get(torch.version_tuple) if torch.is_release else None
     changed = difference(binary.layout or {}, here or {})
-    status = REJECTED
+    make = Finding.rejected
     if here is None:
         why = f"{built}; the class layout of torch {version} was never measured, and is not guessed"
-        status = REJECTED if ours(binary, runtime) else UNKNOWN
+        make = Finding.rejected if ours(binary, runtime) else Finding.unknown
     elif not binary.layout:
         observed, fault = "no layout fingerprint in the file", faults.PACKAGE_FILES
         why = f"{binary.name} does not say which class layout it was compiled with"
         fix = fixes.put_back(binary, runtime) if ours(binary, runtime) else fix
     elif changed:
-        texts = [f"{name} {there} here {now}" for name, there, now in changed]
-        observed = f"torch {version} ({some(texts, 12)})"
+        observed = _named_differences(torch, changed)
         why = (
             f"{built}, torch {version} lays its classes out differently: loading it would abort "
             "or compute wrongly"
         )
     elif target == torch.version_tuple:
-        return Finding(dimension, OK, version, f"torch {dotted(target)}")
+        return Finding.ok(dimension, version, f"torch {dotted(target)}")
     else:
         more = "" if binary.layout == here else " and other scalar types at the end"
         same = f"the same class layout{more}"
         why = f"built for torch {dotted(target)}; torch {dotted(torch.version_tuple)} has {same}"
-        return Finding(dimension, NOTE, version, needed, why)
-    return Finding(dimension, status, observed, needed, why, fix, fault)
+        return Finding.note(dimension, version, needed, why)
+    return make(dimension, observed, needed, why, fix, fault)
 
 
 def cxx_abi(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
@@ -129,13 +121,13 @@ def cxx_abi(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     flavour = binary.cxx11_abi if binary.cxx11_abi is not None else claimed
     if torch is None or flavour is None or binary.lane == "stable":
         return None
-    status, needed = REJECTED, f"flavour {flavour}"
+    make, needed = Finding.rejected, f"flavour {flavour}"
     if claimed is not None and claimed != flavour:
         observed, needed = f"symbols of {needed}", f"flavour {claimed}, as its record says"
         why = f"{binary.file} was compiled with the wrong C++ ABI flag"
         fix = fixes.rebuild(binary, runtime)
     elif torch.cxx11_abi is None:
-        status, observed = UNKNOWN, "not known"
+        make, observed = Finding.unknown, "not known"
         library = printable(torch.lib_dir / "libc10.so")
         why = f"the C++ ABI flavour of {library} cannot be read"
         fix = fixes.reinstall_torch(runtime.environment, torch)
@@ -147,8 +139,8 @@ def cxx_abi(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
         )
         fix = fixes.fit_torch(runtime, binary)
     else:
-        return Finding("C++ ABI", OK, f"flavour {torch.cxx11_abi}", needed)
-    return Finding("C++ ABI", status, observed, needed, why, fix, faults.CXX_ABI)
+        return Finding.ok("C++ ABI", f"flavour {torch.cxx11_abi}", needed)
+    return make("C++ ABI", observed, needed, why, fix, faults.CXX_ABI)
 
 
 def torch_symbols(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
@@ -160,13 +152,13 @@ def torch_symbols(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     missing = [name for name in looked_up or () if is_torch_symbol(name.encode())]
     if looked_up is None:
         why = f"the symbols of {binary.file} were not looked up in torch"
-        return Finding("torch symbols", UNKNOWN, "not looked up", needed, why)
+        return Finding.unknown("torch symbols", "not looked up", needed, why)
     if missing:
         observed = f"{len(missing)} of {count} missing: {some(missing)}"
         why = f"torch {torch.version} does not have what {binary.file} was linked against"
         fix = fixes.fit_torch(runtime, binary)
-        return Finding("torch symbols", REJECTED, observed, needed, why, fix, faults.TORCH_VERSION)
-    return Finding("torch symbols", OK, f"all {count} found", needed)
+        return Finding.rejected("torch symbols", observed, needed, why, fix, faults.TORCH_VERSION)
+    return Finding.ok("torch symbols", f"all {count} found", needed)
 
 
 def vouched(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
@@ -179,70 +171,57 @@ def vouched(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
         return None
     dimension, version, here = "torch version", torch.version, torch.version_tuple
     if torch.root in binary.path.parents:
-        return Finding(dimension, OK, version, "the torch that it is part of")
+        return Finding.ok(dimension, version, "the torch that it is part of")
     if binary.lane == "stable":
         needed = "any torch that has its symbols (the stable ABI)"
-        return Finding(dimension, OK, version, needed if binary.torch_symbols else "any torch")
+        return Finding.ok(dimension, version, needed if binary.torch_symbols else "any torch")
+    known, fix = LAYOUTS.get(here, {}), fixes.fit_torch(runtime, binary)
     if binary.layout:
-        return _embedded_layout(binary, torch, runtime)
+        changed = difference(binary.layout, known)
+        needed = "a torch of the class layout that it embeds"
+        if known and torch.is_release and not changed:
+            why = "the class layout that it embeds is that of this torch"
+            return Finding.note(dimension, version, needed, why)
+        why = f"{binary.file} was compiled with another class layout than torch {version} has"
+        observed = _named_differences(torch, changed)
+        return Finding.rejected(dimension, observed, needed, why, fix, faults.TORCH_VERSION)
     from .owner import built_for  # an import of the package has no use for it
-    from .symbols import minors_with
 
     targets = dict(reversed(built_for(binary)))  # the first that names a minor is shown
     if not targets:
         fits = minors_with(binary.torch_symbols)
         if min(LAYOUTS) not in fits:  # else it may be older than all that were measured
             targets = dict.fromkeys(fits, "which alone have its symbols")
-    same = [minor for minor in targets if minor == here or _same_layout(minor, here)]
-    fix = fixes.fit_torch(runtime, binary)
+    alike = [m for m in targets if known and not difference(LAYOUTS.get(m, {}), known)]
+    same = [minor for minor in targets if minor == here or minor in alike]
     if same and torch.is_release and len(same) == len(targets):
         target = here if here in same else same[0]
         needed = f"torch {dotted(target)}, says {targets[target]}"
         why = f"{targets[target]} vouches for torch {dotted(target)}"
         if target != here:
             why += f"; torch {dotted(here)} has the same class layout"
-        return Finding(dimension, NOTE, version, needed, why)
+        return Finding.note(dimension, version, needed, why)
     if not targets:
         needed = "a torch that something names"
         why = (
             f"nothing says for which torch {binary.file} was built: no symbol is missing, but "
             "another class layout could still crash the process"
         )
-        return Finding(dimension, UNKNOWN, version, needed, why, fix, faults.TORCH_VERSION)
+        return Finding.unknown(dimension, version, needed, why, fix, faults.TORCH_VERSION)
     target, last = min(targets), max(targets)
     many = f"one of torch {dotted(target)} to {dotted(last)}"
     label = many if target != last else f"torch {dotted(target)}"
     built, names = f"built for {label} ({targets[target]})", binary.torch_symbols
-    known = LAYOUTS.get(here, {})
     needed = f"{label}, or one of the same layout"
     registers = any("5torch7Library" in name or "5torch11CppFunction" in name for name in names)
-    if registers and all(
-        FATAL_TO_REGISTER & {name for name, *_ in difference(LAYOUTS.get(minor, {}), known)}
-        for minor in targets
-    ):
-        status, why = REJECTED, f"torch {version} lays out what it registers operators with anew"
-    else:
-        status, why = UNKNOWN, f"whether it works in torch {version} cannot be told from its files"
+    others = [{name for name, *_ in difference(LAYOUTS.get(m, {}), known)} for m in targets]
+    make = Finding.unknown
+    why = f"whether it works in torch {version} cannot be told from its files"
+    if registers and all(FATAL_TO_REGISTER & fields for fields in others):
+        make = Finding.rejected
+        why = f"torch {version} lays out what it registers operators with anew"
     why = f"{binary.file} was {built}; {why}"
-    return Finding(dimension, status, version, needed, why, fix, faults.TORCH_VERSION)
-
-
-def _same_layout(built: tuple[int, int], here: tuple[int, int]) -> bool:
-    return built in LAYOUTS and here in LAYOUTS and not difference(LAYOUTS[built], LAYOUTS[here])
-
-
-def _embedded_layout(binary: BinaryRecord, torch: TorchInstall, runtime: Runtime) -> Finding:
-    dimension, version = "torch version", torch.version
-    changed = difference(binary.layout or {}, LAYOUTS.get(torch.version_tuple, {}))
-    needed = "a torch of the class layout that it embeds"
-    if torch.version_tuple in LAYOUTS and torch.is_release and not changed:
-        why = "the class layout that it embeds is that of this torch"
-        return Finding(dimension, NOTE, version, needed, why)
-    texts = [f"{name} {there} here {now}" for name, there, now in changed]
-    why = f"{binary.file} was compiled with another class layout than torch {version} has"
-    fix = fixes.fit_torch(runtime, binary)
-    observed = f"torch {version} ({some(texts, 12)})"
-    return Finding(dimension, REJECTED, observed, needed, why, fix, faults.TORCH_VERSION)
+    return make(dimension, version, needed, why, fix, faults.TORCH_VERSION)
 
 
 def libraries(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
@@ -250,10 +229,10 @@ def libraries(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     cuda = [name for name in binary.needed if name.startswith(("libcudart", "libcublas"))]
     if missing is None:
         if cuda:
-            return Finding("libraries", UNKNOWN, "not looked for", some(cuda), "not looked for")
+            return Finding.unknown("libraries", "not looked for", some(cuda), "not looked for")
         return None
     if not missing:
-        return Finding("libraries", OK, "all found", f"{len(binary.needed)} libraries")
+        return Finding.ok("libraries", "all found", f"{len(binary.needed)} libraries")
     torch, mine = runtime.torch, ours(binary, runtime)
     missing = tuple(sorted(missing, key=_telling))
     first, order = missing[0][:200], _telling(missing[0])
@@ -288,7 +267,7 @@ def libraries(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
         fault, why = faults.SYSTEM_LIBRARIES, f"{first} is nowhere on the library path"
         fix = fixes.machine_library(first, binary, runtime)
     observed = f"missing: {some(missing, 8)}"
-    return Finding("libraries", REJECTED, observed, "all found", why, fix, fault)
+    return Finding.rejected("libraries", observed, "all found", why, fix, fault)
 
 
 #: Kinds of missing libraries, the one that tells most first.

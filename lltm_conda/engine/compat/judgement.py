@@ -14,16 +14,8 @@ from .fixes import ours
 from .judge_cuda import cuda_build, driver, gpu_architecture
 from .judge_host import pages, platform, python, registration, symbols, system_library, whole_file
 from .judge_torch import cxx_abi, installed_torch, libraries, torch_symbols, torch_version, vouched
-from .records import (
-    NOWHERE,
-    REJECTED,
-    UNKNOWN,
-    BinaryRecord,
-    Finding,
-    Runtime,
-    TorchInstall,
-    Verdict,
-)
+from .layouts import minors_with
+from .records import NOWHERE, UNKNOWN, BinaryRecord, Finding, Runtime, TorchInstall, Verdict
 from .text import printable
 
 # A dimension is a function (binary, runtime) -> finding, None where it does not apply. Cheap ones
@@ -55,10 +47,11 @@ def judge(binary: BinaryRecord, runtime: Runtime) -> Verdict:
     The verdict is `accepted` only if nothing was rejected and nothing that could crash the process
     or falsify a result stayed unknown.
     """
-    found: list[Finding | None] = [*whole_file(binary, runtime)]
-    if not any(finding and finding.status == REJECTED for finding in found):  # else no more to say
-        found += [dimension(binary, runtime) for dimension in _DIMENSIONS]
-    return Verdict(binary, tuple(finding for finding in found if finding is not None))
+    verdict = Verdict(binary, tuple(whole_file(binary, runtime)))
+    if verdict.rejection:  # no more to say
+        return verdict
+    found = (dimension(binary, runtime) for dimension in _DIMENSIONS)
+    return Verdict(binary, (*verdict.findings, *filter(None, found)))
 
 
 def judge_file(
@@ -74,7 +67,7 @@ def judge_file(
     if not ours(binary, runtime):
         return _judge_of_others(binary, runtime, ())
     verdict = judge(binary, runtime)
-    if any(finding.status == REJECTED for finding in verdict.findings):
+    if verdict.rejection:
         return verdict
     if runtime.torch and runtime.torch.root == NOWHERE:
         return _judge_by_version(binary, runtime)
@@ -100,11 +93,7 @@ def _judge_of_others(binary: BinaryRecord, runtime: Runtime, above: tuple[Path, 
 
     binary = binary._replace(owner=owner.find_owner(binary.path))
     verdict = judge(binary, runtime)
-    if [f.dimension for f in verdict.findings if f.status == REJECTED][:1] in (
-        ["file"],
-        ["platform"],
-        ["package"],
-    ):
+    if verdict.rejection and verdict.rejection.dimension in ("file", "platform", "package"):
         return verdict
     key, torch = str(binary.path), runtime.torch
     if torch is not None and torch.root == NOWHERE:
@@ -143,8 +132,6 @@ def _damaged(runtime: Runtime, torch: TorchInstall, error: Exception) -> Runtime
 
 def _judge_by_version(binary: BinaryRecord, runtime: Runtime) -> Verdict:
     """Judge beside a torch of which only the version is known: few symbols can be looked up."""
-    from .symbols import minors_with
-
     here = runtime.torch.version_tuple if runtime.torch else (0, 0)
     missing = [n for n in binary.torch_symbols if here not in minors_with([n])]
     if missing:

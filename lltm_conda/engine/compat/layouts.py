@@ -9,7 +9,11 @@ is refused in a torch that is not listed here; nothing is guessed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
 
 FIELDS = (
     "dispatch_key_cpu",
@@ -25,6 +29,9 @@ FIELDS = (
 )
 #: The fields of virtual functions, in the order of the section `.torch_extension.vtable`.
 SLOTS = FIELDS[-2:]
+
+#: Symbols that some minors have and others have not.
+SYMBOLS = Path(__file__).with_name("symbols.json")
 
 #: Fields that may differ: torch appends a new scalar type to its enumeration, so the numbers of the
 #: types that a binary knows stay the same.
@@ -64,3 +71,19 @@ def difference(
         for name in names
         if name not in HARMLESS and built.get(name) != runs.get(name)
     )
+
+
+def minors_with(names: Iterable[str]) -> frozenset[tuple[int, int]]:
+    """The measured minors that have all of these symbols; a symbol that is not listed tells
+    nothing."""
+    told = [_ranges()[name] for name in names if name in _ranges()]
+    return frozenset(m for m in LAYOUTS if all(first <= m <= last for first, last in told))
+
+
+@cache
+def _ranges() -> Mapping[str, tuple[tuple[int, int], tuple[int, int]]]:
+    """By symbol, the first and the last minor that has it."""
+    rows: list[tuple[int, int, list[str]]] = []
+    with suppress(OSError, ValueError, KeyError):
+        rows = json.loads(SYMBOLS.read_text("utf-8"))["ranges"]
+    return {name: ((2, first), (2, last)) for first, last, names in rows for name in names}

@@ -29,10 +29,10 @@ _ROOTS = ("libtorch_global_deps.so", "libtorch_python.so", "libtorch_cpu.so", "l
 
 
 class _Head(Record):
-    needed: tuple[str, ...]
-    folders: tuple[Path, ...]
-    inherited: bool  # DT_RPATH serves the libraries below, DT_RUNPATH does not
-    soname: str
+    needed: tuple[str, ...] = ()
+    folders: tuple[Path, ...] = ()
+    inherited: bool = False  # DT_RPATH serves the libraries below, DT_RUNPATH does not
+    soname: str = ""
 
 
 class Linked(Record):
@@ -63,7 +63,11 @@ def link(
     process = _process(torch.lib_dir if torch else None)
     found, missing = _closure([binary.path], process, siblings or {})
     own = {path.resolve() for path in (siblings or {}).values()}
-    beside = tuple(path for path in found[1:] if path.resolve() in own and _needs_torch(path))
+    beside = tuple(
+        path
+        for path in found[1:]
+        if path.resolve() in own and any(map(is_torch_library, _head(path).needed))
+    )
     unresolved: tuple[str, ...] = ()
     if symbols and not missing:
         higher = [] if above is None else _closure([above], process, siblings or {})[0]
@@ -88,11 +92,6 @@ def absent_imports(binary: BinaryRecord, torch: TorchInstall | None) -> tuple[st
     return ()
 
 
-def _needs_torch(path: Path) -> bool:
-    head = _head(path)
-    return head is not None and any(map(is_torch_library, head.needed))
-
-
 def missing_libraries(binary: BinaryRecord, torch: TorchInstall | None) -> tuple[str, ...]:
     """DT_NEEDED entries, its own and those of what it needs, that the linker would not find."""
     return link(binary, torch, symbols=False).missing
@@ -108,9 +107,7 @@ def _process(torch_libraries: Path | None) -> Mapping[str, Path]:
     known: dict[str, Path] = {}
     for path in _closure(python, {}, {})[0]:
         known.setdefault(path.name, path)
-        head = _head(path)
-        if head is not None and head.soname:
-            known.setdefault(head.soname, path)
+        known.setdefault(_head(path).soname, path)
     return known
 
 
@@ -131,15 +128,14 @@ def _preloaded(torch_libraries: Path) -> Iterator[Path]:
 
 
 @cache
-def _head(path: Path) -> _Head | None:
-    try:
-        with Elf(path) as elf:
-            origin = str(path.parent.resolve())
-            texts = elf.runpath.replace("${ORIGIN}", origin).replace("$ORIGIN", origin).split(":")
-            folders = tuple(Path(text) for text in texts if text)
-            return _Head(elf.needed, folders, not elf.has_runpath, elf.soname)
-    except (ElfError, OSError):
-        return None
+def _head(path: Path) -> _Head:
+    """What the linker reads of a file; nothing of one that cannot be read."""
+    with suppress(ElfError, OSError), Elf(path) as elf:
+        origin = str(path.parent.resolve())
+        texts = elf.runpath.replace("${ORIGIN}", origin).replace("$ORIGIN", origin).split(":")
+        folders = tuple(Path(text) for text in texts if text)
+        return _Head(elf.needed, folders, not elf.has_runpath, elf.soname)
+    return _Head()
 
 
 def _closure(
@@ -150,7 +146,7 @@ def _closure(
     queue: list[tuple[Path, tuple[Path, ...]]] = [(path, ()) for path in roots]
     for path, above in queue:  # which grows
         head = _head(path)
-        if head is None or len(queue) > _MAX_LIBRARIES:
+        if len(queue) > _MAX_LIBRARIES:
             continue
         folders = (*head.folders, *(above if head.inherited else ()))
         for name in head.needed:

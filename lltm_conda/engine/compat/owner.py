@@ -20,6 +20,7 @@ _PAIRS = Path(__file__).with_name("pairs.json")
 _MAX_FILE = 8 << 20
 _LIBRARY = re.compile(rb'^"?([^,"\n]+\.(?:so(?:\.[0-9.]+)?|pyd|dll|dylib))"?,', re.MULTILINE)
 _SHARED_OBJECT = re.compile(r"\.(so|dylib|pyd|dll)(\.[0-9.]+)?$")
+_BUILD_FILES = ("*version*.py", "cpp_lib.json")
 Minor = tuple[int, int]
 #: Minors of torch, more than there will be; the first and the last stand for all others.
 _MINORS = [(0, 0), *((major, minor) for major in (1, 2) for minor in range(100)), (9, 0)]
@@ -115,7 +116,9 @@ def _read(place: Path, folder: Path) -> Owner | None:
             pins = torch_requirements(place)
             channel = "pip"
         files = [folder / inner for inner, owner in _index(folder).items() if owner == place]
-        said = [(minor, f"its metadata ({pin.strip()})") for pin in pins for minor in _pinned(pin)]
+        # `(==2.9.1)`, `<2.10,>=2.9` and conda's `2.9.* cuda*` admit 2.9 alone; `>=2.4` many.
+        admitted = [(pin, [minor for minor in _MINORS if admits(pin, minor)]) for pin in pins]
+        said = [(m[0], f"its metadata ({pin.strip()})") for pin, m in admitted if len(m) == 1]
         known = _pairs().get(normal(name), {})
         said += [
             (minor, f"the list of releases ({name} {version})")
@@ -155,37 +158,24 @@ def admits(pin: str, minor: Minor) -> bool:
     return True
 
 
-def _pinned(pin: str) -> list[Minor]:
-    """`(==2.9.1)`, `<2.10,>=2.9` and conda's `2.9.* cuda*` pin 2.9; `>=2.4` pins nothing."""
-    admitted = [minor for minor in _MINORS if admits(pin, minor)]
-    return admitted if len(admitted) == 1 else []
-
-
-def _named_in(path: Path) -> list[tuple[Minor, str]]:
+def _named_in(path: Path) -> Iterator[tuple[Minor, str]]:
     """`libx_torch29-cpu.so`, `x_pytorch_2.2.1.so` and `torch-2.9/lib/libx.so` name their torch."""
     found = re.search(r"torch[_-]?(\d)[._]?(\d{1,2})(?!\d)", path.name)
-    if found:
-        return [((int(found[1]), int(found[2])), f"its name {printable(path.name)}")]
+    places = [(found, f"its name {printable(path.name)}")]
     for folder in path.parts[-3:-1]:
         found = re.fullmatch(r"(?:py)?torch[_-]?(\d)\.(\d+)[\w.+]*", folder)
-        if found:
-            return [((int(found[1]), int(found[2])), f"its folder {printable(folder)}")]
-    return []
+        places.append((found, f"its folder {printable(folder)}"))
+    yield from [((int(found[1]), int(found[2])), why) for found, why in places if found][:1]
 
 
 def _named_by_files(folders: set[Path]) -> Iterator[tuple[Minor, str]]:
     """The torch in a `version.py` or a JSON record of the build beside the binaries."""
-    for folder in folders:
-        for pattern in ("*version*.py", "cpp_lib.json"):
-            for file in folder.glob(pattern):
-                with suppress(OSError):
-                    text = file.read_bytes()[: 1 << 16].decode("utf-8", "replace")
-                    found = re.search(
-                        r"""\b(?:py)?torch(?:_version)?["']?\s*[:=]\s*["'](\d+\.\d+)""", text
-                    )
-                    minor = parse_minor(found[1]) if found else None
-                    if minor:
-                        yield minor, f"its {printable(file.name)}"
+    version = re.compile(r"""\b(?:py)?torch(?:_version)?["']?\s*[:=]\s*["'](\d+\.\d+)""")
+    for file in (f for d in folders for name in _BUILD_FILES for f in d.glob(name)):
+        with suppress(OSError):
+            found = version.search(file.read_bytes()[: 1 << 16].decode("utf-8", "replace"))
+            if minor := parse_minor(found[1]) if found else None:
+                yield minor, f"its {printable(file.name)}"
 
 
 def normal(name: str) -> str:
@@ -196,11 +186,7 @@ def normal(name: str) -> str:
 @cache
 def _pairs() -> Mapping[str, Mapping[Minor, str]]:
     """By distribution, which releases go with which torch, the best one first."""
-    try:
-        data = json.loads(_PAIRS.read_text("utf-8"))["releases"]
-    except (OSError, ValueError, KeyError):
-        return {}
-    return {
-        name: {minor: text for key, text in row.items() if (minor := parse_minor(key))}
-        for name, row in data.items()
-    }
+    rows: dict[str, dict[str, str]] = {}
+    with suppress(OSError, ValueError, KeyError):
+        rows = json.loads(_PAIRS.read_text("utf-8"))["releases"]
+    return {n: {parse_minor(key) or (0, 0): row[key] for key in row} for n, row in rows.items()}

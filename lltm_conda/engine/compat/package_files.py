@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..project import Project
 from . import cache
-from .records import REJECTED, Finding, TorchInstall
+from .records import Finding, TorchInstall
 from .text import printable
 
 
@@ -36,7 +36,7 @@ def find_binaries(
         what = printable(f"{error.path} {error.reason}")
         needed = "folders and files that only you can write: they are code that is executed"
         why = f"the build cache is refused: {what}"
-        return paths, Finding("build cache", REJECTED, what, needed, why, printable(error.fix))
+        return paths, Finding.rejected("build cache", what, needed, why, printable(error.fix))
     except (OSError, RuntimeError):
         pass  # no home folder, or no permission to look into it
     return paths, None

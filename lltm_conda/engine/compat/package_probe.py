@@ -25,13 +25,11 @@ def package_problems(project: Project) -> tuple[str, ...]:
         lists = sorted(package.parent.glob(f"{project.distribution}-*.dist-info/RECORD"))
     except OSError:
         return ()
-    problems = []
+    problems = _compare(package, lists[-1]) if lists else []
     if len(lists) > 1:
         names = ", ".join(path.parent.name for path in lists)
         mend = fixes.install_once(environment(project), project)
-        problems.append(f"installed over each other: {names}; to mend: {mend}")
-    for path in lists[-1:]:
-        problems += _compare(package, path)
+        problems.insert(0, f"installed over each other: {names}; to mend: {mend}")
     return tuple(map(printable, problems))
 
 
@@ -63,13 +61,10 @@ def _compare(package: Path, record: Path) -> list[str]:
     whole = f"{package.name}/__init__.py" in listed
     objects = sorted(path.name for path in package.glob("lib/*.so")) if whole else []
     left = [name for name in objects if f"{package.name}/lib/{name}" not in listed]
-    lib = package / "lib"
-    found = (
-        (
-            left,
-            f"left over in {lib} from another installation: {some(left, 4)}; to mend: delete them",
-        ),
-        (missing, f"missing since it was installed: {some(missing, 4)}"),
-        (altered, f"altered since it was installed: {some(altered, 4)}"),
-    )
-    return [text for names, text in found if names]
+    other = f"{package / 'lib'} from another installation"
+    found = {
+        f"left over in {other}: {some(left, 4)}; to mend: delete them": left,
+        f"missing since it was installed: {some(missing, 4)}": missing,
+        f"altered since it was installed: {some(altered, 4)}": altered,
+    }
+    return [text for text, names in found.items() if names]

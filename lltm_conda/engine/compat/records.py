@@ -10,7 +10,8 @@ compiled, and the classes are `Record`s.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -106,16 +107,14 @@ class VariantName(Record):
     def parse(cls, text: str) -> VariantName:
         """Read a variant name; raises `NameFormatError` naming what is wrong with it."""
         glue, _, kernels = text.rpartition("-")
-        try:
+        with suppress(NameFormatError):
             name = cls(GlueName.parse(glue), KernelsName.parse(kernels.replace("cu", "cuda", 1)))
-        except NameFormatError:
-            name = None
-        if name is None or str(name) != text:
-            raise NameFormatError(
-                f"{text[:80]!r} is not a variant name: expected <glue>-<cpu|cu12|cu13>, "
-                "e.g. stable210-cpu or aten29-abi1-cu12"
-            )
-        return name
+            if str(name) == text:
+                return name
+        raise NameFormatError(
+            f"{text[:80]!r} is not a variant name: expected <glue>-<cpu|cu12|cu13>, "
+            "e.g. stable210-cpu or aten29-abi1-cu12"
+        )
 
     def __str__(self) -> str:
         return f"{self.glue}-{str(self.kernels).replace('cuda', 'cu')}"
@@ -123,16 +122,10 @@ class VariantName(Record):
 
 def parse_file_name(name: str) -> GlueName | KernelsName | None:
     """`glue-stable210.so` -> GlueName, `kernels-cuda13.so` -> KernelsName, else None."""
-    kind, dash, rest = name.partition("-")
-    if not dash or not rest.endswith(".so"):
-        return None
-    try:
-        if kind == "glue":
-            return GlueName.parse(rest[:-3])
-        if kind == "kernels":
-            return KernelsName.parse(rest[:-3])
-    except NameFormatError:
-        pass
+    kind, _, rest = name.removesuffix(".so").partition("-")
+    with suppress(NameFormatError):
+        if name.endswith(".so") and kind in ("glue", "kernels"):
+            return GlueName.parse(rest) if kind == "glue" else KernelsName.parse(rest)
     return None
 
 
@@ -178,49 +171,47 @@ class BuildRecord(Record):
     @classmethod
     def parse(cls, raw: bytes | str) -> BuildRecord:
         """Read a record; raises `RecordError` naming the field that is missing or wrong."""
-        data, text = _checked_fields(raw)
         try:
-            if data["kind"] != "extension":
-                (GlueName if data["kind"] == "glue" else KernelsName).parse(data["name"])
-        except NameFormatError as error:
-            raise RecordError(f"the build record's field 'name': {error}") from None
-        target = parse_minor(data.get("torch_target"))
-        if data["kind"] != "kernels" and (target is None or data["lane"] not in ("stable", "aten")):
-            raise RecordError(
-                f"the build record's lane and torch_target are {_shown(data['lane'])} and "
-                f"{_shown(data['torch_target'])}"
-            )
-        return cls(**{**data, "torch_target": target, "text": text})
+            text = raw.rstrip(b"\0").decode("utf-8") if isinstance(raw, bytes) else raw
+            data = json.loads(text)
+        except (UnicodeDecodeError, ValueError, RecursionError) as error:
+            raise RecordError(f"the build record is not JSON in UTF-8 ({error})") from None
+        problem = next(_problems(data, text), None)
+        if problem is not None:
+            raise RecordError(f"the build record{problem}")
+        fields = {key: data.get(key) for key in (*_COMMON, *_OF_KIND[data["kind"]])}
+        archs = tuple(map(printable, fields.pop("cuda_archs", ())))
+        target = parse_minor(fields.pop("torch_target", None))
+        safe = {k: printable(v) if isinstance(v, str) else v for k, v in fields.items()}
+        return cls(**safe, torch_target=target, cuda_archs=archs, text=text)
 
 
-def _checked_fields(raw: bytes | str) -> tuple[dict[str, Any], str]:
-    """The fields of a record, each of the right type and printable, and the record's own text."""
-    try:
-        text = raw.rstrip(b"\0").decode("utf-8") if isinstance(raw, bytes) else raw
-        data = json.loads(text)
-    except (UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise RecordError(f"the build record is not JSON in UTF-8 ({error})") from None
+def _problems(data: Any, text: str) -> Iterator[str]:
+    """What is wrong with a record. Stop at the first: later checks rely on the earlier ones."""
     if not isinstance(data, dict):
-        raise RecordError(f"the build record is a {type(data).__name__}, not an object")
+        yield f" is a {type(data).__name__}, not an object"
     if not text.isprintable():
-        raise RecordError("the build record is not one line of printable text")
+        yield " is not one line of printable text"
     kind, schema = data.get("kind"), data.get("schema")
     if kind not in tuple(_OF_KIND):
-        raise RecordError(f"the build record's kind is {_shown(kind)}, not {', '.join(_OF_KIND)}")
+        yield f"'s kind is {_shown(kind)}, not {', '.join(_OF_KIND)}"
     if type(schema) is not int or schema != RECORD_SCHEMA:
-        raise RecordError(
-            f"the build record has schema {_shown(schema)}, this package reads {RECORD_SCHEMA}"
-        )
-    fields: dict[str, Any] = {}
+        yield f" has schema {_shown(schema)}, this package reads {RECORD_SCHEMA}"
     for key, types in (_COMMON | _OF_KIND[kind]).items():
         value = data.get(key)
         if (key not in data and type(None) not in types) or not isinstance(value, types):
-            raise RecordError(f"the build record's field {key!r} is {_shown(value)}")
-        fields[key] = printable(value) if isinstance(value, str) else value
-    archs = fields.get("cuda_archs", [])
-    if not all(isinstance(arch, str) for arch in archs):
-        raise RecordError("the build record's field 'cuda_archs' is not a list of names")
-    return {**fields, "cuda_archs": tuple(map(printable, archs))}, text
+            yield f"'s field {key!r} is {_shown(value)}"
+    if kind == "kernels" and not all(isinstance(arch, str) for arch in data["cuda_archs"]):
+        yield "'s field 'cuda_archs' is not a list of names"
+    try:
+        if kind != "extension":
+            (GlueName if kind == "glue" else KernelsName).parse(data["name"])
+    except NameFormatError as error:
+        yield f"'s field 'name': {error}"
+    if kind != "kernels":
+        lane, target = data["lane"], data["torch_target"]
+        if parse_minor(target) is None or lane not in ("stable", "aten"):
+            yield f"'s lane and torch_target are {_shown(lane)} and {_shown(target)}"
 
 
 def _shown(value: object) -> str:
@@ -454,6 +445,22 @@ class Finding(Record):
     fix: str = ""
     fault: int | None = None
 
+    @classmethod
+    def ok(cls, dimension: str, observed: str, needed: str) -> Finding:
+        return cls(dimension, OK, observed, needed)
+
+    @classmethod
+    def note(cls, dimension: str, observed: str, needed: str, why: str) -> Finding:
+        return cls(dimension, NOTE, observed, needed, why)
+
+    @classmethod
+    def rejected(cls, dimension: str, *said: Any) -> Finding:
+        return cls(dimension, REJECTED, *said)
+
+    @classmethod
+    def unknown(cls, dimension: str, *said: Any) -> Finding:
+        return cls(dimension, UNKNOWN, *said)
+
 
 class Verdict(Record):
     """A binary and its findings, in the order in which they were made (cheap ones first)."""
@@ -467,13 +474,15 @@ class Verdict(Record):
         return all(finding.status in (OK, NOTE) for finding in self.findings)
 
     @property
+    def rejection(self) -> Finding | None:
+        """The first rejection, None where there is none."""
+        return next((finding for finding in self.findings if finding.status == REJECTED), None)
+
+    @property
     def cause(self) -> Finding | None:
         """The first rejection, else the first unknown, else None."""
-        for status in (REJECTED, UNKNOWN):
-            for finding in self.findings:
-                if finding.status == status:
-                    return finding
-        return None
+        unknown = (finding for finding in self.findings if finding.status == UNKNOWN)
+        return self.rejection or next(unknown, None)
 
 
 def as_plain(value: Any, text: Callable[[str], str] = str) -> Any:

@@ -62,8 +62,7 @@ def runtime_table(runtime: Runtime) -> str:
     if torch is None:
         rows.append(("torch", runtime.torch_problem or "not installed"))
     else:
-        build = f"CUDA {torch.cuda}" if torch.cuda else "CPU"
-        build = f"ROCm {torch.hip}" if torch.hip else f"XPU {torch.xpu}" if torch.xpu else build
+        build = torch.device.removeprefix("the ")
         by = f", installed by {torch.installer}" if torch.installer else ""
         abi = "unknown" if torch.cxx11_abi is None else str(torch.cxx11_abi)
         rows.append(("torch", f"{torch.version} ({build} build, C++11 ABI {abi}{by})"))
@@ -75,10 +74,8 @@ def runtime_table(runtime: Runtime) -> str:
             text = f"{driver.version or 'unknown'} (CUDA {dotted(driver_cuda(driver))})"
         text += f" of L4T {runtime.l4t}, a Jetson" if runtime.l4t else ""
         rows.append(("NVIDIA driver", text))
-        for device in runtime.devices:
-            rows.append((f"GPU {device.index}", f"{device.name} ({dotted(device.capability)})"))
-        if not runtime.devices:
-            rows.append(("GPU", "none"))
+        gpus = [(f"GPU {d.index}", f"{d.name} ({dotted(d.capability)})") for d in runtime.devices]
+        rows += gpus or [("GPU", "none")]
     rows.append(("environment", runtime.environment.kind))
     return table(("this machine", ""), rows)
 
@@ -89,11 +86,10 @@ def selection_table(selection: Selection) -> str:
     rows = []
     for verdict in selection.considered:
         cause = verdict.cause
+        state, why = "fits", "another one is preferred"
         if any(verdict is one for one in chosen):
             state, why = "chosen", summary(verdict)
-        elif cause is None:
-            state, why = "fits", "another one is preferred"
-        else:
+        elif cause is not None:
             state, why = "refused", cause.why or cause.dimension
         rows.append((verdict.binary.file, state, why))
     return table(("binary", "verdict", "why"), rows)

@@ -16,8 +16,6 @@ def probe_runtime(
     torch: TorchInstall | Path | str | None = None,
     *,
     gpu: bool = True,
-    package_version: str | None = None,
-    registered_by: str | None = None,
     project: Project = NOBODY,
 ) -> Runtime:
     """Collect the facts, without importing torch and without initialising CUDA.
@@ -25,8 +23,6 @@ def probe_runtime(
     Args:
         torch: an installation, or where to look for one; None for this interpreter's own.
         gpu: whether to ask for the driver and the devices.
-        package_version: the version that binaries must have; "" for any, None for the project's.
-        registered_by: which file has registered the ops already.
         project: whose binaries are judged; by default every file is somebody else's.
     """
     problem, install = None, torch if isinstance(torch, TorchInstall) else None
@@ -35,12 +31,15 @@ def probe_runtime(
             install = torch_probe.find_torch(torch or None)
     except torch_probe.TorchNotFoundError as error:
         problem = str(error)
-    facts = runtime_of(install, project, registered_by)
-    if package_version is not None:
-        facts = facts._replace(package_version=package_version)
+    facts = runtime_of(install, project)
     if torch is not None and install is not None:
-        python, free_threaded = _python_of(install, facts.python, facts.free_threaded)
-        facts = facts._replace(python=python, free_threaded=free_threaded)
+        # The Python of a torch elsewhere: this one if it fits, else the one it was built for.
+        tags = [re.match(r"cpython-([0-9])([0-9]+)(t?)-", f"{tag}-") for tag in install.python_tags]
+        found = [((int(tag[1]), int(tag[2]), 0), tag[3] == "t") for tag in tags if tag]
+        own = (*facts.python[:2], 0), facts.free_threaded
+        if found and own not in found:
+            python, free_threaded = found[0]
+            facts = facts._replace(python=python, free_threaded=free_threaded)
     if gpu:
         from .driver_probe import probe_devices, probe_driver  # not needed by an import
 
@@ -48,18 +47,9 @@ def probe_runtime(
     return facts._replace(torch_problem=problem)
 
 
-def _python_of(
-    torch: TorchInstall, own: tuple[int, int, int], own_free: bool
-) -> tuple[tuple[int, int, int], bool]:
-    """The Python of a torch elsewhere: this one if it fits, else the one it was built for."""
-    tags = [re.match(r"cpython-([0-9])([0-9]+)(t?)-", f"{tag}-") for tag in torch.python_tags]
-    found = [((int(tag[1]), int(tag[2]), 0), tag[3] == "t") for tag in tags if tag]
-    if not found or any(version[:2] == own[:2] and free == own_free for version, free in found):
-        return own, own_free
-    return found[0]
-
-
-def runtime_of(torch: TorchInstall | None, project: Project, registered_by: str | None) -> Runtime:
+def runtime_of(
+    torch: TorchInstall | None, project: Project, registered_by: str | None = None
+) -> Runtime:
     """The facts of this process with this torch; the GPU is not asked."""
     return Runtime(
         system="windows" if sys.platform == "win32" else sys.platform,

@@ -68,9 +68,8 @@ class Selection(Record):
             if is_glue == (self.glue is None) and verdict.cause is not None:
                 if self.forced is None:
                     return verdict.cause
-                does_not = f"{self.forced}, which does not fit: {verdict.cause.why}"
-                variable = self.project.variable("VARIANT")
-                why = f"{variable} asks for {does_not}"
+                variable, why = self.project.variable("VARIANT"), verdict.cause.why
+                why = f"{variable} asks for {self.forced}, which does not fit: {why}"
                 return verdict.cause._replace(why=why, fix=f"unset {variable}")
         return None
 
@@ -116,16 +115,11 @@ def select(
         exhaustive: judge every file, also those that can no longer win.
     """
     wanted = VariantName.parse(forced) if forced else None
-    glues: list[tuple[Path, GlueName]] = []
-    cpus: list[tuple[Path, KernelsName]] = []
-    cudas: list[tuple[Path, KernelsName]] = []
-    for path in paths:
-        name = parse_file_name(path.name)
-        if isinstance(name, GlueName):
-            glues.append((path, name))
-        elif isinstance(name, KernelsName):
-            (cpus if name.cuda_major is None else cudas).append((path, name))
-    torch = runtime.torch
+    torch, named = runtime.torch, [(path, parse_file_name(path.name)) for path in paths]
+    glues = [(path, name) for path, name in named if isinstance(name, GlueName)]
+    kernels = [(path, name) for path, name in named if isinstance(name, KernelsName)]
+    cpus = [(path, name) for path, name in kernels if name.cuda_major is None]
+    cudas = [(path, name) for path, name in kernels if name.cuda_major is not None]
     glues.sort(key=lambda pair: glue_preference(pair[1], torch))
     cudas.sort(key=lambda pair: kernels_preference(pair[1], torch))
     considered: list[Verdict] = []
@@ -135,12 +129,11 @@ def select(
     ) -> Verdict | None:
         chosen = None
         for path, name in candidates:
-            allowed = only is None or name == only
-            if exhaustive or (allowed and chosen is None):
-                verdict = judge_one(path, facts)
-                considered.append(verdict)
-                if chosen is None and allowed and verdict.accepted:
-                    chosen = verdict
+            allowed = chosen is None and only in (None, name)
+            if exhaustive or allowed:
+                considered.append(judge_one(path, facts))
+                if allowed and considered[-1].accepted:
+                    chosen = considered[-1]
         return chosen
 
     glue = best(glues, wanted.glue if wanted else None, runtime)

@@ -7,10 +7,11 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from .elf import Elf, ElfError
 from .records import NOWHERE, BinaryRecord, TorchInstall, parse_minor
@@ -104,12 +105,8 @@ def read_install(root: Path) -> TorchInstall:
             f"{root / 'version.py'} holds no version (__version__ is {version!r}): a broken "
             "installation. Reinstall it with: python -m pip install --force-reinstall torch"
         )
-    lib_dir, abi = root / "lib", None
-    problems = [
-        f"{name} cannot be read in {lib_dir}"
-        for name in ("libc10.so", "libtorch_cpu.so")
-        if not _exists(lib_dir / name)
-    ]
+    lib_dir, abi, names = root / "lib", None, ("libc10.so", "libtorch_cpu.so")
+    problems = [f"{n} cannot be read in {lib_dir}" for n in names if not _exists(lib_dir / n)]
     try:
         with Elf(lib_dir / "libc10.so") as elf:
             abi = 1 if elf.defines(_NEW) else 0 if elf.defines(_OLD) else None
@@ -117,20 +114,20 @@ def read_install(root: Path) -> TorchInstall:
         pass  # a problem already
     except (ElfError, OSError) as error:
         problems.append(f"{lib_dir / 'libc10.so'}: {error}")
-    return TorchInstall(
-        version=version,
-        version_tuple=minor,
-        cuda=facts.get("cuda"),
-        hip=facts.get("hip") or facts.get("rocm"),
-        cxx11_abi=abi,
-        root=root,
-        lib_dir=lib_dir,
-        include_dir=root / "include",
+    return _install(root, version, minor, abi, facts)._replace(
         installer=installer(root, "torch", version),
-        xpu=facts.get("xpu"),
         python_tags=tuple(sorted(printable(path.name[3:-3]) for path in root.glob("_C.*.so"))),
         problems=tuple(map(printable, problems)),
     )
+
+
+def _install(
+    root: Path, version: str, minor: tuple[int, int], abi: int | None, facts: Mapping[str, Any]
+) -> TorchInstall:
+    """`facts` are the texts of its `version.py`."""
+    hip, folders = facts.get("hip") or facts.get("rocm"), (root, root / "lib", root / "include")
+    cuda, xpu = facts.get("cuda"), facts.get("xpu")
+    return TorchInstall(version, minor, cuda, hip, abi, *folders, xpu=xpu)
 
 
 def from_module(torch: ModuleType) -> TorchInstall:
@@ -144,18 +141,13 @@ def from_module(torch: ModuleType) -> TorchInstall:
             f"the module named torch ({origin or torch!r}) is not PyTorch: it has no version. "
             "Rename the file or folder that shadows it."
         )
-    root = Path(origin).parent
     flavour = getattr(getattr(torch, "_C", None), "_GLIBCXX_USE_CXX11_ABI", None)
-    return TorchInstall(
-        version=version,
-        version_tuple=minor,
-        cuda=getattr(facts, "cuda", None),
-        hip=getattr(facts, "hip", None) or getattr(facts, "rocm", None),
-        cxx11_abi=None if flavour is None else int(flavour),
-        root=root,
-        lib_dir=root / "lib",
-        include_dir=root / "include",
-        xpu=getattr(facts, "xpu", None),
+    return _install(
+        Path(origin).parent,
+        version,
+        minor,
+        None if flavour is None else int(flavour),
+        getattr(facts, "__dict__", {}),
     )
 
 
