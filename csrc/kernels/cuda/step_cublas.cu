@@ -20,7 +20,6 @@ struct Layout {
   bool pads = false;
   bool joins;  // backward: one GEMM makes d_weights, rather than two
   int64_t depth, lines;
-  int64_t bytes = 0;
   // Offsets in bytes.
   int64_t joined = 0;     // (B, depth): [old_h, input]
   int64_t weights = 0;    // (lines, depth), where it pads
@@ -55,8 +54,7 @@ struct Layout {
   void backward(const lltm_step_sizes& sizes, bool of_weights, bool of_data, bool of_bias) {
     gates = take(sizes.batch_size * lines);
     if (of_bias) {
-      sums = bytes;
-      bytes += cell_backward_workspace(dtype, sizes.batch_size, sizes.state_size);
+      sums = take_bytes(cell_backward_workspace(dtype, sizes.batch_size, sizes.state_size));
     }
     if (of_weights && joins) joined = take(sizes.batch_size * depth);
     if (!pads) return;
@@ -66,6 +64,8 @@ struct Layout {
       d_joined = take(sizes.batch_size * depth);
     }
   }
+
+  int64_t bytes() const { return bytes_; }
 
  private:
   // From so many rows on, whole vectors gain more than the copy of the weights takes: about as many
@@ -80,12 +80,16 @@ struct Layout {
     }
     return allows_tf32 ? std::clamp(2.4 * megabytes, 8.0, 192.0) : HUGE_VAL;  // no tensor cores
   }
-  int64_t take(int64_t elements) {
+  int64_t take(int64_t elements) { return take_bytes(elements * lltm_dtype_bytes(dtype)); }
+  int64_t take_bytes(int64_t count) {
+    // A product whose matrices begin at any 4 bytes takes half as long again.
     constexpr int64_t kAligned = 256;
-    const int64_t offset = bytes;
-    bytes += divide_up(elements * lltm_dtype_bytes(dtype), kAligned) * kAligned;
+    const int64_t offset = bytes_;
+    bytes_ += divide_up(count, kAligned) * kAligned;
     return offset;
   }
+
+  int64_t bytes_ = 0;
 };
 
 struct Matrix {
@@ -188,7 +192,7 @@ int64_t cublas_step_workspace(lltm_dtype dtype, lltm_pass pass, int32_t needs,
                     (needs & (LLTM_NEEDS_INPUT | LLTM_NEEDS_OLD_H)) != 0,
                     (needs & LLTM_NEEDS_BIAS) != 0);
   }
-  return layout.bytes;
+  return layout.bytes();
 }
 
 const char* cublas_step_forward(lltm_dtype dtype, const lltm_step_forward_arguments& a,
