@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from engine.builder import HostCompiler
@@ -56,6 +57,7 @@ def missing(compiler: HostCompiler | None) -> str | None:
     return f"cross: no {' and no '.join(lacks)}; {remedy}" if lacks else None
 
 
+@cache  # apt takes most of a second, and every cell asks
 def python_minor() -> str:
     """The version of Debian's Python, `3.11`; empty where apt does not tell."""
     said = output_of("apt-cache", "depends", "python3") or ""
