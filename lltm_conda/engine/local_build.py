@@ -198,9 +198,10 @@ def _compile_into(
 ) -> str:
     """Compile in a folder of its own, and put the result in its place at once."""
     settings = {name: env[name] for name in _SETTINGS if name in env}
-    found = sorted({device.capability for device in driver_probe.probe_devices()})
-    if found and not env.get("TORCH_CUDA_ARCH_LIST"):
-        env["TORCH_CUDA_ARCH_LIST"] = ";".join(map(dotted, found)) + "+PTX"
+    if not env.get("TORCH_CUDA_ARCH_LIST"):
+        found = sorted({device.capability for device in driver_probe.probe_devices()})
+        if found:
+            env["TORCH_CUDA_ARCH_LIST"] = ";".join(map(dotted, found)) + "+PTX"
     with tempfile.TemporaryDirectory(dir=cache.root(project), prefix=cache.UNFINISHED) as place:
         work = Path(place)
         request = fitting_request(project, torch, work / "lib", env, remark)

@@ -55,7 +55,8 @@ def options() -> argparse.ArgumentParser:
     add("--jobs", type=int, default=0, metavar="N", help="compilers at a time (0: one a core)")
     add("--verbose", action="store_true", help="whole logs of failures")
     add("--shard", metavar="K/N", help="only the K-th of N equal parts")
-    add("--merge", nargs="+", type=Path, metavar="DIR", help="join shards' dist folders, and stop")
+    joined = "join shards' dist folders, and stop"
+    add("--merge", nargs="+", action="extend", type=Path, metavar="DIR", help=joined)
     add("--verify", choices=("one", "full"), default="one", help=VERIFY)
     add("--python", action="append", type=Path, metavar="PATH", help=PYTHON)
     add("--upload", metavar="TARGET", help="publish dist/ and stop: pypi, anaconda:OWNER, a folder")

@@ -1,6 +1,7 @@
 """Reads build_matrix.yaml; every mistake is reported as file:line with what was got and needed."""
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -138,7 +139,9 @@ def load(path: Path = MATRIX_FILE, platform: str = PLATFORM) -> Matrix:
         text = f"{path}:{line}: not valid YAML: {problem}; correct the line"
         raise MatrixError(text) from error
     if not isinstance(tree, dict):
-        raise MatrixError(f"{path}:1: needs a mapping with `schema: 1`; write one")
+        raise MatrixError(
+            f"{path}:1: got {str(tree)[:40]!r}, needs a mapping with `schema: 1`; write one"
+        )
     problems: dict[str, None] = {}
     found: dict[str, Matrix] = {}
     name = FIRST
@@ -200,7 +203,8 @@ def _schema_problem(path: Path, tree: Any, detail: ErrorDetails) -> str:
     if kind == "missing":
         return f"{where}: `{name}` is missing; add it"
     needs = detail["msg"].removeprefix("Value error, ").replace("Input should be", "needs")
-    hint = "correct it"
+    near = difflib.get_close_matches(str(got), re.findall(r"'([^']+)'", needs), n=1)
+    hint = f"did you mean {near[0]}?" if near and kind == "literal_error" else "correct it"
     if isinstance(got, float) and kind == "string_type":
         hint = 'write versions in quotes ("2.10" is not the number 2.1)'
     return f"{where}: `{name}`: got {got!r}, {needs}; {hint}"

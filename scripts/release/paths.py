@@ -1,5 +1,6 @@
 """Where the tool puts its files; all of them can be deleted at any time."""
 
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -37,7 +38,7 @@ def fresh(folder: Path) -> Path:
 def replacing(path: Path) -> Iterator[Path]:
     """A file beside `path` that then takes its place: a reader sees the old file or the new."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         yield part
         part.replace(path)

@@ -73,10 +73,12 @@ def test_what_is_slower_is_replaced_by_the_median_of_fresh_processes(
     monkeypatch.setattr(session, "run_sizes", lambda *_: None)
 
     def run(words: list[str], **_: object) -> None:
+        assert words[words.index("--contenders") + 1 :][:2] == ["lstmcell", "ours"]
         write(measured(next(again)), Path(words[words.index("--json") + 1]))
 
     monkeypatch.setattr(subprocess, "run", run)
-    draws.measure(found, "step", [Draw(SIZE, "float32")], 3, session.Options())
+    options = session.Options(contenders=("lstmcell", "ours"))
+    draws.measure(found, "step", [Draw(SIZE, "float32")], 3, options)
     assert [r.value for r in ratios(found)] == [1.2]
 
 

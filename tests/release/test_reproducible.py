@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import subprocess
@@ -11,8 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from release import REPO
+from release import REPO, manifest
+from release.pack_steps import package_sources
 from release.paths import BOOTSTRAP, MANIFEST
+from release.provenance import identity
 
 torch = pytest.importorskip("torch")
 
@@ -102,16 +103,12 @@ def make(root: Path) -> dict[str, str]:
 
 
 def is_made_here() -> bool:
-    """Whether this checkout holds a run of just this cell, of the commit that is checked out."""
+    """Whether this checkout holds a run of just this cell, of the sources that lie here."""
     if not MANIFEST.is_file():
         return False
-    manifest = json.loads(MANIFEST.read_text(encoding="utf-8"))
-    head, changes = (
-        subprocess.run(["git", "-C", REPO, *words], check=True, capture_output=True, text=True)
-        for words in (("rev-parse", "HEAD"), ("status", "--porcelain"))
-    )
-    same = manifest["commit"] == head.stdout.strip() and not changes.stdout
-    return same and manifest["clean"] and [*manifest["cells"]] == [CELL]
+    found, here = manifest.parse(MANIFEST), identity(package_sources())
+    same = (found.commit, found.clean, found.sources) == (here.head, here.clean, here.sources)
+    return same and here.clean and [*found.cells] == [CELL]
 
 
 @pytest.mark.slow

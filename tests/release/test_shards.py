@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from release import ReleaseError
+from release.__main__ import options
 from release.cells import all_cells, part_of
 
 
@@ -35,3 +38,8 @@ def test_few_cells_of_one_glue_are_parted(count, matrix) -> None:
 def test_what_is_no_shard_is_refused(text) -> None:
     with pytest.raises(ReleaseError, match="needs k/n"):
         part_of([], text)
+
+
+def test_folders_to_merge_may_be_named_one_by_one_or_together() -> None:
+    asked = options().parse_intermixed_args(["--merge", "a", "--merge", "b", "c"])
+    assert asked.merge == [Path("a"), Path("b"), Path("c")]

@@ -118,7 +118,7 @@ _FORMATS: tuple[tuple[bytes | tuple[bytes, ...], str, str | None], ...] = (
 
 def _other_format(path: Path) -> tuple[str, str | None]:
     """What a file is that is no 64-bit ELF file, and its platform where it has one."""
-    start = b"\0"
+    start = b"\0"  # of what cannot be read: no format, no text
     with suppress(OSError, ValueError):
         if path.is_file():
             with path.open("rb") as file:

@@ -33,16 +33,11 @@ def cuda_build(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
         return Finding.rejected(dimension, observed, needed, why, fix, swapped)
     if torch.cuda_major is not None and torch.cuda_major >= major:
         return Finding.ok(dimension, f"CUDA {torch.cuda}", f"CUDA {major} or newer")
-    speaks, needed, fault = (
-        driver_cuda(runtime.driver),
-        f"a driver for CUDA {major}",
-        faults.CUDA_MAJOR,
-    )
-    observed = f"CUDA {torch.cuda}, driver for CUDA {dotted(speaks)}"
+    speaks, needed = driver_cuda(runtime.driver), f"a driver for CUDA {major}"
+    observed, fault = f"CUDA {torch.cuda}, driver for CUDA {dotted(speaks)}", faults.CUDA_MAJOR
     if not runtime.gpu_probed:
-        return Finding.unknown(
-            dimension, observed, needed, "the driver was not looked at", "", fault
-        )
+        why = "the driver was not looked at"
+        return Finding.unknown(dimension, observed, needed, why, "", fault)
     if speaks is not None and speaks[0] >= major:
         why = "torch is older, the driver is new enough"
         return Finding.note(dimension, observed, needed, why)
