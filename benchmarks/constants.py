@@ -23,12 +23,13 @@ from .sizes import forward_flops
 from .timing import GRAPH_STEPS, capture, stopwatch
 
 KINDS = {
-    "float32": ("rows16", "cublas"),
+    "float32": ("rows4", "rows16", "cublas"),
     "tf32": ("tensor", "cublas"),
-    "bfloat16": ("rows16", "tensor", "cublas"),
+    "bfloat16": ("rows4", "rows16", "tensor", "cublas"),
 }
 """The families that the model compares for each dtype."""
 NAMES = {
+    "rows4": ("rows4_depth", "rows4_work"),
     "rows16": ("rows_depth", "rows_work"),
     "tensor": ("tensor_slice", "tensor_block"),
     "cublas": ("cublas", "cublas_work", "cublas_megabyte"),
@@ -43,8 +44,9 @@ FIT_ROUNDS = 10
 def terms(family: str, size: Size, element_bytes: int) -> tuple[float, ...]:
     """What the constants of a family are multiplied by."""
     depth, lines = size.inputs + size.state, 3 * size.state
-    if family == "rows16":
-        return depth, 1e-6 * math.ceil(size.batch / 16) * 16 * lines * depth
+    if family.startswith("rows"):
+        tile = int(family.removeprefix("rows"))
+        return depth, 1e-6 * math.ceil(size.batch / tile) * tile * lines * depth
     if family == "tensor":
         slices = math.ceil(depth * element_bytes / 128)
         return slices, slices * math.ceil(size.batch / 64) * math.ceil(size.state / 16)
@@ -56,12 +58,12 @@ def predicted(family: str, constants: Tensor, rows: Tensor, launch: float) -> Te
     parts = rows * constants
     if family == "cublas":
         return parts.sum(1)
-    return launch + (parts.amax(1) if family == "rows16" else parts.sum(1))
+    return launch + (parts.amax(1) if family.startswith("rows") else parts.sum(1))
 
 
 def fit(family: str, rows: Tensor, times: Tensor, launch: float) -> Tensor:
     """The constants with the least relative errors: terms (n, k) and times (n,) in microseconds."""
-    if family != "rows16":
+    if not family.startswith("rows"):
         rest = times if family == "cublas" else times - launch
         return torch.linalg.lstsq(rows / times[:, None], rest / times).solution.clamp(min=0)
     ratios = (times - launch)[:, None] / rows  # the larger of two terms counts

@@ -93,13 +93,14 @@ const char* launch_family(int32_t family, const lltm_step_forward_arguments& arg
                      : launch<TensorTile<T, false>>(arguments, execution);
     }
   }
-  // Rows that are not whole vectors: one tile serves every family.
+  // Rows that are not whole vectors: two tiles serve every family.
   if (!vectors) {
-    return launch<Rows16Tile<T, false>>(arguments, execution);
+    return family == kRows4 ? launch<Rows4Tile<T, false>>(arguments, execution)
+                            : launch<Rows16Tile<T, false>>(arguments, execution);
   }
   switch (family) {
     case kRows4:
-      return launch<Rows4Tile<T>>(arguments, execution);
+      return launch<Rows4Tile<T, true>>(arguments, execution);
     case kRows32:
       return launch<Rows32Tile<T>>(arguments, execution);
     case kRows64:

@@ -29,8 +29,10 @@ bool allows_tf32(lltm_dtype dtype, const lltm_step_sizes& sizes, const lltm_exec
 // compares the model with measurements.
 struct ForwardCosts {
   double launch = 3;
-  double rows_depth = 0.0085;  // an element of the depth, without tensor cores
-  double rows_work = 0.19;     // a million multiplications
+  double rows_depth = 0.0085;   // an element of the depth, without tensor cores
+  double rows_work = 0.19;      // a million multiplications
+  double rows4_depth = 0.0025;  // the same in tiles of four rows
+  double rows4_work = 0.31;
   double tensor_slice = 0.85;  // 128 bytes of the depth, by tensor cores
   double tensor_block = 0.0038;
   double cublas = 8;  // its three launches
@@ -48,6 +50,8 @@ ForwardCosts costs_of(int64_t element_bytes, bool exact) {
   if (element_bytes == 2) {
     costs.rows_depth = 0.0125;
     costs.rows_work = 0.27;
+    costs.rows4_depth = 0.004;
+    costs.rows4_work = 0.33;
     costs.tensor_slice = 1.6;
   }
   return costs;
@@ -65,9 +69,11 @@ class ForwardModel {
 
   // The whole step without tensor cores, of rows that do not begin as vectors do: element by
   // element.
-  double rows() const {
-    const double millions = 1e-6 * tiles(sizes_.batch_size, 16) * 16 * lines_ * depth_;
-    return costs_.launch + std::max(depth_ * costs_.rows_depth, millions * costs_.rows_work);
+  double rows(int64_t tile) const {
+    const double millions = 1e-6 * tiles(sizes_.batch_size, tile) * tile * lines_ * depth_;
+    return costs_.launch +
+           (tile == 4 ? std::max(depth_ * costs_.rows4_depth, millions * costs_.rows4_work)
+                      : std::max(depth_ * costs_.rows_depth, millions * costs_.rows_work));
   }
   // The whole step by tensor cores: a block waits for slices of 128 bytes of the depth, one after
   // another.
@@ -98,7 +104,6 @@ class ForwardModel {
 int32_t rows_family(const lltm_step_sizes& sizes) {
   const int64_t rows = sizes.batch_size;
   const int64_t outputs = rows * sizes.state_size;
-  if (rows <= 4) return kRows4;
   if (rows <= 32 || outputs <= 16384) return kRows16;
   return outputs <= 65536 ? kRows32 : kRows64;
 }
@@ -108,21 +113,23 @@ int32_t forward_family(lltm_dtype dtype, const lltm_step_sizes& sizes, int64_t w
   const int64_t bytes = lltm_dtype_bytes(dtype);
   const bool vectors = sizes.state_size * bytes % 16 == 0 && sizes.weight_stride * bytes % 16 == 0;
   // Reading the weights bounds a step of a few rows, by any kernel.
+  if (sizes.batch_size <= 4) return kRows4;
   constexpr int64_t kSmall = 8'000'000;
-  const bool small = work <= kSmall || (vectors && sizes.batch_size <= 4);
-  const bool tf32 = !small && allows_tf32(dtype, sizes, execution);
+  const bool tf32 = work > kSmall && allows_tf32(dtype, sizes, execution);
   const bool exact = bytes > 2 && !tf32;
   // float32 has no tensor cores either way, so a GEMM gains less, and nothing for few rows.
   int64_t limit = tf32 && sizes.input_size == 0 ? kSmall : 64'000'000;
   if (dtype == LLTM_FLOAT32 && !tf32) limit = sizes.batch_size <= 16 ? 1'100'000'000 : 320'000'000;
   if (vectors && work <= limit) return rows_family(sizes);
   const ForwardModel model(dtype, sizes, tf32);
-  const double rows = vectors ? model.cublas() : model.rows();
+  const int64_t tile = sizes.batch_size <= 8 ? 4 : 16;
+  const double rows = vectors ? model.cublas() : model.rows(tile);
   // Not in a sequence, whose steps are too many for the host's time to count twice.
   const bool can_use_tensor = !exact && sizes.input_size != 0 && runs_tensor_step(dtype, execution);
   const double whole = can_use_tensor ? std::min(rows, model.tensor()) : rows;
   if (whole >= model.cublas()) return kGemm;
-  return whole < rows ? int32_t{kTensor} : rows_family(sizes);
+  if (whole < rows) return kTensor;
+  return tile == 4 ? kRows4 : kRows16;
 }
 
 int32_t backward_family(lltm_dtype dtype, int32_t needs, const lltm_step_sizes& sizes, int64_t work,

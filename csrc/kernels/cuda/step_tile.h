@@ -337,8 +337,8 @@ struct StepTile {
 };
 
 // A few rows: such a step waits for the weights, and many groups read them.
-template <typename T>
-using Rows4Tile = StepTile<T, true, 4, 4, 4, 32, 1, 4>;
+template <typename T, bool kVectors>
+using Rows4Tile = StepTile<T, kVectors, 4, 4, 4, 32, 1, 4>;
 template <typename T, bool kVectors>
 using Rows16Tile = StepTile<T, kVectors, 16, 8, 4, 8, 2, 3>;
 // Each weight that is read serves 32 rows, or 64.
