@@ -22,6 +22,7 @@ from release.paths import write_atomically
 
 # Top-level packages of this checkout, and the folder that each lies in.
 PACKAGES = {"release": REPO / "scripts", "engine": PACKAGE}
+_digests: dict[tuple[int, ...], str] = {}
 
 
 def digest(path: Path, *, quick: bool = False) -> str:
@@ -32,17 +33,19 @@ def digest(path: Path, *, quick: bool = False) -> str:
     """
     if path.is_dir():
         return _tree_digest(os.fspath(path), quick)
-    stat = path.stat()
-    return _file_digest(os.fspath(path), stat.st_size, stat.st_mtime_ns)
+    return _file_digest(os.fspath(path), path.stat())
 
 
-@cache
-def _file_digest(path: str, size: int, _mtime: int) -> str:
-    found = hashlib.sha256()
-    with Path(path).open("rb", buffering=0) as file:
-        while chunk := file.read(min(size, 1 << 20)):
-            found.update(chunk)
-    return found.hexdigest()
+def _file_digest(path: str, stat: os.stat_result) -> str:
+    # Environments share files by hard links. Any change of a file changes its ctime.
+    which = stat.st_dev, stat.st_ino, stat.st_size, stat.st_ctime_ns
+    if which not in _digests:
+        found = hashlib.sha256()
+        with Path(path).open("rb", buffering=0) as file:
+            while chunk := file.read(min(stat.st_size, 1 << 20)):
+                found.update(chunk)
+        _digests[which] = found.hexdigest()
+    return _digests[which]
 
 
 def _tree_digest(root: str, quick: bool) -> str:
@@ -55,8 +58,7 @@ def _tree_digest(root: str, quick: bool) -> str:
             what = b""
         else:
             stat = entry.stat()
-            size, time = stat.st_size, stat.st_mtime_ns
-            what = str(size if quick else _file_digest(entry.path, size, time)).encode()
+            what = str(stat.st_size if quick else _file_digest(entry.path, stat)).encode()
         found.update(os.fsencode(entry.path[len(root) :]) + b"\0" + what + b"\0")
     return found.hexdigest()
 
