@@ -20,6 +20,7 @@ WORK = BUILD / "verify-full"
 CACHE = WORK / "cache"
 # Ended from outside, by an interrupt or for lack of memory: that says nothing about the wheel.
 STOPPED = re.compile(r"exit code -(2|9|15)\b")
+TORCH_ALONE = "import torch; torch.ones(2, 2) @ torch.ones(2, 2)"
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,8 @@ class Target:
 def environment(context: Context, *, target: Target, wheel: Path) -> Sequence[Path]:
     """Installs, judges and runs one environment, and deletes it; its result stays.
 
-    One that could not be installed, or was stopped, is skipped: the next run tries it again.
+    It is skipped if it could not be installed, was stopped, or has a torch that fails alone. The
+    next run tries it again.
     """
     if target.interpreter is None:
         text = f"no Python {target.python} on PATH or in pyenv"
@@ -68,6 +70,8 @@ def _run(log: Log, target: Target, wheel: Path, folder: Path) -> dict[str, Any]:
     except ReleaseError as error:
         raise SkipTask(f"{error}: {_last(log)}") from error
     empty = fresh(folder / "empty")
+    if problem := _tried(log, [python, "-c", TORCH_ALONE], empty):
+        raise SkipTask(f"torch fails here without {PROJECT.package}: {problem}: {_last(log)}")
     problem = _tried(log, [python, "-m", PROJECT.package, "--json"], empty)
     facts, cause = _verdicts(log.path.read_text(encoding="utf-8"))
     if facts and facts["variant"] is None:
