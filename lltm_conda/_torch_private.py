@@ -28,7 +28,7 @@ def in_c(op: torch._ops.OpOverload) -> Callable[..., Any]:
 
 
 # In this context raw ops run without the autograd that `register` gave them. Inside an autograd
-# Function it would record nothing, but take as long as a tiny step. Dynamo cannot trace the context.
+# Function it would record nothing, but take as long as a tiny step. Dynamo cannot trace this.
 below_autograd: Any = torch._C._AutoDispatchBelowAutograd
 
 # The keys after autograd in the dispatcher. A kernel for the key Autograd calls the next kernel
