@@ -34,7 +34,7 @@ def run_installed(
     env |= {} if gpu else {"CUDA_VISIBLE_DEVICES": ""}
     env |= emulation.settings()
     if checker:
-        # An import of torch takes qemu 20 s: the live run is the smoke test's there.
+        # Under qemu, importing torch takes 20 s, so the smoke test does the live run.
         words = ["--torch", folder] if FOREIGN else []
         log.run([python, "-m", PROJECT.package, *words], env=env, cwd=empty)
     report = BUILD / "smoke" / f"{name}.json"
@@ -76,7 +76,7 @@ def example(context: Context, *, cell: Cell, venv: Path) -> Sequence[Path]:
 
 
 def fat_site(context: Context, *, fat_wheel: Path, python: str) -> Sequence[Path]:
-    """A folder with the fat wheel alone, which environments with a torch put on their path."""
+    """A folder with only the fat wheel; environments with a torch put it on their path."""
     folder = fresh(ENVS / "fat-site")
     command = [tool("uv"), "pip", "install", "--no-deps", "--no-index", "--python", python]
     context.log.run([*command, "--target", folder, fat_wheel])
