@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes a test environment, checks the sources, builds everything that fits this machine, and runs
-# the tests. It can be run again at any time: what is up to date is not made again.
+# the tests. It can be run again at any time, and makes again only what has changed.
 #
 #   scripts/test.sh [--quick] [--torch VERSION] [PYTEST ARGUMENT ...]
 #
