@@ -24,7 +24,7 @@ TF32_TOLERANCE = 3e-3
 FARTHEST = 0.25
 """The largest relative error that is ever allowed. (An output of zeros has 1.)"""
 LARGEST_PART = 2**28
-"""The most elements of a sequence of states in one call of the formula; autograd keeps ten times."""
+"""The most elements of a sequence of states in a call of the formula; autograd keeps about ten."""
 
 
 class WrongResult(RuntimeError):

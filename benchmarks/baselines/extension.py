@@ -88,8 +88,8 @@ class ExtensionLLTM(PlainLLTM):
 
 def _cell(extension: ModuleType, request: Request, *, capturable: bool) -> Cell:
     module = ExtensionLLTM(extension, request.size.inputs, request.size.state)
-    # The textbook mask gives elu the slope 0 if exp(z) rounds to 1: often in 16 bits, and for about
-    # one in a million elements in float32. The gradient of such an element is missing.
+    # The textbook mask gives elu the slope 0 if exp(z) rounds to 1: often in 16 bits, and for one
+    # in some million elements in float32. The gradient of such an element is missing.
     slack = {2: 4.0, 4: 8.0}.get(request.dtype.itemsize, 1.0)
     return Cell("lltm", prepared(module, request), module, capturable, slack=slack)
 
