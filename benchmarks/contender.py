@@ -1,4 +1,4 @@
-"""A contender: how one is requested, and what is called and timed."""
+"""A contender: how it is requested, and the function that is called and timed."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Random problems, and the formulas of the cells, written apart from what they check."""
+"""Random problems, and the formulas of the cells, written independently of the code they check."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def quantity(value: float, unit: str) -> str:
 
 
 def header(report: Report) -> list[str]:
-    """What was measured where, one fact a line."""
+    """The settings and the machine of a report, one fact per line."""
     m, s = report.machine, report.software
     lines = [
         f"{report.command} ({report.protocol}) on {report.device}, {report.threads} thread(s), "

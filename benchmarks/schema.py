@@ -1,4 +1,4 @@
-"""What a result file holds, one :class:`Report`, and how it is written and read."""
+"""The content of a result file, one :class:`Report`, and how it is written and read."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def _output(command: list[str | Path], cwd: Path) -> str:
 
 
 def outcome(report: Path) -> dict[str, Any]:
-    """What a JUnit file of pytest says: counts, reasons of skips, and failures with their text."""
+    """The facts of pytest's JUnit file: counts, reasons of skips, and failures with their text."""
     passed, failures, reasons = 0, [], Counter[str]()
     for case in ET.parse(report).getroot().iter("testcase"):
         bad = next((part for part in case if part.tag in ("failure", "error")), None)

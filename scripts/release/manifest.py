@@ -137,7 +137,7 @@ class Manifest(Strict):
 
     @property
     def lacks(self) -> str:
-        """What the fat wheel lacks, as the end of a sentence; empty if it has every variant."""
+        """The missing variants as the end of a sentence; empty if the fat wheel has all of them."""
         names = [name + " (optional)" * (name in self.optional) for name in self.missing]
         return f", which lacks {', '.join(names)}" if names else ""
 
@@ -164,7 +164,7 @@ def parse(path: Path) -> Manifest:
 
 
 def read_or_set_aside(path: Path, tell: Callable[[str], None]) -> Manifest | None:
-    """The manifest of an earlier run; None if there is none, or none that can be trusted."""
+    """The manifest of an earlier run; None if it does not exist or cannot be trusted."""
     if not path.exists():
         return None
     try:
@@ -195,7 +195,7 @@ def wrong_files(artefacts: Iterable[Artefact], folder: Path) -> list[str]:
 
 
 def carried(previous: Manifest | None, sources: str, folder: Path) -> dict[str, CellEntry]:
-    """The cells of an earlier run that are still good: same sources, intact wheels."""
+    """The cells of an earlier run with the same sources and intact wheels."""
     if previous is None or previous.sources != sources:
         return {}
     intact = {a.path for a in previous.artefacts if not wrong_files([a], folder)}

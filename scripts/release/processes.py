@@ -60,7 +60,7 @@ def end_leftovers(build: Path, tell: Callable[[str], None]) -> int:
 
 
 def end_children() -> None:
-    """Kills everything that this process started; does not wait for it."""
+    """Kills all processes that this one started, without waiting for them."""
     for process in psutil.Process().children(recursive=True):
         _kill(process)
 
@@ -99,7 +99,7 @@ _stop: Stop | None = None
 
 @contextlib.contextmanager
 def deferred() -> Iterator[Stop]:
-    """Inside, the first signal only sets a flag; it becomes a KeyboardInterrupt at the end."""
+    """Within the block, the first signal only sets a flag; the end raises KeyboardInterrupt."""
     global _stop
     _stop = stop = Stop()
     try:

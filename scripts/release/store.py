@@ -125,7 +125,7 @@ class Store:
         return self.folder / f"{task.replace('/', '__')}.json"
 
     def read(self, task: str) -> Stamp | None:
-        """The stamp of `task`; a missing, torn or foreign file counts as none."""
+        """The stamp of `task`; None if its file is missing, incomplete or not a stamp."""
         try:
             return Stamp(**json.loads(self._file(task).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):

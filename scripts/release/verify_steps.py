@@ -1,4 +1,4 @@
-"""Installs what was packed into fresh environments and runs it there."""
+"""Installs the packed wheels into fresh environments and runs them there."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,8 +25,8 @@ def run_installed(
     """Runs the checker and the smoke test in an environment; returns the smoke test's JSON report.
 
     Both run in an empty folder, where they cannot see the source tree. `site` is a folder with the
-    package, used instead of the installed one; `glue` is the one that must be chosen. Without
-    `gpu`, a CUDA build of torch stands in for a CPU build.
+    package, used instead of the installed one; `glue` is the glue that must be chosen. Without
+    `gpu`, a CUDA build of torch finds no GPU, like a CPU build.
     """
     empty = fresh(TEMPORARY / "run" / name)
     env = clean_env(PATH=f"{folder / 'bin'}:{clean_env()['PATH']}")

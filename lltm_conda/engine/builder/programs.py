@@ -15,7 +15,7 @@ class BuildError(RuntimeError):
 
 
 def output_of(command: Sequence[str], repair: str, env: Mapping[str, str] | None = None) -> str:
-    """What a program prints, standard output first; `repair` says what to do if it does not run."""
+    """A program's output, standard output first; `repair` says what to do if it does not run."""
     try:
         run = subprocess.run(command, capture_output=True, timeout=60, env=env, check=True)
     except (OSError, subprocess.SubprocessError) as error:

@@ -31,13 +31,13 @@ def source_root(package: Path = _PACKAGE) -> Path:
 
 
 def glue_sources(root: Path, lane: str) -> list[Path]:
-    """What the glue of a lane is compiled from."""
+    """The sources of a lane's glue."""
     folders = ("engine", f"engine/torch_{lane}", "ops")
     return sorted(path for folder in folders for path in (root / folder).glob("*.cpp"))
 
 
 def kernel_sources(root: Path, device: str) -> list[Path]:
-    """What the kernels of a device, "cpu" or "cuda", are compiled from."""
+    """The sources of the kernels for a device, "cpu" or "cuda"."""
     folder = root / "kernels" / device
     return sorted([*folder.glob("*.cpp"), *folder.glob("*.cu")])
 

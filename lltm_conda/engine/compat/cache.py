@@ -146,7 +146,7 @@ def _insist(project: Project, paths: Iterable[Path]) -> None:
 
 
 def make(project: Project, folder: Path) -> None:
-    """Create the folders down to `folder`, each 0700, refusing what is not the user's own.
+    """Create the folders down to `folder`, each 0700; refuse folders that are not the user's own.
 
     It makes nothing inside another user's folder, unless that user is root (as for `/tmp`): root
     running with a user's HOME would leave folders there that the user cannot write to.

@@ -50,7 +50,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def runtime_table(runtime: Runtime) -> str:
-    """What was found, one fact a line."""
+    """The facts of the runtime, one per line."""
     python = f"{runtime.implementation} {dotted(runtime.python)}"
     libc, libstdcxx, torch = runtime.libc, runtime.libstdcxx, runtime.torch
     rows = [
