@@ -164,7 +164,7 @@ def fake_layer_backward(*arguments: Any) -> tuple[Tensor, ...]:
     state, sequence = (batch_size, state_size), (steps, batch_size, state_size)
     _check(output, "output", input, sequence, "(T, B, S)", _LAYER)
     _check(gates, "gates", input, (steps, batch_size, 3, state_size), "(T, B, 3, S)", _LAYER)
-    if cells.dim() == 3:  # else forward did not keep them
+    if cells.dim() == 3:  # otherwise forward did not keep them
         _check(cells, "cells", input, sequence, "(T, B, S)", _LAYER)
     _check(grad_output, "grad_output", input, sequence, "(T, B, S)", _LAYER)
     _check(grad_cells, "grad_cells", input, sequence, "(T, B, S)", _LAYER)

@@ -78,7 +78,7 @@ def batching_rule(
     in_dims: tuple[int | None, ...],
     *inputs: Tensor,
 ) -> Batched:
-    """Results of the cell under ``torch.vmap``, and the dimension that is mapped in each.
+    """Results of the cell under ``torch.vmap``, and the mapped dimension of each.
 
     `cell` is the cell one level below this map; torch gives the other arguments. If the weights are
     shared, the mapped dimension joins the batch, and one call of `cell` computes everything. If

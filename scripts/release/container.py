@@ -54,7 +54,7 @@ def before_all(*selectors: str) -> int:
 
 
 def before_build() -> int:
-    """Removes what an earlier build left, so that the wheel holds only this build's files."""
+    """Removes the files of earlier builds, so that the wheel holds only this build's files."""
     for path in (*BUILD.glob("lib*"), *BUILD.glob("bdist.*"), *BUILD.glob("temp.*")):
         shutil.rmtree(path)
     shutil.rmtree(PACKAGE / "lib", ignore_errors=True)

@@ -43,7 +43,7 @@ def settings() -> dict[str, str]:
 
 
 def missing(compiler: HostCompiler | None) -> str | None:
-    """What this machine lacks for the platform of this run; None if nothing."""
+    """The tools that this machine lacks for the platform of this run; None if it has all."""
     if compiler and (compiler.machine or MACHINE) != MACHINE:
         text = f"{compiler} compiles for linux-{compiler.machine}, this run is for {PLATFORM}"
         return f"{text}; set CXX to a compiler for it" + (", or unset CXX" if FOREIGN else "")

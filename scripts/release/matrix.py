@@ -1,4 +1,4 @@
-"""Reads build_matrix.yaml; every mistake is reported as file:line with what was got and needed."""
+"""Reads build_matrix.yaml; reports every mistake as file:line with the value and what is needed."""
 
 import difflib
 import re

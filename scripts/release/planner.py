@@ -138,7 +138,7 @@ class Plan:
         return self._add(cell, f"env/{env.name}", step, given, needs, **options)
 
     def _emulated(self, cell: Cell) -> tuple[Task, ...]:
-        """The task that makes another platform's Python; none on this machine's own."""
+        """The task that makes another platform's Python; none for this machine's platform."""
         if not FOREIGN:
             return ()
         debian = self.matrix.platforms[cell.platform].debian

@@ -104,7 +104,7 @@ class Release:
             self.console.print(f"the wheel: {text}", markup=False, soft_wrap=True)
         self.console.print(f"the report: {REPORT}", markup=False, soft_wrap=True)
         if manifest.changed:
-            self._warn(f"{manifest.changed}; nothing that was built counts: build again")
+            self._warn(f"{manifest.changed}; the files of this run are not valid: build again")
         return self._exit_code(outcomes, manifest)
 
     def do(self, plan: Plan) -> dict[str, Outcome]:

@@ -1,4 +1,4 @@
-"""The shape of build_matrix.yaml; `matrix` finds values that do not fit together."""
+"""The schema of build_matrix.yaml; `matrix` finds values that contradict each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a binary is, what a runtime is, and what the judge found when it compared the two.
+"""The data types for binaries, runtimes, and the judge's findings when it compares the two.
 
 Everything here is plain, frozen data: no file is opened, nothing is decided. Names of binaries and
 variants are parsed and rendered by inverse functions (`parse(str(name)) == name`).
@@ -53,7 +53,7 @@ class GlueName(Record):
 
     @classmethod
     def parse(cls, text: str) -> GlueName:
-        """Read a glue name; raises `NameFormatError` naming what is wrong with it."""
+        """Read a glue name; raises `NameFormatError` with the problem."""
         lane = "stable" if text.startswith("stable") else "aten"
         digits, _, abi = text.removeprefix(lane).partition("-abi")
         if digits[:4].isdecimal():
@@ -84,7 +84,7 @@ class KernelsName(Record):
 
     @classmethod
     def parse(cls, text: str) -> KernelsName:
-        """Read a kernels name; raises `NameFormatError` naming what is wrong with it."""
+        """Read a kernels name; raises `NameFormatError` with the problem."""
         major = text.removeprefix("cuda")[:2]
         name = cls(int(major) if major.isdecimal() else None)
         if str(name) != text or name.cuda_major == 0:
@@ -105,7 +105,7 @@ class VariantName(Record):
 
     @classmethod
     def parse(cls, text: str) -> VariantName:
-        """Read a variant name; raises `NameFormatError` naming what is wrong with it."""
+        """Read a variant name; raises `NameFormatError` with the problem."""
         glue, _, kernels = text.rpartition("-")
         with suppress(NameFormatError):
             name = cls(GlueName.parse(glue), KernelsName.parse(kernels.replace("cu", "cuda", 1)))
