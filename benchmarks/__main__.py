@@ -91,7 +91,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def command_line(argv: list[str]) -> str:
-    """The command as stored: without the folder of the file that it writes."""
+    """The command for the result file, without the folder of the file that it writes."""
     words, is_file = [], False
     for word in argv:
         words.append(Path(word).name if is_file else word)
@@ -180,7 +180,7 @@ def _show(arguments: argparse.Namespace, console: Console) -> int:
 
 
 if __name__ == "__main__":
-    # A reader that stops early, such as `head`, is no error.
+    # It is not an error if a reader such as `head` stops early.
     try:
         sys.exit(main())
     except BrokenPipeError:

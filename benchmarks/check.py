@@ -24,7 +24,7 @@ TF32_TOLERANCE = 3e-3
 FARTHEST = 0.25
 """The largest relative error that is ever allowed. (An output of zeros has 1.)"""
 LARGEST_PART = 2**28
-"""Elements of a sequence of states that the formula computes at once: autograd keeps about ten."""
+"""The most elements of a sequence of states in a call of the formula; autograd keeps about ten."""
 
 
 class WrongResult(RuntimeError):
@@ -54,7 +54,7 @@ def relative_error(value: Tensor, reference: Tensor) -> float:
 
     For a sequence (T, B, ...) it is the error of the worst step.
     """
-    # Steps differ in size by orders of magnitude: one norm over all would see the largest alone.
+    # The values of steps differ by orders of magnitude: one norm would show only the largest step.
     dims = (1, 2) if reference.dim() == 3 else None
     difference = torch.linalg.vector_norm(value.detach().double() - reference, dim=dims)
     scale = torch.linalg.vector_norm(reference, dim=dims)
@@ -87,7 +87,7 @@ def compare(
 
 
 def check_outputs(cell: Cell, size: Size, inputs: Inputs, outputs: tuple[Tensor, ...]) -> None:
-    """Compare outputs alone with float64, each step of a sequence from the h in `outputs`."""
+    """Compare only the outputs with float64; each step of a sequence starts from h in `outputs`."""
     parameters = {short_name(n): p.detach().double() for n, p in cell.module.named_parameters()}
     plain = inputs.shaped(stacked=False)
     state = tuple(s.double() for s in plain.state)
@@ -106,7 +106,7 @@ def differentiate(
     state: State,
     cotangents: State,
 ) -> dict[str, Tensor]:
-    """By name: the outputs, and the gradients of the parameters and of inputs that require one."""
+    """The outputs, and the gradients of parameters and of inputs that require one, by name."""
     outputs = call(x, state)
     values = {f"output{i}": o.detach().clone() for i, o in enumerate(outputs)}
     leaves = {"d_input": x, **{f"d_state{i}": s for i, s in enumerate(state)}}
@@ -120,7 +120,7 @@ def check(cell: Cell, size: Size, inputs: Inputs, *, input_gradients: bool = Tru
     """Run forward and backward once, compare with float64, return the largest relative error.
 
     With `input_gradients` false only the parameters need gradients, as in the tutorial's protocol.
-    Raises :class:`WrongResult`, also for a value that was not written.
+    Raises :class:`WrongResult` for a wrong value, or one that was not written.
     """
     dtype, device = inputs.x.dtype, inputs.x.device.type
     named = {short_name(n): p for n, p in cell.module.named_parameters()}
@@ -179,7 +179,7 @@ def _formula_part(
 
 
 def _parts(size: Size) -> list[slice]:
-    """The batch in parts: its rows share nothing but the parameters' gradients."""
+    """The batch in parts: rows are independent, except for the sums in parameters' gradients."""
     rows = max(1, LARGEST_PART // (size.steps * size.state))
     return [slice(first, first + rows) for first in range(0, size.batch, rows)]
 

@@ -1,7 +1,7 @@
-"""What the parts of a forward step take of this GPU: `ForwardCosts` of step_plan.cu.
+"""Measures the times of the parts of a forward step on this GPU: `ForwardCosts` of step_plan.cu.
 
-Steps are drawn by the seed, and each family of kernels runs them in a CUDA graph. Every other step
-fits the constants; the model then predicts the rest.
+Steps are drawn by the seed, and each family of kernels runs them in a CUDA graph. Half of the steps
+fit the constants; the model then predicts the other half.
 """
 
 import math
@@ -36,13 +36,13 @@ NAMES = {
 }
 SMALLEST = Size(1, 16, 17)
 MOST_WORK = 1e10
-"""Operations; a step of more is bound by its products alone."""
+"""In operations; in a larger step only the products limit the speed."""
 REPEATS = 5
 FIT_ROUNDS = 10
 
 
 def terms(family: str, size: Size, element_bytes: int) -> tuple[float, ...]:
-    """What the constants of a family are multiplied by."""
+    """The factors of a family's constants in the model."""
     depth, lines = size.inputs + size.state, 3 * size.state
     if family.startswith("rows"):
         tile = int(family.removeprefix("rows"))
@@ -54,7 +54,7 @@ def terms(family: str, size: Size, element_bytes: int) -> tuple[float, ...]:
 
 
 def predicted(family: str, constants: Tensor, rows: Tensor, launch: float) -> Tensor:
-    """Microseconds of each row of terms."""
+    """The predicted microseconds for each row of terms."""
     parts = rows * constants
     if family == "cublas":
         return parts.sum(1)
@@ -66,7 +66,7 @@ def fit(family: str, rows: Tensor, times: Tensor, launch: float) -> Tensor:
     if not family.startswith("rows"):
         rest = times if family == "cublas" else times - launch
         return torch.linalg.lstsq(rows / times[:, None], rest / times).solution.clamp(min=0)
-    ratios = (times - launch)[:, None] / rows  # the larger of two terms counts
+    ratios = (times - launch)[:, None] / rows  # the larger of two terms is the time
     constants = ratios.quantile(0.1, dim=0)
     for _ in range(FIT_ROUNDS):
         larger = (rows * constants).argmax(1)
@@ -77,7 +77,7 @@ def fit(family: str, rows: Tensor, times: Tensor, launch: float) -> Tensor:
 
 
 def _measure(one: Draw, family: str) -> tuple[float, float]:
-    """Microseconds of a step in a CUDA graph, and between events with the host's time."""
+    """Microseconds of a step in a CUDA graph, and of an eager step, host time included."""
     dtype = DTYPES[one.dtype]
     cell = ours.cell(Request(one.size, dtype, "cuda", 0))
     call = Calls(cell, make_inputs(one.size, dtype, "cuda", 0)).plain
@@ -92,7 +92,7 @@ def _measure(one: Draw, family: str) -> tuple[float, float]:
 
 def show(seed: int, count: int, console: Console) -> None:
     """Measure `count` steps of each dtype, and print the constants and how well they predict."""
-    # Rows that begin as vectors do are served by limits, not by the model.
+    # Only unaligned rows (odd S): for aligned rows step_plan.cu uses limits, not the model.
     found = [one for one in draw("step", seed, 40 * count, "cuda") if one.size.state % 2]
     launch = _measure(Draw(SMALLEST, "float32"), "rows16")[0]
     table = new_table("ForwardCosts, us", ("dtype", "constant"), ("value",))

@@ -1,4 +1,4 @@
-"""A contender: how one is requested, and what is called and timed."""
+"""A contender: how it is requested, and the function that is called and timed."""
 
 import math
 from collections.abc import Callable
@@ -31,7 +31,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Cell:
-    """A contender at one size: what is called, and the module that owns the parameters."""
+    """A contender at one size: the function to call, and the module that owns the parameters."""
 
     kind: str
     """Which formulas it computes: a key of :data:`problem.STEPS`."""
@@ -43,7 +43,7 @@ class Cell:
     new_step: Callable[[], None] = lambda: None
     """Called before every step; reduce-overhead needs it to reuse its graphs' outputs."""
     stacked: bool = False
-    """Whether states are (1, B, S), as a module with one layer takes and returns them."""
+    """Whether states are (1, B, S), like those of a module with one layer."""
     slack: float = 1.0
     """Factor on the tolerance; above 1 only for a known flaw of a baseline."""
 

@@ -22,12 +22,12 @@ from .sizes import forward_elements, forward_flops
 
 AGAIN = 3
 STATES = (100, 200, 300, 500, 650, 700, 1000, 1150, 1500, 2000, 2400, 3000)
-"""States that papers use: half of the layers take one of these."""
+"""State sizes that papers use; half of the layers take one of these."""
 PEERS = {"layer": "lstm", "step": "lstmcell"}
 KINDS = {"cuda": ("float32", "tf32", "float16", "bfloat16"), "cpu": ("float32", "bfloat16")}
 MOST_BYTES = 4e9
 MOST_WORK = {"cuda": 2e13, "cpu": 2e10}
-"""Operations of forward."""
+"""In operations of forward."""
 
 
 class Draw(NamedTuple):
@@ -62,7 +62,7 @@ def draw(what: str, seed: int, count: int, device: str) -> list[Draw]:
 
 @contextmanager
 def tf32(allowed: bool) -> Iterator[None]:
-    """torch's flags for GEMMs and for cuDNN."""
+    """Sets torch's flags for GEMMs and for cuDNN within the block."""
     flags = (torch.backends.cuda.matmul, torch.backends.cudnn)
     before = [flag.allow_tf32 for flag in flags]
     for flag in flags:
@@ -93,7 +93,7 @@ def _ratios(found: Report, one: Draw, *metrics: str) -> list[report.Ratio]:
 
 
 def _repeat(found: Report, one: Draw, what: str, again: int, options: session.Options) -> None:
-    """Replace what was measured of this draw, pass by pass, by the median of fresh processes."""
+    """Replace the results of this draw, for each pass, by the median of fresh processes."""
     size = one.size
     text = ",".join(map(str, astuple(size)[: 4 if what == "layer" else 3]))
     words = [sys.executable, "-m", "benchmarks", "random", "--what", what, "--again", "0"]

@@ -25,7 +25,7 @@ print(middle - start, perf_counter() - middle)
 
 
 def _child() -> list[float]:
-    # The first leaves nothing to measure; the second triples the time of `import torch`.
+    # The first variable leaves nothing to measure; the second triples the time of `import torch`.
     unset = ("LLTM_CONDA_LOAD", "PYTHONDONTWRITEBYTECODE")
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],

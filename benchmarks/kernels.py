@@ -30,7 +30,7 @@ class Launch:
     name: str
     us: float
     start: float
-    """In us after the host began the call."""
+    """In us since the host began the call."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class Profile:
 
 def of_step(cell: Cell, size: Size, sets: list[Inputs], copy_rate: float) -> dict[str, Profile]:
     """The time of all kernels, and of the pointwise ones, by metric; `sets` are used in turn."""
-    # What the pointwise part must move. Forward: (z, c) in, (h', c') out. Backward: (z, c', gh, gc)
-    # in, (dz, dc) out. Where ours also joins h and x in this kernel, its rate is underestimated.
+    # The traffic of the pointwise part. Forward: (z, c) in, (h', c') out. Backward: (z, c', gh, gc)
+    # in, (dz, dc) out. If our kernel also joins h and x, this underestimates its rate.
     row = size.batch * size.state * sets[0].x.dtype.itemsize
     moved = {"forward": 6 * row, "backward": 10 * row}
     found = _profiled(cell, sets)
@@ -51,13 +51,13 @@ def of_step(cell: Cell, size: Size, sets: list[Inputs], copy_rate: float) -> dic
 
 
 def of_layer(cell: Cell, inputs: Inputs) -> dict[str, Profile]:
-    """When the device worked, by metric (forward, backward). The profiler slows the host down."""
+    """The device's busy times by metric (forward, backward). The profiler slows the host down."""
     return {metric: _layer(calls) for metric, calls in _profiled(cell, [inputs]).items()}
 
 
 @cache
 def copy_rate() -> float:
-    """Bytes per second, read plus written, of a copy of two GiB, far beyond any L2 cache."""
+    """Bytes per second, read plus written, of a copy that moves 2 GiB, far beyond any L2 cache."""
     source = torch.randn(1 << 28, device="cuda")
     target = torch.empty_like(source)
     timer = Timer("target.copy_(source)", globals={"target": target, "source": source})
@@ -97,7 +97,7 @@ def _profiled(cell: Cell, sets: list[Inputs]) -> dict[str, list[list[Launch]]]:
     def backward(i: int) -> None:
         row[i % len(row)].backward(kept.pop(0))
 
-    # All forward calls come first, so that a profile of backward holds nothing else.
+    # All forward calls run first, so that a profile of backward holds only backward.
     return {"forward": _launches(forward), "backward": _launches(backward)}
 
 
@@ -127,7 +127,7 @@ def _layer(calls: list[list[Launch]]) -> Profile:
         "busy_us": busy,
         "waits_us": span.median - busy,
     }
-    # How often and how long, by name in order of the first launch, for the call of median length.
+    # The call of median length: counts and mean times by kernel, in order of the first launch.
     typical = sorted(zip(spans, calls, strict=True), key=lambda pair: pair[0])[len(calls) // 2][1]
     spent: dict[str, list[float]] = {}
     for launch in typical:

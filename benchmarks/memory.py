@@ -18,7 +18,7 @@ def training_loop(cell: Cell, x: Tensor, state: State) -> None:
 
 
 def peak_of_loop(cell: Cell, inputs: Inputs) -> int:
-    """Bytes allocated at the peak of the loop over `inputs.x` (T, B, I), beyond those before it."""
+    """Peak bytes of the loop over `inputs.x` (T, B, I), beyond those allocated before it."""
     x, state = inputs.detached(requires_grad=False)
     cell.module.zero_grad(set_to_none=True)
     training_loop(cell, x[:2], state)  # warm-up: allocates workspaces and library handles
@@ -61,8 +61,8 @@ def _peak_of_profile(profiler: Any) -> int:
 def saved_for_backward(cell: Cell, inputs: Inputs) -> int:
     """Bytes that one step keeps for backward beyond its inputs, parameters and outputs.
 
-    Counts the distinct storages that autograd packs. What an op keeps elsewhere, such as attributes
-    of its context, shows only in the peak of the loop.
+    Counts the distinct storages that autograd packs. Tensors that an op keeps elsewhere, such as in
+    attributes of its context, show only in the peak of the loop.
     """
     calls = Calls(cell, inputs)
     packed: dict[int, Tensor] = {}

@@ -1,5 +1,5 @@
-"""Draws a stored grid as heat maps, the fastest baseline over ours by batch and state size, and a
-stored run of random draws as points, torch's time over ours by state size."""
+"""Draws a stored grid as heat maps (the fastest baseline's time over ours, by batch and state size)
+and a stored run of random draws as points (torch's time over ours, by state size)."""
 
 import math
 from pathlib import Path
@@ -11,7 +11,7 @@ from .schema import Report
 from .speed_page import NAMES
 
 HeatMap = dict[tuple[int, int], float]
-"""Baseline over ours, by batch and state size."""
+"""The baseline's time over ours, by batch and state size."""
 
 
 def draw(report: Report, stem: Path) -> Path:
@@ -50,7 +50,7 @@ def figure(report: Report) -> Any:
     axes = drawn.subplots(len(rows), columns, squeeze=False)
     for (steps, dtype), line in zip(sorted(rows), axes, strict=True):
         for axis in line:
-            axis.set_visible(False)  # until a metric takes it
+            axis.set_visible(False)  # until it gets a metric
         for axis, (metric, cells) in zip(line, rows[steps, dtype].items(), strict=False):
             axis.set_visible(True)
             image = _draw_map(axis, cells)
@@ -66,7 +66,7 @@ def figure(report: Report) -> Any:
 
 
 def points(report: Report) -> Any:
-    """A plane for each pass: a point for each draw and peer, coloured by dtype."""
+    """One plot per pass, with a point for each draw and peer, coloured by dtype."""
     from matplotlib.figure import Figure
 
     every = ratios(report)

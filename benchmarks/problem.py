@@ -1,4 +1,4 @@
-"""Random problems, and the formulas of the cells, written apart from what they check."""
+"""Random problems, and the formulas of the cells, written independently of the code they check."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DTYPES = {
     "float16": torch.float16,
     "bfloat16": torch.bfloat16,
 }
-"""By the name in reports; `tf32` is float32 with torch's flags for tf32 set."""
+"""Dtypes by their names in reports; `tf32` is float32 with torch's flags for tf32 set."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ def make_inputs(size: Size, dtype: torch.dtype, device: str, seed: int) -> Input
     h, c = draw(size.batch, size.state), draw(size.batch, size.state)
     grad_state = tuple(draw(size.batch, size.state) for _ in range(2 if steps else 1))
     if dtype is torch.float16:
-        # Gradients of a cell that never forgets grow with the sequence: past some 800 steps those
-        # of cotangents of one are beyond float16, whatever computes them.
+        # The cell never forgets, so its gradients grow with the sequence: after some 800 steps,
+        # cotangents of one give gradients beyond the range of float16.
         grad = grad / size.steps
         grad_state = tuple(g / size.steps for g in grad_state)
     return Inputs(x, (h, c), grad, grad_state)
@@ -73,7 +73,7 @@ def make_inputs(size: Size, dtype: torch.dtype, device: str, seed: int) -> Input
 class Calls:
     """The calls of a contender on one set of inputs.
 
-    ``forward()`` needs gradients of all inputs, ``plain()`` of the parameters alone.
+    ``forward()`` records gradients of all inputs, ``plain()`` only of the parameters.
     """
 
     def __init__(self, cell: Cell, inputs: Inputs) -> None:
@@ -94,8 +94,8 @@ Linear = Callable[[Tensor, Tensor, Tensor], Tensor]
 class _Tf32Linear(torch.autograd.Function):
     """`F.linear` in float32 with the operands of every product, also in backward, rounded to tf32.
 
-    A GPU may round like this where torch's flag allows tf32. It does not for every shape: it
-    multiplies a single row by a matrix exactly.
+    A GPU may round like this if torch's flag allows tf32, but not for every shape: it multiplies a
+    single row by a matrix exactly.
     """
 
     @staticmethod
@@ -147,10 +147,10 @@ def run_formula(
     linear: Linear = F.linear,
     followed: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
-    """What a contender of this kind returns: the output, then the rest of the final state.
+    """The results of a contender of this kind: the output, then the rest of the final state.
 
-    Every step but the first takes the previous h from the outputs `followed` (T, B, S), if given.
-    A sequence adds up c in float32 or float64.
+    If `followed` (T, B, S) is given, every step but the first takes its previous h from there. A
+    sequence adds up c in float32 or float64.
     """
     step = STEPS[kind]
     if x.dim() == 2:
@@ -161,7 +161,7 @@ def run_formula(
     for t, x_t in enumerate(x.unbind(0)):
         if followed is not None and t > 0:
             h = state[0]
-            # The value of `followed`, plus a zero that carries the derivative of the formula's h.
+            # The value of `followed`, with the derivative of the formula's h: the difference is 0.
             state = (followed[t - 1] + (h - h.detach()), *state[1:])
         h, *cells = step(p, x_t, state, linear)
         state = (h.to(x.dtype), *cells)

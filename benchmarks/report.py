@@ -21,7 +21,7 @@ SLOWER = 0.97
 PASSES = ("forward", "backward")
 
 Groups = dict[tuple[Size, str, str], list[Result]]
-"""By size, dtype and metric."""
+"""Results by size, dtype and metric."""
 
 
 def groups(report: Report) -> Groups:
@@ -64,7 +64,7 @@ def quantity(value: float, unit: str) -> str:
 
 
 def header(report: Report) -> list[str]:
-    """What was measured where, one fact a line."""
+    """The settings and the machine of a report, one fact per line."""
     m, s = report.machine, report.software
     lines = [
         f"{report.command} ({report.protocol}) on {report.device}, {report.threads} thread(s), "
@@ -118,7 +118,7 @@ def _detail(key: str, value: float) -> str:
 
 
 def grid_table(report: Report) -> tuple[Table, int, int]:
-    """The verdict table; how many rows hold ours, and in how many of them ours is slower."""
+    """The verdict table, the number of rows with ours, and of those in which ours is slower."""
     names = tuple(dict.fromkeys(r.contender for r in baselines(report.results)))
     title = f"grid: x ours over each baseline ({report.protocol})"
     table = new_table(title, ("size", "dtype", "metric", "ours us"), (*names, "noise"))
@@ -163,7 +163,7 @@ def ratios(found: Report) -> list[Ratio]:
 
 
 def summary(found: Report) -> str:
-    """In Markdown: by peer and metric, for all draws and for each dtype, then the slower ones."""
+    """Markdown tables by peer and metric, for all draws and per dtype; then the slower draws."""
     every = ratios(found)
     lines = [
         f"| against | dtype | pass | draws | median | worst | below {SLOWER} |",

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures what the targets need, on a GPU machine in about a quarter of an hour, and stores JSON.
+# Measures everything that the targets need, in about 15 minutes on a GPU machine, and stores JSON.
 #
 #   benchmarks/run_all.sh DIRECTORY [cuda|cpu] [PART...]
 #

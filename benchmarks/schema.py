@@ -1,4 +1,4 @@
-"""What a result file holds, one :class:`Report`, and how it is written and read."""
+"""The content of a result file, one :class:`Report`, and how it is written and read."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def from_json(text: str) -> Report:
 
 
 def write(report: Report, path: Path) -> None:
-    """Write a whole report or nothing: a run that is killed leaves the last complete file."""
+    """Write the report in one step: a killed run leaves the last complete file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     partial.write_text(to_json(report), encoding="utf-8")

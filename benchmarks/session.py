@@ -154,8 +154,8 @@ class _OneSize:
         if name == REDUCE_OVERHEAD and self.options.protocol in ("memory", "kernels"):
             raise NotMeasurable("its CUDA graphs overwrite the outputs that backward needs")
         cell = build(self.request)
-        # Here a long sequence is checked on its first steps alone, where rounding errors are small
-        # and the check is strictest. The whole sequence is checked after the timing.
+        # For a long sequence, this checks only a short one, in which rounding errors are small and
+        # the check is strictest. The whole sequence is checked after the timing.
         short = replace(self.size, steps=min(self.size.steps, SHORT))
         inputs = self._inputs(cell, short, self.options.seed + 1)
         self.errors[name] = check(cell, short, inputs, input_gradients=self.all_gradients)

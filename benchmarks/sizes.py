@@ -31,13 +31,13 @@ def forward_flops(size: Size) -> float:
 
 
 def forward_elements(size: Size) -> int:
-    """What forward reads or writes: inputs, parameters, outputs and saved gates, each once."""
+    """Elements that forward reads or writes: inputs, parameters, outputs and gates, each once."""
     b, i, s, t = size.batch, size.inputs, size.state, size.steps
     return 3 * s * (s + i + 1) + 3 * b * s + t * (b * i + 4 * b * s)
 
 
 def defaults(is_layer: bool, device: str, protocol: str) -> tuple[Size, ...]:
-    """What `cell` and `layer` measure when no size is given."""
+    """The sizes that `cell` and `layer` measure by default."""
     if is_layer:
         return LAYER[device]
     return KERNELS if protocol == "kernels" else CELL[device]

@@ -30,7 +30,7 @@ def summarise_rounds(rounds: Sequence[Sequence[float]]) -> tuple[Summary, list[f
 
 
 def paired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> float:
-    """The median over the rounds of the ratio of two contenders: what slows a round slows both."""
+    """The median of the rounds' ratios of two contenders: a slow round slows both."""
     if len(numerator) != len(denominator):
         raise ValueError(
             f"paired_ratio() got {len(numerator)} and {len(denominator)} rounds; it needs the same "

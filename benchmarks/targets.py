@@ -18,9 +18,9 @@ ONE_THREAD = "one thread"
 class Target:
     """Ours must be at least `ratio` times as fast (or as small) as the contender `against`.
 
-    Three values of `against` are no contenders. With "copy", `ratio` is a fraction of the measured
-    copy bandwidth; "float32" is ours in float32; "one thread" is ours in one thread, compared with
-    ours in two.
+    Three values of `against` are not contenders. With "copy", `ratio` is a fraction of the measured
+    copy bandwidth; "float32" is ours in float32; "one thread" compares ours in two threads with
+    ours in one.
     """
 
     command: str
@@ -68,7 +68,7 @@ def _layer() -> Iterator[Target]:
         (128, 2048, "bfloat16", 1.6, 1.3),
     ):
         size = Size(batch, state, state, 256)
-        # In a training loop, and each call alone with the host's time for it.
+        # `stream` is as in a training loop; `split` times each call alone, host time included.
         for protocol in ("stream", "split"):
             common = ("layer", "cuda", protocol, size, dtype)
             yield Target(*common, "forward", "lstm", forward)
@@ -86,7 +86,7 @@ IMPORT_LIMIT_MS = 15.0
 
 
 def reached(target: Target, reports: list[Report]) -> float | None:
-    """What the newest report with this target says, or None where nothing measured it."""
+    """The value in the newest report with this target, or None if no report has it."""
     if target.against == ONE_THREAD:  # from two files, so not paired by round
         one, two = (_ours(target, reports, threads) for threads in (1, 2))
         return one / two if one and two else None
@@ -107,7 +107,7 @@ def reached(target: Target, reports: list[Report]) -> float | None:
 
 
 def _fitting(target: Target, reports: list[Report], threads: int) -> Iterator[Groups]:
-    """The results of the reports of the target's kind, newest first, with the sums of training."""
+    """The results of reports of the target's kind, newest first, with sums for TRAINING."""
     key = (target.command, target.device, target.protocol, threads)
     for report in sorted(reports, key=lambda report: report.created, reverse=True):
         if (report.command, report.device, report.protocol, report.threads) == key:

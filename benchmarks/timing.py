@@ -25,7 +25,7 @@ Samples = dict[str, list[float]]
 """Times in microseconds, by metric."""
 Run = Callable[[int], Samples]
 Rounds = dict[str, list[list[float]]]
-"""By metric, the samples of each round."""
+"""The samples of each round, by metric."""
 
 STREAM_CALLS = 4
 """Forward calls in a row, before one backward pass through all of them."""
@@ -41,7 +41,7 @@ class NotMeasurable(RuntimeError):
 
 
 def tutorial(cell: Cell, inputs: Inputs) -> Run:
-    """As the tutorial does: forward, then backward of `new_h.sum() + new_c.sum()`."""
+    """The tutorial's timing: forward, then backward of `new_h.sum() + new_c.sum()`."""
     call = Calls(cell, inputs).plain
     synchronize = torch.cuda.synchronize if inputs.x.is_cuda else lambda: None
 
@@ -112,7 +112,7 @@ def stopwatch(cuda: bool, steps: int) -> Callable[[Callable[[], Any]], tuple[flo
 
 
 def stream(cell: Cell, inputs: Inputs) -> Run:
-    """As a training loop does: some calls in a row, then one backward pass, no synchronisation.
+    """Like a training loop: some calls in a row, then one backward pass, no synchronisation.
 
     Every call has its own inputs. The parameters are shared, so their gradients add up.
     """
@@ -152,7 +152,7 @@ def stream(cell: Cell, inputs: Inputs) -> Run:
 
 
 def _events(count: int) -> list[torch.cuda.Event]:
-    """Recorded once, since torch creates an event at its first record."""
+    """Events that are recorded once, since torch creates an event at its first record."""
     events = [torch.cuda.Event(enable_timing=True) for _ in range(count)]
     for event in events:
         event.record()
@@ -165,7 +165,8 @@ def graph(cell: Cell, inputs: Inputs) -> Run:
     if inputs.x.device.type != "cuda":
         raise NotMeasurable("CUDA graphs need a GPU: use --device cuda")
     if not cell.capturable:
-        raise NotMeasurable("no graph captures it: it uses the default stream, or its own graphs")
+        why = "it uses the default stream, or its own graphs"
+        raise NotMeasurable(f"no CUDA graph can capture this contender: {why}")
     calls = Calls(cell, inputs)
     forward = torch.no_grad()(calls.plain)
 
@@ -221,9 +222,9 @@ PROTOCOLS: dict[str, Callable[[Cell, Inputs], Run]] = {
 
 @contextmanager
 def quiet_collector() -> Iterator[None]:
-    """No automatic garbage collection, and a quick one where it is asked for."""
+    """Turns automatic garbage collection off, and makes explicit collections quick."""
     gc.collect()
-    gc.freeze()  # a collection skips what is alive now
+    gc.freeze()  # later collections skip the objects that are alive now
     gc.disable()
     try:
         yield
@@ -235,7 +236,7 @@ def quiet_collector() -> Iterator[None]:
 def calibrate(run: Run, seconds: float, rounds: int) -> int:
     """How many iterations of `run` fit into a round of `seconds / rounds`, at least one.
 
-    The quickest of a few iterations decides: an interrupted one would mislead.
+    The quickest of a few iterations decides, since interruptions slow some of them.
     """
     run(SETTLE + 1)  # warm-up: allocator, autograd, libraries that choose an algorithm
     quickest, begun = float("inf"), perf_counter()

@@ -22,7 +22,7 @@ Gradients = tuple[Tensor | None, ...]
 
 
 def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
-    """Keeps what backward reads: the gates, 3·B·S elements, beyond the step's inputs and outputs.
+    """Saves the step's inputs and outputs for backward, and the gates: 3·B·S elements more.
 
     The gates are an output of the raw op, so second derivatives flow through them.
     """
@@ -33,12 +33,12 @@ def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ..
 
 
 def backward(ctx: Any, *grads: Tensor | None) -> Gradients:
-    """The raw op's backward pass: gradients of its inputs from those of its three outputs."""
+    """The raw op's backward pass: the gradients of its inputs, given those of its three outputs."""
     saved, wanted = ctx.saved_tensors, ctx.needs_input_grad
     if torch.is_grad_enabled():  # create_graph=True: these will be differentiated again
         return differentiable(grads, saved, wanted)
     grad_h, grad_cell, grad_gates = grads
-    # Not `is_cuda`: the dynamo of torch 2.4 cannot trace that in a backward pass.
+    # Not `is_cuda`, which the dynamo of torch 2.4 cannot trace in a backward pass.
     if saved[0].device.type != "cuda":
         grad_h, grad_cell = contiguous(grad_h), contiguous(grad_cell)
     grads = (grad_h, grad_cell, contiguous(grad_gates))
@@ -48,7 +48,8 @@ def backward(ctx: Any, *grads: Tensor | None) -> Gradients:
 def contiguous(grad: Tensor | None) -> Tensor | None:
     """A contiguous gradient, if there is one.
 
-    CUDA kernels need none for `grad_h` and `grad_cell`: they read the expanded number of a sum.
+    CUDA kernels need none for `grad_h` and `grad_cell`: they read any strides, such as those of an
+    expanded scalar.
     """
     return None if grad is None else grad.contiguous()
 

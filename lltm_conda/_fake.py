@@ -35,9 +35,9 @@ def _check(
     meaning: str,
     origin: str,
 ) -> None:
-    """Refuses what the kernels refuse.
+    """Refuses the tensors that the kernels refuse, with the same text.
 
-    Where `meaning` allows a dimension of one more, as in "(3S) or (1, 3S)", `shape` is without it.
+    `shape` is the shape without a leading 1, if `meaning` allows both, as "(3S) or (1, 3S)" does.
     `origin` says where the letters of `meaning` come from.
     """
     if tensor is None:
@@ -69,7 +69,7 @@ def _check(
 def _empty_gradients(
     needs: int, input: Tensor, others: Sequence[Tensor | None]
 ) -> tuple[Tensor, ...]:
-    """Of `input` and `others`: without elements where `needs` lacks the bit."""
+    """The gradients of `input` and `others`, each without elements if `needs` lacks its bit."""
     return tuple(
         input.new_empty(like.shape if like is not None and needs & bit else (0,))
         for like, bit in zip((input, *others), NEEDS, strict=True)
@@ -164,7 +164,7 @@ def fake_layer_backward(*arguments: Any) -> tuple[Tensor, ...]:
     state, sequence = (batch_size, state_size), (steps, batch_size, state_size)
     _check(output, "output", input, sequence, "(T, B, S)", _LAYER)
     _check(gates, "gates", input, (steps, batch_size, 3, state_size), "(T, B, 3, S)", _LAYER)
-    if cells.dim() == 3:  # else forward did not keep them
+    if cells.dim() == 3:  # otherwise forward did not keep them
         _check(cells, "cells", input, sequence, "(T, B, S)", _LAYER)
     _check(grad_output, "grad_output", input, sequence, "(T, B, S)", _LAYER)
     _check(grad_cells, "grad_cells", input, sequence, "(T, B, S)", _LAYER)

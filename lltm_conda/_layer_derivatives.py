@@ -20,7 +20,7 @@ from .functions import lltm
 
 
 def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    """Keeps, beyond inputs and output, 4·B·S elements a step; 3·B·S without `keep_cells`."""
+    """Saves inputs and output, and 4·B·S elements per step, or 3·B·S without `keep_cells`."""
     *tensors, ctx.reverse, keep_cells, ctx.allow_tf32 = inputs
     states, _final_h, _final_cell, gates, cells = output
     ctx.save_for_backward(*tensors, states, gates, cells)
@@ -62,7 +62,7 @@ def steps_of_cells(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(output, final_h, final_cell, cells) step by step: slower, differentiable to any order.
 
-    States are (B, S) or (1, B, S), and final ones have the form of the initial ones.
+    States are (B, S) or (1, B, S); the final states have the shape of the initial ones.
     """
     state_size = weights.shape[0] // 3
     if bias is None:
@@ -89,7 +89,7 @@ def _matrix(state: Tensor) -> Tensor:
 
 
 def refuse_backward_of_backward(ctx: Any, *grads: Tensor | None) -> Gradients:
-    """The raw backward op called by hand: its derivative is not a function of what it was given."""
+    """For a direct call of the raw backward op: its inputs do not determine its derivative."""
     raise NotImplementedError(
         "lltm: torch.ops.lltm.layer_backward has no derivative of its own; differentiate "
         "torch.ops.lltm.layer_forward or LLTMLayer with create_graph=True instead"

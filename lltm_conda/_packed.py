@@ -1,4 +1,4 @@
-"""Sequences of several lengths: the rectangle that the op runs, and the way back."""
+"""Sequences of several lengths: into a padded rectangle, on which the op runs, and back."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Rectangle:
         self._mirrored = torch.where(time < lengths, lengths - 1 - time, time)
 
     def mirror(self, sequence: Tensor) -> Tensor:
-        """``(T, B, ...)`` with each sequence reversed in its place; its own inverse."""
+        """Reverses each sequence of ``(T, B, ...)``, without its padding; its own inverse."""
         return sequence[self._mirrored, self._rows]
 
     def final(self, sequence: Tensor) -> Tensor:
@@ -36,7 +36,7 @@ class Rectangle:
         return sequence[self._last, self._rows]
 
     def pack(self, sequence: Tensor) -> PackedSequence:
-        """``(T, B, S)`` as a PackedSequence like the one this was made from."""
+        """``(T, B, S)`` as a PackedSequence with the lengths and order of the original one."""
         data = pack_padded_sequence(sequence, self.lengths).data
         packed = self._packed
         return PackedSequence(
@@ -44,11 +44,11 @@ class Rectangle:
         )
 
     def sort(self, state: Tensor) -> Tensor:
-        """``(L, B, S)`` from the caller's order into the order of the rectangle."""
+        """Reorders ``(L, B, S)`` from the caller's order to that of the rectangle."""
         order = self._packed.sorted_indices
         return state if order is None else state.index_select(1, order)
 
     def unsort(self, state: Tensor) -> Tensor:
-        """``(L, B, S)`` from the order of the rectangle into the caller's."""
+        """Reorders ``(L, B, S)`` from the order of the rectangle to the caller's."""
         order = self._packed.unsorted_indices
         return state if order is None else state.index_select(1, order)

@@ -1,4 +1,4 @@
-"""What a raw op needs besides its kernels: fake tensors, autograd, ZeroTensors, and vmap."""
+"""Registers a raw op's rules besides its kernels: fake tensors, autograd, ZeroTensors, vmap."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ def register(
         return without_autograd(keys, arguments)
 
     # Torch registers its own operators in this way. `torch.library.register_fake` and
-    # `torch.library.register_autograd` do this too, and more that takes 10 ms of the import.
+    # `torch.library.register_autograd` do this and more, but add 10 ms to the import.
     _library.impl(name, fake, "Meta")
     _library.impl(name, with_autograd, "Autograd", with_keyset=True)
 
-    # Torch's own fallback makes an expanded zero of a ZeroTensor, which is not contiguous.
+    # Torch's own fallback turns a ZeroTensor into an expanded zero, which is not contiguous.
     def with_memory(*arguments: Any) -> Any:
         return op(
             *(
@@ -78,11 +78,11 @@ def batching_rule(
     in_dims: tuple[int | None, ...],
     *inputs: Tensor,
 ) -> Batched:
-    """Results of the cell under ``torch.vmap``, and the dimension that is mapped in each.
+    """Results of the cell under ``torch.vmap``, and the mapped dimension of each.
 
-    `cell` is the same form of the cell, one level below this map; the rest is torch's. With shared
-    weights the mapped dimension joins the batch, and one call of `cell` computes everything. Mapped
-    weights have no such form: one batched GEMM in PyTorch's own operations computes those.
+    `cell` is the cell one level below this map; torch gives the other arguments. If the weights are
+    shared, the mapped dimension joins the batch, and one call of `cell` computes everything. If
+    they are mapped, a batched GEMM in PyTorch's own operations does.
     """
     size = info.batch_size
 

@@ -1,4 +1,4 @@
-"""The private parts of torch that the op's Python uses: all of them, each with its reason."""
+"""All private parts of torch that the op's Python uses, each with its reason."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ functorch_is_active = torch._C._are_functorch_transforms_active
 def apply_in_c(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     """``function.apply`` without its Python part, for calls while functorch is not active.
 
-    That part takes 2 µs to unwrap dead functorch tensors, and the dispatcher unwraps them too.
+    The Python part takes 2 µs to unwrap dead functorch tensors, which the dispatcher does, too.
     """
     return super(torch.autograd.Function, function).apply  # type: ignore[misc, no-any-return]
 
@@ -27,16 +27,16 @@ def in_c(op: torch._ops.OpOverload) -> Callable[..., Any]:
     return op._op
 
 
-# In this context raw ops run without the autograd that `register` gave them: inside an autograd
-# Function that records nothing, but takes as long as a tiny step. Dynamo cannot trace it.
+# In this context raw ops run without the autograd that `register` gave them. Inside an autograd
+# Function it would record nothing, but take as long as a tiny step. Dynamo cannot trace this.
 below_autograd: Any = torch._C._AutoDispatchBelowAutograd
 
-# The keys that come after autograd in the dispatcher: a kernel for the key Autograd calls the next
-# kernel with them, as those that `torch.library.register_autograd` makes.
+# The keys after autograd in the dispatcher. A kernel for the key Autograd calls the next kernel
+# with them, as the kernels of `torch.library.register_autograd` do.
 after_autograd: Any = torch._C._after_autograd_keyset
 
-# Whether autocast is on for any device. `torch.is_autocast_enabled` takes the name of one device,
-# and a thousand instructions to parse it.
+# Whether autocast is on for any device. `torch.is_autocast_enabled` needs the name of one device,
+# and takes a thousand instructions to parse it.
 autocast_is_active = torch._C._is_any_autocast_enabled
 
 _libraries = ExitStack()
@@ -57,7 +57,7 @@ def implementations(namespace: str) -> torch.library.Library:
 def is_forward_over_reverse() -> bool:
     """Whether functorch runs forward mode over reverse mode, as ``torch.func.hessian`` does.
 
-    Only the stack of transforms tells this from plain forward mode, which the op refuses.
+    Only the stack of transforms shows the difference to plain forward mode, which the op refuses.
     """
     functorch: Any = torch._C._functorch
     transforms = [level.key() for level in functorch.get_interpreter_stack() or ()]
@@ -66,7 +66,7 @@ def is_forward_over_reverse() -> bool:
 
 
 def forward_mode_is_active() -> bool:
-    """Whether a ``torch.autograd.forward_ad.dual_level`` is open; tangents need no grad mode."""
+    """Whether a ``torch.autograd.forward_ad.dual_level`` is open, even without grad mode."""
     forward_ad: Any = torch.autograd.forward_ad
     return forward_ad._current_level >= 0  # type: ignore[no-any-return]
 
@@ -77,7 +77,7 @@ def is_zero_tensor(tensor: Tensor) -> bool:
 
 
 def device_of(tensor: Tensor) -> torch.device:
-    """The device of a tensor, or the one that a fake tensor stands for.
+    """The device of a tensor; of a fake tensor, the device that it stands for.
 
     Torch calls the Meta implementation of an op with fake tensors whose ``device`` is meta.
     """

@@ -16,8 +16,8 @@ use the derivatives of `_derivatives`:
   half the time of the next form.
 * `FunctorchLLTMFunction`: ``torch.func`` and ``torch.vmap``. They need ``setup_context`` and a rule
   for ``vmap``.
-* No Function, but what `register` tells torch about the raw op itself: ``torch.compile`` and
-  ``torch.export``, which see one operator, and callers of ``torch.ops.lltm.forward``.
+* No Function, but the rules that `register` gives torch for the raw op itself: ``torch.compile``
+  and ``torch.export``, which see one operator, and callers of ``torch.ops.lltm.forward``.
 * `LLTMFunction`, the tutorial's name. In eager mode its ``apply`` is `lltm`; ``torch.compile``
   traces its ``forward`` and ``backward`` instead, so these make no private calls.
 """
@@ -69,10 +69,10 @@ def refuse_forward_mode(ctx: Any, *grad_inputs: Any) -> Any:
 
 
 # On a GPU, the graph of a step with at most this many multiplications does not keep the gates:
-# backward recomputes them. Gates are three of the five (B, S) blocks that a step leaves (new_h,
-# new_cell, gates), and take less than a microsecond to compute. The kernels' plan is not asked,
-# because that would be one more operator call a step; where a plan does not recompute the gates,
-# the raw op runs forward for them.
+# backward recomputes them. Gates are three of the five (B, S) blocks that a step returns (new_h,
+# new_cell, gates), and take less than a microsecond to compute. Asking the kernels' plan would take
+# one more operator call per step; if the plan does not recompute the gates, the raw op runs forward
+# for them.
 # The raw op always returns gates: its schema, its fake and its second derivatives need them.
 _MOST_WORK_TO_RECOMPUTE = 2_000_000
 
@@ -129,16 +129,16 @@ def lltm(
 class LLTMFunction(torch.autograd.Function):
     """The tutorial's autograd Function: ``LLTMFunction.apply(...) -> (new_h, new_cell)``.
 
-    ``apply`` takes and returns what :func:`lltm` does. ``torch.compile`` does not look at it: it
-    traces ``forward`` and ``backward``.
+    ``apply`` is :func:`lltm`. ``torch.compile`` ignores ``apply`` and traces ``forward`` and
+    ``backward``.
     """
 
     @staticmethod
     def forward(
         ctx: Any, input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
     ) -> tuple[Tensor, Tensor]:
-        # Not tensor.contiguous(): torch 2.4's dynamo would give its results the names of the
-        # same calls in backward, and hand backward the wrong tensors.
+        # Not tensor.contiguous(): torch 2.4's dynamo would give its results the same names as the
+        # results of such calls in backward, and pass the wrong tensors to backward.
         contiguous = torch.ops.aten.contiguous.default
         inputs = tuple(contiguous(tensor) for tensor in (input, weights, bias, old_h, old_cell))
         output = _forward_op(*inputs)
@@ -155,10 +155,10 @@ class LLTMFunction(torch.autograd.Function):
 
 
 class _EagerLLTMFunction(torch.autograd.Function):
-    """What `lltm` applies in eager mode: returns ``(new_h, new_cell)``.
+    """The cell in eager mode, which `lltm` applies: returns ``(new_h, new_cell)``.
 
-    The gates are kept for backward but are no output: torch would wrap an output at every step.
-    The price: no graph leads to them, so second derivatives recompute them.
+    The gates are saved for backward but not returned: torch would wrap an output at every step.
+    So they are not part of the graph, and second derivatives recompute them.
     """
 
     @staticmethod
@@ -214,7 +214,7 @@ class FunctorchLLTMFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> _derivatives.Gradients:
-        # A gradient may itself be mapped or differentiated here: the raw op's cannot be.
+        # Under functorch a gradient may be mapped or differentiated; that of the raw op cannot be.
         return _derivatives.differentiable(grads, ctx.saved_tensors, ctx.needs_input_grad)
 
     @staticmethod
@@ -224,15 +224,15 @@ class FunctorchLLTMFunction(torch.autograd.Function):
     jvp = staticmethod(refuse_forward_mode)
 
 
-# Torch 2.5 has register_vmap too, but asserts in its own code when maps are nested, compiled or
+# Torch 2.5 has register_vmap too, but its own assertions fail when maps are nested, compiled or
 # differentiated. Without it torch calls the op once for each element of the map.
-if torch.__version__ >= "2.6":  # a version, not text: "2.10" is newer
+if torch.__version__ >= "2.6":  # compares versions, not text: "2.10" is newer
     torch.library.register_vmap("lltm::forward", partial(batching_rule, _forward_op))
 
 
 def _under_functorch(*tensors: Tensor) -> tuple[Tensor, Tensor]:
     if is_forward_over_reverse():
-        # No kernel has a forward-mode rule, but every operation of the definition has.
+        # The kernels have no forward-mode rule, but every operation of the definition has one.
         return reference(*tensors)
     tensors = tuple(tensor.contiguous() for tensor in autocast(tensors))
     new_h, new_cell, _ = FunctorchLLTMFunction.apply(*tensors)  # type: ignore[no-untyped-call]

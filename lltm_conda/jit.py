@@ -35,10 +35,10 @@ def load(
 ) -> LoadedBinaries:
     """Compile the op for the torch of this process, load it, and complete the package with it.
 
-    Afterwards ``torch.ops.lltm`` is there, and the package has its public names (``from lltm_conda
-    import LLTM``). What was compiled before is taken from the cache; a change of the sources, of
-    torch or of a setting compiles again. Several processes and threads may call this at once: one
-    compiles, the others wait.
+    Afterwards ``torch.ops.lltm`` exists, and the package has its public names (``from lltm_conda
+    import LLTM``). An earlier build is taken from the cache; a change of the sources, of torch or
+    of a setting compiles again. Several processes and threads may call this at once: one compiles,
+    the others wait.
 
     `CXX`, `CXXFLAGS`, `LDFLAGS`, `CUDA_HOME`, `TORCH_CUDA_ARCH_LIST` (by default the GPUs of this
     machine), `FORCE_CUDA`, `MAX_JOBS`, `DEBUG` and `LLTM_CONDA_CACHE` are honoured.
@@ -46,19 +46,19 @@ def load(
     Args:
         verbose: print what the builder does.
         with_cuda: True demands CUDA kernels, False leaves them out (as `FORCE_CUDA`). None makes
-            them when torch is a CUDA build and an nvcc is found that fits, and warns when none is.
+            them if torch is a CUDA build and a fitting nvcc is found, and warns if there is none.
         build_directory: the cache folder; by default that of ``python -m lltm_conda build``. It
-            must be yours alone, as the default one.
+            must belong to you, and nobody else may write to it.
         name: has no effect any more, and gives a DeprecationWarning.
 
     Returns:
-        What was loaded. A second call with the same arguments returns the same object.
+        The loaded binaries. A second call with the same arguments returns the same object.
 
     Raises:
         BuildError: there is no compiler or nvcc, or a compiler failed; or the cache folder cannot
             be trusted; or ``torch.ops.lltm`` is registered already, by a binary of the package or
             by a call with other arguments. The text says what to do.
-        LLTMImportError: torch cannot be imported, or what was compiled cannot be loaded.
+        LLTMImportError: torch cannot be imported, or the compiled binaries cannot be loaded.
     """
     if name is not None:
         warnings.warn(

@@ -41,11 +41,10 @@ class LLTMLayer(Recurrent):
     """LLTM cells over whole sequences, in one or several layers and one or both directions.
 
     Arguments, their names and order, shapes and results are those of ``torch.nn.LSTM``, without
-    ``proj_size``; the parameters are not. Each layer and direction has those of one
-    :class:`LLTM`: ``weights_l0`` ``(3S, S + I)`` and
-    ``bias_l0`` ``(3S,)`` for the first layer, ``weights_l0_reverse`` and ``bias_l0_reverse`` for
-    its backward direction, ``weights_l1`` and so on; later layers read the ``S`` (in both
-    directions ``2S``) features of the one before.
+    ``proj_size``. The parameters differ: each layer and direction has those of one :class:`LLTM`.
+    They are ``weights_l0`` ``(3S, S + I)`` and ``bias_l0`` ``(3S,)`` for the first layer,
+    ``weights_l0_reverse`` and ``bias_l0_reverse`` for its backward direction, ``weights_l1`` and so
+    on. A later layer reads the ``S`` features of the layer before it, or ``2S`` if bidirectional.
 
     Args:
         input_size: ``I``, features of the input.
@@ -59,11 +58,11 @@ class LLTMLayer(Recurrent):
         bidirectional: run each layer in both directions and concatenate their outputs.
         device: where the parameters are made.
         dtype: their dtype; float32, float64, float16 or bfloat16.
-        keep_cells: keep the cell state of every step for backward. False computes them again from
-            what is kept anyway: a quarter less memory for some time in backward.
-        checkpoint: keep for backward only what starts each run of this many steps, and compute the
-            run again in backward. About √T needs the least memory.
-        input_features, state_size: the names in :class:`LLTM` of `input_size` and `hidden_size`.
+        keep_cells: keep the cell state of every step for backward. If False, backward computes them
+            again: it needs a quarter less memory and some more time.
+        checkpoint: keep for backward only the states before each run of this many steps, and
+            compute the run again in backward. About √T needs the least memory.
+        input_features, state_size: :class:`LLTM`'s names for `input_size` and `hidden_size`.
 
     Raises:
         TypeError: a size is missing, or given by both of its names.
@@ -103,8 +102,8 @@ class LLTMLayer(Recurrent):
             )
         if dropout > 0.0 and num_layers == 1:
             warnings.warn(
-                f"lltm: dropout={dropout} acts between layers, and num_layers=1 has no between; "
-                "set dropout=0.0 or num_layers=2",
+                f"lltm: dropout={dropout} acts between layers, so it has no effect with "
+                "num_layers=1; set dropout=0.0 or num_layers=2",
                 stacklevel=2,
             )
         self.input_size = self.input_features = input_size
@@ -130,14 +129,14 @@ class LLTMLayer(Recurrent):
         """All steps of all layers. D is 2 if bidirectional, else 1; L is `num_layers`.
 
         `output` is the last layer's hidden state of every step; `h_n` and `c_n` are the states of
-        every layer and direction after its last step, without their B where `input` has none.
+        every layer and direction after its last step, without their B if `input` has none.
 
         Args:
             input: ``(T, B, I)``, or ``(B, T, I)`` with `batch_first`, or ``(T, I)`` for one
                 sequence without a batch, or a ``PackedSequence``.
             hx: ``(h_0, c_0)``, each ``(L·D, B, S)``, or ``(L·D, S)`` without a batch; zeros when
                 None.
-            state: the name in :class:`LLTM` of `hx`.
+            state: :class:`LLTM`'s name for `hx`.
 
         Returns:
             ``(output, (h_n, c_n))``: ``(T, B, D·S)`` in the form of `input`; ``(L·D, B, S)`` each.
@@ -177,7 +176,7 @@ class LLTMLayer(Recurrent):
         If this layer has no bias, the cell gets a bias of zeros that is not trained.
 
         Raises:
-            ValueError: there is no such layer or direction.
+            ValueError: the layer or direction does not exist.
         """
         suffix = self._suffix(layer, reverse)
         weights = self.get_parameter("weights" + suffix)
@@ -194,7 +193,7 @@ class LLTMLayer(Recurrent):
         """Copies the parameters of `cell` into one layer and direction.
 
         Raises:
-            ValueError: there is no such layer or direction, or the sizes differ, or `cell` has a
+            ValueError: the layer or direction does not exist, the sizes differ, or `cell` has a
                 bias other than zero and this layer has none.
         """
         own = self.cell(layer, reverse=reverse)
@@ -254,7 +253,7 @@ class LLTMLayer(Recurrent):
         return [[self.get_parameter(n + suffix) for n in names] for suffix, _ in self._cells()]
 
     def flatten_parameters(self) -> None:
-        """Does nothing: there so that code written for ``nn.LSTM`` runs unchanged."""
+        """Does nothing; code written for ``nn.LSTM`` may call it."""
 
     def extra_repr(self) -> str:
         names = ["num_layers", "bias", "batch_first", "dropout", "bidirectional"]
@@ -265,7 +264,7 @@ class LLTMLayer(Recurrent):
         return ", ".join([f"{self.input_features}, {self.state_size}", *texts])
 
     def _cells(self) -> Iterator[tuple[str, int]]:
-        """Suffix of the parameters' names and input features of every cell, in order."""
+        """For every cell in order: the suffix of its parameters' names, and its input features."""
         directions = ("", "_reverse") if self.bidirectional else ("",)
         features = self.input_features
         for layer in range(self.num_layers):
@@ -309,7 +308,7 @@ class LLTMLayer(Recurrent):
         self, input: Tensor, state: State | None, rectangle: Rectangle | None
     ) -> tuple[Tensor, State]:
         """All layers on ``(T, B, I)``."""
-        if self.num_layers == 1 and not self.bidirectional:  # nothing to take apart or to copy
+        if self.num_layers == 1 and not self.bidirectional:  # quicker: no splits and no copies
             output, *final = self._direction(input, "_l0", state or NO_STATE, False, rectangle)
             return output, (final[0], final[1])
         starts: list[tuple[Tensor | None, Tensor | None]]
@@ -350,7 +349,7 @@ class LLTMLayer(Recurrent):
         run = self._checkpointed if checkpointed else run_sequence
         if rectangle is None:
             return run((input, weights, bias, *start), reverse, self.keep_cells, stacked)[:3]
-        # Reversed in its place, a sequence still comes before its padding.
+        # `mirror` reverses each sequence without its padding, which stays at the end.
         if reverse:
             input = rectangle.mirror(input)
         output, _, _, cells = run((input, weights, bias, *start), False, True, stacked)
@@ -362,7 +361,7 @@ class LLTMLayer(Recurrent):
     def _checkpointed(
         self, tensors: Arguments, reverse: bool, *options: bool
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """`run_sequence` that keeps for backward only what starts each run of steps."""
+        """`run_sequence`, but it keeps only the states before each run of steps for backward."""
         input, weights, bias, h, cell = tensors
         assert self.checkpoint is not None
         runs = list(input.split(self.checkpoint))

@@ -49,7 +49,7 @@ register("layer_backward", fake_layer_backward, _layer_derivatives.refuse_backwa
 _forward_op = torch.ops.lltm.layer_forward.default
 _forward_in_c = in_c(_forward_op)
 _backward_in_c = in_c(torch.ops.lltm.layer_backward.default)
-# Where asking the older flag raises once the newer was set. A version, not text.
+# From 2.9 on, reading the older flag raises if the newer one was set. Compares versions, not text.
 _NEWER_TF32_FLAG = torch.__version__ >= "2.9"
 _NAMES = ("input", "weights", "bias", "initial_h", "initial_cell")
 
@@ -67,8 +67,8 @@ def lltm_sequence(
     """Runs the LLTM cell over a sequence: a loop over :func:`lltm_conda.lltm`, in one op.
 
     Non-contiguous arguments are copied. Under ``torch.autocast`` arguments are cast to its dtype.
-    Under ``torch.func`` and ``torch.vmap`` it is that loop; its results are the same to rounding,
-    and in 16 bits, in which it rounds the cell state at every step, further from float64.
+    Under ``torch.func`` and ``torch.vmap`` it runs as that loop, with the same results up to
+    rounding. In 16 bits, the loop is less exact, since it rounds the cell state at every step.
 
     Args:
         input: ``(T, B, I)``, T >= 1; float32, float64, float16 or bfloat16, on the CPU or a CUDA
@@ -79,8 +79,8 @@ def lltm_sequence(
             None.
         initial_cell: likewise, the cell state before the first step.
         reverse: start at the last step and go back to the first.
-        keep_cells: keep the cell state of every step for backward. False computes them again from
-            what is kept anyway.
+        keep_cells: keep the cell state of every step for backward. If False, backward computes them
+            again.
 
     Returns:
         ``(output, final_h, final_cell, cells)``: the hidden state of every step ``(T, B, S)``, both
@@ -97,7 +97,7 @@ def lltm_sequence(
 
 
 def run_sequence(tensors: Arguments, reverse: bool, keep_cells: bool, stacked: bool) -> Sequence:
-    """`lltm_sequence`; if `stacked`, states are (1, B, S), as a module of one layer has them.
+    """`lltm_sequence`; if `stacked`, states are (1, B, S), like those of a module with one layer.
 
     If `stacked`, both initial states are given, or neither.
     """
@@ -127,7 +127,7 @@ def _forward(operands: tuple[Any, ...], stacked: bool) -> tuple[Tensor, ...]:
     with below_autograd():
         results = _forward_in_c(*operands)
         if stacked and operands[3] is None:
-            # In place: an autograd Function may not return views of what it made.
+            # In place, since an autograd Function must not return views of its results.
             results[1].unsqueeze_(0)
             results[2].unsqueeze_(0)
     return results  # type: ignore[no-any-return]
@@ -141,7 +141,7 @@ def _backward(*arguments: Any) -> tuple[Tensor, ...]:
 class _LayerFunction(torch.autograd.Function):
     """A sequence in eager mode: returns ``(output, final_h, final_cell, cells)``.
 
-    As in the cell's Function, the gates are kept for backward but are no output.
+    As in the cell's Function, the gates are saved for backward but not returned.
     """
 
     @staticmethod
@@ -177,7 +177,7 @@ def _traceable(tensors: Arguments, reverse: bool, keep_cells: bool, stacked: boo
 
 
 def _operands(tensors: Arguments, reverse: bool, keep_cells: bool) -> tuple[Any, ...]:
-    """What the raw op takes: contiguous tensors, cast by autocast, and the options."""
+    """The arguments of the raw op: contiguous tensors, cast by autocast, and the options."""
     input, weights, bias, initial_h, initial_cell = (
         autocast(tensors) if autocast_is_active() else tensors
     )
@@ -194,7 +194,7 @@ def _operands(tensors: Arguments, reverse: bool, keep_cells: bool) -> tuple[Any,
 
 
 def _tf32_allowed(input: Tensor) -> bool:
-    """What torch's flag for products of float32 says."""
+    """Whether torch's flag for float32 products allows tf32."""
     if not input.is_cuda or input.dtype is not torch.float32:
         return False
     matmul: Any = torch.backends.cuda.matmul

@@ -16,7 +16,7 @@ class LLTMImportError(BinariesImportError):
 
 
 class LLTMCudaError(BinariesCudaError):
-    """CUDA tensors cannot be computed on here; `finding` holds the one cause."""
+    """The op cannot compute on CUDA tensors here; `finding` holds the one cause."""
 
 
 LOADER = Loader(PROJECT, LLTMImportError, LLTMCudaError)

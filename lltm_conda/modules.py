@@ -15,13 +15,13 @@ __all__ = ["LLTM"]
 
 def parameter(module: nn.Module, name: str) -> Tensor:
     """``getattr(module, name)`` without the two failed look-ups of ``nn.Module``."""
-    # None also where a parametrisation keeps the tensor elsewhere.
+    # A parametrisation keeps the tensor elsewhere; then this is None, too.
     found = module._parameters.get(name)
     return getattr(module, name) if found is None else found
 
 
 class Recurrent(nn.Module):
-    """What the cell and the layer share."""
+    """The common part of the cell and the layer."""
 
     state_size: int
 
@@ -32,7 +32,7 @@ class Recurrent(nn.Module):
             nn.init.uniform_(tensor, -bound, bound)
 
     def __prepare_scriptable__(self) -> NoReturn:
-        """What ``torch.jit.script`` asks first: refused, with the way that works."""
+        """``torch.jit.script`` calls this first; it refuses, and names what works instead."""
         raise NotImplementedError(
             "lltm: TorchScript is not supported (a custom autograd Function cannot be scripted); "
             "use torch.export or torch.compile, or script a module on lltm_conda.reference"

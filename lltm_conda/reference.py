@@ -1,7 +1,7 @@
 """The LLTM cell in plain PyTorch: the definition that every other implementation is tested against.
 
-It runs on every device and dtype that PyTorch itself supports and needs no compiled code, so it is
-also what to use where no binary of ours fits.
+It runs on every device and dtype that PyTorch itself supports and needs no compiled code, so use it
+where no binary of the package fits.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from .engine.live_run import Parts
 
-#: What a release compares: steps (B, I, S), and sequences (T, B, I, S) of which each family of the
-#: layer's kernels takes one.
+#: The shapes that a release compares: steps (B, I, S), and sequences (T, B, I, S), one for each
+#: family of the layer's kernels.
 SHAPES = (
     *((1, 1, 1), (16, 32, 128), (5, 7, 3), (0, 4, 4)),
     *((4, 5, 7, 3), (5, 4, 8, 64), (6, 16, 32, 128), (3, 40, 16, 512)),

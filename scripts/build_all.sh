@@ -31,8 +31,8 @@ stamp=$("$python" -c 'import hashlib, pathlib, sys
 text = pathlib.Path(sys.argv[1]).read_text() + sys.version + sys.base_prefix
 print(hashlib.sha256(text.encode()).hexdigest())' "$requirements")
 
-# Every running tool holds the lock shared, so that nobody replaces its environment. The tool does
-# not pass descriptor 9 on to its commands.
+# Every running tool holds a shared lock, so that no other run replaces its environment. The tool
+# does not pass descriptor 9 on to its commands.
 lock() {
   flock --nonblock "$1" 9 && return
   echo "waiting for another build_all.sh in this checkout (build/tools.lock)" >&2

@@ -39,7 +39,7 @@ if [[ $(cat "$env/.complete" 2>/dev/null) != "$wanted" ]]; then
   echo "$wanted" >"$env/.complete"
 fi
 
-# Written beside its place and moved there whole.
+# Built beside build/site, and moved there in one step.
 rm -rf build/site.new
 "$env/bin/sphinx-build" --quiet --fail-on-warning --keep-going -b html \
   -d build/site-cache docs build/site.new

@@ -31,7 +31,7 @@ def row(*words: object) -> str:
 
 
 def pairs(table: dict[str, Any]) -> str:
-    """The grid of measured outcomes with the judge's verdicts, and how many agree."""
+    """The grid of measured outcomes with the judge's verdicts, and how many verdicts agree."""
     minors, every = table["minors"], table["cells"]
     aten, stable = ([c for c in every if c["glue"].startswith(n)] for n in ("aten", "stable"))
     works = [cell for cell in aten if cell["outcome"] == "works"]

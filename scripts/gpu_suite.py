@@ -28,7 +28,7 @@ SITE = ROOT / "build" / "gpu-site"
 SUITES = ("tests/op", "tests/cuda", "tests/layer", "tests/compat/test_compat_gpu.py")
 SOAK_CALLS = 10_000
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
-# Makes every tensor an allocation of its own: the sanitizers then see an access past its end.
+# Makes every tensor an allocation of its own, so that sanitizers find an access past its end.
 NO_CACHING = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 TOTALS = re.compile(r"\d+ passed|\d+ failed|ERROR SUMMARY|RACECHECK SUMMARY")
 FACTS = """
@@ -111,7 +111,7 @@ class Suite:
             "summary": totals[-1].strip("= ") if totals else "",
             "sanitizer_summary": [line for line in lines if "SUMMARY" in line],
         }
-        if name == "soak":  # a program that prints what it found as JSON
+        if name == "soak":  # this program prints its findings as JSON
             found = [line for line in lines if line.startswith("{")]
             part["found"] = json.loads(found[-1]) if found else None
         with self._lock:
@@ -148,7 +148,7 @@ def main() -> int:
             sanitizer = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9"]
             command = [*sanitizer, *pytest, "tests/cuda/test_cuda_sanitizer_subset.py"]
             jobs.append(partial(suite.run, tool, command, 420, **NO_CACHING))
-        with ThreadPoolExecutor(len(jobs)) as pool:  # each leaves the GPU idle most of the time
+        with ThreadPoolExecutor(len(jobs)) as pool:  # a single job leaves the GPU mostly idle
             list(pool.map(lambda job: job(), jobs))
         soak = ["tests/layer/layer_soak.py", "--calls", str(SOAK_CALLS)]
         suite.run("soak", [*python, *soak], 240)

@@ -27,7 +27,7 @@ check() {
 }
 
 if [[ $* == --fix ]]; then
-  "$bin/ruff" check --fix --quiet . || true # the check below reports what is left
+  "$bin/ruff" check --fix --quiet . || true # the check below reports the remaining problems
   "$bin/ruff" format --quiet .
   "$bin/clang-format" -i "${native[@]}"
 fi

@@ -17,7 +17,7 @@ REPO = Path(__file__).resolve().parents[1]
 MATRIX = (REPO / "build_matrix.yaml").read_text(encoding="utf-8")
 RECORD = "engine.json"
 
-# What every project has as it is, file by file or as folders. {package} is whoever's it is.
+# The files and folders that every project has unchanged. {package} is the project's package.
 ENGINE = (
     *(".ci", ".clang-format", ".gitignore", "CMakeLists.txt", "MANIFEST.in", "setup.py"),
     *(f".github/workflows/{name}.yml" for name in ("publish", "pull-request", "release", "weekly")),
@@ -27,10 +27,10 @@ ENGINE = (
     *(f"scripts/{name}.sh" for name in ("build_all", "cibuildwheel", "lint", "lock", "test")),
     *("scripts/test_env.sh", "scripts/release_tool.py", "scripts/engine_smoke.py", "tests/engine"),
 )
-# What a project begins with, and is its author's from then on.
+# The files that a project starts with; later only its author changes them.
 BEGINNING = ("LICENSE", "environment.yml", "pyproject.toml")
 TEMPLATES = {"rms_norm": "own_op", "aten": "own_op_aten"}
-FRAME = REPO / "examples" / "project"  # round whichever op a template holds
+FRAME = REPO / "examples" / "project"  # the same for every template
 TAKEN = {"engine", "examples", "release", "scripts", "tests", "torch"}
 
 
@@ -58,13 +58,13 @@ def engine_files(root: Path, package: str) -> dict[str, Path]:
 
 
 def digest(path: Path) -> str:
-    """The hash of a file, but for the lines that follow from the matrix; those end in `#= ...`."""
+    """The hash of a file without the values from the matrix, in lines that end in `#= ...`."""
     text = re.sub(rb"(?m)^.*(?=  #= )", b"", path.read_bytes())
     return hashlib.sha256(text).hexdigest()
 
 
 def bring_engine(target: Path, package: str) -> None:
-    """Copies the engine, writes what follows from the matrix, and records what was brought."""
+    """Copies the engine, writes the files generated from the matrix, and records the copies."""
     ours = project_of(MATRIX)
     files = engine_files(REPO, ours["package"])
     for generic, path in files.items():
@@ -90,7 +90,7 @@ def bring_engine(target: Path, package: str) -> None:
 
 
 def matrix_for(template: Path) -> str:
-    """Our matrix with the template's project, and only the devices that it has kernels for."""
+    """Our matrix with the template's project, and only with the devices of its kernels."""
     project = (FRAME / "project.yaml").read_text(encoding="utf-8")
     for key, value in project_of((template / "project.yaml").read_text(encoding="utf-8")).items():
         project = re.sub(rf"(?m)^  {key}: .*$", f"  {key}: {value}", project)
@@ -138,7 +138,7 @@ def new(name: str, target: Path, template: Path) -> None:
 
 
 def update(target: Path) -> None:
-    """Raises SystemExit where the target is none of ours, or has changed the engine's files."""
+    """Raises SystemExit if new_project.sh did not make the target, or if its engine was changed."""
     record = target / RECORD
     if not record.is_file():
         sys.exit(f"error: {target} has no {RECORD}: new_project.sh did not make it; name another")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes a test environment, checks the sources, builds everything that fits this machine, and runs
-# the tests. It can be run again at any time: what is up to date is not made again.
+# the tests. It can be run again at any time, and makes again only what has changed.
 #
 #   scripts/test.sh [--quick] [--torch VERSION] [PYTEST ARGUMENT ...]
 #
@@ -45,7 +45,7 @@ if ! $quick; then
 fi
 
 step "pip install . --no-build-isolation"
-# A deleted module must not be packed from an earlier build. ninja compiles only what changed.
+# Modules deleted since an earlier build must not be packed. ninja compiles only changed sources.
 rm -rf build/lib build/lib.*
 python -m pip install --quiet --no-build-isolation --no-deps --force-reinstall .
 (cd "$env" && python -m "$package")
@@ -53,7 +53,7 @@ python -m pip install --quiet --no-build-isolation --no-deps --force-reinstall .
 if ! $quick; then
   step "scripts/build_all.sh host"
   scripts/build_all.sh host
-  # A project need not have a site; its tools need Python 3.11.
+  # Not every project has a site. The site's tools need Python 3.11.
   if [[ -x scripts/docs.sh ]] && python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
     step "scripts/docs.sh"
     PYTHON=$env/bin/python scripts/docs.sh

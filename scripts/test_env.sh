@@ -2,10 +2,10 @@
 # Makes the environment for tests and linters, and prints its folder as the last line.
 #
 #   scripts/test_env.sh [TORCH_VERSION]
-#   scripts/test_env.sh --cross    instead installs what builds for Arm and runs that; needs root
+#   scripts/test_env.sh --cross    only installs the cross compiler for Arm and qemu; needs root
 #
 # Without a version: the torch that build_matrix.yaml tests with by default, in build/test-env.
-# With one: build/test-env-TORCH_VERSION. What is up to date is left alone. PYTHON names the
+# With one: build/test-env-TORCH_VERSION. An up-to-date environment is kept. PYTHON names the
 # interpreter to use (python3); UV_TORCH_BACKEND=cpu takes PyTorch's own CPU builds.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -31,7 +31,7 @@ if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null
   exit 1
 fi
 
-# Not one of an environment that is about to be deleted.
+# The base interpreter: that of an environment may be deleted below.
 python=$("$python" -c 'import sys; print(sys._base_executable)')
 
 torch=${1:-$(default_torch)}

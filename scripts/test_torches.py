@@ -2,10 +2,11 @@
 
     python scripts/test_torches.py [TORCH[@PYTHON] ...]
 
-TORCH is a minor of build_matrix.yaml or a full version; PYTHON is by default the oldest that has a
-wheel of it and is on this machine. For each, the committed state is checked out in build/torches/
-and `scripts/test.sh --torch` runs `tests/op` there (what needs no GPU; the slow tests too). The
-result is stored as benchmarks/results/torches/TORCH.json and shown in docs/numbers/support.md.
+TORCH is a minor of build_matrix.yaml or a full version. PYTHON is by default the oldest Python on
+this machine for which that torch has a wheel. For each TORCH, the committed state is checked out in
+build/torches/, and `scripts/test.sh --torch` runs `tests/op` there (all tests without a GPU, slow
+ones too). The result is stored as benchmarks/results/torches/TORCH.json and shown in
+docs/numbers/support.md.
 
 Needs 8 GB of disk for a while, and the Python of the environment of scripts/test_env.sh.
 """
@@ -54,7 +55,7 @@ def target(text: str) -> Target:
     if python and python not in entry.pythons:
         known = ", ".join(entry.pythons)
         raise ReleaseError(f"torch {minor} has wheels for Python {known}, not for {python}")
-    # The oldest: torch.compile of an older torch refuses the newest Python it has a wheel for.
+    # The oldest Python: an older torch.compile refuses the newest Python of its wheels.
     wanted = [python] if python else entry.pythons
     for name in wanted:
         for interpreter in interpreters(name):
@@ -66,14 +67,14 @@ def target(text: str) -> Target:
 
 
 def run_suite(wanted: Target, folder: Path) -> dict[str, Any]:
-    """Checks out, installs and tests, all in `folder`; returns what is stored.
+    """Checks out, installs and tests, all in `folder`; returns the result to store.
 
     Raises ReleaseError, with the log's last lines, if the tests did not run to their end.
     """
     # A new checkout: earlier builds do not matter, and the results belong to a commit.
     checkout, report, log = folder / "checkout", folder / "report.xml", WORK / f"{wanted.torch}.log"
     subprocess.run(["git", "clone", "-q", "--shared", str(ROOT), str(checkout)], check=True)
-    # No CUDA kernels: what needs a GPU is not run here. uv's cache is removed with the rest.
+    # No CUDA kernels, since no test here needs a GPU. uv's cache is removed with the folder.
     env = {"FORCE_CUDA": "0", "UV_CACHE_DIR": str(folder / "cache")} | os.environ
     env["PYTHON"] = wanted.interpreter
     command = ["scripts/test.sh", "--torch", wanted.torch, "tests/op", "-m", MARKERS, "-n", "2"]
@@ -111,7 +112,7 @@ def _output(command: list[str | Path], cwd: Path) -> str:
 
 
 def outcome(report: Path) -> dict[str, Any]:
-    """What a JUnit file of pytest says: counts, reasons of skips, and failures with their text."""
+    """The facts of pytest's JUnit file: counts, reasons of skips, and failures with their text."""
     passed, failures, reasons = 0, [], Counter[str]()
     for case in ET.parse(report).getroot().iter("testcase"):
         bad = next((part for part in case if part.tag in ("failure", "error")), None)

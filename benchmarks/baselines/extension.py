@@ -75,7 +75,7 @@ def autograd_function(extension: ModuleType) -> type[torch.autograd.Function]:
 
 
 class ExtensionLLTM(PlainLLTM):
-    """The module of such an extension; `bias` is (1, 3S) there, as `d_bias` is."""
+    """The module of a tutorial-style extension; its `bias` is (1, 3S), like its `d_bias`."""
 
     def __init__(self, extension: ModuleType, input_features: int, state_size: int) -> None:
         super().__init__(input_features, state_size)
@@ -88,8 +88,8 @@ class ExtensionLLTM(PlainLLTM):
 
 def _cell(extension: ModuleType, request: Request, *, capturable: bool) -> Cell:
     module = ExtensionLLTM(extension, request.size.inputs, request.size.state)
-    # The textbook mask gives elu slope 0 where exp(z) rounds to 1: often in 16 bits, and for one in
-    # some million elements in float32. The gradient of that element is then missing.
+    # The textbook mask gives elu the slope 0 if exp(z) rounds to 1: often in 16 bits, and for one
+    # in some million elements in float32. The gradient of such an element is missing.
     slack = {2: 4.0, 4: 8.0}.get(request.dtype.itemsize, 1.0)
     return Cell("lltm", prepared(module, request), module, capturable, slack=slack)
 

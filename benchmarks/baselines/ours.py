@@ -13,7 +13,7 @@ from .recurrent import layer_of
 
 def _module(name: str, request: Request) -> nn.Module:
     # `python -m benchmarks` puts the repository first on the path. Its sources may lack binaries,
-    # so what is installed must come before them.
+    # so the installed package must come before it.
     sys.path.sort(key=lambda entry: Path(entry or ".").resolve() == ROOT)
     try:
         kind = getattr(importlib.import_module("lltm_conda"), name)

@@ -46,7 +46,7 @@ def reduce_overhead_cell(request: Request) -> Cell:
     """The contender `compile-reduce-overhead`: the generated kernels in CUDA graphs."""
     if request.device == "cpu":
         raise Unavailable(
-            "reduce-overhead means CUDA graphs; on the CPU it is the default mode: use compile"
+            "reduce-overhead needs CUDA graphs and equals the default mode on the CPU: use compile"
         )
     module = _module(request)
     call = torch.compile(module, mode="reduce-overhead", fullgraph=True, dynamic=False)
@@ -56,6 +56,6 @@ def reduce_overhead_cell(request: Request) -> Cell:
 
 
 def forget_compiled() -> None:
-    """Drop earlier compilations: else a few sizes reach torch's recompile limit."""
+    """Drop earlier compilations, since a few sizes would reach torch's recompile limit."""
     if "torch._dynamo" in sys.modules:  # the import alone takes seconds
         torch._dynamo.reset()

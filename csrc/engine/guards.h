@@ -9,7 +9,7 @@
 
 #include "kernel_registry.h"
 
-// The tutorial's names. They need `Torch` in scope and take the variable's name as the argument's.
+// The tutorial's names. They need `Torch` in scope; messages name the argument like the variable.
 #define CHECK_CPU(x) \
   ::PROJECT_NAMESPACE::Guards<Torch>::on_device(x, #x, ::PROJECT_NAMESPACE::Device::kCPU)
 #define CHECK_CUDA(x) \
@@ -35,8 +35,8 @@ inline std::string dtype_name(int32_t scalar_type) {
   return "scalar type " + std::to_string(scalar_type);
 }
 
-// Texts are joined from strings: streams bring locales, which crash where libstdc++ is linked
-// statically into a process that has torch's.
+// Messages are joined from strings. A stream would use locales, which crash if libstdc++ is linked
+// statically in a process that also has torch's.
 inline std::string text_of(const char* part) { return part; }
 inline std::string text_of(const std::string& part) { return part; }
 inline std::string text_of(int64_t part) { return std::to_string(part); }
@@ -84,13 +84,13 @@ struct Guards {
          "; call ", name, ".contiguous()");
   }
 
-  // What a kernel reads: on the device, and contiguous.
+  // Checks that a kernel can read the tensor: on the device, and contiguous.
   static void input(const Tensor& tensor, const char* name, Device wanted) {
     on_device(tensor, name, wanted);
     contiguous(tensor, name);
   }
 
-  // The shape of `model`, whose name is `model_name`.
+  // Checks for the shape of `model`, whose name is `model_name`.
   static void same_shape(const Tensor& tensor, const char* name, const Tensor& model,
                          const char* model_name) {
     if (shape(tensor) != shape(model)) {
@@ -99,7 +99,7 @@ struct Guards {
     }
   }
 
-  // The dtype and the device of `model`, whose name is `model_name`.
+  // Checks for the dtype and the device of `model`, whose name is `model_name`.
   static void like(const Tensor& tensor, const char* name, const Tensor& model,
                    const char* model_name) {
     if (Torch::scalar_type(tensor) != Torch::scalar_type(model)) {

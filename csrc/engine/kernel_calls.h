@@ -1,4 +1,4 @@
-// What an operator needs to call a kernel: the table, where it runs, memory, and errors.
+// Helpers for calling a kernel: its table, its device and stream, its memory, and its errors.
 #pragma once
 
 #include <optional>

@@ -14,8 +14,8 @@ using TableHead = PROJECT_SYMBOL(table_head);
 // The table of the attached kernels of `device`, or nullptr.
 const TableHead* attached_kernels(Device device);
 
-// Attaches the table that a kernels object gave. Returns NULL, or a text that says why it was
-// refused: it has another ABI, or fewer bytes. Attaching again replaces.
+// Attaches the table of a kernels object, and replaces an earlier one. Returns NULL, or a text that
+// says why the table was refused: it has another ABI, or fewer bytes.
 const char* attach_kernels(const void* table, uint32_t abi, size_t byte_size);
 
 }  // namespace PROJECT_NAMESPACE

@@ -1,5 +1,5 @@
-// What kernels and glue share whatever the op: where a kernel runs, and how its table begins. In C
-// and free of torch, since kernels include it.
+// The types that kernels and glue of every op share: where a kernel runs, and its table's head.
+// This file is C without torch, since kernels include it.
 #pragma once
 
 #include <stdint.h>
@@ -15,8 +15,8 @@ typedef void (*PROJECT_SYMBOL(parallel_for))(int64_t begin, int64_t end, int64_t
                                              PROJECT_SYMBOL(range_function) function,
                                              void* context);
 
-// torch's cuBLAS handle for the current device and stream, with memory to work in, and in the mode
-// that torch's flags ask for; NULL where there is none.
+// torch's cuBLAS handle for the current device and stream, with a workspace, and in the mode that
+// torch's flags ask for; NULL if there is none.
 typedef void* (*PROJECT_SYMBOL(blas_handle))(void);
 
 // Where a kernel runs: a CUDA device and stream, or the caller's CPU thread pool.
@@ -35,8 +35,8 @@ typedef struct {
 } PROJECT_SYMBOL(table_head);
 
 // Defines the function that gives the kernels' table: PROJECT_KERNEL_TABLE(cpu) { return &table; }
-// Only an object of kernels alone exports it; CMake and torch.utils.cpp_extension link all
-// together.
+// Only a separate kernels object exports it; CMake and torch.utils.cpp_extension link kernels and
+// glue into one object.
 #if defined(PROJECT_LINKED_CPU) || defined(PROJECT_LINKED_CUDA)
 #define PROJECT_KERNEL_TABLE(device) \
   extern "C" const void* PROJECT_SYMBOL(device##_kernel_table)(void)

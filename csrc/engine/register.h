@@ -1,10 +1,10 @@
-// What a client's csrc/ops/register.cpp says: its operators, and the table of its kernels.
+// The macros for a client's csrc/ops/register.cpp: its operators, and the table of its kernels.
 #pragma once
 
 #include "kernel_registry.h"
 
-// The door to torch that this object is built for: the stable ABI where the build names the oldest
-// torch that it serves, otherwise ATen.
+// The door to torch that this object is built for: the stable ABI if the build defines the oldest
+// torch that it serves (TORCH_TARGET_VERSION), otherwise ATen.
 #ifdef TORCH_TARGET_VERSION
 #include "torch_stable/torch.h"
 #else
@@ -35,7 +35,7 @@ PROJECT_KERNEL_TABLE(cuda);
 
 namespace PROJECT_NAMESPACE {
 
-// Attaches the kernels that are linked in.
+// Attaches the kernels that are linked into this object.
 inline bool attach_linked([[maybe_unused]] const char* (*attach)(const void*)) {
 #ifdef PROJECT_LINKED_CPU
   attach(PROJECT_SYMBOL(cpu_kernel_table)());
@@ -54,9 +54,9 @@ inline bool attach_linked([[maybe_unused]] const char* (*attach)(const void*)) {
 #define PROJECT_ON_CUDA(name, Operator, devices) \
   implement<Operator, Device::kCUDA, (devices)>(library, #name);
 
-// Registers a list of operators. LIST is a macro that calls its argument for each of them, with its
-// name, the template over door and device that holds its schema and its function (kSchema and run),
-// and the devices that it serves.
+// Registers a list of operators. LIST is a macro that calls its argument once per operator, with
+// the operator's name, its class template over door and device (with kSchema and run), and the
+// devices that it serves.
 // clang-format off
 #define PROJECT_OPERATORS(LIST)                                                \
   using namespace PROJECT_NAMESPACE;                                           \
@@ -65,7 +65,8 @@ inline bool attach_linked([[maybe_unused]] const char* (*attach)(const void*)) {
   PROJECT_LIBRARY_IMPL(PROJECT_NAMESPACE, CUDA, library) { LIST(PROJECT_ON_CUDA) }
 // clang-format on
 
-// Lets kernels be attached whose table is a `Table`, which begins with the table_head, of this ABI.
+// Defines the function that attaches kernels. Their table must be a `Table`, which begins with the
+// table_head, of this ABI.
 #define PROJECT_KERNELS(Table, ABI)                                                         \
   extern "C" PROJECT_EXPORT const char* PROJECT_SYMBOL(attach_kernels)(const void* table) { \
     return PROJECT_NAMESPACE::attach_kernels(table, ABI, sizeof(Table));                    \

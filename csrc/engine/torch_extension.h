@@ -1,10 +1,10 @@
-// What torch an extension was compiled for, readable from the file without loading it.
+// Records the torch that an extension is compiled for, readable from the file without loading it.
 //
 // Include this in ONE source file of any extension, and define TORCH_EXTENSION_PACKAGE and
-// TORCH_EXTENSION_VERSION (bare words: -DTORCH_EXTENSION_PACKAGE=your_package). It needs torch's
-// headers alone, exports nothing and runs nothing. Into ELF sections go a record, and, unless the
-// extension keeps to the stable ABI (TORCH_TARGET_VERSION), the layout of torch's classes. On other
-// systems than Linux it does nothing.
+// TORCH_EXTENSION_VERSION (bare words: -DTORCH_EXTENSION_PACKAGE=your_package). It needs only
+// torch's headers, exports nothing and runs nothing. It writes a record into an ELF section, and,
+// unless the extension uses only the stable ABI (TORCH_TARGET_VERSION), the layout of torch's
+// classes into others. It does nothing on systems other than Linux.
 #pragma once
 
 #if defined(__linux__) && defined(__GNUC__)
@@ -15,7 +15,7 @@
 namespace {
 namespace torch_extension {
 
-// JSON must be made at compile time to stand in a section, so numbers become digits here.
+// The JSON in a section must be a compile-time constant, so numbers become digits here.
 template <size_t Capacity>
 struct Text {
   std::array<char, Capacity> data{};
@@ -105,9 +105,9 @@ __attribute__((section(".torch_extension.record"), used)) const auto record_text
 namespace {
 namespace torch_extension {
 
-// A missing symbol is not the only way in which two torch versions differ: between some, every
-// symbol resolves and the process aborts or computes nonsense, because an enum moved or a struct
-// changed its size. These few numbers tell all measured cases apart.
+// Code for one torch may find all its symbols in another and still abort or compute nonsense,
+// because an enum moved or a struct changed its size. These few numbers tell all measured cases
+// apart.
 constexpr auto layout() {
   Text<384> text;
   text.field("dispatch_key_cpu", static_cast<unsigned long long>(c10::DispatchKey::CPU));
@@ -126,10 +126,10 @@ constexpr auto layout() {
 
 __attribute__((section(".torch_extension.layout"), used)) const auto layout_text = layout();
 
-// Sizes do not show a new virtual function, which moves all later ones: torch 2.10 put three into
-// TensorImpl's base, so code for 2.9 calls the wrong function there, with nothing missing and no
-// size changed. In the C++ ABI of Linux a pointer to a virtual member function holds 1 + 8 * its
-// slot and no address, so the compiler writes it out as plain numbers.
+// A new virtual function moves all later ones without changing a size: torch 2.10 put three into
+// TensorImpl's base, so code for 2.9 calls the wrong function there, although no symbol is missing.
+// In the C++ ABI of Linux a pointer to a virtual member function holds 1 + 8 * its slot and no
+// address, so the compiler writes plain numbers.
 struct VirtualSlots {
   const c10::Storage& (c10::TensorImpl::*storage)() const;
   void (c10::TensorImpl::*shallow_copy_from)(const c10::intrusive_ptr<c10::TensorImpl>&);

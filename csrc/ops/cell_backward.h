@@ -24,8 +24,8 @@ class CellBackward {
       "(Tensor d_input, Tensor d_weights, Tensor d_bias, Tensor d_old_h, Tensor d_old_cell)";
 
   // A missing grad_* counts as zero; missing gates are recomputed. `needs` is a mask of the wanted
-  // gradients: 1 input, 2 weights, 4 bias, 8 old_h, 16 old_cell. The others come back without
-  // elements.
+  // gradients: 1 input, 2 weights, 4 bias, 8 old_h, 16 old_cell. The other gradients are returned
+  // without elements.
   static std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> run(
       const OptionalTensor& grad_h, const OptionalTensor& grad_cell,
       const OptionalTensor& grad_gates, const Tensor& input, const Tensor& weights,
@@ -100,7 +100,7 @@ class CellBackward {
     return strides;
   }
 
-  // The gradients that `step` wants: the pointwise part by a kernel, the products by torch.
+  // Computes the wanted gradients `d`: the pointwise part by a kernel, the products by torch.
   static void by_gemm(const CellSizes& sizes, lltm_step_backward_arguments step,
                       const lltm_execution& where, const Tensor& input, const Tensor& weights,
                       const Tensor& old_h, const Gradients<Torch>& d) {

@@ -64,12 +64,12 @@ class CellForward {
   // On the CPU, torch's GEMM would write the bias to memory first.
   static constexpr bool kGemmAddsBias = device == Device::kCUDA;
 
-  // gates = [old_h, input] weights^T, with the bias where the GEMM adds it
+  // gates = [old_h, input] weights^T, plus the bias if kGemmAddsBias
   static void multiply(const CellSizes& sizes, const Tensor& input, const Tensor& weights,
                        const Tensor& bias, const Tensor& old_h, const Tensor& gates) {
     const int64_t rows = 3 * sizes.state;
     const Tensor z = Views<Torch>::rows(gates, 0, sizes.batch, rows);
-    // Adding to z costs less than copying a wide input; in 16 bits it would round z once more.
+    // Two products cost less than a copy of a wide input; in 16 bits they would round z twice.
     if (!kGemmAddsBias && sizes.features > 2 * rows && lltm_dtype_bytes(sizes.dtype) > 2) {
       const auto part = [&](int64_t columns, int64_t first) {
         return Torch::strided(weights, {columns, rows}, {1, sizes.columns()}, first);

@@ -1,4 +1,4 @@
-// What a backward operator returns: the gradients that are wanted, each shaped like its operand.
+// The results of a backward operator: the wanted gradients, each shaped like its operand.
 #pragma once
 
 #include <optional>
@@ -20,8 +20,8 @@ struct Gradients {
   OptionalTensor h;
   OptionalTensor cell;
 
-  // Uninitialised. `needs` is the mask of the wanted ones. An operand is a tensor or an optional
-  // one; without it there is no gradient.
+  // Makes uninitialised gradients; `needs` is the mask of the wanted ones. An operand is a tensor
+  // or an optional one; a missing operand has no gradient.
   template <typename Bias, typename State>
   Gradients(int64_t needs, const Tensor& input, const Tensor& weights, const Bias& bias,
             const State& h, const State& cell)
@@ -31,7 +31,7 @@ struct Gradients {
         h(like(h, needs & LLTM_NEEDS_OLD_H)),
         cell(like(cell, needs & LLTM_NEEDS_OLD_CELL)) {}
 
-  // Moves them out; those that are not wanted come without elements.
+  // Returns all gradients; those that are not wanted have no elements.
   std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> take(const Tensor& model) {
     const auto or_nothing = [&](OptionalTensor& gradient) {
       return gradient ? std::move(*gradient) : Torch::empty({0}, model);

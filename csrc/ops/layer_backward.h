@@ -30,9 +30,9 @@ class LayerBackward {
       "bool allow_tf32) -> (Tensor d_input, Tensor d_weights, Tensor d_bias, Tensor d_initial_h, "
       "Tensor d_initial_cell)";
 
-  // A missing grad_* counts as zero; cells without elements, which forward did not keep, are
+  // A missing grad_* counts as zero. Cells without elements were not kept by forward and are
   // computed again. `needs` is a mask of the wanted gradients: 1 input, 2 weights, 4 bias,
-  // 8 initial_h, 16 initial_cell. The others come back without elements.
+  // 8 initial_h, 16 initial_cell. The other gradients are returned without elements.
   static std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> run(
       const OptionalTensor& grad_output, const OptionalTensor& grad_final_h,
       const OptionalTensor& grad_final_cell, const OptionalTensor& grad_cells, const Tensor& input,
@@ -82,7 +82,7 @@ class LayerBackward {
     layer.output = Torch::data(output);
     layer.d_input = Calls::data_or_null(d.input);
     layer.d_weights = Calls::data_or_null(d.weights);
-    // The products that batch over time, of the steps [first, last); the last steps come first.
+    // The products over time for the steps [first, last); it is called for the last steps first.
     const auto products = [&](int64_t first, int64_t last) {
       if (plan.makes_all_products != 0) return;
       if (d.input) input_gradient(sizes, first, last, weights, d_gates, *d.input);
@@ -176,7 +176,7 @@ class LayerBackward {
                                const Tensor& input, const OptionalTensor& initial_h,
                                const Tensor& output, const Tensor& d_gates,
                                const Tensor& d_weights) {
-    // A sequence's steps [begin, end): all rows of the batch one after another.
+    // A view of the steps [begin, end) of a sequence as one matrix, with a row per batch entry.
     const auto steps = [&](const auto& view, const Tensor& tensor, int64_t begin, int64_t end,
                            int64_t columns) {
       return view(tensor, sizes.earliest(begin, end) * sizes.batch, (end - begin) * sizes.batch,
@@ -191,7 +191,7 @@ class LayerBackward {
     };
     add(View::input_columns(d_weights, sizes), d_z_transposed(first, last),
         steps(View::rows, input, first, last, sizes.features));
-    // Each step after the first read the output of the step before it.
+    // In forward, each step after the first has read the output of the step before it.
     const int64_t second = std::max<int64_t>(first, 1);
     const Tensor of_h = View::h_columns(d_weights, sizes);
     add(of_h, d_z_transposed(second, last),

@@ -1,4 +1,4 @@
-// The recurrence of layer_backward step by step, where no family of the kernels runs it whole.
+// The recurrence of layer_backward, step by step, if no family of the kernels runs it whole.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace lltm {
 
-// Calls `products(first, last)` for the parts of the sequence that the plan names, the last first.
+// Calls `products(first, last)` for each part of the sequence in the plan, the last part first.
 template <typename Torch, Device device, typename Products>
 void run_backward_loop(const LayerSizes& sizes, const lltm_layer_backward_arguments& layer,
                        const lltm_layer_plan& layer_plan, const typename Torch::Tensor& weights,
@@ -25,13 +25,13 @@ void run_backward_loop(const LayerSizes& sizes, const lltm_layer_backward_argume
       sizes.dtype, LLTM_BACKWARD, LLTM_NEEDS_OLD_H | LLTM_NEEDS_OLD_CELL, step.sizes, where);
   const StepProducts<Torch, device> of_step(sizes, plan, where);
   const int64_t planes = std::max<int64_t>(plan.split_k, 1);  // of d_old_h
-  // In 16 bits, small addends of a cell state's gradient would be lost.
+  // In 16 bits, the gradient of the cell state would lose small addends.
   const bool float32_cells = lltm_dtype_bytes(sizes.dtype) == 2;
   const auto empty_d_h = [&] {
     return planes > 1 ? Torch::empty({planes, sizes.batch, sizes.state}, d_gates)
                       : Torch::empty({sizes.batch, sizes.state}, d_gates);
   };
-  // A float32 one takes two 16-bit elements for each.
+  // A float32 element takes the place of two 16-bit ones.
   const auto empty_d_cell = [&] {
     return Torch::empty({float32_cells ? 2 * sizes.batch : sizes.batch, sizes.state}, d_gates);
   };

@@ -29,7 +29,7 @@ class LayerForward {
   // input (T, B, I), weights (3S, S + I), bias (3S) or (1, 3S) or none, initial_h and initial_cell
   // (B, S) or (1, B, S) or none, which means zeros
   // -> output (T, B, S), final_h and final_cell with the shape of the initial ones, else (B, S),
-  // gates (T, B, 3, S), cells (T, B, S), without elements unless `keep_cells`
+  // gates (T, B, 3, S), cells (T, B, S), or without elements if not `keep_cells`
   static std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> run(
       const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
       const OptionalTensor& initial_h, const OptionalTensor& initial_cell, bool reverse,
@@ -68,7 +68,7 @@ class LayerForward {
       layer.workspace = Calls::data_or_null(workspace);
       Calls::check(Calls::kernels().layer_forward(sizes.dtype, plan.family, &layer, &where));
     } else {
-      // Cell states that are not kept take turns in two planes.
+      // Cell states that are not kept alternate between two planes.
       const Tensor planes = keep_cells ? cells : Torch::empty({2, sizes.batch, sizes.state}, input);
       loop(sizes, layer, weights, initial_h, initial_cell, gates, output, planes, where);
       Torch::copy(final_h, plane(output, sizes.time(sizes.steps - 1), sizes));
@@ -106,13 +106,13 @@ class LayerForward {
     return result;
   }
 
-  // (B, S), or like `model` (1, B, S) as in nn.LSTM, which saves the caller views.
+  // A state of shape (B, S), or of the shape of `model`: (1, B, S), as in nn.LSTM, needs no views.
   static Tensor state_like(const OptionalTensor& model, const LayerSizes& sizes,
                            const Tensor& like) {
     return model ? Torch::empty_like(*model) : Torch::empty({sizes.batch, sizes.state}, like);
   }
 
-  // One (B, S) of a sequence of them.
+  // The plane (B, S) at `index` of a sequence.
   static Tensor plane(const Tensor& sequence, int64_t index, const LayerSizes& sizes) {
     return View::rows(sequence, index * sizes.batch, sizes.batch, sizes.state);
   }
@@ -121,7 +121,7 @@ class LayerForward {
     return keep_cells ? sizes.time(step) : step % 2;
   }
 
-  // gates = input W_x^T for all steps, with the bias where the plan says so
+  // gates = input W_x^T for all steps, plus the bias if the plan says so
   static void multiply_input(const LayerSizes& sizes, const lltm_layer_plan& plan,
                              const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
                              const Tensor& gates) {
@@ -152,12 +152,12 @@ class LayerForward {
     step.bias = layer.bias;
     step.gates_hold_addend = 1;
     step.workspace = Calls::data_or_null(workspace);
-    // Addresses instead of tensors: the host's time bounds small steps.
+    // Addresses instead of tensors, because the host limits the speed of small steps.
     const int64_t plane_bytes = sizes.plane() * lltm_dtype_bytes(sizes.dtype);
     const auto at = [&](void* sequence, int64_t planes) -> void* {
       return static_cast<char*>(sequence) + planes * plane_bytes;
     };
-    // In 16 bits, small addends of a cell state would be lost: float32 ones take turns in two
+    // In 16 bits, a cell state would lose small addends: float32 states alternate between two
     // planes.
     const bool runs = lltm_dtype_bytes(sizes.dtype) == 2;
     const OptionalTensor running = Calls::workspace(runs ? 4 * plane_bytes : 0, output);

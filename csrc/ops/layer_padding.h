@@ -1,5 +1,5 @@
-// A layer's operands with rows and columns of zeros, and its results without them. cuBLAS, and some
-// families of the kernels, are slow or lacking where rows do not begin as vectors do.
+// Pads a layer's operands with rows and columns of zeros, and removes them from its results. For
+// unaligned rows, cuBLAS is slow, and families of the kernels are slow or do not exist.
 #pragma once
 
 #include <initializer_list>
@@ -20,7 +20,7 @@ class LayerPadding {
   LayerPadding(const LayerSizes& from, const LayerSizes& to, const lltm_execution& where)
       : from_(from), to_(to), where_(where) {}
 
-  // Into a tensor that is there: the input (T, B, I), weights, states (..., S) of so many rows.
+  // Copies into an existing tensor: the input (T, B, I), the weights, or states (..., S).
   void input(const Tensor& from, const Tensor& to) {
     copies_[count_++] = {at(from),     at(to),         1,
                          to_.rows(),   to_.rows(),     from_.features,
@@ -39,7 +39,7 @@ class LayerPadding {
                          from_.state, to_.state, from_.state, to_.state};
   }
 
-  // Into a new tensor, where that differs.
+  // Copies into a new tensor, if its shape differs.
   Tensor input(const Tensor& tensor) {
     if (from_.features == to_.features) return tensor;
     const Tensor copy = Torch::empty({to_.steps, to_.batch, to_.features}, tensor);
@@ -61,7 +61,7 @@ class LayerPadding {
     return states(tensor, {to_.steps, to_.batch, 3, to_.state}, 3 * to_.rows());
   }
 
-  // The same of what may be missing, such as `maybe(bias, &LayerPadding::bias)`.
+  // The same for an optional tensor, such as `maybe(bias, &LayerPadding::bias)`.
   OptionalTensor maybe(const OptionalTensor& tensor, Tensor (LayerPadding::*pad)(const Tensor&)) {
     return tensor ? OptionalTensor((this->*pad)(*tensor)) : std::nullopt;
   }

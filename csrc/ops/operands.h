@@ -1,4 +1,4 @@
-// What the operators accept: the sizes they read from their operands, and the checks.
+// Checks the operands of the operators, and reads the sizes from them.
 #pragma once
 
 #include <initializer_list>
@@ -47,9 +47,9 @@ struct LayerSizes : CellSizes {
   int64_t rows() const { return steps * batch; }
   int64_t plane() const { return batch * state; }
 
-  // The index of time of a step.
+  // The index in time of a step: `reverse` runs from the last to the first.
   int64_t time(int64_t step) const { return reverse ? steps - 1 - step : step; }
-  // The smallest index of time of the steps [first, last).
+  // The smallest index in time of the steps [first, last).
   int64_t earliest(int64_t first, int64_t last) const { return reverse ? steps - last : first; }
 
   lltm_layer_sizes layer() const {
@@ -63,7 +63,7 @@ struct LayerSizes : CellSizes {
     return sizes;
   }
 
-  // One step of the loop. It multiplies only the state: the input was multiplied before.
+  // One step of the loop. It multiplies only the state: one GEMM has multiplied all inputs.
   lltm_step_sizes step() const {
     lltm_step_sizes sizes = CellSizes::step();
     sizes.input_size = 0;
@@ -128,8 +128,8 @@ struct Operands {
     return sizes;
   }
 
-  // Any other operand must have input's device and dtype, and this shape, which `letters` spell. A
-  // missing operand passes.
+  // Checks an operand other than input: it must have input's device and dtype, and this shape,
+  // which `letters` name. A missing operand passes.
   template <typename Sizes>
   static void like_input(const Tensor& tensor, const char* name, const Tensor& input, const Sizes&,
                          std::initializer_list<int64_t> shape, const char* letters,
@@ -155,7 +155,7 @@ struct Operands {
     }
   }
 
-  // `states` names those two gradients' bits.
+  // `states` names the bits of the two states' gradients.
   static void needs(int64_t needs, const char* states) {
     if (needs < 0 || needs > LLTM_NEEDS_ALL) {
       Guard::fail("needs must be a mask from 0 to ", int64_t{LLTM_NEEDS_ALL}, ", got ", needs,
@@ -164,7 +164,7 @@ struct Operands {
   }
 
  private:
-  // The operand that all others must be like.
+  // Checks input, whose device and dtype all other operands must have.
   static lltm_dtype model(const Tensor& input) {
     if constexpr (device == Device::kCUDA) {
       CHECK_INPUT(input);

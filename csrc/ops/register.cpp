@@ -1,4 +1,4 @@
-// Registers the operators, and says what kernels they call.
+// Registers the operators, and names the table of the kernels that they call.
 #include "../engine/register.h"
 
 #include "../kernels/lltm_kernels.h"

@@ -1,4 +1,4 @@
-// The products of a sequence's steps: by the kernels where the plan says so, otherwise by torch.
+// The products of a sequence's steps: by the kernels if the plan says so, otherwise by torch.
 #pragma once
 
 #include "kernel_calls.h"
@@ -17,7 +17,7 @@ class StepProducts {
         where_(where),
         handle_(plan.calls_product != 0 ? where.blas_handle() : nullptr) {}
 
-  // gates (T, B, 3S) at `t` += h W_h^T, of the plane `index` of h
+  // gates (T, B, 3S) at `t` += h W_h^T, with the plane `index` of h
   void add_h(const Tensor& gates, int64_t t, const Tensor& h, int64_t index,
              const Tensor& weights) const {
     const int64_t rows = 3 * sizes_.state;
@@ -41,7 +41,7 @@ class StepProducts {
     run(product);
   }
 
-  // d_h = d_z W_h of d_gates (T, B, 3S) at `t`; with several planes, each a part of the depth 3S
+  // d_h = d_z W_h, with d_z = d_gates (T, B, 3S) at `t`; each of several planes sums a part of 3S
   void of_gates(const Tensor& d_h, int64_t planes, const Tensor& d_gates, int64_t t,
                 const Tensor& weights) const {
     const int64_t depth = 3 * sizes_.state / planes;
@@ -96,7 +96,7 @@ class StepProducts {
 
   const LayerSizes& sizes_;
   const lltm_execution& where_;
-  void* const handle_;  // cuBLAS's, or NULL: torch multiplies
+  void* const handle_;  // of cuBLAS; NULL if torch multiplies
 };
 
 }  // namespace lltm

@@ -1,4 +1,4 @@
-// Views of tensors as matrices. Strides reach the part that is wanted: nothing is copied.
+// Views of tensors, or of parts of them, as matrices by strides, without copies.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct Views {
     return Torch::strided(tensor, {columns, count}, {1, columns}, first * columns);
   }
 
-  // The columns of `weights` (3S, S + I) that old_h multiplies, and those of the input.
+  // The columns of `weights` (3S, S + I) that multiply old_h, then those that multiply the input.
   template <typename Sizes>
   static Tensor h_columns(const Tensor& weights, const Sizes& sizes) {
     return Torch::strided(weights, {3 * sizes.state, sizes.state}, {sizes.columns(), 1}, 0);

@@ -1,4 +1,4 @@
-"""Second names for modules: an import of the alias finds the very module, not a copy."""
+"""Second names for modules: importing the alias gives the same module, not a copy."""
 
 from __future__ import annotations
 

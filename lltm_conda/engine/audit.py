@@ -26,7 +26,7 @@ _OLD_TAGS = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2
 
 
 def main(project: Project, wheel: Path, *, as_json: bool) -> int:
-    """The audit of a wheel; the exit code is 1 where it promises more than it keeps."""
+    """Audit a wheel; returns the exit code: 1 if the wheel promises more than it keeps."""
     with tempfile.TemporaryDirectory() as place:
         try:
             with zipfile.ZipFile(wheel) as file:
@@ -85,7 +85,7 @@ def _state(binary: BinaryRecord, runtime: Runtime, minor: tuple[int, int]) -> st
         torch = release(f"{dotted(minor)}.0", minor, abi)
         found = judge_file(binary, runtime._replace(torch=torch)).findings
         said = {finding.status for finding in found if finding.dimension in _OF_TORCH}
-        # Of a release that is not here, only measured symbols can be looked up.
+        # Without the files of a release, only the measured symbols can be looked up.
         own = minor in [m for m, _ in binary.owner.built_for] if binary.owner else False
         own = own or (binary.record is not None and binary.record.torch_target == minor)
         unsure = UNKNOWN in said and not own and binary.lane != "stable"
@@ -94,7 +94,7 @@ def _state(binary: BinaryRecord, runtime: Runtime, minor: tuple[int, int]) -> st
 
 
 def _broken(row: dict[str, Any], name: str, pins: list[str]) -> Iterator[str]:
-    """What the name and the requirement of the wheel promise and an object does not keep."""
+    """The promises of the wheel's name and requirement that this object breaks."""
     what = row["object"]
     yield from (f"{what}: {problem}" for problem in row["problems"])
     admitted = [dotted(m) for m in sorted(LAYOUTS) if all(admits(pin, m) for pin in pins)]

@@ -46,7 +46,7 @@ def main(project: Project, arguments: list[str] | None = None) -> int:
     options = _parser(project).parse_args(arguments)
     runtime = probe_runtime(options.torch, project=project)
     if options.binary is not None:
-        # A file of another package carries no version that must agree with ours.
+        # The version of another package's file need not agree with ours.
         verdict = judge_file(Path(options.binary), runtime._replace(package_version=""))
         _print_verdicts(options, [verdict])
         return 0 if verdict.accepted else 1
@@ -113,7 +113,7 @@ def _report(options: argparse.Namespace, runtime: Runtime) -> int:
         print("\n" + render.selection_table(selection))
     for problem in problems:
         print(f"\npackage files: {problem}")
-    for path in copies if paths else ():  # without binaries of its own, the cause tells of them
+    for path in copies if paths else ():  # if this package has no binaries, the cause names them
         print(f"\n{render.shorten(describe_copy(path, project.folder))}")
     if distrusted:
         print(f"\n{render.cause_text(distrusted)}")
@@ -129,7 +129,7 @@ def _report(options: argparse.Namespace, runtime: Runtime) -> int:
 def _smoke(project: Project) -> dict[str, Any]:
     """Run `PACKAGE.smoke` in a process of its own."""
     environment = {**os.environ, project.variable("LOAD"): "0"}
-    # This package first, whatever else the path holds; PYTHONPATH could not hold a colon.
+    # This package comes first on the path. PYTHONPATH cannot hold a folder with a colon.
     parent = str(project.folder.resolve().parent)
     crash: dict[str, Any] = {"variant": None, "devices": []}
     try:

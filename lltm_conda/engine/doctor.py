@@ -1,6 +1,6 @@
 """`python -m PACKAGE doctor`: does every torch extension of this environment work here?
 
-Of any package, judged from its files; torch is not imported and nothing is loaded.
+It judges extensions of any package by their files, without importing torch or loading anything.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from .compat.torch_probe import TorchNotFoundError, release
 from .project import Project
 
 JSON_SCHEMA = 1
-#: torch itself and what it brings along.
+#: torch itself and the packages that it requires.
 _TORCHS_OWN = re.compile(r"(torch|pytorch|libtorch|triton|nvidia[-_].*|cuda[-_].*)", re.IGNORECASE)
 _WORDS = {"works": "works", "fails": "does not work", "unknown": "cannot be told"}
 
 
 class UsageError(ValueError):
-    """What was asked for does not exist."""
+    """The file, package or torch that was asked for does not exist."""
 
 
 def main(project: Project, arguments: list[str]) -> int:
@@ -45,7 +45,7 @@ def main(project: Project, arguments: list[str]) -> int:
         else:
             code = _doctor(options, project)
         sys.stdout.flush()
-    except BrokenPipeError:  # `| head` has seen enough
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return code
@@ -100,12 +100,13 @@ def _torch(asked: str | None) -> TorchInstall | None:
     minor = parse_minor(asked)
     if minor is None or minor not in LAYOUTS:
         known = f"{dotted(min(LAYOUTS))} to {dotted(max(LAYOUTS))}"
-        raise UsageError(f"torch {asked} was never measured; known are {known}, or name a folder")
+        text = f"the class layout of torch {asked} was never measured"
+        raise UsageError(f"{text}; name a torch from {known}, or a folder")
     return release(asked if asked.count(".") > 1 else f"{asked}.0", minor)
 
 
 def _files(asked: Iterable[str], torch: TorchInstall | None) -> Iterator[Path]:
-    """The shared objects that were asked for; those of the whole environment for nothing."""
+    """The shared objects that were asked for; by default, those of the whole environment."""
     sites = [Path(entry) for entry in dict.fromkeys((*sys.path, sys.prefix)) if entry]
     owned = [files for site in sites for files in distributions(site).values()]
     if not asked:
@@ -113,21 +114,21 @@ def _files(asked: Iterable[str], torch: TorchInstall | None) -> Iterator[Path]:
             owner = find_owner(files[0])
             if owner is None or not _TORCHS_OWN.fullmatch(owner.name):
                 yield from files
-        # What nobody owns: copied there, or installed by `setup.py install`.
+        # Files that no distribution owns: copied there, or installed by `setup.py install`.
         known = {file for files in owned for file in files}
         named = [site for site in sites if site.name in ("site-packages", "dist-packages")]
         for file in (file for site in named for file in shared_objects(site)):
             if file not in known and not (torch and torch.root in file.parents):
                 yield file
     for name in asked:
-        # Path.exists and Path.is_dir pass on the error of a folder that must not be searched.
-        # A package before a folder that happens to have its name.
+        # Path.exists and Path.is_dir raise for a folder that this user may not search.
+        # A package comes before a folder of the same name.
         found = [file for files in owned if _is_named(files, name) for file in files]
         if found and os.sep not in name:
             pass
         elif os.path.isdir(name or "?"):  # noqa: PTH112
             if not os.access(name, os.R_OK | os.X_OK):
-                raise UsageError(f"{printable(name)} must not be read by this user")
+                raise UsageError(f"{printable(name)} is not readable by this user")
             found = shared_objects(Path(name))
         elif os.path.exists(name):  # noqa: PTH110
             found = [Path(name)]
@@ -148,7 +149,7 @@ def _is_named(files: list[Path], name: str) -> bool:
 
 
 def _judged(files: list[Path], runtime: Runtime, asked: list[str]) -> Iterator[Verdict]:
-    """The verdicts of torch extensions, and of what was asked for by its path or cannot be read."""
+    """The verdicts of torch extensions, of unreadable files, and of files asked for by path."""
     for number, path in enumerate(files, 1):
         if sys.stderr.isatty() and (number % 20 == 0 or number == len(files)):
             end = "\n" if number == len(files) else "\r"
@@ -158,7 +159,7 @@ def _judged(files: list[Path], runtime: Runtime, asked: list[str]) -> Iterator[V
         wanted = str(path) in asked or len(files) == 1 or alien
         if not (needs_torch_or_cuda(binary) or (asked and wanted)):
             continue
-        # Another package's binaries are no part of ours, whatever record they carry.
+        # Our package's version does not concern another package's binaries.
         mine = ours(binary, runtime)
         yield judge_file(binary, runtime if mine else runtime._replace(package_version=""))
 

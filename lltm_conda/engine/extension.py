@@ -10,7 +10,7 @@ from typing import Any
 
 from .builder.sources import source_root
 
-#: What holds the header and, for `find_package(TorchExtension)`, the same line for CMake.
+#: The folder of the header and of CMake's `find_package(TorchExtension)`.
 FOLDER = source_root() / "engine"
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 #: Relative norm of the difference, by dtype: far above rounding, far below a wrong result.
 TOLERANCES = {"float64": 1e-12, "float32": 1e-5}
 
-#: The op, its definition, and the tensors, in float64 on the CPU, that both are called with.
+#: The op, its definition, and the arguments of both: tensors in float64 on the CPU.
 Parts = tuple[Callable[..., Any], Callable[..., Any], "Sequence[torch.Tensor]"]
 
 
@@ -34,7 +34,7 @@ def live_run(loader: Loader, parts: Callable[[], Parts]) -> dict[str, Any]:
 
 
 def _check_device(device: str, loader: Loader, parts: Callable[[], Parts]) -> dict[str, Any]:
-    """Compute on `device` in float64 and float32 and compare it."""
+    """Compute on `device` in float64 and float32, and compare with the definition."""
     result: dict[str, Any] = {"device": device, "ok": False, "error": None, "differences": {}}
     try:
         if device != "cpu":
@@ -42,7 +42,7 @@ def _check_device(device: str, loader: Loader, parts: Callable[[], Parts]) -> di
         for dtype, tolerance in TOLERANCES.items():
             found = difference(parts(), device, dtype)
             result["differences"][dtype] = found
-            if not found <= tolerance:  # a NaN is no yes
+            if not found <= tolerance:  # also for a NaN
                 result["error"] = (
                     f"{dtype}: differs from the reference by {found:.1e}, more than {tolerance:.0e}"
                 )
@@ -50,7 +50,7 @@ def _check_device(device: str, loader: Loader, parts: Callable[[], Parts]) -> di
         result["ok"] = True
     except BinariesCudaError as error:
         result["error"] = f"{error.finding.why}; to mend: {error.finding.fix}"
-    except Exception as error:  # whatever it is, the report names it
+    except Exception as error:  # the report names it, whatever it is
         result["error"] = f"{type(error).__name__}: {error}"
     return result
 
@@ -66,7 +66,7 @@ def difference(parts: Parts, device: str, dtype: str) -> float:
         inputs = [value.to(device, kind, copy=True).requires_grad_() for value in rounded]
         made = function(*inputs)
         outputs = [made] if isinstance(made, torch.Tensor) else list(made)
-        # No output may be mistaken for another, nor one element for its neighbour.
+        # Different weights, so that a mix-up of outputs or of elements shows.
         weights = [torch.linspace(k + 1, k + 2, x.numel()) for k, x in enumerate(outputs)]
         total = sum((o.flatten() * w.to(o)).sum() for o, w in zip(outputs, weights, strict=True))
         total.backward()  # type: ignore[union-attr]
@@ -76,7 +76,7 @@ def difference(parts: Parts, device: str, dtype: str) -> float:
     exact = run(definition, "cpu", torch.float64)
     if len(ours) != len(exact):
         return float("nan")
-    # What has no norm, as the gradient of an empty batch, is compared absolutely.
+    # A tensor of zeros, such as the gradient of an empty batch, is compared absolutely.
     return max(
         float((a.cpu().double() - b).norm() / (b.norm() if b.any() else 1))
         for a, b in zip(ours, exact, strict=True)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def _explain() -> ModuleType:
-    """What only a failure needs; an import that succeeds does not pay for it."""
+    """The module that only a failure needs, imported only then."""
     from .compat import explain
 
     return explain
@@ -66,7 +66,7 @@ class BinariesImportError(ImportError):
 
 
 class BinariesCudaError(RuntimeError):
-    """CUDA tensors cannot be computed on here; `finding` holds the one cause."""
+    """The op cannot compute on CUDA tensors here; `finding` holds the one cause."""
 
     def __init__(self, finding: Finding, project: Project) -> None:
         super().__init__(describe(finding, project, "cannot compute on this CUDA device"))
@@ -74,11 +74,11 @@ class BinariesCudaError(RuntimeError):
 
 
 class LoadedBinaries(Record):
-    """What was loaded into this process.
+    """The binaries that were loaded into this process.
 
     Attributes:
-        glue, cpu, cuda: what was read of them; None where there are none (of `cuda`: where the
-            project has none, torch is no CUDA build, or none was accepted).
+        glue, cpu, cuda: their records; None if not loaded (`cuda`: the project has no CUDA kernels,
+            torch is not a CUDA build, or none was accepted).
         cuda_rejection: why there are no CUDA kernels although torch is a CUDA build and the project
             has some; else None.
     """
@@ -106,7 +106,7 @@ class LoadedBinaries(Record):
 class Loader:
     """Loads the binaries of one project, once per process.
 
-    Where they cannot be used it raises `import_error` or `cuda_error`.
+    If they cannot be used it raises `import_error` or `cuda_error`.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Loader:
         self._import_error = import_error
         self._cuda_error = cuda_error
         self.lock = threading.RLock()
-        #: The arguments with_cuda and build_directory of `jit.load`, which compiled what is loaded.
+        #: The arguments with_cuda and build_directory of the `jit.load` that compiled the binaries.
         self.compiled_with: tuple[bool | None, Path | None] | None = None
         self._loaded: LoadedBinaries | None = None
         self._checked: set[int] = set()
@@ -130,8 +130,8 @@ class Loader:
     def at_import(self) -> bool:
         """Load for an import of the package; says whether its binaries are loaded.
 
-        With `$PREFIX_LOAD=0`, and for `python -m PACKAGE`, nothing is: the checker must work where
-        no binary does.
+        With `$PREFIX_LOAD=0`, and for `python -m PACKAGE`, it loads nothing: the checker must work
+        where no binary does.
         """
         if not (self._loaded or self._is_the_program() or self._setting("LOAD") == "0"):
             self.load()
@@ -139,7 +139,7 @@ class Loader:
 
     def _is_the_program(self) -> bool:
         """Whether Python was started as `python -m PACKAGE`."""
-        # While runpy imports the package, argv is "-m" and what follows the name of the module.
+        # While runpy imports the package, argv is "-m" and the words after the module's name.
         if sys.argv[:1] != ["-m"]:
             return False
         module = sys.orig_argv[-len(sys.argv)]  # "PACKAGE", or joined to options: "-mPACKAGE"
@@ -147,7 +147,7 @@ class Loader:
         return module == name or (module.startswith("-") and module.endswith(f"m{name}"))
 
     def absent(self, name: str, names: Sequence[str]) -> Exception:
-        """What an attribute of the package raises that is one of `names`, and not loaded."""
+        """The exception for a missing attribute `name`; `names` are those that loading brings."""
         package, variable = self.project.package, self.project.variable("LOAD")
         if name not in names:
             return AttributeError(f"module {package!r} has no attribute {name!r}")
@@ -213,7 +213,7 @@ class Loader:
             verdict = judge_file(path, facts, light=True)
             cause = verdict.cause.dimension if verdict.cause else ""
             if cause == "CUDA build of torch" and not facts.gpu_probed:
-                # Only kernels newer than torch's CUDA depend on the driver this early.
+                # Kernels newer than torch's CUDA need the driver's version already here.
                 from .compat.driver_probe import probe_driver
 
                 facts = facts._replace(gpu_probed=True, driver=probe_driver())
@@ -230,7 +230,7 @@ class Loader:
         return os.environ.get(self.project.variable(name)) or None
 
     def import_runtime(self) -> Runtime:
-        """The facts for an import: of this process and the torch it has, nothing about the GPU."""
+        """The facts for an import: of this process and its torch, nothing about the GPU."""
         try:
             import torch
         except Exception as error:  # a broken torch raises anything from OSError to AttributeError
@@ -258,8 +258,8 @@ class Loader:
         return "another library of this process"
 
     def _open(self, binary: BinaryRecord, runtime: Runtime, selection: Selection) -> ctypes.CDLL:
-        """Load an accepted file, and compare the record that it then reports with that of the
-        file: another object of its name may be loaded already."""
+        """Load an accepted file, and compare the record that the loaded object reports with the
+        file's: another object of the same name may be loaded already."""
         if "$" in str(binary.path):
             finding = _explain().unusable_path(binary.path)
             if finding is not None:
@@ -299,9 +299,9 @@ class Loader:
             raise self._import_error(finding, self.project, selection)
 
     def check_cuda(self, device: torch.device | int | None = None) -> None:
-        """Judge driver and GPU before the first call on a CUDA device; a set lookup afterwards.
+        """Judge driver and GPU before the first call on a CUDA device; later calls cost a lookup.
 
-        None is the current device.
+        `device` None means the current device.
 
         Raises:
             BinariesCudaError: there are no CUDA kernels, or they cannot run on this GPU; the text
@@ -316,7 +316,7 @@ class Loader:
             return  # a fake tensor: there is no GPU to compute on
         if index is None:
             index = torch.cuda.current_device()
-        # Nothing was loaded through here when another program registered the op.
+        # This loader has loaded nothing if another library registered the op.
         finding = None if self._loaded is None else self._cuda_finding(index, self._loaded)
         if finding is not None:
             raise self._cuda_error(finding, self.project)
@@ -329,7 +329,7 @@ class Loader:
         from .compat.driver_probe import probe_driver
 
         if "cuda" not in self.project.kernels:
-            return None  # its operators call torch alone
+            return None  # the project's operators call only torch
         if binaries.cuda is None:
             no_build: Finding = _explain().no_cuda_build(torch.__version__, self.project)
             return binaries.cuda_rejection or no_build

@@ -26,7 +26,7 @@ from .compat.torch_probe import TorchNotFoundError
 from .loader import LoadedBinaries, Loader
 from .project import Project
 
-#: What a build depends on, other than torch and the sources.
+#: The settings that a build depends on, beside torch and the sources.
 _SETTINGS = ["CXX", "CXXFLAGS", "LDFLAGS", "DEBUG"]
 _SETTINGS += ["CUDA_HOME", "TORCH_CUDA_ARCH_LIST", "FORCE_CUDA"]
 
@@ -47,7 +47,7 @@ def main(project: Project, arguments: list[str]) -> int:
 
 @contextmanager
 def _readable_files() -> Iterator[None]:
-    """Sets umask 077 where the present one shuts out the owner: compilers would fail."""
+    """Sets umask 077 if the present one takes rights from the owner: compilers would fail."""
     before = os.umask(0o077)
     if not before & 0o700:
         os.umask(before)
@@ -104,7 +104,7 @@ def _remove(project: Project, key: str) -> int:
                   file=sys.stderr)  # fmt: skip
             return 1
         for entry in chosen:
-            with suppress(FileNotFoundError):  # a build that has just ended
+            with suppress(FileNotFoundError):  # the folder of a build that has just ended
                 shutil.rmtree(entry.path)
                 if entry.finished and not any(entry.path.parent.iterdir()):
                     entry.path.parent.rmdir()
@@ -116,7 +116,7 @@ def _build(project: Project, options: argparse.Namespace) -> int:
     torch = find_torch()
     folder = build(project, torch, force=options.force)
     runtime = probe_runtime(torch, project=project)
-    # As the import will judge it.
+    # Judge the build as the import will.
     selection = select(cache.trusted_files(project, folder), runtime, judge_file)
     if selection.complete:
         print(f"import {project.package} will find {selection.variant}")
@@ -137,12 +137,12 @@ def build(
     """Compile the variant that fits `torch`, unless the cache holds it; one process at a time.
 
     Args:
-        project: whose sources to compile.
-        torch: what to compile against.
-        env: steers the build (CXX, FORCE_CUDA and the like); by default that of the process.
-        force: compile what is there already.
-        remark: gets what the user should know, such as why CUDA kernels are left out.
-        log: gets everything else, line by line.
+        project: the project whose sources to compile.
+        torch: the torch to compile against.
+        env: the environment of the build (CXX, FORCE_CUDA, ...); by default that of the process.
+        force: compile even if the cache holds the variant.
+        remark: called with what the user should know, such as why CUDA kernels are left out.
+        log: called with every other line of output.
 
     Returns:
         The folder of the binaries.
@@ -160,7 +160,7 @@ def build(
     folder = cache.entry_folder(project, torch, sources)
     cache.make(project, base)
     with _readable_files(), cache.locked(project) as held:
-        if held:  # nobody else builds, so these builds were killed
+        if held:  # no other process builds, so unfinished builds were killed
             for entry in cache.entries(project):
                 if not entry.finished:
                     shutil.rmtree(entry.path, ignore_errors=True)
@@ -196,7 +196,7 @@ def _compile_into(
     remark: Callable[[str], None],
     log: Callable[[str], None],
 ) -> str:
-    """Compile in a folder of its own, and put the result in its place at once."""
+    """Compile in a temporary folder, and move the result to `folder` in one step."""
     settings = {name: env[name] for name in _SETTINGS if name in env}
     if not env.get("TORCH_CUDA_ARCH_LIST"):
         found = sorted({device.capability for device in driver_probe.probe_devices()})
@@ -229,9 +229,9 @@ def load(
     with_cuda: bool | None = None,
     build_directory: str | os.PathLike[str] | None = None,
 ) -> LoadedBinaries:
-    """Compile for the torch of this process unless the cache has it, load, reload the package.
+    """Compile for this process's torch unless it is cached, load it, and reload the package.
 
-    What it raises is in the docstring of the client's own `load`.
+    The docstring of the client's own `load` lists the exceptions.
     """
     project = loader.project
     name = f"{project.package}.jit.load"
@@ -261,8 +261,8 @@ def load(
         if flag(env, "FORCE_CUDA") and torch.cuda is None:
             raise BuildError(
                 f"CUDA kernels were asked for, but torch {torch.version} is a CPU build and has no "
-                "CUDA tensors; install a CUDA build of torch, or leave with_cuda (or FORCE_CUDA) "
-                "away"
+                "CUDA tensors; install a CUDA build of torch, or leave out with_cuda (or "
+                "FORCE_CUDA)"
             )
         place = project._replace(cache=base or project.cache)
         remarks: list[str] = []
@@ -277,6 +277,6 @@ def load(
                 warnings.warn(f"{name}: {text}", stacklevel=3)
         loaded = loader.load(files)
         loader.compiled_with = (with_cuda, base)
-        # Something is loaded now, so the package takes its public names.
+        # The binaries are loaded now, so a reload gives the package its public names.
         importlib.reload(sys.modules[project.package])
         return loaded

@@ -60,9 +60,9 @@ class Project(Record):
         package: the Python package that users import.
         namespace: of its operators, `torch.ops.NAMESPACE`; also the prefix of its C symbols.
         prefix: of its environment variables.
-        operator: one of its operators: where it is registered, all are.
-        version: of its Python files; binaries must have the same.
-        folder: of its Python files.
+        operator: one of its operators; if it is registered, all are.
+        version: the version of its Python files; binaries must have the same.
+        folder: the folder of its Python files.
         kernels: the devices, "cpu" and "cuda", for which it has kernels of its own; on the others
             its operators call torch alone.
         definition: the dotted name of its operator in plain PyTorch, "" where there is none.
@@ -82,12 +82,12 @@ class Project(Record):
 
     @property
     def command(self) -> str:
-        """What shows the checker's report."""
+        """The command that shows the checker's report."""
         return f"python -m {self.package}"
 
     @property
     def operators(self) -> str:
-        """Where torch has the operators."""
+        """The module of the operators in torch."""
         return f"torch.ops.{self.namespace}"
 
     def variable(self, name: str) -> str:
@@ -99,5 +99,5 @@ class Project(Record):
         return f"{self.namespace}_{name}"
 
 
-#: For judging without a client: every file belongs to somebody else.
+#: For judging without a client: no file is "ours".
 NOBODY = Project("", "", "", "", "", "", Path(os.devnull))

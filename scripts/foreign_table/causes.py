@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-#: A rule is (what the error holds, the cause). The first that fits decides.
+#: A rule is (a pattern of the error's text, the cause). The first match decides.
 _RULES = (
     (r"invalid ELF header|file too short|cannot read file data|ELF load command", "file"),
     (r"cannot dynamically load|only ET_DYN|object file has no dynamic section", "file"),
@@ -22,7 +22,7 @@ _RULES = (
 )
 _TORCH_SYMBOL = r"(aoti_torch_|torch_|THP|_Z\w*?(2at|3c10|5torch|6caffe2))"
 
-#: Which cause each dimension of a verdict names; "libraries" is looked at more closely.
+#: The cause that each dimension of a verdict names; "libraries" is handled apart.
 _DIMENSIONS = {
     **dict.fromkeys(("torch version", "C++ ABI", "torch symbols", "class layout"), "torch"),
     **dict.fromkeys(("glibc", "libstdc++"), "system"),
@@ -62,9 +62,9 @@ def named_cause(dimension: str, observed: str) -> str:
 def right_cause(cell: dict[str, Any], truth: str | None, lacks: Collection[str]) -> bool:
     """Whether the cause that a verdict names is the real one, or another true one.
 
-    The loader tells one of several causes. Others are proven by looking: the loader was asked for
-    missing libraries by name (`absent`), and `nm` for the symbols that neither torch nor Python
-    exports (`lacks`). `truth` is the cause for which the file was chosen, if it was.
+    The loader names only one of several causes. Two facts prove others: the libraries that the
+    loader could not open by name (`absent`), and the symbols that neither torch nor Python exports
+    by `nm` (`lacks`). `truth` is the cause for which the file was chosen, if any.
     """
     real, named = real_cause(cell["outcome"], cell["error"]), cell["named"]
     if truth is not None:

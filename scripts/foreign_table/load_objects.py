@@ -1,13 +1,13 @@
 """Load shared objects beside the torch of this interpreter, each in a process of its own.
 
-torch is imported once; every object is then loaded (and called, where a call is given) in a fork,
-so that a crash ends that fork alone. The package is not imported: nothing is judged here.
+torch is imported once. Every object is then loaded in a fork (and called, if the task has a call),
+so that a crash ends only that fork. The package is not imported: nothing is judged here.
 
-    python load_objects.py < tasks > outcomes      (one JSON object a line, both)
+    python load_objects.py < tasks > outcomes      (both with one JSON object per line)
 
-A task: `root` (the folder that stands for site-packages), `object`, `preloads` (both inside root),
+A task: `root` (the folder that replaces site-packages), `object`, `preloads` (both inside root),
 `load` ("file" or "import"), `beside` (more folders for sys.path), `claimed` (libraries that the
-verdict calls missing) and `call` (an expression that must be true, or null; a text is kept).
+verdict calls missing) and `call` (null, or an expression that must be true; a string is stored).
 """
 
 import contextlib
@@ -35,7 +35,7 @@ def load(task: dict[str, Any]) -> dict[str, Any]:
     root = Path(task["root"])
     sys.path[:0] = [str(root), *task["beside"]]
     failed: dict[str, Exception] = {}
-    for name in task["preloads"] * 3:  # they need each other in an unknown order
+    for name in task["preloads"] * 3:  # several tries, since their order is unknown
         try:
             open_file(root / name)
             failed.pop(Path(name).name, None)
@@ -128,7 +128,7 @@ def child(task: dict[str, Any], channel: Connection, errors: Any) -> None:
 
 
 def in_a_fork(task: dict[str, Any]) -> dict[str, Any]:
-    """The last thing that the fork said, or how it died after it."""
+    """The last outcome that the fork sent, or how it died after it."""
     context = multiprocessing.get_context("fork")
     reader, writer = context.Pipe(duplex=False)
     with tempfile.TemporaryFile() as errors:

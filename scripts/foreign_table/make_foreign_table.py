@@ -3,9 +3,9 @@
     python scripts/foreign_table/make_foreign_table.py --work FOLDER [--torches 2.6.0,2.13.0+cpu]
 
 The objects are those of the wheels that `distributions.json` names. Needs uv, binutils, a Python
-3.11 and about 12 GB. FOLDER keeps the wheels and what happened when each object was loaded; the
-torches are removed. So a run that was stopped goes on, and a run with another checker loads nothing
-twice. Without --torches it writes foreign_table.json, which draw_tables.py shows.
+3.11 and about 12 GB. FOLDER keeps the wheels and the outcome of loading each object; the torches
+are removed. So a stopped run can continue, and a run with another checker loads nothing again.
+Without --torches it writes foreign_table.json, which draw_tables.py shows.
 """
 
 import argparse
@@ -76,9 +76,9 @@ def fetch(work: Path) -> Iterator[dict[str, Any]]:
 
 
 def chosen(root: Path, wheel: dict[str, Any]) -> list[Path]:
-    """The shared objects of a wheel; those that name torch or CUDA first, at most so many.
+    """At most `most` shared objects of a wheel; those that name torch or CUDA come first.
 
-    Left out (`except`) is what asks for a vendor's kit or a setting when it is initialised.
+    `except` leaves out objects that need a vendor's kit or a setting when they are initialised.
     """
     most = wheel.get("most", 40)
     left_out = wheel.get("except", "")
@@ -119,7 +119,7 @@ def task(
 
 
 def damaged(work: Path) -> Iterator[dict[str, Any]]:
-    """Files that are no whole shared object, made from whole ones."""
+    """Damaged files, made from whole shared objects."""
     root = work / "damaged"
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
@@ -178,7 +178,7 @@ class Torch:
         return symbols("--defined-only", *files)
 
     def outcomes(self, tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """What happens when each object is loaded, as kept from an earlier run or as seen now."""
+        """The outcome of loading each object, stored by an earlier run or measured now."""
         known = json.loads(self.kept.read_text()) if self.kept.exists() else {}
         keys = [json.dumps(task) for task in tasks]
         new = [task for key, task in zip(keys, tasks, strict=True) if key not in known]
@@ -208,7 +208,7 @@ class Torch:
 
     def judge(self, task: dict[str, Any]) -> dict[str, Any]:
         start, before = time.process_time(), sys.path
-        # The packages that the process which loads it has, and none of this environment.
+        # The packages of the process that loads the object, and none of this environment.
         sys.path = [*task["beside"], *(p for p in before if "site-packages" not in p)]
         verdict = judge_file(Path(task["root"]) / task["object"], self.runtime)
         sys.path = before
@@ -233,11 +233,11 @@ def column(work: Path, version: str, tasks: list[dict[str, Any]]) -> dict[str, A
         cell = {**outcome, **verdict, "vouched": vouched(Path(task["root"]), version)}
         if cell["verdict"] != "works" and cell["outcome"] != "works":
             right = right_cause(cell, task["truth"], ())
-            if not right:  # asking `nm` takes longer than all the rest
+            if not right:  # `nm` takes longer than everything else
                 needed = symbols("--undefined-only", Path(task["root"]) / task["object"])
                 right = right_cause(cell, task["truth"], needed - torch.exported)
             cell["right_cause"] = right
-        # The table keeps the starts of texts, and nothing empty.
+        # The table stores the starts of texts, and no empty values.
         cut = {key: text[:110] if isinstance(text, str) else text for key, text in cell.items()}
         left_out = ("absent", "named")
         cells.append({k: v for k, v in cut.items() if k not in left_out and v != ""})

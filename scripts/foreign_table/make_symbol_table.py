@@ -2,9 +2,9 @@
 
     python scripts/foreign_table/make_symbol_table.py --work FOLDER
 
-It writes symbols.json beside the checker's code. Symbols that every minor has, or that come and go,
-tell nothing and are left out, and so are those of GPUs, which depend on the build. The objects are
-those that make_foreign_table.py has unpacked into the same folder.
+It writes symbols.json beside the checker's code. It leaves out symbols that every minor has, or
+that disappear and come back, since they identify no minor, and those of GPUs, which depend on the
+build. The objects are those that make_foreign_table.py has unpacked into the same folder.
 """
 
 import argparse

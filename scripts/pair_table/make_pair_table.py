@@ -31,7 +31,7 @@ from engine.compat.records import GlueName, dotted  # noqa: E402
 
 RESULT = HERE / "pair_table.json"
 STABLE = "stable210"
-# What this table calls what happened, where the table of foreign objects says it otherwise.
+# This table's names for outcomes that the table of foreign objects names differently.
 OUTCOMES = {"load error": "import error", "crash at load": "abort", "crash at call": "abort"}
 
 

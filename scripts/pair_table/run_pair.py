@@ -1,4 +1,4 @@
-"""One pair of the table: computes with a glue that this process, beside some torch, has loaded.
+"""One pair of the table: computes with a glue that this process has loaded beside its torch.
 
 Imports only the definition of the cell from the package, so that nothing is judged here.
 """
@@ -19,7 +19,7 @@ TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 3e-2}
 
 
 def works(library: ctypes.CDLL) -> str:
-    """Joins the glue to the kernels beside it and computes; the error in float64, in words.
+    """Attaches the kernels beside the glue and computes; returns the float64 error as text.
 
     Raises AssertionError for a wrong result.
     """

@@ -12,11 +12,11 @@ from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[2]
 NATIVE = f"linux-{platform.machine()}"
-# What this run is for; the files of another platform than this machine's lie in folders of its own.
+# The platform of this run. Files of a platform other than this machine's have their own folders.
 PLATFORM = os.environ.get("RELEASE_PLATFORM") or NATIVE
 MACHINE = PLATFORM.removeprefix("linux-")
 FOREIGN = "" if PLATFORM == NATIVE else PLATFORM
-# As conda calls the platforms.
+# Conda's names of the platforms.
 SUBDIR, NATIVE_SUBDIR = (n.replace("linux-x86_64", "linux-64") for n in (PLATFORM, NATIVE))
 BUILD = REPO / "build" / FOREIGN
 DIST = REPO / "dist" / FOREIGN
@@ -26,7 +26,7 @@ ORIGIN = f"Generated from build_matrix.yaml by `{WRITE}`; do not edit."
 
 
 def of_project(name: str) -> str:
-    """A line of the block `project:` as text; `matrix` checks it, and needs the engine for that."""
+    """A value of the block `project:` as text. `matrix` checks it later, with the engine."""
     line = rf"^project:\n(?:(?:  .*)?\n)*?  {name}: *\"?([^\"\n]*)"
     found = re.search(line, MATRIX_FILE.read_text(encoding="utf-8"), re.MULTILINE)
     if found is None:
@@ -65,10 +65,10 @@ PROJECT = Project(
 _package = of_project("package")
 PACKAGE = REPO / _package
 PROJECT_RECORD = PACKAGE / "_project.py"
-# Without a record that fits the engine, neither the package nor this tool could be imported.
+# Neither the package nor this tool can be imported without a record that fits the engine.
 if not PROJECT_RECORD.exists() or "--write-generated" in sys.argv:
     PROJECT_RECORD.write_text(project_record(), encoding="utf-8")
-# The tool needs the checker and the builder alone; torch must not be needed for that.
+# The tool needs only the checker and the builder, so it must not import torch.
 os.environ.setdefault(f"{of_project('prefix')}_LOAD", "0")
 import_module(f"{_package}.engine.aliases").add("engine", f"{_package}.engine")
 

@@ -25,11 +25,11 @@ from release.tasks import Context
 SYSTEM = r"ld-linux-(x86-64|aarch64)\.so\.\d|lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+)\.so\.\d+"
 TORCH = r"libtorch(_cpu|_cuda)?\.so|libc10(_cuda)?\.so|libgomp\.so\.1"
 CUDA = r"libcudart\.so\.\d+|libcuda\.so\.1"
-# The largest page that kernels of a platform have, in bytes: segments must be aligned to it.
+# The largest page of a platform's Linux kernels, in bytes: segments must be aligned to it.
 PAGES = {"aarch64": 65536}
 ALLOWED = re.compile(f"{SYSTEM}|{TORCH}|{CUDA}")
-ZSTD = b"\x28\xb5\x2f\xfd"  # how nvcc compresses an image
-# nvcc names what is private to a source after a hash of its options, all architectures among them.
+ZSTD = b"\x28\xb5\x2f\xfd"  # the start of an image that nvcc has compressed
+# A hash of nvcc's options, architectures included, is part of the name of each private symbol.
 PRIVATE = re.compile(rb"[0-9a-f]{8}(?=_\d+_\w+_cu_)|(?<=_cu_)[0-9a-f]{8}")
 
 
@@ -43,10 +43,10 @@ def audit(
     toolkit: Path | None,
     natives: Sequence[Path] = (),
 ) -> Sequence[Path]:
-    """Checks every binary of the cell and writes what they need to build/audit/<cell>.json.
+    """Checks every binary of the cell and writes their requirements to build/audit/<cell>.json.
 
-    `toolkit` is the CUDA toolkit, where a task made it: clang's objects need its runtime.
-    `natives` are this machine's own builds of its CUDA kernels, in a run for another platform.
+    `toolkit` is the CUDA toolkit if a task made it: clang's objects need its runtime. `natives` are
+    this machine's own builds of the cell's CUDA kernels, in a run for another platform.
     """
     torch_lib = next(env.glob("lib/python*/site-packages/torch/lib"))
     folders = (torch_lib, *(toolkit.glob("cuda/lib64") if toolkit else ()))
@@ -70,7 +70,7 @@ def audit(
 def gates(log: Log, path: Path, cell: Cell, *folders: Path) -> list[str]:
     """The problems of one shared object of a cell; none if it may be packed.
 
-    `folders` hold the libraries that a process has loaded: torch's, and the CUDA runtime.
+    `folders` hold the libraries that are loaded before it: torch's, and the CUDA runtime.
     """
     record = read_binary(path)
     problems = [*_problems(record, cell), *_unresolved(log, path, folders)]
@@ -111,7 +111,8 @@ def _problems(record: BinaryRecord, cell: Cell) -> Iterator[str]:
         yield f"{name}: carries no build record (section {RECORD_SECTION}); was it stripped?"
         return
     if record.platform != cell.platform:
-        yield f"{name}: is for {record.platform}, the cell for {cell.platform}; set CXX"
+        text = f"{name}: is built for {record.platform}, the cell needs {cell.platform}"
+        yield f"{text}; set CXX to a compiler for that platform"
     if record.alignment < PAGES.get(MACHINE, 4096):
         pages = f"pages have up to {PAGES.get(MACHINE, 4096)}; link with -z max-page-size"
         yield f"{name}: its segments are aligned to {record.alignment} bytes, {pages}"
@@ -162,7 +163,7 @@ def _stable_abi(log: Log, path: Path) -> list[str]:
 def machine_code(path: Path) -> dict[str, list[str]]:
     """The hashes of a shared object's machine code, by architecture.
 
-    PTX is left out, and the linker's own images, which hold no code.
+    PTX is left out, and so are the linker's own images, which hold no code.
     """
     found: dict[str, list[str]] = {}
     with Elf(path) as elf:
@@ -179,9 +180,9 @@ def machine_code(path: Path) -> dict[str, list[str]]:
 
 
 def compare(path: Path, other: Path) -> tuple[str, list[str]]:
-    """What the two builds have in common, in words, and the architectures for which they differ.
+    """Compares two builds: a text for the log, and the architectures whose machine code differs.
 
-    Only builds of one commit are compared; `other` need not exist.
+    It compares only builds of the same commit; `other` may be missing.
     """
     mine, its = record_of(path), record_of(other)
     if not its or (mine.get("git_commit"), mine.get("cuda")) != (its["git_commit"], its["cuda"]):

@@ -32,7 +32,7 @@ COMPILERS = {f"gcc_{SUBDIR}": ("gcc", "CC"), f"gxx_{SUBDIR}": ("g++", "CXX")}
 # Parts of the standard library that our tests do not need.
 STDLIB_LEFT_OUT = ("site-packages", "dist-packages", "test", "idlelib", "tkinter", "turtledemo")
 STDLIB_LEFT_OUT += ("ensurepip", "lib2to3", "__pycache__")
-# Debian's site module only looks into dist-packages.
+# Debian's site module reads only dist-packages.
 SITECUSTOMIZE = "import site, sys\nsite.addsitedir(sys.prefix + '/lib/python{}/site-packages')\n"
 
 
@@ -61,7 +61,7 @@ def stage_python(root: Path, facts: dict[str, str]) -> Stub:
         shutil.copy(library, root / "lib" / library.name, follow_symlinks=False)
     if Path(facts["include"]).is_dir():
         shutil.copytree(facts["include"], root / "include" / f"python{minor}")
-    if binary.read_bytes()[:2] == b"#!":  # what starts it under qemu
+    if binary.read_bytes()[:2] == b"#!":  # the script that starts it under qemu
         return found
     rpath = ["--force-rpath", "--set-rpath", "$ORIGIN/../lib"]
     subprocess.run([tool("patchelf"), *rpath, binary], check=True)
@@ -69,7 +69,7 @@ def stage_python(root: Path, facts: dict[str, str]) -> Stub:
 
 
 def stage_wheel(root: Path, wheel: Path, minor: str) -> Stub:
-    """One wheel as one package; torch's becomes `pytorch`, its libraries linked into `lib/`."""
+    """One wheel as one package. torch becomes `pytorch`, with its libraries linked into `lib/`."""
     name, version, _, _ = parse_wheel_filename(wheel.name)
     site = root / "lib" / f"python{minor}" / "site-packages"
     with ZipFile(wheel) as archive:
@@ -129,7 +129,7 @@ def stage_compiler(root: Path, name: str) -> Stub:
 
 
 def sysroot() -> Stub:
-    """A package without files: the host's own C library is used, so nothing older will do."""
+    """A package without files: builds use the host's C library, so they need no older one."""
     host = str(os.confstr("CS_GNU_LIBC_VERSION")).split()[-1]
     exports = {"strong": (f"__glibc >={host}",)}
     return Stub(f"sysroot_{SUBDIR}", "2.28", "bootstrap_0", run_exports=exports)
@@ -138,13 +138,13 @@ def sysroot() -> Stub:
 def build_channel(out: Path, wheels: list[Path], python: str) -> None:
     """Packs every package of the channel into `out`, which is not indexed yet.
 
-    A package for another platform is made with this machine's Python, and installed beside
-    `python`: such a channel has both.
+    A channel for another platform has two Pythons: this machine's, which makes the package, and
+    `python`, beside which it is installed.
     """
     write_channel(out, [sysroot()])
     if not FOREIGN:
         _stage(out, SUBDIR, [partial(stage_compiler, name=name) for name in COMPILERS])
-    own = sys._base_executable  # from which the tool's own environment was made
+    own = sys._base_executable  # the interpreter that made the tool's own environment
     for subdir, interpreter in {NATIVE_SUBDIR: own, SUBDIR: python}.items():
         facts = python_facts(interpreter, modules="sys")
         stages: list[Callable[[Path], Stub]] = [partial(stage_python, facts=facts)]

@@ -22,7 +22,7 @@ from release.tasks import Context
 from release.toolchains import Toolchain, resolve
 from release.variants import arch_list
 
-# Variables that change what a compiler makes.
+# Variables that change the output of a compiler.
 COMPILER_VARIABLES = ("CXX", "CXXFLAGS", "LDFLAGS", "CUDA_HOME", "TORCH_CUDA_ARCH_LIST", "DEBUG")
 
 
@@ -41,7 +41,8 @@ def kernels(
 ) -> Sequence[Path]:
     """One torch-free kernel object.
 
-    `made` is its CUDA toolkit, `runtime` CUDA's runtime for another platform, where a task made it.
+    `made` is its CUDA toolkit and `runtime` is CUDA's runtime for another platform, each only if a
+    task made it.
     """
     found = None
     if toolchain is not None:
@@ -72,13 +73,13 @@ def _request(name: str, **what: Any) -> BuildRequest:
 
 
 def compiler_cache() -> tuple[str, ...]:
-    """An installed compiler cache, as the command that starts a compiler."""
+    """The command of an installed compiler cache, to put before that of the compiler."""
     found = shutil.which("ccache") or shutil.which("sccache")
     return unmarked([found]) if found else ()
 
 
 def _build_env() -> dict[str, str]:
-    # The matrix decides the architectures; the user's list is for the user's own builds.
+    # The matrix names the architectures; the user's list is only for the user's own builds.
     env = emulation.compilers(clean_env())
     env.pop("TORCH_CUDA_ARCH_LIST", None)
     if len(words(env, "CXX")) > 1:  # the first word may be a compiler cache
@@ -89,8 +90,9 @@ def _build_env() -> dict[str, str]:
 def _execute(context: Context, request: BuildRequest) -> list[Path]:
     """Runs the plan; ninja keeps the objects whose sources, headers and commands are the same.
 
-    So a commit that changes no source costs only the record and the link. The file made-with.json
-    names what ninja does not see: the compilers that the commands start, and torch's headers.
+    So after a commit without changed sources, only the record is compiled, and the object linked.
+    The file made-with.json holds facts that ninja does not track: the versions of the compilers
+    that the commands start, and of torch's headers.
     """
     out, objects = request.out_dir, request.out_dir / "objects"
     torch, cuda = request.torch, request.cuda

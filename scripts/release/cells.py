@@ -27,12 +27,12 @@ class Cell:
 
     @property
     def full_name(self) -> str:
-        """With the platform, whatever it is."""
+        """The name with the platform, also for the first platform."""
         return f"{self.variant}-{self.platform.removeprefix('linux-')}"
 
     @property
     def names(self) -> set[str]:
-        """What a selector may call it in a run for its platform."""
+        """The names that a selector may use in a run for this platform."""
         return {str(self.variant), self.full_name}
 
     def __str__(self) -> str:
@@ -71,7 +71,7 @@ class Cell:
 
     @property
     def optional(self) -> bool:
-        """Whether no torch on PyPI loads it; the fat wheel, made for those, is whole without it."""
+        """Whether no torch on PyPI can load it; the fat wheel is whole without optional cells."""
         return self.cxx11_abi != self.torch.abi.pypi
 
     @property
@@ -108,7 +108,7 @@ ALIASES = ("host", "newest", "oldest", "all")
 
 
 def by_platform(selectors: Sequence[str], matrix: Matrix) -> dict[str, list[str]]:
-    """The selectors by the platform that they end with, this machine's where they name none."""
+    """The selectors by the platform at their end; without one, by this machine's platform."""
     groups: dict[str, list[str]] = {}
     for selector in selectors:
         ends = [p for p in matrix.platforms if selector.endswith(p.removeprefix("linux"))]
@@ -118,10 +118,10 @@ def by_platform(selectors: Sequence[str], matrix: Matrix) -> dict[str, list[str]
 
 
 def select(cells: Sequence[Cell], selectors: Sequence[str], host: str = "") -> list[Cell]:
-    """The cells that the selectors name, in the order of `cells`; all of them without a selector.
+    """The cells that the selectors name, in the order of `cells`; without selectors, all cells.
 
     A selector is a name, a pattern such as `aten*-cu12`, `newest` or `oldest` (the ATen cells of
-    one torch minor), `host`, which stands for the cell that the argument `host` names, or `all`.
+    one torch minor), `host` (the cell that the argument `host` names), or `all`.
     """
     if not selectors:
         return list(cells)

@@ -12,18 +12,18 @@ BINARIES = f"/tmp/{PROJECT.distribution}-binaries"
 
 
 def python(matrix: Matrix) -> str:
-    """The newest Python for which every torch has a wheel; one Python builds for all of them."""
+    """The newest Python for which every torch has a wheel; it builds the wheel for all Pythons."""
     common = set(matrix.package.pythons)
     for torch in matrix.torch.values():
         common &= set(torch.pythons)
     if not common:
-        text = "build_matrix.yaml: no Python has a wheel of every torch, and cibuildwheel needs one"
-        raise ReleaseError(f"{text} to compile all glues with; drop the oldest torch")
+        text = "build_matrix.yaml: no Python has a wheel of every torch, but cibuildwheel compiles"
+        raise ReleaseError(f"{text} all glues with one Python; drop the oldest torch")
     return max(common, key=Version)
 
 
 def image(matrix: Matrix) -> str:
-    """The container with the nvcc that PyPI lacks; other toolkits are made of PyPI's wheels."""
+    """The container with the nvcc that PyPI lacks; PyPI's wheels give the other toolkits."""
     missing = [name for name, toolkit in matrix.toolkits.items() if not toolkit.nvcc]
     if len(missing) > 1:
         text = f"build_matrix.yaml: PyPI has no nvcc {' nor '.join(missing)}"

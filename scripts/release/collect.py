@@ -33,14 +33,14 @@ STATES: dict[Status, State] = {
     Status.SKIPPED: "partial",
     Status.FAILED: "failed",
 }
-NO_GPU = "its CUDA kernels were compiled and judged, not run: no run of it saw a GPU"
+NO_GPU = "its CUDA kernels were compiled and judged, but not run: no run had a GPU"
 FACTS = (PROJECT.distribution, "torch", "python", "devices", "variant", "binaries", "openmp")
 FACTS += ("gradcheck", "pytorch")
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that has ended, with the cells that it kept of the `previous` one."""
+    """A finished run, with the cells that it kept from the `previous` one."""
 
     plan: Plan
     outcomes: Mapping[str, Outcome]
@@ -53,7 +53,7 @@ class Finished:
 
 
 def collect(run: Finished, host: Host, **about: Any) -> Manifest:
-    """The manifest of a run, with these facts about it."""
+    """The manifest of a run; `about` holds more of its fields."""
     facts = host_facts(host)
     key = hashlib.sha256(facts.model_dump_json().encode()).hexdigest()[:8]
     fat = run.outputs(run.plan.fat_wheel)
@@ -143,7 +143,7 @@ def _entry(cell: Cell, run: Finished, host: str) -> CellEntry:
 
 
 def _runs(cell: Cell, run: Finished) -> Iterator[Run]:
-    """Where the cell was installed and run; each task's last output is the smoke test's report."""
+    """The installations and runs of a cell, by the smoke test's report: each task's last output."""
     own, gpu = run.plan.of[cell.name], False
     for kind, task in (("venv", own.venv), ("fat", own.fat_run), ("conda", own.prefix)):
         if task is None:

@@ -26,7 +26,7 @@ from release.verify_steps import run_installed
 
 CONDA_FORGE = "https://conda.anaconda.org/conda-forge"
 BOOTSTRAP_WHEELS = ("setuptools", "pip")
-# Indexing reads and writes the whole channel.
+# One task at a time: indexing reads and writes the whole channel.
 _INDEX = threading.Lock()
 
 
@@ -51,12 +51,12 @@ def _work(log: Log, command: Sequence[str], **extra: str) -> None:
 
 
 def download(context: Context, *, release: str | None) -> Sequence[Path]:
-    """The wheels for the bootstrap channel, and what they need.
+    """The wheels for the bootstrap channel, and their requirements.
 
-    Without a `release` of torch they are Python alone: another platform's torch is linked.
+    Without a `release`, there is no torch among them: for another platform, torch is linked.
     """
     folder = fresh(BUILD / "wheelhouse")
-    # The tool's own interpreter has the same version as the one that the channel is for.
+    # The tool's own interpreter has the same version as that of the channel.
     words = ["download", "--quiet", "--only-binary", ":all:", "--dest", folder]
     words += [*BOOTSTRAP_WHEELS, *([f"torch=={release}", "ninja", "numpy"] if release else [])]
     pip(context.log, words)
@@ -76,7 +76,7 @@ def package(
 ) -> Sequence[Path]:
     """One conda package with the cell's binaries, put into dist/channel and indexed.
 
-    `variants` is the text of a variants file with this cell alone.
+    `variants` is the text of a variants file with only this cell.
     """
     work = TEMPORARY / "conda" / cell.name
     file, out = work / "variants.yaml", fresh(work / "out")
@@ -137,9 +137,9 @@ def package_tests(
     binaries: Sequence[Path],
     channels: Sequence[str],
 ) -> Sequence[Path]:
-    """Checks what is in the package, and runs the tests inside it, as any conda tool would.
+    """Checks the content of the package, and runs the tests inside it, as any conda tool would.
 
-    Those of another platform's package are left out: they run on their own platform only.
+    The tests of another platform's package are left out: they run only on that platform.
     """
     _work(context.log, worker("contents", package=package, binaries=binaries))
     if not FOREIGN:
@@ -149,10 +149,10 @@ def package_tests(
 
 
 def driver(cell: Cell) -> dict[str, str]:
-    """What the solver is to take for the driver, where it is not to look.
+    """The variable that tells the solver which driver to assume, if it must not look for one.
 
-    None for a CPU package, which is tried beside a CPU pytorch; a made-up one for a CUDA package
-    where there is no GPU: there it computes on the CPU.
+    A CPU package is tried beside a CPU pytorch, so the solver assumes no driver. For a CUDA package
+    on a machine without a GPU it assumes one; the package then computes on the CPU.
     """
     if cell.cuda_major is None:
         return {"CONDA_OVERRIDE_CUDA": ""}
@@ -175,7 +175,7 @@ def prefix(
     _work(context.log, worker("install", prefix=folder, **wanted), **driver(cell))
     gpu = cell.cuda_major is not None
     interpreter = folder / "bin" / "python"
-    # The wheel's run has shown the checker, which qemu runs slowly.
+    # The run of the wheel has tested the checker, which is slow under qemu.
     words = {"glue": cell.glue, "gpu": gpu, "checker": not FOREIGN}
     report = run_installed(context.log, interpreter, folder, name, **words)
     if not any(folder.glob(f"conda-meta/{PROJECT.distribution}-{version}-*.json")):

@@ -1,10 +1,10 @@
-"""A channel of packages without content, shaped like conda-forge: what a solver sees of it.
+"""A channel of packages without content, which looks like conda-forge to a solver.
 
-Against it the recipe is rendered and every kind of machine is solved in seconds, without a network
-or a GPU (`tests/release/test_conda_solve.py`, `test_conda_installs.py`). What matters of the shape:
+With it, tests render the recipe and solve for every kind of machine in seconds, without a network
+or a GPU (`tests/release/test_conda_solve.py`, `test_conda_installs.py`). It copies these facts:
 pytorch's run_exports pin its minor; it needs one build of libtorch; its CUDA builds need `__cuda`
-and bind `cuda-version` to one major; `cuda-version` constrains `__cuda`; CUDA builds have 200 more
-in their build number. Versions and build strings are those of the feedstock:
+and bind `cuda-version` to one major; `cuda-version` constrains `__cuda`; the build number of a CUDA
+build is higher by 200. Versions and build strings are those of the feedstock:
 
     cuda118_py311h0_300 (2.4), cuda126_mkl_py311_h0_300, cpu_mkl_py311_h0_100
 """
@@ -34,17 +34,17 @@ CUDA_OF_TORCH = {
     "2.9": ("12.9",),
 }
 NEWER_CUDA = ("12.9", "13.0")
-# A pytorch that is older than all that the matrix serves: release, Pythons.
+# A pytorch older than every pytorch of the matrix: release, Pythons.
 OLDER = ("2.3.1", ("3.10", "3.11", "3.12"))
-# Conda packages of a torch that lies on the disk link to it: packing it would cost gigabytes. Such
-# a package has `linked` in its build string, and works as long as the environment exists.
+# A conda package may link to an installed torch: packing it would cost gigabytes. This package has
+# `linked` in its build string, and works as long as torch's environment exists.
 LINK = "linked-torch.pth"
 CUDA_VERSIONS = ("11.8", "12.0", "12.4", "12.6", "12.8", "12.9", "13.0", "13.2")
 
 
 @dataclass(frozen=True)
 class Stub:
-    """One package: what a solver sees of it, its run_exports, and its files, if it has any.
+    """One package: its metadata for a solver, its run_exports, and its files, if it has any.
 
     Attributes:
         files: path in the prefix -> text.
@@ -72,7 +72,7 @@ def stubs(matrix: Matrix) -> Iterator[Stub]:
     releases = [OLDER, *((torch.release, torch.pythons) for torch in matrix.torch.values())]
     for release, pythons in releases:
         minor = release.rpartition(".")[0]
-        blas = "" if minor in ("2.3", "2.4") else "_mkl"  # CUDA builds did not name it then
+        blas = "" if minor in ("2.3", "2.4") else "_mkl"  # old CUDA builds do not name it
         for cuda in (None, *CUDA_OF_TORCH.get(minor, NEWER_CUDA)):
             flavour = f"cuda{cuda.replace('.', '')}{blas}" if cuda else "cpu_mkl"
             tag = "py{}_h0" if blas else "py{}h0"
@@ -80,7 +80,7 @@ def stubs(matrix: Matrix) -> Iterator[Stub]:
 
 
 def tools(matrix: Matrix) -> Iterator[Stub]:
-    """What conda-forge and `defaults` both have: Pythons, tools, compilers, CUDA."""
+    """The packages of both conda-forge and `defaults`: Pythons, tools, compilers, CUDA."""
     for python in matrix.package.pythons:
         tag = "cp" + python.replace(".", "")
         abi = {"weak": (f"python_abi {python}.* *_{tag}",), "noarch": ("python",)}
@@ -114,7 +114,7 @@ def cuda_version(version: str) -> Stub:
 
 
 def exports_of_pytorch(release: str) -> dict[str, tuple[str, ...]]:
-    """conda-forge's run_exports of pytorch: they pin what is built against it to its minor."""
+    """conda-forge's run_exports of pytorch: they pin packages built against it to its minor."""
     major, minor = pair(release)
     pin = f">={release},<{major}.{minor + 1}.0a0"
     return {"weak": (f"pytorch {pin}", f"libtorch {pin}")}
@@ -165,7 +165,7 @@ def pack(stub: Stub) -> bytes:
 
 
 def write_channel(folder: Path, packages: Iterable[Stub]) -> Path:
-    """Writes a channel into `folder`, which it returns; an older one there is overwritten."""
+    """Writes a channel into `folder`, over an older one, and returns `folder`."""
     entries: dict[str, Any] = {}
     for subdir in (SUBDIR, "noarch"):
         (folder / subdir).mkdir(parents=True, exist_ok=True)
@@ -185,11 +185,11 @@ def link_torch(folder: Path, env: Path, python: str) -> Path:
 
 
 def linked(torch: TorchInstall, python: str) -> Iterator[Stub]:
-    """Its pytorch, with the `cuda-version` that its CUDA build needs.
+    """The pytorch packages of an installed torch, with the `cuda-version` of a CUDA build.
 
-    PyPI has no CPU builds, so a CUDA build also stands in for one: without a driver it computes on
-    the CPU. The build string names both (`cpu_linked_cu128_py311_0`), without the word by which
-    CUDA packages know a CUDA build.
+    PyPI has no CPU builds, so a CUDA build is also packed as a CPU build: without a driver it
+    computes on the CPU. That build string names both (`cpu_linked_cu128_py311_0`), without the word
+    by which CUDA packages recognise a CUDA build.
     """
     release, tag = torch.version.split("+")[0], f"py{python.replace('.', '')}_0"
     builds: dict[str, tuple[str, ...]] = {f"cpu_linked_{tag}": ()}
@@ -198,7 +198,7 @@ def linked(torch: TorchInstall, python: str) -> Iterator[Stub]:
         yield cuda_version(torch.cuda)
         needs = ("__cuda", f"cuda-version >={torch.cuda},<{after}")
         builds = {f"cuda{flavour}_linked_{tag}": needs, f"cpu_linked_cu{flavour}_{tag}": ()}
-    # Its requirements and PyPI's CUDA libraries lie beside it.
+    # torch's requirements and PyPI's CUDA libraries are in the same folder.
     files = {f"lib/python{python}/site-packages/{LINK}": f"{torch.root.resolve().parent}\n"}
     for build, needs in builds.items():
         needs, exports = (f"python {python}.*", *needs), exports_of_pytorch(release)

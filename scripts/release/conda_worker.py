@@ -2,8 +2,8 @@
 
     python -m release.conda_worker bootstrap|build|index|contents|test|install ARGUMENTS
 
-The arguments are a JSON object. It is a process of its own: its output is the log, and both
-libraries read the environment and their cache only once.
+The arguments are a JSON object. Each step is a process of its own, because its output is the log,
+and both libraries read the environment and their cache only once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from release.store import digest
 # Both libraries read this when they first touch their cache.
 os.environ.setdefault("RATTLER_CACHE_DIR", str(BUILD / "cache" / "rattler"))
 
-LEVEL = 19  # of compression: conda-build's default
+LEVEL = 19  # the compression level: conda-build's default
 RECIPE = REPO / "recipe" / "recipe.yaml"
 
 
@@ -64,7 +64,7 @@ def build(
         )
         for package in made.packages:
             repack(Path(package), source_epoch())
-            # rattler-build would run the tests of an older package of this name.
+            # Otherwise rattler-build runs the tests of an older package of this name.
             old = Path(os.environ["RATTLER_CACHE_DIR"], "pkgs", Path(package).stem)
             shutil.rmtree(old, ignore_errors=True)
             print(package)
@@ -164,9 +164,9 @@ def solve(
 
 
 def repack(package: Path, epoch: int) -> None:
-    """Replaces a `.conda` by one that says nothing of the machine, with `epoch` as its date.
+    """Replaces a `.conda` by one without facts about the machine, with `epoch` as its date.
 
-    It asks for the glibc that its objects need, whatever the sysroot was.
+    It requires the glibc that its objects need, whatever the sysroot's version is.
     """
     from rattler.package_streaming import extract
 
@@ -188,7 +188,8 @@ def repack(package: Path, epoch: int) -> None:
         about["channels"] = [url for url in about["channels"] if not url.startswith("file:")]
         for name, facts in (("index", index), ("about", about)):
             (info / f"{name}.json").write_text(json.dumps(facts, indent=2, sort_keys=True))
-        # It names folders, kernel and processor of the machine; the recipe and its variant stay.
+        # This file names folders, Linux kernel and processor of the machine. The recipe itself and
+        # its variant stay in the package.
         (info / "recipe" / "rendered_recipe.yaml").unlink(missing_ok=True)
         for kind in ("pkg", "info"):
             buffer = io.BytesIO()

@@ -54,7 +54,7 @@ def before_all(*selectors: str) -> int:
 
 
 def before_build() -> int:
-    """Removes what an earlier build left, so that the wheel holds only this build's files."""
+    """Removes the files of earlier builds, so that the wheel holds only this build's files."""
     for path in (*BUILD.glob("lib*"), *BUILD.glob("bdist.*"), *BUILD.glob("temp.*")):
         shutil.rmtree(path)
     shutil.rmtree(PACKAGE / "lib", ignore_errors=True)
@@ -62,7 +62,7 @@ def before_build() -> int:
 
 
 def repair(name: str, dest: str) -> int:
-    """Writes the wheel into a folder under its true tag; its name says if it lacks variants."""
+    """Writes the wheel with its true tag into a folder; its name says if variants are missing."""
     wheel, folder = Path(name).resolve(), Path(dest)
     packed = read_wheel(wheel)
     given = {Path(name).name: data for name, data in packed.binaries.items()}

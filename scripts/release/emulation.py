@@ -1,7 +1,7 @@
-"""Another platform than this machine's: a cross compiler, and its Python under qemu.
+"""Builds and runs for another platform: with a cross compiler, and its Python under qemu.
 
-The Python is a small script beside the real one, so that uv, pip and `sys.executable` take it for
-an interpreter: what is built and run for another platform takes the same steps as for this one.
+A small script starts that Python. uv, pip and `sys.executable` treat the script as an interpreter,
+so a run for another platform takes the same steps as a run for this machine's.
 """
 
 from __future__ import annotations
@@ -24,25 +24,26 @@ PYTHON = ROOT / "usr" / "bin" / "python3"
 QEMU = f"qemu-{MACHINE}"
 GXX = f"{MACHINE}-linux-gnu-g++"
 PACKAGES = f"g++-{MACHINE.replace('_', '-')}-linux-gnu qemu-user"
-# What resolves the symbols of a shared object without running it.
+# The program that resolves the symbols of a shared object without running it.
 LDD = str(PYTHON.with_name("ldd")) if FOREIGN else "ldd"
 
 
 def compilers(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment that leads to the compiler for this run's platform."""
+    """The environment with CXX set to a compiler for this run's platform."""
     return {**env, "CXX": env.get("CXX") or GXX} if FOREIGN else dict(env)
 
 
 def settings() -> dict[str, str]:
-    """What a program under qemu finds in its environment; nothing on this machine's platform.
+    """The variables for a program under qemu; none for this machine's own platform.
 
-    qemu is slow, and emulates waiting, too: the smoke test leaves out its largest size.
+    qemu is slow: the smoke test leaves out its largest size. Threads must not wait in busy loops,
+    which qemu would emulate, too.
     """
     return {"EMULATED": "1", "OMP_WAIT_POLICY": "passive"} if FOREIGN else {}
 
 
 def missing(compiler: HostCompiler | None) -> str | None:
-    """What this machine lacks for the platform of this run; None if nothing."""
+    """The tools that this machine lacks for the platform of this run; None if it has all."""
     if compiler and (compiler.machine or MACHINE) != MACHINE:
         text = f"{compiler} compiles for linux-{compiler.machine}, this run is for {PLATFORM}"
         return f"{text}; set CXX to a compiler for it" + (", or unset CXX" if FOREIGN else "")
@@ -59,26 +60,26 @@ def missing(compiler: HostCompiler | None) -> str | None:
 
 @cache  # apt takes most of a second, and every cell asks
 def python_minor() -> str:
-    """The version of Debian's Python, `3.11`; empty where apt does not tell."""
+    """The version of Debian's Python, such as `3.11`; empty if apt does not say."""
     said = output_of("apt-cache", "depends", "python3") or ""
     found = re.search(r"Depends: python(3\.\d+)", said)
     return found[1] if found else ""
 
 
 def version() -> str | None:
-    """`qemu-aarch64 7.2.15`; None where it is not installed."""
+    """qemu's version, such as `qemu-aarch64 7.2.15`; None if it is not installed."""
     found = re.search(r"version (\S+)", output_of(QEMU, "--version") or "")
     return f"{QEMU} {found[1]}" if found else None
 
 
 def root(context: Context, *, debian: str, minor: str) -> Sequence[Path]:
-    """Debian's Python of the platform, unpacked into a folder, and what starts it under qemu."""
+    """Debian's Python of the platform, unpacked into a folder, and the scripts for qemu."""
     log, place = context.log, fresh(ROOT)
     apt(log, place, [f"python{minor}", "libstdc++6", "libgomp1"], debian)
     (loader,) = place.glob("lib/ld-linux-*.so.*")
     _script(PYTHON, f'exec {QEMU} -L "{place}" -0 "$0" "{place}/usr/bin/python{minor}" "$@"')
     _script(
-        Path(LDD),  # what `ldd -r FILE` does
+        Path(LDD),  # the same as `ldd -r FILE`
         "libraries=$LD_LIBRARY_PATH; unset LD_LIBRARY_PATH; shift\n"
         f'exec {QEMU} -L "{place}" -E LD_TRACE_LOADED_OBJECTS=1 -E LD_WARN=yes -E LD_BIND_NOW=yes '
         f'-E "LD_LIBRARY_PATH=$libraries" "{loader}" "$@"',

@@ -1,7 +1,7 @@
-"""The Pythons of this machine, environments that are made of them, and Debian's packages.
+"""The Pythons of this machine, environments made from them, and Debian's packages.
 
-uv fetches torch from PyPI, or from what the user's pip settings name. A download whose hash is
-wrong is fetched once more; wrong twice is a failure.
+uv fetches torch from PyPI, or from the index in the user's pip settings. A download with a wrong
+hash is fetched once more; a second wrong hash is a failure.
 """
 
 import json
@@ -20,7 +20,7 @@ from release.shell import CommandFailed, Log, clean_env
 from release.tasks import Context
 
 REMEDY = "Is the package index in reach? PIP_INDEX_URL and PIP_FIND_LINKS are used"
-# How uv and pip report a wrong hash.
+# The messages of uv and pip for a wrong hash.
 WRONG_HASH = re.compile(r"hash(es)? (mismatch|do not match)|do not match the hashes", re.IGNORECASE)
 TWICE = (
     "The hash of a download was wrong twice: the index, or a proxy before it, serves another file "
@@ -44,8 +44,8 @@ print(json.dumps({
 def python_facts(python: str, modules: str = "ensurepip, venv") -> dict[str, str]:
     """Path, version and folders of an interpreter, as it reports them itself.
 
-    Raises ReleaseError if it does not run, or lacks one of `modules`: by default, those with which
-    it makes environments.
+    Raises ReleaseError if it does not run, or lacks one of `modules`; the default modules make
+    environments.
     """
     code = f"import {modules}{_CODE}"
     try:
@@ -73,7 +73,7 @@ def interpreters(minor: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class TorchEnv:
-    """An environment with a torch of PyPI, or with one that is `borrowed`: its package folder."""
+    """An environment with a torch from PyPI, or with a link to the package folder `borrowed`."""
 
     name: str
     python: str
@@ -88,7 +88,7 @@ class TorchEnv:
 
     @property
     def cache(self) -> Path | None:
-        """The cache that is deleted with it, if it has one of its own."""
+        """The environment's own cache, which is deleted with it; None if it has none."""
         return None if self.stays or self.borrowed else CACHE / f"uv-{self.name}"
 
 
@@ -119,11 +119,11 @@ def make_venv(
     """Makes a new environment and returns the path of its interpreter.
 
     Args:
-        folder: where it goes; what is there is deleted.
-        python: the interpreter that it is made from.
-        cache: uv's cache for it, None for the user's. The files are hard links into the cache: to
-            free the disk, both must be deleted, so the cache must be its own.
-        borrowed: a site-packages folder whose torch it uses instead of installing one.
+        folder: the new environment's folder; an existing one is deleted.
+        python: the interpreter to make it from.
+        cache: uv's cache, None for the user's. The environment's files are hard links into the
+            cache, so only an environment with its own cache can free the disk: delete both.
+        borrowed: a site-packages folder whose torch is used instead of installing one.
         find_links: whether the folders of wheels in PIP_FIND_LINKS are used.
     """
     if folder.exists():
@@ -173,10 +173,10 @@ def _fetch(log: Log, command: Sequence[str | Path], no_cache: str, **settings: s
 
 
 def apt(log: Log, place: Path, packages: Sequence[str], debian: str = "") -> None:
-    """Unpacks Debian's packages, and what they need, into a folder; this needs no root.
+    """Unpacks Debian's packages and their dependencies into a folder; this needs no root.
 
-    Those of an architecture `debian` come whole: apt gets a state of its own, and leaves the
-    machine's as it is. Otherwise, what this machine has is left out.
+    For an architecture `debian`, all dependencies are unpacked: apt uses a state of its own, and
+    does not change the machine's. Otherwise, packages that this machine has are left out.
     """
     state = fresh(place.with_name("apt"))
     (state / "status").touch()

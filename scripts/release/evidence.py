@@ -28,7 +28,7 @@ class Environment(Strict):
     Attributes:
         state: `ran` (judge, numeric comparison and gradcheck agree), `failed` (one of them does
             not), `rejected` (by the judge; nothing was run), `unsupported` (no such torch).
-        wheel, commit: those of a row that joined later (`--python`); else the whole run's.
+        wheel, commit: of a row that was added later (`--python`); empty: those of the whole run.
         accepted: names of the wheel's binaries that the judge accepts.
         rejected: names of the others, with the dimension that rejects each.
         worst: the largest relative error for each dtype.
@@ -56,7 +56,7 @@ class Environment(Strict):
 class Evidence(Strict):
     """One run of `--verify full`, whole or joined from several.
 
-    `smoke` is the hash of the program that compared the numbers, `date` that of the newest result.
+    `smoke` is the hash of the program that compared the numbers, `date` the newest result's date.
     """
 
     schema_version: Literal[1] = 1
@@ -92,7 +92,7 @@ def save(evidence: Evidence, path: Path = RESULTS) -> None:
 
 
 def suites(platform: str = FIRST) -> dict[str, str]:
-    """What `scripts/test_torches.py` stored of each torch minor, in a few words."""
+    """A short text for each torch minor, from the results of `scripts/test_torches.py`."""
     found: dict[str, str] = {}
     for path in sorted(SUITES.glob("*.json")):
         r = json.loads(path.read_text(encoding="utf-8"))

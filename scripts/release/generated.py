@@ -32,7 +32,7 @@ SUPPORT_PAGE = REPO / "docs" / "numbers" / "support.md"
 SUPPORT_FILE = PACKAGE / "support.json"
 PYPROJECT = REPO / "pyproject.toml"
 HEADER_FILE = REPO / "csrc" / "project.h"
-# A line that ends in `#= TEMPLATE`: that is its value, with the project's names in braces.
+# A line that ends in `#= TEMPLATE`. TEMPLATE gives its value, with the project's names in braces.
 NAMED = re.compile(r"^( *(?:- |[\w-]+(?::| =) ))(.*)  #= (.*)$", re.MULTILINE)
 
 
@@ -52,7 +52,7 @@ def expected(matrix: Matrix) -> dict[Path, str]:
         RELEASE_PAGE: ("glibc", variants.floors(matrix)),
         CONDA_PAGE: ("installs", support_table.installs()),
     }
-    # A project need not have every page.
+    # Not every project has all pages.
     for path, part in parts.items():
         if path.exists():
             files[path] = filled(path, *part, old=files.get(path))
@@ -121,7 +121,7 @@ def filled(
 
 
 def drifted(matrix: Matrix) -> dict[str, str]:
-    """The generated files that are out of date: name in the checkout -> the text of the matrix."""
+    """The generated files that are out of date: path in the checkout -> the right text."""
     return {
         str(path.relative_to(REPO)): text
         for path, text in expected(matrix).items()

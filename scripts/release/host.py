@@ -21,9 +21,9 @@ class Host:
     """The facts that decide which cells this machine can build.
 
     Attributes:
-        python: the interpreter from which environments are made: the base of the one that the tool
-            was started with, whichever virtual environment is active.
-        emulator: what runs another platform's programs; None: they are this machine's own.
+        python: the interpreter from which environments are made: the base interpreter of the one
+            that started the tool, even if a virtual environment is active.
+        emulator: the program that runs another platform's programs; None for this machine's own.
     """
 
     python: str
@@ -99,7 +99,7 @@ def borrowed_torch(cell: Cell, host: Host) -> TorchInstall | None:
 
 
 def toolchain(kernels: str, host: Host, matrix: Matrix) -> Toolchain | str | None:
-    """What compiles a kernel object here, or why nothing does; None for the CPU's kernels."""
+    """The toolchain for a kernel object here, or why there is none; None for the CPU's kernels."""
     wanted = matrix.kernels[kernels]  # type: ignore[index]
     return toolchains.choose(wanted, matrix, host.cuda) if wanted.toolkit else None
 

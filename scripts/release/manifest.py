@@ -1,7 +1,7 @@
-"""dist/manifest.json: what a run made, from what, with which tools, and where it was run.
+"""dist/manifest.json: the artefacts of a run, their sources, the tools, and the test runs.
 
-Users of an artefact trust the hashes in it. A manifest that is not whole is set aside, never
-repaired or used in part.
+Users of an artefact trust the hashes in it. An incomplete manifest is set aside, never repaired or
+used in part.
 """
 
 import json
@@ -45,7 +45,7 @@ class Run(Strict):
 
     Attributes:
         kind: `venv` (the thin wheel), `fat` (the fat wheel), `conda` (the package).
-        facts: what the smoke test found; for a conda package also the `pytorch` package beside it.
+        facts: the smoke test's findings; for a conda package also the `pytorch` package beside it.
     """
 
     kind: str
@@ -58,9 +58,10 @@ class CellEntry(Strict):
     """One variant of the matrix.
 
     Attributes:
-        state: `partial` means built, with a step that this machine cannot do; `reason` says which.
+        state: `partial` means built, but without a step that this machine cannot do; `reason` says
+            which.
         binaries: names of its shared objects, keys of `Manifest.binaries`.
-        steps: seconds of every step that serves it, those that an earlier run did included.
+        steps: seconds of every step that serves it, also of steps that an earlier run did.
         host: the key in `Manifest.hosts` of the machine that built it.
     """
 
@@ -82,7 +83,7 @@ class CellEntry(Strict):
 
 
 class HostFacts(Strict):
-    """The machine and the tools of a run; `image` is its container, where somebody named it."""
+    """The machine and the tools of a run; `image` names its container, if the caller gave it."""
 
     system: str
     image: str = ""
@@ -97,8 +98,8 @@ class Manifest(Strict):
     """The whole file.
 
     Attributes:
-        changed: what changed in the checkout during the run; then `artefacts` is empty, because
-            it is not known what they were built from.
+        changed: what changed in the checkout during the run; `artefacts` is empty then, because
+            their sources are not known.
         sources: a hash over the commit and every file in a distribution.
         base_channel: the URL of the base conda packages; None: the bootstrap channel.
         missing: the cells of the matrix that the fat wheel lacks, and why.
@@ -136,7 +137,7 @@ class Manifest(Strict):
 
     @property
     def lacks(self) -> str:
-        """What the fat wheel lacks, as the end of a sentence; empty if it has every variant."""
+        """The missing variants as the end of a sentence; empty if the fat wheel has all of them."""
         names = [name + " (optional)" * (name in self.optional) for name in self.missing]
         return f", which lacks {', '.join(names)}" if names else ""
 
@@ -163,7 +164,7 @@ def parse(path: Path) -> Manifest:
 
 
 def read_or_set_aside(path: Path, tell: Callable[[str], None]) -> Manifest | None:
-    """The manifest of an earlier run; None if there is none, or none that can be trusted."""
+    """The manifest of an earlier run; None if it does not exist or cannot be trusted."""
     if not path.exists():
         return None
     try:
@@ -194,7 +195,7 @@ def wrong_files(artefacts: Iterable[Artefact], folder: Path) -> list[str]:
 
 
 def carried(previous: Manifest | None, sources: str, folder: Path) -> dict[str, CellEntry]:
-    """The cells of an earlier run that are still good: same sources, intact wheels."""
+    """The cells of an earlier run with the same sources and intact wheels."""
     if previous is None or previous.sources != sources:
         return {}
     intact = {a.path for a in previous.artefacts if not wrong_files([a], folder)}

@@ -1,4 +1,4 @@
-"""Reads build_matrix.yaml; every mistake is reported as file:line with what was got and needed."""
+"""Reads build_matrix.yaml; reports every mistake as file:line with the value and what is needed."""
 
 import difflib
 import re
@@ -111,7 +111,7 @@ def _devices(
         kernels = matrix.kernels.get(device.replace("cu", "cuda"))
         if device in devices[:i]:
             yield (*where, i), f"two equal cells: {device} is listed twice"
-        # An op without kernels calls torch alone, through the glue.
+        # An op without kernels needs only the glue, which calls torch.
         if kernels is None and (device != "cpu" or matrix.kernels):
             known = ", ".join(name.replace("cuda", "cu") for name in matrix.kernels)
             yield (*where, i), f"{device} has no entry under `kernels`; those have: {known}"
@@ -163,7 +163,7 @@ def load(path: Path = MATRIX_FILE, platform: str = PLATFORM) -> Matrix:
 
 
 def _place(tree: Any, platform: str, loc: Loc) -> Loc:
-    """Where the file has a value of a platform: what differs there, or else the common one."""
+    """The place of a platform's value in the file: under its `differs`, else the common place."""
     differs: Loc = ("platforms", platform, "differs", *loc[:3])
     node = tree
     for part in differs:
@@ -174,7 +174,7 @@ def _place(tree: Any, platform: str, loc: Loc) -> Loc:
 
 
 def _line(tree: Any, loc: Iterable[str | int]) -> int:
-    """The line of the deepest node of `loc` that the file has."""
+    """The line of the deepest node on the path `loc` that exists in the file."""
     line = 1
     node = tree
     for part in loc:

@@ -19,7 +19,7 @@ from release.schema import Matrix
 from release.shell import Log
 from release.wheels import read_wheel
 
-# What must be equal in all shards.
+# The fields that must be equal in all shards.
 SAME = ("package", "version", "commit", "sources", "total")
 RANK = {"done": 0, "partial": 1, "failed": 2, "skipped": 3}
 
@@ -28,7 +28,7 @@ def merge(folders: Sequence[Path], matrix: Matrix, console: Console) -> int:
     shards = {folder: _checked(folder) for folder in folders}
     _same_sources(shards)
     order = [cell.name for cell in all_cells(matrix)]
-    # For every cell the folder of the shard that came furthest with it.
+    # For every cell, the folder of the shard that completed most of its steps.
     origin: dict[str, Path] = {}
     for name in order:
         if having := [folder for folder, found in shards.items() if name in found.cells]:
@@ -92,7 +92,7 @@ def _same_sources(shards: Mapping[Path, Manifest]) -> None:
 
 
 def _publish(folder: Path, found: Manifest, origin: Mapping[str, Path], log: Log) -> None:
-    """Copies the source distribution, and the artefacts and logs of the cells from this folder."""
+    """Copies the source distribution, and the artefacts and logs of this folder's cells."""
 
     def wanted(artefact: Artefact) -> bool:
         ours = {origin.get(cell) for cell in artefact.cells} == {folder}
@@ -108,7 +108,7 @@ def _publish(folder: Path, found: Manifest, origin: Mapping[str, Path], log: Log
 
 
 def _binaries(shards: Mapping[Path, Manifest], fat: Path) -> dict[str, Binary]:
-    """The entries of the packed binaries, each from a shard that made these very bytes."""
+    """The entries of the packed binaries, each from a shard that made the same bytes."""
     found: dict[str, Binary] = {}
     for path, data in sorted(read_wheel(fat).binaries.items()):
         name, sha256 = Path(path).name, hashlib.sha256(data).hexdigest()

@@ -1,4 +1,4 @@
-"""Packs the source distribution, the thin wheels, and the fat one, which has every binary once."""
+"""Packs the source distribution, the thin wheels, and the fat wheel with every binary once."""
 
 import gzip
 import sys
@@ -16,7 +16,7 @@ from release.store import digest
 from release.tasks import Context, SkipTask, Task
 from release.wheels import Wheel, join, read_wheel
 
-# Names the folder of binaries that a build packs instead of compiling.
+# The variable that names a folder of binaries, which a build packs instead of compiling.
 PREBUILT = PROJECT.variable("PREBUILT")
 LIMIT = int(of_project("wheel_limit"))  # bytes of the fat wheel
 EXCLUDED = ("libtorch*", "libc10*", "libcudart*", "libcuda.so*", "libnv*", "libgomp*")
@@ -34,7 +34,7 @@ PAGE = """\
 def package_sources() -> tuple[Path, ...]:
     """The files that a distribution may hold (MANIFEST.in chooses); no tests, no tools.
 
-    They are among those that git tracks or would track; without git, all but build products.
+    They are files that git tracks or would track; without git, all files but build products.
     """
     listed = output_of("git", "ls-files", "-co", "--exclude-standard", "-z")
     names = [name for name in (listed or "").split("\0") if name]
@@ -64,7 +64,7 @@ def sdist(context: Context) -> Sequence[Path]:
 
 
 def repack(archive: Path, folder: Path, epoch: int) -> Path:
-    """The same files in an archive whose bytes depend on nothing else."""
+    """The same files in an archive whose bytes depend only on them and `epoch`."""
     final = folder / archive.name
     with (
         tarfile.open(archive) as old,
@@ -82,7 +82,7 @@ def repack(archive: Path, folder: Path, epoch: int) -> Path:
 
 
 def gather(binaries: Iterable[Path], folder: Path) -> Path:
-    """Copies binaries into a new folder, which PREBUILT names to a build."""
+    """Copies binaries into a new folder; PREBUILT passes its name to a build."""
     fresh(folder)
     for path in binaries:
         publish(path, folder / path.name)
@@ -100,7 +100,7 @@ def wheel(context: Context, *, cell: Cell, sdist: Path, binaries: Sequence[Path]
     out = fresh(work / "out")
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, source]
     env = clean_env(**{PREBUILT: str(prebuilt)}, **source_env())
-    # How the wheel's tag learns of another platform than this machine's.
+    # Without this variable the wheel's tag would name this machine's platform.
     env |= {"_PYTHON_HOST_PLATFORM": PLATFORM} if FOREIGN else {}
     context.log.run(command, env=env)
     (made,) = out.glob("*.whl")
@@ -118,8 +118,8 @@ def fat_wheel(
 ) -> Sequence[Path]:
     """Joins the thin wheels of this run's cells, and those of cells that an earlier run built.
 
-    `wheels` names the task that packed each cell, then those that ran it. A cell is left out whose
-    wheel was not packed or did not run.
+    For each cell, `wheels` names the task that packed it, then the tasks that ran it. A cell is
+    left out if its wheel was not packed or a run failed.
     """
     found = {
         cell: context.only(packed)
@@ -133,7 +133,7 @@ def fat_wheel(
 
 
 def agreeing(carried: Mapping[str, Path], wheels: Iterable[Path]) -> dict[str, Path]:
-    """The carried wheels, but for those with a binary that this run made differently."""
+    """The carried wheels, except those with a binary whose bytes differ from this run's."""
     now = {n: data for path in wheels for n, data in read_wheel(path).binaries.items()}
     return {
         cell: path
@@ -165,9 +165,9 @@ def partial_version(packed: Collection[str], required: Collection[str]) -> str |
 
 
 def true_tag(log: Log, made: Path, given: Mapping[str, bytes], folder: Path) -> Wheel:
-    """The wheel `made` under the oldest manylinux tag that auditwheel finds true for it.
+    """The wheel `made` with the oldest manylinux tag that auditwheel allows.
 
-    `given` holds the binaries that it was packed from, by name; `folder` is empty, for auditwheel.
+    `given` holds the binaries in the wheel by name; `folder` is an empty folder for auditwheel.
     """
     command = [sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", folder, made]
     for name in EXCLUDED:
@@ -185,14 +185,15 @@ def check_binaries(path: Path, given: Mapping[str, bytes]) -> None:
     packed = read_wheel(path).binaries
     wanted = {f"{PROJECT.package}/lib/{name}": content for name, content in given.items()}
     for name in sorted(packed.keys() - wanted.keys()):
-        raise ReleaseError(f"{path.name}: holds {name}, which no task built; exclude its library")
+        text = f"{path.name}: auditwheel has added {name}, which no task built"
+        raise ReleaseError(f"{text}; add that library to EXCLUDED in pack_steps.py")
     for name, content in wanted.items():
         if packed.get(name) != content:
             raise ReleaseError(f"{path.name}: {name} is missing or was changed by auditwheel")
 
 
 def write_index(root: Path) -> None:
-    """Writes the page of `root` and one for each project's folder in it."""
+    """Writes the index page of `root`, and one for each project's folder in it."""
     root.mkdir(parents=True, exist_ok=True)
     projects = sorted(path for path in root.iterdir() if path.is_dir())
     _page(root, ((project.name, f"{project.name}/") for project in projects))

@@ -14,7 +14,7 @@ LOGS = BUILD / "logs"
 CACHE = BUILD / "cache"
 ENVS = BUILD / "envs"
 BINARIES = BUILD / "binaries"
-NATIVE_BINARIES = REPO / "build" / BINARIES.name  # this machine's own, whatever the run is for
+NATIVE_BINARIES = REPO / "build" / BINARIES.name  # for this machine's platform, in every run
 BOOTSTRAP = BUILD / "bootstrap-channel"
 LINKED = BUILD / "linked-channels"
 TEMPORARY = BUILD / "tmp"
@@ -27,7 +27,7 @@ REPORT = DIST / "report.html"
 
 
 def fresh(folder: Path) -> Path:
-    """Makes an empty folder, in place of what was there."""
+    """Makes an empty folder, and deletes an existing one first."""
     if folder.exists():
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
@@ -36,7 +36,7 @@ def fresh(folder: Path) -> Path:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A file beside `path` that then takes its place: a reader sees the old file or the new."""
+    """A new file that replaces `path` in one step: a reader sees the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -60,7 +60,7 @@ def publish(source: Path, target: Path) -> Path:
 
 
 def replace_wheel(source: Path, folder: Path, *, any_version: bool = False) -> Path:
-    """Publishes a wheel, and deletes its other platform tags there, or all other versions."""
+    """Publishes a wheel, and deletes those with other platform tags, or with `any_version`."""
     target = publish(source, folder / source.name)
     name, version, *_ = source.name.split("-")
     for path in folder.glob(f"{name}-*.whl" if any_version else f"{name}-{version}-*.whl"):

@@ -34,8 +34,8 @@ from release.variants import for_conda, render
 CSRC = sources("csrc/**/*")
 RECIPE = tuple(path for path in sources("recipe/*") if not path.stem.startswith("variants"))
 EXAMPLES = sources(f"{EXAMPLE.parent.name}/{EXAMPLE.stem}*.py")
-# Bytes of one unpacked torch (environments are hard links into its cache), and how many with CUDA
-# may lie on the disk at a time: two torches, so that one is fetched while the other is used.
+# Bytes of one unpacked torch (environments are hard links into its cache), and the room for two
+# with CUDA on the disk at a time, so that one is fetched while the other is used.
 CUDA_TORCH, CPU_TORCH = 7_500_000_000, 1_200_000_000
 ROOM = 2 * CUDA_TORCH
 
@@ -58,7 +58,7 @@ class Plan:
     Attributes:
         channel: the URL of the base channel; None: the bootstrap channel.
         carried: thin wheels of other cells, made earlier from the same sources.
-        pack: whether what passes the checks is packed and run.
+        pack: whether to pack and run the binaries that pass the checks.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Plan:
             self.add_fat_wheel(cells, carried or {})
 
     def add(self, task: Task, *cells: Cell) -> Task:
-        """Adds a task, or finds the one of its name; it serves these cells too."""
+        """Adds a task, or finds the task of the same name, and notes that it serves these cells."""
         task = self.tasks.setdefault(task.name, task)
         task.cells.extend(cell.name for cell in cells if cell.name not in task.cells)
         return task
@@ -108,14 +108,14 @@ class Plan:
         needs: Sequence[Task | None] = (),
         **options: Any,
     ) -> Task:
-        """A task for a cell; it needs those of `needs` and those among its arguments."""
+        """A task for a cell; it needs the tasks in `needs` and those among its arguments."""
         found = (*tasks_of(tuple(arguments.values())), *filter(None, needs))
         return self.add(Task(name, partial(step, **arguments), found, **options), cell)
 
     # Environments with torch.
 
     def _env_of(self, cell: Cell) -> TorchEnv:
-        """The one that the cell's glue is compiled against."""
+        """The environment with the torch that the cell's glue is compiled against."""
         host, torch = self.host, self.host.torch
         release, borrowed = cell.torch.release, borrowed_torch(cell, host)
         # The torch of the calling environment if the cell is for it, else the matrix's.
@@ -128,7 +128,8 @@ class Plan:
         return TorchEnv(name, host.python, release, stays=cell.stable)
 
     def _env(self, cell: Cell, env: TorchEnv, needs: Sequence[Task] = ()) -> Task:
-        """Unless it stays, it is deleted after its last reader, and its own cache with it."""
+        """The task that makes an environment. Unless the environment stays, it is deleted with its
+        own cache after the last task that reads it."""
         options = {
             "temporary": (env.folder, env.cache) if env.cache else (),
             "disk": CUDA_TORCH if env.cache and cell.torch.cuda else CPU_TORCH,
@@ -137,7 +138,7 @@ class Plan:
         return self._add(cell, f"env/{env.name}", step, given, needs, **options)
 
     def _emulated(self, cell: Cell) -> tuple[Task, ...]:
-        """The task that makes another platform's Python; none on this machine's own."""
+        """The task that makes another platform's Python; none for this machine's platform."""
         if not FOREIGN:
             return ()
         debian = self.matrix.platforms[cell.platform].debian
@@ -199,12 +200,12 @@ class Plan:
             "disk": 0 if env.cache else 200_000_000,
         }
         given, name = {"cell": cell, "wheel": own.wheel, "env": env}, f"venv/{cell.name}"
-        # It does not read the environment, but the cache that goes with it.
+        # The task does not read this environment, but the cache that is deleted with it.
         needs = [self._env(cell, env)]
         own.venv = self._add(cell, name, verify_steps.venv, given, needs, **options)
         twin = any(c.glue == cell.glue and c.cuda_major is None for c in self.cells)
         if not FOREIGN and (cell.cuda_major is None or self.host.driver or not twin):
-            # Without a GPU a CUDA cell would train exactly as its twin for the CPU does.
+            # Without a GPU a CUDA cell would train exactly like the CPU cell with the same glue.
             given, name = {"cell": cell, "venv": own.venv}, f"{EXAMPLE.stem}/{cell.name}"
             own.example = self._add(cell, name, verify_steps.example, given, inputs=EXAMPLES)
 
@@ -223,8 +224,8 @@ class Plan:
         site = self.add(Task("fat-site", run, (fat,)))
         for cell in cells:
             own, name = self.of[cell.name], f"fat-run/{cell.glue}"
-            # With torches that do not stay, `--verify full` runs the fat wheel. Under qemu, one run
-            # of each cell has to do: that of its thin wheel, which has the same objects.
+            # If torch's environment does not stay, only `--verify full` runs the fat wheel. Under
+            # qemu, each cell is run once, from its thin wheel, which has the same objects.
             if own.venv and not (FOREIGN or own.venv.temporary or name in self.tasks):
                 step = verify_steps.fat_run
                 given = {"glue": cell.glue, "venv": own.venv, "site": site}
@@ -241,9 +242,9 @@ class Plan:
         own.package = self._add(cell, name, step, given, (*base, own.audit), inputs=inputs)
         channels: tuple[str, ...] = (url,)
         plain = cell.stable and cell.cuda_major is None
-        # The pytorch of the bootstrap channel is the one that stable glue for the CPU needs; that
-        # of another platform is linked. Under qemu, one package is installed: the others differ
-        # from it in binaries, and those have run out of their wheels.
+        # The bootstrap channel has the pytorch for stable glue on the CPU; for other cells and
+        # other platforms, an installed torch is linked. Under qemu, only one package is installed:
+        # the others differ only in binaries, which have run from their wheels.
         installed = plain or not FOREIGN
         if base and installed and (FOREIGN or not plain):
             linked, more = self._linked_channel(cell, env, own.package)
@@ -258,7 +259,7 @@ class Plan:
             own.prefix = self._add(cell, name, step, given, base, **options)
 
     def _base_channel(self, cell: Cell) -> tuple[str, tuple[Task, ...]]:
-        """The base channel's URL, and the task that makes it; one channel for all cells."""
+        """The base channel's URL, and the task that makes it; all cells share one channel."""
         if self.channel:
             return self.channel, ()
         release = self.matrix.torch[self.matrix.stable.built_with].release
@@ -278,9 +279,9 @@ class Plan:
     ) -> tuple[str, tuple[Task, ...]]:
         """The URL of a channel with a pytorch for the cell's package, and the tasks that make it.
 
-        Stable glue is compiled against a torch that may have no CUDA, or another major than the
-        kernels. A package with CUDA kernels is installed beside a torch of their major, fetched
-        after there is a package to install.
+        The torch that stable glue is compiled against may have no CUDA, or another major than the
+        kernels. So a package with CUDA kernels is installed beside a torch of the kernels' major,
+        which is fetched only once the package exists.
         """
         if cell.stable and cell.cuda_major is not None:
             env, torch = self._torch_of_cuda(cell, package)
@@ -292,7 +293,7 @@ class Plan:
         return folder.as_uri(), (linked, torch)
 
     def _torch_of_cuda(self, cell: Cell, package: Task) -> tuple[TorchEnv, Task]:
-        """PyPI's newest torch that stable glue serves with the cell's own CUDA major."""
+        """PyPI's newest torch with the cell's CUDA major that stable glue serves."""
         python, major = self.host.python_minor, cell.cuda_major
         served = [
             torch.release

@@ -1,15 +1,15 @@
-"""The processes of a run: how a signal ends them, and what a killed run left running.
+"""Ends the processes of a run: after a signal, and those that a killed run left running.
 
 A signal that arrives just before the main thread sleeps does not wake it, and an exception raised
 in a handler may keep a lock that a worker waits for. So while steps run in threads, the
 handler sets a flag and the main thread polls it.
 
-`kill -9` ends the tool alone; compilers and installers go on, and could write into the files of the
-next run. Every process of a run has the build
-folder in its environment, which is how it is found. A command that is just being forked gets that
-environment only with its exec; until then it holds the tool's lock, which a fork inherits and an
-exec releases. So the tool starts commands with `close_fds=False`: closing the descriptors first
-would release the lock too early. The holder of the lock finds all of these processes.
+`kill -9` ends only the tool; compilers and installers continue, and could write into the files of
+the next run. Every process of a run has the build folder in its environment, by which the next run
+finds it. A command that is just being forked gets that environment only with its exec; until then
+it holds the tool's lock, which a fork inherits and an exec releases. So the tool starts commands
+with `close_fds=False`: closing the descriptors first would release the lock too early. The holder
+of the lock finds all of these processes.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ def unmarked(command: Sequence[str]) -> tuple[str, ...]:
 def end_leftovers(build: Path, tell: Callable[[str], None]) -> int:
     """Kills the processes of earlier runs for `build`; returns how many there were.
 
-    Only the holder of the folder's lock may call this: then no other run works for it.
+    Only the holder of the folder's lock may call this: then no other run uses the folder.
     """
     ended = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     family = len(ended)
@@ -48,7 +48,7 @@ def end_leftovers(build: Path, tell: Callable[[str], None]) -> int:
         compiles = environment.get(LAUNCHED) == str(build) and f"{build}{os.sep}" in " ".join(words)
         return environment.get(MARK) == str(build) or compiles
 
-    # Repeat until there are none: one may have started another meanwhile.
+    # Repeat until there are none: a process may have started another one meanwhile.
     while left := [*filter(works_for_build, psutil.process_iter(["name", "environ", "cmdline"]))]:
         for process in left:
             name = process.info["name"]
@@ -60,7 +60,7 @@ def end_leftovers(build: Path, tell: Callable[[str], None]) -> int:
 
 
 def end_children() -> None:
-    """Kills everything that this process started; does not wait for it."""
+    """Kills all processes that this one started, without waiting for them."""
     for process in psutil.Process().children(recursive=True):
         _kill(process)
 
@@ -99,7 +99,7 @@ _stop: Stop | None = None
 
 @contextlib.contextmanager
 def deferred() -> Iterator[Stop]:
-    """Inside, the first signal only sets a flag; it becomes a KeyboardInterrupt at the end."""
+    """Within the block, the first signal only sets a flag; the end raises KeyboardInterrupt."""
     global _stop
     _stop = stop = Stop()
     try:

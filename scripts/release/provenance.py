@@ -22,10 +22,10 @@ def commit() -> str:
 
 @dataclass(frozen=True)
 class Identity:
-    """What lies in the checkout at one moment.
+    """The state of the checkout at one moment.
 
-    `sources` is a hash over the commit and the files, `written` one over when they were written:
-    a checkout that is moved, and moved back, writes them again.
+    `sources` is a hash over the commit and the files, `written` one over their times. Moving the
+    checkout to another commit and back writes the files again, which changes `written`.
     """
 
     head: str | None
@@ -34,7 +34,7 @@ class Identity:
     written: str
 
     def change(self, later: Identity) -> str:
-        """What is no longer as it was; empty if nothing changed."""
+        """Describes the change between two states; empty if there is none."""
         if self.head != later.head:
             return f"the checkout was moved from {self.head} to {later.head}"
         if self.sources != later.sources:
@@ -45,7 +45,7 @@ class Identity:
 
 
 def identity(files: Iterable[Path]) -> Identity:
-    """The identity of the checkout now, which is asked anew each time."""
+    """The identity of the checkout now; nothing is cached."""
     files = sorted(files)
     written = [f"{relative(path)}\0{path.stat().st_mtime_ns}" for path in files]
     return Identity(
@@ -57,8 +57,8 @@ def identity(files: Iterable[Path]) -> Identity:
 
 
 def source_epoch() -> int:
-    """The commit's date in seconds since 1970; without git a carried or fixed date."""
-    # 2020-01-01; zip files know no year before 1980.
+    """The commit's date in seconds since 1970; without git, a recorded or a fixed date."""
+    # 2020-01-01; zip files have no years before 1980.
     return int(sources.source_epoch(PROJECT, os.environ) or 1577836800)
 
 

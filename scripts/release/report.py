@@ -1,4 +1,4 @@
-"""dist/report.html: one page, without other files, that shows a run to people."""
+"""dist/report.html: shows a run on one page, which needs no other files."""
 
 import re
 from collections import Counter

@@ -42,7 +42,7 @@ PATIENCE = 3.0  # seconds to wait for the lock of another run
 
 
 class Release:
-    """What the command line asks for; `__main__` explains its options."""
+    """A run as the command line describes it; `__main__` explains the options."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Release:
                 Finished(plan, outcomes, self.skipped, kept, previous),
                 self.host,
                 clean=before.clean and not change,
-                changed=change and f"while the run went on, {change}",
+                changed=change and f"during the run, {change}",
                 sources=before.sources,
                 shard=self.shard,
                 seconds=round(time.monotonic() - begun, 1),
@@ -104,7 +104,7 @@ class Release:
             self.console.print(f"the wheel: {text}", markup=False, soft_wrap=True)
         self.console.print(f"the report: {REPORT}", markup=False, soft_wrap=True)
         if manifest.changed:
-            self._warn(f"{manifest.changed}; nothing that was built counts: build again")
+            self._warn(f"{manifest.changed}; the files of this run are not valid: build again")
         return self._exit_code(outcomes, manifest)
 
     def do(self, plan: Plan) -> dict[str, Outcome]:
@@ -118,7 +118,7 @@ class Release:
     def _exit_code(self, outcomes: Mapping[str, Outcome], manifest: Manifest) -> int:
         """0 if nothing failed and every cell asked for by name was done in full.
 
-        A pattern, or every cell, may include what this machine cannot do.
+        A pattern or `all` may include cells that this machine cannot build.
         """
         failed = any(outcome.status is Status.FAILED for outcome in outcomes.values())
         if failed or manifest.changed:
@@ -139,7 +139,7 @@ def finish(manifest: Manifest) -> None:
 
 def base_channel(channel: str, console: Console) -> str | None:
     """The URL of the base channel, or None for the bootstrap channel."""
-    # Programs of conda-forge's packages for another platform do not start here.
+    # Programs in conda-forge's packages for another platform do not start on this machine.
     if channel == "bootstrap" or (FOREIGN and channel == "auto"):
         return None
     if channel in ("auto", "conda-forge"):
@@ -157,7 +157,7 @@ def base_channel(channel: str, console: Console) -> str | None:
 
 
 def check_space(plan: Plan) -> None:
-    """Stops before the disk is full; a run that has most of its outputs needs little."""
+    """Refuses a run that would fill the disk; a run with most outputs made needs little space."""
     free = shutil.disk_usage(BUILD).free
     have = sum(1 for name in plan.tasks if Store(STAMPS).read(name))
     need = int(space_needed(plan) * (1 - have / max(1, len(plan.tasks)))) + 200_000_000
@@ -168,10 +168,10 @@ def check_space(plan: Plan) -> None:
 
 @contextmanager
 def only_run(console: Console) -> Iterator[None]:
-    """Allows one run at a time in a checkout; the lock ends with the process, however it ends."""
+    """Allows one run at a time in a checkout; the lock ends with the process, even a killed one."""
     BUILD.mkdir(exist_ok=True)
     with (BUILD / "lock").open("w") as file:
-        # A command that a killed run was just starting may hold the lock for a moment.
+        # If a run was killed while it started a command, that command still holds the lock briefly.
         end, taken = time.monotonic() + PATIENCE, False
         while not taken:
             try:
@@ -182,7 +182,7 @@ def only_run(console: Console) -> Iterator[None]:
                     raise ReleaseError(text) from None
                 time.sleep(0.05)
         end_leftovers(BUILD, lambda text: console.print(text, markup=False, soft_wrap=True))
-        os.environ[MARK] = str(BUILD)  # of every process that is started from now on
+        os.environ[MARK] = str(BUILD)  # every process that is started from now on inherits it
         try:
             yield
         finally:

@@ -1,4 +1,4 @@
-"""Runs tasks: each after what it needs, several at a time, skipped if nothing changed.
+"""Runs tasks: each after the tasks that it needs, several at a time, only if something changed.
 
 A large output that is quick to make again (an environment with a CUDA torch) is *temporary*: it is
 deleted after the last task that reads it. Its stamp stays valid, and the output is made again when
@@ -33,9 +33,9 @@ def run_tasks(
 ) -> dict[str, Outcome]:
     """Runs every task that it can, and returns the outcomes by the tasks' names.
 
-    A failure stops only the tasks that need the failed one. A full disk stops all that has not
-    begun. Tasks with temporary outputs wait while those on the disk would exceed `room` bytes,
-    unless nothing else could run. `listener` hears of every task, as :class:`progress.Reporter`.
+    A failure stops only the tasks that need the failed one. After a full disk no task is started.
+    A task with temporary outputs waits if these would exceed `room` bytes on the disk, unless no
+    other task could run. `listener` is told of every task, like :class:`progress.Reporter`.
     """
     run = _Run(tasks, store, logs, listener, max(1, jobs))
     running: dict[Future[Outcome], Task] = {}
@@ -58,7 +58,7 @@ def run_tasks(
 
 
 class _Run:
-    """The state of one run: what waits, what ended, which temporary outputs lie on the disk."""
+    """The state of one run: waiting tasks, outcomes, and the temporary outputs on the disk."""
 
     def __init__(
         self, tasks: Sequence[Task], store: Store, logs: Path, listener: Any, jobs: int
@@ -88,13 +88,13 @@ class _Run:
                 self._used += size
                 chosen.append(task)
         if ready and not chosen and workers == self.jobs:
-            # Nothing runs that could make room: better to go over the limit than to stop.
+            # No running task could make room, so it exceeds the limit rather than stop.
             self._used += ready[0].disk
             chosen = ready[:1]
         return chosen
 
     def blocked(self, task: Task) -> Outcome | None:
-        """How a task ends that cannot run: by the first cause, not the whole chain."""
+        """The outcome of a task that cannot run, with the first cause of the chain; else None."""
         reasons = ["not started: no space left"] if self._full else []
         for need in (self.outcomes[before.name] for before in task.needs):
             if need.status is Status.FAILED:
@@ -112,7 +112,7 @@ class _Run:
         self.listener.finished(task, outcome)
 
     def one(self, task: Task) -> Outcome:
-        """Does a task, or finds that its outputs are still valid."""
+        """Runs a task, or finds that its outputs are still valid."""
         begun = time.monotonic()
         path = self.logs / f"{task.name}.log"
 
@@ -138,13 +138,13 @@ class _Run:
             return ended(Status.FAILED, reason=explain(error), disk_full=is_disk_full(error))
 
     def _before(self, task: Task) -> tuple[dict[Task, Outcome], frozenset[Task]]:
-        """The outcomes that it waited for and gets, and the tasks among these that failed."""
+        """The good outcomes of the tasks that it waited for, and the tasks that failed."""
         before = {t: self.outcomes[t.name] for t in (*task.needs, *task.after)}
         failed = frozenset(t for t, o in before.items() if o.status is Status.FAILED)
         return {t: o for t, o in before.items() if o.status in GOOD}, failed
 
     def _key(self, task: Task) -> str:
-        """Changes when the task's code, arguments, inputs, facts or what it reads change."""
+        """A hash of the task's code, arguments, inputs and facts, and of the outputs it reads."""
         good, failed = self._before(task)
         facts = {
             "arguments": getattr(task.run, "keywords", {}),
@@ -174,7 +174,7 @@ class _Run:
         return stamp
 
     def _bring_back(self, task: Task, log: Log) -> None:
-        """Makes a deleted temporary output again; several readers may ask at the same time."""
+        """Makes a deleted temporary output again; several readers may call it at the same time."""
         if not task.temporary:
             return
         with self._locks[task]:
@@ -201,7 +201,7 @@ def is_disk_full(error: BaseException) -> bool:
 
 
 def explain(error: BaseException) -> str:
-    """The message for an error, without secrets; for a full disk, the one that says what to do."""
+    """The message for an error, without secrets; for a full disk it also says what to do."""
     if not is_disk_full(error):
         known = isinstance(error, (ReleaseError, BuildError))
         return redacted(str(error) if known else f"{type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""The shape of build_matrix.yaml; `matrix` finds values that do not fit together."""
+"""The schema of build_matrix.yaml; `matrix` finds values that contradict each other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Device = Annotated[str, StringConstraints(pattern=r"^(cpu|cu\d+)$")]
 KernelsKey = Annotated[str, StringConstraints(pattern=r"^(cpu|cuda\d+)$")]
 PlatformName = Annotated[str, StringConstraints(pattern=r"^linux-[a-z0-9_]+$")]
 Abi = Literal[0, 1]
-FIRST = "linux-x86_64"  # its cells and files are named without it
+FIRST = "linux-x86_64"  # names of its cells and files leave the platform out
 
 
 def pair(version: str) -> tuple[int, int]:
@@ -28,7 +28,7 @@ def pair(version: str) -> tuple[int, int]:
 
 
 def merged(values: Any, differs: Any) -> Any:
-    """Nested mappings with other values in the places that `differs` names."""
+    """The nested mappings `values`, with the entries of `differs` replaced."""
     if not isinstance(values, dict) or not isinstance(differs, dict):
         return differs
     return {**values, **{key: merged(values.get(key), new) for key, new in differs.items()}}
@@ -77,14 +77,14 @@ class Package(Strict):
 
 
 class Platform(Strict):
-    """Where binaries run; `differs` replaces values of the matrix there."""
+    """A platform for binaries; `differs` replaces values of the matrix for it."""
 
     debian: str
     differs: dict[Literal["kernels", "stable", "torch"], dict[str, Any]] = {}
 
 
 class Clang(Strict):
-    """What compiles where there is no nvcc of a toolkit's major."""
+    """The clang that compiles kernels if there is no nvcc of a toolkit's major."""
 
     major: int
     debian: str
@@ -141,7 +141,7 @@ class Torch(Strict):
 
     @property
     def cxx(self) -> int:
-        """The C++ standard that its headers need."""
+        """The C++ standard that torch's headers need."""
         return cxx_standard(pair(self.release))
 
     @property

@@ -39,7 +39,7 @@ def clean_env(**extra: str) -> dict[str, str]:
 
 
 def output_of(*command: str, cwd: Path = REPO) -> str | None:
-    """What a command prints; None where it does not start, or fails."""
+    """The output of a command; None if it does not start, or fails."""
     try:
         done = subprocess.run(command, cwd=cwd, env=clean_env(), capture_output=True, text=True)
     except OSError:
@@ -69,7 +69,7 @@ class CommandFailed(ReleaseError):
 
 
 class Log:
-    """The log file of one step. No line that reaches it has a secret in it, however a run ends."""
+    """The log file of one step. Secrets are removed from every line before it is written."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -131,7 +131,7 @@ class Log:
             raise CommandFailed(f"{text}. {remedy}" if remedy else text, said)
 
     def _copy(self, output: IO[str]) -> None:
-        for line in output:  # to its end: a full pipe would stop the command
+        for line in output:  # reads on after an error: a full pipe would stop the command
             try:
                 self.write(line)
             except ValueError:  # the log is closed

@@ -1,7 +1,7 @@
-"""Stamps: what a finished task read and made, so that it runs again only when something changed.
+"""Stamps: the inputs and outputs of a finished task, which runs again only if something changed.
 
-It reads its code, too: the function's file, and what that imports. The `__init__.py` of a package
-counts only where the package itself is imported, not on the way to one of its modules: it
+Its code is an input, too: the function's file, and the modules that it imports. The `__init__.py`
+of a package counts only if the package itself is imported, not if one of its modules is: it
 re-exports code that the function never calls.
 """
 
@@ -20,16 +20,16 @@ from typing import Any
 from release import PACKAGE, REPO
 from release.paths import write_atomically
 
-# Top-level packages of this checkout, and the folder that each lies in.
+# Top-level packages of this checkout, and the folder that contains each.
 PACKAGES = {"release": REPO / "scripts", "engine": PACKAGE}
 _digests: dict[tuple[int, ...], str] = {}
 
 
 def digest(path: Path, *, quick: bool = False) -> str:
-    """The hash of a file's content, or of a folder's: names, contents, links; no byte code.
+    """The hash of a file's content, or of a folder's names, contents and links without byte code.
 
-    `quick`: of the names and sizes in a folder, for an environment of gigabytes that is deleted
-    before the run ends.
+    With `quick`, a folder's hash is only over names and sizes: for an environment of gigabytes that
+    is deleted before the run ends.
     """
     if path.is_dir():
         return _tree_digest(os.fspath(path), quick)
@@ -37,7 +37,7 @@ def digest(path: Path, *, quick: bool = False) -> str:
 
 
 def _file_digest(path: str, stat: os.stat_result) -> str:
-    # Environments share files by hard links. Any change of a file changes its ctime.
+    # Environments share files by hard links, so cache hashes. Any change of a file changes ctime.
     which = stat.st_dev, stat.st_ino, stat.st_size, stat.st_ctime_ns
     if which not in _digests:
         found = hashlib.sha256()
@@ -49,7 +49,7 @@ def _file_digest(path: str, stat: os.stat_result) -> str:
 
 
 def _tree_digest(root: str, quick: bool) -> str:
-    # No Path for each file: an environment has tens of thousands.
+    # No Path per file, which would be slow: an environment has tens of thousands of files.
     found = hashlib.sha256()
     for entry in _entries(root):
         if entry.is_symlink():
@@ -104,9 +104,9 @@ class Stamp:
         return [REPO / path for path in self.outputs]
 
     def intact(self, *, without: Collection[Path] = (), quick: Collection[Path] = ()) -> bool:
-        """Whether every output but `without` is there with the content that the task gave it.
+        """Whether every output except those in `without` still has the content of the task's run.
 
-        Of the outputs in `quick`, names and sizes are compared.
+        For outputs in `quick`, it compares only names and sizes.
         """
         paths = {
             path: value for p, value in self.outputs.items() if (path := REPO / p) not in without
@@ -125,7 +125,7 @@ class Store:
         return self.folder / f"{task.replace('/', '__')}.json"
 
     def read(self, task: str) -> Stamp | None:
-        """The stamp of `task`; a missing, torn or foreign file counts as none."""
+        """The stamp of `task`; None if its file is missing, incomplete or not a stamp."""
         try:
             return Stamp(**json.loads(self._file(task).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):

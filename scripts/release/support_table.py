@@ -13,7 +13,7 @@ LEGEND = {
     "no": "not supported, as there is no such torch",
     "untried": "not tried yet",
 }
-# Where no processor of the platform was at hand.
+# The legend of a platform that ran under qemu.
 ELSEWHERE = {
     "ran": "installed from the wheel of the cell (from torch 2.11 on, the fat wheel), run under "
     "qemu: judged, compared with the definition, gradients checked",
@@ -27,7 +27,7 @@ HEAD = (
 
 
 def brief(matrix: Matrix) -> str:
-    """By platform and range, for people who only want to know whether it is for them."""
+    """A short table of platforms, torches and Pythons for the README."""
     lines = [_row(["platform", "torch", "Python", "runs on", "by"]), "|---" * 5 + "|\n"]
     for name, found in ((name, matrix.on(name)) for name in matrix.platforms):
         platform, minors = name.replace("linux-", "Linux ").replace("_", "-"), found.minors()
@@ -45,7 +45,7 @@ def brief(matrix: Matrix) -> str:
 
 
 def full(matrix: Matrix, evidence: Evidence | None, suites: dict[str, str]) -> str:
-    """One line per torch minor, oldest first, one column per Python, and the operator's tests."""
+    """The full table: torch minors by Pythons, oldest first, and the results of the op's tests."""
     pythons = matrix.every_python()
     if matrix.platform != FIRST:  # one Python was tried there
         pythons = [p for p in pythons if any(evidence and evidence.of(m, p) for m in matrix.torch)]

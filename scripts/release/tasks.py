@@ -1,4 +1,4 @@
-"""What a task is, what it gets, and how it ended; `runner` runs them."""
+"""The types for a task, its context while it runs, and its outcome; `runner` runs tasks."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ class Task:
     """One step of a run.
 
     Attributes:
-        run: what it does; a task among the arguments of a `partial` becomes its first output.
+        run: the function; a task among the arguments of a `partial` becomes that task's first
+            output.
         needs: tasks whose outputs it reads; it is skipped if one of them has none.
         after: tasks that it waits for, whether they succeed or not. It gets their outputs, but a
-            temporary one may be gone.
-        inputs: files whose content decides the result. Code and the arguments of a `partial` need
-            not be named here.
-        facts: what else decides the result (versions, the environment).
+            temporary output may already be deleted.
+        inputs: files that the result depends on. Code and the arguments of a `partial` are always
+            inputs and not listed here.
+        facts: all other facts that the result depends on (versions, the environment).
         temporary: outputs, and other folders, that are deleted after the last reader.
         disk: roughly how many bytes it puts on the disk.
     """
@@ -57,8 +58,8 @@ class Task:
 
 @dataclass(frozen=True)
 class Context:
-    """What a running task gets: the outputs of the tasks in `needs` and `after` that succeeded,
-    those that failed, and how many processes it may start at a time."""
+    """The context of a running task: the outputs of the tasks in `needs` and `after` that
+    succeeded, the tasks that failed, and how many processes it may start at a time."""
 
     log: Log
     made: Mapping[Task, Sequence[Path]] = field(default_factory=dict)
@@ -93,7 +94,7 @@ class Outcome:
     """How a task ended.
 
     Attributes:
-        seconds: how long it took in this run; `took`, when it was last done.
+        seconds: its time in this run; `took` is its time in the run that last did it.
         reason: why it failed or was skipped; `blocked`: because of another task.
     """
 

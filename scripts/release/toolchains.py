@@ -1,6 +1,6 @@
-"""Chooses what compiles a CUDA kernel object on this machine, and makes it where it is missing.
+"""Chooses the compiler for a CUDA kernel object on this machine, and installs a missing one.
 
-A toolkit is made of PyPI's wheels; where these hold no nvcc, clang is unpacked too.
+A toolkit is made from PyPI's wheels. If these have no nvcc, clang is unpacked, too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from release.shell import Log, output_of
 from release.tasks import Context
 
 ADAPTER = REPO / "scripts" / "release" / "fatbinary.sh"
-LIBRARIES = "usr/lib/x86_64-linux-gnu"  # where Debian's packages put them
+LIBRARIES = "usr/lib/x86_64-linux-gnu"  # in Debian's packages
 NEWEST_CLANG = 30  # the tool looks for clang++-NN below this number
 
 
@@ -44,10 +44,10 @@ class Compilers:
 
 @dataclass(frozen=True)
 class Toolchain:
-    """How a CUDA kernel object is compiled.
+    """The tools that compile a CUDA kernel object.
 
     Attributes:
-        nvcc: the installed toolkit, None if one is made.
+        nvcc: the installed toolkit; None if it is made from wheels.
         clang: the clang++ command; empty for the one in Debian's package; None for nvcc.
         fatbinary: the toolchain whose program `fatbinary` clang needs.
     """
@@ -98,8 +98,8 @@ def can_fetch(package: str) -> bool:
 def choose(kernels: Kernels, matrix: Matrix, compilers: Compilers) -> Toolchain | str:
     """The toolchain for a CUDA kernel object, or why there is none and what would help.
 
-    In this order: an installed nvcc of the matrix's version, an installed one of the same major
-    that compiles for all architectures, an nvcc from PyPI's wheels, clang.
+    It prefers an installed nvcc of the matrix's version, then an installed one of the same major
+    that compiles for all architectures, then an nvcc from PyPI's wheels, then clang.
     """
     version, major = str(kernels.toolkit), kernels.cuda_major
     wheels = matrix.toolkits[version]
@@ -129,7 +129,7 @@ def choose(kernels: Kernels, matrix: Matrix, compilers: Compilers) -> Toolchain 
 
 
 def home_of(path: Path) -> Path:
-    """The CUDA folder where PyPI's wheels were installed."""
+    """The CUDA folder in the folder where PyPI's wheels were installed."""
     (home,) = path.glob("nvidia/cu*")
     return home
 
@@ -137,16 +137,16 @@ def home_of(path: Path) -> Path:
 def toolkit(
     context: Context, *, toolchain: Toolchain, wheels: Toolkit, fatbinary: Path | None
 ) -> Sequence[Path]:
-    """The toolkit of a toolchain that is not installed.
+    """Makes the toolkit for a toolchain that is not installed.
 
-    `fatbinary` is the toolkit whose `fatbinary` clang needs, where a task made it.
+    `fatbinary` is the toolkit whose `fatbinary` clang needs, if a task made it.
     """
     folder = fresh(BUILD / "toolkits" / toolchain.name)
     target = folder if toolchain.clang is None else folder / "wheels"
     words = ["pip", "install", "--target", target, "--python", sys.executable]
     uv(context.log, [*words, *wheels.pypi])
     if toolchain.clang is None:
-        # The names that nvcc and linkers look for and the wheels leave out.
+        # nvcc and linkers look for these names, which the wheels lack.
         home = home_of(folder)
         (runtime, *_) = home.glob("lib/libcudart.so.*")
         for link, name in ((home / "lib64", "lib"), (home / "lib" / "libcudart.so", runtime.name)):
@@ -165,9 +165,9 @@ def toolkit(
 
 
 def runtime(context: Context, *, version: str, python: str) -> Sequence[Path]:
-    """CUDA's static runtime for the platform of the interpreter `python`, where nvcc has its own's.
+    """CUDA's static runtime for the platform of `python`, since nvcc has only its own platform's.
 
-    The one output is the folder with the library.
+    The only output is the folder with the library.
     """
     folder = fresh(BUILD / "toolkits" / f"runtime-{version}")
     words = ["pip", "install", "--target", folder, "--python", python]
@@ -176,7 +176,7 @@ def runtime(context: Context, *, version: str, python: str) -> Sequence[Path]:
 
 
 def resolve(toolchain: Toolchain, made: Path | None) -> CudaToolkit | ClangToolkit:
-    """The toolkit as the builder takes it; `made` is the folder of :func:`toolkit`, if any."""
+    """The toolkit for the builder; `made` is the folder that :func:`toolkit` made, if any."""
     if toolchain.nvcc:
         return toolchain.nvcc
     if toolchain.clang is not None:
@@ -209,13 +209,13 @@ def _merge(wheels: Path, home: Path, version: str) -> None:
 
 
 def _debian_clang(log: Log, package: str, folder: Path) -> None:
-    """Debian's clang with the libraries that it lacks here, and a script that starts it."""
+    """Unpacks Debian's clang with the libraries missing here, and writes a script to start it."""
     root = folder / "debian"
     apt(log, root, [package])
     (program,) = root.glob("usr/lib/llvm-*/bin/clang++")
     wrapper = folder / "bin" / "clang++"
     wrapper.parent.mkdir()
-    # The system's loader does not look for libraries in these folders.
+    # The dynamic linker does not search these folders by default.
     folders = (LIBRARIES, program.parents[1].relative_to(root) / "lib")
     paths = [f"$here/debian/{name}" for name in folders]
     wrapper.write_text(

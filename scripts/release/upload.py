@@ -23,7 +23,7 @@ TARGETS = "pypi, testpypi, anaconda, anaconda:OWNER, or a folder (./public)"
 class Upload:
     """A planned upload, by commands or by `copy`; `checks` are commands that must pass first.
 
-    `left_out` says what the target does not get, and why.
+    `left_out` names the artefacts that the target does not get, and why.
     """
 
     files: list[Path]
@@ -106,7 +106,7 @@ def _to_pypi(repository: str, manifest: Manifest, dist: Path) -> Upload:
     files = [dist / artefact.path for artefact in artefacts]
     twine = [sys.executable, "-m", "twine"]
     words = ["upload", "--non-interactive", "--disable-progress-bar"]
-    # twine cannot ask other indexes which files they have.
+    # For indexes other than PyPI's, twine cannot find out which files exist.
     words += [] if "TWINE_REPOSITORY_URL" in os.environ else ["--skip-existing"]
     words += ["--repository", repository] if repository != "pypi" else []
     names = [str(path) for path in files]

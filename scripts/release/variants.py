@@ -13,7 +13,7 @@ HEADER = """\
 """
 _NAMES = ("glue", "device", "cuda", "cuda_archs", "gcc", "pytorch_host", "pytorch_run")
 KEYS = tuple(f"variant_{name}" for name in _NAMES)
-# A package compiled by the recipe runs on systems as old as its pytorch does.
+# A package that the recipe compiles runs on the same old systems as its pytorch.
 STDLIB = {"c_stdlib": "sysroot", "c_stdlib_version": "2.28"}
 
 

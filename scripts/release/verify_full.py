@@ -2,10 +2,10 @@
 
 When every environment has a result, all of them are stored in
 benchmarks/results/environments.json, and the support tables show them. `--python PATH` tries the
-environments of that interpreter alone; they join what is stored. On another platform than the
-first, a run under qemu costs minutes: each torch is run once, on one Python. Each cell has run out
-of its thin wheel there, beside the torch that it is built with; the fat wheel is run beside the
-other torches that stable glue serves.
+environments of that interpreter alone; their results are added to the stored ones. On platforms
+other than the first, a run under qemu costs minutes, so each torch is run once, on one Python. The
+build has run each cell from its thin wheel, beside the torch that it is built with. This runs the
+fat wheel beside the other torches that stable glue serves.
 
 Environments of one torch share a cache of about 12 GB, which is deleted before the next torch.
 Results are kept in build/verify-full and are valid for one wheel, so an interrupted run continues.
@@ -51,7 +51,8 @@ def _interpreter(python: str) -> str | None:
 def targets(matrix: Matrix, given: Sequence[Path] = ()) -> list[Target]:
     """Every environment for which PyPI has a torch, newest torch first.
 
-    Free-threaded ones where this machine has that Python; only those of `given`, if there are any.
+    Free-threaded Pythons count only if this machine has them. `given` limits the result to these
+    interpreters.
     """
     named = {python_facts(str(path))["minor"]: str(path) for path in given}
     for python, path in named.items():
@@ -89,7 +90,7 @@ def verify(
 ) -> int:
     """Runs the wanted environments that have no result yet; returns the exit code.
 
-    Stores all results when none is missing; with `join`, beside those that are stored.
+    Stores all results if none is missing; with `join`, adds them to the stored ones.
     """
     found = tried(wheel, wanted, console, jobs)
     every = wanted if join else targets(matrix)
@@ -105,7 +106,7 @@ def verify(
 
 
 def tried(wheel: Path, wanted: Sequence[Target], console: Console, jobs: int) -> Results:
-    """Runs the environments that have no result yet; None for what could not be installed."""
+    """Runs the environments that have no result yet; the result is None if one was skipped."""
     read_wheel(wheel)  # raises if it is not a wheel
     console.print(f"{wheel.name} ({digest(wheel)[:12]}): {len(wanted)} environments")
     tasks = {
@@ -129,7 +130,7 @@ def tried(wheel: Path, wanted: Sequence[Target], console: Console, jobs: int) ->
                 raise ReleaseError(
                     f"{text}; free some and run the same again: what was done is kept"
                 )
-            # The first one fetches what all of them share.
+            # The first environment fetches the files that all of them share.
             try:
                 for group in ([first], others):
                     outcomes |= run_tasks(group, store, WORK / "logs", reporter, jobs)
@@ -151,7 +152,7 @@ def tried(wheel: Path, wanted: Sequence[Target], console: Console, jobs: int) ->
 
 
 def joined(stored: Evidence, wheel: Path, known: Sequence[Environment]) -> Evidence:
-    """What is stored, with these results in place of older ones; each says of which wheel."""
+    """The stored results, updated by these; each new row names its wheel."""
     origin = {"wheel": wheel.name, "commit": " ".join(commits(read_wheel(wheel)))}
     rows = {(row.torch, row.python): row for row in stored.environments}
     rows |= {(row.torch, row.python): row.model_copy(update=origin) for row in known}
@@ -188,13 +189,13 @@ def _evidence(wheel: Path, rows: list[Environment], selector: str = "", how: str
 
 
 def verify_cells(manifest: Manifest, matrix: Matrix, console: Console, jobs: int = 1) -> int:
-    """Stores what is known of each torch on another platform, and shows it; the exit code."""
+    """Stores and shows the result of each torch on another platform; returns the exit code."""
     assert manifest.fat is not None
     wheel = DIST / manifest.fat.path
     rows = {row.torch: row for row in reversed([*ran(manifest, matrix)])}
     if not rows:
         raise ReleaseError("no cell has run, so nothing is known; the run above says why")
-    # Torches without glue of their own are still to be tried, on the Python of the others.
+    # Torches without their own ATen glue have not run yet. They run on the same Python.
     python = next(iter(rows.values())).python
     interpreter = str(emulation.PYTHON) if FOREIGN else _interpreter(python)
     wanted = [

@@ -18,7 +18,7 @@ from release.tasks import Context, SkipTask
 
 WORK = BUILD / "verify-full"
 CACHE = WORK / "cache"
-# Ended from outside, by an interrupt or for lack of memory: that says nothing about the wheel.
+# Exit codes of an interrupt or of a kill for lack of memory: they say nothing about the wheel.
 STOPPED = re.compile(r"exit code -(2|9|15)\b")
 TORCH_ALONE = "import torch; torch.ones(2, 2) @ torch.ones(2, 2)"
 
@@ -40,8 +40,8 @@ class Target:
 def environment(context: Context, *, target: Target, wheel: Path) -> Sequence[Path]:
     """Installs, judges and runs one environment, and deletes it; its result stays.
 
-    It is skipped if it could not be installed, was stopped, or has a torch that fails alone. The
-    next run tries it again.
+    An environment that cannot be installed, is stopped, or has a torch that fails alone, is skipped;
+    the next run tries it again.
     """
     if target.interpreter is None:
         text = f"no Python {target.python} on PATH or in pyenv"
@@ -87,9 +87,9 @@ def _run(log: Log, target: Target, wheel: Path, folder: Path) -> dict[str, Any]:
 
 
 def _tried(log: Log, command: Sequence[str | Path], cwd: Path) -> str:
-    """Runs a program of the environment; returns why it failed, or nothing.
+    """Runs a program of the environment; returns the failure, or "".
 
-    The checker also fails if nothing fits.
+    The checker also fails if no binary fits.
     """
     try:
         log.run(command, env=clean_env(**emulation.settings()), cwd=cwd)
@@ -101,9 +101,9 @@ def _tried(log: Log, command: Sequence[str | Path], cwd: Path) -> str:
 
 
 def _verdicts(text: str) -> tuple[dict[str, Any], str]:
-    """What the checker found, by its log, and the cause if nothing fits."""
+    """The checker's findings in its log, and the cause if no binary fits."""
     try:
-        # The report is the last that begins a line with a brace; torch may print more after it.
+        # The report starts at the last line with a leading brace; torch may print more after it.
         data, _ = json.JSONDecoder().raw_decode(text, text.rfind("\n{") + 1)
     except ValueError:
         return {}, "the checker printed no report"

@@ -1,4 +1,4 @@
-"""Installs what was packed into fresh environments and runs it there."""
+"""Installs the packed wheels into fresh environments and runs them there."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,8 +25,8 @@ def run_installed(
     """Runs the checker and the smoke test in an environment; returns the smoke test's JSON report.
 
     Both run in an empty folder, where they cannot see the source tree. `site` is a folder with the
-    package, used instead of the installed one; `glue` is the one that must be chosen. Without
-    `gpu`, a CUDA build of torch stands in for a CPU build.
+    package, used instead of the installed one; `glue` is the glue that must be chosen. Without
+    `gpu`, a CUDA build of torch finds no GPU, like a CPU build.
     """
     empty = fresh(TEMPORARY / "run" / name)
     env = clean_env(PATH=f"{folder / 'bin'}:{clean_env()['PATH']}")
@@ -34,7 +34,7 @@ def run_installed(
     env |= {} if gpu else {"CUDA_VISIBLE_DEVICES": ""}
     env |= emulation.settings()
     if checker:
-        # An import of torch takes qemu 20 s: the live run is the smoke test's there.
+        # Under qemu, importing torch takes 20 s, so the smoke test does the live run.
         words = ["--torch", folder] if FOREIGN else []
         log.run([python, "-m", PROJECT.package, *words], env=env, cwd=empty)
     report = BUILD / "smoke" / f"{name}.json"
@@ -76,7 +76,7 @@ def example(context: Context, *, cell: Cell, venv: Path) -> Sequence[Path]:
 
 
 def fat_site(context: Context, *, fat_wheel: Path, python: str) -> Sequence[Path]:
-    """A folder with the fat wheel alone, which environments with a torch put on their path."""
+    """A folder with only the fat wheel; environments with a torch put it on their path."""
     folder = fresh(ENVS / "fat-site")
     command = [tool("uv"), "pip", "install", "--no-deps", "--no-index", "--python", python]
     context.log.run([*command, "--target", folder, fat_wheel])

@@ -1,4 +1,4 @@
-"""Reads and rewrites wheels; their bytes depend only on their content, not on when or where."""
+"""Reads and rewrites wheels; their bytes depend only on their content, not on time or folder."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Wheel:
 
 
 def read_wheel(path: Path) -> Wheel:
-    """The wheel at `path`; raises ReleaseError where its content is not what its RECORD says."""
+    """The wheel at `path`; raises ReleaseError if its content does not match its RECORD."""
     try:
         parse_wheel_filename(path.name)
         name, version, *tags = path.name.removesuffix(".whl").split("-")
@@ -87,7 +87,7 @@ def read_wheel(path: Path) -> Wheel:
     said = {row[0]: row[1] for row in csv.reader(record.splitlines()) if row[1]}
     found = {name: f"sha256={_hash(data)}" for name, data in entries.items()}
     if wrong := sorted(n for n in {*said, *found} if said.get(n) != found.get(n)):
-        text = f"{path}: {wrong[0]} is not what its RECORD says"
+        text = f"{path}: {wrong[0]} does not match the wheel's RECORD"
         raise ReleaseError(f"{text}; delete the wheel and build it again")
     info = {n.removeprefix(inside): d for n, d in entries.items() if n.startswith(inside)}
     files = {n: d for n, d in entries.items() if not n.startswith(inside)}
@@ -113,7 +113,7 @@ def join(wheels: Mapping[str, Path], *, local: str | None) -> Wheel:
     """One wheel of local version `local` with the binaries of all `wheels`, each of them once.
 
     The wheels are given by the names of their variants. Raises ReleaseError if two of them hold
-    different files under one name, as wheels of two builds do.
+    different files under one name, as wheels of different builds do.
     """
     files: dict[str, bytes] = {}
     origin: dict[str, str] = {}

@@ -229,7 +229,7 @@ def test_what_this_user_must_not_read_is_said_to_be_that(doctor: Doctor, site: P
         if folder.stat().st_uid == os.geteuid():
             folder.chmod(folder.stat().st_mode | 0o005)
     done = doctor("site/good/_C.so", nobody=True)
-    assert "must not be read by this user" in " ".join(done.stdout.split())
+    assert "is not readable by this user" in " ".join(done.stdout.split())
     assert "to mend good 1.0: chmod a+r " in done.stdout
     for arguments in (["site/shut"], ["site/shut/x.so"], ["--torch", "site/shut/x"]):
         done = doctor(*arguments, nobody=True)

@@ -170,7 +170,7 @@ def test_a_grafted_library_is_stopped(log, tmp_path, monkeypatch) -> None:
     (tmp_path / "out").mkdir()
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     monkeypatch.setattr("release.pack_steps.clean_env", lambda **more: {**os.environ, **more})
-    with pytest.raises(ReleaseError, match=r"holds lltm\.libs/libother.*which no task built"):
+    with pytest.raises(ReleaseError, match=r"has added lltm\.libs/libother.*which no task built"):
         true_tag(log, made, {path.name: path.read_bytes()}, tmp_path / "out")
 
 

@@ -1,6 +1,6 @@
 // For CUDA kernels over the rows of a matrix: a block takes a row at a time, and each thread keeps
-// its part of the row in registers, in packs of 16 bytes. Rows that are too long or not aligned for
-// that are read element by element, and again for each use.
+// its part of the row in registers, in packs of 16 bytes. Long rows are read again for each use;
+// unaligned rows too, and element by element.
 #pragma once
 
 #include "cuda.h"

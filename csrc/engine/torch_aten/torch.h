@@ -1,4 +1,4 @@
-// Door 2: what the op needs of torch, through ATen. One build serves one torch minor.
+// Door 2: the op's calls to torch, through ATen. One build serves one torch minor.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -68,7 +68,7 @@ struct AtenTorch {
     at::mm_out(out, left, right);
   }
 
-  // out = left right, matrix by matrix of (P, ...)
+  // out = left right, for each of P matrices: (P, ...)
   static void bmm_out(Tensor out, const Tensor& left, const Tensor& right) {
     at::bmm_out(out, left, right);
   }
@@ -87,8 +87,8 @@ struct AtenTorch {
     return []() -> void* { return at::cuda::getCurrentCUDABlasHandle(); };
   }
 
-  // Makes the tensor's device current, and hides the op's inner calls from autograd and autocast,
-  // which have seen the op as a whole.
+  // Makes the tensor's device current, and hides the op's inner calls from autograd and autocast:
+  // both treat the op as one operator.
   class DeviceGuard {
    public:
     explicit DeviceGuard(const Tensor& tensor) : device_(tensor.device()) {}

@@ -1,4 +1,4 @@
-// Door 1: what the op needs of torch, through LibTorch's stable ABI (torch >= 2.10).
+// Door 1: the op's calls to torch, through LibTorch's stable ABI (torch >= 2.10).
 #pragma once
 
 #include <dlfcn.h>
@@ -16,10 +16,10 @@
 
 #include "../kernel_table.h"
 
-// Declared here rather than included from torch/csrc/inductor/aoti_torch/generated/c_shim_cuda.h,
-// the CUDA ones weakly, since a CPU build of torch lacks them. They are part of the C interface
-// that AOTInductor's packages link against, whose functions torch keeps. They reach ATen's GEMM
-// without the dispatcher, so neither autograd nor autocast sees the op's inner calls.
+// Declared here, not included from torch/csrc/inductor/aoti_torch/generated/c_shim_cuda.h, because
+// the CUDA functions must be weak: a CPU build of torch lacks them. All belong to the C interface
+// that AOTInductor's packages link against, which torch keeps stable. They call ATen's GEMM without
+// the dispatcher, so autograd and autocast do not see the op's inner calls.
 extern "C" {
 AOTITorchError aoti_torch_cpu_cat(const AtenTensorHandle*, int64_t, int64_t, AtenTensorHandle*);
 AOTITorchError aoti_torch_cpu_addmm_out(AtenTensorHandle, AtenTensorHandle, AtenTensorHandle,
@@ -65,7 +65,7 @@ struct StableTorch {
   static Tensor empty(std::initializer_list<int64_t> sizes, const Tensor& like) {
     return empty(sizes.begin(), sizes.size(), like);
   }
-  // Contiguous, whatever strides the dimensions of size 1 have in `model`.
+  // Contiguous, even if dimensions of size 1 have odd strides in `model`.
   static Tensor empty_like(const Tensor& model) {
     return empty(sizes(model), static_cast<size_t>(dim(model)), model);
   }
@@ -101,7 +101,7 @@ struct StableTorch {
     check(mm(out.get(), left.get(), right.get()), "mm");
   }
 
-  // out = left right, matrix by matrix of (P, ...)
+  // out = left right, for each of P matrices: (P, ...)
   static void bmm_out(const Tensor& out, const Tensor& left, const Tensor& right) {
     const auto bmm = out.is_cuda() ? aoti_torch_cuda_bmm_out : aoti_torch_cpu_bmm_out;
     check(bmm(out.get(), left.get(), right.get()), "bmm");
@@ -138,7 +138,7 @@ struct StableTorch {
 
  private:
   static Tensor empty(const int64_t* sizes, size_t rank, const Tensor& like) {
-    // Takes heap memory only for unusually high ranks.
+    // Allocates on the heap only for unusually high ranks.
     std::array<int64_t, 6> few;
     std::vector<int64_t> many(rank > few.size() ? rank : 0);
     int64_t* const strides = many.empty() ? few.data() : many.data();
@@ -156,14 +156,14 @@ struct StableTorch {
     return Tensor(handle);
   }
 
-  // `what` names what torch was asked for.
+  // `what` names the call to torch.
   static void check(AOTITorchError error, const char* what) {
     if (error == AOTI_TORCH_SUCCESS) return;
     throw std::runtime_error(std::string(PROJECT_NAME ": torch's ") + what + " failed: " + cause());
   }
 
-  // From 2.13 on, torch gives the text of its last exception. The function is looked up by name, so
-  // that the object needs no torch newer than its target.
+  // From 2.13 on, a function of torch returns the text of its last exception. It is looked up by
+  // name, so that the object also loads into older torches.
   static std::string cause() {
     if (void* torch = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD)) {
       using What = const char* (*)();

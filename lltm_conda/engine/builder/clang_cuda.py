@@ -1,8 +1,8 @@
-"""CUDA by clang: for a CUDA major of which there are headers, ptxas and libdevice, but no nvcc.
+"""CUDA by clang: for a CUDA major whose headers, ptxas and libdevice are there, but not its nvcc.
 
-clang knows fewer architectures than ptxas. For the later ones, the PTX of the newest architecture
-that clang knows is assembled: `bin/fatbinary` of the toolkit's folder understands
-``--assemble=sm_NN`` for that, and ``--drop=`` for what was only needed on the way.
+clang knows fewer architectures than ptxas. For the later ones, ptxas assembles the PTX of the
+newest architecture that clang knows: `bin/fatbinary` of the toolkit's folder takes
+``--assemble=sm_NN`` for that, and ``--drop=`` to leave out intermediate images.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ClangToolkit:
 
     @property
     def place(self) -> str:
-        """Where it lies, for messages."""
+        """The toolkit's folder, for messages."""
         return str(self.folder)
 
     @cached_property
@@ -67,7 +67,7 @@ class ClangToolkit:
         return self.native | {number for number in self._assembled if int(number) > newest}
 
     def actual(self, architectures: Iterable[str]) -> list[str]:
-        """What comes out when those are asked for: PTX is of the newest that clang knows."""
+        """The architectures that are made for these: PTX is at most the newest that clang knows."""
         made = []
         for name in architectures:
             kind, _, number = name.partition("_")

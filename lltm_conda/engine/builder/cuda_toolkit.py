@@ -27,7 +27,7 @@ REPAIR = "repair it, or set CUDA_HOME to a CUDA toolkit"
 OLDEST_CUDA = 12
 OLDEST_GENERATION = 7
 
-# What names a toolkit's folder, the first before the second.
+# The variables that name a toolkit's folder; the first one that is set wins.
 _VARIABLES = ("CUDA_HOME", "CUDA_PATH")
 
 # Where NVIDIA's own installers put a toolkit.
@@ -60,11 +60,11 @@ class CudaToolkit:
 
     @property
     def place(self) -> str:
-        """Where it lies, for messages."""
+        """The path of its nvcc, for messages."""
         return self.nvcc
 
     def home(self) -> Path:
-        """Its folder, as nvcc prints it: the nvcc on PATH may be a script elsewhere."""
+        """The toolkit's folder, as nvcc prints it: the nvcc on PATH may be a script elsewhere."""
         dry_run = [self.nvcc, "--dryrun", "-x", "cu", os.devnull, "-o", os.devnull]
         top = re.search(r"^#\$ TOP=(.+)$", output_of(dry_run, REPAIR), re.MULTILINE)
         return Path(top[1]).resolve() if top else Path(self.nvcc).resolve().parents[1]
@@ -84,7 +84,7 @@ def find_cuda_toolkit(
     """The toolkit that CUDA_HOME or CUDA_PATH names, else that of the nvcc on PATH, of
     /usr/local/cuda, or of PyPI's `cuda-toolkit[nvcc]` in the running environment; else None.
 
-    With `major`, a toolkit of that CUDA major is taken before the first one there is.
+    With `major`, it prefers a toolkit of that CUDA major to the first one found.
 
     Raises:
         BuildError: CUDA_HOME names a folder without nvcc, or nvcc does not run.
@@ -104,7 +104,7 @@ def find_cuda_toolkit(
 
 
 def find_cuda_toolkits(env: Mapping[str, str]) -> list[CudaToolkit]:
-    """Every toolkit there is, in the order in which :func:`find_cuda_toolkit` looks for one."""
+    """All installed toolkits, in the search order of :func:`find_cuda_toolkit`."""
     homes = [Path(env[name]) for name in _VARIABLES if env.get(name)]
     found: dict[Path, Path] = {}
     for path in (*_nvccs(homes), *_installed(env, None)):
@@ -147,9 +147,9 @@ def _identify(nvcc: Path) -> CudaToolkit:
 
 
 def default_architectures(version: tuple[int, int], compiled: frozenset[str]) -> str:
-    """What a build without TORCH_CUDA_ARCH_LIST is for, in that variable's syntax.
+    """The default architectures, in the syntax of TORCH_CUDA_ARCH_LIST.
 
-    That is the oldest architecture of every GPU generation that the toolkit compiles for, since
+    They are the oldest architecture of every GPU generation that the toolkit compiles for, because
     later GPUs of a generation run its code, and PTX of the newest one for later generations.
     """
     numbers = sorted(map(int, compiled), reverse=True)
@@ -175,7 +175,7 @@ def parse_architectures(text: str, compilable: Collection[str]) -> list[str]:
         for item in expanded.split(";"):
             match = re.fullmatch(r"(\d+)\.(\d)([af]?)(\+PTX)?", item, re.IGNORECASE)
             number = f"{match[1]}{match[2]}" if match else ""
-            # nvcc lists 90 and accepts 90a too, code for that one architecture.
+            # nvcc lists 90, but also accepts 90a: code for exactly that architecture.
             if match is None or number not in compilable:
                 known = ", ".join(sorted(compilable, key=int))
                 raise BuildError(

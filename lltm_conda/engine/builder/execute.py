@@ -17,7 +17,7 @@ from .targets import Step
 
 # A build.ninja cannot hold these in a path or a command: a newline would begin a statement.
 _NOT_FOR_NINJA = re.compile(r"[\n\r|]")
-#: What to do about a compiler whose output holds this, or nothing of it.
+#: The advice for a failed compiler: the default, and that for a text in its output.
 _HINT = "read the compiler's message above, fix its cause, and run the same command again"
 _HINTS = (
     ("unsupported GNU version", "this nvcc refuses this g++: set CXX to an older one"),
@@ -35,8 +35,8 @@ def execute(
 ) -> None:
     """Run `steps`. With ninja, what is up to date is not built again.
 
-    `work_dir` is for `build.ninja`; `jobs` are commands at a time, by default MAX_JOBS, else the
-    number of processors; `log` gets the progress, line by line.
+    `work_dir` is the folder for `build.ninja`. `jobs` is the number of commands at a time, by
+    default MAX_JOBS, else the number of processors. `log` gets the progress, line by line.
 
     Raises:
         BuildError: a command failed; holds the end of its output. Finished objects stay.
@@ -52,7 +52,7 @@ def execute(
             log(step.name)
             _run(step.command, step.name)
         return
-    work_dir = work_dir.resolve()  # ninja changes into it
+    work_dir = work_dir.resolve()  # ninja changes its folder
     file = work_dir / "build.ninja"
     _write_if_changed(file, _ninja_file(steps))
     for step in steps:
@@ -112,7 +112,7 @@ def _run(command: Sequence[str], name: str, log: Callable[[str], None] = lambda 
             text=True,
             errors="replace",
             # A child holds the release tool's lock until its exec, which closes Python's files:
-            # scripts/release/leftovers.py relies on that.
+            # scripts/release/processes.py relies on that.
             close_fds=False,
         )
     except OSError as error:

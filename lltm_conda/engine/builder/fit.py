@@ -61,7 +61,7 @@ def _toolkit(
 ) -> CudaToolkit | None:
     forced = flag(env, "FORCE_CUDA")
     if forced is False or (forced is None and torch.cuda is None):
-        return None  # forbidden, or a CPU build of torch: that has no CUDA tensors
+        return None  # forbidden, or a CPU build of torch, which has no CUDA tensors
     toolkit = find_cuda_toolkit(env, [torch.root.parent], major=torch.cuda_major)
     try:
         if toolkit is None:

@@ -103,12 +103,12 @@ def _by_nvcc(target: Target, toolkit: CudaToolkit, architectures: Sequence[str])
     env = target.request.env
     host = [flag for flag in host_flags(target.request, "-O3") if flag not in ("-O3", "-O0", "-g")]
     level = ["-O0", "-g", "-lineinfo"] if flag(env, "DEBUG") else ["-O3"]
-    # nvcc takes one command as its host compiler, so a launcher before it is left out.
+    # nvcc's -ccbin takes one program, so a launcher before the host compiler is left out.
     ccbin = ["-ccbin", env.get("CUDAHOSTCXX") or target.compiler.command[-1]]
     here = platform.machine()
     if target.compiler.machine not in ("", here):
-        # For a compiler of another platform, nvcc would look for headers that only its toolkit has;
-        # they are the same.
+        # With a cross compiler, nvcc would look for the headers of that platform's toolkit, which
+        # is not here. This machine's headers are the same.
         ccbin += ["--target-directory", f"{_CUDA_NAMES.get(here, here)}-linux"]
     base = [
         toolkit.nvcc,
@@ -116,8 +116,8 @@ def _by_nvcc(target: Target, toolkit: CudaToolkit, architectures: Sequence[str])
         *level,
         *ccbin,
         *architecture_flags(architectures),
-        # Machine code is three quarters of a wheel. Every driver that runs CUDA 13 unpacks this
-        # compression; drivers of CUDA 12 before 12.4 would not.
+        # Machine code is three quarters of a wheel. Every driver for CUDA 13 reads this
+        # compression; drivers for CUDA 12 before 12.4 do not.
         *(["--compress-mode=size"] if toolkit.version >= (13, 0) else []),
         *(part for flag in host for part in _through_nvcc("-Xcompiler", flag)),
     ]
@@ -125,9 +125,9 @@ def _by_nvcc(target: Target, toolkit: CudaToolkit, architectures: Sequence[str])
         target.compile(source, base)
     _record(target, toolkit, architectures, f"nvcc {toolkit.version_text}")
     link = [toolkit.nvcc, "-cudart", "static", *ccbin, "-shared"]
-    # nvcc links device code as well, and would add its default architecture to those asked for.
+    # nvcc also links device code: without these flags it would add its default architecture.
     link += architecture_flags(architectures)
-    # Local symbols are named after the source's folder, and the bytes shall be the same in any.
+    # Local symbols hold the name of the source's folder; the bytes must not depend on it.
     link += ["-Xlinker", "--strip-all"]
     for option in link_flags(env)[1:]:  # nvcc has its own -shared, above
         # nvcc splits the value of -Xcompiler at commas, so linker flags go to the linker directly.
@@ -140,7 +140,7 @@ def _by_nvcc(target: Target, toolkit: CudaToolkit, architectures: Sequence[str])
 
 
 def _through_nvcc(option: str, flag: str) -> tuple[str, str]:
-    """A flag for nvcc's host compiler or linker: nvcc writes it into a shell's command line."""
+    """A flag for nvcc's host compiler or linker, quoted, since nvcc passes it through a shell."""
     plain = re.fullmatch(r"[\w@%+=:./-]+", flag)
     return option, flag if plain else f'"{flag}"'
 
@@ -155,12 +155,12 @@ def _by_clang(target: Target, toolkit: ClangToolkit, architectures: Sequence[str
         target.compile(source, device if source.suffix == ".cu" else host)
     made = toolkit.actual(architectures)
     _record(target, toolkit, made, f"{toolkit.name}, CUDA {toolkit.version_text}")
-    # The wheels hold no static runtime; a torch of this CUDA major has the shared one loaded.
+    # The wheels hold no static runtime; a torch of this CUDA major has loaded the shared one.
     link = [*target.compiler.command, *link_flags(target.request.env)]
     return target.link(link, [f"-L{toolkit.folder / 'lib64'}", "-lcudart"])
 
 
-# What ATen's parallel_for calls of OpenMP; any other symbol that is missing stays an error.
+# The OpenMP symbols that ATen's parallel_for calls; any other missing symbol stays an error.
 _OF_OPENMP = ("GOMP_parallel", "omp_get_num_threads", "omp_get_thread_num")
 
 
@@ -184,19 +184,19 @@ def _glue(request: BuildRequest, compiler: HostCompiler, name: str) -> list[Step
             "torch that fits"
         )
     if glue.lane == "stable":
-        # The newest interface the object may use, as the headers encode a version.
+        # The newest torch whose interface the object may use, in the encoding of torch's headers.
         door = [f"-DTORCH_TARGET_VERSION={(glue.torch[0] << 56) | (glue.torch[1] << 48):#018x}"]
         libraries = ["-ldl"]  # dlopen is in libdl before glibc 2.34
     else:
-        # ATen's parallel_for is OpenMP in a header: serial without the flag. It finds its runtime
-        # in libtorch_cpu's own, whatever the file is called: some wheels for Arm rename it, and
-        # libgomp by its usual name would be a second one. clang's calls are of another runtime.
+        # ATen's parallel_for is OpenMP in a header: serial without the flag. Its symbols resolve to
+        # libtorch_cpu's own runtime, whatever that file is called: some wheels for Arm rename it,
+        # and linking libgomp would load a second one. clang's code calls another runtime.
         door = ["-DAT_PER_OPERATOR_HEADERS", "-fopenmp"]
         left = [f"-Wl,--ignore-unresolved-symbol={name}" for name in _OF_OPENMP]
         libraries = ["-lc10", *(["-fopenmp"] if "clang" in compiler.name else left)]
     target = Target(request, file_name(glue), compiler)
     standard = cxx_standard(torch.version_tuple)
-    # Messages of torch's headers name their files; the binary must not name the folder of torch.
+    # Messages in torch's headers hold their paths; the binary must not name the folder of torch.
     sites = dict.fromkeys((torch.root.parent, torch.root.resolve().parent))
     base = [
         *compiler.command,
@@ -222,8 +222,8 @@ def _glue(request: BuildRequest, compiler: HostCompiler, name: str) -> list[Step
     from_torch = [
         f"-L{torch.lib_dir}",
         *("-Xlinker", "-rpath-link", "-Xlinker", str(torch.lib_dir)),  # -Wl would split at commas
-        # libtorch must stay needed although no symbol of it is used: where there is a libtorch_cuda
-        # it brings that into scope, for the weak references to CUDA functions.
+        # libtorch must stay in DT_NEEDED although no symbol of it is used: in a CUDA build it loads
+        # libtorch_cuda, which resolves the weak references to CUDA functions.
         *("-Wl,--push-state,--no-as-needed", "-ltorch", "-ltorch_cpu", "-Wl,--pop-state"),
     ]
     return target.link([*compiler.command, *link_flags(request.env)], [*from_torch, *libraries])

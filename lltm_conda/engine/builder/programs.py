@@ -15,7 +15,7 @@ class BuildError(RuntimeError):
 
 
 def output_of(command: Sequence[str], repair: str, env: Mapping[str, str] | None = None) -> str:
-    """What a program prints, standard output first; `repair` says what to do if it does not run."""
+    """A program's output, standard output first; `repair` says what to do if it does not run."""
     try:
         run = subprocess.run(command, capture_output=True, timeout=60, env=env, check=True)
     except (OSError, subprocess.SubprocessError) as error:
@@ -24,7 +24,7 @@ def output_of(command: Sequence[str], repair: str, env: Mapping[str, str] | None
 
 
 def words(env: Mapping[str, str], name: str) -> tuple[str, ...]:
-    """The words of a variable that is written as for a shell, such as CXXFLAGS."""
+    """The words of a variable such as CXXFLAGS, split as a shell would split them."""
     try:
         return tuple(shlex.split(env.get(name, "")))
     except ValueError as error:
@@ -38,8 +38,8 @@ def words(env: Mapping[str, str], name: str) -> tuple[str, ...]:
 class HostCompiler:
     """A C++ compiler.
 
-    A launcher such as ccache may come first in `command`. `machine` is what it compiles for,
-    `x86_64` or `aarch64`; "" where it does not tell.
+    A launcher such as ccache may come first in `command`. `machine` is its target, `x86_64` or
+    `aarch64`; "" if the compiler does not print one.
     """
 
     command: tuple[str, ...]
@@ -73,7 +73,7 @@ def _identify(command: tuple[str, ...], env: Mapping[str, str]) -> HostCompiler:
     try:
         target = output_of([*command, "-dumpmachine"], "set CXX to g++ or clang++", env)
     except BuildError:
-        target = ""  # a wrapper that knows only what it was written for
+        target = ""  # a wrapper that does not know this option
     machine = target.partition("-")[0].strip()
     machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
     return HostCompiler(command, name, version.group(1) if version else "unknown", machine)

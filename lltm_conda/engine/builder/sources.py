@@ -14,7 +14,7 @@ from ..compat import package_files
 from ..project import Project
 from .programs import BuildError, output_of
 
-#: The package that this engine lies in.
+#: The package that contains this engine.
 _PACKAGE = Path(__file__).resolve().parents[2]
 
 
@@ -31,13 +31,13 @@ def source_root(package: Path = _PACKAGE) -> Path:
 
 
 def glue_sources(root: Path, lane: str) -> list[Path]:
-    """What the glue of a lane is compiled from."""
+    """The sources of a lane's glue."""
     folders = ("engine", f"engine/torch_{lane}", "ops")
     return sorted(path for folder in folders for path in (root / folder).glob("*.cpp"))
 
 
 def kernel_sources(root: Path, device: str) -> list[Path]:
-    """What the kernels of a device, "cpu" or "cuda", are compiled from."""
+    """The sources of the kernels for a device, "cpu" or "cuda"."""
     folder = root / "kernels" / device
     return sorted([*folder.glob("*.cpp"), *folder.glob("*.cu")])
 
@@ -54,7 +54,7 @@ def linked_sources(lane: str, *, cuda: bool) -> list[Path]:
 
 
 def kernel_abi(root: Path | None = None) -> int:
-    """What a header of `csrc/kernels` defines as ..._KERNEL_ABI; 0 where no header defines one."""
+    """The ..._KERNEL_ABI that a header of `csrc/kernels` defines; 0 if none does."""
     for header in sorted(((root or source_root()) / "kernels").glob("*.h")):
         text = header.read_text(encoding="utf-8")
         if found := re.search(r"^#define \w+_KERNEL_ABI (\d+)$", text, re.MULTILINE):
@@ -73,19 +73,19 @@ def _git(project: Project, *arguments: str) -> str | None:
 
 
 def _carried(project: Project, fact: str) -> str:
-    """`commit` or `epoch`, which setup.py writes into a distribution."""
+    """The fact `commit` or `epoch`, which setup.py wrote into the distribution; "" if none."""
     path = project.folder / "source.json"
     return str(json.loads(path.read_text("utf-8")).get(fact, "")) if path.is_file() else ""
 
 
 def git_commit(project: Project, env: Mapping[str, str]) -> str:
-    """The commit of the sources: `$PREFIX_GIT_COMMIT`, git, the distribution, "unknown"."""
+    """The commit of the sources by `$PREFIX_GIT_COMMIT`, git or the distribution; "unknown"."""
     said = env.get(project.variable("GIT_COMMIT")) or _git(project, "rev-parse", "HEAD")
     return said or _carried(project, "commit") or "unknown"
 
 
 def source_epoch(project: Project, env: Mapping[str, str]) -> str:
-    """When the sources were made, in seconds since 1970; "" if unknown.
+    """The date of the sources' commit, in seconds since 1970; "" if unknown.
 
     SOURCE_DATE_EPOCH comes last: conda's tools set it to the time of the build.
     """
@@ -95,7 +95,7 @@ def source_epoch(project: Project, env: Mapping[str, str]) -> str:
 
 
 def source_date(project: Project, env: Mapping[str, str]) -> str:
-    """When the sources were made, never when they were built: builds must be reproducible."""
+    """The date of the sources, never that of the build: builds must be reproducible."""
     seconds = source_epoch(project, env)
     if not seconds:
         return "unknown"

@@ -1,4 +1,4 @@
-"""What a build is asked for, its steps, and the flags that every shared object is made with."""
+"""The request for a build, its steps, and the flags that every shared object is built with."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class BuildRequest:
         glue: `stable210`, `aten29-abi1`, ..., or None for kernels alone.
         torch: the torch whose headers and libraries the glue is compiled against.
         kernels: `cpu`, `cuda12`, `cuda13`.
-        env: the environment; CXX, CXXFLAGS, LDFLAGS, CUDA_HOME, CUDAHOSTCXX, TORCH_CUDA_ARCH_LIST,
-            DEBUG has its usual meaning.
-        cuda: the toolkit for CUDA kernels; None: the one that `env` leads to.
-        architectures: in TORCH_CUDA_ARCH_LIST's syntax; that variable comes first.
+        env: the environment. CXX, CXXFLAGS, LDFLAGS, CUDA_HOME, CUDAHOSTCXX, TORCH_CUDA_ARCH_LIST
+            and DEBUG have their usual meanings.
+        cuda: the toolkit for CUDA kernels; None: the one that `env` names.
+        architectures: in TORCH_CUDA_ARCH_LIST's syntax; that variable overrides it.
         launcher: the command of a compiler cache, put before every compiler.
     """
 
@@ -52,7 +52,7 @@ class BuildRequest:
 
 
 def flag(env: Mapping[str, str], name: str) -> bool | None:
-    """The environment variable as a yes or no; None when it is not set, or empty."""
+    """The environment variable as a bool; None when it is not set, or empty."""
     value = env.get(name, "").strip().lower()
     return None if value == "" else value not in ("0", "off", "no", "false")
 
@@ -89,7 +89,7 @@ class Target:
         output = self._objects_dir / f"{source.parent.name}_{stem}.o"
         depfile = output.with_suffix(".d")
         flags = ["-MMD", "-MF", str(depfile), "-c", str(source), "-o", str(output)]
-        # A CXX of several words starts with a launcher of its own.
+        # A CXX of several words already starts with a launcher.
         several = len(self.compiler.command) > 1 and command[0] == self.compiler.command[0]
         self._steps.append(
             Step(
@@ -103,8 +103,8 @@ class Target:
         )
 
     def record(self, command: list[str], **facts: object) -> None:
-        """Add the build record, compiled by `command`: it says what the build was made of, lies in
-        its section, and is returned at run time."""
+        """Add the build record, compiled by `command`: the facts of the build, in an ELF section
+        of its own and returned at run time by an exported function."""
         kind, _, name = self.output.stem.partition("-")
         project, env = self.request.project, self.request.env
         record = {
@@ -136,7 +136,7 @@ class Target:
 
 
 def host_flags(request: BuildRequest, optimisation: str) -> list[str]:
-    """What every source is compiled with, CXXFLAGS first."""
+    """The compiler flags of every source, CXXFLAGS first."""
     level = ["-O0", "-g"] if flag(request.env, "DEBUG") else [optimisation, "-DNDEBUG"]
     return [
         *words(request.env, "CXXFLAGS"),
@@ -145,12 +145,12 @@ def host_flags(request: BuildRequest, optimisation: str) -> list[str]:
         "-fvisibility=hidden",
         "-fvisibility-inlines-hidden",
         "-Wall",
-        # The same bytes wherever the sources lie.
+        # So the bytes do not depend on the sources' folder.
         f"-ffile-prefix-map={request.csrc.parent}{os.sep}=",
     ]
 
 
 def link_flags(env: Mapping[str, str]) -> list[str]:
-    """What every shared object is linked with, LDFLAGS included."""
-    # Nothing refers to the sections that are read without loading: they may not be collected.
+    """The linker flags of every shared object, LDFLAGS included."""
+    # No code refers to the sections of the records: the linker must not remove them.
     return [*_LINK, *words(env, "LDFLAGS"), "-Wl,--no-gc-sections"]

@@ -35,9 +35,9 @@ def is_torch_symbol(name: bytes) -> bool:
         return True
     if not any(space in name for space in (b"2at", b"3c10", b"5torch", b"6caffe2")):
         return False  # so most imports of the package compile no pattern
-    # at::, c10::, torch:: and caffe2:: (which lives in libc10), as functions, members, type
+    # at::, c10::, torch:: and caffe2:: (which libc10 defines), as functions, members, type
     # information, virtual tables, guards and thunks. Each part of a name matches in one way only,
-    # so a long name is matched or refused in linear time.
+    # so the match takes linear time.
     pattern = (
         rb"_Z(?:[0-9]+THP|(?:T[ISVTC]|GV|GR|Thn?[0-9]+_)*(?:N[rVK]*[RO]?)?"
         rb"(?:2at|3c10|5torch|6caffe2))"
@@ -52,7 +52,7 @@ def is_torch_library(name: str) -> bool:
 
 
 def symbol_flavour(name: str) -> int | None:
-    """The C++11 ABI flavour that a mangled name speaks: 1, 0, or None when it holds no string.
+    """The C++11 ABI flavour of a mangled name: 1, 0, or None when no std::string is in it.
 
     `std::__cxx11` can only come from flavour 1; the substitution `Ss` (the old `std::string`) only
     from flavour 0. Identifiers are skipped by their lengths, so `DispatchKeySset` is no `Ss`.
@@ -78,7 +78,7 @@ def read_binary(path: str | Path, *, light: bool = False) -> BinaryRecord:
 
     A file that cannot be read or is malformed gives kind "unreadable" and says why in `problems`;
     nothing is raised, and a file of 1 MB costs at most 1 s and 100 MB. An import of the package
-    reads its own files `light`: the build record says the architectures, GPU code is not walked.
+    reads its own files `light`: it trusts the architectures in the build record and skips GPU code.
     """
     path = Path(path)
     blank = BinaryRecord(path=path, kind="unreadable", name=printable(path.name))
@@ -87,7 +87,7 @@ def read_binary(path: str | Path, *, light: bool = False) -> BinaryRecord:
             return _read(elf, blank, light)
     except OSError as error:
         return blank._replace(problems=(error.strerror or str(error),))
-    except ValueError as error:  # ElfError, or a path that no file can have
+    except ValueError as error:  # ElfError, or an impossible path
         what, platform = _other_format(path)
         if platform is not None:
             return blank._replace(kind="library", platform=platform)
@@ -101,7 +101,7 @@ def needs_torch_or_cuda(binary: BinaryRecord) -> bool:
 
 
 _LINKER_SCRIPT = (b"/* GNU ld script", b"INPUT", b"GROUP")
-#: The first bytes of files that are not what their name says: what they are, and their platform.
+#: Files that cannot be loaded here: their first bytes, what they are, and their platform.
 _FORMATS: tuple[tuple[bytes | tuple[bytes, ...], str, str | None], ...] = (
     (b"\xcf\xfa\xed\xfe\x0c\x00\x00\x01", "", "darwin-aarch64"),
     (b"\xcf\xfa\xed\xfe", "", "darwin-x86_64"),
@@ -117,8 +117,8 @@ _FORMATS: tuple[tuple[bytes | tuple[bytes, ...], str, str | None], ...] = (
 
 
 def _other_format(path: Path) -> tuple[str, str | None]:
-    """What a file is that is no 64-bit ELF file, and its platform where it has one."""
-    start = b"\0"  # of what cannot be read: no format, no text
+    """The format of a file that is not 64-bit ELF, and its platform if it has one."""
+    start = b"\0"  # of an unreadable file: matches no format
     with suppress(OSError, ValueError):
         if path.is_file():
             with path.open("rb") as file:
@@ -152,7 +152,8 @@ def _read(elf: Elf, blank: BinaryRecord, light: bool) -> BinaryRecord:
         absent = [arch for arch in cuda_archs if arch not in found_archs]
         if absent:
             problems.append(f"its record names GPU code that is not in it: {' '.join(absent)}")
-        # Not the other way round: nvcc's link step adds an empty stub for its default architecture.
+        # Code that the record does not name is fine: nvcc's link step adds an empty stub for its
+        # default architecture.
         cuda_archs = cuda_archs if record else found_archs
     named = parse_file_name(blank.path.name)
     if record is not None:
@@ -205,14 +206,14 @@ def newest_versions(names: Iterable[str]) -> dict[str, tuple[int, ...]]:
 
 
 def _flavours(symbols: tuple[str, ...]) -> set[int]:
-    """The C++ ABI flavours of the symbols, or of the first 256 kB of them."""
+    """The C++ ABI flavours of the symbols; of long lists, only the first 256 kB are read."""
     ends = accumulate(map(len, symbols))
     read = (name for name, end in zip(symbols, ends, strict=True) if end <= _MAX_FLAVOURS)
     return {flavour for flavour in map(symbol_flavour, read) if flavour is not None}
 
 
 def _layout(raw: bytes, slots: bytes | None) -> dict[str, int]:
-    """The layout fingerprint; `slots` are pointers to virtual functions, (1 + 8 * slot, 0) each."""
+    """The layout fingerprint. `slots` holds pointers to virtual functions: (1 + 8 * slot, 0)."""
     try:
         data = json.loads(raw.rstrip(b"\0").decode("utf-8"))
     except (UnicodeDecodeError, ValueError, RecursionError) as error:

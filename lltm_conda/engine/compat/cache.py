@@ -21,7 +21,7 @@ from .records import TorchInstall
 from .text import printable
 
 MANIFEST = "build.json"
-#: Where a build works until it is finished; one that was killed leaves its folder here.
+#: The start of the name of an unfinished build's folder; a killed build leaves such a folder.
 UNFINISHED = "building-"
 _BUILDS = "torch*/*"
 
@@ -42,10 +42,10 @@ class NoCacheFolderError(RuntimeError):
 
 
 class Entry(Record):
-    """A folder of the cache, with what its `build.json` says ("?" where it says nothing).
+    """A folder of the cache, with the facts of its `build.json` ("?" for a missing fact).
 
-    `finished` is False for a build that was killed or still runs (see `locked`), and for
-    the verdicts that old versions kept.
+    `finished` is False for a build that was killed or is still running (see `locked`), and for
+    the verdicts that old versions stored.
     """
 
     path: Path
@@ -60,7 +60,7 @@ class Entry(Record):
         total = 0
         for place, _, names in os.walk(self.path):
             for name in names:
-                with suppress(OSError):  # a build that is running removes its files
+                with suppress(OSError):  # a running build may remove its files meanwhile
                     total += (Path(place) / name).lstat().st_size
         return total
 
@@ -95,7 +95,7 @@ def _another(project: Project) -> str:
 
 
 def entry_folder(project: Project, torch: TorchInstall, sources: str) -> Path:
-    """Where the build of these sources for this torch lies (whether or not it exists)."""
+    """The folder for a build of these sources for this torch; it may not exist."""
     device = f"cuda{torch.cuda}" if torch.cuda else "cpu"
     key = f"torch{torch.version}-{device}-abi{torch.cxx11_abi}"
     key = "".join(c if (c.isascii() and c.isalnum()) or c in ".+-" else "_" for c in key)
@@ -146,10 +146,10 @@ def _insist(project: Project, paths: Iterable[Path]) -> None:
 
 
 def make(project: Project, folder: Path) -> None:
-    """Create the folders down to `folder`, each 0700, refusing what is not the user's own.
+    """Create the folders down to `folder`, each 0700; refuse folders that are not the user's own.
 
-    Nothing is made inside a folder of another user, unless that is root (as for `/tmp`): root with
-    a user's HOME would leave folders there that the user cannot write to.
+    It makes nothing inside another user's folder, unless that user is root (as for `/tmp`): root
+    running with a user's HOME would leave folders there that the user cannot write to.
     """
     base, another = root(project), _another(project)
     missing = [path for path in (base, *base.parents) if not os.path.lexists(path)]
@@ -179,10 +179,10 @@ def make(project: Project, folder: Path) -> None:
 
 @contextmanager
 def locked(project: Project, *, wait: bool = True) -> Iterator[bool | None]:
-    """Hold the lock of a cache made by `make()`; it ends with the block, or with the process.
+    """Hold the lock of a cache made by `make()`, until the block or the process ends.
 
-    Yields True while the lock is held; False where another holds it, and this should not `wait`;
-    None where the file system has no locks.
+    Yields True if it holds the lock, False if another process holds it and `wait` is false, and
+    None if the file system has no locks.
     """
     import fcntl
 
@@ -217,9 +217,9 @@ def manifest(folder: Path) -> dict[str, Any]:
 
 
 def entries(project: Project) -> tuple[Entry, ...]:
-    """Every build of the cache by path, then what is not finished."""
+    """Every finished build of the cache by path, then the unfinished ones."""
     found = []
-    with suppress(OSError, NoCacheFolderError):  # there is no cache, or none that can be read
+    with suppress(OSError, NoCacheFolderError):  # there is no cache, or it cannot be read
         base = root(project)
         for pattern in (_BUILDS, f"{UNFINISHED}*", "verdicts"):
             for folder in sorted(base.glob(pattern)):

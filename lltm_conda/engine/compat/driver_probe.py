@@ -21,7 +21,7 @@ _MAX_DEVICES = 256
 
 
 def probe_driver(proc: Path = _PROC) -> Driver | None:
-    """The driver of this machine, or None where there is none to be seen."""
+    """The driver of this machine, or None if none is visible."""
     match, cuda, value = None, None, ctypes.c_int(0)
     with suppress(OSError), proc.open("rb") as file:
         match = _RELEASE.search(file.read(4096).decode("utf-8", "replace"))
@@ -70,7 +70,7 @@ def _nvml_devices(nvml: ctypes.CDLL) -> list[tuple[str, str, tuple[int, int]]]:
 def visible(
     devices: list[tuple[str, str, tuple[int, int]]], wanted: str | None
 ) -> tuple[Device, ...]:
-    """Apply `CUDA_VISIBLE_DEVICES` to (uuid, name, capability) triples, as the driver does it.
+    """Apply `CUDA_VISIBLE_DEVICES` to (uuid, name, capability) triples, as the driver does.
 
     Entries are indices or prefixes of UUIDs; the list ends at the first one that names no device.
     """

@@ -20,7 +20,7 @@ from .text import printable
 MACHINES = {3: "i686", 21: "ppc64le", 22: "s390x", 40: "arm", 62: "x86_64", 183: "aarch64"}
 MACHINES |= {243: "riscv64", 258: "loongarch64"}
 
-# Bounds that no honest extension comes near, and that keep a hostile one cheap.
+# Bounds far above any real extension; they limit what a malicious file can cost.
 _MAX_ENTRIES = 4096  # headers, versions, symbols of a bucket, places of a name
 _MAX_DYNAMIC = 8192
 _MAX_NEEDED = 1024
@@ -31,7 +31,7 @@ _MAX_SECTION_READ = 1 << 16
 _MAX_SYMBOLS = 1_000_000
 _MAX_SYMBOL = 1 << 16
 _MAX_SYMBOL_TABLE = 256 << 20
-#: For the names of undefined symbols, which are kept. Those of defined ones may take twice as much.
+#: For the names of undefined symbols, which are kept; the names of defined ones may take twice it.
 _MAX_SYMBOLS_TOTAL = 32 << 20
 
 _DT_NEEDED, _DT_HASH, _DT_STRTAB, _DT_SYMTAB = 1, 4, 5, 6
@@ -59,7 +59,7 @@ class Elf:
         runpath: DT_RUNPATH, else DT_RPATH, else ""; `has_runpath` tells which.
         soname: the name under which the linker knows it, "" if it says none.
         program: it is an executable, which cannot be loaded.
-        alignment: of the loadable segment that is aligned least, in bytes.
+        alignment: the smallest alignment of a loadable segment, in bytes.
 
     Raises:
         ElfError: for anything that is not a readable, whole ELF file.
@@ -220,8 +220,8 @@ class Elf:
         names = self.read(offset, size, "the section name table")
         places: dict[bytes, tuple[int, int]] = {}
         for name, kind, _, _, place, length, *_ in self._sections:
-            if kind != _SHT_NOBITS:  # which has no bytes in the file
-                # No name that is asked for is longer than 64 bytes.
+            if kind != _SHT_NOBITS:  # such a section has no bytes in the file
+                # No caller asks for a name longer than 64 bytes.
                 places.setdefault(names[name : name + 64].partition(b"\0")[0], (place, length))
         return places
 
@@ -237,7 +237,7 @@ class Elf:
     # Symbol versions.
 
     def _linked(self, at: int, count: int, form: str) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """(place, fields) of at most `count` entries; the last field is how far the next one is."""
+        """(place, fields) of at most `count` entries; the last field is the offset of the next."""
         for _ in range(count):
             fields = self._unpack(form, at)
             yield at, fields
@@ -272,8 +272,8 @@ class Elf:
     # Symbols.
 
     def _gnu_header(self) -> tuple[int, ...] | None:
-        """Of `.gnu.hash`: the number of buckets, the first symbol in them, the number of words of
-        the Bloom filter and its shift; then the places of filter, buckets and chains."""
+        """The header of `.gnu.hash`: the number of buckets, the first symbol in them, the number of
+        words of the Bloom filter and its shift; then the places of filter, buckets and chains."""
         if _DT_GNU_HASH not in self._tags or _DT_SYMTAB not in self._tags:
             return None
         at = self._offset(self._tags[_DT_GNU_HASH])
@@ -285,7 +285,7 @@ class Elf:
         return buckets, first, bloom, shift, at + 16, bucket_at, chain_at
 
     def _chain(self, index: int) -> Iterator[tuple[int, int]]:
-        """Symbols and their hashes, from this one to the last of its bucket."""
+        """Symbols and their hashes, from symbol `index` to the last of its bucket."""
         assert self._gnu is not None
         for symbol in range(index, index + _MAX_ENTRIES):
             (value,) = self._unpack("<I", self._gnu[-1] + symbol * 4)
@@ -310,9 +310,9 @@ class Elf:
         return first if last < first else max(symbol for symbol, _ in self._chain(last)) + 1
 
     def symbols(self, *, undefined: bool = False) -> Iterator[tuple[bytes, bool, bool]]:
-        """(name, defined, weak) of every dynamic symbol that is not local; or `undefined` alone."""
+        """(name, defined, weak) of every dynamic symbol that is not local, or of undefined ones."""
         table, strings = self._symbol_tables()
-        # A linker lets names share their ends, but never so that they double their table.
+        # Names may share their ends, but a linker never makes their sum twice the table.
         left = [min(2 * len(strings), times * _MAX_SYMBOLS_TOTAL) for times in (1, 2)]
         for name, info, _, section, _, _ in struct.iter_unpack("<IBBHQQ", table):
             if name == 0 or info >> 4 == _STB_LOCAL or (undefined and section):
@@ -326,11 +326,11 @@ class Elf:
             yield strings[name:end], section != 0, info >> 4 == _STB_WEAK
 
     def undefined(self) -> Iterator[tuple[bytes, bool]]:
-        """(name, weak) of every symbol that others define."""
+        """(name, weak) of every undefined symbol."""
         return ((name, weak) for name, _, weak in self.symbols(undefined=True))
 
     def defined(self, start: bytes) -> Iterator[bytes]:
-        """The exported names that begin like this, of the first few thousand places they stand."""
+        """The exported names that begin with `start`, among its first few thousand occurrences."""
         strings = self._symbol_tables()[1]
         at = strings.find(start)
         for _ in range(_MAX_ENTRIES):
@@ -357,7 +357,7 @@ class Elf:
         return frozenset(name for name, defined, _ in self.symbols() if defined)
 
     def defines(self, name: str | bytes) -> bool:
-        """Whether the library exports `name`: looked up as the dynamic linker does it."""
+        """Whether the library exports `name`, looked up as the dynamic linker does."""
         wanted = name.encode() if isinstance(name, str) else name
         if self._gnu is None:
             return wanted in self._defined

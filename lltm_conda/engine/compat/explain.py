@@ -21,9 +21,9 @@ def explain(
     paths: list[Path],
     distrusted: Finding | None = None,
 ) -> Finding:
-    """The one cause of a selection that is not complete.
+    """The one cause of an incomplete selection.
 
-    `paths` are the shared objects that there are; `distrusted` says why the build cache was
+    `paths` are the shared objects that were found; `distrusted` says why the build cache was
     refused, if it was.
     """
     platforms = support.load(runtime.project.folder).platforms
@@ -54,7 +54,7 @@ def _package_files(observed: str, needed: str, why: str, fix: str) -> Finding:
 
 
 def no_binaries(runtime: Runtime) -> Finding:
-    """There is no shared object: a source folder, or an installation that lost its files."""
+    """No shared object was found: a source folder, or an installation that lost its files."""
     package = runtime.project.folder
     installed = installed_copies(package)
     needed = "binaries built for this torch"
@@ -77,7 +77,7 @@ def no_binaries(runtime: Runtime) -> Finding:
 
 
 def describe_copy(other: Path, package: Path) -> str:
-    """A copy that is on the path beside the one in use, and what to do."""
+    """Describes a second copy of the package on the path, and says what to do."""
     if not (other / "__init__.py").exists():
         # Without it Python imports the folder as an empty namespace package.
         return f"left over from a removed installation: {other}; to mend: delete that folder"
@@ -86,7 +86,7 @@ def describe_copy(other: Path, package: Path) -> str:
 
 
 def installed_copies(package: Path) -> list[Path]:
-    """Other folders of the package's name, with binaries, on the path of this Python."""
+    """Other folders on the path of this Python that have the package's name and binaries."""
     found = []
     for entry in sys.path:
         folder = Path(entry or ".") / package.name
@@ -98,12 +98,12 @@ def installed_copies(package: Path) -> list[Path]:
     return found
 
 
-# What ld.so(8) replaces in a path that it opens.
+# The words that ld.so(8) replaces in a path before it opens the file.
 _LINKER_WORD = re.compile(r"\$(\{(ORIGIN|LIB|PLATFORM)\}|(ORIGIN|LIB|PLATFORM)(?![A-Za-z0-9_]))")
 
 
 def unusable_path(path: Path) -> Finding | None:
-    """The dynamic linker would open another file than this one; None where it would not."""
+    """The dynamic linker would change this path and open another file; None if it would not."""
     word = _LINKER_WORD.search(str(path))
     if word is None:
         return None
@@ -154,7 +154,7 @@ def no_cuda(selection: Selection, runtime: Runtime) -> Finding:
 
 
 def no_cuda_build(version: str, project: Project) -> Finding:
-    """There are CUDA tensors, and torch was a CPU build when the package was loaded."""
+    """There are CUDA tensors, but torch was a CPU build when the package was loaded."""
     fix = fixes.cuda_torch(environment(project), None)
     why, observed = "torch is a CPU-only build", f"torch {version}"
     fault = faults.CPU_TORCH_SWAPPED_IN

@@ -32,7 +32,7 @@ BUILD_ISOLATION = Fault(13, "Build isolation")
 UNKNOWN_ARCH = Fault(14, "No GPU at build time, or an unknown architecture")
 REGISTERED_TWICE = Fault(15, "Registered twice; free-threaded Python")
 
-#: What the dynamic linker, torch and CUDA say, and the class it belongs to; the first match wins.
+#: Messages of the dynamic linker, torch and CUDA, and the class of each; the first match wins.
 _TEXTS: tuple[tuple[str, Fault], ...] = (
     (r"version [`']?(GLIBCXX|GLIBC|CXXABI)_[\d.]+'? not found", SYSTEM_LIBRARIES),
     (r"undefined symbol: \S*(ESs|RKSs|7__cxx11)", CXX_ABI),

@@ -1,7 +1,7 @@
 """The exact command that fixes what was found, for this environment (pip or conda). Pure.
 
-A function that takes a binary knows both cases: a binary of the project's own, and one of another
-package, which is that package's business.
+A function that takes a binary handles both cases: a binary of the project, and one of another
+package, for which the command gets that package's own release or source.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _published(environment: Environment, project: Project, pip: str, conda: str)
 
 
 def _at_hand(environment: Environment) -> str | None:
-    """Install what this package was installed from; None where that is not at hand."""
+    """Install again from the package's original file or folder; None if it is gone."""
     source = environment.source
     if source is None:
         return None
@@ -64,12 +64,12 @@ def _at_hand(environment: Environment) -> str | None:
 
 
 def _release(torch: TorchInstall | None, sign: str) -> str:
-    """`==2.9.1`: without the local version, which no index has."""
+    """`==2.9.1` for torch 2.9.1+cpu: no index has the local version."""
     return "" if torch is None else sign + torch.version.partition("+")[0]
 
 
 def build(project: Project) -> str:
-    """Compile for the torch that is here."""
+    """Compile for the installed torch."""
     return f"{project.command} build"
 
 
@@ -84,7 +84,7 @@ def without_binaries(project: Project) -> str:
 def install_torch(
     environment: Environment, project: Project, minor: tuple[int, int] | None = None
 ) -> str:
-    """Install the torch that another package names, or one that is served."""
+    """Install the torch `minor` that another package names, or one that the project serves."""
     if minor is not None:
         return install(environment, f'"torch=={dotted(minor)}.*"', f'"pytorch={dotted(minor)}"')
     oldest = dotted(load(project.folder).torch_min)
@@ -106,8 +106,8 @@ def cuda_torch(environment: Environment, torch: TorchInstall | None) -> str:
 def reinstall(runtime: Runtime, unpublished: str = "") -> str:
     """Put this package's files back as they were released.
 
-    `unpublished` is what to do where no index and no channel has this release; by default to take
-    what the package was installed from, or to build.
+    `unpublished` is the command for a release that no index and no channel has. By default it
+    installs again from the same file or folder, or builds.
     """
     project, environment = runtime.project, runtime.environment
     name, version = project.distribution, project.version
@@ -128,9 +128,9 @@ def install_once(environment: Environment, project: Project) -> str:
 
 
 def fit_torch(runtime: Runtime, binary: BinaryRecord | None = None) -> str:
-    """Get a binary that fits the torch which is here: a released one if one exists, else build.
+    """Get a binary that fits the installed torch: a released one if one exists, else build.
 
-    `binary` is what does not fit.
+    `binary` is the one that does not fit.
     """
     torch, project, environment = runtime.torch, runtime.project, runtime.environment
     if binary is not None and not ours(binary, runtime):
@@ -172,7 +172,7 @@ def build_cuda(
 
 
 def _build(binary: BinaryRecord, runtime: Runtime) -> str:
-    """Compile here what a binary belongs to."""
+    """Compile the package of a binary here."""
     if ours(binary, runtime):
         return build(runtime.project)
     what = f":all: PACKAGE, which owns {binary.file}"
@@ -183,7 +183,7 @@ def _build(binary: BinaryRecord, runtime: Runtime) -> str:
 
 
 def system_libraries(binary: BinaryRecord, runtime: Runtime, family: str) -> str:
-    """Get a newer libstdc++ where that is possible, else build against the one that is here."""
+    """Get a newer libstdc++ where that is possible, else build against the installed one."""
     if family != "GLIBC" and runtime.environment.kind == "conda":
         return "conda install -c conda-forge libstdcxx-ng"
     return _build(binary, runtime)
@@ -199,7 +199,7 @@ def remove_duplicate(runtime: Runtime, other: str) -> str:
 
 
 def rebuild(binary: BinaryRecord, runtime: Runtime) -> str:
-    """Build ours here, or get a release of the other package for the torch that is here."""
+    """Build ours here, or get a release of the other package for the installed torch."""
     torch, owner = runtime.torch, binary.owner
     here = torch.version if torch else "as installed"
     if ours(binary, runtime):
@@ -208,7 +208,7 @@ def rebuild(binary: BinaryRecord, runtime: Runtime) -> str:
         return f"reinstall or rebuild the package that owns {binary.file} for torch {here}"
     release = _paired_release(binary, runtime)
     if release and f"{owner.version}.".startswith(f"{release}."):
-        return put_back(binary, runtime)  # it is the right one, and damaged or another build
+        return put_back(binary, runtime)  # the right release, but damaged or another build
     if release:
         return _paired(binary, release, runtime)
     text = f"install a release of {owner.name} that was built for torch {here}, or build this one"
@@ -216,7 +216,7 @@ def rebuild(binary: BinaryRecord, runtime: Runtime) -> str:
 
 
 def _paired_release(binary: BinaryRecord, runtime: Runtime) -> str:
-    """The best release of a well-known package for the torch that is here, or ""."""
+    """The best release of a well-known package for the installed torch, or ""."""
     if binary.owner is None or runtime.torch is None:
         return ""
     return binary.owner.release_for.get(runtime.torch.version_tuple, "").partition(" ")[0]
@@ -254,7 +254,7 @@ def same_cuda(binary: BinaryRecord, runtime: Runtime, major: str) -> str:
     release = _paired_release(binary, runtime)
     if release and torch and owner:
         if torch.cuda and not f"{owner.version}.".startswith(f"{release}."):
-            return rebuild(binary, runtime)  # built for the CUDA of that torch
+            return rebuild(binary, runtime)  # that release is built for the CUDA of this torch
         if not torch.cuda and name in _PYTORCHS_OWN:
             return _paired(binary, release, runtime)
     wanted = f"a torch built for CUDA {major}" if major else "a CUDA build of torch"
@@ -262,7 +262,7 @@ def same_cuda(binary: BinaryRecord, runtime: Runtime, major: str) -> str:
     return f"install a build of {name} for {here}, or {wanted} (each index names its CUDA)"
 
 
-#: Libraries that a machine provides, and how it gets them.
+#: Libraries that the system provides, by the starts of their names, and what provides them.
 _MACHINE = (
     (("libavutil", "libavcodec", "libavformat", "libavdevice", "libavfilter", "libsw"), "FFmpeg"),
     (("libsox",), "SoX"),

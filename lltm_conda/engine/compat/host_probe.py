@@ -25,7 +25,7 @@ _MAX_MAPS = 4 << 20
 
 
 def machine() -> str:
-    """`x86_64`, `aarch64`; the names that Windows and macOS use are translated."""
+    """`x86_64` or `aarch64`; the names that Windows and macOS use are translated."""
     name = platform.machine().lower() or "unknown"
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
 
@@ -51,7 +51,7 @@ def l4t(path: Path = Path("/etc/nv_tegra_release")) -> str:
 
 
 def libstdcxx() -> dict[str, tuple[int, ...]] | None:
-    """The newest `GLIBCXX` and `CXXABI` of the libstdc++ this process has, or would load."""
+    """The newest `GLIBCXX` and `CXXABI` of the libstdc++ that is loaded, or would be loaded."""
     loaded = loaded_file("libstdc++.so.6", "_ZSt9terminatev")
     others = (folder / "libstdc++.so.6" for folder in library_folders())
     paths = chain(filter(None, (loaded,)), others)
@@ -59,7 +59,7 @@ def libstdcxx() -> dict[str, tuple[int, ...]] | None:
 
 
 def library_folders() -> Iterator[Path]:
-    """Where the dynamic linker looks, and the libraries of this Python's environment."""
+    """The folders that the dynamic linker searches, and that of this Python's libraries."""
     for entry in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
         if entry:
             yield Path(entry)
@@ -117,7 +117,7 @@ def environment(project: Project = NOBODY) -> Environment:
 
 
 def _source(project: Project, conda: bool) -> str | None:
-    """What the package was installed from, where that still is on this machine."""
+    """The file or folder that the package was installed from; None if it is gone."""
     with suppress(OSError, ValueError, AttributeError):
         places: Iterable[Path] = dist_info(project.folder, project.distribution, project.version)
         places = [place / "direct_url.json" for place in places]
@@ -127,7 +127,7 @@ def _source(project: Project, conda: bool) -> str | None:
         for place in places:
             url = str(json.loads(place.read_bytes()).get("url"))
             if url.startswith("file:///"):
-                from urllib.parse import unquote  # few imports of the package come here
+                from urllib.parse import unquote  # most imports of the package do not need it
 
                 path = unquote(url.removeprefix("file://"))
                 return path if Path(path).exists() else None

@@ -8,7 +8,7 @@ from . import faults, fixes
 from .records import NOTE, NOWHERE, BinaryRecord, Driver, Finding, Runtime, dotted, parse_version
 from .text import some
 
-#: The first driver branch of each CUDA release, newest first: for a driver that cannot be asked.
+#: The first driver branch of each CUDA release, newest first, for a driver that does not say.
 _DRIVER_CUDA = {580: (13, 0), 575: (12, 9), 570: (12, 8), 565: (12, 7), 560: (12, 6), 555: (12, 5)}
 _DRIVER_CUDA |= {550: (12, 4), 545: (12, 3), 535: (12, 2), 530: (12, 1), 525: (12, 0), 450: (11, 0)}
 
@@ -50,7 +50,7 @@ def cuda_build(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
 
 
 def driver_cuda(driver: Driver | None) -> tuple[int, int] | None:
-    """The newest CUDA that a driver serves: as it said, else from its version; None if unknown."""
+    """The newest CUDA that a driver serves: as it says, else by its version; None if unknown."""
     if driver is None:
         return None
     if driver.cuda is not None:
@@ -60,7 +60,7 @@ def driver_cuda(driver: Driver | None) -> tuple[int, int] | None:
 
 
 def binary_cuda(binary: BinaryRecord) -> tuple[int, ...] | None:
-    """The CUDA that a binary was built for, None where it needs none."""
+    """The CUDA that a binary was built for; None if it needs none."""
     if binary.record is not None and binary.record.cuda is not None:
         return parse_version(binary.record.cuda)
     runtimes = [name for name in binary.needed if name.startswith("libcudart.so.")]
@@ -90,9 +90,9 @@ def driver(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
 def runs_on(archs: tuple[str, ...], capability: tuple[int, int]) -> str | None:
     """ "code" when an architecture's machine code runs on the GPU, "ptx" when only PTX does.
 
-    Machine code runs within its major from its minor on; `sm_90a` on exactly 9.0; `sm_100f` within
-    its family (same major, from its minor on). PTX of `compute_N` runs on N and everything later,
-    with the same suffixes' limits.
+    Machine code runs on GPUs of its major from its minor on; `sm_90a` runs on 9.0 alone; `sm_100f`
+    runs within its family (same major, from its minor on). PTX of `compute_N` runs on N and
+    everything later; the suffixes `a` and `f` limit it in the same way.
     """
     best = None
     for arch in archs:

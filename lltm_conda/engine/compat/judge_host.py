@@ -19,7 +19,7 @@ def whole_file(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
         why = f"{binary.file} is damaged or not what its name says: {binary.problems[0]}"
         fix, observed = fixes.put_back(binary, runtime), "; ".join(binary.problems)
         if observed == "Permission denied":
-            why, fix = f"{binary.file} must not be read by this user", f"chmod a+r {binary.path}"
+            why, fix = f"{binary.file} is not readable by this user", f"chmod a+r {binary.path}"
         yield Finding.rejected("file", observed, wanted, why, fix, faults.PACKAGE_FILES)
         return
     yield Finding.ok("file", f"{binary.size} bytes", wanted)
@@ -43,7 +43,7 @@ def whole_file(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
 def _same(
     dimension: str, same: bool, sides: tuple[str, str], why: str, runtime: Runtime
 ) -> Finding:
-    """A finding on two files of the package that must come from one build."""
+    """Compares two files of the package, which must come from the same build."""
     if same:
         return Finding.ok(dimension, *sides)
     return Finding.rejected(dimension, *sides, why, fixes.reinstall(runtime), faults.PACKAGE_FILES)
@@ -69,7 +69,7 @@ def platform(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
 
 
 def pages(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
-    """Kernels of aarch64 have pages of 4, 16 or 64 kB; a segment must begin where a page does."""
+    """Linux kernels for aarch64 have pages of 4, 16 or 64 kB; segments must be aligned to pages."""
     have, page = binary.alignment, runtime.page_size
     if not have or not page or binary.platform != runtime.platform:
         return None
@@ -96,7 +96,7 @@ def python(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
             return tag
     if absent and absent[0].startswith("import "):
         package = absent[0].partition(" ")[2]
-        why = f"{binary.file} needs {package} when it is imported, and none was found for it"
+        why = f"{binary.file} imports {package}, which was not found"
         fix = fixes.install(runtime.environment, package, package)
         return Finding.unknown("python", f"no {package} was found", package, why, fix)
     if absent and not ours(binary, runtime):
@@ -120,8 +120,8 @@ def _module_tag(binary: BinaryRecord, runtime: Runtime, here: str) -> Finding:
     elif tag.startswith("cpython-") and not f"{tag}-".startswith(runtime.python_tag):
         needed, fault = tag, faults.PACKAGE_FILES
         why = (
-            f"{binary.file} was built for another Python: this one does not even see it "
-            "(ModuleNotFoundError)"
+            f"{binary.file} was built for another Python: this one does not find a file of this "
+            "name (ModuleNotFoundError)"
         )
     else:
         said = {"abi3": "any CPython 3 (abi3)", "": "not said by the file's name"}.get(tag, tag)
@@ -134,7 +134,7 @@ def _missing(binary: BinaryRecord, runtime: Runtime) -> tuple[str, ...]:
 
 
 def symbols(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
-    """Symbols that neither torch nor Python should have."""
+    """Missing symbols that neither torch nor Python should define."""
     absent = [
         name
         for name in _missing(binary, runtime)
@@ -152,7 +152,7 @@ def system_library(family: str, binary: BinaryRecord, runtime: Runtime) -> Findi
     """One of the families of symbol versions: `GLIBC`, `GLIBCXX` or `CXXABI`."""
     version = binary.floors.get(family)
     if version is None or (family == "GLIBC" and runtime.libc is None):
-        return None  # another platform has its own finding
+        return None  # on another platform, `platform` has rejected it
     needed, dimension = f"{family}_{dotted(version)}", "libstdc++"
     have = (runtime.libstdcxx or {}).get(family)
     observed = f"{family}_{dotted(have)}" if have else "not known"

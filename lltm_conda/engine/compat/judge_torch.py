@@ -13,7 +13,7 @@ from .text import printable, some
 
 
 def _whole_torch(binary: BinaryRecord, runtime: Runtime) -> TorchInstall | None:
-    """The torch that the binary would be loaded beside; None where there is nothing to compare."""
+    """The torch that the binary would be loaded beside; None if there is nothing to compare."""
     torch = runtime.torch
     wanted = binary.kind in ("glue", "extension")
     return torch if wanted and torch is not None and not torch.problems else None
@@ -53,7 +53,7 @@ def installed_torch(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
 def torch_version(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     torch, record = _whole_torch(binary, runtime), binary.record
     if torch is None or record is None:
-        return None  # without a record: `vouched`, when everything that can be proven has been
+        return None  # `vouched`, the last dimension, judges binaries without a record
     dimension, version = "torch version", torch.version
     newest = support.load(runtime.project.folder).torch_max
     if record.lane != "stable":
@@ -93,7 +93,7 @@ def _aten_version(
     changed = difference(binary.layout or {}, here or {})
     make = Finding.rejected
     if here is None:
-        why = f"{built}; the class layout of torch {version} was never measured, and is not guessed"
+        why = f"{built}; the class layout of torch {version} was never measured"
         make = Finding.rejected if ours(binary, runtime) else Finding.unknown
     elif not binary.layout:
         observed, fault = "no layout fingerprint in the file", faults.PACKAGE_FILES
@@ -164,7 +164,7 @@ def torch_symbols(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
 def vouched(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     """Whether something says for which torch an ATen extension without a record was built.
 
-    That none of its symbols is missing does not: classes change their layout under the same names.
+    A complete set of symbols says nothing: classes change their layout under the same names.
     """
     torch = _whole_torch(binary, runtime)
     if torch is None or binary.record is not None:
@@ -178,20 +178,20 @@ def vouched(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     known, fix = LAYOUTS.get(here, {}), fixes.fit_torch(runtime, binary)
     if binary.layout:
         changed = difference(binary.layout, known)
-        needed = "a torch of the class layout that it embeds"
+        needed = "a torch with the class layout that it embeds"
         if known and torch.is_release and not changed:
             why = "the class layout that it embeds is that of this torch"
             return Finding.note(dimension, version, needed, why)
         why = f"{binary.file} was compiled with another class layout than torch {version} has"
         observed = _named_differences(torch, changed)
         return Finding.rejected(dimension, observed, needed, why, fix, faults.TORCH_VERSION)
-    from .owner import built_for  # an import of the package has no use for it
+    from .owner import built_for  # an import of the package does not need it
 
-    targets = dict(reversed(built_for(binary)))  # the first that names a minor is shown
+    targets = dict(reversed(built_for(binary)))  # of two sources for a minor, the first wins
     if not targets:
         fits = minors_with(binary.torch_symbols)
-        if min(LAYOUTS) not in fits:  # else it may be older than all that were measured
-            targets = dict.fromkeys(fits, "which alone have its symbols")
+        if min(LAYOUTS) not in fits:  # else the binary may be older than all measured minors
+            targets = dict.fromkeys(fits, "its set of symbols")
     alike = [m for m in targets if known and not difference(LAYOUTS.get(m, {}), known)]
     same = [minor for minor in targets if minor == here or minor in alike]
     if same and torch.is_release and len(same) == len(targets):
@@ -219,7 +219,7 @@ def vouched(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     why = f"whether it works in torch {version} cannot be told from its files"
     if registers and all(FATAL_TO_REGISTER & fields for fields in others):
         make = Finding.rejected
-        why = f"torch {version} lays out what it registers operators with anew"
+        why = f"torch {version} has changed the classes that register operators"
     why = f"{binary.file} was {built}; {why}"
     return make(dimension, version, needed, why, fix, faults.TORCH_VERSION)
 
@@ -270,7 +270,7 @@ def libraries(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     return Finding.rejected("libraries", observed, "all found", why, fix, fault)
 
 
-#: Kinds of missing libraries, the one that tells most first.
+#: Kinds of missing libraries, the most informative one first.
 _GPU_TORCH, _OTHER_TORCH, _CUDA, _DRIVER, _ELSE = range(5)
 _DRIVER_LIBRARIES = ("libcuda.so", "libnvidia-", "libnvcuvid.so", "libnvoptix.so")
 
@@ -286,7 +286,7 @@ def _telling(name: str) -> int:
 
 
 def cuda_major(names: Sequence[str]) -> str:
-    """`12` from `libcudart.so.12`; "" where no name tells."""
+    """`12` from `libcudart.so.12`; "" if no name says it."""
     runtimes = ("libcudart.so.", "libnvrtc.so.", "libcublas.so.", "libcublasLt.so.")
     found = [name for name in names if name.startswith(runtimes)]
     return found[0].partition(".so.")[2].partition(".")[0] if found else ""

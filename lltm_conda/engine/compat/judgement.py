@@ -18,8 +18,8 @@ from .layouts import minors_with
 from .records import NOWHERE, UNKNOWN, BinaryRecord, Finding, Runtime, TorchInstall, Verdict
 from .text import printable
 
-# A dimension is a function (binary, runtime) -> finding, None where it does not apply. Cheap ones
-# first: the first rejection is the cause.
+# A dimension is a function (binary, runtime) -> finding, or None if it does not apply. Cheap ones
+# come first: the first rejection is the cause.
 _DIMENSIONS: tuple[Callable[[BinaryRecord, Runtime], Finding | None], ...] = (
     platform,
     pages,
@@ -42,13 +42,13 @@ _DIMENSIONS: tuple[Callable[[BinaryRecord, Runtime], Finding | None], ...] = (
 def judge(binary: BinaryRecord, runtime: Runtime) -> Verdict:
     """Compare a binary with a runtime in every dimension.
 
-    Nothing is opened. What has to be looked up in files (missing symbols, missing libraries) is
-    part of the runtime, which may hold any facts (a torch elsewhere, a driver that is not here).
-    The verdict is `accepted` only if nothing was rejected and nothing that could crash the process
-    or falsify a result stayed unknown.
+    It opens no file. Facts that have to be looked up in files (missing symbols, missing libraries)
+    are part of the runtime, which may hold any facts (a torch elsewhere, a driver that is not
+    here). The verdict is `accepted` only if nothing was rejected and nothing unknown is left that
+    could crash the process or falsify a result.
     """
     verdict = Verdict(binary, tuple(whole_file(binary, runtime)))
-    if verdict.rejection:  # no more to say
+    if verdict.rejection:  # the other dimensions need a whole file
         return verdict
     found = (dimension(binary, runtime) for dimension in _DIMENSIONS)
     return Verdict(binary, (*verdict.findings, *filter(None, found)))
@@ -57,10 +57,10 @@ def judge(binary: BinaryRecord, runtime: Runtime) -> Verdict:
 def judge_file(
     binary: BinaryRecord | Path | str, runtime: Runtime, *, light: bool = False
 ) -> Verdict:
-    """Judge a shared object of ours or of anybody's: a file, or what was already read from it.
+    """Judge a shared object of any package: a file, or the record that was read from it.
 
-    Symbols and libraries are looked up only when nothing cheaper rejected; `light` is as in
-    `read_binary`.
+    It looks up symbols and libraries only if no cheaper dimension has rejected the object. `light`
+    is as in `read_binary`.
     """
     if not isinstance(binary, BinaryRecord):
         binary = read_binary(binary, light=light)
@@ -108,7 +108,7 @@ def _judge_of_others(binary: BinaryRecord, runtime: Runtime, above: tuple[Path, 
         except (ElfError, OSError) as error:
             return judge(binary, _damaged(runtime, whole, error))
         if linked.missing:
-            # Those of a GPU library that is not here say nothing about torch's version.
+            # Symbols of a missing GPU library say nothing about torch's version.
             device = re.compile(r"cuda|CUDA|hip|HIP|xpu|XPU")
             unresolved = tuple(name for name in of_torch if not device.search(name))
     unresolved += linking.absent_imports(binary, whole)

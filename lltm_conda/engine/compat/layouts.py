@@ -1,10 +1,10 @@
 """The measured layouts of torch's C++ classes, by torch minor.
 
-A missing symbol proves that an ATen binary does not fit. That none is missing proves nothing: code
-for torch 2.4 loads in 2.5 and registers its kernels under the wrong dispatch key, code for 2.8
-aborts inside `dlopen` in 2.9, and code for 2.9 calls the wrong virtual function in 2.10. These
-integers, which the compiler writes into every ATen binary, tell all of those cases apart. ATen glue
-is refused in a torch that is not listed here; nothing is guessed.
+A missing symbol proves that an ATen binary does not fit. A complete set proves nothing: code for
+torch 2.4 loads in 2.5 and registers its kernels under the wrong dispatch key, code for 2.8 aborts
+inside `dlopen` in 2.9, and code for 2.9 calls the wrong virtual function in 2.10. These integers,
+which the compiler writes into every ATen binary, tell all of those cases apart. ATen glue is
+refused in a torch that is not listed here; nothing is guessed.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ FIELDS = (
 #: The fields of virtual functions, in the order of the section `.torch_extension.vtable`.
 SLOTS = FIELDS[-2:]
 
-#: Symbols that some minors have and others have not.
+#: The symbols that only some minors have.
 SYMBOLS = Path(__file__).with_name("symbols.json")
 
 #: Fields that may differ: torch appends a new scalar type to its enumeration, so the numbers of the
 #: types that a binary knows stay the same.
 HARMLESS = frozenset({"scalar_type_num_options"})
 
-#: Fields of the classes with which operators are registered: where one differs, loading an object
-#: that registers any kills the process.
+#: Fields of the classes that register operators: if one differs, loading an object that registers
+#: an operator kills the process.
 FATAL_TO_REGISTER = frozenset({"sizeof_function_schema", "sizeof_library", "sizeof_cpp_function"})
 
 _ROWS: dict[tuple[int, int], tuple[int, ...]] = {
@@ -64,7 +64,7 @@ LAYOUTS: dict[tuple[int, int], dict[str, int]] = {
 def difference(
     built: Mapping[str, int], runs: Mapping[str, int]
 ) -> tuple[tuple[str, int, int], ...]:
-    """(field, built with, runs with) for every field that differs and may not; -1: not there."""
+    """(field, built with, runs with) for every field that differs but must not; -1: absent."""
     names = [*FIELDS, *sorted(set(built) - set(FIELDS))]
     return tuple(
         (name, built.get(name, -1), runs.get(name, -1))
@@ -74,15 +74,15 @@ def difference(
 
 
 def minors_with(names: Iterable[str]) -> frozenset[tuple[int, int]]:
-    """The measured minors that have all of these symbols; a symbol that is not listed tells
-    nothing."""
+    """The measured minors that have all of these symbols; symbols that are not listed are
+    ignored."""
     told = [_ranges()[name] for name in names if name in _ranges()]
     return frozenset(m for m in LAYOUTS if all(first <= m <= last for first, last in told))
 
 
 @cache
 def _ranges() -> Mapping[str, tuple[tuple[int, int], tuple[int, int]]]:
-    """By symbol, the first and the last minor that has it."""
+    """The first and the last minor that has each listed symbol."""
     rows: list[tuple[int, int, list[str]]] = []
     with suppress(OSError, ValueError, KeyError):
         rows = json.loads(SYMBOLS.read_text("utf-8"))["ranges"]

@@ -1,4 +1,4 @@
-"""Probe: what would the dynamic linker not find? Libraries and symbols, through every library."""
+"""Probe: which libraries and symbols would the dynamic linker not find? Indirect ones too."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ _MAX_CACHE = 8 << 20
 _MAX_LIBRARIES = 1000
 _MAX_RODATA = 64 << 20
 _MAX_SYMBOLS = 100_000
-#: GCC's headers ask for it without using it, so the linker never looks for it.
+#: GCC's headers refer to this symbol without using it, so the linker never looks for it.
 _UNUSED = b"_ZSt21ios_base_library_initv"
-#: The libraries that `import torch` loads. An extension does not find the others in that folder.
+#: The libraries that `import torch` loads. The linker does not find the others in that folder.
 _ROOTS = ("libtorch_global_deps.so", "libtorch_python.so", "libtorch_cpu.so", "libc10.so")
 
 
 class _Head(Record):
     needed: tuple[str, ...] = ()
     folders: tuple[Path, ...] = ()
-    inherited: bool = False  # DT_RPATH serves the libraries below, DT_RUNPATH does not
+    inherited: bool = False  # DT_RPATH also holds for indirect libraries, DT_RUNPATH does not
     soname: str = ""
 
 
 class Linked(Record):
-    """What the linker would find for a binary."""
+    """The result of linking a binary."""
 
-    missing: tuple[str, ...]  # needed libraries that are nowhere, also those that others need
+    missing: tuple[str, ...]  # needed libraries that are nowhere, indirect ones included
     unresolved: tuple[str, ...]  # undefined symbols that no library of its scope defines
     beside: tuple[Path, ...]  # libraries of the same package that load with it and need torch
 
@@ -71,7 +71,7 @@ def link(
     unresolved: tuple[str, ...] = ()
     if symbols and not missing:
         higher = [] if above is None else _closure([above], process, siblings or {})[0]
-        # What torch loads for everybody: the CUDA libraries and the like.
+        # The libraries that torch loads into the global scope: the CUDA libraries and others.
         root = process.get(_ROOTS[0])
         everybodys = _closure([root], process, {})[0] if root else []
         scope = dict.fromkeys([*found, *higher, *_process(None).values(), *everybodys])
@@ -80,7 +80,7 @@ def link(
 
 
 def absent_imports(binary: BinaryRecord, torch: TorchInstall | None) -> tuple[str, ...]:
-    """`import numpy`, where a module does that when it is initialised and there is no NumPy."""
+    """`import numpy`, if the module imports NumPy when it is initialised and there is none."""
     places = [*binary.path.absolute().parents, *map(Path, filter(None, sys.path))]
     places += [torch.root.parent] if torch else []
     with suppress(ElfError, OSError), Elf(binary.path) as elf:
@@ -93,13 +93,13 @@ def absent_imports(binary: BinaryRecord, torch: TorchInstall | None) -> tuple[st
 
 
 def missing_libraries(binary: BinaryRecord, torch: TorchInstall | None) -> tuple[str, ...]:
-    """DT_NEEDED entries, its own and those of what it needs, that the linker would not find."""
+    """The libraries that the binary needs, directly or not, and the linker would not find."""
     return link(binary, torch, symbols=False).missing
 
 
 @cache
 def _process(torch_libraries: Path | None) -> Mapping[str, Path]:
-    """By name, the libraries of a Python process that has imported torch."""
+    """The libraries of a Python process that has imported torch, by name."""
     python = [Path(sys.executable)]
     if torch_libraries is not None:
         python += [torch_libraries / name for name in _ROOTS if (torch_libraries / name).exists()]
@@ -117,7 +117,7 @@ def _preloaded(torch_libraries: Path) -> Iterator[Path]:
     with suppress(OSError):
         if (torch_libraries / "libtorch_cuda.so").exists():
             text = (torch_libraries.parent / "__init__.py").read_text("utf-8", "replace")
-            # The code after it loads the same in another way, where the first way failed.
+            # The code after it is only for a failure, and loads the same in another way.
             text = text[: text.find("except OSError as err", text.find("def _load_global_deps"))]
     for folder, name in re.findall(r'\("(\w+)", "(lib\w+(?:-\w+)?\.so\.\*\[0-9\])"', text):
         places = (f"nvidia/{folder}", "nvidia/cu[0-9]*", folder)
@@ -129,7 +129,7 @@ def _preloaded(torch_libraries: Path) -> Iterator[Path]:
 
 @cache
 def _head(path: Path) -> _Head:
-    """What the linker reads of a file; nothing of one that cannot be read."""
+    """What the linker reads of a file; empty if the file cannot be read."""
     with suppress(ElfError, OSError), Elf(path) as elf:
         origin = str(path.parent.resolve())
         texts = elf.runpath.replace("${ORIGIN}", origin).replace("$ORIGIN", origin).split(":")
@@ -141,10 +141,10 @@ def _head(path: Path) -> _Head:
 def _closure(
     roots: Iterable[Path], process: Mapping[str, Path], siblings: Mapping[str, Path]
 ) -> tuple[list[Path], list[str]]:
-    """Everything the roots need, nearest first, and the names that are nowhere."""
+    """All libraries that the roots need, nearest first, and the names that were not found."""
     names: dict[str, Path | None] = {}
     queue: list[tuple[Path, tuple[Path, ...]]] = [(path, ()) for path in roots]
-    for path, above in queue:  # which grows
+    for path, above in queue:  # the loop appends to it
         head = _head(path)
         if len(queue) > _MAX_LIBRARIES:
             continue

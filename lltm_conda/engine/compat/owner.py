@@ -1,4 +1,4 @@
-"""Probe: the distribution that owns a file, and the torch for which it says that it was built."""
+"""Probe: the distribution that owns a file, and the torch that it says it was built for."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LIBRARY = re.compile(rb'^"?([^,"\n]+\.(?:so(?:\.[0-9.]+)?|pyd|dll|dylib))"?,', 
 _SHARED_OBJECT = re.compile(r"\.(so|dylib|pyd|dll)(\.[0-9.]+)?$")
 _BUILD_FILES = ("*version*.py", "cpp_lib.json")
 Minor = tuple[int, int]
-#: Minors of torch, more than there will be; the first and the last stand for all others.
+#: More minors of torch than there will be; the first and the last stand for all others.
 _MINORS = [(0, 0), *((major, minor) for major in (1, 2) for minor in range(100)), (9, 0)]
 _SIGNS = {
     ">=": operator.ge, "<=": operator.le, "==": operator.eq, "!=": operator.ne,
@@ -31,9 +31,9 @@ _SIGNS = {
 
 
 def find_owner(path: Path) -> Owner | None:
-    """The distribution whose RECORD, or whose conda metadata, lists the file; None for none.
+    """The distribution whose RECORD or conda metadata lists the file; None if there is none.
 
-    What is installed from a source folder ("editable") owns the objects in that folder.
+    A distribution that is installed from a source folder ("editable") owns the objects in it.
     """
     with suppress(OSError, RuntimeError):
         path = Path(os.path.normpath(path.absolute()))
@@ -48,12 +48,12 @@ def find_owner(path: Path) -> Owner | None:
 
 
 def built_for(binary: BinaryRecord) -> tuple[tuple[Minor, str], ...]:
-    """Torch minors that the file's name or its owner gives, each with what gives it."""
+    """The torch minors that the file's name or its owner names, each with its source."""
     return (*_named_in(binary.path), *(binary.owner.built_for if binary.owner else ()))
 
 
 def distributions(folder: Path) -> Mapping[Path, list[Path]]:
-    """The shared objects of every distribution in a folder, by its metadata."""
+    """The shared objects of every distribution in a folder, by the distribution's metadata."""
     found: dict[Path, list[Path]] = {}
     for inner, place in _index(folder).items():
         found.setdefault(place, []).append(folder / inner)
@@ -61,7 +61,7 @@ def distributions(folder: Path) -> Mapping[Path, list[Path]]:
 
 
 def shared_objects(folder: Path) -> list[Path]:
-    """Every file under a folder that is a shared object by its name."""
+    """Every file under a folder whose name is that of a shared object."""
     return sorted(p for p in folder.rglob("*") if _SHARED_OBJECT.search(p.name) and p.is_file())
 
 
@@ -78,7 +78,7 @@ def _index(folder: Path) -> Mapping[str, Path]:
             if url.get("dir_info", {}).get("editable"):
                 source = Path(unquote(url["url"].removeprefix("file://")))
                 found |= dict.fromkeys(map(str, _built_in(source)), place)
-    for link in folder.glob("*.egg-link"):  # by `setup.py develop`
+    for link in folder.glob("*.egg-link"):  # made by `setup.py develop`
         with suppress(OSError):
             source = Path(link.read_text("utf-8").partition("\n")[0])
             for place in source.glob(f"{link.stem.replace('-', '_')}*.egg-info"):
@@ -92,7 +92,7 @@ def _index(folder: Path) -> Mapping[str, Path]:
 
 
 def _built_in(source: Path) -> Iterator[Path]:
-    """The shared objects of a source folder, without builds and environments inside it."""
+    """The shared objects of a source folder, except those in its builds and environments."""
     for place, folders, files in os.walk(source):
         if "pyvenv.cfg" in files or "conda-meta" in folders:
             folders.clear()
@@ -103,7 +103,7 @@ def _built_in(source: Path) -> Iterator[Path]:
 
 @cache
 def _read(place: Path, folder: Path) -> Owner | None:
-    """The distribution of this metadata, whose files a folder's index names."""
+    """The distribution with the metadata `place`; the index of `folder` lists its files."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         if place.suffix == ".json":
             data = json.loads(place.read_bytes())
@@ -116,7 +116,7 @@ def _read(place: Path, folder: Path) -> Owner | None:
             pins = torch_requirements(place)
             channel = "pip"
         files = [folder / inner for inner, owner in _index(folder).items() if owner == place]
-        # `(==2.9.1)`, `<2.10,>=2.9` and conda's `2.9.* cuda*` admit 2.9 alone; `>=2.4` many.
+        # `(==2.9.1)`, `<2.10,>=2.9` and conda's `2.9.* cuda*` admit only 2.9; `>=2.4` admits many.
         admitted = [(pin, [minor for minor in _MINORS if admits(pin, minor)]) for pin in pins]
         said = [(m[0], f"its metadata ({pin.strip()})") for pin, m in admitted if len(m) == 1]
         known = _pairs().get(normal(name), {})
@@ -159,7 +159,7 @@ def admits(pin: str, minor: Minor) -> bool:
 
 
 def _named_in(path: Path) -> Iterator[tuple[Minor, str]]:
-    """`libx_torch29-cpu.so`, `x_pytorch_2.2.1.so` and `torch-2.9/lib/libx.so` name their torch."""
+    """The torch in `libx_torch29-cpu.so`, `x_pytorch_2.2.1.so` or `torch-2.9/lib/libx.so`."""
     found = re.search(r"torch[_-]?(\d)[._]?(\d{1,2})(?!\d)", path.name)
     places = [(found, f"its name {printable(path.name)}")]
     for folder in path.parts[-3:-1]:
@@ -185,7 +185,7 @@ def normal(name: str) -> str:
 
 @cache
 def _pairs() -> Mapping[str, Mapping[Minor, str]]:
-    """By distribution, which releases go with which torch, the best one first."""
+    """The releases that go with each torch, the best one first, by distribution."""
     rows: dict[str, dict[str, str]] = {}
     with suppress(OSError, ValueError, KeyError):
         rows = json.loads(_PAIRS.read_text("utf-8"))["releases"]

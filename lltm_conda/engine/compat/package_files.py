@@ -14,8 +14,10 @@ from .text import printable
 def find_binaries(
     project: Project, torch: TorchInstall | None
 ) -> tuple[list[Path], Finding | None]:
-    """The package's shared objects, then those that the user built for this torch; but the CUDA
-    kernels of the user first. And why the build cache was not trusted, if it was not.
+    """The shared objects to judge, and why the build cache was not trusted, if it was not.
+
+    CUDA kernels that the user built come first, then the package's own objects, then the others
+    that the user built for this torch.
     """
     paths: list[Path] = []
     with suppress(OSError):
@@ -24,12 +26,12 @@ def find_binaries(
         paths += [path for path in files if path.suffix == ".so"]
     try:
         if torch is not None and cache.entry_folder(project, torch, "").parent.is_dir():
-            sources = source_hash(project.folder)  # takes longer than the look at the folder
+            sources = source_hash(project.folder)  # slower than the check of the folder above
             folder = cache.entry_folder(project, torch, sources or "")
             if sources is not None and folder.is_dir():
                 built = cache.trusted_files(project, folder)
-                # An import does not ask which GPU is here, so it cannot tell whose CUDA kernels
-                # have code for it: those that the user built come first.
+                # An import does not ask for the GPU, so it cannot tell which CUDA kernels have code
+                # for it, and prefers those that the user built.
                 device = [path for path in built if path.name.startswith("kernels-cuda")]
                 paths = [*device, *paths, *(path for path in built if path not in device)]
     except cache.CacheError as error:
@@ -38,7 +40,7 @@ def find_binaries(
         why = f"the build cache is refused: {what}"
         return paths, Finding.rejected("build cache", what, needed, why, printable(error.fix))
     except (OSError, RuntimeError):
-        pass  # no home folder, or no permission to look into it
+        pass  # no home folder, or no permission to read it
     return paths, None
 
 
@@ -57,7 +59,7 @@ def source_hash(package: Path) -> str | None:
 
 
 def source_root(package: Path) -> Path | None:
-    """What holds `csrc/`: the installed package or the checkout around it; None if nothing does."""
+    """The folder with `csrc/`: the installed package or the checkout around it; else None."""
     for folder in (package, package.parent):
         if (folder / "csrc" / "project.h").is_file():
             return folder

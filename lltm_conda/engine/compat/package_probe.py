@@ -16,9 +16,9 @@ _MAX_RECORD = 4 << 20
 
 
 def package_problems(project: Project) -> tuple[str, ...]:
-    """Compares the installer's list of files with the files on disk: one sentence a problem.
+    """Compares the installer's list of files with the files on disk; one sentence per problem.
 
-    None for a whole package, and for a source folder, which has no such list.
+    The result is empty for a whole package, and for a source folder, which has no such list.
     """
     package = project.folder
     try:
@@ -47,12 +47,12 @@ def _compare(package: Path, record: Path) -> list[str]:
         path = package.parent / row[0]
         try:
             size = path.stat().st_size
-            # Only what is loaded is worth hashing; for the rest a size tells.
+            # Only shared objects are hashed; for other files, the size is compared.
             wrong = row[2].isdecimal() and row[2] != str(size)
             if not wrong and path.suffix == ".so" and row[1].startswith("sha256="):
                 digest = base64.urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest())
                 wrong = digest.rstrip(b"=").decode() != row[1].removeprefix("sha256=")
-        except (OSError, ValueError):  # a name that no file can have
+        except (OSError, ValueError):  # ValueError: no file can have this name
             missing.append(row[0])
             continue
         if wrong:

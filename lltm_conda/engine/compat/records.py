@@ -1,10 +1,10 @@
-"""What a binary is, what a runtime is, and what the judge found when it compared the two.
+"""The data types for binaries, runtimes, and the judge's findings when it compares the two.
 
 Everything here is plain, frozen data: no file is opened, nothing is decided. Names of binaries and
 variants are parsed and rendered by inverse functions (`parse(str(name)) == name`).
 
-Every import of the package pays for what this module does when it is imported: no pattern is
-compiled, and the classes are `Record`s.
+Every import of the package imports this module, so it must be quick: it compiles no pattern, and
+its classes are `Record`s.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LAYOUT_SECTION = ".torch_extension.layout"
 VTABLE_SECTION = ".torch_extension.vtable"
 
 NOTHING: Mapping[Any, Any] = MappingProxyType({})
-#: The folder of a torch of which only the release is known.
+#: Stands for the folder of a torch that is not installed: only its release is known.
 NOWHERE = Path("/dev/null/torch")
 
 OK, NOTE, REJECTED, UNKNOWN = "ok", "note", "rejected", "unknown"
@@ -41,10 +41,10 @@ class RecordError(ValueError):
 
 
 class GlueName(Record):
-    """`stable210`, `aten24-abi0`: which torch ABI a glue object speaks.
+    """`stable210`, `aten24-abi0`: the torch ABI of a glue object.
 
-    `lane` is the door: "stable" serves every torch from `torch` on, "aten" that minor alone, and
-    one C++ ABI of it.
+    `lane` is the door: "stable" serves every torch from `torch` on, "aten" only that minor with
+    one C++ ABI.
     """
 
     lane: str
@@ -53,7 +53,7 @@ class GlueName(Record):
 
     @classmethod
     def parse(cls, text: str) -> GlueName:
-        """Read a glue name; raises `NameFormatError` naming what is wrong with it."""
+        """Read a glue name; raises `NameFormatError` with the problem."""
         lane = "stable" if text.startswith("stable") else "aten"
         digits, _, abi = text.removeprefix(lane).partition("-abi")
         if digits[:4].isdecimal():
@@ -67,7 +67,7 @@ class GlueName(Record):
         )
 
     def serves(self, torch: TorchInstall) -> bool:
-        """Whether it is made for this torch."""
+        """Whether the glue is made for this torch."""
         if self.lane == "stable":
             return torch.version_tuple >= self.torch
         return (torch.version_tuple, torch.cxx11_abi) == (self.torch, self.cxx11_abi)
@@ -84,7 +84,7 @@ class KernelsName(Record):
 
     @classmethod
     def parse(cls, text: str) -> KernelsName:
-        """Read a kernels name; raises `NameFormatError` naming what is wrong with it."""
+        """Read a kernels name; raises `NameFormatError` with the problem."""
         major = text.removeprefix("cuda")[:2]
         name = cls(int(major) if major.isdecimal() else None)
         if str(name) != text or name.cuda_major == 0:
@@ -98,14 +98,14 @@ class KernelsName(Record):
 
 
 class VariantName(Record):
-    """`stable210-cu13`: a glue with the kernels beside it (CUDA variants hold the CPU's too)."""
+    """`stable210-cu13`: a glue with its kernels (a CUDA variant has the CPU kernels, too)."""
 
     glue: GlueName
     kernels: KernelsName
 
     @classmethod
     def parse(cls, text: str) -> VariantName:
-        """Read a variant name; raises `NameFormatError` naming what is wrong with it."""
+        """Read a variant name; raises `NameFormatError` with the problem."""
         glue, _, kernels = text.rpartition("-")
         with suppress(NameFormatError):
             name = cls(GlueName.parse(glue), KernelsName.parse(kernels.replace("cu", "cuda", 1)))
@@ -151,7 +151,7 @@ _OF_KIND: dict[str, dict[str, tuple[type, ...]]] = {
 
 
 class BuildRecord(Record):
-    """The JSON text that the build put into a binary's record section, checked."""
+    """The checked content of a binary's record section, which the build wrote as JSON."""
 
     kind: str
     package: str
@@ -187,7 +187,7 @@ class BuildRecord(Record):
 
 
 def _problems(data: Any, text: str) -> Iterator[str]:
-    """What is wrong with a record. Stop at the first: later checks rely on the earlier ones."""
+    """The problems of a record. The caller must stop at the first: later checks rely on it."""
     if not isinstance(data, dict):
         yield f" is a {type(data).__name__}, not an object"
     if not text.isprintable():
@@ -247,7 +247,7 @@ class Owner(Record):
 
     Attributes:
         libraries: its shared objects by file name.
-        built_for: torch minors that something of it names, each with what named it.
+        built_for: torch minors that its files or metadata name, each with the source.
         release_for: for a well-known package, the releases that go with each torch minor.
         channel: "pip" or "conda".
     """
@@ -266,17 +266,17 @@ class BinaryRecord(Record):
     Attributes:
         kind: "glue", "kernels" (of a client of the engine), "extension" (any other that needs
             torch), "library" (any other shared object) or "unreadable".
-        name: `stable210`, `cuda13`, or the file's name for what is not ours.
+        name: `stable210`, `cuda13`, or the file's name for a file that is not ours.
         needed: DT_NEEDED in order.
         runpath: DT_RUNPATH or DT_RPATH, "" if there is none.
         floors: the highest version it needs of `GLIBC`, `GLIBCXX`, `CXXABI`.
         torch_symbols: undefined strong symbols of `at::`, `c10::`, `torch::` and the C shim.
         python_symbols: undefined symbols of the Python C API.
         modules: the Python modules it defines (from `PyInit_*`).
-        cxx11_abi: the flavour its torch symbols speak, None if none of them tells.
+        cxx11_abi: the flavour of its torch symbols, None if none of them shows it.
         cuda_archs: from the record (all of which must be in `.nv_fatbin`), or what `.nv_fatbin`
             holds where there is no record.
-        alignment: of its segments, in bytes; it loads where pages are not larger. 0: not known.
+        alignment: of its segments, in bytes; it loads on systems with pages up to this. 0: unknown.
         problems: what is wrong with the file itself; empty for a whole file.
         owner: the distribution that lists the file, where one was looked for and found.
     """
@@ -339,14 +339,14 @@ class TorchInstall(Record):
 
     @property
     def device(self) -> str:
-        """What it computes on: `CUDA 13.0`, `ROCm 6.2`, `XPU 2025.0`, `the CPU`."""
+        """The device of this build: `CUDA 13.0`, `ROCm 6.2`, `XPU 2025.0`, `the CPU`."""
         if self.hip or self.xpu:
             return f"ROCm {self.hip}" if self.hip else f"XPU {self.xpu}"
         return f"CUDA {self.cuda}" if self.cuda else "the CPU"
 
     @property
     def is_release(self) -> bool:
-        """False for alphas, nightlies and source builds without a tag: none was measured."""
+        """False for alphas, nightlies and source builds without a tag, which were not measured."""
         import re
 
         return re.fullmatch(r"[0-9]+(\.[0-9]+)+(\.post[0-9]+)?(\+.*)?", self.version) is not None
@@ -368,8 +368,8 @@ class Driver(Record):
 
 
 class Environment(Record):
-    """Where commands will be typed: `kind` is "conda" or "pip", `installer` installed this package
-    (None: nobody, in a source folder) from `source`, which is None where it is not at hand."""
+    """The environment that the fixes are for. `kind` is "conda" or "pip". `installer` installed
+    this package (None in a source folder) from the file or folder `source` (None if it is gone)."""
 
     kind: str = "pip"
     python: str = "python"
@@ -380,16 +380,15 @@ class Environment(Record):
 class Runtime(Record):
     """The process, the machine and the torch that a binary would be loaded into.
 
-    Everything the judge looks at, and nothing else. None means "not known"; the judge accepts
-    nothing on an unknown fact where a wrong guess could crash. docs/fails/compat.md lists the
-    fields; what is not there or "empty" there:
+    The judge sees these facts and nothing else. None means "not known"; the judge accepts nothing
+    if an unknown fact could mean a crash. docs/fails/compat.md describes all other fields.
 
     Attributes:
-        project: whose binaries these are to be; everything else is judged as somebody else's.
+        project: the project whose binaries are "ours"; all others belong to other packages.
         missing: for a binary's path, the symbols that were looked up and not found, and
             `import NAME` for a Python package that it imports.
         libraries: for a binary's path, the needed libraries that were looked for and not found.
-        kernel_abi: the table layout that the chosen glue speaks, None before one is chosen.
+        kernel_abi: the table layout of the chosen glue, None before one is chosen.
     """
 
     system: str
@@ -421,7 +420,7 @@ class Runtime(Record):
 
     @property
     def python_tag(self) -> str:
-        """How the tags of this Python's modules begin: `cpython-311-`."""
+        """The start of the tags of this Python's modules: `cpython-311-`."""
         return f"cpython-{self.python[0]}{self.python[1]}{'t' if self.free_threaded else ''}-"
 
 
@@ -430,11 +429,11 @@ class Finding(Record):
 
     Attributes:
         dimension: what was compared, e.g. "torch version".
-        status: `OK`, `NOTE` (accepted, with a remark), `REJECTED`, or `UNKNOWN` (could not be
-            told; not accepted).
-        why: one sentence; the cause, where it is a rejection.
-        fix: the command or the step to take; empty where there is nothing to do.
-        fault: the number of the class in the troubleshooting page, None where there is none.
+        status: `OK`, `NOTE` (accepted, with a remark), `REJECTED`, or `UNKNOWN` (not decided, so
+            not accepted).
+        why: one sentence; the cause, if it is a rejection.
+        fix: the command or the step to take; empty if there is nothing to do.
+        fault: the number of the class in the troubleshooting page, None if it has none.
     """
 
     dimension: str
@@ -470,12 +469,12 @@ class Verdict(Record):
 
     @property
     def accepted(self) -> bool:
-        """True when nothing was rejected and nothing that matters stayed unknown."""
+        """True if no finding is a rejection or unknown."""
         return all(finding.status in (OK, NOTE) for finding in self.findings)
 
     @property
     def rejection(self) -> Finding | None:
-        """The first rejection, None where there is none."""
+        """The first rejection, or None."""
         return next((finding for finding in self.findings if finding.status == REJECTED), None)
 
     @property

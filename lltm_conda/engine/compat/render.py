@@ -20,7 +20,7 @@ _WIDTH = 100
 def shorten(text: str) -> str:
     """Printable text in which `~` is the home folder and `$PREFIX` the environment's folder."""
     text = printable(text)
-    # Without a home folder, `expanduser` leaves the `~`.
+    # Without a home folder, `expanduser` returns the `~` itself.
     for folder, name in ((sys.prefix, "$PREFIX"), (os.path.expanduser("~"), "~")):  # noqa: PTH111
         if len(folder) > 1:
             text = text.replace(printable(folder) + os.sep, name + os.sep)
@@ -50,7 +50,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def runtime_table(runtime: Runtime) -> str:
-    """What was found, one fact a line."""
+    """The facts of the runtime, one per line."""
     python = f"{runtime.implementation} {dotted(runtime.python)}"
     libc, libstdcxx, torch = runtime.libc, runtime.libstdcxx, runtime.torch
     rows = [
@@ -81,12 +81,12 @@ def runtime_table(runtime: Runtime) -> str:
 
 
 def selection_table(selection: Selection) -> str:
-    """Every binary, its verdict, and the cause where it was refused."""
+    """Every binary, its verdict, and the cause if it was refused."""
     chosen = (selection.glue, selection.cpu, selection.cuda)
     rows = []
     for verdict in selection.considered:
         cause = verdict.cause
-        state, why = "fits", "another one is preferred"
+        state, why = "fits", "another binary is preferred"
         if any(verdict is one for one in chosen):
             state, why = "chosen", summary(verdict)
         elif cause is not None:
@@ -96,7 +96,7 @@ def selection_table(selection: Selection) -> str:
 
 
 def summary(verdict: Verdict) -> str:
-    """The remarks of an accepted verdict, or what it is."""
+    """The remarks of an accepted verdict, or else a description of the binary."""
     notes = [finding.why for finding in verdict.findings if finding.status == NOTE and finding.why]
     if notes:
         return "; ".join(notes)

@@ -21,9 +21,9 @@ def probe_runtime(
     """Collect the facts, without importing torch and without initialising CUDA.
 
     Args:
-        torch: an installation, or where to look for one; None for this interpreter's own.
+        torch: an installation, or a folder to look for one; None for this interpreter's own.
         gpu: whether to ask for the driver and the devices.
-        project: whose binaries are judged; by default every file is somebody else's.
+        project: the project whose binaries are "ours"; by default no file is.
     """
     problem, install = None, torch if isinstance(torch, TorchInstall) else None
     try:
@@ -33,7 +33,8 @@ def probe_runtime(
         problem = str(error)
     facts = runtime_of(install, project)
     if torch is not None and install is not None:
-        # The Python of a torch elsewhere: this one if it fits, else the one it was built for.
+        # For a torch elsewhere, judge for this Python if that torch was built for it, too, else for
+        # the Python that it was built for.
         tags = [re.match(r"cpython-([0-9])([0-9]+)(t?)-", f"{tag}-") for tag in install.python_tags]
         found = [((int(tag[1]), int(tag[2]), 0), tag[3] == "t") for tag in tags if tag]
         own = (*facts.python[:2], 0), facts.free_threaded
@@ -41,7 +42,7 @@ def probe_runtime(
             python, free_threaded = found[0]
             facts = facts._replace(python=python, free_threaded=free_threaded)
     if gpu:
-        from .driver_probe import probe_devices, probe_driver  # not needed by an import
+        from .driver_probe import probe_devices, probe_driver  # an import does not need it
 
         facts = facts._replace(gpu_probed=True, driver=probe_driver(), devices=probe_devices())
     return facts._replace(torch_problem=problem)
@@ -50,7 +51,7 @@ def probe_runtime(
 def runtime_of(
     torch: TorchInstall | None, project: Project, registered_by: str | None = None
 ) -> Runtime:
-    """The facts of this process with this torch; the GPU is not asked."""
+    """The facts of this process with this torch, without the driver and the GPU."""
     return Runtime(
         system="windows" if sys.platform == "win32" else sys.platform,
         machine=host_probe.machine(),

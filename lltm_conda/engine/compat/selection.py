@@ -1,7 +1,7 @@
 """Choose the binaries to load: the best accepted glue, CPU kernels and CUDA kernels.
 
-The order of preference is a pure function of names and torch, so files that cannot win are not even
-read at import; with `exhaustive` everything is judged and the trace answers "why not this one?".
+The order of preference is a pure function of names and torch, so an import does not even read files
+that cannot win. With `exhaustive` every file is judged, which answers "why not this one?".
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Name = GlueName | KernelsName
 
 
 class Selection(Record):
-    """What was chosen, and every verdict that led there.
+    """The chosen binaries, and every verdict that led to the choice.
 
     Attributes:
         glue, cpu, cuda: the chosen binaries' verdicts; None where none was accepted (or, for
@@ -49,7 +49,7 @@ class Selection(Record):
 
     @property
     def variant(self) -> str | None:
-        """The name of what was chosen, e.g. `stable210-cu13`; None if it is not complete."""
+        """The name of the chosen variant, e.g. `stable210-cu13`; None if it is not complete."""
         if self.glue is None or not self.complete:
             return None
         kernels = KernelsName.parse(self.cuda.binary.name) if self.cuda else KernelsName()
@@ -77,8 +77,8 @@ class Selection(Record):
 def glue_preference(name: GlueName, torch: TorchInstall | None) -> tuple[int, ...]:
     """Sort key of a glue: fitting ones first, then those nearest to the torch.
 
-    The stable ABI comes first where torch has it (one binary, every later torch), then the ATen
-    build of this very minor, then its neighbours; the right C++ ABI flavour before the other.
+    The stable ABI comes first if torch has it (one binary serves every later torch), then the ATen
+    build of the same minor, then its neighbours; the right C++ ABI flavour before the other.
     """
     here = torch.version_tuple if torch else (0, 0)
     flavour = torch.cxx11_abi if torch else None
@@ -112,7 +112,7 @@ def select(
         runtime: what they would be loaded into.
         judge_one: gives the verdict on one file, e.g. `compat.judge_file`.
         forced: take this variant or nothing (it is still judged); may raise NameFormatError.
-        exhaustive: judge every file, also those that can no longer win.
+        exhaustive: judge every file, even if it can no longer win.
     """
     wanted = VariantName.parse(forced) if forced else None
     torch, named = runtime.torch, [(path, parse_file_name(path.name)) for path in paths]

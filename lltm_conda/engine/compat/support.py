@@ -24,9 +24,9 @@ class Support(Record):
 
     Attributes:
         variants: names of every variant of the matrix.
-        others: those of other platforms than x86-64, `linux-aarch64` and the like.
+        others: the variants of each platform other than x86-64, such as `linux-aarch64`.
         torch_min, torch_max: the oldest torch that is served, the newest that was tested.
-        channel, index: conda's and pip's, that serve the packages; None where there is none yet.
+        channel, index: the conda channel and the pip index with the packages; None if none has.
     """
 
     variants: tuple[str, ...] = ()

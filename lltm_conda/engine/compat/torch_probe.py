@@ -25,7 +25,7 @@ _MAX_VERSION_FILE = 1 << 16
 
 
 class TorchNotFoundError(LookupError):
-    """There is no torch installation where one was looked for, or it cannot be read."""
+    """No torch installation was found, or it cannot be read."""
 
     def __init__(self, text: str) -> None:
         super().__init__(printable(text))
@@ -36,11 +36,11 @@ def find_torch(path: Path | str | None = None, python: str | None = None) -> Tor
 
     Args:
         path: a `torch` package folder, or a site-packages folder, or the prefix of an environment.
-        python: an interpreter whose torch is meant (it is asked where, it does not import it).
-            With neither, the running interpreter's torch.
+        python: an interpreter; it says where its torch is, without importing it.
+            With neither, the torch of the running interpreter is read.
 
     Raises:
-        TorchNotFoundError: nothing there; the text names what was looked for and what to do.
+        TorchNotFoundError: there is none; the text says where it looked and what to do.
     """
     if path is not None:
         files = [Path(path, "version.py"), Path(path, "torch", "version.py")]
@@ -64,7 +64,7 @@ def find_torch(path: Path | str | None = None, python: str | None = None) -> Tor
 
 
 def _exists(path: Path) -> bool:
-    # Path.is_file passes on the error of a symlink loop or of a folder without permission.
+    # Path.is_file raises for a symlink loop and for a folder without permission.
     try:
         return path.is_file()
     except OSError:
@@ -80,7 +80,7 @@ def _located(python: str | None) -> Path | None:
                 spec = importlib.util.find_spec("torch")
                 origin = spec.origin if spec else None
         return Path(origin).parent if origin else None
-    # A path may hold any byte but the null one.
+    # A path may hold any byte but zero, so a zero byte separates it from other output.
     code = (
         "import importlib.util, os, sys; spec = importlib.util.find_spec('torch');"
         "sys.stdout.buffer.write(b'\\0' + os.fsencode(spec and spec.origin or ''))"
@@ -124,7 +124,7 @@ def read_install(root: Path) -> TorchInstall:
 def _install(
     root: Path, version: str, minor: tuple[int, int], abi: int | None, facts: Mapping[str, Any]
 ) -> TorchInstall:
-    """`facts` are the texts of its `version.py`."""
+    """A TorchInstall; `facts` are the values in torch's `version.py`."""
     hip, folders = facts.get("hip") or facts.get("rocm"), (root, root / "lib", root / "include")
     cuda, xpu = facts.get("cuda"), facts.get("xpu")
     return TorchInstall(version, minor, cuda, hip, abi, *folders, xpu=xpu)
@@ -152,7 +152,7 @@ def from_module(torch: ModuleType) -> TorchInstall:
 
 
 def _version_file(path: Path) -> dict[str, str]:
-    """The texts that a `version.py` assigns; it is never executed."""
+    """The strings that a `version.py` assigns, read without executing it."""
     try:
         with path.open("rb") as file:
             text = file.read(_MAX_VERSION_FILE).decode("utf-8", "replace")
@@ -165,7 +165,7 @@ def _version_file(path: Path) -> dict[str, str]:
 
 
 def release(version: str, minor: tuple[int, int], abi: int | None = None) -> TorchInstall:
-    """A release of which no file is here; `abi` is by default that of PyPI's wheel."""
+    """A release that is not installed; `abi` is by default that of PyPI's wheel."""
     abi = int(minor >= (2, 7)) if abi is None else abi
     return TorchInstall(version, minor, None, None, abi, NOWHERE, NOWHERE, NOWHERE)
 
@@ -182,7 +182,7 @@ def installer(root: Path, name: str, version: str) -> str | None:
 def dist_info(root: Path, name: str, version: str) -> Iterator[Path]:
     """The metadata of the distribution `name` beside `root`."""
     start = f"{name}-{version.partition('+')[0]}"
-    for entry in os.listdir(root.parent):  # noqa: PTH208  # quick: the import pays for it
+    for entry in os.listdir(root.parent):  # noqa: PTH208  # quick, since every import does this
         if entry.startswith(start) and entry.endswith(".dist-info"):
             yield root.parent / entry
 
