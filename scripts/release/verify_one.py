@@ -40,8 +40,8 @@ class Target:
 def environment(context: Context, *, target: Target, wheel: Path) -> Sequence[Path]:
     """Installs, judges and runs one environment, and deletes it; its result stays.
 
-    An environment that cannot be installed, is stopped, or has a torch that fails alone, is skipped;
-    the next run tries it again.
+    An environment that cannot be installed, is stopped, or has a torch that fails alone is
+    skipped; the next run tries it again.
     """
     if target.interpreter is None:
         text = f"no Python {target.python} on PATH or in pyenv"
