@@ -100,7 +100,7 @@ def _judge_of_others(binary: BinaryRecord, runtime: Runtime, above: tuple[Path, 
         return _judge_by_version(binary, runtime)
     siblings = binary.owner.libraries if binary.owner else {}
     whole = torch if torch is not None and not torch.problems else None
-    linked = linking.link(binary, whole, siblings, above=next(iter(above), None))
+    linked = linking.link(binary, whole, siblings, next(iter(above), None))
     unresolved = linked.unresolved
     if whole is not None and (linked.missing or unresolved):
         try:

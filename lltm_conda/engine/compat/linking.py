@@ -27,6 +27,9 @@ _UNUSED = b"_ZSt21ios_base_library_initv"
 #: The libraries that `import torch` loads. The linker does not find the others in that folder.
 _ROOTS = ("libtorch_global_deps.so", "libtorch_python.so", "libtorch_cpu.so", "libc10.so")
 
+# Not os.access: with a folder for the platform's files (`-L`), qemu looks there by stat alone.
+_exists = os.path.exists
+
 
 class _Head(Record):
     needed: tuple[str, ...] = ()
@@ -46,10 +49,8 @@ class Linked(Record):
 def link(
     binary: BinaryRecord,
     torch: TorchInstall | None,
-    siblings: Mapping[str, Path] | None = None,
-    *,
-    symbols: bool = True,
-    above: Path | None = None,
+    siblings: Mapping[str, Path],
+    above: Path | None,
 ) -> Linked:
     """Follow the needs of a binary as the dynamic linker does, in a process that has this torch.
 
@@ -57,20 +58,19 @@ def link(
         binary: where to begin.
         torch: the torch whose libraries are loaded already; None: only Python's own are.
         siblings: by file name, the libraries of the same package, which may load them beforehand.
-        symbols: whether to look its undefined symbols up.
         above: the library that is opened and needs this one, whose scope is searched.
     """
     process = _process(torch.lib_dir if torch else None)
-    found, missing = _closure([binary.path], process, siblings or {})
-    own = {path.resolve() for path in (siblings or {}).values()}
+    found, missing = _closure([binary.path], process, siblings)
+    own = {path.resolve() for path in siblings.values()}
     beside = tuple(
         path
         for path in found[1:]
         if path.resolve() in own and any(map(is_torch_library, _head(path).needed))
     )
     unresolved: tuple[str, ...] = ()
-    if symbols and not missing:
-        higher = [] if above is None else _closure([above], process, siblings or {})[0]
+    if not missing:
+        higher = [] if above is None else _closure([above], process, siblings)[0]
         # The libraries that torch loads into the global scope: the CUDA libraries and others.
         root = process.get(_ROOTS[0])
         everybodys = _closure([root], process, {})[0] if root else []
@@ -94,7 +94,7 @@ def absent_imports(binary: BinaryRecord, torch: TorchInstall | None) -> tuple[st
 
 def missing_libraries(binary: BinaryRecord, torch: TorchInstall | None) -> tuple[str, ...]:
     """The libraries that the binary needs, directly or not, and the linker would not find."""
-    return link(binary, torch, symbols=False).missing
+    return tuple(_closure([binary.path], _process(torch.lib_dir if torch else None), {})[1])
 
 
 @cache
@@ -169,11 +169,6 @@ def _system(name: str) -> Path | None:
     """A library of the machine: LD_LIBRARY_PATH, the cache of `ldconfig`, the usual folders."""
     places = [*(folder / name for folder in library_folders()), _cached().get(name)]
     return next((place for place in places if place and _exists(place)), None)
-
-
-def _exists(path: Path | str) -> bool:
-    # Not os.access: with a folder for the platform's files (`-L`), qemu looks there by stat alone.
-    return os.path.exists(path)  # noqa: PTH110
 
 
 @cache
