@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import tempfile
@@ -45,7 +44,7 @@ def main(project: Project, wheel: Path, *, as_json: bool) -> int:
         pins = [pin for info in Path(place).glob("*.dist-info") for pin in torch_requirements(info)]
     problems = [text for row in served for text in _broken(row, wheel.name, pins)]
     if as_json:
-        print(json.dumps(render.plain({"schema": 1, "serves": served, "problems": problems})))
+        render.print_json(serves=render.plain(served), problems=render.plain(problems))
         return 1 if problems else 0
     words = ("object", "torch", "python", "cuda", "gpus", "glibc")
     rows = [[", ".join(row[w]) if w != "object" else row[w] for w in words] for row in served]

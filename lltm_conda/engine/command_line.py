@@ -25,7 +25,6 @@ from .compat.selection import Selection
 from .compat.text import printable
 from .project import Project
 
-JSON_SCHEMA = 1
 _SMOKE_SECONDS = 600
 
 
@@ -95,7 +94,7 @@ def _report(options: argparse.Namespace, runtime: Runtime) -> int:
     copies = installed_copies(project.folder)
     problems = [render.shorten(text) for text in package_problems(project)]
     if options.json:
-        _print_json(
+        render.print_json(
             package={"name": name, "version": project.version, "problems": problems},
             runtime=render.plain({k: v for k, v in runtime._asdict().items() if k != "project"}),
             binaries=[_plain_verdict(verdict) for verdict in selection.considered],
@@ -185,13 +184,9 @@ def _explain(options: argparse.Namespace, runtime: Runtime) -> int:
 
 def _print_verdicts(options: argparse.Namespace, verdicts: list[Verdict]) -> None:
     if options.json:
-        _print_json(binaries=[_plain_verdict(verdict) for verdict in verdicts])
+        render.print_json(binaries=[_plain_verdict(verdict) for verdict in verdicts])
     else:
         print("\n\n".join(render.verdict_text(verdict) for verdict in verdicts))
-
-
-def _print_json(**fields: Any) -> None:
-    print(json.dumps({"schema": JSON_SCHEMA, **fields}, indent=2))
 
 
 def _plain_verdict(verdict: Verdict) -> dict[str, Any]:

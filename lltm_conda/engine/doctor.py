@@ -6,7 +6,6 @@ It judges extensions of any package by their files, without importing torch or l
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import sys
@@ -24,7 +23,6 @@ from .compat.text import printable
 from .compat.torch_probe import TorchNotFoundError, release
 from .project import Project
 
-JSON_SCHEMA = 1
 #: torch itself and the packages that it requires.
 _TORCHS_OWN = re.compile(r"(torch|pytorch|libtorch|triton|nvidia[-_].*|cuda[-_].*)", re.IGNORECASE)
 _WORDS = {"works": "works", "fails": "does not work", "unknown": "cannot be told"}
@@ -68,8 +66,7 @@ def _doctor(options: argparse.Namespace, project: Project) -> int:
             said = {"path": verdict.binary.path, "package": package, "version": version}
             extensions.append({**said, "state": _state(verdict), "cause": verdict.cause})
         torch = runtime.torch.version if runtime.torch else None
-        report = {"schema": JSON_SCHEMA, "torch": torch, "extensions": render.plain(extensions)}
-        print(json.dumps(report, indent=2))
+        render.print_json(torch=torch, extensions=render.plain(extensions))
     else:
         looked = f"{len(files)} file{'s' * (len(files) != 1)} looked at"
         _print_table(verdicts, runtime, f"{looked} in {time.monotonic() - start:.1f} s")

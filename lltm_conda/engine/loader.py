@@ -43,9 +43,7 @@ def describe(finding: Finding, project: Project, subject: str = "cannot be loade
     """A finding as the text of an error: the cause, observed and needed, the command."""
     lines = [
         f"{project.distribution} {subject}: {finding.why or finding.dimension}",
-        f"  observed: {finding.observed}",
-        f"  needed:   {finding.needed}",
-        *([f"  to mend:  {finding.fix}"] if finding.fix else []),
+        *(f"  {line}" for line in finding.lines),
         f"  every binary and why: {project.command}",
     ]
     return "\n".join(map(printable, lines))

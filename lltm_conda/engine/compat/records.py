@@ -444,6 +444,12 @@ class Finding(Record):
     fix: str = ""
     fault: int | None = None
 
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What follows the cause in errors and reports."""
+        fix = (f"to mend:  {self.fix}",) if self.fix else ()
+        return (f"observed: {self.observed}", f"needed:   {self.needed}", *fix)
+
     @classmethod
     def ok(cls, dimension: str, observed: str, needed: str) -> Finding:
         return cls(dimension, OK, observed, needed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import textwrap
@@ -30,6 +31,11 @@ def shorten(text: str) -> str:
 def plain(value: Any) -> Any:
     """A record as JSON-ready data, with private folders shortened."""
     return as_plain(value, shorten)
+
+
+def print_json(**fields: Any) -> None:
+    """A report as JSON (docs/fails/compat.md): within a schema number no field is removed."""
+    print(json.dumps({"schema": 1, **fields}, indent=2))
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -114,12 +120,7 @@ def cause_text(finding: Finding | None) -> str:
     """The cause and the command, as the import error gives them."""
     if finding is None:
         return ""
-    lines = [
-        f"cause:    {finding.why or finding.dimension}",
-        f"observed: {finding.observed}",
-        f"needed:   {finding.needed}",
-        *([f"to mend:  {finding.fix}"] if finding.fix else []),
-    ]
+    lines = (f"cause:    {finding.why or finding.dimension}", *finding.lines)
     return "\n".join(map(shorten, lines))
 
 
