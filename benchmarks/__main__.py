@@ -1,8 +1,8 @@
 """``python -m benchmarks``: measure, show, draw."""
 
 import argparse
-import os
 import shlex
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import fields
@@ -104,24 +104,23 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     console = Console(width=None if sys.stdout.isatty() else 160)
     try:
-        if arguments.command in ("cell", "layer", "grid", "random"):
-            return _measure(arguments, command_line(argv), console)
-        if arguments.command == "import":
-            found = imports.measure(command_line(argv), arguments.rounds)
-            if arguments.json:
-                schema.write(found, arguments.json)
-            report.show(found, console)
-            return 0
-        if arguments.command == "constants":
-            constants.show(arguments.seed, arguments.count, console)
-            return 0
-        return _show(arguments, console)
+        if "json" not in arguments:
+            return _show(arguments, console)
+        found = _measure(arguments, command_line(argv), console)
+        report.show(found, console)
+        wrong = any(skip.reason.startswith(session.WRONG) for skip in found.skipped)
+        return 1 if wrong or not found.results else 0
     except (ValueError, OSError) as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 2
 
 
-def _measure(arguments: argparse.Namespace, line: str, console: Console) -> int:
+def _measure(arguments: argparse.Namespace, line: str, console: Console) -> schema.Report:
+    if arguments.command == "import":
+        found = imports.measure(line, arguments.rounds)
+        if arguments.json:
+            schema.write(found, arguments.json)
+        return found
     command = arguments.command
     is_layer = "layer" in (command, vars(arguments).get("what"))
     if command == "random":
@@ -148,9 +147,7 @@ def _measure(arguments: argparse.Namespace, line: str, console: Console) -> int:
     else:
         builders = baselines.layer_contenders() if is_layer else baselines.cell_contenders()
         session.run_sizes(found, _sizes(arguments, is_layer, protocol), builders, options)
-    report.show(found, console)
-    wrong = any(skip.reason.startswith(session.WRONG) for skip in found.skipped)
-    return 1 if wrong or not found.results else 0
+    return found
 
 
 def _sizes(arguments: argparse.Namespace, is_layer: bool, protocol: str) -> Sequence[Size]:
@@ -165,7 +162,9 @@ def _sizes(arguments: argparse.Namespace, is_layer: bool, protocol: str) -> Sequ
 
 
 def _show(arguments: argparse.Namespace, console: Console) -> int:
-    if arguments.command == "speed-page":
+    if arguments.command == "constants":
+        constants.show(arguments.seed, arguments.count, console)
+    elif arguments.command == "speed-page":
         console.print(f"wrote {speed_page.write()}", highlight=False)
     elif arguments.command == "show":
         for path in arguments.files:
@@ -180,9 +179,5 @@ def _show(arguments: argparse.Namespace, console: Console) -> int:
 
 
 if __name__ == "__main__":
-    # It is not an error if a reader such as `head` stops early.
-    try:
-        sys.exit(main())
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader that stops early is no error
+    sys.exit(main())

@@ -129,17 +129,8 @@ def check(cell: Cell, size: Size, inputs: Inputs, *, input_gradients: bool = Tru
     poison(size, dtype, device)
     cell.new_step()
     values = differentiate(cell.call, named, x, state, (given.grad_output, *given.grad_state))
-    followed = values["output0"] if size.steps > 1 else None
-
-    def formula(in_dtype: torch.dtype, linear: Linear = F.linear) -> dict[str, Tensor]:
-        run = partial(run_formula, cell.kind, linear=linear)
-        parts = [
-            _formula_part(run, named, inputs, followed, rows, in_dtype, x.requires_grad)
-            for rows in _parts(size)
-        ]
-        return _joined(parts, of_parameters={f"d_{name}" for name in named})
-
-    reference = formula(torch.float64)
+    formula = partial(_formula, cell.kind, named, inputs, values["output0"], input_gradients)
+    reference = formula(torch.float64, F.linear)
     allowed = dict.fromkeys(reference, tolerance(cell, size, dtype, device))
     try:
         return compare(values, reference, allowed)
@@ -153,48 +144,35 @@ def check(cell: Cell, size: Size, inputs: Inputs, *, input_gradients: bool = Tru
     return compare(values, reference, allowed)
 
 
-def _formula_part(
-    formula: Callable[..., tuple[Tensor, ...]],
+def _formula(
+    kind: str,
     named: Mapping[str, Tensor],
     inputs: Inputs,
-    followed: Tensor | None,
-    rows: slice,
-    dtype: torch.dtype,
+    followed: Tensor,
     input_gradients: bool,
+    dtype: torch.dtype,
+    linear: Linear,
 ) -> dict[str, Tensor]:
+    """In parts of the batch: its rows share nothing but the parameters' gradients."""
+
     def leaf(tensor: Tensor, requires_grad: bool) -> Tensor:
         return tensor.detach().to(dtype, copy=True).requires_grad_(requires_grad)
 
-    plain = inputs.shaped(stacked=False)
-    cotangents = (plain.grad_output, *plain.grad_state)
     parameters = {name: leaf(parameter, True) for name, parameter in named.items()}
-    outputs = None if followed is None else _rows(followed, rows).to(dtype)
-    return differentiate(
-        partial(formula, parameters, followed=outputs),
-        parameters,
-        leaf(_rows(plain.x, rows), input_gradients),
-        tuple(leaf(s[rows], input_gradients) for s in plain.state),
-        tuple(_rows(g, rows).to(dtype) for g in cotangents),
-    )
-
-
-def _parts(size: Size) -> list[slice]:
-    """The batch in parts: rows are independent, except for the sums in parameters' gradients."""
-    rows = max(1, LARGEST_PART // (size.steps * size.state))
-    return [slice(first, first + rows) for first in range(0, size.batch, rows)]
-
-
-def _rows(tensor: Tensor, rows: slice) -> Tensor:
-    return tensor[:, rows] if tensor.dim() == 3 else tensor[rows]
-
-
-def _joined(parts: list[dict[str, Tensor]], of_parameters: set[str]) -> dict[str, Tensor]:
-    """The result for the whole batch: parameters' gradients summed, the rest concatenated."""
-    if len(parts) == 1:
-        return parts[0]
-    return {
-        name: torch.stack([part[name] for part in parts]).sum(0)
-        if name in of_parameters
-        else torch.cat([part[name] for part in parts], dim=parts[0][name].dim() - 2)
-        for name in parts[0]
-    }
+    plain = inputs.shaped(stacked=False)
+    batched = (plain.x, *plain.state, followed, plain.grad_output, *plain.grad_state)
+    rows = max(1, LARGEST_PART // plain.grad_output[..., 0, :].numel())
+    parts = []
+    for x, h, c, outputs, *grads in zip(*(t.split(rows, dim=-2) for t in batched), strict=True):
+        call = partial(run_formula, kind, parameters, linear=linear, followed=outputs.to(dtype))
+        state = tuple(leaf(s, input_gradients) for s in (h, c))
+        cotangents = tuple(grad.to(dtype) for grad in grads)
+        part = differentiate(call, parameters, leaf(x, input_gradients), state, cotangents)
+        parts.append(part)
+    joined = parts[0]
+    for part in parts[1:]:
+        for name, value in part.items():
+            of_parameter = name.removeprefix("d_") in named
+            before = joined[name]
+            joined[name] = before + value if of_parameter else torch.cat((before, value), dim=-2)
+    return joined

@@ -52,8 +52,9 @@ Builder = Callable[[Request], Cell]
 """Raises :class:`Unavailable` if the contender cannot run here."""
 
 
-def prepared(module: nn.Module, request: Request) -> nn.Module:
-    """Move the module, and draw its parameters uniformly from +-1/sqrt(S), as nn.LSTM does."""
+def prepared(kind: Callable[[int, int], nn.Module], request: Request) -> nn.Module:
+    """Make a module, and draw its parameters uniformly from +-1/sqrt(S), as nn.LSTM does."""
+    module = kind(request.size.inputs, request.size.state)
     module.to(device=request.device, dtype=request.dtype)
     bound = 1.0 / math.sqrt(request.size.state)
     with torch.no_grad():

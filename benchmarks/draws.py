@@ -84,12 +84,9 @@ def measure(
         with tf32(one.dtype == "tf32"):
             chosen = replace(options, dtypes=(one.dtype,), contenders=names)
             session.run_sizes(found, [one.size], every, chosen, started)
-        if again and any(r.value < report.SLOWER for r in _ratios(found, one, *report.PASSES)):
+        ratios = (r.value for r in report.ratios(found) if (r.size, r.dtype) == one)
+        if again and min(ratios, default=1.0) < report.SLOWER:
             _repeat(found, one, what, again, options)
-
-
-def _ratios(found: Report, one: Draw, *metrics: str) -> list[report.Ratio]:
-    return [r for r in report.ratios(found) if (r.size, r.dtype) == one and r.metric in metrics]
 
 
 def _repeat(found: Report, one: Draw, what: str, again: int, options: session.Options) -> None:
@@ -109,7 +106,8 @@ def _repeat(found: Report, one: Draw, what: str, again: int, options: session.Op
             subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
             runs += [schema.read(path)] if path.exists() else []
     for metric in report.PASSES:
-        ratios = [(r.value, n) for n, run in enumerate(runs) for r in _ratios(run, one, metric)]
+        every = [(r, n) for n, run in enumerate(runs) for r in report.ratios(run)]
+        ratios = [(r.value, n) for r, n in every if r.metric == metric]
         if ratios:
             middle = runs[sorted(ratios)[len(ratios) // 2][1]]
             others = [r for r in found.results if (r.size, r.dtype, r.metric) != (*one, metric)]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from .contender import OURS
-from .report import PASSES, SLOWER, baselines, groups, of, ratios, speedup
+from .report import PASSES, SLOWER, baselines, groups, ratios, speedup
 from .schema import Report
 from .speed_page import NAMES
 
@@ -36,11 +36,10 @@ def figure(report: Report) -> Any:
     rows: dict[tuple[int, str], dict[str, HeatMap]] = {}
     names: set[str] = set()
     for (size, dtype, metric), results in groups(report).items():
-        ours = of(results, OURS)
-        if ours and (others := baselines(results)):
-            row = rows.setdefault((size.steps, dtype), {})
-            cells = row.setdefault(metric, {})
-            cells[size.batch, size.state] = min(speedup(other, ours) for other in others)
+        others = baselines(results.values())
+        if others and OURS in results:
+            cells = rows.setdefault((size.steps, dtype), {}).setdefault(metric, {})
+            cells[size.batch, size.state] = min(speedup(o, results[OURS]) for o in others)
             names |= {NAMES.get(o.contender, o.contender).strip("`") for o in others}
     if not rows:
         raise ValueError("the grid holds no result of ours: measure with the package installed")

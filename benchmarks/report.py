@@ -2,9 +2,11 @@
 
 import math
 import statistics
+from collections.abc import Iterable
 from itertools import product
 from typing import NamedTuple
 
+from rich import filesize
 from rich.console import Console
 from rich.table import Table
 
@@ -20,19 +22,16 @@ SLOWER = 0.97
 """A ratio of random draws below this counts as slower."""
 PASSES = ("forward", "backward")
 
-Groups = dict[tuple[Size, str, str], list[Result]]
-"""Results by size, dtype and metric."""
+Groups = dict[tuple[Size, str, str], dict[str, Result]]
+"""By size, dtype and metric, then by contender."""
 
 
 def groups(report: Report) -> Groups:
     found: Groups = {}
     for result in report.results:
-        found.setdefault((result.size, result.dtype, result.metric), []).append(result)
+        key = result.size, result.dtype, result.metric
+        found.setdefault(key, {})[result.contender] = result
     return found
-
-
-def of(results: list[Result], contender: str) -> Result | None:
-    return next((r for r in results if r.contender == contender), None)
 
 
 def speedup(baseline: Result, ours: Result) -> float:
@@ -44,22 +43,25 @@ def speedup(baseline: Result, ours: Result) -> float:
     return baseline.median / ours.median
 
 
-def baselines(results: list[Result]) -> list[Result]:
+def baselines(results: Iterable[Result]) -> list[Result]:
     return [r for r in results if r.contender not in (OURS, OURS_AGAIN)]
 
 
-def slower_than(ours: Result, results: list[Result]) -> list[str]:
+def slower_than(ours: Result, results: Iterable[Result]) -> list[str]:
     """The baselines that are faster than ours by more than the margin."""
     return [r.contender for r in baselines(results) if speedup(r, ours) < 1 / (1 + MARGIN)]
 
 
+def verdicts(report: Report) -> list[bool]:
+    """Whether ours is slower than no baseline, for every size, dtype and metric that has ours."""
+    every = groups(report).values()
+    return [not slower_than(found[OURS], found.values()) for found in every if OURS in found]
+
+
 def quantity(value: float, unit: str) -> str:
-    """`12.34` for microseconds, `1.2 MB` for bytes."""
+    """`12.34` for microseconds, `1.23 MB` for bytes."""
     if unit == "bytes":
-        for name, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-            if value >= scale:
-                return f"{value / scale:.2f} {name}"
-        return f"{value:.0f} B"
+        return filesize.decimal(int(value), precision=2)
     return f"{value:.2f}" if value < 100 else f"{value:.0f}"
 
 
@@ -86,9 +88,9 @@ def new_table(title: str, left: tuple[str, ...], right: tuple[str, ...]) -> Tabl
     return table
 
 
-def size_table(size: Size, dtype: str, metric: str, results: list[Result]) -> Table:
+def size_table(size: Size, dtype: str, metric: str, found: dict[str, Result]) -> Table:
+    results, ours = list(found.values()), found.get(OURS)
     unit = results[0].unit
-    ours = of(results, OURS)
     title = f"{metric} ({unit}{' per step' if size.steps > 1 and unit == 'us' else ''})"
     if dtype != "-":  # an import has neither size nor dtype
         title = f"{size} {dtype} {title}"
@@ -117,29 +119,25 @@ def _detail(key: str, value: float) -> str:
     return f"{value:.4g}"
 
 
-def grid_table(report: Report) -> tuple[Table, int, int]:
-    """The verdict table, the number of rows with ours, and of those in which ours is slower."""
+def grid_table(report: Report) -> Table:
     names = tuple(dict.fromkeys(r.contender for r in baselines(report.results)))
     title = f"grid: x ours over each baseline ({report.protocol})"
     table = new_table(title, ("size", "dtype", "metric", "ours us"), (*names, "noise"))
     table.add_column(f"verdict (within {MARGIN:.0%})")
-    measured = bad = 0
     for (size, dtype, metric), results in groups(report).items():
         what = (str(size), dtype, metric)
-        ours = of(results, OURS)
+        ours = results.get(OURS)
         if ours is None:
             table.add_row(*what, *("-" * (2 + len(names))), "ours not measured")
             continue
-        ratios = {r.contender: speedup(r, ours) for r in results}
+        ratios = {name: speedup(result, ours) for name, result in results.items()}
         shown = [f"{ratios[name]:.2f}" if name in ratios else "-" for name in names]
         noise = f"{abs(ratios[OURS_AGAIN] - 1):.0%}" if OURS_AGAIN in ratios else "-"
-        slower = slower_than(ours, results)
-        measured += 1
-        bad += bool(slower)
+        slower = slower_than(ours, results.values())
         verdict = "slower than " + ", ".join(slower) if slower else "never slower"
         row = (*what, quantity(ours.median, "us"), *shown, noise, verdict)
         table.add_row(*row, style="red" if slower else None)
-    return table, measured, bad
+    return table
 
 
 class Ratio(NamedTuple):
@@ -150,16 +148,13 @@ class Ratio(NamedTuple):
     value: float
 
 
-def ratios(found: Report) -> list[Ratio]:
-    every = []
-    for (size, dtype, metric), results in groups(found).items():
-        ours = of(results, OURS)
-        if ours is None or metric not in PASSES:
-            continue
-        for peer in baselines(results):
-            value = speedup(peer, ours)
-            every.append(Ratio(size, dtype, metric, peer.contender, value))
-    return every
+def ratios(report: Report) -> list[Ratio]:
+    return [
+        Ratio(size, dtype, metric, peer.contender, speedup(peer, results[OURS]))
+        for (size, dtype, metric), results in groups(report).items()
+        if metric in PASSES and OURS in results
+        for peer in baselines(results.values())
+    ]
 
 
 def summary(found: Report) -> str:
@@ -194,11 +189,11 @@ def show(report: Report, console: Console) -> None:
     for line in header(report):
         console.print(line, highlight=False)
     if report.command == "grid":
-        table, measured, bad = grid_table(report)
-        console.print(table)
+        console.print(grid_table(report))
+        judged = verdicts(report)
         console.print(
             f"never slower than any baseline within {MARGIN:.0%}: "
-            f"{measured - bad} of {measured} measured (size, metric) cells"
+            f"{sum(judged)} of {len(judged)} measured (size, metric) cells"
         )
     elif report.command == "random":
         console.print(summary(report), highlight=False)

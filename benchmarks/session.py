@@ -77,7 +77,7 @@ def run_sizes(
     builders: Mapping[str, Builder],
     options: Options,
     started: float | None = None,
-) -> Report:
+) -> None:
     """Measure every size and dtype. The file is written after each, so a kill loses one size.
 
     The deadline counts from `started`, by default from now.
@@ -102,7 +102,6 @@ def run_sizes(
             report.software = machine.describe_software()  # ours may have loaded just now
             if options.json is not None:
                 schema.write(report, options.json)
-    return report
 
 
 class _OneSize:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from rich.table import Table
 
 from .contender import OURS
-from .report import Groups, baselines, groups, new_table, of, slower_than, speedup
+from .report import PASSES, baselines, groups, new_table, speedup, verdicts
 from .schema import Report, Result, Size
 
 TRAINING = "forward and backward"
@@ -88,46 +88,40 @@ IMPORT_LIMIT_MS = 15.0
 def reached(target: Target, reports: list[Report]) -> float | None:
     """The value in the newest report with this target, or None if no report has it."""
     if target.against == ONE_THREAD:  # from two files, so not paired by round
-        one, two = (_ours(target, reports, threads) for threads in (1, 2))
-        return one / two if one and two else None
-    for found in _fitting(target, reports, 1):
-        results = found.get((target.size, target.dtype, target.metric), [])
-        ours, baseline = of(results, OURS), of(results, target.against)
-        if ours is None:
-            continue
+        one, two = (next(_measured(target, reports, threads), None) for threads in (1, 2))
+        return one[OURS].median / two[OURS].median if one and two else None
+    for results in _measured(target, reports, 1):
         if target.against == "copy":
-            return ours.detail.get("fraction_of_copy")
-        if target.against == "float32":  # measured later in the same run: not paired
-            float32 = of(found.get((target.size, "float32", target.metric), []), OURS)
-            if float32 is not None:
-                return float32.median / ours.median
-        elif baseline is not None:
-            return speedup(baseline, ours)
+            return results[OURS].detail.get("fraction_of_copy")
+        if target.against in results:
+            return speedup(results[target.against], results[OURS])
     return None
 
 
-def _fitting(target: Target, reports: list[Report], threads: int) -> Iterator[Groups]:
-    """The results of reports of the target's kind, newest first, with sums for TRAINING."""
-    key = (target.command, target.device, target.protocol, threads)
+def _measured(target: Target, reports: list[Report], threads: int) -> Iterator[dict[str, Result]]:
+    """By contender, what each report of the target's kind says, the newest first, if it has ours.
+
+    "float32" is ours in float32.
+    """
+    kind = (target.command, target.device, target.protocol, threads)
     for report in sorted(reports, key=lambda report: report.created, reverse=True):
-        if (report.command, report.device, report.protocol, report.threads) == key:
+        if (report.command, report.device, report.protocol, report.threads) == kind:
             found = groups(report)
-            where = (target.size, target.dtype)
-            forward, backward = (found.get((*where, m), []) for m in ("forward", "backward"))
-            pairs = [(f, b) for f in forward if (b := of(backward, f.contender))]
-            yield {**found, (*where, TRAINING): [_sum(*pair) for pair in pairs]}
+            results = found.get((target.size, target.dtype, target.metric), {})
+            if target.metric == TRAINING:
+                forward, backward = (found.get((target.size, target.dtype, m), {}) for m in PASSES)
+                results = {n: _sum(forward[n], backward[n]) for n in forward.keys() & backward}
+            float32 = found.get((target.size, "float32", target.metric), {}).get(OURS)
+            if float32:  # measured later in the same run: not paired
+                results = results | {"float32": replace(float32, rounds=[])}
+            if OURS in results:
+                yield results
 
 
 def _sum(forward: Result, backward: Result) -> Result:
     rounds = [f + b for f, b in zip(forward.rounds, backward.rounds, strict=True)]
     median = forward.median + backward.median
     return replace(forward, metric=TRAINING, median=median, rounds=rounds)
-
-
-def _ours(target: Target, reports: list[Report], threads: int) -> float | None:
-    key = target.size, target.dtype, target.metric
-    every = (of(found.get(key, []), OURS) for found in _fitting(target, reports, threads))
-    return next((ours.median for ours in every if ours), None)
 
 
 def table(reports: list[Report]) -> Table:
@@ -152,10 +146,9 @@ def table(reports: list[Report]) -> Table:
 
 
 def _add_grid(drawn: Table, report: Report) -> None:
-    pairs = [(of(results, OURS), results) for results in groups(report).values()]
-    judged = [slower_than(ours, results) for ours, results in pairs if ours]
+    judged = verdicts(report)
     if judged:
-        good = sum(not slower for slower in judged)
+        good = sum(judged)
         kind = "layer" if report.results[0].size.steps > 1 else "cell"
         against = ", ".join(sorted({r.contender for r in baselines(report.results)}))
         what = (f"grid {kind} {report.protocol}", report.device, "grid", "-", "all", against)

@@ -87,11 +87,11 @@ class ExtensionLLTM(PlainLLTM):
 
 
 def _cell(extension: ModuleType, request: Request, *, capturable: bool) -> Cell:
-    module = ExtensionLLTM(extension, request.size.inputs, request.size.state)
-    # The textbook mask gives elu the slope 0 if exp(z) rounds to 1: often in 16 bits, and for one
-    # in some million elements in float32. The gradient of such an element is missing.
+    module = prepared(functools.partial(ExtensionLLTM, extension), request)
+    # The textbook mask gives elu slope 0 where exp(z) rounds to 1: often in 16 bits, and for one in
+    # some million elements in float32. The gradient of that element is then missing.
     slack = {2: 4.0, 4: 8.0}.get(request.dtype.itemsize, 1.0)
-    return Cell("lltm", prepared(module, request), module, capturable, slack=slack)
+    return Cell("lltm", module, module, capturable, slack=slack)
 
 
 def cpp_cell(request: Request) -> Cell:

@@ -22,7 +22,7 @@ def _module(name: str, request: Request) -> nn.Module:
         raise Unavailable(
             f"lltm_conda does not load: {reason[0]} (python -m lltm_conda says more)"
         ) from error
-    return prepared(kind(request.size.inputs, request.size.state), request)
+    return prepared(kind, request)
 
 
 def cell(request: Request) -> Cell:

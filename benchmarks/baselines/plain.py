@@ -26,19 +26,15 @@ class PlainLLTM(nn.Module):
         return torch.tanh(new_cell) * torch.sigmoid(z_o), new_cell
 
 
-def _module(request: Request) -> PlainLLTM:
-    return prepared(PlainLLTM(request.size.inputs, request.size.state), request)
-
-
 def plain_cell(request: Request) -> Cell:
-    module = _module(request)
+    module = prepared(PlainLLTM, request)
     return Cell("lltm", module, module)
 
 
 def compiled_cell(request: Request) -> Cell:
     if request.device == "cpu" and not any(map(shutil.which, ("g++", "clang++", "c++"))):
         raise Unavailable("torch.compile needs a C++ compiler on the PATH: install g++")
-    module = _module(request)
+    module = prepared(PlainLLTM, request)
     return Cell("lltm", module, torch.compile(module, fullgraph=True, dynamic=False))
 
 
@@ -48,7 +44,7 @@ def reduce_overhead_cell(request: Request) -> Cell:
         raise Unavailable(
             "reduce-overhead needs CUDA graphs and equals the default mode on the CPU: use compile"
         )
-    module = _module(request)
+    module = prepared(PlainLLTM, request)
     call = torch.compile(module, mode="reduce-overhead", fullgraph=True, dynamic=False)
     new_step = torch.compiler.cudagraph_mark_step_begin
     # Not capturable: one CUDA graph cannot capture another.

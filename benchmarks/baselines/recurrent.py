@@ -10,7 +10,7 @@ from ..contender import Builder, Cell, Request, State, prepared
 
 def lstm_cell(request: Request) -> Cell:
     """The contender `lstmcell`: `nn.LSTMCell`, which has four gates to LLTM's three."""
-    module = prepared(nn.LSTMCell(request.size.inputs, request.size.state), request)
+    module = prepared(nn.LSTMCell, request)
     return Cell("lstm", module, module)
 
 
@@ -23,7 +23,7 @@ def layer_of(kind: str, module: nn.Module) -> Cell:
 
 
 def lstm(request: Request) -> Cell:
-    return layer_of("lstm", prepared(nn.LSTM(request.size.inputs, request.size.state), request))
+    return layer_of("lstm", prepared(nn.LSTM, request))
 
 
 def loop_over(builder: Builder) -> Builder:
