@@ -10,7 +10,6 @@ from torch import Tensor
 
 from .contender import Cell, State
 from .problem import Inputs, Linear, run_formula, tf32_linear
-from .schema import Size
 
 TOLERANCE = {
     torch.float64: 1e-11,
@@ -36,16 +35,16 @@ def short_name(name: str) -> str:
     return name.rsplit(".", 1)[-1].removesuffix("_l0")
 
 
-def tolerance(cell: Cell, size: Size, dtype: torch.dtype, device: str) -> float:
-    allowed = TF32_TOLERANCE if tf32_allowed(size, dtype, device) else TOLERANCE[dtype]
-    return allowed * cell.slack * (2.0 if size.steps > 1 else 1.0)
+def tolerance(cell: Cell, x: Tensor) -> float:
+    allowed = TF32_TOLERANCE if tf32_allowed(x) else TOLERANCE[x.dtype]
+    return allowed * cell.slack * (2.0 if x.dim() == 3 else 1.0)
 
 
-def tf32_allowed(size: Size, dtype: torch.dtype, device: str) -> bool:
-    if dtype is not torch.float32 or device != "cuda":
+def tf32_allowed(x: Tensor) -> bool:
+    if x.dtype is not torch.float32 or not x.is_cuda:
         return False
     # cuDNN's recurrences follow their own flag, which is on by default.
-    sequence = size.steps > 1 and torch.backends.cudnn.allow_tf32
+    sequence = x.dim() == 3 and torch.backends.cudnn.allow_tf32
     return torch.backends.cuda.matmul.allow_tf32 or sequence
 
 
@@ -62,10 +61,9 @@ def relative_error(value: Tensor, reference: Tensor) -> float:
     return error if math.isfinite(error) else math.inf
 
 
-def poison(size: Size, dtype: torch.dtype, device: str) -> None:
+def poison(output: Tensor) -> None:
     """Leave NaN in memory that the allocator reuses next, so that an unwritten output shows."""
-    rows, options = size.batch * size.steps, {"dtype": dtype, "device": device}
-    _ = [torch.full((rows, n * size.state), math.nan, **options) for n in (1, 1, 1, 3, 3)]
+    _ = [output.new_full((n * output.numel(),), math.nan) for n in (1, 1, 1, 3, 3)]
 
 
 def compare(
@@ -86,8 +84,8 @@ def compare(
     return worst
 
 
-def check_outputs(cell: Cell, size: Size, inputs: Inputs, outputs: tuple[Tensor, ...]) -> None:
-    """Compare only the outputs with float64; each step of a sequence starts from h in `outputs`."""
+def check_outputs(cell: Cell, inputs: Inputs, outputs: tuple[Tensor, ...]) -> None:
+    """Compare outputs alone with float64, each step of a sequence from the h in `outputs`."""
     parameters = {short_name(n): p.detach().double() for n, p in cell.module.named_parameters()}
     plain = inputs.shaped(stacked=False)
     state = tuple(s.double() for s in plain.state)
@@ -95,8 +93,7 @@ def check_outputs(cell: Cell, size: Size, inputs: Inputs, outputs: tuple[Tensor,
     with torch.no_grad():
         expected = run_formula(cell.kind, parameters, plain.x.double(), state, followed=followed)
     found, wanted = ({f"output{i}": o for i, o in enumerate(some)} for some in (outputs, expected))
-    allowed = tolerance(cell, size, inputs.x.dtype, inputs.x.device.type)
-    compare(found, wanted, dict.fromkeys(wanted, allowed))
+    compare(found, wanted, dict.fromkeys(wanted, tolerance(cell, inputs.x)))
 
 
 def differentiate(
@@ -116,29 +113,28 @@ def differentiate(
     return values | dict(zip(leaves, (g.clone() for g in gradients), strict=True))
 
 
-def check(cell: Cell, size: Size, inputs: Inputs, *, input_gradients: bool = True) -> float:
+def check(cell: Cell, inputs: Inputs, *, input_gradients: bool = True) -> float:
     """Run forward and backward once, compare with float64, return the largest relative error.
 
     With `input_gradients` false only the parameters need gradients, as in the tutorial's protocol.
     Raises :class:`WrongResult` for a wrong value, or one that was not written.
     """
-    dtype, device = inputs.x.dtype, inputs.x.device.type
     named = {short_name(n): p for n, p in cell.module.named_parameters()}
     given = inputs.shaped(cell.stacked)
     x, state = given.detached(requires_grad=input_gradients)
-    poison(size, dtype, device)
+    poison(inputs.grad_output)
     cell.new_step()
     values = differentiate(cell.call, named, x, state, (given.grad_output, *given.grad_state))
     formula = partial(_formula, cell.kind, named, inputs, values["output0"], input_gradients)
     reference = formula(torch.float64, F.linear)
-    allowed = dict.fromkeys(reference, tolerance(cell, size, dtype, device))
+    allowed = dict.fromkeys(reference, tolerance(cell, inputs.x))
     try:
         return compare(values, reference, allowed)
     except WrongResult:
-        if size.steps == 1 or dtype is torch.float64:
+        if inputs.x.dim() == 2 or inputs.x.dtype is torch.float64:
             raise
-    linear = tf32_linear if tf32_allowed(size, dtype, device) else F.linear
-    for name, value in formula(dtype, linear).items():
+    linear = tf32_linear if tf32_allowed(inputs.x) else F.linear
+    for name, value in formula(inputs.x.dtype, linear).items():
         own_error = relative_error(value, reference[name])
         allowed[name] = max(allowed[name], min(2 * own_error, FARTHEST))
     return compare(values, reference, allowed)

@@ -18,7 +18,7 @@ REDUCE_OVERHEAD = "compile-reduce-overhead"
 
 
 class Unavailable(RuntimeError):
-    """This contender cannot run here; the message says why and what would change that."""
+    """This contender cannot run, or be measured, here; the message says what would change that."""
 
 
 @dataclass(frozen=True)

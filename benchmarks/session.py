@@ -18,7 +18,7 @@ from .contender import OURS_AGAIN, REDUCE_OVERHEAD, Builder, Cell, Request, Unav
 from .problem import DTYPES, Inputs, make_inputs
 from .schema import Report, Size, Skip
 from .stats import Summary, summarise, summarise_rounds
-from .timing import PROTOCOLS, NotMeasurable, Run, interleave
+from .timing import PROTOCOLS, Run, interleave
 
 SHORT = 8
 """Steps of the sequence on which every layer is checked before it is timed."""
@@ -135,7 +135,7 @@ class _OneSize:
             yield
         except WrongResult as error:
             self._skip(name, f"{WRONG}: {error}")
-        except (Unavailable, NotMeasurable) as error:
+        except Unavailable as error:
             self._skip(name, str(error))
         except RuntimeError as error:
             self._skip(name, f"failed: {type(error).__name__}: {str(error)[:300]}")
@@ -151,13 +151,13 @@ class _OneSize:
 
     def _build(self, name: str, build: Builder) -> None:
         if name == REDUCE_OVERHEAD and self.options.protocol in ("memory", "kernels"):
-            raise NotMeasurable("its CUDA graphs overwrite the outputs that backward needs")
+            raise Unavailable("its CUDA graphs overwrite the outputs that backward needs")
         cell = build(self.request)
         # For a long sequence, this checks only a short one, in which rounding errors are small and
         # the check is strictest. The whole sequence is checked after the timing.
         short = replace(self.size, steps=min(self.size.steps, SHORT))
         inputs = self._inputs(cell, short, self.options.seed + 1)
-        self.errors[name] = check(cell, short, inputs, input_gradients=self.all_gradients)
+        self.errors[name] = check(cell, inputs, input_gradients=self.all_gradients)
         self.cells[name] = cell
 
     def _record(self, name: str, metric: str, unit: str, summary: Summary, **more: Any) -> None:
@@ -179,7 +179,7 @@ class _OneSize:
             cell = self.cells[name]
             # Check again after the timing, on the inputs that were timed.
             with self._reported(name):
-                again = check(cell, self.size, timed[name], input_gradients=self.all_gradients)
+                again = check(cell, timed[name], input_gradients=self.all_gradients)
                 self.errors[name] = max(again, self.errors[name])
                 for metric, rounds in metrics.items():
                     summary, medians = summarise_rounds(rounds)

@@ -17,9 +17,8 @@ import torch
 from torch import Tensor
 
 from .check import check_outputs
-from .contender import Cell
+from .contender import Cell, Unavailable
 from .problem import Calls, Inputs
-from .schema import Size
 
 Samples = dict[str, list[float]]
 """Times in microseconds, by metric."""
@@ -34,10 +33,6 @@ GRAPH_SEQUENCES = 2
 SETTLE = 2
 """Iterations at the start of a turn that are not counted: the caches hold the data of another
 contender."""
-
-
-class NotMeasurable(RuntimeError):
-    """This contender cannot be measured by this protocol; the message says why."""
 
 
 def tutorial(cell: Cell, inputs: Inputs) -> Run:
@@ -117,7 +112,7 @@ def stream(cell: Cell, inputs: Inputs) -> Run:
     Every call has its own inputs. The parameters are shared, so their gradients add up.
     """
     if inputs.x.device.type != "cuda":
-        raise NotMeasurable("a CPU has no stream: use --protocol split, or --device cuda")
+        raise Unavailable("a CPU has no stream: use --protocol split, or --device cuda")
     row = [Calls(cell, inputs) for _ in range(STREAM_CALLS)]
     sources = list(dict.fromkeys(leaf for calls in row for leaf in calls.leaves))
     cotangents = row[0].cotangents * STREAM_CALLS
@@ -163,10 +158,9 @@ def _events(count: int) -> list[torch.cuda.Event]:
 def graph(cell: Cell, inputs: Inputs) -> Run:
     """A step inside a CUDA graph: forward alone, and forward with backward."""
     if inputs.x.device.type != "cuda":
-        raise NotMeasurable("CUDA graphs need a GPU: use --device cuda")
+        raise Unavailable("CUDA graphs need a GPU: use --device cuda")
     if not cell.capturable:
-        why = "it uses the default stream, or its own graphs"
-        raise NotMeasurable(f"no CUDA graph can capture this contender: {why}")
+        raise Unavailable("no graph captures it: it uses the default stream, or its own graphs")
     calls = Calls(cell, inputs)
     forward = torch.no_grad()(calls.plain)
 
@@ -177,13 +171,12 @@ def graph(cell: Cell, inputs: Inputs) -> Run:
 
     repeats = GRAPH_STEPS if calls.steps == 1 else GRAPH_SEQUENCES
     captured = {"forward": capture(forward, repeats), "train": capture(train, repeats)}
-    size = Size(*inputs.x.shape[-2:], inputs.state[0].shape[-1], calls.steps)
     for replay, outputs in captured.values():
         for output in outputs:
             output.fill_(float("nan"))
         replay.replay()
         torch.cuda.synchronize()
-        check_outputs(cell, size, inputs, outputs)
+        check_outputs(cell, inputs, outputs)
     timed = stopwatch(True, repeats * calls.steps)
 
     def run(n: int) -> Samples:

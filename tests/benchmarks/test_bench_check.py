@@ -45,20 +45,20 @@ def test_every_cell_equals_float64_in_values_and_gradients(
     name: str, dtype: torch.dtype, device: str, input_gradients: bool
 ) -> None:
     cell = built(cell_contenders()[name], Request(STEP, dtype, device))
-    error = check(cell, STEP, make_inputs(STEP, dtype, device, 1), input_gradients=input_gradients)
+    error = check(cell, make_inputs(STEP, dtype, device, 1), input_gradients=input_gradients)
     assert error < (1e-12 if dtype is torch.float64 else 1e-5)
 
 
 @pytest.mark.parametrize("name", names(layer_contenders()))
 def test_every_layer_equals_float64_in_values_and_gradients(name: str, device: str) -> None:
     cell = built(layer_contenders()[name], Request(SEQUENCE, torch.float64, device))
-    assert check(cell, SEQUENCE, make_inputs(SEQUENCE, torch.float64, device, 1)) < 1e-11
+    assert check(cell, make_inputs(SEQUENCE, torch.float64, device, 1)) < 1e-11
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_sixteen_bits_pass_a_step(dtype: torch.dtype, device: str) -> None:
     cell = plain_cell(Request(STEP, dtype, device))
-    assert check(cell, STEP, make_inputs(STEP, dtype, device, 1)) > 1e-5
+    assert check(cell, make_inputs(STEP, dtype, device, 1)) > 1e-5
 
 
 def test_the_formula_is_the_packages_definition() -> None:
@@ -116,7 +116,7 @@ def test_a_wrong_contender_is_caught(
     call: Callable[[nn.Module, Tensor, State], State], says: str
 ) -> None:
     with pytest.raises(WrongResult, match=says):
-        check(altered(call), STEP, make_inputs(STEP, torch.float32, "cpu", 1))
+        check(altered(call), make_inputs(STEP, torch.float32, "cpu", 1))
 
 
 def test_rounding_to_tf32_keeps_ten_bits_to_nearest() -> None:
@@ -167,9 +167,9 @@ def test_where_tf32_is_allowed_a_sequence_may_be_as_coarse_and_no_coarser(
     inputs = make_inputs(LONG, torch.float32, "cpu", 1)
     if times > 2:
         with pytest.raises(WrongResult, match="differs from float64"):
-            check(coarse(linear), LONG, inputs)
+            check(coarse(linear), inputs)
     else:
-        assert check(coarse(linear), LONG, inputs) > 1e-5
+        assert check(coarse(linear), inputs) > 1e-5
 
 
 def test_a_sequence_that_multiplies_errors_passes_however_long_it_is() -> None:
@@ -184,7 +184,7 @@ def test_a_sequence_that_multiplies_errors_passes_however_long_it_is() -> None:
 
     one_bit_more = inputs.x * (1 + torch.finfo(torch.float32).eps)
     moved = checking.relative_error(d_input(one_bit_more), d_input(inputs.x).double())
-    assert moved > 1e-3 > 10 * check(cell, size, inputs)
+    assert moved > 1e-3 > 10 * check(cell, inputs)
 
 
 def _scaled(value: Tensor, step: int, by: float) -> Tensor:
@@ -208,7 +208,7 @@ def test_one_wrong_step_of_a_long_sequence_is_caught(
         return (output if in_backward else _scaled(output, step, 1.001), *final)
 
     with pytest.raises(WrongResult, match=says):
-        check(formula_layer(LONG, call), LONG, make_inputs(LONG, torch.float32, "cpu", 1))
+        check(formula_layer(LONG, call), make_inputs(LONG, torch.float32, "cpu", 1))
 
 
 def test_a_long_sequence_that_rounds_c_to_sixteen_bits_at_every_step_is_caught() -> None:
@@ -223,7 +223,7 @@ def test_a_long_sequence_that_rounds_c_to_sixteen_bits_at_every_step_is_caught()
 
     cell = formula_layer(size, rounding, torch.bfloat16)
     with pytest.raises(WrongResult, match="differs from float64"):
-        check(cell, size, make_inputs(size, torch.bfloat16, "cpu", 1))
+        check(cell, make_inputs(size, torch.bfloat16, "cpu", 1))
 
 
 def test_a_quarter_is_the_most_that_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,7 +238,7 @@ def test_a_quarter_is_the_most_that_is_allowed(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(checking, "tf32_allowed", lambda *_: True)
     monkeypatch.setattr(checking, "tf32_linear", far_off)
     with pytest.raises(WrongResult, match=r"d_input differs .* allowed is 2\.50e-01"):
-        check(formula_layer(LONG, call), LONG, make_inputs(LONG, torch.float32, "cpu", 1))
+        check(formula_layer(LONG, call), make_inputs(LONG, torch.float32, "cpu", 1))
 
 
 def test_a_step_that_reads_another_h_than_it_returns_is_caught() -> None:
@@ -250,7 +250,7 @@ def test_a_step_that_reads_another_h_than_it_returns_is_caught() -> None:
         return (torch.stack(outputs), *state)
 
     with pytest.raises(WrongResult, match="output0"):
-        check(formula_layer(LONG, call), LONG, make_inputs(LONG, torch.float32, "cpu", 1))
+        check(formula_layer(LONG, call), make_inputs(LONG, torch.float32, "cpu", 1))
 
 
 @pytest.mark.parametrize("rows", [1, 2])
@@ -259,9 +259,9 @@ def test_a_batch_checked_in_parts_is_checked_as_a_whole(
 ) -> None:
     inputs = make_inputs(SEQUENCE, torch.float64, "cpu", 1)
     cell = layer_contenders()["python-loop"](Request(SEQUENCE, torch.float64, "cpu"))
-    whole = check(cell, SEQUENCE, inputs)
+    whole = check(cell, inputs)
     monkeypatch.setattr(checking, "LARGEST_PART", rows * SEQUENCE.steps * SEQUENCE.state)
-    assert abs(check(cell, SEQUENCE, inputs) - whole) < 1e-13
+    assert abs(check(cell, inputs) - whole) < 1e-13
 
 
 def test_inputs_are_random_and_seeded() -> None:
