@@ -1,4 +1,4 @@
-// What every launch needs: the right device, and a check afterwards.
+// Helpers for kernel launches: they select the device and report errors.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,8 +10,8 @@
 
 namespace PROJECT_NAMESPACE {
 
-// Makes `device_index` current for the scope. The glue has done so for torch's CUDA runtime; this
-// object has its own runtime, statically linked, which may have another current device.
+// Makes `device_index` current for the scope. The glue has set the device of torch's CUDA runtime.
+// This object links a runtime of its own statically, which may have another current device.
 class DeviceScope {
  public:
   explicit DeviceScope(int32_t device_index) {
@@ -38,7 +38,7 @@ class DeviceScope {
 // NULL for success, else a text that names the kernel and CUDA's error.
 inline const char* error_text(const char* kernel, cudaError_t error) {
   if (error == cudaSuccess) return nullptr;
-  cudaGetLastError();  // otherwise the next launch, which may succeed, would find this error again
+  cudaGetLastError();  // clears the error, which the next successful launch would report again
   thread_local char text[256];
   std::snprintf(text, sizeof(text), PROJECT_NAME " CUDA kernel %s: %s (%s)", kernel,
                 cudaGetErrorString(error), cudaGetErrorName(error));

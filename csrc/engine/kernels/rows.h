@@ -1,6 +1,6 @@
-// For CUDA kernels over the rows of a matrix: a block takes a row at a time, and each thread keeps
-// its part of the row in registers, in packs of 16 bytes. Rows that are too long or not aligned for
-// that are read element by element, and again for each use.
+// Row access for CUDA kernels: a block takes one row at a time, and each thread keeps its part of
+// the row in registers, in packs of 16 bytes. A row that is too long for the registers is read
+// again for each use. So is a row that is not aligned, element by element.
 #pragma once
 
 #include "cuda.h"
@@ -18,7 +18,7 @@ struct RowShape {
   unsigned threads;
 };
 
-// Calls `launch` with the shape for rows of `columns` elements; `aligned` as by
+// Calls `launch` with the shape for rows of `columns` elements; `aligned` is the result of
 // aligned_for_vectors. Returns NULL, or the text of an error of `kernel`.
 template <typename T, typename Launch>
 const char* launch_rows(const char* kernel, int64_t columns, bool aligned, const Launch& launch) {
@@ -72,7 +72,7 @@ class Row {
   Pack<T, kSize> kept_[kPacks > 0 ? kPacks : 1];
 };
 
-// The sum of the block's values, for every thread; the same in every run.
+// Returns the sum of the block's values to every thread. The order of additions is fixed.
 template <typename Compute>
 __device__ Compute block_sum(Compute value) {
   __shared__ Compute parts[kMostRowThreads / 32];

@@ -1,4 +1,4 @@
-// Several neighbouring elements in one access: 16 bytes are the most that one instruction moves.
+// Accesses of several neighbouring elements. One instruction moves at most 16 bytes.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ constexpr int kVectorBytes = 16;
 template <typename T>
 constexpr int kVectorSize = kVectorBytes / static_cast<int>(sizeof(T));
 
-// Whether all of these begin where a vector may; NULL does. A view of a larger tensor need not.
+// Whether all of these pointers are aligned for vectors; NULL is. A view may be unaligned.
 template <typename... Pointers>
 __host__ __device__ bool aligned_for_vectors(const Pointers*... pointers) {
   return ((reinterpret_cast<uintptr_t>(pointers) | ...) % kVectorBytes) == 0;
