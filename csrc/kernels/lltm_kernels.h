@@ -12,7 +12,8 @@
 extern "C" {
 #endif
 
-// Raised with every change of a struct below, except for new members at the end of the table.
+// Increase this number with every change of a struct below, except new members at the end of the
+// table.
 #define LLTM_KERNEL_ABI 9
 #define LLTM_MOST_SPLIT_K 4
 #define LLTM_MOST_PARTS 5
@@ -127,7 +128,7 @@ typedef struct {
   const void* bias;          // (3S): is added to gates; or NULL when gates contain it
   const void* initial_h;     // (B, S), or NULL for zeros
   const void* initial_cell;  // (B, S), or NULL for zeros
-  void* gates;               // (T, B, 3, S): in: x W_x^T; out: the pre-activations
+  void* gates;               // (T, B, 3, S): x W_x^T in, the pre-activations out
   void* output;              // (T, B, S): h_t, written
   void* cells;               // (T, B, S): c_t, written; or NULL if they are not needed
   void* final_h;             // (B, S): h after the last step, written
@@ -215,8 +216,8 @@ typedef struct {
 } lltm_product_arguments;
 
 // The arguments of one step. step_forward and step_backward run the whole step; cell_forward and
-// cell_backward run the pointwise part, which follows the GEMM. The mark "step:" or "cell:" says
-// that only the former or only the latter use a field.
+// cell_backward run the pointwise part, which follows the GEMM. In the comments, "step:" marks what
+// only the whole step uses, and "cell:" what only the pointwise part uses.
 //
 // All tensors are contiguous and, except those of `running` and `float32`, of one dtype; rows of
 // `weights` may have gaps.

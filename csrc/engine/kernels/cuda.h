@@ -10,8 +10,8 @@
 
 namespace PROJECT_NAMESPACE {
 
-// Makes `device_index` current for the scope. The glue has set the device of torch's CUDA runtime.
-// This object links a runtime of its own statically, which may have another current device.
+// Makes `device_index` current for the scope. The glue has set it in torch's CUDA runtime, but this
+// object has its own, statically linked runtime, whose current device may be another one.
 class DeviceScope {
  public:
   explicit DeviceScope(int32_t device_index) {
@@ -38,7 +38,7 @@ class DeviceScope {
 // NULL for success, else a text that names the kernel and CUDA's error.
 inline const char* error_text(const char* kernel, cudaError_t error) {
   if (error == cudaSuccess) return nullptr;
-  cudaGetLastError();  // clears the error, which the next successful launch would report again
+  cudaGetLastError();  // clears the error: the check of the next launch must not find it again
   thread_local char text[256];
   std::snprintf(text, sizeof(text), PROJECT_NAME " CUDA kernel %s: %s (%s)", kernel,
                 cudaGetErrorString(error), cudaGetErrorName(error));

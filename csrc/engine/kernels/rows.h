@@ -1,6 +1,6 @@
-// Row access for CUDA kernels: a block takes one row at a time, and each thread keeps its part of
-// the row in registers, in packs of 16 bytes. A row that is too long for the registers is read
-// again for each use. So is a row that is not aligned, element by element.
+// For CUDA kernels over the rows of a matrix: a block takes a row at a time, and each thread keeps
+// its part of the row in registers, in packs of 16 bytes. Long rows are read again for each use;
+// unaligned rows too, and element by element.
 #pragma once
 
 #include "cuda.h"

@@ -18,7 +18,7 @@ struct Sequence {
   static constexpr int64_t kProductsPerThread = 1 << 19;
   // The same within a step, when the other thread is already awake.
   static constexpr int64_t kProductsOfStep = 1 << 17;
-  // From this many per step on, threads wait less for one another than for the weights.
+  // From this many multiply-adds per step on, threads wait less for one another than for weights.
   static constexpr int64_t kLongStep = 1 << 23;
 
   // With few rows, torch's GEMM multiplies x: it reads the weights of x once for all steps. In

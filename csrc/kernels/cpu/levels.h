@@ -56,7 +56,7 @@ inline constexpr const char* kUnknownLevel =
     "unset it";
 #endif
 
-// These decide what is quicker: step.cpp and layer.cpp.
+// Defined in step.cpp and layer.cpp, which decide what is quicker.
 const char* cpu_step_plan(lltm_dtype, lltm_pass, int32_t needs, const lltm_step_sizes*,
                           const lltm_execution*, lltm_step_plan*);
 const char* cpu_layer_plan(lltm_dtype, lltm_pass, const lltm_layer_sizes*, const lltm_execution*,

@@ -359,8 +359,8 @@ struct Step {
 
   // ---- backward ----
 
-  // Threads share dz[gate][block][n][column of the block] and `right`. The latter is [h, x] as
-  // [tile of columns][n][column of the tile], tiles of h first.
+  // Threads share dz[gate][block][n][column of the block] and `right`. `right` is [h, x] as [tile
+  // of columns][n][column of the tile], tiles of h first.
 
   static int64_t right_size(const lltm_step_sizes& sizes) {
     return sizes.batch_size *
@@ -399,7 +399,8 @@ struct Step {
     }
   }
 
-  // Does so for up to kLanes columns and the whole batch. dz is zero in columns beyond the state.
+  // Computes them for up to kLanes columns and the whole batch. dz is zero in columns beyond the
+  // state.
   static void make_dz_columns(const lltm_step_backward_arguments& arguments, int64_t first, C* to,
                               int64_t between) {
     const lltm_step_backward_arguments a = arguments;  // a copy that no store below can change

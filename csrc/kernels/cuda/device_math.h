@@ -65,8 +65,8 @@ struct FloatMath {
   }
 
  private:
-  // exp(x) - 1 for x <= 0: x = n ln2 + r with an integer n and |r| <= ln2 / 2, so that exp(x) - 1 =
-  // 2^n (expm1(r) + 1) - 1. CUDA's expm1f takes any x, and twice the instructions.
+  // exp(x) - 1 for x <= 0. It is 2^n (expm1(r) + 1) - 1 for x = n ln2 + r with an integer n and |r|
+  // <= ln2 / 2. CUDA's expm1f takes any x, and twice the instructions.
   LLTM_DEVICE static float expm1_below(float x) {
     x = x < -87.0f ? -87.0f : x;  // the result is -1 below; 2^n would not be a normal number
     constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: leaves the integer in the low bits

@@ -41,7 +41,7 @@ inline DeviceFacts device_facts(int32_t device_index) {
 
 // Whether the current device runs code of `kernel` that was compiled for this compute capability
 // (10 times its number) or a later one. A device can also run code for older capabilities, which
-// lacks their successors' features.
+// lacks the features of later ones.
 inline bool compiled_for(const void* kernel, int capability) {
   cudaFuncAttributes attributes = {};
   if (cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess) {

@@ -48,8 +48,9 @@ bool is_worth_padding(Family family, const LayerProblem& problem) {
 // The quickest family as measured on an H200; benchmarks/NOTES.md has the numbers. `cluster` waits
 // least in a step, but each block repeats a step's work for every row of the batch. `registers`
 // needs no exchange between blocks. A step of `grid` takes longer with the work per block: its
-// batch rows times the state. A step of `gemm` takes about the same time for many sizes: its bound
-// is the launches of a GEMM and a pointwise kernel or, for large states, reading the weights again.
+// batch rows times the state. A step of `gemm` takes about the same time for many sizes. It is
+// bound by the launches of a GEMM and a pointwise kernel or, for large states, by reading the
+// weights again.
 Family choose(const LayerProblem& problem) {
   const lltm_layer_sizes& sizes = problem.sizes;
   constexpr int64_t kAlone = 64;  // states up to here are quicker on one multiprocessor

@@ -20,7 +20,7 @@ const char* cuda_layer_cells(lltm_dtype dtype, const lltm_layer_cells_arguments*
 const char* cuda_copy(lltm_dtype dtype, int32_t count, const lltm_copy* copies,
                       const lltm_execution* execution);
 
-// A problem, from which a family decides whether and how it can run a layer.
+// The problem from which a family decides whether and how it can run a layer.
 struct LayerProblem {
   lltm_dtype dtype;
   bool backward;

@@ -227,7 +227,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   // This thread's index among the block's own elements; negative in warps that only multiply.
   const int element = thread - (L::kFinishers == 0 ? 0 : static_cast<int>(blockDim.x) - kElements);
   const bool multiplies = L::kFinishers == 0 || element < 0;
-  const bool wants_h = a.d_initial_h != nullptr;  // the product of the last dz
+  const bool wants_h = a.d_initial_h != nullptr;  // d_initial_h is the product of the last dz
   float weights[L::kUnits][L::kWidth][L::kInner / L::kLanes];
   load_cluster_weights<T, L>(a, place.first_unit, group_unit, lane, multiplies, weights);
   BufferBarriers arrivals(barriers, place.step_bytes(), element == 0);

@@ -255,7 +255,7 @@ class BackwardUnit {
     });
   }
 
-  // Runs one step from the product of the next step's dz.
+  // Runs one step from the product of the later step's dz.
   LLTM_DEVICE void step(int r, float product) {
     carry_[r] = slopes_[r].gradients(product + grad_h_[r], grad_cell_[r], d_z_[r]);
   }

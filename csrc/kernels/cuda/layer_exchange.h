@@ -2,9 +2,9 @@
 // without flags, fences or barriers.
 //
 // The host fills the tensor with kUnwritten words before the launch. A block that needs a word
-// reads it from L2, which all multiprocessors share, until its value differs. Every word shows its
-// own arrival, so the order of words does not matter. Writers never store kUnwritten: it is a NaN
-// (or two 16-bit NaNs), and `shared_word` replaces it with another NaN.
+// reads it from L2, which all multiprocessors share, until it is no longer kUnwritten. Every word
+// shows its own arrival, so the order of words does not matter. Writers never store kUnwritten: it
+// is a NaN (or two 16-bit NaNs), and `shared_word` replaces it with another NaN.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,8 @@ LLTM_DEVICE uint32_t shared_word(float value) {
 }
 LLTM_DEVICE uint32_t shared_word(uint32_t pair) { return pair == kUnwritten ? 0x7fff7fffu : pair; }
 
-// Applies `shared_word` to words that have not passed through it, for example the initial state's.
+// Applies `shared_word` to float32 words that have not passed through it, for example the initial
+// state's. 16-bit words stay unchanged.
 template <typename T>
 LLTM_DEVICE uint4 plain(const uint4& words) {
   if constexpr (sizeof(T) < 4) {

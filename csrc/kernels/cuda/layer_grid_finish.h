@@ -45,14 +45,13 @@ class Finisher {
     }
   }
 
-  // The index of the thread's first element of the first chunk in tensors (T, B, S) or (T, B, 3,
-  // S).
+  // The thread's first element of the first chunk: its index in tensors (T, B, S) or (T, B, 3, S).
   LLTM_DEVICE int64_t first_element(int vectors) const {
     return vectors * (place_.walk.first * place_.plane +
                       (place_.first_row + row_) * int64_t{place_.state}) +
            place_.first_unit + unit_;
   }
-  // The index of its first element of the present chunk in tensors (B, S).
+  // The thread's first element of the present chunk: its index in tensors (B, S).
   LLTM_DEVICE int64_t element() const {
     return (place_.first_row + at_.chunk * Place::kRows + row_) * place_.state + place_.first_unit +
            unit_;
@@ -185,7 +184,7 @@ class ForwardFinisher : Finisher<T, Engine, false> {
     unrolled<kGateCount>([&](int gate) { ahead_[gate].load(gates_ + gate * this->state()); });
   }
 
-  // Members instead of a reference to the arguments: compilers may copy those to memory.
+  // Members instead of a reference to the arguments, which compilers may copy to memory.
   T* const final_h_;
   T* const final_cell_;
   const bool keeps_cells_;

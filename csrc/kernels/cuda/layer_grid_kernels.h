@@ -147,8 +147,8 @@ __global__ void __launch_bounds__(kGridThreads<Engine>, 1)
   };
   if constexpr (Engine::kFinishWarps > 0) {
     constexpr int kThreads = kGridThreads<Engine>;
-    constexpr int kFull = 1;   // and 2: products of turn 0 and 1 are made
-    constexpr int kEmpty = 3;  // and 4: they are finished
+    constexpr int kFull = 1;   // and 2: the products of a turn are made
+    constexpr int kEmpty = 3;  // and 4: the products of a turn are finished
     int turn = 0;
     if (threadIdx.x < 32 * kWarps) {
       auto multiplier = make_multiplier();

@@ -54,7 +54,7 @@ struct Source {
   int rows;        // valid rows; the others count as zero
   bool wait;       // other blocks write the data: wait for every word
 
-  // Whether a tile has valid rows; the first one always counts. The same for the whole block.
+  // Whether a tile has valid rows; always true for the first. The same for the whole block.
   LLTM_DEVICE bool has_tile(int tile) const { return tile == 0 || rows > tile * kTileRows; }
 };
 

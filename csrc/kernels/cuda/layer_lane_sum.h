@@ -18,7 +18,7 @@ struct LaneSum {
   using Next = LaneSum<kMask, kNextRows, kNextUnits, kWidth>;
   static constexpr int kOwnRows = Next::kOwnRows;
 
-  // Leaves in `own` the sums of one unit for kOwnRows rows.
+  // Writes the sums of one unit for kOwnRows rows to `own`.
   LLTM_DEVICE static void add(const float (&values)[kRows][kUnits][kWidth], int lane,
                               float (&own)[kOwnRows][kWidth]) {
     const bool upper = (lane & kMask) != 0;

@@ -19,7 +19,7 @@
 namespace lltm {
 inline namespace layer_registers_cu {
 
-// Prefetches some rows of a tensor (T, B, vectors, S), or of NULL, with one line per thread.
+// Prefetches some rows of a tensor (T, B, vectors, S), one line per thread. NULL has no rows.
 template <typename T>
 LLTM_DEVICE Prefetch<T> prefetch_rows(const void* tensor, int64_t vectors,
                                       const lltm_layer_sizes& sizes, const Walk& walk,

@@ -163,7 +163,7 @@ int32_t preferred_family(lltm_dtype dtype, lltm_pass pass, int32_t needs,
   const int32_t family = pass == LLTM_FORWARD
                              ? forward_family(dtype, sizes, work, execution)
                              : backward_family(dtype, needs, sizes, work, execution);
-  // A step of a sequence multiplies the state alone, and its caller calls `product` itself.
+  // A step of a sequence multiplies only the state, and its caller calls `product` itself.
   const bool single = sizes.input_size != 0 && can_multiply(execution);
   return family == kGemm && single ? kCublas : family;
 }

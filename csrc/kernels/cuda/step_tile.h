@@ -1,7 +1,7 @@
 // The products of one LLTM step for a tile of the batch and a few columns of the state, in one
 // block.
 //
-// A block reads the operands [h, x] and W in place into shared memory, one k slice after another.
+// A block reads the operands [h, x] and W in place, one k slice after another, into shared memory.
 // Several groups of threads divide each slice, since a small step waits for memory. Sums are in the
 // compute type and in a fixed order.
 #pragma once
