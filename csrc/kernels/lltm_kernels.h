@@ -125,7 +125,7 @@ typedef struct {
 typedef struct {
   lltm_layer_sizes sizes;
   const void* weights;       // (3S, S) with rows `weight_stride` apart: the columns of h
-  const void* bias;          // (3S): is added to gates; or NULL when gates contain it
+  const void* bias;          // (3S): added to gates; NULL if gates contain it
   const void* initial_h;     // (B, S), or NULL for zeros
   const void* initial_cell;  // (B, S), or NULL for zeros
   void* gates;               // (T, B, 3, S): x W_x^T in, the pre-activations out
@@ -225,7 +225,7 @@ typedef struct {
   lltm_step_sizes sizes;
   const void* input;          // step: (B, I)
   const void* weights;        // step: (3S, S + I) with rows `weight_stride` apart, those of h first
-  const void* bias;           // (3S): is added; or NULL where gates contain it
+  const void* bias;           // (3S): added; NULL if gates contain it
   const void* old_h;          // step: (B, S)
   const void* old_cell;       // (B, S)
   int32_t gates_hold_addend;  // step: 1: the contents of gates are added to the products
@@ -250,7 +250,7 @@ typedef struct {
   const void* bias;  // read only if gates are recomputed
   const void* old_h;
   const void* new_cell;  // (B, S)
-  const void* gates;     // (B, 3, S): pre-activations; or NULL where the plan says makes_gates
+  const void* gates;     // (B, 3, S): pre-activations; or NULL if the plan says makes_gates
   void* d_gates;         // (B, 3, S), written; step: or NULL when it is not wanted
   void* d_input;         // step: (B, I), written, or NULL when it is not wanted
   void* d_weights;       // step: (3S, S + I), rows without gaps, or NULL

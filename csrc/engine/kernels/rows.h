@@ -10,7 +10,7 @@ namespace PROJECT_NAMESPACE {
 
 constexpr int kMostRowThreads = 512;
 
-// How a block shares a row: elements in a pack, packs that a thread keeps (0: none), threads.
+// How a block divides a row: elements in a pack, packs that a thread keeps (0: none), threads.
 template <int size, int packs>
 struct RowShape {
   static constexpr int kSize = size;

@@ -134,7 +134,7 @@ class Launches {
     error_ = cuda_copy(layout_.dtype, copies_.count, copies_.at, &execution_);
     copies_.count = 0;
   }
-  // Returns the copies that were added, for a launch that makes them beside its own work.
+  // Returns the copies that were added, for a launch that makes them in addition to its own work.
   CopiesBeside take_copies() {
     const CopiesBeside copies = copies_;
     copies_.count = 0;
@@ -206,8 +206,7 @@ const char* cublas_step_forward(lltm_dtype dtype, const lltm_step_forward_argume
   const int64_t gates = 3 * sizes.state_size;
   void* const z = layout.lines != gates ? launches.at(layout.gates) : a.gates;
   launches.add_joined(a.old_h, a.input);
-  launches.add(a.bias, 0, rows, gates, z, layout.lines, rows,
-               layout.lines);  // the bias in each row
+  launches.add(a.bias, 0, rows, gates, z, layout.lines, rows, layout.lines);  // bias in each row
   if (layout.pads) launches.add_weights(a.weights);
   launches.copy();
   const Matrix weights = layout.pads ? Matrix{launches.at(layout.weights), layout.depth, true}
