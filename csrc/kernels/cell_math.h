@@ -23,7 +23,7 @@ struct Sigmoid {
 };
 
 // The formulas, for any `Math` that has a Value, its Scalar, and the activations sigmoid, elu,
-// elu_slope and tanh: one number at a time on a CUDA device, a register full of them on a CPU.
+// elu_slope and tanh. A Value is one number on a CUDA device and a register of numbers on a CPU.
 template <typename Math>
 struct CellFormulas {
   using Value = typename Math::Value;

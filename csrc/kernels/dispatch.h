@@ -1,4 +1,4 @@
-// From a run-time dtype to a storage type.
+// Maps a run-time dtype to a storage type.
 #pragma once
 
 #include "lltm_kernels.h"
@@ -6,7 +6,8 @@
 
 namespace lltm {
 
-// Calls `function(T{})` with the storage type of `dtype`; returns its text, or another error.
+// Calls `function(T{})` with the storage type T of `dtype`. Returns the function's result, or
+// another error text.
 template <typename Function>
 const char* dispatch_dtype(lltm_dtype dtype, const Function& function) {
   switch (dtype) {

@@ -1,4 +1,4 @@
-// When the loop over steps makes the products that batch over time. Both devices divide alike.
+// Divides a sequence into parts for the products that batch over time. CPU and CUDA divide alike.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 namespace lltm {
 
 // Fills in the plan's part_starts. The device works on the products of one part while the host
-// launches the steps of the next. The parts are few, since 16-bit sums are rounded once for each;
-// the last one is halved, since nothing overlaps with its products.
+// launches the steps of the next. There are few parts, since 16-bit sums are rounded once per part.
+// The last quarter is halved, since no step overlaps with the products of the last part.
 inline void set_part_starts(int64_t steps, lltm_layer_plan* plan) {
   constexpr int64_t kParts = 4;
   constexpr int64_t kLeast = 32;  // steps in a part

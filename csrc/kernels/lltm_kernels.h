@@ -1,7 +1,8 @@
 // The C interface between the glue (which knows torch) and the kernels (which do not).
 //
-// Kernels are compiled once per device and CUDA major; glue once per torch ABI. At run time the two
-// meet through `lltm_kernel_table`, so any glue works with any kernels of the same LLTM_KERNEL_ABI.
+// Kernels are compiled once per device and CUDA major; glue once per torch ABI. At run time
+// `lltm_kernel_table` joins the two, so any glue works with any kernels of the same
+// LLTM_KERNEL_ABI.
 #ifndef LLTM_KERNELS_H_
 #define LLTM_KERNELS_H_
 
@@ -11,7 +12,8 @@
 extern "C" {
 #endif
 
-// Raised with every change of a struct below, except for new members at the end of the table.
+// Increase this number with every change of a struct below, except new members at the end of the
+// table.
 #define LLTM_KERNEL_ABI 9
 #define LLTM_MOST_SPLIT_K 4
 #define LLTM_MOST_PARTS 5
@@ -39,9 +41,9 @@ enum {
   LLTM_NEEDS_ALL = 31,
 };
 
-// Over a sequence, cell states and their gradients are running sums. In 16 bits such a sum loses
-// its small addends, so the loop over steps keeps a float32 copy. Outside of that loop, and for 32
-// and 64 bits, these structs are all zero.
+// Over a sequence, cell states and their gradients are running sums. A 16-bit running sum loses
+// small addends, so the loop over steps keeps a float32 copy. Outside that loop, and for 32 and 64
+// bits, these structs are all zero.
 typedef struct {
   const void* old_cell;  // (B, S), float32: read instead of old_cell; or NULL
   void* new_cell;        // (B, S), float32: written in addition to new_cell; or NULL
@@ -53,9 +55,9 @@ typedef struct {
   int32_t d_old_cell;
 } lltm_float32_gradients;
 
-// Strides, in elements, of the rows and columns of grad_h and grad_cell: often these come from a
-// sum and are one number, expanded. Read by CUDA kernels only, and only if `given` is 1; otherwise
-// both tensors are contiguous.
+// Strides, in elements, of the rows and columns of grad_h and grad_cell. Often these gradients are
+// one expanded number, because the loss is a sum. Only CUDA kernels read the strides, and only if
+// `given` is 1; otherwise both tensors are contiguous.
 typedef struct {
   int32_t given;
   int64_t grad_h[2];
@@ -70,8 +72,9 @@ typedef struct {
   void* sums;          // (columns), written
 } lltm_column_sum_arguments;
 
-// Copies a tensor (planes, from_rows, from_columns) into another, (planes, to_rows, to_columns):
-// what the second lacks is left out, what the first lacks is zero. Columns have no gaps.
+// Copies a tensor (planes, from_rows, from_columns) into another, (planes, to_rows, to_columns).
+// Elements outside the second tensor are left out; elements outside the first are zero. The columns
+// of a row are contiguous.
 typedef struct {
   const void* from;
   void* to;
@@ -86,9 +89,9 @@ typedef struct {
 
 #define LLTM_MOST_COPIES 13
 
-// A whole sequence of steps, one layer in one direction. The products that batch over time are the
-// caller's, unless the plan says otherwise: x W_x^T before forward; d_input, d_weights and d_bias,
-// from d_gates of all steps, after backward.
+// A whole sequence of steps: one layer in one direction. The caller makes the products that batch
+// over time, unless the plan says otherwise: before forward x W_x^T; after backward d_input,
+// d_weights and d_bias, from d_gates of all steps.
 
 typedef struct {
   int64_t steps;          // T >= 1
@@ -99,8 +102,8 @@ typedef struct {
   int32_t allow_tf32;     // 1: products of float32 may be rounded to tf32
 } lltm_layer_sizes;
 
-// How a sequence is run quickest: by a family of the kernels' own, or, family 0 ("gemm"), by the
-// caller's loop over steps. What does not apply is 0.
+// The quickest way to run a sequence: a family of the kernels, or family 0 ("gemm"), the caller's
+// loop over steps. Fields that do not apply are 0.
 typedef struct {
   int32_t family;           // 0: gemm; otherwise a number that only these kernels know
   int64_t workspace_bytes;  // 16-byte aligned memory that the family needs, with any contents
@@ -111,8 +114,8 @@ typedef struct {
   // Backward by gemm: the caller makes the products that batch over time as soon as it has computed
   // step part_starts[0], then part_starts[1], and so on down to step 0, in the order of the loop.
   int64_t part_starts[LLTM_MOST_PARTS];
-  // Not 0: copies of the operands, with rows and columns of zeros up to this S and I, are quicker.
-  // The added units of the state stay zero. The rest of the plan then says nothing: ask again with
+  // Not 0: copies of the operands, padded with zeros to this S and I, are quicker. The added units
+  // of the state stay zero. The plan's other fields are then unset: the caller asks again with
   // these sizes.
   int64_t padded_state;
   int64_t padded_input;
@@ -122,16 +125,16 @@ typedef struct {
 typedef struct {
   lltm_layer_sizes sizes;
   const void* weights;       // (3S, S) with rows `weight_stride` apart: the columns of h
-  const void* bias;          // (3S): is added to gates; or NULL when gates contain it
+  const void* bias;          // (3S): added to gates; NULL if gates contain it
   const void* initial_h;     // (B, S), or NULL for zeros
   const void* initial_cell;  // (B, S), or NULL for zeros
-  void* gates;               // (T, B, 3, S): in x W_x^T, out the pre-activations
+  void* gates;               // (T, B, 3, S): x W_x^T in, the pre-activations out
   void* output;              // (T, B, S): h_t, written
-  void* cells;               // (T, B, S): c_t, written; or NULL when nothing will read them
+  void* cells;               // (T, B, S): c_t, written; or NULL if they are not needed
   void* final_h;             // (B, S): h after the last step, written
   void* final_cell;          // (B, S): c after the last step, written
   void* workspace;
-  const void* input;  // (T, B, I): read by a family that makes all products; it only writes gates
+  const void* input;  // (T, B, I): for a family that makes all products, which does not read gates
 } lltm_layer_forward_arguments;
 
 typedef struct {
@@ -155,7 +158,7 @@ typedef struct {
   void* d_weights;        // (3S, S + I), written, or NULL when it is not wanted
 } lltm_layer_backward_arguments;
 
-// The cell states of a sequence from its gates: c_t = c_{t-1} + g_t i_t, added as in forward.
+// The cell states of a sequence, recomputed from its gates: c_t = c_{t-1} + g_t i_t, as in forward.
 typedef struct {
   lltm_layer_sizes sizes;
   const void* initial_cell;  // (B, S), or NULL for zeros
@@ -170,28 +173,27 @@ typedef struct {
   int64_t input_size;     // I; may be 0
   int64_t state_size;     // S
   int64_t weight_stride;  // elements between rows of weights: S + I
-  // 1: a GEMM may round float32 operands to tf32; set by layers. For a single step, torch's flag
-  // decides.
+  // 1: a GEMM may round float32 operands to tf32. Layers set this field; for a single step, torch's
+  // flag decides.
   int32_t allow_tf32;
 } lltm_step_sizes;
 
-// How a step is run quickest: by a family of the kernels' own, or, family 0 ("gemm"), by the
-// caller's GEMM with cell_forward or cell_backward. What does not apply is 0.
+// The quickest way to run a step: a family of the kernels, or family 0 ("gemm"), the caller's GEMM
+// with cell_forward or cell_backward. Fields that do not apply are 0.
 typedef struct {
   int32_t family;           // 0: gemm; otherwise a number that only these kernels know
   int64_t workspace_bytes;  // 16-byte aligned memory with any contents; 0 for gemm
-  // Backward by a family, 1: it recomputes gates that are NULL.
+  // Backward by a family, 1: the family recomputes gates that are NULL.
   int32_t makes_gates;
-  // Backward by gemm in a sequence: the number of parts of the depth 3S, which they divide, in
-  // which the caller makes d_z W_h. Each is a plane, and cell_backward of the step before adds them
-  // up.
+  // Backward by gemm in a sequence: the caller makes d_z W_h in this number of equal k slices of
+  // the depth 3S. Each slice gives a plane, and cell_backward of the step before adds the planes.
   int32_t split_k;
   // By gemm in a sequence, 1: `product` makes the products; 0: the caller does.
   int32_t calls_product;
 } lltm_step_plan;
 
-// to = left right, or with `adds` to += left right, matrix by matrix of so many planes. Strides, in
-// elements, are those of rows and of planes.
+// to = left right, or with `adds` to += left right, for each of `planes` matrices. Strides, in
+// elements, are those between rows and between planes.
 typedef struct {
   int64_t planes;
   int64_t rows;
@@ -210,12 +212,12 @@ typedef struct {
   int32_t right_transposed;
   int32_t adds;
   int32_t allow_tf32;
-  void* blas_handle;  // what the execution's function gave
+  void* blas_handle;  // from the execution's function
 } lltm_product_arguments;
 
-// One step, for step_forward and step_backward, which run it whole, and for cell_forward and
-// cell_backward, which run what follows the GEMM: the pointwise part. What only one of them reads
-// or writes says so, as "step:" or "cell:".
+// The arguments of one step. step_forward and step_backward run the whole step; cell_forward and
+// cell_backward run the pointwise part, which follows the GEMM. In the comments, "step:" marks what
+// only the whole step uses, and "cell:" what only the pointwise part uses.
 //
 // All tensors are contiguous and, except those of `running` and `float32`, of one dtype; rows of
 // `weights` may have gaps.
@@ -223,7 +225,7 @@ typedef struct {
   lltm_step_sizes sizes;
   const void* input;          // step: (B, I)
   const void* weights;        // step: (3S, S + I) with rows `weight_stride` apart, those of h first
-  const void* bias;           // (3S): is added; or NULL where gates contain it
+  const void* bias;           // (3S): added; NULL if gates contain it
   const void* old_h;          // step: (B, S)
   const void* old_cell;       // (B, S)
   int32_t gates_hold_addend;  // step: 1: the contents of gates are added to the products
@@ -239,7 +241,8 @@ typedef struct {
   const void* grad_h;      // (B, S) or NULL, which means zero; likewise the next two
   const void* grad_cell;   // (B, S) or NULL
   const void* grad_gates;  // (B, 3, S) or NULL
-  // Added to grad_h and grad_cell: in a sequence two read a state, the output and the next step.
+  // Added to grad_h and grad_cell. A state in a sequence has two readers: the output and the next
+  // step.
   const void* more_grad_h;     // (B, S) or NULL; cell: or (more_grad_h_planes, B, S)
   const void* more_grad_cell;  // (B, S) or NULL
   const void* input;           // step: as in forward, likewise the next three
@@ -247,7 +250,7 @@ typedef struct {
   const void* bias;  // read only if gates are recomputed
   const void* old_h;
   const void* new_cell;  // (B, S)
-  const void* gates;     // (B, 3, S): pre-activations; or NULL where the plan says makes_gates
+  const void* gates;     // (B, 3, S): pre-activations; or NULL if the plan says makes_gates
   void* d_gates;         // (B, 3, S), written; step: or NULL when it is not wanted
   void* d_input;         // step: (B, I), written, or NULL when it is not wanted
   void* d_weights;       // step: (3S, S + I), rows without gaps, or NULL
@@ -262,12 +265,13 @@ typedef struct {
   int32_t more_grad_h_planes;
 } lltm_step_backward_arguments;
 
-// Kernels return NULL, or a text that says what failed; it is valid until the thread's next call.
+// Kernels return NULL, or a text that says what failed; the text is valid until the thread's next
+// call.
 //
 // A plan tells how to run a problem; only the kernels know what is quicker on their device. `needs`
 // is the mask of wanted gradients, 0 for forward. The environment variables LLTM_CPU_PRODUCTS,
-// LLTM_CUDA_CELL and LLTM_LAYER_KERNELS force a family by its name, for tests; a name that is not
-// known, or whose family cannot run the problem, is an error.
+// LLTM_CUDA_CELL and LLTM_LAYER_KERNELS force a family by its name, for tests. An unknown name is
+// an error; so is a family that cannot run the problem.
 typedef struct {
   lltm_table_head head;  // with LLTM_KERNEL_ABI
   const char* (*cell_forward)(lltm_dtype, const lltm_step_forward_arguments*,
@@ -277,7 +281,7 @@ typedef struct {
   const char* (*column_sum)(lltm_dtype, const lltm_column_sum_arguments*, const lltm_execution*);
   const char* (*layer_plan)(lltm_dtype, lltm_pass, const lltm_layer_sizes*, const lltm_execution*,
                             lltm_layer_plan*);
-  // With the family and the workspace of a plan for the same sizes, never gemm.
+  // Takes the family and the workspace of a plan for the same sizes; the family is never gemm.
   const char* (*layer_forward)(lltm_dtype, int32_t family, const lltm_layer_forward_arguments*,
                                const lltm_execution*);
   const char* (*layer_backward)(lltm_dtype, int32_t family, const lltm_layer_backward_arguments*,
@@ -285,12 +289,12 @@ typedef struct {
   const char* (*layer_cells)(lltm_dtype, const lltm_layer_cells_arguments*, const lltm_execution*);
   const char* (*step_plan)(lltm_dtype, lltm_pass, int32_t needs, const lltm_step_sizes*,
                            const lltm_execution*, lltm_step_plan*);
-  // With the family and the workspace of a plan for the same sizes, never gemm.
+  // Takes the family and the workspace of a plan for the same sizes; the family is never gemm.
   const char* (*step_forward)(lltm_dtype, int32_t family, const lltm_step_forward_arguments*,
                               const lltm_execution*);
   const char* (*step_backward)(lltm_dtype, int32_t family, const lltm_step_backward_arguments*,
                                const lltm_execution*);
-  // NULL where no plan of these kernels asks for it; likewise the next.
+  // This function and the next are NULL if no plan of these kernels needs them.
   const char* (*product)(lltm_dtype, const lltm_product_arguments*, const lltm_execution*);
   // `count` copies, at most LLTM_MOST_COPIES.
   const char* (*copy)(lltm_dtype, int32_t count, const lltm_copy*, const lltm_execution*);

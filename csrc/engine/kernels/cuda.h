@@ -1,4 +1,4 @@
-// What every launch needs: the right device, and a check afterwards.
+// Helpers for kernel launches: they select the device and report errors.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -10,7 +10,7 @@ namespace PROJECT_NAMESPACE {
 
 constexpr int kMostRowThreads = 512;
 
-// How a block shares a row: elements in a pack, packs that a thread keeps (0: none), threads.
+// How a block divides a row: elements in a pack, packs that a thread keeps (0: none), threads.
 template <int size, int packs>
 struct RowShape {
   static constexpr int kSize = size;
@@ -18,7 +18,7 @@ struct RowShape {
   unsigned threads;
 };
 
-// Calls `launch` with the shape for rows of `columns` elements; `aligned` as by
+// Calls `launch` with the shape for rows of `columns` elements; `aligned` is the result of
 // aligned_for_vectors. Returns NULL, or the text of an error of `kernel`.
 template <typename T, typename Launch>
 const char* launch_rows(const char* kernel, int64_t columns, bool aligned, const Launch& launch) {
@@ -72,7 +72,7 @@ class Row {
   Pack<T, kSize> kept_[kPacks > 0 ? kPacks : 1];
 };
 
-// The sum of the block's values, for every thread; the same in every run.
+// Returns the sum of the block's values to every thread. The order of additions is fixed.
 template <typename Compute>
 __device__ Compute block_sum(Compute value) {
   __shared__ Compute parts[kMostRowThreads / 32];

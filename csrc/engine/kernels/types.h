@@ -1,4 +1,4 @@
-// Storage types and the type each is computed in, the same on host and device.
+// Storage types and their compute types, the same on host and device.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@
 
 namespace PROJECT_NAMESPACE {
 
-// Bit patterns only: arithmetic is in float. A host without CUDA lacks CUDA's types, and torch's
-// would tie the kernels to torch.
+// These types hold bits only; arithmetic is in float. A host without CUDA lacks CUDA's 16-bit
+// types, and torch's types would tie the kernels to torch.
 struct float16 {
   uint16_t bits;
 };
@@ -80,7 +80,7 @@ PROJECT_HOST_DEVICE uint16_t float_to_bfloat_bits(float value) {
 
 }  // namespace detail
 
-// compute_t<T>: the type in which the mathematics of a stored T is done.
+// compute_t<T>: the type of arithmetic on values that are stored as T.
 template <typename T>
 struct Compute {
   using type = T;
@@ -144,8 +144,8 @@ PROJECT_HOST_DEVICE bfloat16 narrow<bfloat16>(float value) {
 #endif
 }
 
-// Calls `function(T{})` with the storage type of torch's code for a dtype, which is part of torch's
-// serialisation format; returns its text, or another error.
+// Calls `function(T{})` with the storage type T of torch's dtype code, which torch's serialisation
+// format fixes. Returns the function's result, or another error text.
 template <typename Function>
 const char* dispatch_floating(int32_t scalar_type, const Function& function) {
   switch (scalar_type) {

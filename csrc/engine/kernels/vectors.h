@@ -1,4 +1,4 @@
-// Several neighbouring elements in one access: 16 bytes are the most that one instruction moves.
+// Accesses of several neighbouring elements. One instruction moves at most 16 bytes.
 #pragma once
 
 #include <cstdint>

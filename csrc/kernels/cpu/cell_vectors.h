@@ -1,5 +1,5 @@
-// The pointwise part of one LLTM step, a register at a time: loads, the formulas of
-// ../cell_math.h, stores. And sums of columns. Both follow a GEMM.
+// The pointwise part of one LLTM step, one register at a time, by the formulas of ../cell_math.h;
+// and the sums of columns. Both follow a GEMM.
 
 namespace lltm::LLTM_LEVEL {
 
@@ -11,7 +11,7 @@ struct Cell {
   using Formulas = CellFormulas<VectorMath<C>>;
   static constexpr int64_t kLanes = Lanes<C>::kCount;
 
-  // Waking another thread pays off from so many elements on.
+  // The fewest elements that are worth waking another thread.
   static constexpr int64_t kElementsPerThread = 16384;
 
   static const char* forward(const lltm_step_forward_arguments& arguments,
@@ -43,8 +43,8 @@ struct Cell {
     return nullptr;
   }
 
-  // Threads share columns, so the order of additions, and with it the result, does not depend on
-  // the number of threads. A strip of columns is summed at a time to stay in cache.
+  // Each thread sums whole columns, so the order of additions, and thus the result, does not depend
+  // on the number of threads. Columns are summed in strips that stay in cache.
   static const char* column_sum(const lltm_column_sum_arguments& arguments,
                                 const lltm_execution& execution) {
     constexpr int64_t kStrip = 64;
@@ -64,7 +64,8 @@ struct Cell {
     return nullptr;
   }
 
-  // The new state of batch entry n, `count` columns from `column` on, from the pre-activations `z`.
+  // Computes the new state of batch entry n from the pre-activations `z`: `count` columns from
+  // `column` on.
   static LLTM_INLINE void finish_forward(const lltm_step_forward_arguments& a, int64_t state,
                                          int64_t n, int64_t column, int64_t count,
                                          bool stores_gates, V (&z)[kGateCount]) {
@@ -73,7 +74,7 @@ struct Cell {
       if (!stores_gates) continue;
       T* const to = static_cast<T*>(a.gates) + (kGateCount * n + gate) * state + column;
       store(to, z[gate], count);
-      // What backward will read is what forward computes with.
+      // Forward computes with the rounded values that backward will read.
       if (sizeof(T) == 2) z[gate] = load(to, count);
     }
     const int64_t at = n * state + column;
@@ -88,8 +89,8 @@ struct Cell {
     store(static_cast<T*>(a.new_h) + at, next.h, count);
   }
 
-  // The gradients of batch entry n, `count` columns from `column` on. Stores those of the gates and
-  // of the old cell state where they are wanted.
+  // Computes the gradients of batch entry n: `count` columns from `column` on. Stores the gradients
+  // of the gates and of the old cell state if they are wanted.
   static LLTM_INLINE typename Formulas::Gradients backward_register(
       const lltm_step_backward_arguments& a, int64_t state, int64_t n, int64_t column,
       int64_t count) {
@@ -123,19 +124,19 @@ struct Cell {
   }
 
  private:
-  // Calls `body(arguments, n, column, count)` for every register of the state: on several threads,
-  // which can share a row, too; with a constant count but at the end of a unit of columns.
+  // Calls `body(arguments, n, column, count)` for every register of the state, on several threads,
+  // which may share a row. `count` is constant except at the end of a unit of columns.
   template <typename Arguments, typename Body>
   static LLTM_INLINE void for_each_register(const Arguments& arguments,
                                             const lltm_execution& execution, const Body& body) {
-    constexpr int64_t kColumns = 512;  // of a unit
+    constexpr int64_t kColumns = 512;  // per unit
     const int64_t state = arguments.sizes.state_size;
     if (arguments.sizes.batch_size == 0 || state == 0) return;
     const int64_t units_per_row = ceiling(state, kColumns);
     const int64_t grain_size = ceiling(kElementsPerThread, least(state, kColumns));
     in_parallel(arguments.sizes.batch_size * units_per_row, grain_size, execution,
                 [&](int64_t begin, int64_t end) {
-                  const Arguments a = arguments;  // which no store below can change
+                  const Arguments a = arguments;  // a copy that no store below can change
                   for (int64_t unit = begin; unit < end; ++unit) {
                     const int64_t n = unit / units_per_row;
                     int64_t column = unit % units_per_row * kColumns;

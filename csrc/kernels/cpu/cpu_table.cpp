@@ -3,7 +3,7 @@
 namespace lltm {
 namespace {
 
-// Runs that kernel of the processor's level and the dtype.
+// Runs `kernel` for the processor's level and the dtype.
 template <auto kernel, typename Arguments>
 const char* run(lltm_dtype dtype, const Arguments* arguments, const lltm_execution* execution) {
   const Level* const level = cpu_level();
@@ -11,7 +11,7 @@ const char* run(lltm_dtype dtype, const Arguments* arguments, const lltm_executi
   return (level->kernels[dtype].*kernel)(*arguments, *execution);
 }
 
-// Ignores the family: besides gemm, which never gets here, steps and layers have one each.
+// Ignores the family: steps and layers have only one each, besides gemm, which never gets here.
 template <auto kernel, typename Arguments>
 const char* run_family(lltm_dtype dtype, int32_t, const Arguments* arguments,
                        const lltm_execution* execution) {
@@ -42,7 +42,7 @@ PROJECT_KERNEL_TABLE(cpu) {
   return &table;
 }
 
-// The name of the instruction set in use, as levels.h has them, or unknown.
+// The name of the instruction set in use, as in levels.h, or unknown.
 extern "C" PROJECT_EXPORT const char* lltm_cpu_capability(void) {
   const lltm::Level* level = lltm::cpu_level();
   return level == nullptr ? "unknown" : level->name;

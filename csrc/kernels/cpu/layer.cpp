@@ -1,4 +1,4 @@
-// How a sequence runs quickest on the CPU: by our kernels, or by torch's GEMM step by step.
+// Decides how a sequence runs on the CPU: by our kernels, or by torch's GEMM step by step.
 #include <cstdlib>
 #include <cstring>
 
@@ -13,9 +13,9 @@ enum Family : int32_t { kGemm = 0, kFused = 1 };
 constexpr const char* kUnknownFamily =
     "lltm: LLTM_LAYER_KERNELS names no family of CPU kernels; set it to fused or gemm, or unset it";
 
-// Compared with torch's GEMM step by step, which packs no weights: with few rows and steps, packing
-// costs more than it saves. Torch multiplies bfloat16 by instructions of its own, which win where
-// products are most of the work. benchmarks/NOTES.md has the measurements.
+// Compares our kernels with torch's GEMM step by step, which packs no weights. With few rows and
+// steps, packing costs more than it saves. Torch multiplies bfloat16 with special instructions,
+// which win if products are most of the work. benchmarks/NOTES.md has the measurements.
 bool is_quicker_fused(lltm_dtype dtype, const lltm_layer_sizes& sizes) {
   const int64_t rows = sizes.batch_size;
   const int64_t state_size = sizes.state_size;

@@ -1,6 +1,7 @@
-// A whole sequence. Threads share the rows of the batch and never wait for one another, or, where
-// rows are few or a step is long, the columns of each step. The columns of the weights that
-// multiply h are packed once a call, in the order in which the products read them.
+// Runs a whole sequence. Threads divide the rows of the batch and never wait for one another. If
+// rows are few or a step is long, threads divide the columns of each step instead. The columns of
+// the weights that multiply h are packed once per call, in the order in which the products read
+// them.
 
 namespace lltm::LLTM_LEVEL {
 
@@ -13,15 +14,15 @@ struct Sequence {
   static constexpr int64_t kTileColumns = kTileVectors * kLanes;
   static constexpr bool kHas16Bits = sizeof(T) == 2;
 
-  // Multiply-adds that are worth waking another thread for.
+  // The fewest multiply-adds that are worth waking another thread.
   static constexpr int64_t kProductsPerThread = 1 << 19;
-  // Those of a step, where another thread is already awake.
+  // The same within a step, when the other thread is already awake.
   static constexpr int64_t kProductsOfStep = 1 << 17;
-  // From here on threads wait less for one another after each step than for the weights.
+  // From this many multiply-adds per step on, threads wait less for one another than for weights.
   static constexpr int64_t kLongStep = 1 << 23;
 
-  // A few rows leave x to torch's GEMM, which reads its weights once for all steps; in backward,
-  // only a wide x pays for it. 16-bit operands would have to be converted first.
+  // With few rows, torch's GEMM multiplies x: it reads the weights of x once for all steps. In
+  // backward this pays only for a wide x. 16-bit operands would have to be converted first.
   static bool makes_all_products(lltm_pass pass, const lltm_layer_sizes& sizes) {
     constexpr int64_t kFewRows = 4;
     constexpr int64_t kCachedWeights = 1 << 18;
@@ -60,7 +61,7 @@ struct Sequence {
     load_state(arguments.grad_final_h, sizes.state_size, work.d_h, work.stride, sizes.batch_size);
     load_state(arguments.grad_final_cell, sizes.state_size, work.d_cell, work.stride,
                sizes.batch_size);
-    // One more than there are: the products of the first step.
+    // One round more than steps: the last one makes the products of the first step.
     share_steps(sizes, sizes.steps + 1, panels, execution, [&](int64_t n, const Part& part) {
       backward_step(arguments, work, sizes.steps - 1 - n, part);
     });
@@ -78,10 +79,10 @@ struct Sequence {
     return nullptr;
   }
 
-  // The cell states of forward again, by the same additions.
+  // Recomputes the cell states of forward with the same additions.
   static const char* cells(const lltm_layer_cells_arguments& arguments,
                            const lltm_execution& execution) {
-    // An element, with its activations, costs as much as some ten products.
+    // An element, with its activations, costs about as much as ten products.
     const int64_t products = 16 * arguments.sizes.steps * arguments.sizes.state_size;
     in_parallel(arguments.sizes.batch_size, kProductsPerThread / at_least_one(products) + 1,
                 execution, [&](int64_t begin, int64_t end) { run_cells(arguments, begin, end); });
@@ -91,7 +92,7 @@ struct Sequence {
  private:
   // ---- how threads share the work ----
 
-  // Of a step: rows [first_row, last_row) of the batch, and panels [first, last).
+  // A part of a step: rows [first_row, last_row) of the batch, and panels [first, last).
   struct Part {
     int64_t first_row;
     int64_t last_row;
@@ -119,7 +120,7 @@ struct Sequence {
     }
   }
 
-  // The fewest rows of the batch for a thread: half a tile, and enough work to be worth waking it.
+  // The fewest rows of the batch per thread: half a tile, and enough work to be worth waking it.
   static int64_t rows_per_thread(const lltm_layer_sizes& sizes) {
     const int64_t products = sizes.steps * 3 * sizes.state_size * sizes.state_size;
     const int64_t worthwhile = ceiling(kProductsPerThread, products);
@@ -139,7 +140,7 @@ struct Sequence {
   static int64_t input_size(const lltm_layer_sizes& sizes) {
     return sizes.weight_stride - sizes.state_size;
   }
-  // In forward.
+  // The columns of the weights that forward packs.
   static int64_t packed_columns(const lltm_layer_sizes& sizes) {
     return makes_all_products(LLTM_FORWARD, sizes) ? sizes.weight_stride : sizes.state_size;
   }
@@ -149,7 +150,8 @@ struct Sequence {
                                                           : 0);
   }
 
-  // The workspace in its parts, each on a cache line of its own; with no workspace, their size.
+  // Divides the workspace into parts that start on cache lines; without a workspace, adds up their
+  // sizes.
   class Parts {
    public:
     explicit Parts(void* workspace) : next_(on_line(reinterpret_cast<uintptr_t>(workspace))) {}
@@ -169,7 +171,7 @@ struct Sequence {
   struct Forward {
     int64_t stride;  // of a row of the states
     C* panels;       // (blocks, columns of the weights, 3, kLanes)
-    C* states[2];    // (B, stride): h in turns
+    C* states[2];    // (B, stride): h of even and odd steps
     C* cell;         // (B, stride)
     int64_t bytes;
 
@@ -190,7 +192,7 @@ struct Sequence {
     C* panels;      // (blocks, 3S, kTileColumns): columns of h, then columns of x
     C* d_h;         // (B, stride)
     C* d_cell;      // (B, stride)
-    C* d_gates[2];  // (B, 3S) in turns, where those that are stored have 16 bits
+    C* d_gates[2];  // (B, 3S) of even and odd steps, if the stored ones have 16 bits
     int64_t bytes;
 
     Backward(const lltm_layer_sizes& sizes, void* workspace)
@@ -206,7 +208,7 @@ struct Sequence {
     }
   };
 
-  // Panels [begin, end) of the packed weights, transposed.
+  // Packs panels [begin, end) of the weights, transposed.
   static void pack_forward(const lltm_layer_forward_arguments& arguments, int64_t begin,
                            int64_t end) {
     const lltm_layer_sizes& sizes = arguments.sizes;
@@ -244,8 +246,8 @@ struct Sequence {
     }
   }
 
-  // Copies rows of a state into the workspace, or zeros if `from` is NULL. The lanes after a row
-  // are zero.
+  // Copies rows of a state into the workspace, or writes zeros if `from` is NULL. The lanes after a
+  // row are zero.
   static void load_state(const void* from, int64_t state_size, C* to, int64_t stride,
                          int64_t batch_size) {
     const bool given = from != nullptr;
@@ -264,7 +266,7 @@ struct Sequence {
   static LLTM_INLINE V load_or_zero(const void* from, int64_t offset, int64_t count) {
     return from != nullptr ? load(static_cast<const T*>(from) + offset, count) : V{};
   }
-  // Rounded to T, as stored.
+  // The value after rounding to T, as stored.
   static LLTM_INLINE V rounded(V value) {
     if constexpr (!kHas16Bits) return value;
     T stored[kLanes];
@@ -324,13 +326,13 @@ struct Sequence {
       z[gate] = Memory<C>::load(products[gate]);
       if (holds_products) z[gate] += load(at, count);
       if (bias != nullptr) z[gate] += load(bias + gate * state_size + column, count);
-      z[gate] = rounded(z[gate]);  // what backward will read is what forward computes with
+      z[gate] = rounded(z[gate]);  // forward computes with what it stores for backward
       store(at, z[gate], count);
     }
     C* const cell = work.cell + n * work.stride + column;
     const auto state =
         Formulas::forward(z[kInputGate], z[kOutputGate], z[kCandidate], Memory<C>::load(cell));
-    const V h = rounded(state.h);  // and what the next step multiplies is what is stored
+    const V h = rounded(state.h);  // the next step multiplies the value that is stored
     Memory<C>::store(cell, state.cell);
     Memory<C>::store(work.states[(step + 1) % 2] + n * work.stride + column, h);
     store(static_cast<T*>(arguments.output) + row * state_size + column, h, count);
@@ -363,14 +365,15 @@ struct Sequence {
 
   // ---- backward ----
 
-  // The products of the step after this one, and then this step's elements; step -1 has none.
+  // Makes the products of the step after this one, then this step's elements. Step -1 has no
+  // elements.
   static void backward_step(const lltm_layer_backward_arguments& arguments, const Backward& work,
                             int64_t step, const Part& part) {
     const lltm_layer_sizes& sizes = arguments.sizes;
     const int64_t state_size = sizes.state_size;
     const int64_t depth = kGateCount * state_size;
     const int64_t panels_of_h = ceiling(state_size, kTileColumns);
-    const int64_t before = step + 1;  // what was done before this step
+    const int64_t before = step + 1;  // the step that ran before this one
     const int64_t plane = before < sizes.steps ? time_of(sizes, before) * sizes.batch_size : 0;
     const C* d_gates;  // rows of 3S
     if constexpr (kHas16Bits) {
@@ -461,7 +464,7 @@ struct Sequence {
     }
   }
 
-  // Rows [begin, end) of d_weights, in units of kTileRows: d_gates^T times what the gates read.
+  // Computes rows [begin, end) of d_weights, in units of kTileRows: d_gates^T times [h, x].
   static void weights_gradient(const lltm_layer_backward_arguments& arguments, int64_t begin,
                                int64_t end) {
     const lltm_layer_sizes& sizes = arguments.sizes;
@@ -489,7 +492,7 @@ struct Sequence {
   // d[row][column] (+)= sum over k of left[k][row] right[k][column], for some rows.
   static void add_products(const lltm_layer_sizes& sizes, int64_t begin, int64_t end, int64_t depth,
                            const C* left, const C* right, int64_t columns, C* d, bool starts) {
-    constexpr int64_t kDepth = 128;  // so that what is read again and again stays in cache
+    constexpr int64_t kDepth = 128;  // so that operands that are read repeatedly stay in cache
     const int64_t rows = kGateCount * sizes.state_size;
     const int64_t last = least(end * kTileRows, rows);
     int64_t from = 0;

@@ -1,4 +1,4 @@
-// The CPU kernels for Arm processors that convert to bfloat16.
+// The CPU kernels for Arm processors with an instruction that converts to bfloat16.
 #ifdef __aarch64__
 #define LLTM_LEVEL neon_bf16
 #define LLTM_LEVEL_TABLE kBf16Level

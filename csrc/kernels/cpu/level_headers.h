@@ -1,5 +1,5 @@
-// What the kernels of every level include, before a level_*.cpp sets its instruction set: so the
-// functions of these headers are compiled for every processor.
+// Headers that the kernels of every level include before level_*.cpp sets its instruction set.
+// Their functions are thus compiled for every processor.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// The CPU kernels for Arm processors with SVE that convert to bfloat16: NEON's, but products take
-// vectors of any length.
+// The CPU kernels for Arm processors with SVE and an instruction that converts to bfloat16. They
+// are NEON's kernels, but their products take vectors of any length.
 #include "levels.h"
 #ifdef LLTM_HAS_SVE
 #include <arm_sve.h>

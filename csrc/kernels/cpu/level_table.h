@@ -1,12 +1,12 @@
-// The table of one instruction set's kernels. See level_*.cpp, which include this once each with
+// The table of one instruction set's kernels. Each level_*.cpp includes this file once, with
 //   LLTM_LEVEL         the namespace of its kernels
 //   LLTM_LEVEL_TABLE   the table's name, declared in levels.h
-//   LLTM_LEVEL_NAME    as LLTM_CPU_CAPABILITY calls it
-//   LLTM_LEVEL_TARGET  what the compiler calls it, where it is not every processor's
+//   LLTM_LEVEL_NAME    its name in LLTM_CPU_CAPABILITY
+//   LLTM_LEVEL_TARGET  its name for the compiler; not set for the baseline
 //   LLTM_VECTOR_BYTES  the width of its registers
 #include "level_headers.h"
 
-// Pragmas, not compiler flags: every way of building compiles these sources alike.
+// Pragmas instead of compiler flags, so that every build compiles these sources alike.
 #define LLTM_PRAGMA(words) _Pragma(#words)
 #ifndef LLTM_LEVEL_TARGET
 #define LLTM_BEGIN_TARGET(names)

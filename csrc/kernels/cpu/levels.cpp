@@ -26,7 +26,7 @@ const Level* choose() {
   constexpr unsigned long kConvertsBfloat16 = 1ul << 14;  // HWCAP2_BF16, not in every asm/hwcap.h
   const bool has_bf16 = (getauxval(AT_HWCAP2) & kConvertsBfloat16) != 0;
 #ifdef LLTM_HAS_SVE
-  // With vectors of 16 bytes NEON is as wide and keeps more sums.
+  // With vectors of 16 bytes, NEON is as wide as SVE and keeps more sums in registers.
   const bool has_sve = has_bf16 && (getauxval(AT_HWCAP) & HWCAP_SVE) != 0;
   if (has_sve && (wanted == nullptr ? sve_bytes() > 16 : std::strcmp(wanted, "sve") == 0))
     return &kSveLevel;

@@ -1,4 +1,4 @@
-// The CPU kernels of one instruction set: what each level_*.cpp defines.
+// The CPU kernels of one instruction set. Each level_*.cpp defines one Level.
 #pragma once
 
 #include "../lltm_kernels.h"
@@ -33,7 +33,7 @@ extern const Level kAvx2Level;
 extern const Level kAvx512Level;
 #elif defined(__aarch64__)
 extern const Level kBf16Level;  // the baseline is NEON
-// Functions for SVE beside others need GCC 10 or clang 16.
+// SVE functions next to functions for other targets need GCC 10 or clang 16.
 #if defined(__clang__) ? __clang_major__ >= 16 : __GNUC__ >= 10
 #define LLTM_HAS_SVE
 extern const Level kSveLevel;
@@ -41,12 +41,12 @@ int64_t sve_bytes();  // of a vector; only for processors with SVE
 #endif
 #endif
 
-// The best level that this processor has, or the one that LLTM_CPU_CAPABILITY (default, avx2,
-// avx512; on Arm default, bf16, sve) names; never one that the processor lacks. NULL when the
-// variable names no level.
+// Returns the best level of this processor, or the one that LLTM_CPU_CAPABILITY (default, avx2,
+// avx512; on Arm default, bf16, sve) names. Never returns a level that the processor lacks. Returns
+// NULL if the variable names no level.
 const Level* cpu_level();
 
-// The error when that is NULL.
+// The error text for that NULL.
 inline constexpr const char* kUnknownLevel =
 #ifdef __aarch64__
     "lltm: LLTM_CPU_CAPABILITY names no instruction set; set it to default, bf16 or sve, or "
@@ -56,7 +56,7 @@ inline constexpr const char* kUnknownLevel =
     "unset it";
 #endif
 
-// step.cpp and layer.cpp: what is quicker.
+// Defined in step.cpp and layer.cpp, which decide what is quicker.
 const char* cpu_step_plan(lltm_dtype, lltm_pass, int32_t needs, const lltm_step_sizes*,
                           const lltm_execution*, lltm_step_plan*);
 const char* cpu_layer_plan(lltm_dtype, lltm_pass, const lltm_layer_sizes*, const lltm_execution*,

@@ -9,7 +9,7 @@ namespace lltm::LLTM_LEVEL {
 #define LLTM_INLINE __attribute__((always_inline)) inline
 #define LLTM_INLINE_LAMBDA __attribute__((always_inline))
 
-// Lanes of type C that fit a register, and integers and halves of as many lanes.
+// The number of lanes of type C in a register, and integer vectors with as many lanes.
 template <typename C, typename Signed, typename Unsigned>
 struct LanesOf {
   static constexpr int kCount = LLTM_VECTOR_BYTES / static_cast<int>(sizeof(C));
@@ -62,8 +62,8 @@ LLTM_INLINE Vector<C> copy_sign(Vector<C> magnitude, Vector<C> sign_of) {
 }
 
 #ifdef __aarch64__
-// One instruction each, which GCC 12 does not find for conversions of half a register. fcvtl and
-// fcvtn are in every NEON; x86-64 has their like from F16C on only.
+// Each is one instruction; GCC 12 does not find it for conversions of half a register. Every NEON
+// has fcvtl and fcvtn; x86-64 has such instructions only with F16C.
 LLTM_INLINE Vector<float> widen_lanes(Halves halves, bfloat16) {
   return reinterpret<Vector<float>>(vshll_n_u16(reinterpret<uint16x4_t>(halves), 16));
 }
@@ -127,7 +127,8 @@ LLTM_INLINE Vector<C> narrow_lanes(Vector<C> lanes, C) {
   return lanes;
 }
 
-// Loads and stores of `count` <= kCount elements of storage type T; lanes beyond read as zero.
+// Loads and stores `count` <= kCount elements of storage type T. A load sets the other lanes to
+// zero.
 template <typename T>
 struct Memory {
   using C = compute_t<T>;
@@ -153,7 +154,7 @@ struct Memory {
   }
 };
 
-// A whole register, or the first `count` elements of one.
+// Load and store a whole register, or its first `count` elements.
 template <typename T>
 LLTM_INLINE Vector<compute_t<T>> load(const T* from, int64_t count) {
   constexpr int64_t kCount = Lanes<compute_t<T>>::kCount;
@@ -165,8 +166,8 @@ LLTM_INLINE void store(T* to, Vector<compute_t<T>> value, int64_t count) {
   count >= kCount ? Memory<T>::store(to, value) : Memory<T>::store(to, value, count);
 }
 
-// Cell states or their gradients: of storage type T; or, if T has 16 bits and `is_float32`,
-// float32.
+// Loads and stores cell states or their gradients. Their type is T, or float32 if T has 16 bits and
+// `is_float32` is set.
 template <typename T>
 struct CellMemory {
   using C = compute_t<T>;

@@ -1,4 +1,4 @@
-// How a step runs quickest on the CPU: by our products, or by torch's GEMM.
+// Decides how a step runs on the CPU: by our products, or by torch's GEMM.
 #include <cstdlib>
 #include <cstring>
 
@@ -14,7 +14,8 @@ constexpr const char* kUnknownProducts =
     "lltm: LLTM_CPU_PRODUCTS must be own or gemm: which matrix products a step on the CPU takes; "
     "set it to one of them, or unset it";
 
-// The family that LLTM_CPU_PRODUCTS names, kNone if it is not set, kUnknown if it names none.
+// Returns the family that LLTM_CPU_PRODUCTS names, kNone if it is not set, kUnknown if it names
+// none.
 constexpr int32_t kNone = -1, kUnknown = -2;
 int32_t forced_family() {
   static const int32_t forced = [] {
@@ -26,20 +27,20 @@ int32_t forced_family() {
   return forced;
 }
 
-// Our kernels are quicker up to this many multiplications: measured, see benchmarks/NOTES.md. A
-// rule rather than a trial, so that a machine computes the same every time.
+// Our kernels are quicker up to this many multiplications; benchmarks/NOTES.md has the
+// measurements. A fixed rule, not a trial at run time, makes a machine compute the same every time.
 double most_multiplications([[maybe_unused]] lltm_dtype dtype) {
   constexpr double kAny = 1e300;
 #ifdef __x86_64__
   __builtin_cpu_init();
   if (dtype == LLTM_BFLOAT16) return __builtin_cpu_supports("avx512bf16") ? 4e6 : kAny;
-  // Torch's library is tuned for Intel's processors; others reach half of their speed with it.
+  // Torch's library is tuned for Intel's processors; other processors reach half of their speed.
   if (dtype != LLTM_FLOAT16) return __builtin_cpu_is("intel") ? 64e6 : kAny;
 #endif
   return kAny;
 }
 
-// In a larger batch, one running sum would lose digits; torch's products sum in blocks.
+// For a larger batch, a single running sum would lose digits; torch's products sum in blocks.
 constexpr int64_t kMostSummed = 32768;
 
 }  // namespace

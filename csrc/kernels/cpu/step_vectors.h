@@ -1,10 +1,10 @@
-// One whole LLTM step, its products included, in units that threads share. A unit is one block of
-// the state's columns with all three gates. Included once per instruction set.
+// One whole LLTM step with its products, in units that are divided among threads. A unit is one
+// block of the state's columns with all three gates. Included once per instruction set.
 //
-// Forward computes z transposed: it reads `weights` in place, one number at a time, and a register
-// holds that many batch entries of a packed [h, x]. For a few batch entries it instead computes dot
-// products along the rows of `weights`. Backward computes dz of a block, and at once what depends
-// only on that block: the gradients of its rows of `weights` and `bias`.
+// Forward computes z transposed. It reads `weights` in place, one number at a time, and multiplies
+// it by a register of batch entries of a packed [h, x]. For few batch entries it computes dot
+// products along the rows of `weights` instead. Backward computes dz of a block, then the gradients
+// of the block's rows of `weights` and `bias`, which depend on no other block.
 
 namespace lltm::LLTM_LEVEL {
 
@@ -18,13 +18,13 @@ struct Step {
   static constexpr int kBlock = kLanes > kTileRows ? kLanes : kTileRows;
   static constexpr int kTileColumns = kTileVectors * kLanes;  // columns of a tile
   static constexpr int64_t kChunk = 128 / kTileColumns * kTileColumns;
-  static constexpr int64_t kDepth = 512;  // of a product, so that its operands stay in cache
-  static constexpr int64_t kGroup = 8;    // tiles' widths whose sums are kept side by side
-  static constexpr int kEntries = 3;      // of the batch, that share a read of the weights
-  static constexpr bool kHas16Bits = sizeof(T) == 2;  // operands must be converted
+  static constexpr int64_t kDepth = 512;  // depth of a product whose operands stay in cache
+  static constexpr int64_t kGroup = 8;    // tile widths whose sums are kept together
+  static constexpr int kEntries = 3;      // batch entries that share a read of the weights
+  static constexpr bool kHas16Bits = sizeof(T) == 2;  // so operands must be converted
 
-  // Waking another thread pays off from so many multiplications on: about 10 us of work. Reading or
-  // writing a weight takes as long as some eight.
+  // The fewest multiplications that are worth waking another thread: about 10 us of work. Reading
+  // or writing a weight takes as long as about eight multiplications.
   static constexpr int64_t kProductsPerThread = int64_t{1} << 20;
   static int64_t cost_of(const lltm_step_sizes& sizes) {
     return products_of(sizes) / sizes.batch_size * (sizes.batch_size + 8);
@@ -54,7 +54,7 @@ struct Step {
     C* const right = static_cast<C*>(shared.data());
     C* const dz = right + right_count;
 
-    // An element of the pointwise part costs as much as some ten products.
+    // An element of the pointwise part costs about as much as ten products.
     const int64_t pointwise = 16 * sizes.batch_size * kBlock;
     in_parallel(blocks_of(sizes), grain(pointwise), execution,
                 [&](int64_t begin, int64_t end) { make_dz(a, dz, begin, end); });
@@ -91,7 +91,7 @@ struct Step {
     return ceiling(sizes.state_size, kBlock);
   }
   static int64_t tiles_of(int64_t columns) { return ceiling(columns, kTileColumns); }
-  // Columns of a tile over `columns`, in whole registers.
+  // The columns of a tile that covers up to `columns` columns, in whole registers.
   static LLTM_INLINE int64_t width_of(int64_t columns) {
     return least(kTileColumns, round_up(columns, kLanes));
   }
@@ -109,7 +109,7 @@ struct Step {
       const int64_t first = chunk * kChunk;
       const int64_t rows = least(kChunk, arguments.sizes.batch_size - first);
       const int64_t column = unit % work.blocks * kBlock;
-      // Of a register of batch entries, lanes without an entry compute unused values.
+      // With few batch entries, most lanes of a register of entries would compute unused values.
       const bool few = 2 * rows < kLanes;
       if (chunk != packed) few ? work.pack_rows(first, rows) : work.pack_columns(first, rows);
       packed = chunk;
@@ -147,7 +147,7 @@ struct Step {
           sums(packed + packed_rows(a.sizes) * padded_depth),
           converted(sums + 3 * kBlock * packed_rows(a.sizes)) {}
 
-    // The pointwise part of one batch entry and up to kLanes columns; `z` without bias.
+    // Runs the pointwise part of one batch entry and up to kLanes columns. `z` lacks the bias.
     LLTM_INLINE void finish(int64_t n, int64_t column, int64_t count, V (&z)[kGateCount],
                             const V (&biases)[kGateCount]) const {
       const T* const addends = static_cast<const T*>(a.gates) + kGateCount * n * state + column;
@@ -202,7 +202,7 @@ struct Step {
       }
     }
 
-    // z[entry][gate]: the products of `count` <= kLanes rows of `weights` with packed [h, x] of
+    // z[entry][gate]: the products of `count` <= kLanes rows of `weights` with the packed [h, x] of
     // some batch entries.
     template <int entries>
     LLTM_INLINE void dots(const T* rows, int64_t count, const C* x, int gate,
@@ -213,7 +213,7 @@ struct Step {
       V sums[entries][kLanes];
       for (int from = 0; from < kLanes; from += kRows) {
         V sum[entries][kRows] = {};
-        const T* row[kRows];  // those that are not there are the last one again
+        const T* row[kRows];  // rows past the last one repeat it
 #pragma GCC unroll 16
         for (int m = 0; m < kRows; ++m) row[m] = rows + least(from + m, limit) * stride;
         const auto add = [&](int64_t k, int64_t columns) {
@@ -288,7 +288,7 @@ struct Step {
           C* const z = sums + 3 * kBlock * n;
           with_constant<kTileVectors>(width / kLanes, [&](auto vectors) {
             for (int gate = 0; gate < kGateCount; ++gate) {
-              // Narrow tiles are higher, to have as many sums.
+              // Narrow tiles have more rows, so that they have as many sums.
               constexpr int kRows = decltype(vectors)::value == 1 && kBlock >= 2 * kTileRows
                                         ? 2 * kTileRows
                                         : kTileRows;
@@ -328,7 +328,7 @@ struct Step {
       }
     }
 
-    // The pointwise part of a tile of batch entries, from z[gate][column][entry].
+    // Runs the pointwise part of a tile of batch entries, from z[gate][column][entry].
     void finish_tile(int64_t first, int64_t rows, int64_t width, int64_t column, int64_t columns,
                      const C* z) const {
       for (int64_t lane = 0; lane < least(rows, width); lane += kLanes) {
@@ -359,8 +359,8 @@ struct Step {
 
   // ---- backward ----
 
-  // Threads share dz[gate][block][n][column of the block] and `right`, that is [h, x] as
-  // [tile of columns][n][column of the tile], those of h first.
+  // Threads share dz[gate][block][n][column of the block] and `right`. `right` is [h, x] as [tile
+  // of columns][n][column of the tile], tiles of h first.
 
   static int64_t right_size(const lltm_step_sizes& sizes) {
     return sizes.batch_size *
@@ -391,7 +391,7 @@ struct Step {
     return blocks_of(sizes) * sizes.batch_size * kBlock;
   }
 
-  // dz and d_bias of blocks [begin, end).
+  // Computes dz and d_bias of blocks [begin, end).
   static void make_dz(const lltm_step_backward_arguments& a, C* dz, int64_t begin, int64_t end) {
     for (int64_t column = begin * kBlock; column < end * kBlock; column += kLanes) {
       C* const block = dz + column / kBlock * kBlock * a.sizes.batch_size;
@@ -399,10 +399,11 @@ struct Step {
     }
   }
 
-  // Of up to kLanes columns, for the whole batch. Columns beyond the state count as zero.
+  // Computes them for up to kLanes columns and the whole batch. dz is zero in columns beyond the
+  // state.
   static void make_dz_columns(const lltm_step_backward_arguments& arguments, int64_t first, C* to,
                               int64_t between) {
-    const lltm_step_backward_arguments a = arguments;  // which no store below can change
+    const lltm_step_backward_arguments a = arguments;  // a copy that no store below can change
     const int64_t state = a.sizes.state_size;
     const int64_t count = least(kLanes, state - first);
     V sums[kGateCount] = {};
@@ -424,7 +425,7 @@ struct Step {
     }
   }
 
-  // The rows of d_weights of a block, in units of a block by one tile of columns. A thread takes
+  // Computes d_weights in units of one block of rows by one tile of columns. A thread takes
   // neighbouring tiles together.
   static void make_d_weights(const lltm_step_backward_arguments& a, const C* right, const C* dz,
                              int64_t begin, int64_t end) {
@@ -440,7 +441,8 @@ struct Step {
     }
   }
 
-  // The rows of the columns of the state [column, column + kBlock), of each gate, from `begin` on.
+  // Computes the rows of all gates for state columns [column, column + kBlock), from column `begin`
+  // on.
   static void d_weights_unit(const lltm_step_backward_arguments& a, const C* right, const C* dz,
                              int64_t column, bool is_h, int64_t begin, int64_t reach) {
     const int64_t state = a.sizes.state_size;
@@ -451,8 +453,8 @@ struct Step {
     const C* const block = dz + column * a.sizes.batch_size;
     const C* const operand = right + right_offset(a.sizes, is_h, 0);
     T* const to = static_cast<T*>(a.d_weights) + column * stride + (is_h ? 0 : state);
-    // The inner loop goes along the rows of d_weights, which writes long runs, if all of [h, x]
-    // stays in cache; otherwise it goes down the rows, so that one tile of [h, x] stays there.
+    // If all of [h, x] stays in cache, the inner loop goes along the rows of d_weights and writes
+    // long runs. Otherwise it goes down the rows, so that one tile of [h, x] stays in cache.
     constexpr int64_t kCache = 256 * 1024;
     const bool along = bytes(a.sizes.batch_size * stride) <= kCache;
     const int64_t run = along ? reach : kTileColumns;  // columns of the inner loop
@@ -480,7 +482,7 @@ struct Step {
   static LLTM_INLINE void d_weights_tile(const lltm_step_backward_arguments& a, const C* left,
                                          const C* right, int64_t from, T* row, int64_t stride,
                                          int64_t rows, int64_t columns) {
-    // Rows beyond the state are zeros of dz: computed, not stored.
+    // Rows beyond the state, where dz is zero, are computed but not stored.
     Tile<C, kTileRows, vectors> sum = {};
     multiply<C, kTileRows, vectors>(a.sizes.batch_size, left, 1, kBlock,
                                     right + from * a.sizes.batch_size, vectors * kLanes, sum);
@@ -498,7 +500,7 @@ struct Step {
       }
       return;
     }
-    // Through memory, so that in the usual case above no register needs an address.
+    // This case goes through memory, so that registers need no address in the usual case above.
     alignas(sizeof(V)) C values[tile_rows][vectors * kLanes];
     put_tile<tile_rows, vectors>(sum, values[0], vectors * kLanes);
     for (int64_t m = 0; m < least(tile_rows, rows); ++m) {
@@ -516,14 +518,14 @@ struct Step {
   }
 
   // d_old_h and d_input: dz times `weights`, in units of kChunk batch entries by one tile of
-  // columns. A thread takes neighbouring units together: it then reads long runs of `weights`.
+  // columns. A thread takes neighbouring units together and so reads long runs of `weights`.
   static int64_t tiles_of_h(const lltm_step_backward_arguments& a) {
     return a.d_old_h == nullptr ? 0 : tiles_of(a.sizes.state_size);
   }
   static int64_t tiles_of_x(const lltm_step_backward_arguments& a) {
     return a.d_input == nullptr ? 0 : tiles_of(a.sizes.input_size);
   }
-  // Tiles whose sums are kept side by side in the cache.
+  // Tiles whose sums are kept together in cache.
   static int64_t tiles_together(int64_t rows) { return kGroup * (kChunk / rows); }
   static int64_t left_scratch_bytes(const lltm_step_sizes& sizes) {
     const int64_t rows = least(kChunk, sizes.batch_size);
@@ -541,7 +543,7 @@ struct Step {
       const int64_t rows = least(kChunk, a.sizes.batch_size - first);
       const int64_t tile = unit % tiles;
       const bool is_h = tile < of_h;
-      const int64_t same = (is_h ? of_h : tiles) - tile;  // of this half and these batch entries
+      const int64_t same = (is_h ? of_h : tiles) - tile;  // rest of h or of x for these entries
       const int64_t together = least(least(end - unit, same), tiles_together(rows));
       left_unit(a, dz, scratch, first, rows, is_h, (is_h ? tile : tile - of_h) * kTileColumns,
                 together * kTileColumns);
@@ -561,10 +563,10 @@ struct Step {
     const T* const weights = static_cast<const T*>(a.weights) + (is_h ? 0 : state);
     C* const packed = scratch;
     C* const kept = scratch + kTileColumns * kDepth;
-    // Few batch entries are not worth a copy of `weights`. Its rows are then read side by side, a
-    // few at a time, so that memory is read in long runs.
+    // Packing `weights` does not pay for few batch entries. A few rows are then read together, so
+    // that memory is read in long runs.
     const bool pack = rows > 4 * kTileRows;
-    const int64_t part = (pack ? kDepth : 32) / kBlock;  // blocks of dz, that is of rows of weights
+    const int64_t part = (pack ? kDepth : 32) / kBlock;  // in blocks of dz, or of weight rows
     for (int64_t begin = 0; begin < 3 * blocks; begin += part) {
       const int64_t end = least(begin + part, 3 * blocks);
       for (int64_t from = column; from < last; from += kTileColumns) {

@@ -1,5 +1,5 @@
 // How the CPU kernels share work among threads, and their scratch memory. Every level includes this
-// before it sets its instruction set, so what is compiled here runs on every processor.
+// file before it sets its instruction set, so these functions run on every processor.
 #pragma once
 
 #include <cstdlib>
@@ -20,11 +20,11 @@ inline int64_t products_of(const lltm_step_sizes& sizes) {
   return sizes.batch_size * 3 * sizes.state_size * (sizes.state_size + sizes.input_size);
 }
 
-// A small piece of memory comes from the stack: malloc would take a tenth of a small step's time.
+// Takes small scratch from the stack: malloc would take a tenth of a small step's time.
 class Scratch {
  public:
   explicit Scratch(int64_t bytes) : bytes_(static_cast<size_t>(bytes)) {
-    // In whole cache lines: the size must be a multiple of the alignment.
+    // The size is in whole cache lines: it must be a multiple of the alignment.
     if (!fits()) allocated_ = std::aligned_alloc(kLine, (bytes_ + kLine - 1) / kLine * kLine);
   }
   ~Scratch() { std::free(allocated_); }

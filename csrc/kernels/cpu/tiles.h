@@ -1,13 +1,13 @@
-// Products and transposes of small matrices in registers: what every CPU product is made of.
+// Products and transposes of small matrices in registers, the parts of every CPU product.
 
 namespace lltm::LLTM_LEVEL {
 
-// A tile is kTileRows rows times up to kTileVectors registers: as many sums as hide the latency of
-// a multiply-add, and no more than the registers hold in addition to the operands.
+// A tile is kTileRows rows by up to kTileVectors registers. It has enough sums to hide the latency
+// of a multiply-add, and few enough to leave registers for the operands.
 #ifdef LLTM_MULTIPLIES_BY_SVE
 constexpr int kTileRows = 8;
 constexpr int kTileVectors = 4;                        // so that a row fills vectors of 64 bytes
-#elif LLTM_VECTOR_BYTES == 64 || defined(__aarch64__)  // those with 32 registers
+#elif LLTM_VECTOR_BYTES == 64 || defined(__aarch64__)  // 32 registers
 constexpr int kTileRows = 8;
 constexpr int kTileVectors = 2;
 #elif LLTM_VECTOR_BYTES == 32
@@ -27,8 +27,9 @@ LLTM_INLINE svbool_t first_lanes(int64_t count, double) { return svwhilelt_b64(i
 LLTM_INLINE int64_t sve_lanes(float) { return static_cast<int64_t>(svcntw()); }
 LLTM_INLINE int64_t sve_lanes(double) { return static_cast<int64_t>(svcntd()); }
 
-// `multiply` below for up to eight rows and one or two of SVE's registers, from `column` on. These
-// have no length at compile time, so no arrays hold them. Rows after `rows` are the last one again.
+// `multiply` below for up to eight rows and one or two SVE registers, from `column` on. SVE
+// registers have no length at compile time, so arrays cannot hold them. Rows past `rows` repeat the
+// last row.
 template <int rows, bool two, typename C>
 LLTM_INLINE void multiply_by_sve(int64_t depth, const C* a, int64_t a_row, int64_t a_depth,
                                  const C* b, int64_t b_depth, int64_t width, int64_t column,
@@ -117,8 +118,8 @@ LLTM_INLINE void with_constant(int64_t count, const Body& body) {
   body(std::integral_constant<int, kMost>{});
 }
 
-// A transpose exchanges lanes between pairs of registers that are `step` apart. Gives the new first
-// register of a pair or, if `upper`, the new second one.
+// A transpose exchanges lanes between pairs of registers that are `step` apart. Returns the new
+// first register of a pair or, if `upper`, the new second one.
 template <typename C, int step, bool upper, size_t... lane>
 LLTM_INLINE Vector<C> exchanged(Vector<C> first, Vector<C> second, std::index_sequence<lane...>) {
   constexpr int kCount = Lanes<C>::kCount;
@@ -151,8 +152,8 @@ LLTM_INLINE void transpose(Vector<C> (&square)[Lanes<C>::kCount]) {
   }
 }
 
-// to[k * to_stride + m] = from[m * from_stride + k] for `rows` <= kCount values of m, zeros for the
-// others; k up to `columns`.
+// to[k * to_stride + m] = from[m * from_stride + k] for k < columns and m < `rows` <= kCount; zeros
+// for the other m.
 template <typename T>
 LLTM_INLINE void pack_transposed(const T* from, int64_t from_stride, int64_t rows, int64_t columns,
                                  compute_t<T>* to, int64_t to_stride) {
@@ -173,7 +174,7 @@ LLTM_INLINE void pack_transposed(const T* from, int64_t from_stride, int64_t row
   }
 }
 
-// Copies `count` elements of a row, and zeros after them up to `width`, in whole registers.
+// Copies `count` elements of a row and adds zeros up to `width`, in whole registers.
 template <typename T>
 LLTM_INLINE void load_row(const T* from, int64_t count, compute_t<T>* to, int64_t width) {
   using C = compute_t<T>;

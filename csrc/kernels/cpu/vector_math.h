@@ -1,11 +1,11 @@
-// The LLTM's activations on vectors, by polynomials. Same formulas as ../cell_math.h, where they
-// are explained. Errors are a few units in the last place; tests/op states and checks the bounds.
+// The LLTM's activations on vectors, by polynomials. ../cell_math.h explains the formulas. Errors
+// are a few units in the last place; tests/op states and checks the bounds.
 
 namespace lltm::LLTM_LEVEL {
 
-// exp(x) = 2^n (1 + p) with n = round(x / ln 2) and p = expm1(x - n ln 2). ln 2 is split so that
-// n times the upper part is exact (Cody and Waite). The polynomial is expm1's Taylor series, cut
-// where |x - n ln 2| <= ln(2) / 2 leaves less than a quarter unit in the last place.
+// exp(x) = 2^n (1 + p) with n = round(x / ln 2) and p = expm1(x - n ln 2). ln 2 is split so that n
+// times the upper part is exact (Cody and Waite). The polynomial is expm1's Taylor series. Its
+// cut-off error for |x - n ln 2| <= ln(2) / 2 is less than a quarter unit in the last place.
 template <typename C>
 struct ExpConstants;
 
@@ -14,7 +14,7 @@ struct ExpConstants<float> {
   static constexpr float kLog2E = 1.44269504f;
   static constexpr float kLn2Upper = 0.693359375f;
   static constexpr float kLn2Lower = -2.12194440e-4f;
-  static constexpr float kRound = 0x1.8p23f;  // adding it leaves the nearest integer
+  static constexpr float kRound = 0x1.8p23f;  // adding it rounds to an integer
   static constexpr float kLowest = -104.0f;   // exp is zero below
   static constexpr float kMinusOne = -20.0f;  // expm1 is -1 below
   static constexpr int kMantissa = 23;
@@ -59,7 +59,7 @@ struct ExpParts {
     p = series * (r * r) + r;
   }
 
-  // 2^power, for powers of normal numbers.
+  // 2^power, if that is a normal number.
   static LLTM_INLINE Vector<C> power_of_two(typename Lanes<C>::Mask power) {
     using K = ExpConstants<C>;
     return reinterpret<Vector<C>>((power + K::kBias) << K::kMantissa);
@@ -71,7 +71,7 @@ template <typename C>
 LLTM_INLINE Vector<C> exp_nonpositive(Vector<C> x) {
   const Vector<C> lowest = broadcast<C>(ExpConstants<C>::kLowest);
   const ExpParts<C> parts(x < lowest ? lowest : x);
-  // In two factors, since 2^n may be subnormal.
+  // 2^n may be subnormal, so it is applied as two factors.
   const auto half = parts.exponent >> 1;
   const Vector<C> first = ExpParts<C>::power_of_two(half);
   const Vector<C> second = ExpParts<C>::power_of_two(parts.exponent - half);
@@ -87,7 +87,7 @@ LLTM_INLINE Vector<C> expm1_nonpositive(Vector<C> x) {
   return scale * parts.p + (scale - C(1));
 }
 
-// Activations of a register, as CellFormulas takes them.
+// Activations of a register, in the form that CellFormulas needs.
 template <typename C>
 struct VectorMath {
   using Scalar = C;
@@ -97,7 +97,7 @@ struct VectorMath {
     const Value decay = exp_nonpositive<C>(-absolute<C>(z));
     const Value one = broadcast<C>(C(1));
     const auto negative = z < Value{};
-    // Two divisions, where a product would add an error; the compiler drops what is not used.
+    // Two divisions, since a product would add an error; the compiler drops an unused division.
     return {(negative ? decay : one) / (one + decay), (negative ? one : decay) / (one + decay)};
   }
 
@@ -110,8 +110,8 @@ struct VectorMath {
     return g > Value{} ? broadcast<C>(C(1)) : g + C(1);
   }
 
-  // tanh(x) = (1 - d) / (1 + d) with d = exp(-2|x|). Near 0, 1 - d is taken as -expm1(-2|x|), which
-  // loses no digits there; farther out d itself is the more precise.
+  // tanh(x) = (1 - d) / (1 + d) with d = exp(-2|x|). Near 0, -expm1(-2|x|) replaces 1 - d and loses
+  // no digits; farther from 0, d itself is more precise.
   static LLTM_INLINE Value tanh(Value x) {
     const Value lowest = broadcast<C>(ExpConstants<C>::kMinusOne);
     const Value argument = C(-2) * absolute<C>(x);

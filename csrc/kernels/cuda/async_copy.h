@@ -1,4 +1,4 @@
-// Copies into shared memory that threads need not wait for, from compute capability 8.0 on.
+// Asynchronous copies into shared memory, from compute capability 8.0 on.
 #pragma once
 
 #include "../../engine/kernels/vectors.h"
@@ -14,7 +14,7 @@ LLTM_DEVICE void copy_to_shared(uint32_t address, const void* from, bool valid) 
 #endif
 }
 
-// The same, on older devices without the copy's being asynchronous.
+// The same; on older devices the copy is synchronous.
 LLTM_DEVICE void copy_vector(void* to_shared, const void* from, bool valid) {
 #if __CUDA_ARCH__ >= 800
   copy_to_shared(static_cast<uint32_t>(__cvta_generic_to_shared(to_shared)), from, valid);
@@ -36,14 +36,14 @@ LLTM_DEVICE void copy_element(T* to_shared, const T* from, bool valid) {
 #endif
 }
 
-// Makes a group of this thread's copies since the last one.
+// Commits this thread's copies since the last call as one group.
 LLTM_DEVICE void end_copies() {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
 
-// Waits until at most `kPending` groups of this thread, the latest, are still under way.
+// Waits until at most the latest `kPending` groups of this thread are still in flight.
 template <int kPending>
 LLTM_DEVICE void wait_copies() {
 #if __CUDA_ARCH__ >= 800

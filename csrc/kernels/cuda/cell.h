@@ -5,7 +5,7 @@
 
 namespace lltm {
 
-// pointwise.cu: what follows the GEMM.
+// pointwise.cu: the part of a step after the GEMM.
 const char* cuda_cell_forward(lltm_dtype, const lltm_step_forward_arguments*,
                               const lltm_execution*);
 const char* cuda_cell_backward(lltm_dtype, const lltm_step_backward_arguments*,
@@ -15,18 +15,18 @@ struct CopiesBeside {
   int32_t count = 0;
   lltm_copy at[4];
 };
-// The same, with (B, 3S) whose rows have gaps: forward reads the pre-activations from `from` and
-// writes them to gates; backward leaves the gaps of d_gates alone, and in the same launch makes
-// copies.
+// The same for a (B, 3S) matrix whose rows have gaps. Forward reads the pre-activations from `from`
+// and writes them to gates. Backward does not write the gaps of d_gates, and makes copies in the
+// same launch.
 const char* cell_forward_from(lltm_dtype, const lltm_step_forward_arguments&, const void* from,
                               int64_t from_stride, const lltm_execution&);
 const char* cell_backward_to(lltm_dtype, const lltm_step_backward_arguments&, int64_t to_stride,
                              const CopiesBeside&, const lltm_execution&);
-// Bytes of workspace with which cell_backward_to also sums d_bias.
+// The bytes of workspace that cell_backward_to needs to sum d_bias too.
 int64_t cell_backward_workspace(lltm_dtype, int64_t batch_size, int64_t state_size);
 
-// step_plan.cu, step_forward.cu, step_backward.cu: whole steps. A family's name says how many rows
-// of the batch a block takes forward; backward has one family, called kRows16.
+// step_plan.cu, step_forward.cu, step_backward.cu: whole steps. A family's name gives the batch
+// rows per block in forward; backward has one family, kRows16.
 enum StepFamily {
   kGemm = 0,  // the caller's GEMM, then the kernels of pointwise.cu
   kRows4 = 1,

@@ -7,7 +7,7 @@
 
 namespace lltm {
 
-// What the gradients of N elements are computed from, in addition to the pre-activations.
+// The inputs of backward for N elements, in addition to the pre-activations.
 template <typename T, int N>
 struct Incoming {
   Pack<T, N> new_cell;
@@ -15,7 +15,7 @@ struct Incoming {
   Pack<T, N> grad_cell;
 
   // Loads N elements of one row of (B, S), from `column` on. N may exceed 1 only if the gradients
-  // are contiguous; single elements are read with any strides, which the caller has set.
+  // are contiguous; a single element may have any strides, which the caller has set.
   LLTM_DEVICE static Incoming load(const lltm_step_backward_arguments& arguments, int64_t row,
                                    int64_t state_size, int64_t column) {
     const int64_t element = row * state_size + column;
@@ -39,7 +39,7 @@ struct Incoming {
 template <typename T>
 constexpr bool kSixteenBits = sizeof(T) == 2;
 
-// Sets the strides that were not given: the kernels read them always.
+// Sets strides that are not given, since the kernels always read them.
 inline lltm_step_backward_arguments with_strides(lltm_step_backward_arguments arguments) {
   const int64_t row = arguments.sizes.state_size;
   if (arguments.strides.given == 0) arguments.strides = {1, {row, 1}, {row, 1}};
@@ -76,7 +76,7 @@ LLTM_DEVICE Pack<T, N> narrow_pack(const Pack<compute_t<T>, N>& values) {
   return pack;
 }
 
-// N cells before a forward step, and after it; `running` is NULL, or has them in float32.
+// N cell states before and after a forward step. `running` is NULL, or holds them in float32.
 template <typename T, int N>
 LLTM_DEVICE Pack<compute_t<T>, N> load_cell(const void* old_cell, const void* running,
                                             int64_t element) {
@@ -101,13 +101,13 @@ LLTM_DEVICE void store_cell(void* new_cell, void* running, int64_t element,
 
 // The memory layout of the gradients that come from the next step.
 struct FromLater {
-  int64_t planes = 1;      // more_grad_h is the sum of so many
+  int64_t planes = 1;      // more_grad_h is the sum of this many
   int64_t plane_size = 0;  // in elements
   lltm_float32_gradients float32 = {0, 0};
 };
 
-// The gradients of the N pre-activations `z`, with the op's own incoming ones added; writes
-// d_old_cell where it is wanted and `writes` says so.
+// Computes the gradients of the N pre-activations `z` and adds the op's incoming gradients to them.
+// Writes d_old_cell if it is wanted and `writes` is true.
 template <typename T, int N>
 LLTM_DEVICE void backward_elements(const lltm_step_backward_arguments& arguments,
                                    const Incoming<T, N>& incoming, int64_t row, int64_t state_size,

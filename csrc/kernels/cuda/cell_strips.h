@@ -1,4 +1,4 @@
-// The layout of the backward kernel's blocks, and how the last block of a strip adds up its sums.
+// The layout of the backward kernel's blocks, and the counters for the sums of a strip.
 #pragma once
 
 #include <atomic>
@@ -8,9 +8,9 @@
 
 namespace lltm {
 
-// A block of backward owns a strip of columns and goes down its rows, so that it can sum them for
-// the bias. If there would be too few blocks, the rows are divided into parts too, and the parts'
-// sums are added up.
+// A backward block owns a strip of columns and goes down its rows, so that it can sum them for the
+// bias. If this gives too few blocks, the rows are divided into parts too, and the parts' sums are
+// added up.
 struct StripGeometry {
   dim3 block;
   int64_t strips;
@@ -18,11 +18,11 @@ struct StripGeometry {
 
   StripGeometry(int64_t rows, int64_t packs, int pack_bytes, bool sums) {
     constexpr int kThreads = PlaneGeometry::kThreads;
-    constexpr int kStripBytes = 128;   // of a row at a time, which memory delivers at full speed
-    constexpr int kSectorBytes = 32;   // the least that it delivers
+    constexpr int kStripBytes = 128;   // of a row at a time, for full memory speed
+    constexpr int kSectorBytes = 32;   // the smallest memory access
     constexpr int64_t kBlocks = 1024;  // fills any GPU several times over
     constexpr int64_t kFewBlocks = 128;
-    constexpr int64_t kFewRows = 8;  // of one thread: no second launch to save them
+    constexpr int64_t kFewRows = 8;  // per thread; more rows are divided into parts
     int width = kStripBytes / pack_bytes;
     const auto most_blocks = [&] {
       return divide_up(packs, width) * divide_up(rows, kFewRows * (kThreads / width));
@@ -43,10 +43,10 @@ struct StripGeometry {
   }
 };
 
-// Which counters of arrivals a launch uses. The blocks of a strip write their sums to the
+// Selects the arrival counters of a launch. The blocks of a strip write their sums to the
 // workspace, and the last block to arrive adds them up. So a counter must be zero before a launch,
-// and no other launch may use it at the same time. No fill is needed for that. The counters are
-// variables of the module: they are zero when it is loaded and again after each launch, since the
+// and no other launch may use it at the same time. This needs no fill: the counters are variables
+// of the module, which are zero when it is loaded. They are zero again after each launch, since the
 // last arrival wraps to zero (unless the launch destroys its CUDA context). Each row of counters
 // belongs to one address of workspaces, and launches that share a workspace cannot run at the same
 // time, in any streams or graphs.
@@ -55,7 +55,7 @@ class ArrivalRow {
   static constexpr int kRows = 512;
   static constexpr int kStrips = 256;
 
-  // -1 where too many other addresses came first.
+  // Returns -1 if too many other addresses came first.
   static int of(const void* workspace) {
     static std::atomic<uintptr_t> owners[kRows];
     constexpr int kTries = 16;

@@ -1,4 +1,4 @@
-// Copies of matrices whose rows have gaps, padded with zeros: one of lltm_copy by some blocks.
+// Copies of matrices whose rows have gaps, padded with zeros. Several blocks make one lltm_copy.
 #pragma once
 
 #include "../types.h"
@@ -9,12 +9,12 @@ namespace lltm {
 
 constexpr int kCopyThreads = 256;
 constexpr int kCopyWarp = 32;
-constexpr int64_t kCopyRows = kCopyThreads / kCopyWarp;  // that a block copies at a time
+constexpr int64_t kCopyRows = kCopyThreads / kCopyWarp;  // rows per block at a time
 
-// The part of `copy` that is that of this block among so many. Each warp takes rows.
+// Makes part `block` of `blocks` parts of a copy. Each warp takes whole rows.
 template <typename T>
 LLTM_DEVICE void copy_rows(const lltm_copy& copy, int thread, int64_t block, int64_t blocks) {
-  constexpr int kAtOnce = 8;  // elements that a lane has on their way
+  constexpr int kAtOnce = 8;  // per lane in flight
   const int lane = thread % kCopyWarp;
   const int64_t rows = copy.planes * copy.to_rows;
   for (int64_t to_row = block * kCopyRows + thread / kCopyWarp; to_row < rows;
@@ -38,7 +38,7 @@ LLTM_DEVICE void copy_rows(const lltm_copy& copy, int thread, int64_t block, int
   }
 }
 
-// How many blocks a copy is worth; warps stride over more rows.
+// The number of blocks for a copy; warps stride over further rows.
 inline int64_t copy_blocks(const lltm_copy& copy) {
   constexpr int64_t kMostBlocks = 1024;
   const int64_t blocks = divide_up(copy.planes * copy.to_rows, kCopyRows);

@@ -6,17 +6,17 @@
 namespace lltm {
 
 // In float32, without branches and divisions. elu and tanh are within about 2 ulp, exact at zero,
-// at infinity and for NaN. Halves of a polynomial do not wait for each other.
+// at infinity and for NaN. The two halves of a polynomial are independent.
 struct FloatMath {
   using Scalar = float;
   using Value = float;
 
-  // To 2 ulp near zero; of z = -80, to 1e-5.
+  // The relative error is 2 ulp near zero and 1e-5 at z = -80.
   LLTM_DEVICE static Sigmoid<float> sigmoid(float z) {
     return sigmoid_of(z, exp2(-fabsf(z) * kLog2OfE));
   }
 
-  // A sum with one term that is zero, where a choice would become a branch.
+  // A sum in which one term is zero: a choice would become a branch.
   LLTM_DEVICE static float elu(float z) {
     return expm1_below(z > 0.0f ? 0.0f : z) + (z > 0.0f ? z : 0.0f);
   }
@@ -24,7 +24,7 @@ struct FloatMath {
   LLTM_DEVICE static float elu_slope(float g) { return g > 0.0f ? 1.0f : g + 1.0f; }
 
   LLTM_DEVICE static float tanh(float x) {
-    const float large = large_tanh(x);  // first: last, it would wait for the comparison
+    const float large = large_tanh(x);  // first, or it would wait for the comparison
     // Fitted on [-0.6, 0.6], where `large` loses digits.
     const float s = x * x;
     const float high = fmaf(s, 2.07946189e-2f, -5.37832938e-2f);
@@ -44,7 +44,7 @@ struct FloatMath {
     return result;
   }
 
-  // 1/x to one ulp, for x >= 1: a division costs more than all the rest of a sigmoid.
+  // 1/x to one ulp, for x >= 1. A division would cost more than the rest of a sigmoid.
   LLTM_DEVICE static float reciprocal(float x) {
     float result;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
@@ -65,16 +65,15 @@ struct FloatMath {
   }
 
  private:
-  // exp(x) - 1 for x <= 0: x = n ln2 + r with an integer n and |r| <= ln2 / 2, so that
-  // exp(x) - 1 = 2^n (expm1(r) + 1) - 1. CUDA's expm1f takes twice the instructions, since it
-  // serves all numbers.
+  // exp(x) - 1 for x <= 0. It is 2^n (expm1(r) + 1) - 1 for x = n ln2 + r with an integer n and |r|
+  // <= ln2 / 2. CUDA's expm1f takes any x, and twice the instructions.
   LLTM_DEVICE static float expm1_below(float x) {
-    x = x < -87.0f ? -87.0f : x;  // -1 from there on, where 2^n would not be a normal number
+    x = x < -87.0f ? -87.0f : x;  // the result is -1 below; 2^n would not be a normal number
     constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: leaves the integer in the low bits
     const float shifted = fmaf(x, kLog2OfE, kRound);
     const float n = shifted - kRound;
     const float power = __int_as_float((__float_as_int(shifted) << 23) + 0x3f800000);  // 2^n
-    const float r = fmaf(n, -0.693147182f, x);  // 2^n makes the error small beside 1
+    const float r = fmaf(n, -0.693147182f, x);  // 2^n makes the error small compared with 1
     const float square = r * r;
     float p = fmaf(fmaf(r, 1.98412698e-4f, 1.38888889e-3f), square,
                    fmaf(r, 8.33333333e-3f, 4.16666667e-2f));
@@ -84,8 +83,8 @@ struct FloatMath {
   }
 };
 
-// For latency: a step of a sequence waits for these, and all other work waits for the step. A
-// caller that reads one of the sigmoid's two numbers does not wait for a selection.
+// For low latency: a step of a sequence waits for these functions, and all other work waits for the
+// step. A caller that reads only one of the sigmoid's two numbers does not wait for a selection.
 struct SwiftMath : FloatMath {
   LLTM_DEVICE static Sigmoid<float> sigmoid(float z) {
     return {reciprocal(1.0f + exp2(z * -kLog2OfE)), reciprocal(1.0f + exp2(z * kLog2OfE))};
@@ -95,7 +94,7 @@ struct SwiftMath : FloatMath {
 // For results of 11 bits or fewer, in fewer instructions: relative errors below 1e-5.
 struct SixteenBitMath : FloatMath {
   LLTM_DEVICE static float elu(float z) {
-    // Near zero, where exp(z) - 1 loses digits, four terms of its series.
+    // Near zero, exp(z) - 1 loses digits, so four terms of its series replace it.
     const float series = fmaf(fmaf(fmaf(z, 1.0f / 24, 1.0f / 6), z, 0.5f) * z, z, z);
     const float below = z > -0.125f ? series : exp2(z * kLog2OfE) - 1.0f;
     return z > 0.0f ? z : below;
@@ -115,7 +114,7 @@ struct DeviceMath : SixteenBitMath {};
 template <>
 struct DeviceMath<double> : ScalarMath<double> {};
 
-// Also of very negative numbers, a sigmoid is within 4 ulp.
+// The sigmoid is within 4 ulp for very negative numbers too.
 template <>
 struct DeviceMath<float> : FloatMath {
   LLTM_DEVICE static Sigmoid<float> sigmoid(float z) { return sigmoid_of(z, expf(-fabsf(z))); }

@@ -1,4 +1,4 @@
-// What launches and their plans need: what the device can do, and a grid for any size.
+// Helpers for launches and their plans: facts about the device, and a grid for any size.
 #pragma once
 
 #include "../../engine/kernels/cuda.h"
@@ -7,17 +7,17 @@
 
 namespace lltm {
 
-// What plans ask of a device. All zero where CUDA does not answer: then no family of ours fits, and
-// the caller's own launches report the error.
+// The facts about a device that plans need. All are zero if CUDA does not answer: then no family of
+// ours fits, and the caller's own launches report the error.
 struct DeviceFacts {
   int major = 0;  // of the compute capability
   int multiprocessors = 0;
-  int shared_bytes = 0;  // that a block may have
+  int shared_bytes = 0;  // the most for a block
   bool cooperative = false;
   bool clusters = false;
 };
 
-// Asks once for each thread and device: every call needs a plan.
+// Each thread remembers the facts of its last device, since every call needs a plan.
 inline DeviceFacts device_facts(int32_t device_index) {
   thread_local int32_t known_index = -1;
   thread_local DeviceFacts known;
@@ -39,9 +39,9 @@ inline DeviceFacts device_facts(int32_t device_index) {
   return known;
 }
 
-// Whether the code of `kernel` that the current device runs was compiled for this compute
-// capability, 10 times its number, or a later one. A device can run code for older ones, which
-// lacks what those cannot do.
+// Whether the current device runs code of `kernel` that was compiled for this compute capability
+// (10 times its number) or a later one. A device can also run code for older capabilities, which
+// lacks the features of later ones.
 inline bool compiled_for(const void* kernel, int capability) {
   cudaFuncAttributes attributes = {};
   if (cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess) {
@@ -51,8 +51,8 @@ inline bool compiled_for(const void* kernel, int capability) {
   return false;
 }
 
-// The number that `ask` returns for a kernel, a size and a device. Each thread remembers the last
-// answers: the same sizes come many times.
+// The number that `ask` returns for a kernel, a size and a device. Each thread remembers its last
+// answers, since the same sizes come many times.
 template <typename Ask>
 int remembered(const void* kernel, int64_t size, int32_t device_index, const Ask& ask) {
   struct Answer {
@@ -109,8 +109,8 @@ LLTM_DEVICE void wait_for_earlier() {
 #endif
 }
 
-// Whether that kernel may start early. Not during the capture of a graph: its launches never
-// overlap, and older runtimes refuse to capture such launches.
+// Whether `kernel` may start early. It may not during the capture of a graph: a graph's launches
+// never overlap, and older runtimes refuse to capture early launches.
 inline bool may_start_early(const void* kernel, const lltm_execution& execution) {
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   const auto stream = static_cast<cudaStream_t>(execution.stream);
@@ -124,8 +124,8 @@ inline bool may_start_early(const void* kernel, const lltm_execution& execution)
                     [&] { return compiled_for(kernel, 90) ? 1 : 0; }) != 0;
 }
 
-// Overlaps the end of the kernel before it in the stream (compute capability 9.0): a short kernel
-// after a GEMM then starts more than a microsecond earlier.
+// Launches a kernel that overlaps the end of the previous kernel in the stream (compute capability
+// 9.0). A short kernel after a GEMM then starts more than a microsecond earlier.
 template <typename... Parameters>
 cudaError_t launch_early(void (*kernel)(Parameters...), dim3 grid, dim3 block,
                          const lltm_execution& execution, Parameters... arguments) {

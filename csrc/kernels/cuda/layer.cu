@@ -1,4 +1,4 @@
-// Whole sequences on a CUDA device: which family runs a problem quickest.
+// Chooses the family that runs a whole sequence quickest on a CUDA device.
 #include <cstdlib>
 #include <cstring>
 
@@ -16,7 +16,7 @@ bool fits(Family family, const LayerProblem& problem) {
   return family == kGemm || grid_fits(problem);
 }
 
-// cuBLAS and `grid` read vectors: rows must begin where one may.
+// cuBLAS and `grid` read vectors, so sizes are padded to a multiple of this many elements.
 constexpr int64_t kAligned = 8;
 int64_t aligned(int64_t size) { return (size + kAligned - 1) / kAligned * kAligned; }
 
@@ -30,8 +30,8 @@ LayerProblem padded(LayerProblem problem) {
   return problem;
 }
 
-// Whether padding is worth its copies. `family` runs the padded problem; two of them take any
-// state, so that only the products over all steps gain.
+// Whether padding is worth its copies. `family` runs the padded problem. `registers` and `cluster`
+// take any state, so with them only the products over all steps gain.
 bool is_worth_padding(Family family, const LayerProblem& problem) {
   const lltm_layer_sizes& sizes = problem.sizes;
   const lltm_layer_sizes larger = padded(problem).sizes;
@@ -45,11 +45,12 @@ bool is_worth_padding(Family family, const LayerProblem& problem) {
          kLeastWork;
 }
 
-// The quickest as measured on an H200; benchmarks/NOTES.md has the numbers. `cluster` waits least
-// in a step, but every block repeats a step's work for each row of the batch. `registers` needs no
-// exchange between blocks at all. A step of `grid` takes longer with the work of a block: its rows
-// of the batch times the state. A step of `gemm` costs about the same over many sizes: the launches
-// of a GEMM and a pointwise kernel bound it or, for large states, reading the weights again.
+// The quickest family as measured on an H200; benchmarks/NOTES.md has the numbers. `cluster` waits
+// least in a step, but each block repeats a step's work for every row of the batch. `registers`
+// needs no exchange between blocks. A step of `grid` takes longer with the work per block: its
+// batch rows times the state. A step of `gemm` takes about the same time for many sizes. It is
+// bound by the launches of a GEMM and a pointwise kernel or, for large states, by reading the
+// weights again.
 Family choose(const LayerProblem& problem) {
   const lltm_layer_sizes& sizes = problem.sizes;
   constexpr int64_t kAlone = 64;  // states up to here are quicker on one multiprocessor
@@ -107,7 +108,7 @@ const char* cuda_layer_plan(lltm_dtype dtype, lltm_pass pass, const lltm_layer_s
   if (backward) {
     set_part_starts(sizes->steps, plan);
   } else {
-    plan->product_adds_bias = 1;  // cuBLAS adds it for nothing
+    plan->product_adds_bias = 1;  // cuBLAS adds it at no cost
   }
   const LayerProblem problem{dtype, backward, *sizes, execution->device_index};
   const LayerProblem larger = padded(problem);

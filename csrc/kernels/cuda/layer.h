@@ -9,7 +9,7 @@ namespace lltm {
 
 const char* cuda_layer_plan(lltm_dtype dtype, lltm_pass pass, const lltm_layer_sizes* sizes,
                             const lltm_execution* execution, lltm_layer_plan* plan);
-// Forward or backward, as the arguments are.
+// Runs forward or backward, depending on the type of the arguments.
 template <typename Arguments>
 const char* cuda_run_layer(lltm_dtype dtype, int32_t family, const Arguments* arguments,
                            const lltm_execution* execution);
@@ -20,7 +20,7 @@ const char* cuda_layer_cells(lltm_dtype dtype, const lltm_layer_cells_arguments*
 const char* cuda_copy(lltm_dtype dtype, int32_t count, const lltm_copy* copies,
                       const lltm_execution* execution);
 
-// What a family needs to know to say whether and how it can run a layer.
+// The problem from which a family decides whether and how it can run a layer.
 struct LayerProblem {
   lltm_dtype dtype;
   bool backward;
@@ -41,11 +41,11 @@ template <typename Arguments>
 const char* run_registers(lltm_dtype dtype, const Arguments& arguments,
                           const lltm_execution& execution);
 
-// layer_cluster.cu, the family `cluster`: the recurrent weights spread over the registers of a
-// thread-block cluster. Without blocks where the problem does not fit.
+// layer_cluster.cu, the family `cluster`: the recurrent weights are spread over the registers of a
+// thread-block cluster. `blocks` is 0 if the problem does not fit.
 struct ClusterShape {
-  int blocks = 0;      // of a cluster, each with its units of the state
-  int rows = 0;        // of the batch, a cluster
+  int blocks = 0;      // per cluster; each block has its own units of the state
+  int rows = 0;        // batch rows per cluster
   bool quick = false;  // all clusters run at once, and blocks rarely compete for a multiprocessor
 };
 
@@ -54,16 +54,16 @@ template <typename Arguments>
 const char* run_cluster(lltm_dtype dtype, const Arguments& arguments,
                         const lltm_execution& execution);
 
-// layer_grid.cu, the family `grid`: the recurrent weights spread over the registers of many
-// multiprocessors. Without blocks where there is no kernel for the problem.
+// layer_grid.cu, the family `grid`: the recurrent weights are spread over the registers of many
+// multiprocessors. `unit_blocks` is 0 if there is no kernel for the problem.
 struct GridShape {
   int unit_blocks = 0;  // blocks that share a slice of the batch, each with its units of the state
   int slices = 0;       // of the batch
-  int slice_rows = 0;   // rows of the batch a slice
+  int slice_rows = 0;   // batch rows per slice
 };
 
 GridShape shape_grid(const LayerProblem& problem);
-// Whether the device can hold all blocks of that shape at once.
+// Whether the device can hold all blocks of the problem's shape at once.
 bool grid_fits(const LayerProblem& problem);
 int64_t grid_workspace(const LayerProblem& problem);
 template <typename Arguments>

@@ -1,4 +1,4 @@
-// The cell states of a sequence from its gates, on a CUDA device.
+// Recomputes the cell states of a sequence from its gates on a CUDA device.
 #include "../dispatch.h"
 #include "launch.h"
 #include "layer.h"
@@ -9,7 +9,7 @@ inline namespace layer_cells_cu {
 
 constexpr int kThreads = 128;
 
-// One thread for each element of the state: a sum over time of independent terms.
+// One thread per element of the state. It sums independent terms over time.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     sum_cells(const lltm_layer_cells_arguments arguments, int64_t plane) {

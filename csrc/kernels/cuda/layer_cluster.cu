@@ -1,4 +1,4 @@
-// The family `cluster` on the host: which kernel, on how many clusters of how many blocks.
+// The host side of the family `cluster`: it chooses the kernel, the clusters and their blocks.
 #include <algorithm>
 
 #include "../dispatch.h"
@@ -22,16 +22,16 @@ ClusterKernel forward_with() {
 
 template <typename T, typename L, int kRows>
 ClusterKernel backward_with(int64_t blocks) {
-  // Whole warps, which make the parts of dh of all units. Those that finish the block's own units
-  // are among them or additional.
+  // Whole warps make the parts of dh for all units. The same warps, or additional ones, finish the
+  // block's own units.
   const int64_t products = divide_up(blocks, L::kWidth);
   const int64_t warps = L::kFinishers == 0 && products < kRows ? kRows : products + L::kFinishers;
   return {reinterpret_cast<const void*>(cluster_backward_kernel<T, L, kRows>),
           static_cast<int>(warps * 32), kRows};
 }
 
-// The quickest shapes: few lanes a unit, since each doubling costs a shuffle, and two rows a
-// cluster where the registers have room for their sums.
+// The quickest shapes: few lanes per unit, since each doubling costs a shuffle, and two rows per
+// cluster if the registers have room for their sums.
 template <typename T>
 ClusterKernel kernel_for(bool backward, int64_t blocks) {
   if (backward) {
@@ -79,7 +79,7 @@ cudaError_t configured(const ClusterKernel& kernel, int64_t clusters, int64_t bl
   return use(configuration);
 }
 
-// How many clusters run at once.
+// The number of clusters that run at once.
 int count_active(const ClusterKernel& kernel, int64_t blocks, int32_t device_index) {
   const DeviceScope scope(device_index);
   if (!device_facts(device_index).clusters || !compiled_for(kernel.function, 90)) return 0;
@@ -106,12 +106,13 @@ ClusterShape shape_cluster(const LayerProblem& problem) {
   const int64_t active = remembered(kernel.function, blocks, device_index,
                                     [&] { return count_active(kernel, blocks, device_index); });
   if (active == 0) return {};
-  // Clusters that share no multiprocessor: at least one, since on a small part of a device a
-  // cluster's blocks may share them.
+  // The number of clusters that share no multiprocessor. It is at least one: on a small part of a
+  // device, the blocks of one cluster may share multiprocessors.
   const int64_t multiprocessors = device_facts(device_index).multiprocessors;
   const int64_t apart = std::min(active, std::max(multiprocessors / blocks, int64_t{1}));
   // Each row makes a step longer, and a second wave of clusters doubles the time. Two forward
-  // blocks share a multiprocessor well; in 16 bits, `registers` is quicker than two of anything.
+  // blocks share a multiprocessor well. In 16 bits, `registers` is quicker once clusters have two
+  // rows or share multiprocessors.
   const int64_t rows = std::min<int64_t>(divide_up(sizes.batch_size, apart), kernel.max_rows);
   const int64_t clusters = divide_up(sizes.batch_size, rows);
   const bool crowded = rows > 1 || clusters > apart;

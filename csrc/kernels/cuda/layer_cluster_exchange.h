@@ -1,6 +1,6 @@
-// How the blocks of a cluster exchange numbers: each writes into the others' shared memory, and
-// every number that arrives counts towards the bytes that the receiver's barrier expects. In PTX,
-// so that a compiler without CUDA's headers for clusters builds it.
+// Exchange of numbers between the blocks of a cluster. A block writes into the other blocks' shared
+// memory, and each number that arrives counts towards the bytes that the receiver's barrier
+// expects. The code is PTX, so that a compiler without CUDA's headers for clusters builds it.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@ namespace lltm {
 
 #if __CUDA_ARCH__ >= 900
 
-// Addresses of shared memory as PTX has them: 32 bits, this block's own.
+// The 32-bit PTX address of an object in this block's shared memory.
 LLTM_DEVICE uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// threadIdx.x, kept in a register: the compiler would read it again at each use, which is slow.
+// threadIdx.x in a register. Otherwise the compiler reads it again at each use, which is slow.
 LLTM_DEVICE int thread_index() {
   int index;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
@@ -35,7 +35,7 @@ LLTM_DEVICE int cluster_blocks() {
   return static_cast<int>(blocks);
 }
 
-// Where block `rank` of the cluster has what this block has at `address`.
+// The address in block `rank` of the cluster that corresponds to `address` in this block.
 LLTM_DEVICE uint32_t address_in(uint32_t address, int rank) {
   uint32_t remote;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(rank));
@@ -49,12 +49,12 @@ LLTM_DEVICE void cluster_sync() {
           : "memory");
 }
 
-// A barrier of one arrival, which is `expect`'s, and of as many bytes as that says.
+// Makes a barrier for one arrival, that of `expect`, and for the bytes that `expect` names.
 LLTM_DEVICE void make_barrier(uint32_t barrier) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
 }
 
-// Before cluster_sync: lets the other blocks see what make_barrier made.
+// Makes the barriers visible to the other blocks. Call it before cluster_sync.
 LLTM_DEVICE void show_barriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -78,7 +78,7 @@ LLTM_DEVICE void await(uint32_t barrier, uint32_t parity) {
   }
 }
 
-// Both addresses are the receiver's, of address_in.
+// Both addresses are the receiver's, from address_in.
 LLTM_DEVICE void send(uint32_t address, float value, uint32_t barrier) {
   asm volatile(
       "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 "
@@ -87,12 +87,12 @@ LLTM_DEVICE void send(uint32_t address, float value, uint32_t barrier) {
       : "memory");
 }
 
-// The barriers of two buffers that are filled alternately, the second one first.
+// Barriers of two buffers that are filled alternately, the second one first.
 class BufferBarriers {
  public:
-  uint32_t flip = static_cast<uint32_t>(-8);  // from the next buffer's barrier to the other's
+  uint32_t flip = static_cast<uint32_t>(-8);  // offset from the next buffer's barrier to the other
 
-  // One thread `arms` them, for `bytes` a turn. cluster_sync must follow.
+  // One thread `arms` the barriers, for `bytes` per turn. cluster_sync must follow.
   LLTM_DEVICE BufferBarriers(const uint64_t (&barriers)[2], int bytes, bool arms)
       : second_(shared_address(barriers) + 8), next_(second_), bytes_(bytes), arms_(arms) {
     if (!arms) return;
@@ -112,7 +112,7 @@ class BufferBarriers {
   LLTM_DEVICE void turn() {
     next_ += flip;
     flip = 0u - flip;
-    parity_ ^= flip >> 31;  // after the first buffer's turn
+    parity_ ^= flip >> 31;  // changes after the first buffer's turn
   }
 
  private:

@@ -1,13 +1,13 @@
-// The kernels of the family `cluster`. The blocks of a cluster share out the units of the state,
-// kClusterUnits each, for up to kRows rows of the batch, and keep their weights in registers for
-// the whole sequence. Clusters are independent of one another.
+// The kernels of the family `cluster`. The blocks of a cluster divide the units of the state,
+// kClusterUnits each, for up to kRows batch rows. They keep their weights in registers for the
+// whole sequence. Clusters are independent of one another.
 //
-// A block that has received all of a step knows that every block has read all of the step before: a
-// block's numbers are sums over all that it received. So two buffers, each with its own barrier,
-// are enough, and no block must ask whether a buffer is free.
+// A block's numbers are sums over all numbers that it received. So a block that has received all
+// numbers of a step knows that every block has read all numbers of the step before. Two buffers
+// with a barrier each are thus enough, and no block checks whether a buffer is free.
 //
-// A step waits for the one before. What does not depend on that follows the sending, so that the
-// next step's addresses are ready before its numbers arrive.
+// A step waits for the step before. Work that does not depend on the step before runs after the
+// sends, so that the next step's addresses are ready before its numbers arrive.
 #pragma once
 
 #include "../lltm_kernels.h"
@@ -17,20 +17,20 @@
 
 namespace lltm {
 
-constexpr int kClusterUnits = 32;  // of the state, a block
+constexpr int kClusterUnits = 32;  // units of the state per block
 
-// Forward: kLanes lanes share out the inner dimension S of kUnits units' three gates.
+// Forward: kLanes lanes divide the inner dimension S for the three gates of kUnits units.
 template <int kThreads, int kLanes, int kVectors, int kUnits>
 struct ClusterForward : LaneLayout<kThreads, kUnits, kLanes, kVectors> {
   static constexpr int kMaxBlocks = ClusterForward::kInner / kClusterUnits;
   static_assert(ClusterForward::kPaddedState == kClusterUnits, "a block's threads cover its units");
 };
 
-// Backward: a block has the rows of W_h of its own units' three gates, so it multiplies only its
-// own dz, and sends each block the part of dh for that block's units. Eight lanes share the block's
-// dz; a group of them makes 8 * kWidth units of dh. kFinishers additional warps turn dh into dz, so
-// that their preparations and stores delay no product. With kFinishers = 0, which saves registers,
-// the first warps do both.
+// Backward: a block holds the rows of W_h for the three gates of its own units. It multiplies only
+// its own dz, and sends each block the part of dh for that block's units. Eight lanes divide the
+// block's dz; a group of eight makes 8 * kWidth units of dh. kFinishers additional warps turn dh
+// into dz, so that their preparations and stores delay no product. With kFinishers = 0, which saves
+// registers, the first warps do both.
 template <int kMaxBlocks_, int kWidth_, int kFinishers_>
 struct ClusterBackward {
   static constexpr int kMaxBlocks = kMaxBlocks_;
@@ -44,7 +44,7 @@ struct ClusterBackward {
 
 #if __CUDA_ARCH__ >= 900
 
-// What a block of a cluster works on.
+// The units and the batch rows of a block.
 struct ClusterPlace {
   int first_unit;
   int64_t first_row;
@@ -55,18 +55,18 @@ struct ClusterPlace {
         first_row(int64_t{blockIdx.x} / cluster_blocks() * rows_each),
         rows(static_cast<int>(min(int64_t{rows_each}, sizes.batch_size - first_row))) {}
 
-  // What a step receives: a float32 of each row and unit.
+  // The bytes that a step receives: a float32 for each row and unit.
   LLTM_DEVICE int step_bytes() const { return rows * cluster_blocks() * kClusterUnits * 4; }
 };
 
-// Where a thread sends its elements of h: kSends blocks, each element to the same place there.
+// The addresses to which a thread sends its elements of h: the same place in kSends blocks.
 template <int kSends>
 struct ForwardTargets {
   uint32_t h[kSends];
   uint32_t barrier[kSends];
   bool sends[kSends];
 
-  // The lanes with the same element, `copies` of them, share the blocks. `offset` in bytes.
+  // `copies` lanes have the same element and divide the receiving blocks. `offset` is in bytes.
   LLTM_DEVICE ForwardTargets(uint32_t h_address, uint32_t barrier_address, int offset, int copy,
                              int copies) {
     const int blocks = cluster_blocks();
@@ -91,7 +91,7 @@ struct ForwardTargets {
   }
 };
 
-// A block's weights: the rows of its units' gates, kUnits times kWidth columns a thread, from
+// A block's weights: the rows of its units' gates, and kUnits times kWidth columns per thread, from
 // `first_column` on.
 template <typename T, typename L>
 LLTM_DEVICE void load_cluster_weights(
@@ -111,7 +111,7 @@ LLTM_DEVICE void load_cluster_weights(
   });
 }
 
-// One line of gates, of cell states or of the output's gradient.
+// Prefetches one line of the gates, the cell states or the output's gradient.
 template <typename T>
 LLTM_DEVICE Prefetch<T> prefetch_line(const lltm_layer_backward_arguments& a,
                                       const ClusterPlace& place, int line) {
@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   ForwardUnit<T, kOwn> own(a, place.first_row + own_row, rows - own_row, unit, copy == 0);
   const Walk walk = Walk::forward(a.sizes);
   const int64_t plane = a.sizes.batch_size * a.sizes.state_size;
-  // A line holds a row's gate of all of this block's units.
+  // A line holds one gate of one row for all units of this block.
   Prefetch<T> later(static_cast<const T*>(a.gates) +
                         (walk.first * plane + place.first_row * a.sizes.state_size) * kGateCount +
                         thread * a.sizes.state_size + place.first_unit,
@@ -211,11 +211,11 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   using Sum = LaneSum<L::kLanes, kRows, L::kUnits, L::kWidth>;
   static_assert(L::kFinishers == 0 || L::kFinishers == kRows, "a finisher an element");
   static_assert(Sum::kOwnRows == kRows, "LaneSum must leave every lane with all rows");
-  constexpr int kElements = kRows * kClusterUnits;  // of this block's own
+  constexpr int kElements = kRows * kClusterUnits;  // elements of this block
   constexpr int kDz = kRows * L::kInner;
   constexpr int kBuffer = L::kMaxBlocks * kElements;
   __shared__ __align__(16) float dz[2][kDz];
-  __shared__ __align__(16) float parts[2][kBuffer];  // of dh, by the blocks that made them
+  __shared__ __align__(16) float parts[2][kBuffer];  // parts of dh, by sending block
   __shared__ __align__(8) uint64_t barriers[2];
 
   const ClusterPlace place(a.sizes, rows_each);
@@ -224,16 +224,16 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   const int thread = thread_index();
   const int lane = thread % L::kLanes;
   const int group_unit = thread / L::kLanes * L::kUnits * L::kWidth;
-  // This thread's element of the block's own.
+  // This thread's index among the block's own elements; negative in warps that only multiply.
   const int element = thread - (L::kFinishers == 0 ? 0 : static_cast<int>(blockDim.x) - kElements);
   const bool multiplies = L::kFinishers == 0 || element < 0;
-  const bool wants_h = a.d_initial_h != nullptr;  // which is the product of the last dz
+  const bool wants_h = a.d_initial_h != nullptr;  // d_initial_h is the product of the last dz
   float weights[L::kUnits][L::kWidth][L::kInner / L::kLanes];
   load_cluster_weights<T, L>(a, place.first_unit, group_unit, lane, multiplies, weights);
   BufferBarriers arrivals(barriers, place.step_bytes(), element == 0);
 
-  // The sums that this lane is left with go to the block that owns those units. The last step's go
-  // to the second buffer.
+  // This lane's sums go to the block that owns their units. The sums of the last step, which runs
+  // first, go to the second buffer.
   const int sum_unit = group_unit + Sum::unit(lane) * L::kWidth;
   const int owner = sum_unit / kClusterUnits;
   const bool sends = multiplies && owner < blocks;
@@ -245,14 +245,14 @@ __global__ void __launch_bounds__(L::kThreads, 1)
 
   const int own_row = element / kClusterUnits;
   const int own_unit = element % kClusterUnits;
-  const bool owns = element >= 0 && own_row < rows;  // whole warps
+  const bool owns = element >= 0 && own_row < rows;  // the same for whole warps
   BackwardUnit<T, 1> own(a, place.first_row + own_row, owns ? 1 : 0, place.first_unit + own_unit,
                          true);
   if (a.sizes.steps > 1) own.fetch();
   auto later = prefetch_line<T>(a, place, element >= 0 ? element : 5 * rows);
   float* own_dz = dz[0] + own_row * L::kInner + own_unit;
   const float* all_dz = dz[0] + lane * 4;
-  const float* own_parts = parts[1] + element;  // of the next step
+  const float* own_parts = parts[1] + element;  // the next step's parts
   const auto sum_parts = [&] {
     float total[2] = {};
     unrolled<L::kMaxBlocks>([&](int block) {
@@ -260,7 +260,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
     });
     return total[0] + total[1];
   };
-  float dh = 0.0f;  // the product alone
+  float dh = 0.0f;  // only the product
   cluster_sync();
 
   for (int left = static_cast<int>(a.sizes.steps); left > 0; --left) {
@@ -299,7 +299,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
     flip_dz = -flip_dz;
     if (owns) {
       if (more) own.prepare();
-      if (left > 2) own.fetch();  // this takes about a step
+      if (left > 2) own.fetch();  // the reads take about a step
       if (more || wants_h) {
         arrivals.wait();
         dh = sum_parts();
@@ -311,7 +311,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   }
   if (own.valid(0) && wants_h) own.store_d_initial_h(a, 0, dh);
   own.store_d_initial_cell(a);
-  __syncthreads();  // whole warps at the next one
+  __syncthreads();  // the next barrier needs whole warps
   cluster_sync();   // no block leaves while others may still write to it
 #endif
 }

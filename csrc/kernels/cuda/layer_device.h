@@ -1,4 +1,4 @@
-// How the layer's kernels read their operands and multiply them.
+// Reads of operands, and products, for the layer's kernels.
 #pragma once
 
 #include "../../engine/kernels/vectors.h"
@@ -8,7 +8,7 @@
 
 namespace lltm {
 
-// The steps of a sequence as strides. Moving an address costs two additions; computing it from
+// The steps of a sequence as strides. Moving an address costs two additions. Computing it from
 // indices costs a dozen multiplications, in a loop where every instruction counts.
 struct Walk {
   int64_t first;   // index of the first step's plane
@@ -22,8 +22,8 @@ struct Walk {
   }
 };
 
-// How the threads of a block share a product: kUnits units a thread, over kVectors times four of
-// every 4 * kLanes inner elements.
+// The division of a product among the threads of a block. A thread has kUnits units and kVectors
+// vectors of four inner elements, one of every kLanes vectors.
 template <int kThreads_, int kUnits_, int kLanes_, int kVectors_>
 struct LaneLayout {
   static constexpr int kThreads = kThreads_;
@@ -42,8 +42,8 @@ LLTM_DEVICE float load_or_zero(const void* data, int64_t index, bool valid) {
   return valid && data != nullptr ? widen(static_cast<const T*>(data)[index]) : 0.0f;
 }
 
-// Reads four neighbouring columns of the recurrent weights, by one instruction where addresses
-// allow it: kernels read all weights first, and short sequences wait for that.
+// Reads four neighbouring columns of the recurrent weights, with one instruction if they are
+// aligned: kernels read all weights first, and a short sequence waits for that.
 template <typename T>
 class WeightReader {
  public:
@@ -53,7 +53,7 @@ class WeightReader {
         state_(static_cast<int>(sizes.state_size)),
         aligned_(reinterpret_cast<uintptr_t>(weights) % (4 * sizeof(T)) == 0 && stride_ % 4 == 0) {}
 
-  // `column` is a multiple of four. Zeros beyond the state.
+  // `column` is a multiple of four. Values beyond the state are zero.
   LLTM_DEVICE void read(int gate, int unit, int column, float (&values)[4]) const {
     const int64_t first = (int64_t{gate} * state_ + unit) * stride_ + column;
     if (aligned_ && unit < state_ && column + 4 <= state_) {
@@ -89,8 +89,8 @@ LLTM_DEVICE void load_forward_weights(const lltm_layer_forward_arguments& a, int
   });
 }
 
-// Fills the first of two buffers of rows of L::kInner elements with the initial h of `rows` rows of
-// the batch, and all else with zeros. All threads of the block take part.
+// Fills the first of two buffers with the initial h of `rows` batch rows, in rows of L::kInner
+// elements, and everything else with zeros. All threads of the block take part.
 template <typename T, typename L, int kBuffer>
 LLTM_DEVICE void load_initial_h(const lltm_layer_forward_arguments& a, int64_t first_row, int rows,
                                 float (&h)[2][kBuffer]) {
@@ -104,7 +104,7 @@ LLTM_DEVICE void load_initial_h(const lltm_layer_forward_arguments& a, int64_t f
   }
 }
 
-// Adds to each sum four products: of its weights from `first` on with x.
+// Adds four products to each sum: its weights from `first` on, times x.
 template <int kUnits, int kColumns, int kInner>
 LLTM_DEVICE void add_products(const float (&weights)[kUnits][kColumns][kInner], int first,
                               const float4& x, float (&sums)[kUnits][kColumns]) {
@@ -122,7 +122,7 @@ LLTM_DEVICE void prefetch_to_l2(const void* address) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }
 
-// Asks memory for a line, kAhead steps before it is read.
+// Prefetches a line, kAhead steps before it is read.
 template <typename T>
 class Prefetch {
  public:
@@ -132,7 +132,7 @@ class Prefetch {
   LLTM_DEVICE Prefetch(const T* first, int64_t stride, bool asks)
       : at_(asks ? first + kAhead * stride : nullptr), stride_(stride) {}
 
-  // `left`: the steps from the present one on.
+  // `left`: the number of steps left, the present one included.
   LLTM_DEVICE void step(int left) {
     if (at_ == nullptr || left <= kAhead) return;
     prefetch_to_l2(at_);

@@ -1,4 +1,4 @@
-// What the families have in common between their products: one element of the state, step by step.
+// Code that the families share between their products: one element of the state, step by step.
 #pragma once
 
 #include "device_math.h"
@@ -6,8 +6,8 @@
 
 namespace lltm {
 
-// A step forward of one element, from pre-activations rounded as backward will read them. Updates
-// the cell state and returns h.
+// One forward step of one element, from pre-activations that are rounded as backward reads them.
+// Updates the cell state and returns h.
 template <typename T>
 LLTM_DEVICE T forward_element(T z_i, T z_o, T z_c, float& cell) {
   const auto next = CellFormulas<SwiftMath>::forward(widen(z_i), widen(z_o), widen(z_c), cell);
@@ -15,7 +15,7 @@ LLTM_DEVICE T forward_element(T z_i, T z_o, T z_c, float& cell) {
   return narrow<T>(next.h);
 }
 
-// Backward of one element, given dh, the gradient of h. These numbers do not depend on it.
+// Backward of one element from dh, the gradient of h. These factors do not depend on dh.
 //   dc = carry + dh * d_cell;  dz_i = dc * input_gate;  dz_o = dh * output_gate;
 //   dz_c = dc * candidate
 struct StepSlopes {
@@ -44,7 +44,7 @@ struct StepSlopes {
   }
 };
 
-// Neighbouring elements. They are read from any address, and written where their words are aligned.
+// Neighbouring elements. Reads take any address; writes need an address that is aligned to words.
 template <typename T, int n>
 struct Elements {
   T at[n];
@@ -69,7 +69,7 @@ struct Elements {
   }
 };
 
-// What backward reads of one step for n neighbouring elements.
+// Backward's inputs of one step for n neighbouring elements.
 template <typename T, int n>
 struct BackwardInputs {
   Elements<T, n> z[kGateCount];
@@ -83,7 +83,7 @@ struct BackwardInputs {
   }
 };
 
-// Where backward reads them. The pointers move from step to step.
+// The addresses of BackwardInputs. The pointers move from step to step.
 template <typename T>
 struct BackwardSource {
   const T* gates;
@@ -93,7 +93,7 @@ struct BackwardSource {
   bool has_output;
   bool has_cells;
 
-  // `element` counts in tensors (T, B, S), `gate_element` in tensors (T, B, 3, S).
+  // `element` is an index in tensors (T, B, S), `gate_element` in tensors (T, B, 3, S).
   LLTM_DEVICE BackwardSource(const lltm_layer_backward_arguments& a, int64_t element,
                              int64_t gate_element)
       : gates(static_cast<const T*>(a.gates) + gate_element),
@@ -103,7 +103,8 @@ struct BackwardSource {
         has_output(a.grad_output != nullptr),
         has_cells(a.grad_cells != nullptr) {}
 
-  // Reads the elements `rows` rows of the batch further on. What has no tensor stays as it is.
+  // Reads the elements that are `rows` batch rows further on. Inputs without a tensor do not
+  // change.
   template <int n>
   LLTM_DEVICE void load(int state, int rows, BackwardInputs<T, n>& to) const {
     unrolled<kGateCount>(
@@ -125,8 +126,8 @@ struct BackwardSource {
 template <typename T, int kRows>
 class ForwardUnit {
  public:
-  // From `row` on; `rows` of the kRows exist, which may be none. Several threads may have the same
-  // unit; one of them `writes`. Fetches for the first step.
+  // `row` is the first row; `rows` of the kRows exist, possibly none. Several threads may have the
+  // same unit; one of them `writes`. Starts to read the first step's gates.
   LLTM_DEVICE ForwardUnit(const lltm_layer_forward_arguments& a, int64_t row, int rows, int unit,
                           bool writes)
       : state_(static_cast<int>(a.sizes.state_size)),
@@ -150,9 +151,9 @@ class ForwardUnit {
   LLTM_DEVICE bool writes(int r) const { return writes_[r]; }
   LLTM_DEVICE float h(int r) const { return widen(h_[r]); }
 
-  // One step, from the products of the old h. Starts to read what the next step needs, if there are
-  // `more`: before the activations, since reading takes about a step. The last step reads its own
-  // gates again, because a condition on the reads would delay them.
+  // Runs one step from the products of the old h. If there are `more` steps, starts to read the
+  // next step's gates before the activations, since the read takes about a step. The last step
+  // reads its own gates again, because a condition on the reads would delay them.
   LLTM_DEVICE void step(const float (&products)[kRows][kGateCount], bool more) {
     unrolled<kRows, kGateCount>([&](int r, int gate) {
       z_[r][gate] = narrow<T>(products[r][gate] + widen(ahead_[r][gate]));
@@ -163,7 +164,7 @@ class ForwardUnit {
     });
   }
 
-  // Writes the step's results and moves to the next.
+  // Writes the step's results and moves to the next step.
   LLTM_DEVICE void store() {
     unrolled<kRows>([&](int r) {
       if (!writes_[r]) return;
@@ -211,7 +212,7 @@ class ForwardUnit {
 template <typename T, int kRows>
 class BackwardUnit {
  public:
-  // As ForwardUnit. Prepares the first step.
+  // Parameters as for ForwardUnit. Prepares the first step.
   LLTM_DEVICE BackwardUnit(const lltm_layer_backward_arguments& a, int64_t row, int rows, int unit,
                            bool writes)
       : state_(static_cast<int>(a.sizes.state_size)),
@@ -237,7 +238,7 @@ class BackwardUnit {
   LLTM_DEVICE bool writes(int r) const { return writes_[r]; }
   LLTM_DEVICE float d_z(int r, int gate) const { return widen(d_z_[r][gate]); }
 
-  // Starts to read what the next step needs.
+  // Starts to read the next step's inputs.
   LLTM_DEVICE void fetch() {
     unrolled<kRows>([&](int r) {
       if (valid_[r]) from_.load(state_, r, ahead_[r]);
@@ -245,7 +246,7 @@ class BackwardUnit {
     from_.advance(stride_, kGateCount * stride_);
   }
 
-  // Computes from that what does not depend on the products.
+  // Computes the values that do not depend on the products, from the inputs of `fetch`.
   LLTM_DEVICE void prepare() {
     unrolled<kRows>([&](int r) {
       slopes_[r] = ahead_[r].slopes(0);
@@ -254,12 +255,12 @@ class BackwardUnit {
     });
   }
 
-  // One step, from the product of the next step's dz.
+  // Runs one step from the product of the later step's dz.
   LLTM_DEVICE void step(int r, float product) {
     carry_[r] = slopes_[r].gradients(product + grad_h_[r], grad_cell_[r], d_z_[r]);
   }
 
-  // Writes the step's results and moves to the next.
+  // Writes the step's results and moves to the next step.
   LLTM_DEVICE void store() {
     unrolled<kRows, kGateCount>([&](int r, int gate) {
       if (writes_[r]) d_gates_[(kGateCount * r + gate) * state_] = d_z_[r][gate];
@@ -293,7 +294,7 @@ class BackwardUnit {
   bool writes_[kRows];
   BackwardInputs<T, 1> ahead_[kRows] = {};
   StepSlopes slopes_[kRows];
-  float grad_h_[kRows];  // all but the product
+  float grad_h_[kRows];  // without the product
   float grad_cell_[kRows];
   float carry_[kRows];  // dc of the later step
   T d_z_[kRows][kGateCount] = {};

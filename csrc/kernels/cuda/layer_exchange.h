@@ -1,10 +1,10 @@
-// How blocks exchange states within a kernel: through the tensors that they write anyway, without
-// flags, fences or barriers.
+// Exchange of states between the blocks of a kernel, through the tensors that they write anyway,
+// without flags, fences or barriers.
 //
 // The host fills the tensor with kUnwritten words before the launch. A block that needs a word
-// reads it from L2, which all multiprocessors share, until it has another value. Every word shows
-// its own arrival, so the order of words does not matter. Writers never store kUnwritten: as a
-// number it is a NaN (or two), and `shared_word` replaces it by another NaN.
+// reads it from L2, which all multiprocessors share, until it is no longer kUnwritten. Every word
+// shows its own arrival, so the order of words does not matter. Writers never store kUnwritten: it
+// is a NaN (or two 16-bit NaNs), and `shared_word` replaces it with another NaN.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,14 @@ namespace lltm {
 
 constexpr uint32_t kUnwritten = 0xffffffffu;
 
-// A float32, or two 16-bit numbers, as other blocks may see it.
+// A float32, or two 16-bit numbers, in a form that never equals kUnwritten.
 LLTM_DEVICE uint32_t shared_word(float value) {
   return value == value ? __float_as_uint(value) : 0x7fc00000u;
 }
 LLTM_DEVICE uint32_t shared_word(uint32_t pair) { return pair == kUnwritten ? 0x7fff7fffu : pair; }
 
-// Words that did not pass through `shared_word`, such as the initial state's, as if they had.
+// Applies `shared_word` to float32 words that have not passed through it, for example the initial
+// state's. 16-bit words stay unchanged.
 template <typename T>
 LLTM_DEVICE uint4 plain(const uint4& words) {
   if constexpr (sizeof(T) < 4) {

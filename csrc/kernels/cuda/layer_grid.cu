@@ -1,4 +1,5 @@
-// The family `grid` on the host: which kernel, on how many blocks, and whether all fit at once.
+// The host side of the family `grid`: it chooses the kernel and its blocks, and checks whether all
+// blocks fit at once.
 #include <type_traits>
 
 #include "../dispatch.h"
@@ -12,7 +13,7 @@ namespace {
 template <int value>
 using Constant = std::integral_constant<int, value>;
 
-// Calls `use` with the pieces of K = S that a warp must hold: 2, 4 or 8.
+// Calls `use` with the number of pieces of K = S that a warp must hold: 2, 4 or 8.
 template <typename Use>
 void with_pieces(int64_t needed, const Use& use) {
   if (needed <= 2) return use(Constant<2>{});
@@ -20,7 +21,7 @@ void with_pieces(int64_t needed, const Use& use) {
   if (needed <= 8) return use(Constant<8>{});
 }
 
-// A kernel that keeps so many bytes in a block's shared memory.
+// A kernel, with the threads and the bytes of shared memory of its blocks.
 struct GridKernel {
   const void* function;
   int threads;
@@ -30,7 +31,7 @@ struct GridKernel {
     return cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 static_cast<int>(shared_bytes));
   }
-  // How many blocks a multiprocessor holds.
+  // The number of blocks that a multiprocessor holds.
   int count_blocks() const {
     if (!compiled_for(function, 80)) return 0;
     int blocks = 0;
@@ -69,7 +70,7 @@ GridKernel kernel_for(lltm_dtype dtype, const lltm_layer_sizes& sizes, int slice
           kernel = kernel_with<T, backward, TensorEngine<T, backward, kPieces, false>>(slice_rows);
         }
         if constexpr (std::is_same_v<T, float>) {
-          // Its lanes take two pieces of K = 3S at a time.
+          // ExactEngine's lanes take two pieces of K = 3S at a time.
           constexpr int kExact = backward ? (kPieces + 1) / 2 * 2 : kPieces;
           if (sizes.allow_tf32 == 0) {
             kernel = kernel_with<T, backward, ExactEngine<backward, kExact>>(slice_rows);
@@ -95,7 +96,7 @@ GridShape shape_grid(const LayerProblem& problem) {
   const int64_t unit_blocks = divide_up(state, kUnits);
   const int64_t room = device.multiprocessors / unit_blocks;
   if (device.major < 8 || !device.cooperative || room == 0) return {};
-  // Less than a tile of rows saves reading and finishing, but no products.
+  // A slice of less than a tile saves reading and finishing, but no products.
   const int64_t share = divide_up(batch, room);
   const int64_t slice_rows = share <= kTileRows ? share : divide_up(share, kTileRows) * kTileRows;
   if (slice_rows > (1 << 19)) return {};
@@ -121,7 +122,7 @@ bool grid_fits(const LayerProblem& problem) {
 }
 
 int64_t grid_workspace(const LayerProblem& problem) {
-  // For an initial state at an address that is no multiple of 16.
+  // Holds a copy of an initial state whose address is not a multiple of 16.
   const lltm_layer_sizes& sizes = problem.sizes;
   return problem.backward ? 0
                           : sizes.batch_size * sizes.state_size * lltm_dtype_bytes(problem.dtype);
@@ -158,7 +159,7 @@ const char* run_grid(lltm_dtype dtype, const Arguments& arguments,
     }
   }
   if (error != cudaSuccess) return failed(error);
-  // Fills it with kUnwritten.
+  // Fills the tensor with kUnwritten.
   error =
       cudaMemsetAsync(exchanged, 0xff, static_cast<size_t>(exchanged_planes * plane_bytes), stream);
   if (error == cudaSuccess) error = kernel.allow_memory();

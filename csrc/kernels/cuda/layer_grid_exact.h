@@ -7,8 +7,8 @@
 namespace lltm {
 
 // Each warp stages its slice of the state in its own part of shared memory, since every group of
-// kSlices lanes reads all of it. The groups divide the rows of the weights among them; the lanes of
-// a group have the same rows and divide the slice of K.
+// kSlices lanes reads the whole slice. The groups divide the rows of the weights; the lanes of a
+// group have the same rows and divide the slice of K.
 template <bool backward, int kPieces>
 class ExactEngine {
  public:
@@ -21,13 +21,13 @@ class ExactEngine {
  private:
   static constexpr int kSlices = backward ? 8 : 4;
   static constexpr int kUnitsEach = kUnits * kSlices / 32;
-  static constexpr int kVectors = kPieces * 16 / (4 * kSlices);  // float4 a lane
+  static constexpr int kVectors = kPieces * 16 / (4 * kSlices);  // float4 per lane
   static_assert(kVectors * 4 * kSlices == kPieces * 16, "pieces fill the lanes' vectors");
   static constexpr int kStagePitch = kPieces * 16 + (kPieces % 2 == 0 ? 16 : 0);
   using Piece = Pieces<float, kPieces, (kUnitsEach * kGates * 4 * kVectors > 128 ? 4 : 8)>;
 
  public:
-  static constexpr int kStageFloats = kTileRows * kStagePitch;  // a warp
+  static constexpr int kStageFloats = kTileRows * kStagePitch;  // per warp
 
   LLTM_DEVICE ExactEngine(const WeightRows<float, backward>& rows, float* stage)
       : inner_(rows.inner()), stage_(stage + warp_index() * kStageFloats) {
@@ -47,7 +47,7 @@ class ExactEngine {
   template <typename Free>
   LLTM_DEVICE void multiply(const Source<float>& source, const Source<float>& next, bool has_next,
                             float* partial, const Free& free) {
-    __syncwarp();  // the stage has been read
+    __syncwarp();  // all lanes have read the stage
     stage<0>(source);
     if (has_next) issue(next);
     __syncwarp();
@@ -73,7 +73,7 @@ class ExactEngine {
   }
 
  private:
-  // nvcc 13.0 takes a float4 apart and joins its elements again, not the same way each time.
+  // nvcc 13.0 splits a float4 and joins its elements again, not the same way each time.
   LLTM_DEVICE static float4 load_whole(const float* from) {
     const ulonglong2 words = *reinterpret_cast<const ulonglong2*>(from);
     const auto low = [](unsigned long long word) {

@@ -1,5 +1,5 @@
-// The finishing half of the family `grid`: adds up the products of a chunk, computes the formulas
-// and publishes the results.
+// The finisher of the family `grid`: it adds up the products of a chunk, computes the formulas and
+// publishes the results.
 #pragma once
 
 #include "layer_element.h"
@@ -9,7 +9,7 @@ namespace lltm {
 
 constexpr int kPrefetchSteps = 4;
 
-// For other blocks, which wait for these elements.
+// Stores elements for other blocks, which wait for them.
 template <typename T, int n>
 LLTM_DEVICE void publish(const Elements<T, n>& elements, T* address) {
   if constexpr (sizeof(T) < 4) {
@@ -26,7 +26,7 @@ class Finisher {
   using Place = GridPlace<Engine, backward>;
   static constexpr int kEach = Engine::kFinishEach;
 
-  // `initial` is what the first step carries, (B, S), or NULL for zeros.
+  // `initial`, (B, S) or NULL for zeros, is carried into the first step.
   LLTM_DEVICE Finisher(const Place& place, float* carried, const void* initial)
       : place_(place), at_(place.start(0)) {
     const int thread = static_cast<int>(threadIdx.x) - (Engine::kFinishWarps > 0 ? 32 * kWarps : 0);
@@ -45,18 +45,18 @@ class Finisher {
     }
   }
 
-  // Where the thread's elements of the first chunk begin in tensors (T, B, S), or (T, B, 3, S).
+  // The thread's first element of the first chunk: its index in tensors (T, B, S) or (T, B, 3, S).
   LLTM_DEVICE int64_t first_element(int vectors) const {
     return vectors * (place_.walk.first * place_.plane +
                       (place_.first_row + row_) * int64_t{place_.state}) +
            place_.first_unit + unit_;
   }
-  // Where those of the present chunk begin in tensors (B, S).
+  // The thread's first element of the present chunk: its index in tensors (B, S).
   LLTM_DEVICE int64_t element() const {
     return (place_.first_row + at_.chunk * Place::kRows + row_) * place_.state + place_.first_unit +
            unit_;
   }
-  // What the present chunk carries from step to step.
+  // The values that the present chunk carries from step to step.
   LLTM_DEVICE float* carried() const {
     return carried_ + (at_.chunk * Place::kRows + row_) * kUnits;
   }
@@ -67,7 +67,7 @@ class Finisher {
     next.advance();
     return owns_ && next.step < place_.steps && next.chunk * Place::kRows + row_ < place_.rows;
   }
-  // One thread a row asks for what is read kPrefetchSteps later.
+  // One thread per row prefetches the inputs of kPrefetchSteps later.
   LLTM_DEVICE bool prefetches() const {
     return valid() && unit_ == 0 && at_.step + kPrefetchSteps < place_.steps;
   }
@@ -78,7 +78,7 @@ class Finisher {
   LLTM_DEVICE int64_t stride() const { return place_.state_stride.from(at_); }
   LLTM_DEVICE int64_t gate_stride() const { return place_.gate_stride.from(at_); }
 
-  // Adds the products to `sums`. Reads all of them before it waits for any.
+  // Adds the products to `sums`. Issues all reads before it waits for any of them.
   LLTM_DEVICE void add(const float* partials, float (&sums)[Engine::kGates][kEach]) const {
     constexpr int kGate = Engine::kTiles * kTileRows * kUnitPitch;
     const float* const at = partials + row_ * kUnitPitch + unit_;
@@ -99,7 +99,7 @@ class Finisher {
   const Place& place_;
   GridPosition at_;
   bool active_;  // the same for whole warps
-  bool owns_;    // elements of the state
+  bool owns_;    // has elements of the state
 
  private:
   static constexpr int kRowThreads = kUnits / kEach;
@@ -130,7 +130,7 @@ class ForwardFinisher : Finisher<T, Engine, false> {
     fetch(this->valid());
   }
 
-  // Computes what does not wait for the products.
+  // Does the work on a chunk that needs no products.
   LLTM_DEVICE void prepare() {
     if (!this->active_) return;
     unrolled<kGateCount, kEach>([&](int gate, int i) { z_[gate][i] = widen(ahead_[gate].at[i]); });
@@ -144,12 +144,12 @@ class ForwardFinisher : Finisher<T, Engine, false> {
     fetch(this->next_valid());
   }
 
-  // One chunk, from partial products where it has any.
+  // Finishes one chunk, with its partial products if it has any.
   LLTM_DEVICE void finish(const float* partials, bool has_product) {
     if (!this->active_) return;
     if (has_product) this->add(partials, z_);
     if (this->valid()) {
-      // What backward will read is what forward computes with.
+      // Forward computes with the rounded values that backward will read.
       Elements<T, kEach> z[kGateCount];
       unrolled<kGateCount>([&](int gate) { z[gate].set(z_[gate]); });
       float* const carried = this->carried();
@@ -184,7 +184,7 @@ class ForwardFinisher : Finisher<T, Engine, false> {
     unrolled<kGateCount>([&](int gate) { ahead_[gate].load(gates_ + gate * this->state()); });
   }
 
-  // Not the arguments by reference: compilers may then copy them to memory.
+  // Members instead of a reference to the arguments, which compilers may copy to memory.
   T* const final_h_;
   T* const final_cell_;
   const bool keeps_cells_;
@@ -213,7 +213,7 @@ class BackwardFinisher : Finisher<T, Engine, true> {
     if (this->valid()) from_.load(place.state, 0, ahead_);
   }
 
-  // Computes what does not wait for the products.
+  // Does the work on a chunk that needs no products.
   LLTM_DEVICE void prepare() {
     if (!this->active_ || this->at_.step >= this->place_.steps) return;
     unrolled<kEach>([&](int i) {
@@ -238,7 +238,7 @@ class BackwardFinisher : Finisher<T, Engine, true> {
     if (this->next_valid()) from_.load(this->place_.state, 0, ahead_);
   }
 
-  // One chunk. After the last step only the gradient of the initial h is left.
+  // Finishes one chunk. After the last step, only the gradient of the initial h is left.
   LLTM_DEVICE void finish(const float* partials, bool has_product) {
     if (!this->active_) return;
     float products[1][kEach] = {};

@@ -1,15 +1,15 @@
 // The kernels of the family `grid`. A block owns some units of the state for a slice of the batch,
-// and its weights stay in registers and shared memory. The blocks of one slice exchange their
+// and keeps their weights in registers and shared memory. The blocks of one slice exchange their
 // states through the tensor that they write anyway; see layer_exchange.h. Slices are independent of
-// one another. A slice is taken in chunks of a few rows of the batch; chunks are independent as
-// well, so the work on others hides one chunk's exchange.
+// one another. A slice is divided into chunks of a few batch rows. Chunks are independent as well,
+// so work on other chunks hides the exchange of one chunk.
 //
-// There are two roles: the Multiplier makes a chunk's products, as every warp's partial sums, and
-// the finisher adds these up, computes the formulas and publishes. With several chunks, and where
-// registers allow it, the roles are different warps, and one chunk is finished while the next is
-// multiplied; otherwise all warps do both, one after the other.
+// There are two roles. The Multiplier makes a chunk's products, as one partial sum per warp. The
+// finisher adds the partial sums, computes the formulas and publishes the results. With several
+// chunks, and if registers allow it, different warps have the two roles, and one chunk is finished
+// while the next is multiplied. Otherwise all warps do both, one after the other.
 //
-// All blocks must run at once. The cooperative launch asks for that, and the driver may refuse.
+// All blocks must run at once. The cooperative launch requests this, and the driver may refuse it.
 #pragma once
 
 #include "layer.h"
@@ -22,7 +22,7 @@ namespace lltm {
 template <typename Engine>
 constexpr int kGridThreads = 32 * (kWarps + Engine::kFinishWarps);
 
-// Named barriers of some warps; number 0 is __syncthreads. arrive_at does not wait.
+// Named barriers for some of the warps; number 0 is __syncthreads. arrive_at does not wait.
 template <int threads>
 LLTM_DEVICE void arrive_at(int barrier) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "n"(threads) : "memory");
@@ -32,11 +32,11 @@ LLTM_DEVICE void wait_at(int barrier) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(threads) : "memory");
 }
 
-// Cycles to wait before a block reads the words that other blocks write in the same step: a read
-// that comes too early must be repeated, at the cost of one more trip to L2. Measured on an H200.
-// They affect only the speed.
+// Cycles to wait before a block reads the words that other blocks write in the same step. A read
+// that comes too early must be repeated, at the cost of one more trip to L2. These values were
+// measured on an H200 and affect only the speed.
 constexpr int kPatience = 600;        // after the block's own sums
-constexpr int kRowPatience = 12;      // and for each row
+constexpr int kRowPatience = 12;      // in addition, per row
 constexpr int kHandedPatience = 400;  // after other warps have finished the chunk
 
 LLTM_DEVICE uint32_t cycles() {
@@ -49,9 +49,10 @@ LLTM_DEVICE void wait_since(uint32_t start, int patience) {
   }
 }
 
-// The products of steps `first` to `end`: of `initial` in step 0, then of what the step before has
-// written, planes of rows of K elements. The product of backward's last dz is the gradient of the
-// initial h; forward's first step without an initial h has none.
+// The products of steps `first` to `end`. Step 0 multiplies `initial`, each later step the states
+// that the step before has written; both are planes of rows of K elements. The product of
+// backward's last dz is the gradient of the initial h. Forward's first step without an initial h
+// has no product.
 template <typename T>
 struct GridProducts {
   const T* initial;
@@ -94,11 +95,11 @@ class Multiplier {
   LLTM_DEVICE bool done() const { return next_.step >= products_.end; }
   LLTM_DEVICE int step() const { return next_.step; }
 
-  // Starts to read what the next product needs.
+  // Starts to read the states of the next product.
   LLTM_DEVICE void issue() { engine_.issue(source_); }
 
-  // One chunk's products, for which `issue` was called; see the engines for `free`. With `ahead`,
-  // issues what comes next.
+  // Makes one chunk's products, after `issue`; the engines describe `free`. With `ahead`, issues
+  // the next product.
   template <typename Free>
   LLTM_DEVICE void multiply(float* partials, bool ahead, const Free& free) {
     Source<T> next_source = source_;
@@ -146,8 +147,8 @@ __global__ void __launch_bounds__(kGridThreads<Engine>, 1)
   };
   if constexpr (Engine::kFinishWarps > 0) {
     constexpr int kThreads = kGridThreads<Engine>;
-    constexpr int kFull = 1;   // and 2: of the partial products in turn
-    constexpr int kEmpty = 3;  // and 4
+    constexpr int kFull = 1;   // and 2: the products of a turn are made
+    constexpr int kEmpty = 3;  // and 4: the products of a turn are finished
     int turn = 0;
     if (threadIdx.x < 32 * kWarps) {
       auto multiplier = make_multiplier();
@@ -158,8 +159,8 @@ __global__ void __launch_bounds__(kGridThreads<Engine>, 1)
           if (many && made >= 2) wait_at<kThreads>(kEmpty + turn);
         });
         arrive_at<kThreads>(kFull + turn);
-        // With one chunk, the next product needs what the finishing warps are making: to look for
-        // it earlier would slow them down.
+        // With one chunk, the next product needs the results of the finishing warps. An earlier
+        // read would slow these warps down.
         if (!many && !multiplier.done()) {
           wait_at<kThreads>(kEmpty + turn);
           wait_since(cycles(), kHandedPatience);
@@ -170,7 +171,7 @@ __global__ void __launch_bounds__(kGridThreads<Engine>, 1)
       }
     } else {
       Finish finisher(a, place, shared.carried);
-      // The multiplying warps wait until each product is finished, except for the last ones.
+      // The multiplying warps wait until each product is finished, except the last ones.
       int waits = (products.end - products.first) * place.chunks - (many ? 2 : 1);
       for (int step = 0; step < last; ++step) {
         const bool has_product = step >= products.first;

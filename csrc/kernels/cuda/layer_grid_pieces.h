@@ -1,12 +1,12 @@
-// The product of one step inside a block of the family `grid`: (rows of weights) x (rows of the
-// batch). Each warp holds the block's weights over its own slice of the inner dimension K for the
-// whole sequence, and reads its own slice of the state from L2. The caller adds up the warps'
-// partial products in shared memory.
+// The product of one step in a block of the family `grid`: (rows of weights) x (batch rows). Each
+// warp holds the block's weights over its own slice of the inner dimension K for the whole
+// sequence, and reads its own slice of the state from L2. The caller adds the warps' partial
+// products in shared memory.
 //
-// A piece is what a warp reads by one instruction: of each of 8 rows of the batch 64 bytes, 16 a
-// lane. Pieces are dealt to the warps in turn. Which element of K a register holds is free as long
-// as weights and states agree, so a lane's 16 bytes serve as its operands of two multiplications by
-// the tensor cores just as they were read.
+// A warp reads a piece with one instruction: 64 bytes of each of 8 batch rows, 16 bytes per lane.
+// Pieces are assigned to the warps in turn. Registers may hold the elements of K in any order, as
+// long as weights and states agree. So a lane's 16 bytes are its operands of two tensor core
+// multiplications, without any rearrangement.
 #pragma once
 
 #include "../types.h"
@@ -16,9 +16,9 @@
 
 namespace lltm {
 
-constexpr int kWarps = 8;       // that multiply
-constexpr int kUnits = 16;      // of the state, a block
-constexpr int kTileRows = 8;    // of the batch
+constexpr int kWarps = 8;       // warps that multiply
+constexpr int kUnits = 16;      // units of the state per block
+constexpr int kTileRows = 8;    // batch rows
 constexpr int kUnitPitch = 20;  // floats between rows of partial products: writes without conflicts
 
 // A block's rows of weights. Forward: three gates of the block's units, K = S. Backward: W_h
@@ -33,7 +33,7 @@ struct WeightRows {
   static constexpr int kGates = backward ? 1 : kGateCount;
 
   LLTM_DEVICE int inner() const { return backward ? kGateCount * state : state; }
-  // Loads `count` elements from k on, which are all inside of K or all outside.
+  // Loads `count` elements from k on. They must be all inside or all outside of K.
   template <int count>
   LLTM_DEVICE void load(int gate, int unit, int k, T (&values)[count]) const {
     unit += first_unit;
@@ -46,25 +46,25 @@ struct WeightRows {
   }
 };
 
-// Where a step's states come from: rows of K elements, `row_stride` apart.
+// The states that a step reads: rows of K elements, `stride` apart.
 template <typename T>
 struct Source {
   const T* data;   // of the chunk's first row
   int64_t stride;  // elements between rows
-  int rows;        // valid ones; the others count as zero
-  bool wait;       // other blocks write it: wait for every word
+  int rows;        // valid rows; the others count as zero
+  bool wait;       // other blocks write the data: wait for every word
 
-  // The first one always is. The same for the whole block.
+  // Whether a tile has valid rows; always true for the first. The same for the whole block.
   LLTM_DEVICE bool has_tile(int tile) const { return tile == 0 || rows > tile * kTileRows; }
 };
 
-// A lane's part of pieces of a warp.
+// A lane's part of a warp's pieces.
 template <typename T>
 struct LanePiece {
   static constexpr int kElements = 16 / sizeof(T);
-  static constexpr int kSpan = 4 * kElements;  // elements of K, a piece
+  static constexpr int kSpan = 4 * kElements;  // elements of K per piece
 
-  // The element of K where the lane's part begins.
+  // The first element of K in the lane's part.
   LLTM_DEVICE static int first_k(int piece) {
     return (piece * kWarps + warp_index()) * kSpan + lane_index() % 4 * kElements;
   }
@@ -79,7 +79,7 @@ struct LanePiece {
   LLTM_DEVICE static int row(int tile) { return tile * kTileRows + lane_index() / 4; }
 };
 
-// Pieces of one tile on their way to registers, at most `kInFlight` at a time.
+// Reads the pieces of one tile into registers, at most `kInFlight` at a time.
 template <typename T, int kPieces, int kInFlight>
 class Pieces {
  public:
@@ -136,10 +136,10 @@ class Pieces {
   uint4 buffer_[kBuffers][kGroup];
 };
 
-// Pieces on their way to shared memory, where each lane reads back what it asked for. `kRing` of
-// them at a time; what had not arrived by then is asked for again. The pieces of a group, `kGroup_`
-// of them, are waited for together: missing words of another group are asked for again only after
-// this group's.
+// Copies pieces to shared memory, where each lane reads back the words that it requested. `kRing`
+// pieces are in flight at a time. Words that have not arrived by then are requested again. The
+// `kGroup_` pieces of a group are settled together: missing words of another group are requested
+// again only after those of this group.
 template <typename T, int kPieces_, int kTiles, int kRing, int kGroup_>
 class StagedPieces {
  public:
@@ -149,16 +149,17 @@ class StagedPieces {
   static constexpr int kGroups = kPieces / kGroup;
   static constexpr int kRingGroups = kRing / kGroup;
   static_assert(kPieces % kGroup == 0 && kRing % kGroup == 0 && kRing <= kPieces, "whole groups");
-  // With room for a whole chunk, the next one's first groups are asked for while the present one's
-  // last are multiplied. Earlier, the blocks that make them would not be done.
+  // If the ring holds a whole chunk, the first groups of the next chunk are requested while the
+  // last groups of this chunk are multiplied. Earlier requests would come before the other blocks
+  // have made the words.
   static constexpr int kLag = kRingGroups == kGroups ? kGroups / 2 : kGroups;
-  static constexpr int kStageWords = kRing * kTiles * 32 * 4;  // a warp
+  static constexpr int kStageWords = kRing * kTiles * 32 * 4;  // per warp
 
   LLTM_DEVICE explicit StagedPieces(uint4* stage)
       : lane_(stage + lane_index()),
         shared_address_(static_cast<uint32_t>(__cvta_generic_to_shared(lane_))) {}
 
-  // Asks for the first groups of a chunk from `begin` on.
+  // Requests the first groups of a chunk, from `begin` on.
   template <int begin>
   LLTM_DEVICE void start(const Source<T>& source, int inner) {
 #pragma unroll
@@ -198,7 +199,7 @@ class StagedPieces {
     }
   }
 
-  // After the group has been multiplied: asks for what may take its place.
+  // Called after the group has been multiplied. Requests the group that takes its place.
   template <int group>
   LLTM_DEVICE void refill(const Source<T>& source, const Source<T>& next, bool has_next,
                           int inner) {
@@ -210,7 +211,8 @@ class StagedPieces {
       end_copies();
     }
   }
-  // After a chunk's last group: asks for the next chunk's first groups, as far as `refill` has not.
+  // Called after a chunk's last group. Requests the next chunk's first groups that `refill` has
+  // left out.
   LLTM_DEVICE void start_rest(const Source<T>& next, int inner) {
     start<(kLag < kGroups ? kGroups - kLag : 0)>(next, inner);
   }

@@ -1,4 +1,4 @@
-// Where a block of the family `grid` works, and with which memory.
+// The place of a block of the family `grid`, and its shared memory.
 #pragma once
 
 #include "layer_grid_pieces.h"
@@ -7,11 +7,11 @@ namespace lltm {
 
 template <typename Engine>
 struct GridShared {
-  static constexpr int kRows = Engine::kTiles * kTileRows;  // a chunk
+  static constexpr int kRows = Engine::kTiles * kTileRows;  // per chunk
   static constexpr int kPartial = Engine::kGates * kRows * kUnitPitch;
   float* partials;  // [2][kWarps][gates][kRows][kUnitPitch]
   float* stage;     // [kWarps][Engine::kStageFloats]
-  float* carried;   // [slice][kUnits]: cells forward, their gradients backward
+  float* carried;   // [slice][kUnits]: cells in forward, their gradients in backward
 
   __host__ __device__ static int64_t bytes(int64_t slice) {
     return (2 * kWarps * kPartial + slice * kUnits + kWarps * Engine::kStageFloats) * 4;
@@ -22,7 +22,7 @@ struct GridShared {
         carried(stage + kWarps * Engine::kStageFloats) {}
 };
 
-// Where a kernel is: step by step, within a step chunk by chunk.
+// The position of a kernel in its loop over steps and, within a step, over chunks.
 struct GridPosition {
   int step = 0;
   int chunk = 0;
@@ -45,7 +45,7 @@ struct GridStride {
   LLTM_DEVICE int64_t from(const GridPosition& at) const { return at.wraps() ? wrap : chunk; }
 };
 
-// What both roles of both directions need to know.
+// The place of a block, for both roles and both directions.
 template <typename Engine, bool backward>
 struct GridPlace {
   static constexpr int kRows = GridShared<Engine>::kRows;

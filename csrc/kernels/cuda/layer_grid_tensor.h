@@ -8,25 +8,25 @@ namespace lltm {
 
 // A lane's part of a piece, 4 words, is the second operand of two multiplications.
 //
-// `one_chunk`: for slices of one chunk of one tile. There is no other chunk whose products could
-// hide its finishing, and to hand it to other warps takes longer than the finishing itself. So
-// registers hold more weights, and all pieces are on their way at once.
+// `one_chunk`: for slices of one chunk of one tile. No other chunk's products could hide the
+// finishing, and handing it to other warps takes longer than the finishing itself. So there are no
+// finishing warps, registers hold more weights, and all pieces are in flight at once.
 template <typename T, bool backward, int kPieces, bool one_chunk>
 class TensorEngine {
  public:
   static constexpr bool kOneChunk = one_chunk;
-  static constexpr int kFinishWarps = one_chunk ? 0 : 4;  // in addition to those that multiply
-  static constexpr int kFinishEach = one_chunk && sizeof(T) == 4 ? 1 : 2;  // a word at least
+  static constexpr int kFinishWarps = one_chunk ? 0 : 4;  // in addition to the multiplying warps
+  static constexpr int kFinishEach = one_chunk && sizeof(T) == 4 ? 1 : 2;  // at least a word
   static constexpr int kTiles = one_chunk ? 1 : 2;
   static constexpr int kGates = WeightRows<T, backward>::kGates;
 
  private:
-  // Weights that the registers do not hold go to shared memory. The rest of that decides how many
-  // pieces are on their way.
+  // Weights that the registers do not hold go to shared memory. The rest of shared memory limits
+  // the number of pieces in flight.
   static constexpr int kMostPieces = one_chunk ? (backward ? 12 : 4) : (backward ? 8 : 3);
   static constexpr int kRegisterPieces = kPieces <= kMostPieces ? kPieces : kMostPieces;
   static constexpr int kSharedPieces = kPieces - kRegisterPieces;
-  static constexpr int kWeightFloats = kGates * kSharedPieces * 2 * 32 * 4;  // a warp
+  static constexpr int kWeightFloats = kGates * kSharedPieces * 2 * 32 * 4;  // per warp
   static constexpr int kMostRing = one_chunk ? kPieces : !backward ? 4 : kPieces <= 12 ? 12 : 8;
   static constexpr int kRing = kPieces < kMostRing ? kPieces : kMostRing;
   using Word = TensorWord<T>;
@@ -34,7 +34,7 @@ class TensorEngine {
   using Piece = StagedPieces<T, kPieces, kTiles, kRing, kTogether>;
 
  public:
-  static constexpr int kStageFloats = kWeightFloats + Piece::kStageWords;  // a warp
+  static constexpr int kStageFloats = kWeightFloats + Piece::kStageWords;  // per warp
 
   LLTM_DEVICE TensorEngine(const WeightRows<T, backward>& rows, float* stage)
       : inner_(rows.inner()),
@@ -42,7 +42,7 @@ class TensorEngine {
         pieces_(reinterpret_cast<uint4*>(stage + warp_index() * kStageFloats + kWeightFloats)) {
     unrolled<kRegisterPieces, kGates>(
         [&](int piece, int gate) { read(rows, gate, piece, weights_[gate][piece]); });
-    // A few at a time: all at once would be a large part of the kernel's code.
+    // Unrolled a few at a time: all at once would be a large part of the kernel's code.
     constexpr int kAtOnce = backward ? 4 : 1;
 #pragma unroll kAtOnce
     for (int piece = kRegisterPieces; piece < kPieces; ++piece) {
@@ -59,8 +59,9 @@ class TensorEngine {
 
   LLTM_DEVICE void issue(const Source<T>& source) { pieces_.template start<0>(source, inner_); }
 
-  // Follows `issue` of the same source. Writes the warp's partial products [gate][row][unit] after
-  // `free` has returned. With `has_next`, issues `next` as early as is useful.
+  // Makes the products of `source`, for which `issue` was called. Writes the warp's partial
+  // products [gate][row][unit] after `free` has returned. With `has_next`, issues `next` as early
+  // as is useful.
   template <typename Free>
   LLTM_DEVICE void multiply(const Source<T>& source, const Source<T>& next, bool has_next,
                             float* partial, const Free& free) {
@@ -86,7 +87,7 @@ class TensorEngine {
   }
 
  private:
-  // A piece of one gate's weights, as the first operands of two multiplications.
+  // Reads a piece of one gate's weights as the first operands of two multiplications.
   LLTM_DEVICE static void read(const WeightRows<T, backward>& rows, int gate, int piece,
                                uint32_t (&words)[2][4]) {
     const int unit = lane_index() / 4;
@@ -99,7 +100,7 @@ class TensorEngine {
     });
   }
 
-  // Independent sums: a multiplication waits some 30 cycles for the sum of the one before.
+  // Independent sums: a multiplication waits about 30 cycles for the sum of the one before.
   static constexpr int kChains = kGates == 1 ? 2 : kGates;
 
   template <int group>

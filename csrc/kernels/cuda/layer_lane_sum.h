@@ -5,8 +5,9 @@
 
 namespace lltm {
 
-// Adds values[rows][units][width] of `kLanes` neighbouring lanes. In each halving a lane gives half
-// of its units, then of its rows, to its partner; with one of each left, both keep the sum.
+// Adds values[rows][units][width] of `kLanes` neighbouring lanes. In each halving, a lane gives
+// half of its units, then half of its rows, to its partner. With one unit and one row left, both
+// keep the sum.
 template <int kLanes, int kRows, int kUnits, int kWidth>
 struct LaneSum {
   static constexpr int kMask = kLanes / 2;
@@ -17,7 +18,7 @@ struct LaneSum {
   using Next = LaneSum<kMask, kNextRows, kNextUnits, kWidth>;
   static constexpr int kOwnRows = Next::kOwnRows;
 
-  // Leaves in `own` the sums of one unit for kOwnRows rows.
+  // Writes the sums of one unit for kOwnRows rows to `own`.
   LLTM_DEVICE static void add(const float (&values)[kRows][kUnits][kWidth], int lane,
                               float (&own)[kOwnRows][kWidth]) {
     const bool upper = (lane & kMask) != 0;
@@ -39,7 +40,7 @@ struct LaneSum {
   LLTM_DEVICE static int row(int lane) {
     return (kSplitRows && (lane & kMask) != 0 ? kNextRows : 0) + Next::row(lane);
   }
-  // One of the lanes that hold the same sums.
+  // Whether this is the first of the lanes that hold the same sums.
   LLTM_DEVICE static bool first(int lane) {
     return (kSplitUnits || kSplitRows || (lane & kMask) == 0) && Next::first(lane);
   }

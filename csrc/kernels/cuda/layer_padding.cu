@@ -1,4 +1,4 @@
-// Copies into and out of tensors that are padded with zeros, all of a call in one launch.
+// Copies into and out of tensors that are padded with zeros, all copies of a call in one launch.
 #include <algorithm>
 
 #include "../dispatch.h"

@@ -1,10 +1,11 @@
-// Small states: the recurrent weights stay in the registers of one block, which runs a few rows of
-// the batch through the whole sequence. Blocks are independent of one another.
+// The family `registers`, for small states: the recurrent weights stay in the registers of one
+// block, which runs a few batch rows through the whole sequence. Blocks are independent of one
+// another.
 //
 // A thread holds the weights of a few units over a slice of the product's inner dimension; the
 // lanes that share a unit's slices add up by shuffles. So a step needs one barrier, after the new
-// state is written to shared memory. A multiprocessor reads 32 words of shared memory a cycle and
-// does 128 multiplications. Each word must be used in at least four products, so a thread has
+// state is written to shared memory. A multiprocessor reads 32 words of shared memory and does 128
+// multiplications per cycle. Each word must be used in at least four products, so a thread has
 // several units.
 #include <algorithm>
 #include <type_traits>
@@ -18,7 +19,7 @@
 namespace lltm {
 inline namespace layer_registers_cu {
 
-// Of some rows of a tensor (T, B, vectors, S), or NULL: a line a thread.
+// Prefetches some rows of a tensor (T, B, vectors, S), one line per thread. NULL has no rows.
 template <typename T>
 LLTM_DEVICE Prefetch<T> prefetch_rows(const void* tensor, int64_t vectors,
                                       const lltm_layer_sizes& sizes, const Walk& walk,
@@ -92,7 +93,7 @@ LLTM_DEVICE void load_backward_weights(const lltm_layer_backward_arguments& a, i
 }
 
 // dh of a step is the product of the later step's dz and W_h. The inner dimension is that of dz:
-// the gates one after another, each padded to the layout's state.
+// one gate after another, each padded to the layout's state.
 template <typename T, typename L, int kRows>
 __global__ void __launch_bounds__(L::kThreads, 1)
     backward_kernel(const lltm_layer_backward_arguments a) {
@@ -130,7 +131,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   float dh[kOwn][1];
   for (int left = static_cast<int>(a.sizes.steps); left > 0; --left) {
     if (left > 1) own.fetch();
-    product(dz[half], dh);  // dz is zero at the first
+    product(dz[half], dh);  // dz is zero in the first step
     half ^= 1;
     unrolled<kOwn>([&](int r) {
       own.step(r, dh[r][0]);
@@ -202,8 +203,8 @@ const char* run_registers(lltm_dtype dtype, const Arguments& arguments,
     } else {
       const DeviceScope device(execution.device_index);
       if (device.error() != cudaSuccess) return error_text(kLayerName<Arguments>, device.error());
-      // As few rows a block as fill the device once: a step takes longer with every row, but a
-      // second wave of blocks would double the time.
+      // The fewest rows per block with which all blocks fit the device at once: a step takes longer
+      // with every row, but a second wave of blocks would double the time.
       const int64_t blocks = std::max(device_facts(execution.device_index).multiprocessors, 1);
       const int64_t rows = divide_up(arguments.sizes.batch_size, blocks);
       if (rows <= 1) return launch<T, 1>(arguments, execution.stream);

@@ -1,5 +1,5 @@
-// What follows the GEMM in one LLTM step. Memory bandwidth bounds it, so each thread moves 16 bytes
-// at a time.
+// The pointwise part of one LLTM step, after the GEMM. Memory bandwidth bounds it, so each thread
+// moves 16 bytes at a time.
 #include <algorithm>
 #include <type_traits>
 
@@ -14,8 +14,8 @@ inline namespace pointwise_cu {
 
 constexpr int kThreads = PlaneGeometry::kThreads;
 
-// kRunning: with float32 cell states in addition to those of T, which takes registers. The
-// pre-activations are read from `from`, and written to gates where that is another place.
+// kRunning: the kernel also has float32 cell states, which take registers. It reads the
+// pre-activations from `from`, and writes them to gates if gates is other memory.
 template <typename T, int N, bool kRunning>
 __global__ void __launch_bounds__(kThreads)
     forward_plane(const lltm_step_forward_arguments arguments, int64_t packs, const void* from,
@@ -56,12 +56,12 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Backward keeps more numbers of an element: with eight elements a thread, registers run out.
+// Backward keeps more numbers per element: with eight elements per thread, registers run out.
 template <typename T>
 constexpr int kBackwardVector = kVectorSize<T> < 4 ? kVectorSize<T> : 4;
 
 // Whether a thread that sums reads its next row before it computes the present one. In bfloat16
-// that takes registers for which a multiprocessor would hold fewer threads.
+// this takes so many registers that a multiprocessor would hold fewer threads.
 template <typename T>
 constexpr bool kReadsAhead = !std::is_same_v<T, bfloat16>;
 
@@ -70,15 +70,15 @@ __device__ unsigned arrivals[ArrivalRow::kRows][ArrivalRow::kStrips];
 
 constexpr int kPartsBits = 5;
 constexpr int kMostParts =
-    1 << kPartsBits;  // that one block adds up as quickly as a launch of many
+    1 << kPartsBits;  // one block adds them up as quickly as a launch of many
 
-// How a launch of backward is laid out.
+// The layout of a backward launch.
 struct Strips {
-  int64_t packs;  // of a row
+  int64_t packs;  // per row
   int64_t rows_per_part;
-  int arrival_row;    // or -1: a second launch adds up
+  int arrival_row;    // or -1: a second launch adds up the parts
   int64_t to_stride;  // of d_gates
-  unsigned count;     // the blocks after so many strips copy
+  unsigned count;     // of strips; the blocks after them copy
   CopiesBeside copies;
 };
 
@@ -96,7 +96,7 @@ struct BackwardLoads {
   }
 };
 
-// Writes the block's sums of its strip, from every thread's: to the bias gradient if the strip is
+// Adds up the threads' sums of the block's strip. Writes them to the bias gradient if the strip is
 // one part, else to the workspace.
 template <typename T, int N>
 LLTM_DEVICE void sum_block(const lltm_step_backward_arguments& arguments,
@@ -107,8 +107,8 @@ LLTM_DEVICE void sum_block(const lltm_step_backward_arguments& arguments,
   __shared__ C partial[kGateCount * N][kThreads];
   unrolled<kGateCount, N>([&](int gate, int e) { partial[gate * N + e][thread] = sums[gate][e]; });
   __syncthreads();
-  // Neighbouring threads take neighbouring columns. Each adds up some rows in order, and a few
-  // threads add up these sums.
+  // Neighbouring threads take neighbouring columns. Each thread adds up some rows in order, and a
+  // few threads add up these sums.
   const int segments = kThreads / columns > 1 ? kThreads / columns : 1;
   const int rows = (static_cast<int>(blockDim.y) + segments - 1) / segments;
   __shared__ C segment_sums[kThreads];
@@ -140,9 +140,9 @@ LLTM_DEVICE void sum_block(const lltm_step_backward_arguments& arguments,
   }
 }
 
-// Whether this block is the last of its strip to arrive. It may then read what the others wrote.
+// Whether this block is the last of its strip to arrive. If so, it may read the others' sums.
 LLTM_DEVICE bool arrives_last(int arrival_row) {
-  __threadfence();  // between what this thread wrote and the block's arrival
+  __threadfence();  // orders this thread's writes before the block's arrival
   __syncthreads();
   __shared__ bool last;
   if (threadIdx.x == 0 && threadIdx.y == 0) {
@@ -151,11 +151,11 @@ LLTM_DEVICE bool arrives_last(int arrival_row) {
   }
   __syncthreads();
   if (!last) return false;
-  __threadfence();  // between the others' arrival and what they wrote
+  __threadfence();  // orders the others' arrival before the reads of their sums
   return true;
 }
 
-// Adds up the parts' sums of a strip.
+// Adds up the sums of a strip's parts.
 template <typename T, int N>
 LLTM_DEVICE void sum_parts(const lltm_step_backward_arguments& arguments, int thread, int width,
                            int columns) {
@@ -173,7 +173,7 @@ LLTM_DEVICE void sum_parts(const lltm_step_backward_arguments& arguments, int th
       const bool there = i < static_cast<int>(gridDim.y);
       part[i] = there ? from[i * kGateCount * state_size] : C(0);
     });
-    // In the order of sum_columns, so that either gives the same bits.
+    // In the order of sum_columns, so that both give the same bits.
 #pragma unroll
     for (int step = 1; step <= kPartsBits; ++step) {
       unrolled<kMostParts / 2>([&](int i) {
@@ -252,8 +252,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A block of `sum_columns` reads 32 bytes of a row at a time, the least that memory delivers, and
-// so few columns that many blocks share a narrow matrix.
+// A block of `sum_columns` reads 32 bytes of a row at a time, the smallest memory access. Its few
+// columns let many blocks divide a narrow matrix.
 constexpr int kSumThreads = 512;
 template <typename T>
 constexpr int kSumColumns = 32 / sizeof(T);
@@ -303,7 +303,8 @@ bool takes_vectors(const lltm_step_backward_arguments& a, int64_t to_stride) {
                              a.gates, a.new_cell, a.d_gates, a.d_old_cell);
 }
 
-// Of all geometries that the arguments may lead to: what vectors take, or single elements.
+// The workspace for accesses of N elements. The arguments decide whether a vector or one element is
+// accessed, so the caller takes the larger workspace.
 template <typename T, int N>
 int64_t workspace_bytes(int64_t batch_size, int64_t state_size) {
   const StripGeometry geometry(batch_size, divide_up(state_size, N), N * sizeof(T), true);
@@ -325,7 +326,7 @@ const char* launch_backward(const lltm_step_backward_arguments& arguments, int64
                          to_stride,
                          static_cast<unsigned>(geometry.strips),
                          copies};
-  int64_t blocks = 0;  // that copy
+  int64_t blocks = 0;  // blocks that copy
   for (int i = 0; i < copies.count; ++i) {
     blocks = std::max(blocks, copies.count * copy_blocks(copies.at[i]));
   }

@@ -1,5 +1,5 @@
-// Products by cuBLAS as torch has loaded it into the process, with torch's handle. The way to it
-// through torch takes the host longer than many a step takes the device.
+// Products by the cuBLAS that torch has loaded into the process, with torch's handle. A call
+// through torch takes the host longer than many steps take the device.
 #include <dlfcn.h>
 
 #include <cstdio>
@@ -10,7 +10,7 @@
 namespace lltm {
 namespace {
 
-// cublas_api.h, which a compiler without the library lacks. The numbers are its enumerations'.
+// Enumerators of cublas_api.h, which a compiler without the library lacks.
 constexpr int kNormal = 0;
 constexpr int kTransposed = 1;
 constexpr int kDefaultAlgorithm = -1;
@@ -18,7 +18,7 @@ constexpr int kCompute32 = 68;
 constexpr int kCompute64 = 70;
 constexpr int kDefaultMath = 0;
 constexpr int kTf32Math = 3;
-constexpr int kTypes[] = {0, 1, 2, 14};  // of an lltm_dtype
+constexpr int kTypes[] = {0, 1, 2, 14};  // by lltm_dtype
 
 struct Library {
   int (*get_mode)(void* handle, int* mode);
@@ -31,7 +31,7 @@ struct Library {
                void* c, int, int ldc, long long, int batch, int compute, int algorithm);
 };
 
-// NULL where torch has loaded none of this CUDA major.
+// NULL if torch has loaded no cuBLAS of this CUDA major.
 const Library* library() {
   static const Library* const found = []() -> const Library* {
     char name[32];
@@ -79,7 +79,7 @@ const char* cuda_product(lltm_dtype dtype, const lltm_product_arguments* argumen
   const void* const one = wide ? static_cast<const void*>(&one64) : &one32;
   const void* const sum = wide ? static_cast<const void*>(&sum64) : &sum32;
   const auto number = [](int64_t size) { return static_cast<int>(size); };
-  // It counts by columns: its matrices are ours transposed, so left and right change places.
+  // cuBLAS counts by columns: its matrices are ours transposed, so left and right change places.
   const int of_right = a.right_transposed != 0 ? kTransposed : kNormal;
   const int of_left = a.left_transposed != 0 ? kTransposed : kNormal;
   const int m = number(a.columns);

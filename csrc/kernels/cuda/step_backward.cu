@@ -1,8 +1,8 @@
 // One whole LLTM step backward in at most two launches.
 //
-// The weight gradients of a few columns need only the incoming gradients of these columns, so one
-// block makes both, and the bias gradient. The gradients of input and old_h need all columns: where
-// they are wanted, a second launch makes them.
+// The weight gradients of a few columns need only the incoming gradients of these columns. So one
+// block makes the gradients of the gates, the weights and the bias for these columns. The gradients
+// of input and old_h need all columns: a second launch makes them if they are wanted.
 #include <type_traits>
 
 #include "../dispatch.h"
@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
   const int64_t depth = state_size + operands.input_size;
   const int64_t first_column = int64_t{blockIdx.x} * Tile::kColumns;
   const int64_t k = int64_t{blockIdx.y} * Tile::kThreads + threadIdx.x;
-  const bool is_first = blockIdx.y == 0;  // the others make the same gradients for other weights
+  const bool is_first = blockIdx.y == 0;  // the others make the same d_z for other weights
   const T* const bias = static_cast<const T*>(arguments.bias);
 
   C d_weights[kOutputs] = {};
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
           if constexpr (kAgain) {
             C sum = Tile::total(shared, gate, tile_row, tile_column);
             if (bias != nullptr) sum += widen(bias[gate * state_size + column]);
-            z[gate][0] = widen(narrow<T>(sum));  // as forward rounds them
+            z[gate][0] = widen(narrow<T>(sum));  // rounded as in forward
           } else {
             const auto* const gates = static_cast<const T*>(arguments.gates);
             z[gate][0] = widen(gates[(row * Tile::kGates + gate) * state_size + column]);
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
       for (int row = 0; row < rows; ++row) d_bias += d_z[row][threadIdx.x];
     }
     if (arguments.d_weights != nullptr && k < depth) {
-      // A row at a time is the same column of another row: the stride is that of h or of x.
+      // From row to row, column k stays the same: the stride is that of h or of x.
       const T* from = operands.joined(first_row, k);
       const int64_t stride = k < state_size ? state_size : operands.input_size;
 #pragma unroll 8
@@ -116,9 +116,8 @@ __global__ void __launch_bounds__(Tile::kThreads)
   }
 }
 
-// d_old_h and d_input: (B, 3S) times W. A lane has one column of the result for kRows rows; the
-// warps of a block share the 3S terms, and each reads its weights before it waits for the
-// gradients.
+// d_old_h and d_input: (B, 3S) times W. A lane has one column of the result for kRows rows. The
+// warps of a block divide the 3S terms; each reads its weights before it waits for the gradients.
 constexpr int kLanes = 32;
 constexpr int kWarps = 16;
 constexpr int kTermsPerWarp = 24;

@@ -1,8 +1,8 @@
-// One LLTM step by cuBLAS: what comes before and after its products takes one launch each;
-// backward, what comes before is part of the pointwise launch.
+// One LLTM step by cuBLAS. The work before the products takes one launch, and so does the work
+// after them. In backward, the work before the products is part of the pointwise launch.
 //
-// cuBLAS is several times slower where rows do not begin as vectors do. Then its operands and
-// results are copies, padded with zeros to whole vectors.
+// cuBLAS is several times slower if rows are not aligned to vectors. Its operands and results are
+// then copies, padded with zeros to whole vectors.
 #include <algorithm>
 #include <cmath>
 
@@ -13,19 +13,20 @@
 namespace lltm {
 namespace {
 
-// What the workspace holds. `depth` is S + I and `lines` is 3S, or as many as make whole vectors.
+// The layout of the workspace. `depth` is S + I and `lines` is 3S; if it pads, both are rounded up
+// to whole vectors.
 struct Layout {
   lltm_dtype dtype;
   bool allows_tf32;
   bool pads = false;
-  bool joins;  // backward: one GEMM makes d_weights, rather than two
+  bool joins;  // backward: one GEMM instead of two makes d_weights
   int64_t depth, lines;
   // Offsets in bytes.
   int64_t joined = 0;     // (B, depth): [old_h, input]
-  int64_t weights = 0;    // (lines, depth), where it pads
-  int64_t gates = 0;      // (B, lines): forward where it pads, the products; backward d_gates
-  int64_t d_joined = 0;   // (B, depth), where it pads
-  int64_t d_weights = 0;  // (lines, depth), where it pads
+  int64_t weights = 0;    // (lines, depth), if it pads
+  int64_t gates = 0;      // (B, lines): forward, if it pads: products; backward: d_gates
+  int64_t d_joined = 0;   // (B, depth), if it pads
+  int64_t d_weights = 0;  // (lines, depth), if it pads
   int64_t sums = 0;       // for cell_backward
 
   Layout(lltm_dtype type, const lltm_step_sizes& sizes, const lltm_execution& execution)
@@ -68,13 +69,13 @@ struct Layout {
   int64_t bytes() const { return bytes_; }
 
  private:
-  // From so many rows on, whole vectors gain more than the copy of the weights takes: about as many
-  // as the weights have megabytes. benchmarks/NOTES.md has the measurements.
+  // From this number of rows on, whole vectors save more than the copy of the weights takes. It is
+  // about the number of megabytes of the weights. benchmarks/NOTES.md has the measurements.
   double least_rows(const lltm_step_sizes& sizes) const {
     const int64_t bytes = lltm_dtype_bytes(dtype);
     const double megabytes = 1e-6 * static_cast<double>(lines * depth * bytes);
     if (bytes == 2) {
-      // cuBLAS reads 4 bytes at once, or a single element.
+      // cuBLAS reads 4 bytes at a time, or a single element.
       const bool pairs = sizes.state_size % 2 == 0 && sizes.input_size % 2 == 0;
       return pairs ? std::clamp(megabytes, 2.0, 128.0) : 2;
     }
@@ -82,7 +83,7 @@ struct Layout {
   }
   int64_t take(int64_t elements) { return take_bytes(elements * lltm_dtype_bytes(dtype)); }
   int64_t take_bytes(int64_t count) {
-    // A product whose matrices begin at any 4 bytes takes half as long again.
+    // A product takes 1.5 times as long if its matrices are aligned to only 4 bytes.
     constexpr int64_t kAligned = 256;
     const int64_t offset = bytes_;
     bytes_ += divide_up(count, kAligned) * kAligned;
@@ -98,7 +99,7 @@ struct Matrix {
   bool transposed = false;
 };
 
-// A step's launches, in order; after one that fails, none.
+// A step's launches, in order. After a failed launch, it launches nothing more.
 class Launches {
  public:
   Launches(const Layout& layout, const lltm_step_sizes& sizes, void* workspace,
@@ -110,8 +111,8 @@ class Launches {
     return static_cast<char*>(const_cast<void*>(data)) + index * lltm_dtype_bytes(layout_.dtype);
   }
 
-  // Copies `rows` rows of `from`, if there is such, and fills the rest of (to_rows, to_columns)
-  // with zeros. `copy` launches what was added.
+  // Adds a copy of `rows` rows of `from`, which may be NULL for no rows. The rest of (to_rows,
+  // to_columns) is filled with zeros. `copy` launches the copies that were added.
   void add(const void* from, int64_t from_stride, int64_t rows, int64_t columns, void* to,
            int64_t to_stride, int64_t to_rows, int64_t to_columns) {
     copies_.at[copies_.count++] = {from,    to,         1,           rows,     to_rows,
@@ -133,7 +134,7 @@ class Launches {
     error_ = cuda_copy(layout_.dtype, copies_.count, copies_.at, &execution_);
     copies_.count = 0;
   }
-  // What was added, for a launch that copies beside its own work.
+  // Returns the copies that were added, for a launch that makes them in addition to its own work.
   CopiesBeside take_copies() {
     const CopiesBeside copies = copies_;
     copies_.count = 0;
@@ -205,7 +206,7 @@ const char* cublas_step_forward(lltm_dtype dtype, const lltm_step_forward_argume
   const int64_t gates = 3 * sizes.state_size;
   void* const z = layout.lines != gates ? launches.at(layout.gates) : a.gates;
   launches.add_joined(a.old_h, a.input);
-  launches.add(a.bias, 0, rows, gates, z, layout.lines, rows, layout.lines);  // the same each row
+  launches.add(a.bias, 0, rows, gates, z, layout.lines, rows, layout.lines);  // bias in each row
   if (layout.pads) launches.add_weights(a.weights);
   launches.copy();
   const Matrix weights = layout.pads ? Matrix{launches.at(layout.weights), layout.depth, true}

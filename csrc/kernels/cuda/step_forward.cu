@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
   const T* const bias = static_cast<const T*>(arguments.bias);
   T* const gates = static_cast<T*>(arguments.gates);
 
-  // Loads what the activations need in addition to the products, while these are computed.
+  // Loads the activations' other operands while the products are computed.
   constexpr int kElements = Tile::kRows * Tile::kColumns;
   constexpr int kItems = (kElements + Tile::kThreads - 1) / Tile::kThreads;
   C addends[kItems][Tile::kGates] = {};
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
       const C sum = Tile::total(shared, gate, tile_row, tile_column) + addends[item][gate];
       const T stored = narrow<T>(sum);
       gates[(row * Tile::kGates + gate) * state_size + column] = stored;
-      z[gate] = widen(stored);  // what backward will read is what forward computes with
+      z[gate] = widen(stored);  // forward computes with the value that backward will read
     }
     const int64_t element = row * state_size + column;
     const auto state = CellFormulas<DeviceMath<T>>::forward(z[kInputGate], z[kOutputGate],
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
 
 template <typename Tile>
 const char* launch(const lltm_step_forward_arguments& arguments, const lltm_execution& execution) {
-  // Rows first: blocks that run together read the same weights.
+  // Rows first, so that blocks that run together read the same weights.
   const dim3 grid(static_cast<unsigned>(divide_up(arguments.sizes.batch_size, Tile::kRows)),
                   static_cast<unsigned>(divide_up(arguments.sizes.state_size, Tile::kColumns)));
   forward_step<Tile>
@@ -93,7 +93,7 @@ const char* launch_family(int32_t family, const lltm_step_forward_arguments& arg
                      : launch<TensorTile<T, false>>(arguments, execution);
     }
   }
-  // Rows that are not whole vectors: two tiles serve every family.
+  // For rows that are not whole vectors, two tiles serve all families.
   if (!vectors) {
     return family == kRows4 ? launch<Rows4Tile<T, false>>(arguments, execution)
                             : launch<Rows16Tile<T, false>>(arguments, execution);

@@ -1,6 +1,6 @@
-// How a step runs quickest on a CUDA device: whole, by a family of our own, where launches, the
-// host's time, and a GEMM that is not made for such sizes cost more than a tuned GEMM gains;
-// otherwise by cuBLAS. The limits are measured; benchmarks/NOTES.md has the times.
+// Decides how a step runs on a CUDA device. A family of our own runs the whole step if launches,
+// the host's time and a GEMM that is not made for its sizes cost more than a tuned GEMM gains.
+// Otherwise cuBLAS runs it. The limits are measured; benchmarks/NOTES.md has the times.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int32_t kNeedsDataGradient = LLTM_NEEDS_INPUT | LLTM_NEEDS_OLD_H;  // d_gates W
 
-// Whether products of this step may be rounded to tf32: by cuBLAS alone, ours are exact.
+// Whether tensor cores may round this step's float32 products to tf32. Other products are exact.
 bool allows_tf32(lltm_dtype dtype, const lltm_step_sizes& sizes, const lltm_execution& execution) {
   if (dtype != LLTM_FLOAT32 || device_facts(execution.device_index).major < 8) return false;
   if (sizes.input_size != 0) return torch_allows_tf32(execution);
@@ -24,21 +24,21 @@ bool allows_tf32(lltm_dtype dtype, const lltm_step_sizes& sizes, const lltm_exec
          sizes.weight_stride % kAligned == 0;
 }
 
-// What the parts of a forward step take of a GPU, in microseconds. These are an H200's, for
+// The costs of the parts of a forward step on a GPU, in microseconds. The values are an H200's, for
 // float32; `python -m benchmarks constants` measures them on any GPU, and benchmarks/NOTES.md
 // compares the model with measurements.
 struct ForwardCosts {
   double launch = 3;
-  double rows_depth = 0.0085;   // an element of the depth, without tensor cores
-  double rows_work = 0.19;      // a million multiplications
+  double rows_depth = 0.0085;   // per element of the depth, without tensor cores
+  double rows_work = 0.19;      // per million multiplications
   double rows4_depth = 0.0025;  // the same in tiles of four rows
   double rows4_work = 0.31;
-  double tensor_slice = 0.85;  // 128 bytes of the depth, by tensor cores
+  double tensor_slice = 0.85;  // per 128 bytes of the depth, by tensor cores
   double tensor_block = 0.0038;
   double cublas = 8;  // its three launches
   double cublas_work = 0.1;
-  double cublas_megabyte = 0.7;  // of weights
-  double more_launches = 12;     // of the host's time, for two more than one
+  double cublas_megabyte = 0.7;  // per megabyte of weights
+  double more_launches = 12;     // the host's time for two additional launches
 };
 
 ForwardCosts costs_of(int64_t element_bytes, bool exact) {
@@ -57,7 +57,7 @@ ForwardCosts costs_of(int64_t element_bytes, bool exact) {
   return costs;
 }
 
-// What a forward step takes by each way, by sizes.
+// Estimates the time of a forward step from its sizes, for each way to run it.
 class ForwardModel {
  public:
   ForwardModel(lltm_dtype dtype, const lltm_step_sizes& sizes, bool tf32)
@@ -67,15 +67,15 @@ class ForwardModel {
         depth_(static_cast<double>(sizes.state_size + sizes.input_size)),
         lines_(3.0 * sizes.state_size) {}
 
-  // The whole step without tensor cores, of rows that do not begin as vectors do: element by
-  // element.
+  // The whole step without tensor cores, for rows that are not aligned to vectors: it is read
+  // element by element.
   double rows(int64_t tile) const {
     const double millions = 1e-6 * tiles(sizes_.batch_size, tile) * tile * lines_ * depth_;
     return costs_.launch +
            (tile == 4 ? std::max(depth_ * costs_.rows4_depth, millions * costs_.rows4_work)
                       : std::max(depth_ * costs_.rows_depth, millions * costs_.rows_work));
   }
-  // The whole step by tensor cores: a block waits for slices of 128 bytes of the depth, one after
+  // The whole step with tensor cores. A block waits for one slice of 128 bytes of the depth after
   // another.
   double tensor() const {
     const double slices = std::ceil(depth_ * bytes_ / 128);
@@ -112,19 +112,19 @@ int32_t forward_family(lltm_dtype dtype, const lltm_step_sizes& sizes, int64_t w
                        const lltm_execution& execution) {
   const int64_t bytes = lltm_dtype_bytes(dtype);
   const bool vectors = sizes.state_size * bytes % 16 == 0 && sizes.weight_stride * bytes % 16 == 0;
-  // Reading the weights bounds a step of a few rows, by any kernel.
+  // A step of a few rows is bound by reading the weights, with any kernel.
   if (sizes.batch_size <= 4) return kRows4;
   constexpr int64_t kSmall = 8'000'000;
   const bool tf32 = work > kSmall && allows_tf32(dtype, sizes, execution);
   const bool exact = bytes > 2 && !tf32;
-  // float32 has no tensor cores either way, so a GEMM gains less, and nothing for few rows.
+  // Exact float32 has no tensor cores either way, so a GEMM gains less, and nothing for few rows.
   int64_t limit = tf32 && sizes.input_size == 0 ? kSmall : 64'000'000;
   if (dtype == LLTM_FLOAT32 && !tf32) limit = sizes.batch_size <= 16 ? 1'100'000'000 : 320'000'000;
   if (vectors && work <= limit) return rows_family(sizes);
   const ForwardModel model(dtype, sizes, tf32);
   const int64_t tile = sizes.batch_size <= 8 ? 4 : 16;
   const double rows = vectors ? model.cublas() : model.rows(tile);
-  // Not in a sequence, whose steps are too many for the host's time to count twice.
+  // Not in a sequence: over its many steps, the model would count the host's time twice.
   const bool can_use_tensor = !exact && sizes.input_size != 0 && runs_tensor_step(dtype, execution);
   const double whole = can_use_tensor ? std::min(rows, model.tensor()) : rows;
   if (whole >= model.cublas()) return kGemm;
@@ -136,7 +136,7 @@ int32_t backward_family(lltm_dtype dtype, int32_t needs, const lltm_step_sizes& 
                         const lltm_execution& execution) {
   const bool exact = dtype == LLTM_FLOAT32;
   const int64_t rows = sizes.batch_size;
-  // A loop over steps asks cuBLAS ahead of the device.
+  // A loop over steps launches cuBLAS ahead of the device.
   if (sizes.input_size == 0) {
     constexpr int64_t kMostOfOneRow = 3'000'000;
     constexpr int64_t kMostByTensorCores = 8'000'000;
@@ -148,7 +148,7 @@ int32_t backward_family(lltm_dtype dtype, int32_t needs, const lltm_step_sizes& 
   int64_t limit = exact ? 80'000'000 : 64'000'000;
   if ((needs & kNeedsDataGradient) != 0) {
     limit = exact ? 32'000'000 : 16'000'000;
-    // cuBLAS takes four or five launches of a single step, and the host's time for them.
+    // A single step by cuBLAS takes four or five launches, and the host's time for them.
     if (sizes.input_size != 0) limit *= 2;
   }
   return work > limit || rows > 256 ? kGemm : kRows16;
@@ -157,22 +157,23 @@ int32_t backward_family(lltm_dtype dtype, int32_t needs, const lltm_step_sizes& 
 int32_t preferred_family(lltm_dtype dtype, lltm_pass pass, int32_t needs,
                          const lltm_step_sizes& sizes, const lltm_execution& execution) {
   const int64_t depth = sizes.state_size + sizes.input_size;
-  constexpr int64_t kLargest = 1 << 20;  // a product of larger sizes may not fit its type
+  constexpr int64_t kLargest = 1 << 20;  // products of larger sizes may overflow
   if (sizes.batch_size > kLargest || depth > kLargest) return kGemm;
   const int64_t work = 3 * sizes.batch_size * sizes.state_size * depth;  // multiplications
   const int32_t family = pass == LLTM_FORWARD
                              ? forward_family(dtype, sizes, work, execution)
                              : backward_family(dtype, needs, sizes, work, execution);
-  // A sequence multiplies the state alone, and calls `product` itself.
+  // A step of a sequence multiplies only the state, and its caller calls `product` itself.
   const bool single = sizes.input_size != 0 && can_multiply(execution);
   return family == kGemm && single ? kCublas : family;
 }
 
-// A product of few rows has few tiles and great depth: cuBLAS splits it, and adds up the parts in a
-// launch of its own. The next kernel adds up planes at no cost, which saves the launch.
+// A product of few rows has few tiles and a great depth. cuBLAS splits it into k slices, and adds
+// up the parts in a separate launch. The next kernel adds up planes at no cost, which saves this
+// launch.
 int32_t split_k(lltm_dtype dtype, const lltm_step_sizes& sizes, const lltm_execution& execution) {
   constexpr int64_t kLeastState = 512;
-  constexpr int64_t kMostOutputs = 1 << 19;  // beyond it planes cost more than they save
+  constexpr int64_t kMostOutputs = 1 << 19;  // above this, planes cost more than they save
   const int64_t rows = sizes.batch_size;
   const int64_t state = sizes.state_size;
   if (state < kLeastState || rows > kMostOutputs / state) return 1;
@@ -182,7 +183,7 @@ int32_t split_k(lltm_dtype dtype, const lltm_step_sizes& sizes, const lltm_execu
     constexpr int64_t kAligned = 32;  // a quarter of 3S is then a multiple of 16 bytes
     return rows >= 16 && state % kAligned == 0 ? kParts : 1;
   }
-  constexpr int32_t kParts = 3;  // one for each gate
+  constexpr int32_t kParts = 3;  // one per gate
   static_assert(kParts <= LLTM_MOST_SPLIT_K);
   constexpr int64_t kLeastRows = 192;
   constexpr int64_t kMostState = 2048;
@@ -200,7 +201,7 @@ int32_t named_family(const char* name) {
   return -1;
 }
 
-// What the plan says beyond the family.
+// Sets the plan's fields except the family.
 void describe(lltm_dtype dtype, lltm_pass pass, int32_t needs, const lltm_step_sizes& sizes,
               const lltm_execution& execution, lltm_step_plan* plan) {
   const int64_t elements = sizes.batch_size * sizes.state_size;
@@ -211,7 +212,7 @@ void describe(lltm_dtype dtype, lltm_pass pass, int32_t needs, const lltm_step_s
     if (pass == LLTM_BACKWARD) plan->split_k = split_k(dtype, sizes, execution);
   } else if (pass == LLTM_BACKWARD) {
     plan->makes_gates = 1;
-    // Kept between two launches: d_gates.
+    // Holds d_gates between the two launches.
     if ((needs & kNeedsDataGradient) != 0) {
       plan->workspace_bytes = 3 * elements * lltm_dtype_bytes(dtype);
     }

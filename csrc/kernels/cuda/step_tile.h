@@ -1,9 +1,9 @@
 // The products of one LLTM step for a tile of the batch and a few columns of the state, in one
 // block.
 //
-// The operands [h, x] and W are read in place, slice by slice of their common dimension, into
-// shared memory, and several groups of threads share each slice: a small step waits for memory.
-// Sums are in the compute type and in a fixed order.
+// A block reads the operands [h, x] and W in place, one k slice after another, into shared memory.
+// Several groups of threads divide each slice, since a small step waits for memory. Sums are in the
+// compute type and in a fixed order.
 #pragma once
 
 #include <type_traits>
@@ -35,24 +35,24 @@ struct StepOperands {
         state_size(arguments.sizes.state_size),
         weight_stride(arguments.sizes.weight_stride) {}
 
-  // Vectors need every row to begin where one may.
+  // Whether every row of the operands is aligned to vectors.
   bool takes_vectors() const {
     constexpr int64_t n = kVectorSize<T>;
     return input_size % n == 0 && state_size % n == 0 && weight_stride % n == 0 &&
            aligned_for_vectors(input, weights, old_h);
   }
 
-  // Where [h, x] of a row continues at k.
+  // The address of element k of a row of [h, x].
   LLTM_DEVICE const T* joined(int64_t row, int64_t k) const {
     return k < state_size ? old_h + row * state_size + k
                           : input + row * input_size + (k - state_size);
   }
 };
 
-// kRows of the batch by kColumns of the state (times three gates). Without kVectors, rows of the
-// operands may begin anywhere. A thread has every
-// (kRows / kThreadRows)-th row of one column, for the kGroups-th part of each slice; or with
-// kTensor, a warp has 16 rows and 8 columns by tensor cores, which round float32 to tf32.
+// A tile of kRows batch rows by kColumns columns of the state, times three gates. Without kVectors,
+// rows of the operands may begin anywhere. A thread has every (kRows / kThreadRows)-th row of one
+// column, for one of kGroups_ parts of each slice. With kTensor, a warp has 16 rows and 8 columns
+// and uses tensor cores, which round float32 to tf32.
 template <typename T_, bool kVectors, int kRows_, int kColumns_, int kThreadRows, int kGroups_,
           int kVectorsPerGroup, int kStages, bool kTensor = false>
 struct StepTile {
@@ -65,11 +65,11 @@ struct StepTile {
   static constexpr int kThreadGroups = kRows / kThreadRows;
   static constexpr int kThreads = kThreadGroups * kColumns * kGroups_;
   static constexpr int kDepth = kGroups_ * kVectorsPerGroup * kVector;
-  static constexpr int kGroups = kTensor ? 1 : kGroups_;  // of sums
+  static constexpr int kGroups = kTensor ? 1 : kGroups_;  // groups of sums
   static constexpr int kPitch = kDepth + kVector;         // neighbouring rows begin in other banks
   static constexpr int kWeightLines = kGates * kColumns;
   static constexpr int kLines = kRows + kWeightLines;
-  // No asynchronous copy moves 2 bytes: such elements wait in registers.
+  // Asynchronous copies cannot move 2 bytes: these elements wait in registers.
   static constexpr bool kHolds = !kVectors && sizeof(T) == 2;
 
   union Shared {
@@ -77,8 +77,8 @@ struct StepTile {
     C sums[kGroups][kGates][kRows][kColumns];
   };
 
-  // Leaves the sums in shared memory; every thread of the block calls it, and may read the sums at
-  // once.
+  // Leaves the sums in shared memory. Every thread of the block must call it, and may read all sums
+  // after it.
   LLTM_DEVICE static void multiply(const StepOperands<T>& from, int64_t first_row,
                                    int64_t first_column, Shared& shared) {
     const int64_t slices = divide_up(from.state_size + from.input_size, kDepth);
@@ -91,7 +91,7 @@ struct StepTile {
     int stage = 0;
     for (int64_t slice = 0; slice < slices; ++slice) {
       wait_copies<kStages - 2>();
-      __syncthreads();  // this slice is there, and the one before it has been read by all
+      __syncthreads();  // this slice has arrived, and all threads have read the previous one
       const int64_t next = slice + kStages - 1;
       auto& free = shared.stage[stage == 0 ? kStages - 1 : stage - 1];
       if (next < slices) {
@@ -169,7 +169,7 @@ struct StepTile {
     C sum_[kThreadRows][kGates] = {};
   };
 
-  // A warp's sums by tensor cores. 32 bytes of a line are the depth of one instruction.
+  // A warp's sums by tensor cores. The depth of one instruction is 32 bytes of a line.
   class TensorSums {
    public:
     LLTM_DEVICE void add(const T (&lines)[kLines][kPitch]) {
@@ -199,8 +199,8 @@ struct StepTile {
     }
 
    private:
-    // Matrices of 8 lines by 16 bytes; a lane's address is that of a line, and it gets a word of
-    // each matrix.
+    // Loads matrices of 8 lines by 16 bytes. A lane gives the address of one line, and gets a word
+    // of each matrix.
     template <int n>
     LLTM_DEVICE static void load_words(const T* line, uint32_t (&words)[n]) {
 #if __CUDA_ARCH__ >= 800
@@ -214,7 +214,7 @@ struct StepTile {
                      : "=r"(words[0]), "=r"(words[1])
                      : "r"(address));
       }
-      if constexpr (sizeof(T) == 4) {  // tensor cores would cut off what tf32 lacks
+      if constexpr (sizeof(T) == 4) {  // tensor cores would truncate to tf32
 #pragma unroll
         for (uint32_t& word : words) asm("cvt.rna.tf32.f32 %0, %0;" : "+r"(word));
       }
@@ -231,8 +231,8 @@ struct StepTile {
   static_assert(!kTensor || kThreads == kRows / 16 * kColumns / 8 * 32, "a warp for each part");
 
   // Copies slices of both operands into shared memory, with zeros outside of the operands. A thread
-  // has the same kVector elements of every kStep-th line, and keeps where its lines of weights
-  // begin.
+  // has the same kVector elements of every kStep-th line, and keeps the addresses of its lines of
+  // weights.
   class Loader {
    public:
     LLTM_DEVICE Loader(const StepOperands<T>& from, int64_t first_row, int64_t first_column)
@@ -267,7 +267,7 @@ struct StepTile {
       }
     }
 
-    // The two halves of `load`: into registers, and on into shared memory.
+    // The two halves of `load`: into registers, and from there into shared memory.
     LLTM_DEVICE void fetch(int64_t first_k) {
       for_items(first_k, [&](int item, int, int e, const T* from, bool valid) {
         held_[item][e] = valid ? *from : T{};
@@ -283,7 +283,8 @@ struct StepTile {
    private:
     static constexpr int kAtOnce = kVectors ? kVector : 1;
     static constexpr int kPerLine = kDepth / kVector;
-    // Single elements of a thread lie apart, so that neighbouring threads read neighbouring ones.
+    // A thread's single elements lie apart, so that neighbouring threads read neighbouring
+    // elements.
     static constexpr int kApart = kVectors ? 1 : kPerLine;
     static constexpr int kStep = kThreads / kPerLine;
     static_assert(kThreads % kPerLine == 0 && kRows % kStep == 0, "whole lines at a time");
@@ -303,8 +304,8 @@ struct StepTile {
       }
     }
 
-    // Calls copy(item, line, e, from, valid) for each access: kAtOnce elements of a line, the
-    // thread's e-th ones.
+    // Calls copy(item, line, e, from, valid) for each access: kAtOnce elements of a line, from the
+    // thread's e-th element on.
     template <typename Copy>
     LLTM_DEVICE void for_items(int64_t first_k, const Copy& copy) const {
 #pragma unroll
@@ -336,12 +337,12 @@ struct StepTile {
   };
 };
 
-// A few rows: such a step waits for the weights, and many groups read them.
+// For few rows: the step waits for the weights, so many groups read them.
 template <typename T, bool kVectors>
 using Rows4Tile = StepTile<T, kVectors, 4, 4, 4, 32, 1, 4>;
 template <typename T, bool kVectors>
 using Rows16Tile = StepTile<T, kVectors, 16, 8, 4, 8, 2, 3>;
-// Each weight that is read serves 32 rows, or 64.
+// Each weight is read for 32 or 64 rows.
 template <typename T>
 using Rows32Tile = StepTile<T, true, 32, 8, 8, 8, 2, 3>;
 template <typename T>

@@ -1,4 +1,4 @@
-// What tensor cores multiply: words of float32 rounded to tf32, or of a 16-bit type.
+// Operands of tensor cores: words of float32 rounded to tf32, or of a 16-bit type.
 #pragma once
 
 #include "layer_exchange.h"
@@ -9,7 +9,7 @@ namespace lltm {
 template <typename T>
 struct TensorWord;
 
-// sum += a b by the instruction of that shape, for elements of that type.
+// sum += a b by the instruction of `shape`, for elements of `type`.
 #if __CUDA_ARCH__ >= 800
 #define LLTM_MULTIPLY_TILES(shape, type)                       \
   asm("mma.sync.aligned." shape ".row.col.f32." type "." type  \
@@ -25,8 +25,8 @@ template <>
 struct TensorWord<float> {
   static constexpr int kElements = 1;
   LLTM_DEVICE static uint32_t pack(const float* values) { return round(shared_word(values[0])); }
-  // To the nearest: tensor cores cut off the low 13 bits. The NaN that shared_word stores has zeros
-  // there and stays a NaN.
+  // Rounds to nearest, since tensor cores cut off the low 13 bits. The NaN that shared_word stores
+  // has zeros there and stays a NaN.
   LLTM_DEVICE static uint32_t round(uint32_t value) { return value + 0x1000u; }
   LLTM_DEVICE static void multiply(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0,
                                    uint32_t b1) {

@@ -1,4 +1,4 @@
-// Loops whose turns the compiler writes out one after another.
+// Loops that the compiler unrolls completely.
 #pragma once
 
 #include "../types.h"
