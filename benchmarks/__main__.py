@@ -69,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
     )
     drawn.add_argument("--only", nargs=2, metavar=("SIZE", "DTYPE"), help="this one alone")
 
-    text = "what the parts of a step take of this GPU, for csrc/kernels/cuda/step_plan.cu"
+    text = "how long the parts of a step take on this GPU, for csrc/kernels/cuda/step_plan.cu"
     costs = commands.add_parser("constants", help=text)
     costs.add_argument("--seed", type=int, default=0)
     costs.add_argument("--count", type=int, default=200, help="steps of each dtype (default 200)")

@@ -3,6 +3,6 @@
 
 #define PROJECT_NAME "lltm"
 #define PROJECT_PACKAGE "lltm_conda"
-// C++, the dispatcher and the prefix of exported C symbols have one namespace.
+// The C++ namespace, the dispatcher's namespace, and the prefix of exported C symbols.
 #define PROJECT_NAMESPACE lltm
 #define PROJECT_SYMBOL(name) lltm_##name

@@ -1,9 +1,9 @@
 """Derivatives of a layer of LLTM cells over a whole sequence, in one direction.
 
-`gradients` serves the autograd Function of eager mode, and with `setup_context` and `backward` also
-what `register` gives torch for the raw op. All outputs of the raw op except the gates are
-differentiable. First derivatives are the raw backward op's; higher ones go through a loop over the
-cell.
+The autograd Function of eager mode calls `gradients`. So does `backward`, which `register` gives to
+torch, with `setup_context`, as the raw op's autograd formula. All outputs of the raw op except the
+gates are differentiable. First derivatives are the raw backward op's; higher ones go through a loop
+over the cell.
 """
 
 from __future__ import annotations

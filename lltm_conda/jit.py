@@ -1,8 +1,8 @@
 """The op compiled just in time: ``lltm_conda.jit.load()``.
 
 For an environment that none of the package's binaries serves, and for work on the C++ sources, see
-docs/start/building/jit.md. An op can be registered once per process, so the package must not load
-a binary of its own: ``LLTM_CONDA_LOAD=0`` stands in the environment before the import::
+docs/start/building/jit.md. An op can be registered only once per process, so the package must not
+load a binary of its own. Set ``LLTM_CONDA_LOAD=0`` in the environment before the import::
 
     import os
     os.environ["LLTM_CONDA_LOAD"] = "0"

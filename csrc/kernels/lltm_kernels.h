@@ -89,9 +89,9 @@ typedef struct {
 
 #define LLTM_MOST_COPIES 13
 
-// A whole sequence of steps: one layer in one direction. The caller makes the products that batch
-// over time, unless the plan says otherwise: before forward x W_x^T; after backward d_input,
-// d_weights and d_bias, from d_gates of all steps.
+// A whole sequence of steps: one layer in one direction. Unless the plan says otherwise, the
+// caller multiplies for all steps at once: x W_x^T before forward; d_input, d_weights and d_bias,
+// from the d_gates of all steps, after backward.
 
 typedef struct {
   int64_t steps;          // T >= 1

@@ -198,7 +198,7 @@ def linked(torch: TorchInstall, python: str) -> Iterator[Stub]:
         yield cuda_version(torch.cuda)
         needs = ("__cuda", f"cuda-version >={torch.cuda},<{after}")
         builds = {f"cuda{flavour}_linked_{tag}": needs, f"cpu_linked_cu{flavour}_{tag}": ()}
-    # torch's requirements and PyPI's CUDA libraries are in the same folder.
+    # One .pth file does: torch's dependencies, CUDA libraries included, are in its folder.
     files = {f"lib/python{python}/site-packages/{LINK}": f"{torch.root.resolve().parent}\n"}
     for build, needs in builds.items():
         needs, exports = (f"python {python}.*", *needs), exports_of_pytorch(release)

@@ -94,7 +94,7 @@ def project_header(matrix: Matrix) -> str:
 
 #define PROJECT_NAME "{project.distribution}"
 #define PROJECT_PACKAGE "{project.package}"
-// C++, the dispatcher and the prefix of exported C symbols have one namespace.
+// The C++ namespace, the dispatcher's namespace, and the prefix of exported C symbols.
 #define PROJECT_NAMESPACE {project.namespace}
 #define PROJECT_SYMBOL(name) {project.namespace}_##name
 """

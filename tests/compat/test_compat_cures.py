@@ -81,7 +81,8 @@ class Place:
                 (self.site / entry.name).symlink_to(entry)
         self.env = {"PATH": f"{self.bin}:/usr/bin:/bin", "HOME": str(folder), "FORCE_CUDA": "0"}
         self.env |= {"LLTM_CONDA_CACHE": str(folder / "cache"), "DEBUG": "1", "PIP_NO_INDEX": "1"}
-        self.env |= {"PIP_FIND_LINKS": str(folder / "index")}
+        # Without the machine's own settings, which may constrain torch.
+        self.env |= {"PIP_FIND_LINKS": str(folder / "index"), "PIP_CONFIG_FILE": os.devnull}
 
     def type(self, command: str, **more: str) -> str:
         """Type a command into a shell; it must succeed."""

@@ -48,8 +48,8 @@ struct StripGeometry {
 // and no other launch may use it at the same time. This needs no fill: the counters are variables
 // of the module, which are zero when it is loaded. They are zero again after each launch, since the
 // last arrival wraps to zero (unless the launch destroys its CUDA context). Each row of counters
-// belongs to one address of workspaces, and launches that share a workspace cannot run at the same
-// time, in any streams or graphs.
+// belongs to one workspace address. Launches that share a workspace never run at the same time,
+// whatever their streams or graphs.
 class ArrivalRow {
  public:
   static constexpr int kRows = 512;

@@ -1,4 +1,4 @@
-// Code that the families share between their products: one element of the state, step by step.
+// Code that all families share: a step of one element of the state, apart from the products.
 #pragma once
 
 #include "device_math.h"

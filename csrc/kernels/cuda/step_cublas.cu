@@ -69,7 +69,7 @@ struct Layout {
   int64_t bytes() const { return bytes_; }
 
  private:
-  // From this number of rows on, whole vectors save more than the copy of the weights takes. It is
+  // From this number of rows on, padding saves more time than the copy of the weights costs. It is
   // about the number of megabytes of the weights. benchmarks/NOTES.md has the measurements.
   double least_rows(const lltm_step_sizes& sizes) const {
     const int64_t bytes = lltm_dtype_bytes(dtype);

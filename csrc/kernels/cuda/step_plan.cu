@@ -124,7 +124,7 @@ int32_t forward_family(lltm_dtype dtype, const lltm_step_sizes& sizes, int64_t w
   const ForwardModel model(dtype, sizes, tf32);
   const int64_t tile = sizes.batch_size <= 8 ? 4 : 16;
   const double rows = vectors ? model.cublas() : model.rows(tile);
-  // Not in a sequence: over its many steps, the model would count the host's time twice.
+  // Not in a sequence: its host asks ahead of the device, so fewer launches save no time there.
   const bool can_use_tensor = !exact && sizes.input_size != 0 && runs_tensor_step(dtype, execution);
   const double whole = can_use_tensor ? std::min(rows, model.tensor()) : rows;
   if (whole >= model.cublas()) return kGemm;

@@ -84,7 +84,7 @@ def without_binaries(project: Project) -> str:
 def install_torch(
     environment: Environment, project: Project, minor: tuple[int, int] | None = None
 ) -> str:
-    """Install the torch `minor` that another package names, or one that the project serves."""
+    """The command for torch `minor`; without it, for any torch that the project supports."""
     if minor is not None:
         return install(environment, f'"torch=={dotted(minor)}.*"', f'"pytorch={dotted(minor)}"')
     oldest = dotted(load(project.folder).torch_min)
