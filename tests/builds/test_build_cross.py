@@ -45,3 +45,4 @@ def test_a_cross_build_is_a_property_of_the_compiler(machine: str, tmp_path: Pat
         names = {"aarch64": "sbsa"}
         assert told == ([] if machine == here else [f"{names.get(here, here)}-linux"])
     assert "-L/runtime" in by_nvcc[-1]
+    assert "--no-device-link" in by_nvcc[-1]  # nvlink would write that folder into the object

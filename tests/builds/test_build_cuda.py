@@ -21,11 +21,14 @@ from lltm_conda.engine.compat import read_binary
 
 BUILD = """
 import os, sys
+from dataclasses import replace
 from pathlib import Path
 from lltm_conda._project import PROJECT
 from lltm_conda.engine.builder import BuildRequest, execute, find_cuda_toolkit, plan
 
 nvcc = find_cuda_toolkit({**os.environ, "PATH": str(Path(sys.argv[1]).parent)})
+# As a cross build does, which takes the static runtime from the build folder.
+nvcc = replace(nvcc, library_dirs=(*nvcc.library_dirs, str(Path("runtime").resolve())))
 name = f"cuda{nvcc.version[0]}"
 execute(plan(BuildRequest(Path("out"), PROJECT, kernels=(name,), cuda=nvcc)), Path("out").resolve())
 print(*Path("out").glob("*.so"))
