@@ -104,7 +104,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     console = Console(width=None if sys.stdout.isatty() else 160)
     try:
-        if "json" not in arguments:
+        if "json" not in arguments:  # the command stores no report
             return _show(arguments, console)
         found = _measure(arguments, command_line(argv), console)
         report.show(found, console)

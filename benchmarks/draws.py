@@ -105,8 +105,8 @@ def _repeat(found: Report, one: Draw, what: str, again: int, options: session.Op
             command = [*words, "--only", text, one.dtype, "--json", str(path)]
             subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
             runs += [schema.read(path)] if path.exists() else []
+    every = [(r, n) for n, run in enumerate(runs) for r in report.ratios(run)]
     for metric in report.PASSES:
-        every = [(r, n) for n, run in enumerate(runs) for r in report.ratios(run)]
         ratios = [(r.value, n) for r, n in every if r.metric == metric]
         if ratios:
             middle = runs[sorted(ratios)[len(ratios) // 2][1]]

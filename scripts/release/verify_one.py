@@ -70,8 +70,6 @@ def _run(log: Log, target: Target, wheel: Path, folder: Path) -> dict[str, Any]:
     except ReleaseError as error:
         raise SkipTask(f"{error}: {_last(log)}") from error
     empty = fresh(folder / "empty")
-    if problem := _tried(log, [python, "-c", TORCH_ALONE], empty):
-        raise SkipTask(f"torch fails here without {PROJECT.package}: {problem}: {_last(log)}")
     problem = _tried(log, [python, "-m", PROJECT.package, "--json"], empty)
     facts, cause = _verdicts(log.path.read_text(encoding="utf-8"))
     if facts and facts["variant"] is None:
@@ -83,6 +81,8 @@ def _run(log: Log, target: Target, wheel: Path, folder: Path) -> dict[str, Any]:
     facts |= computed(numbers)
     if not facts.get("gradcheck"):
         problems.append("gradcheck did not pass")
+    if problems and (problem := _tried(log, [python, "-c", TORCH_ALONE], empty)):
+        raise SkipTask(f"torch fails here without {PROJECT.package}: {problem}: {_last(log)}")
     return {"state": "failed" if problems else "ran", "reason": "; ".join(problems), **facts}
 
 

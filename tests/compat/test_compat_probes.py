@@ -338,10 +338,16 @@ def test_libstdcxx_is_the_one_that_is_loaded() -> None:
 
     assert torch.__version__
     (mapped,) = host_probe.mapped_files("libstdc++.so")
-    versions = host_probe.libstdcxx()
+    found = host_probe.loaded_file("libstdc++.so.6", "_ZSt9terminatev")
+    assert found is not None
+    assert found.resolve() == mapped.resolve()
+    versions = host_probe.defined_versions(found)
     assert versions is not None
-    assert versions == host_probe.defined_versions(mapped)
     assert versions["GLIBCXX"] >= (3, 4, 20)
+
+
+def test_asking_for_a_library_that_is_not_loaded_does_not_load_it() -> None:
+    assert host_probe.loaded_file("libnothing-of-that-name.so.1", "x") is None
 
 
 def test_a_conda_prefix_is_told_from_a_venv_inside_one(tmp_path: Path) -> None:

@@ -124,9 +124,8 @@ def _by_nvcc(target: Target, toolkit: CudaToolkit, architectures: Sequence[str])
     for source in kernel_sources(target.request.csrc, "cuda"):
         target.compile(source, base)
     _record(target, toolkit, architectures, f"nvcc {toolkit.version_text}")
-    link = [toolkit.nvcc, "-cudart", "static", *ccbin, "-shared"]
-    # No kernel calls a device function of another file, and nvlink writes down the folders of -L.
-    link += ["--no-device-link"]
+    # No kernel calls a device function of another file, and nvlink would store the folders of -L.
+    link = [toolkit.nvcc, "-cudart", "static", *ccbin, "-shared", "--no-device-link"]
     # Local symbols hold the name of the source's folder; the bytes must not depend on it.
     link += ["-Xlinker", "--strip-all"]
     for option in link_flags(env)[1:]:  # nvcc has its own -shared, above

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import platform
@@ -51,8 +52,9 @@ def l4t(path: Path = Path("/etc/nv_tegra_release")) -> str:
 
 def libstdcxx() -> dict[str, tuple[int, ...]] | None:
     """The newest `GLIBCXX` and `CXXABI` of the libstdc++ that is loaded, or would be loaded."""
+    loaded = loaded_file("libstdc++.so.6", "_ZSt9terminatev")
     others = (folder / "libstdc++.so.6" for folder in library_folders())
-    paths = chain(mapped_files("libstdc++.so.6"), others)
+    paths = chain(filter(None, (loaded,)), others)
     return next(filter(None, map(defined_versions, paths)), None)
 
 
@@ -66,11 +68,30 @@ def library_folders() -> Iterator[Path]:
     yield from (Path(name.format(machine())) for name in _FOLDERS)
 
 
+class _DlInfo(ctypes.Structure):
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
+def loaded_file(library: str, symbol: str) -> Path | None:
+    """The file of a library (its SONAME) that this process has already loaded, found by a function
+    that it defines. It loads nothing."""
+    info = _DlInfo()
+    with suppress(OSError, AttributeError):
+        handle = ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+        address = ctypes.cast(getattr(handle, symbol), ctypes.c_void_p)
+        ctypes.CDLL(None).dladdr(address, ctypes.byref(info))
+    return Path(os.fsdecode(info.file)) if info.file else None
+
+
 def mapped_files(start: str, maps: Path = Path("/proc/self/maps")) -> list[Path]:
     """The files of this process's memory map whose names begin with `start`."""
-    mark = b"/" + os.fsencode(start)
     with suppress(OSError), maps.open("rb") as file:
-        lines = [line for line in file.read(_MAX_MAPS).splitlines() if mark in line]
+        lines = [line for line in file.read(_MAX_MAPS).splitlines() if b"/" in line]
         paths = dict.fromkeys(Path(os.fsdecode(line[line.find(b"/") :])) for line in lines)
         return [path for path in paths if path.name.startswith(start)]
     return []
