@@ -112,11 +112,16 @@ int32_t forward_family(lltm_dtype dtype, const lltm_step_sizes& sizes, int64_t w
                        const lltm_execution& execution) {
   const int64_t bytes = lltm_dtype_bytes(dtype);
   const bool vectors = sizes.state_size * bytes % 16 == 0 && sizes.weight_stride * bytes % 16 == 0;
-  // A step of a few rows is bound by reading the weights, with any kernel.
-  if (sizes.batch_size <= 4) return kRows4;
   constexpr int64_t kSmall = 8'000'000;
   const bool tf32 = work > kSmall && allows_tf32(dtype, sizes, execution);
   const bool exact = bytes > 2 && !tf32;
+  // A step of a few rows is bound by reading the weights, with any kernel. Tensor cores read them
+  // quickest, but take a second launch, which is free in a loop over large steps.
+  if (sizes.batch_size <= 4) {
+    constexpr int64_t kLarge = 2048;
+    const bool tensor_loop = sizes.input_size == 0 && !exact && sizes.state_size > kLarge;
+    return tensor_loop && sizes.batch_size > 1 ? kGemm : kRows4;
+  }
   // Exact float32 has no tensor cores either way, so a GEMM gains less, and nothing for few rows.
   int64_t limit = tf32 && sizes.input_size == 0 ? kSmall : 64'000'000;
   if (dtype == LLTM_FLOAT32 && !tf32) limit = sizes.batch_size <= 16 ? 1'100'000'000 : 320'000'000;
