@@ -24,16 +24,19 @@ from .timing import GRAPH_STEPS, capture, stopwatch
 
 KINDS = {
     "float32": ("rows4", "rows16", "cublas"),
-    "tf32": ("tensor", "cublas"),
+    "tf32": ("tensor", "few", "cublas"),
     "bfloat16": ("rows4", "rows16", "tensor", "cublas"),
 }
-"""The families that the model compares for each dtype."""
+"""The families that the model compares for each dtype. "few" is "tensor" for few rows."""
 NAMES = {
     "rows4": ("rows4_depth", "rows4_work"),
     "rows16": ("rows_depth", "rows_work"),
     "tensor": ("tensor_slice", "tensor_block"),
+    "few": ("few_slice", "few_block"),
     "cublas": ("cublas", "cublas_work", "cublas_megabyte"),
 }
+FEW_ROWS = 32
+"""The most rows of a step that "few" serves: kFewRows of cell.h."""
 SMALLEST = Size(1, 16, 17)
 MOST_WORK = 1e10
 """In operations; in a larger step only the products limit the speed."""
@@ -47,9 +50,10 @@ def terms(family: str, size: Size, element_bytes: int) -> tuple[float, ...]:
     if family.startswith("rows"):
         tile = int(family.removeprefix("rows"))
         return depth, 1e-6 * math.ceil(size.batch / tile) * tile * lines * depth
-    if family == "tensor":
+    if family in ("tensor", "few"):
         slices = math.ceil(depth * element_bytes / 128)
-        return slices, slices * math.ceil(size.batch / 64) * math.ceil(size.state / 16)
+        row_tiles = math.ceil(size.batch / 64) if family == "tensor" else 1
+        return slices, slices * row_tiles * math.ceil(size.state / 16)
     return 1.0, 1e-6 * size.batch * lines * depth, 1e-6 * lines * depth * element_bytes
 
 
@@ -76,12 +80,19 @@ def fit(family: str, rows: Tensor, times: Tensor, launch: float) -> Tensor:
     return constants
 
 
+def _serves(family: str, one: Draw) -> bool:
+    """Whether the family serves this unaligned step when it is forced."""
+    if family not in ("tensor", "few") or one.dtype != "tf32":
+        return True
+    return (one.size.batch <= FEW_ROWS) == (family == "few")
+
+
 def _measure(one: Draw, family: str) -> tuple[float, float]:
     """Microseconds of a step in a CUDA graph, and of an eager step, host time included."""
     dtype = DTYPES[one.dtype]
     cell = ours.cell(Request(one.size, dtype, "cuda", 0))
     call = Calls(cell, make_inputs(one.size, dtype, "cuda", 0)).plain
-    forced = mock.patch.dict(os.environ, LLTM_CUDA_CELL=family)
+    forced = mock.patch.dict(os.environ, LLTM_CUDA_CELL="tensor" if family == "few" else family)
     with tf32(one.dtype == "tf32"), forced, torch.no_grad():
         graph, _ = capture(call, GRAPH_STEPS)
         in_graph, eager = stopwatch(True, GRAPH_STEPS), stopwatch(True, 1)
@@ -101,13 +112,14 @@ def show(seed: int, count: int, console: Console) -> None:
     )
     table.add_row("all", "launch", f"{launch:.1f}")
     for dtype, families in KINDS.items():
-        steps = [d for d in found if d.dtype == dtype and forward_flops(d.size) <= MOST_WORK][
-            :count
-        ]
-        measured = {f: torch.tensor([_measure(one, f) for one in steps]).double() for f in families}
+        drawn = [d for d in found if d.dtype == dtype and forward_flops(d.size) <= MOST_WORK]
+        steps = {f: [d for d in drawn if _serves(f, d)][:count] for f in families}
+        measured = {
+            f: torch.tensor([_measure(one, f) for one in steps[f]]).double() for f in families
+        }
         for family in families:
             bytes_ = DTYPES[dtype].itemsize
-            rows = torch.tensor([terms(family, one.size, bytes_) for one in steps]).double()
+            rows = torch.tensor([terms(family, one.size, bytes_) for one in steps[family]]).double()
             times = measured[family][:, 0]
             constants = fit(family, rows[::2], times[::2], launch)
             for name, value in zip(NAMES[family], constants.tolist(), strict=True):

@@ -33,6 +33,7 @@ SHAPES = [
     (4, 0, 8),
     (5, 16, 24),
     (17, 3, 33),
+    (30, 130, 202),  # rows of whole words of 4 bytes, and several slices
     (33, 32, 128),
     (65, 8, 72),
     (130, 24, 40),

@@ -28,12 +28,14 @@ pytestmark = pytest.mark.cuda
 
 SHAPES = [(0, 3, 5), (1, 1, 1), (3, 2, 7), (17, 3, 33), (9, 5, 255), (5, 2, 257), (300, 1, 3)]
 VECTORS = (67, 16, 24)  # rows of whole vectors, the last tiles half empty
+WORDS = (18, 6, 34)  # rows of whole words of 4 bytes
 # The states are, the weights are not: cuBLAS would take kernels whose bulk stores initcheck misses.
 STATE_VECTORS = (67, 3, 24)
 CASES = [
     *(("", shape) for shape in (*SHAPES, VECTORS)),
     *((path, s) for path in ("gemm", "cublas", "tensor") for s in (*SHAPES[2:], STATE_VECTORS)),
     *((path, VECTORS) for path in ("rows4", "rows16", "rows32", "rows64", "tensor")),
+    ("tensor", WORDS),
 ]
 
 

@@ -36,6 +36,9 @@ enum StepFamily {
   kCublas = 5,  // step_cublas.cu
   kTensor = 6,  // forward, by tensor cores
 };
+// Steps of up to this number of rows have a tile of their own by tensor cores, if the rows of their
+// operands are whole words of 4 bytes but no vectors.
+constexpr int kFewRows = 32;
 
 const char* cuda_step_plan(lltm_dtype, lltm_pass, int32_t needs, const lltm_step_sizes*,
                            const lltm_execution*, lltm_step_plan*);

@@ -226,9 +226,10 @@ const char* cuda_step_backward(lltm_dtype dtype, int32_t family,
     const auto stream = static_cast<cudaStream_t>(execution->stream);
     const bool products = a.d_input != nullptr || a.d_old_h != nullptr;
     void* const d_gates = a.d_gates != nullptr || !products ? a.d_gates : a.workspace;
-    const char* const error = StepOperands<T>(a).takes_vectors()
-                                  ? launch_columns<BackwardTile<T, true>>(a, d_gates, stream)
-                                  : launch_columns<BackwardTile<T, false>>(a, d_gates, stream);
+    constexpr int n = kVectorSize<T>;
+    const char* const error = StepOperands<T>(a).aligned_to(n)
+                                  ? launch_columns<BackwardTile<T, n>>(a, d_gates, stream)
+                                  : launch_columns<BackwardTile<T, 1>>(a, d_gates, stream);
     if (error != nullptr || !products) return error;
     return a.sizes.batch_size > 32 ? launch_rows<T, 8>(a, d_gates, stream)
                                    : launch_rows<T, 4>(a, d_gates, stream);

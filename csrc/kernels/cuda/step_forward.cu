@@ -86,27 +86,31 @@ const char* launch(const lltm_step_forward_arguments& arguments, const lltm_exec
 template <typename T>
 const char* launch_family(int32_t family, const lltm_step_forward_arguments& arguments,
                           const lltm_execution& execution) {
-  const bool vectors = StepOperands<T>(arguments).takes_vectors();
+  constexpr int n = kVectorSize<T>;
+  const StepOperands<T> operands(arguments);
+  const bool vectors = operands.aligned_to(n);
   if constexpr (!std::is_same_v<T, double>) {
     if (family == kTensor) {
-      return vectors ? launch<TensorTile<T, true>>(arguments, execution)
-                     : launch<TensorTile<T, false>>(arguments, execution);
+      if (vectors) return launch<TensorTile<T, n>>(arguments, execution);
+      return operands.batch_size <= kFewRows && operands.aligned_to(kWordSize<T>)
+                 ? launch<FewRowsTensorTile<T>>(arguments, execution)
+                 : launch<TensorTile<T, 1>>(arguments, execution);
     }
   }
   // For rows that are not whole vectors, two tiles serve all families.
   if (!vectors) {
-    return family == kRows4 ? launch<Rows4Tile<T, false>>(arguments, execution)
-                            : launch<Rows16Tile<T, false>>(arguments, execution);
+    return family == kRows4 ? launch<Rows4Tile<T, 1>>(arguments, execution)
+                            : launch<Rows16Tile<T, 1>>(arguments, execution);
   }
   switch (family) {
     case kRows4:
-      return launch<Rows4Tile<T, true>>(arguments, execution);
+      return launch<Rows4Tile<T, n>>(arguments, execution);
     case kRows32:
       return launch<Rows32Tile<T>>(arguments, execution);
     case kRows64:
       return launch<Rows64Tile<T>>(arguments, execution);
     default:
-      return launch<Rows16Tile<T, true>>(arguments, execution);
+      return launch<Rows16Tile<T, n>>(arguments, execution);
   }
 }
 
@@ -115,7 +119,8 @@ const char* launch_family(int32_t family, const lltm_step_forward_arguments& arg
 bool runs_tensor_step(lltm_dtype dtype, const lltm_execution& execution) {
   if (dtype == LLTM_FLOAT64 || device_facts(execution.device_index).major < 8) return false;
   const DeviceScope device(execution.device_index);
-  const auto kernel = reinterpret_cast<const void*>(forward_step<TensorTile<bfloat16, true>>);
+  const auto kernel =
+      reinterpret_cast<const void*>(forward_step<TensorTile<bfloat16, kVectorSize<bfloat16>>>);
   return remembered(kernel, 0, execution.device_index,
                     [&] { return compiled_for(kernel, 80) ? 1 : 0; }) != 0;
 }

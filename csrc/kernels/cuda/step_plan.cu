@@ -35,6 +35,8 @@ struct ForwardCosts {
   double rows4_work = 0.31;
   double tensor_slice = 0.85;  // per 128 bytes of the depth, by tensor cores
   double tensor_block = 0.0038;
+  double few_slice = 0.45;  // the same for up to kFewRows rows
+  double few_block = 0.0014;
   double cublas = 8;  // its three launches
   double cublas_work = 0.1;
   double cublas_megabyte = 0.7;  // per megabyte of weights
@@ -77,10 +79,16 @@ class ForwardModel {
   }
   // The whole step with tensor cores. A block waits for one slice of 128 bytes of the depth after
   // another.
-  double tensor() const {
+  double tensor(bool vectors) const {
     const double slices = std::ceil(depth_ * bytes_ / 128);
-    const double blocks = tiles(sizes_.batch_size, 64) * tiles(sizes_.state_size, 16);
-    return costs_.launch + slices * (costs_.tensor_slice + costs_.tensor_block * blocks);
+    const double blocks = tiles(sizes_.state_size, 16);
+    const int64_t word = 4 / std::min<int64_t>(bytes_, 4);
+    const bool words = sizes_.state_size % word == 0 && sizes_.weight_stride % word == 0;
+    if (!vectors && words && sizes_.batch_size <= kFewRows) {
+      return costs_.launch + slices * (costs_.few_slice + costs_.few_block * blocks);
+    }
+    return costs_.launch + slices * (costs_.tensor_slice +
+                                     costs_.tensor_block * blocks * tiles(sizes_.batch_size, 64));
   }
   double cublas() const {
     const double millions = 1e-6 * sizes_.batch_size * lines_ * depth_;
@@ -131,7 +139,7 @@ int32_t forward_family(lltm_dtype dtype, const lltm_step_sizes& sizes, int64_t w
   const double rows = vectors ? model.cublas() : model.rows(tile);
   // Not in a sequence: its host asks ahead of the device, so fewer launches save no time there.
   const bool can_use_tensor = !exact && sizes.input_size != 0 && runs_tensor_step(dtype, execution);
-  const double whole = can_use_tensor ? std::min(rows, model.tensor()) : rows;
+  const double whole = can_use_tensor ? std::min(rows, model.tensor(vectors)) : rows;
   if (whole >= model.cublas()) return kGemm;
   if (whole < rows) return kTensor;
   return tile == 4 ? kRows4 : kRows16;

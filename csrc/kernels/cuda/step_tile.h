@@ -9,10 +9,15 @@
 #include <type_traits>
 
 #include "async_copy.h"
+#include "cell.h"
 #include "launch.h"
 #include "tensor_words.h"
 
 namespace lltm {
+
+// The elements in 4 bytes, the least that an asynchronous copy moves.
+template <typename T>
+constexpr int kWordSize = sizeof(T) < 4 ? static_cast<int>(4 / sizeof(T)) : 1;
 
 // The operands of a step's products.
 template <typename T>
@@ -35,11 +40,12 @@ struct StepOperands {
         state_size(arguments.sizes.state_size),
         weight_stride(arguments.sizes.weight_stride) {}
 
-  // Whether every row of the operands is aligned to vectors.
-  bool takes_vectors() const {
-    constexpr int64_t n = kVectorSize<T>;
-    return input_size % n == 0 && state_size % n == 0 && weight_stride % n == 0 &&
-           aligned_for_vectors(input, weights, old_h);
+  // Whether every row of the operands is aligned to n elements.
+  bool aligned_to(int n) const {
+    const auto places = reinterpret_cast<uintptr_t>(input) | reinterpret_cast<uintptr_t>(weights) |
+                        reinterpret_cast<uintptr_t>(old_h);
+    return places % (n * sizeof(T)) == 0 && input_size % n == 0 && state_size % n == 0 &&
+           weight_stride % n == 0;
   }
 
   // The address of element k of a row of [h, x].
@@ -49,11 +55,11 @@ struct StepOperands {
   }
 };
 
-// A tile of kRows batch rows by kColumns columns of the state, times three gates. Without kVectors,
-// rows of the operands may begin anywhere. A thread has every (kRows / kThreadRows)-th row of one
-// column, for one of kGroups_ parts of each slice. With kTensor, a warp has 16 rows and 8 columns
-// and uses tensor cores, which round float32 to tf32.
-template <typename T_, bool kVectors, int kRows_, int kColumns_, int kThreadRows, int kGroups_,
+// A tile of kRows batch rows by kColumns columns of the state, times three gates. It reads kAtOnce
+// elements at a time, and every row of the operands must be aligned to them. A thread has every
+// (kRows / kThreadRows)-th row of one column, for one of kGroups_ parts of each slice. With
+// kTensor, a warp has 16 rows and 8 columns and uses tensor cores, which round float32 to tf32.
+template <typename T_, int kAtOnce, int kRows_, int kColumns_, int kThreadRows, int kGroups_,
           int kVectorsPerGroup, int kStages, bool kTensor = false>
 struct StepTile {
   using T = T_;
@@ -62,6 +68,7 @@ struct StepTile {
   static constexpr int kColumns = kColumns_;
   static constexpr int kGates = 3;
   static constexpr int kVector = kVectorSize<T>;
+  static constexpr bool kVectors = kAtOnce == kVector;
   static constexpr int kThreadGroups = kRows / kThreadRows;
   static constexpr int kThreads = kThreadGroups * kColumns * kGroups_;
   static constexpr int kDepth = kGroups_ * kVectorsPerGroup * kVector;
@@ -70,7 +77,7 @@ struct StepTile {
   static constexpr int kWeightLines = kGates * kColumns;
   static constexpr int kLines = kRows + kWeightLines;
   // Asynchronous copies cannot move 2 bytes: these elements wait in registers.
-  static constexpr bool kHolds = !kVectors && sizeof(T) == 2;
+  static constexpr bool kHolds = kAtOnce * sizeof(T) == 2;
 
   union Shared {
     alignas(kVectorBytes) T stage[kStages][kLines][kPitch];
@@ -261,7 +268,8 @@ struct StepTile {
           if constexpr (kVectors) {
             copy_vector(to, from, valid);
           } else {
-            copy_element(to, from, valid);
+            using Unit = std::conditional_t<sizeof(T) == 2, uint32_t, T>;
+            copy_element(reinterpret_cast<Unit*>(to), reinterpret_cast<const Unit*>(from), valid);
           }
         });
       }
@@ -281,7 +289,6 @@ struct StepTile {
     }
 
    private:
-    static constexpr int kAtOnce = kVectors ? kVector : 1;
     static constexpr int kPerLine = kDepth / kVector;
     // A thread's single elements lie apart, so that neighbouring threads read neighbouring
     // elements.
@@ -338,19 +345,21 @@ struct StepTile {
 };
 
 // For few rows: the step waits for the weights, so many groups read them.
-template <typename T, bool kVectors>
-using Rows4Tile = StepTile<T, kVectors, 4, 4, 4, 32, 1, 4>;
-template <typename T, bool kVectors>
-using Rows16Tile = StepTile<T, kVectors, 16, 8, 4, 8, 2, 3>;
+template <typename T, int kAtOnce>
+using Rows4Tile = StepTile<T, kAtOnce, 4, 4, 4, 32, 1, 4>;
+template <typename T, int kAtOnce>
+using Rows16Tile = StepTile<T, kAtOnce, 16, 8, 4, 8, 2, 3>;
 // Each weight is read for 32 or 64 rows.
 template <typename T>
-using Rows32Tile = StepTile<T, true, 32, 8, 8, 8, 2, 3>;
+using Rows32Tile = StepTile<T, kVectorSize<T>, 32, 8, 8, 8, 2, 3>;
 template <typename T>
-using Rows64Tile = StepTile<T, true, 64, 8, 8, 4, 2, 3>;
-template <typename T, bool kVectors>
-using TensorTile = StepTile<T, kVectors, 64, 16, 8, 2, 4, 3, true>;
+using Rows64Tile = StepTile<T, kVectorSize<T>, 64, 8, 8, 4, 2, 3>;
+template <typename T, int kAtOnce>
+using TensorTile = StepTile<T, kAtOnce, 64, 16, 8, 2, 4, 3, true>;
+template <typename T>
+using FewRowsTensorTile = StepTile<T, kWordSize<T>, kFewRows, 16, 8, 2, 4, 4, true>;
 // For backward: fewer columns, since a block also makes its columns' weight gradients.
-template <typename T, bool kVectors>
-using BackwardTile = StepTile<T, kVectors, 16, 4, 4, 8, 2, 4>;
+template <typename T, int kAtOnce>
+using BackwardTile = StepTile<T, kAtOnce, 16, 4, 4, 8, 2, 4>;
 
 }  // namespace lltm
