@@ -13,7 +13,12 @@ from benchmarks.schema import Size
 
 PLAN = Path(__file__).parents[2] / "csrc" / "kernels" / "cuda" / "step_plan.cu"
 LAUNCH = 3.0
-TRUE = {"rows16": (0.01, 0.2), "tensor": (1.5, 0.004), "few": (0.5, 0.001), "cublas": (8.0, 0.02, 0.5)}
+TRUE = {
+    "rows16": (0.01, 0.2),
+    "tensor": (1.5, 0.004),
+    "few": (0.5, 0.001),
+    "cublas": (8.0, 0.02, 0.5),
+}
 
 
 def steps(seed: int) -> list[Size]:
