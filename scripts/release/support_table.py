@@ -15,8 +15,7 @@ LEGEND = {
 }
 # The legend of a platform that ran under qemu.
 ELSEWHERE = {
-    "ran": "installed from the wheel of the cell (from torch 2.11 on, the fat wheel), run under "
-    "qemu: judged, compared with the definition, gradients checked",
+    "ran": "installed from a wheel and run under qemu: " + LEGEND["ran"].partition(", ")[2]
 }
 
 TABLE = REPO / "scripts" / "release" / "conda_installs.csv"
@@ -47,8 +46,9 @@ def brief(matrix: Matrix) -> str:
 def full(matrix: Matrix, evidence: Evidence | None, suites: dict[str, str]) -> str:
     """The full table: torch minors by Pythons, oldest first, and the results of the op's tests."""
     pythons = matrix.every_python()
-    if matrix.platform != FIRST:  # one Python was tried there
-        pythons = [p for p in pythons if any(evidence and evidence.of(m, p) for m in matrix.torch)]
+    if evidence and matrix.platform != FIRST:  # one Python was tried there
+        tried = {row.python for row in evidence.environments if row.state != "unsupported"}
+        pythons = [python for python in pythons if python in tried]
     head = ["torch", "CUDA of PyPI's build", "C++ ABI (PyPI / conda)", "served by"]
     head += [*(f"Python {python}" for python in pythons), "tests of the operator"]
     lines = [_row(head), "|---" * len(head) + "|\n"]
