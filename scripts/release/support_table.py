@@ -1,9 +1,8 @@
-"""Tables as Markdown: the matrix, the results of `--verify full`, what conda installs."""
+"""Tables as Markdown: the matrix, and the results of `--verify full`."""
 
-import csv
 from pathlib import Path
 
-from release import PROJECT, REPO
+from release import REPO
 from release.evidence import Evidence, results
 from release.schema import FIRST, Matrix
 
@@ -17,12 +16,6 @@ LEGEND = {
 ELSEWHERE = {
     "ran": "installed from a wheel and run under qemu: " + LEGEND["ran"].partition(", ")[2]
 }
-
-TABLE = REPO / "scripts" / "release" / "conda_installs.csv"
-HEAD = (
-    *("channels", "pytorch before", "asked for before", "driver"),
-    *(PROJECT.distribution, "pytorch after", "note"),
-)
 
 
 def brief(matrix: Matrix) -> str:
@@ -118,17 +111,3 @@ def _origin(evidence: Evidence, stored: Path) -> str:
             "by the same with `--python`."
         )
     return f"{text}\n"
-
-
-def installs() -> str:
-    with TABLE.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    lines = [_row(HEAD), _row(("---",) * len(HEAD))]
-    for row in rows:
-        ours = {"refused": "**refused**", "*": "either"}.get(row["ours"], f"`{row['ours']}`")
-        after = {"*": "either", "": "kept", "kept": "kept"}.get(row["pytorch"], "")
-        after = after or f"a {row['pytorch'].upper()} build"
-        names = [f"`{row[key]}`" if row[key] else "none" for key in ("installed", "asked for")]
-        driver = row["driver"] or "none"
-        lines.append(_row([row["channels"], *names, driver, ours, after, row["note"]]))
-    return "".join(lines)
