@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from email.parser import HeaderParser
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from zipfile import ZipFile
 
 from packaging.requirements import Requirement
@@ -74,15 +74,14 @@ def stage_wheel(root: Path, wheel: Path, minor: str) -> Stub:
     site = root / "lib" / f"python{minor}" / "site-packages"
     with ZipFile(wheel) as archive:
         depends = depends_of(archive, minor)
-        for item in archive.infolist():
-            if item.is_dir():
-                continue
-            target = _target(item.filename, root, site)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with archive.open(item) as source, target.open("wb") as file:
-                shutil.copyfileobj(source, file, 1 << 20)
-            if target.parent == root / "bin":
-                target.chmod(0o755)
+        archive.extractall(site)
+    for data in site.glob("*.data"):
+        places = {"purelib": site, "platlib": site, "scripts": root / "bin", "data": root}
+        for kind in data.iterdir():
+            shutil.copytree(kind, places.get(kind.name, root / "share"), dirs_exist_ok=True)
+        shutil.rmtree(data)
+    for program in root.glob("bin/*"):
+        program.chmod(0o755)
     tag = f"py{minor.replace('.', '')}_0"
     if name == "torch":
         tag = f"{'cpu' if version.local == 'cpu' else 'cuda'}_bootstrap_{tag}"
@@ -90,16 +89,6 @@ def stage_wheel(root: Path, wheel: Path, minor: str) -> Stub:
             if library.name.startswith(("libtorch", "libc10")):
                 (root / "lib" / library.name).symlink_to(os.path.relpath(library, root / "lib"))
     return Stub(conda_name(name), version.public, tag, depends=tuple(depends))
-
-
-def _target(name: str, root: Path, site: Path) -> Path:
-    parts = PurePosixPath(name).parts
-    if not parts[0].endswith(".data"):
-        return site.joinpath(*parts)
-    kind, rest = parts[1], parts[2:]
-    if kind in ("purelib", "platlib"):
-        return site.joinpath(*rest)
-    return {"scripts": root / "bin", "data": root}.get(kind, root / "share").joinpath(*rest)
 
 
 def depends_of(archive: ZipFile, minor: str) -> list[str]:
