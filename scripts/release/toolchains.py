@@ -20,14 +20,14 @@ from engine.builder import (
     find_cuda_toolkit,
     find_cuda_toolkits,
 )
-from release import BUILD, REPO, ReleaseError
+from release import BUILD, REPO
 from release.environments import apt, uv
 from release.paths import fresh
 from release.schema import Kernels, Matrix, Toolkit
 from release.shell import Log, output_of
 from release.tasks import Context
 
-ADAPTER = REPO / "scripts" / "release" / "fatbinary.sh"
+ADAPTER = REPO / "scripts" / "release" / "fatbinary.py"
 LIBRARIES = "usr/lib/x86_64-linux-gnu"  # in Debian's packages
 NEWEST_CLANG = 30  # the tool looks for clang++-NN below this number
 
@@ -172,9 +172,7 @@ def resolve(toolchain: Toolchain, made: Path | None) -> CudaToolkit | ClangToolk
         clang = toolchain.clang or str(made / "clang" / "bin" / "clang++")
         return ClangToolkit(clang, made / "cuda", (major, minor))
     found = find_cuda_toolkit({**os.environ, "CUDA_HOME": str(home_of(made))})
-    if found is None or found.version_text != toolchain.version:
-        text = f"{made}: holds no nvcc {toolchain.version}"
-        raise ReleaseError(f"{text}; delete it and run the same again")
+    assert found is not None, made
     return found
 
 
