@@ -28,7 +28,6 @@ from release.paths import tool
 SUMMARY = "Bootstrap package for tests on this machine, never for publishing"
 # Names that differ between PyPI and conda-forge.
 CONDA_NAMES = {"torch": "pytorch", "typing-extensions": "typing_extensions"}
-COMPILERS = {f"gcc_{SUBDIR}": ("gcc", "CC"), f"gxx_{SUBDIR}": ("g++", "CXX")}
 # Parts of the standard library that our tests do not need.
 STDLIB_LEFT_OUT = ("site-packages", "dist-packages", "test", "idlelib", "tkinter", "turtledemo")
 STDLIB_LEFT_OUT += ("ensurepip", "lib2to3", "__pycache__")
@@ -105,16 +104,15 @@ def depends_of(archive: ZipFile, minor: str) -> list[str]:
     return found
 
 
-def stage_compiler(root: Path, name: str) -> Stub:
-    program, variable = COMPILERS[name]
-    found = shutil.which(program)
+def stage_compiler(root: Path) -> Stub:
+    found = shutil.which("g++")
     if not found:
-        raise SystemExit(f"{program} is missing; install it (Debian: apt-get install g++)")
+        raise SystemExit("g++ is missing; install it (Debian: apt-get install g++)")
     out = subprocess.run([found, "-dumpfullversion"], check=True, capture_output=True, text=True)
-    script = root / "etc" / "conda" / "activate.d" / f"{name}.sh"
+    script = root / "etc" / "conda" / "activate.d" / "gxx.sh"
     script.parent.mkdir(parents=True)
-    script.write_text(f"export {variable}={found}\n")
-    return Stub(name, out.stdout.strip(), "bootstrap_0")
+    script.write_text(f"export CXX={found}\n")
+    return Stub(f"gxx_{SUBDIR}", out.stdout.strip(), "bootstrap_0")
 
 
 def sysroot() -> Stub:
@@ -132,7 +130,7 @@ def build_channel(out: Path, wheels: list[Path], python: str) -> None:
     """
     write_channel(out, [sysroot()])
     if not FOREIGN:
-        _stage(out, SUBDIR, [partial(stage_compiler, name=name) for name in COMPILERS])
+        _stage(out, SUBDIR, [stage_compiler])
     own = sys._base_executable  # the interpreter that made the tool's own environment
     for subdir, interpreter in {NATIVE_SUBDIR: own, SUBDIR: python}.items():
         facts = python_facts(interpreter, modules="sys")

@@ -135,12 +135,12 @@ def tried(wheel: Path, wanted: Sequence[Target], console: Console, jobs: int) ->
             first, *others = (tasks[target] for target in wanted if target.torch == minor)
             WORK.mkdir(parents=True, exist_ok=True)
             if (free := shutil.disk_usage(WORK).free) < DISK_NEEDED:
-                text = (
-                    f"{WORK}: {free / 1e9:.1f} GB are free, {DISK_NEEDED / 1e9:.0f} GB are needed"
+                have, need = (
+                    f"{free / 1e9:.1f} GB are free",
+                    f"{DISK_NEEDED / 1e9:.0f} GB are needed",
                 )
-                raise ReleaseError(
-                    f"{text}; free some and run the same again: what was done is kept"
-                )
+                text = "free some and run the same again: what was done is kept"
+                raise ReleaseError(f"{WORK}: {have}, {need}; {text}")
             # The first environment fetches the files that all of them share.
             try:
                 for group in ([first], others):
