@@ -62,10 +62,8 @@ def right_cause(cell: dict[str, Any], truth: str | None, lacks: Collection[str])
     by `nm` (`lacks`). `truth` is the cause for which the file was chosen, if any.
     """
     claimed = claimed_libraries(cell)
-    real, named = (
-        real_cause(cell["outcome"], cell["error"]),
-        named_cause(cell["dimension"], claimed),
-    )
+    real = real_cause(cell["outcome"], cell["error"])
+    named = named_cause(cell["dimension"], claimed)
     if truth is not None:
         return named == truth
     if real == named or {real, named} == {"file", "platform"}:
