@@ -21,7 +21,6 @@ LETTERS = {
     "call error": "c",
     "abort": "X",
     "wrong result": "!",
-    "hang": "H",
 }
 Cells = list[dict[str, Any]]
 

@@ -35,10 +35,6 @@ fi
 python=$("$python" -c 'import sys; print(sys._base_executable)')
 
 torch=${1:-$(default_torch)}
-if [[ -z $torch ]]; then
-  echo "build_matrix.yaml names no release of its default_torch; add one under torch:" >&2
-  exit 1
-fi
 env=$PWD/build/test-env${1:+-$1}
 wanted=$({ "$python" --version; echo "$env torch==$torch"; cat requirements/dev.txt; } | sha256sum)
 

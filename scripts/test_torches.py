@@ -22,7 +22,7 @@ import time
 import xml.etree.ElementTree as ET
 from collections import Counter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from release import ReleaseError
 from release.environments import interpreters
@@ -36,13 +36,8 @@ DEFAULTS = ("2.4@3.11", "2.9@3.12", "2.10@3.10", "2.13@3.11", "2.15@3.13")
 MARKERS = "not cuda and not network"
 
 
-class Target(NamedTuple):
-    torch: str
-    python: str
-    interpreter: str
-
-
-def target(text: str) -> Target:
+def target(text: str) -> tuple[str, str]:
+    """The version of torch and the interpreter that TORCH[@PYTHON] means."""
     matrix = load()
     version, _, python = text.partition("@")
     minor = ".".join(version.split(".")[:2])
@@ -57,27 +52,26 @@ def target(text: str) -> Target:
         raise ReleaseError(f"torch {minor} has wheels for Python {known}, not for {python}")
     # The oldest Python: an older torch.compile refuses the newest Python of its wheels.
     wanted = [python] if python else entry.pythons
-    for name in wanted:
-        for interpreter in interpreters(name):
-            return Target(entry.release if version == minor else version, name, interpreter)
-    needed = f"torch {version} needs a Python {' or '.join(wanted)} with venv"
-    raise ReleaseError(
-        f"{needed}, and none is on PATH or in pyenv; install one (uv python install)"
-    )
+    found = next((path for name in wanted for path in interpreters(name)), None)
+    if found is None:
+        needed = f"torch {version} needs a Python {' or '.join(wanted)} with venv"
+        text = f"{needed}, and none is on PATH or in pyenv; install one (uv python install)"
+        raise ReleaseError(text)
+    return entry.release if version == minor else version, found
 
 
-def run_suite(wanted: Target, folder: Path) -> dict[str, Any]:
+def run_suite(torch: str, interpreter: str, folder: Path) -> dict[str, Any]:
     """Checks out, installs and tests, all in `folder`; returns the result to store.
 
     Raises ReleaseError, with the log's last lines, if the tests did not run to their end.
     """
     # A new checkout: earlier builds do not matter, and the results belong to a commit.
-    checkout, report, log = folder / "checkout", folder / "report.xml", WORK / f"{wanted.torch}.log"
+    checkout, report, log = folder / "checkout", folder / "report.xml", WORK / f"{torch}.log"
     subprocess.run(["git", "clone", "-q", "--shared", str(ROOT), str(checkout)], check=True)
     # No CUDA kernels, since no test here needs a GPU. uv's cache is removed with the folder.
     env = {"FORCE_CUDA": "0", "UV_CACHE_DIR": str(folder / "cache")} | os.environ
-    env["PYTHON"] = wanted.interpreter
-    command = ["scripts/test.sh", "--torch", wanted.torch, "tests/op", "-m", MARKERS, "-n", "2"]
+    env["PYTHON"] = interpreter
+    command = ["scripts/test.sh", "--torch", torch, "tests/op", "-m", MARKERS, "-n", "2"]
     started = time.time()
     with log.open("w") as file:
         test = [*command, "-q", f"--junitxml={report}"]
@@ -86,7 +80,7 @@ def run_suite(wanted: Target, folder: Path) -> dict[str, Any]:
     if status not in (0, 1) or not report.exists():
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-25:])
         raise ReleaseError(f"scripts/test.sh ended with {status} (log: {log}):\n{tail}")
-    python = checkout / "build" / f"test-env-{wanted.torch}" / "bin" / "python"
+    python = checkout / "build" / f"test-env-{torch}" / "bin" / "python"
     return {
         "schema": 1,
         **json.loads(_output([python, "-W", "ignore", "-c", FACTS], folder)),
@@ -143,16 +137,15 @@ def main() -> int:
     failed = False
     for text in options.versions:
         try:
-            wanted = target(text)
-            print(f"torch {wanted.torch} on Python {wanted.python} ...", flush=True)
+            torch, interpreter = target(text)
+            print(f"torch {torch} with {interpreter} ...", flush=True)
             with tempfile.TemporaryDirectory(dir=WORK) as folder:
-                result = run_suite(wanted, Path(folder))
+                result = run_suite(torch, interpreter, Path(folder))
         except ReleaseError as error:
             print(f"{text}: {error}", file=sys.stderr, flush=True)
             failed = True
             continue
-        path = RESULTS / f"{wanted.torch}.json"
-        path.write_text(json.dumps(result, indent=2) + "\n")
+        (RESULTS / f"{torch}.json").write_text(json.dumps(result, indent=2) + "\n")
         for failure in result["failures"]:
             print(f"  {failure['test']}: {failure['message'].splitlines()[0]}", flush=True)
         failed = failed or result["failed"] > 0

@@ -1,7 +1,7 @@
 """What the real loader's error means, by rules, and whether a verdict names that cause. Pure."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 #: A rule is (a pattern of the error's text, the cause). The first match decides.
@@ -48,15 +48,10 @@ def real_cause(outcome: str, error: str) -> str | None:
     return "library" if "undefined symbol" in error else "torch"
 
 
-def is_torch(symbol: str) -> bool:
-    return re.match(_TORCH_SYMBOL, symbol) is not None
-
-
-def named_cause(dimension: str, observed: str) -> str:
+def named_cause(dimension: str, claimed: Sequence[str]) -> str | None:
     if dimension != "libraries":
         return _DIMENSIONS.get(dimension, dimension)
-    first = [*claimed_libraries(observed), "?"][0]
-    return real_cause("load error", f"{first}: cannot open shared object file") or ""
+    return real_cause("load error", f"{[*claimed, '?'][0]}: cannot open shared object file")
 
 
 def right_cause(cell: dict[str, Any], truth: str | None, lacks: Collection[str]) -> bool:
@@ -66,18 +61,26 @@ def right_cause(cell: dict[str, Any], truth: str | None, lacks: Collection[str])
     loader could not open by name (`absent`), and the symbols that neither torch nor Python exports
     by `nm` (`lacks`). `truth` is the cause for which the file was chosen, if any.
     """
-    real, named = real_cause(cell["outcome"], cell["error"]), cell["named"]
+    claimed = claimed_libraries(cell)
+    real = real_cause(cell["outcome"], cell["error"])
+    named = named_cause(cell["dimension"], claimed)
     if truth is not None:
-        return bool(named == truth)
+        return named == truth
     if real == named or {real, named} == {"file", "platform"}:
         return True
     if named == "torch":
-        return any(map(is_torch, lacks))
+        return any(re.match(_TORCH_SYMBOL, symbol) for symbol in lacks)
     if named == "python":
         return any(symbol.startswith(("Py", "_Py")) for symbol in lacks)
-    claimed = claimed_libraries(cell["observed"]) if cell["dimension"] == "libraries" else []
     return bool(claimed) and claimed[0] in cell.get("absent", ())
 
 
-def claimed_libraries(observed: str) -> list[str]:
-    return re.findall(r"[\w.+-]+\.so[.\w]*", observed)
+def claimed_libraries(cell: dict[str, Any]) -> list[str]:
+    """The libraries that a verdict calls missing."""
+    library = cell["dimension"] == "libraries"
+    return re.findall(r"[\w.+-]+\.so[.\w]*", cell["observed"]) if library else []
+
+
+def without_folders(text: str) -> str:
+    """The start of a text, without the folders of this machine."""
+    return re.sub(r"(?<![\w.])/\S*/(?=[^/\s]+)", "", text)[:400]

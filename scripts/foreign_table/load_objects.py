@@ -18,14 +18,14 @@ import importlib.util
 import json
 import multiprocessing
 import os
-import re
 import sys
 import tempfile
-from multiprocessing.connection import Connection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from causes import without_folders
 
 SECONDS = 120
 
@@ -66,14 +66,9 @@ def open_file(path: Path) -> dict[str, Any]:
     if name is None:
         torch.ops.load_library(str(path))
         return {"library": ctypes.CDLL(str(path))}
-    endings = importlib.machinery.EXTENSION_SUFFIXES
-    loader = (importlib.machinery.ExtensionFileLoader, endings)
-    if not any(path.name == name + ending for ending in endings):
+    if path.name.removeprefix(name) not in importlib.machinery.EXTENSION_SUFFIXES:
         raise ModuleNotFoundError(f"No module named {name!r} ({path.name} is not for this Python)")
-    finder = importlib.machinery.FileFinder(str(path.parent), loader)
-    spec = finder.find_spec(name)
-    if spec is None or spec.origin != str(path):
-        spec = importlib.util.spec_from_file_location(name, path)
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -98,64 +93,60 @@ def told(error: BaseException) -> str:
     return f"{type(seen).__name__}: {seen}"
 
 
-def run(task: dict[str, Any], say: Any) -> None:
+def run(task: dict[str, Any], say: Callable[..., None]) -> None:
     try:
         names = load(task)
     except BaseException as error:
         absent = [name for name in task["claimed"] if not opens(name)]
-        say({"outcome": "load error", "error": told(error), "absent": absent})
+        say(outcome="load error", error=told(error), absent=absent)
         return
-    say({"outcome": "works", "error": "", "called": False})
-    if not task["call"]:
-        return
-    try:
-        found = eval(task["call"], {"torch": torch, **names})
-        assert found, task["call"]
-    except AssertionError as error:
-        say({"outcome": "wrong result", "error": str(error)})
-    except BaseException as error:
-        say({"outcome": "call error", "error": told(error)})
-    else:
-        text = found if isinstance(found, str) else ""
-        say({"outcome": "works", "error": text, "called": True})
-
-
-def child(task: dict[str, Any], channel: Connection, errors: Any) -> None:
-    for stream in (1, 2):
-        os.dup2(errors.fileno(), stream)
-    run(task, channel.send)
-    os._exit(0)
+    say(outcome="works", error="", called=False)
+    if task["call"]:
+        try:
+            found = eval(task["call"], {"torch": torch, **names})
+            assert found, task["call"]
+        except AssertionError as error:
+            say(outcome="wrong result", error=str(error))
+        except BaseException as error:
+            say(outcome="call error", error=told(error))
+        else:
+            say(outcome="works", error=found if isinstance(found, str) else "", called=True)
 
 
 def in_a_fork(task: dict[str, Any]) -> dict[str, Any]:
-    """The last outcome that the fork sent, or how it died after it."""
-    context = multiprocessing.get_context("fork")
-    reader, writer = context.Pipe(duplex=False)
-    with tempfile.TemporaryFile() as errors:
-        process = context.Process(target=child, args=(task, writer, errors))
+    """The last outcome that the fork wrote, or how it died after it."""
+    with (
+        tempfile.TemporaryFile("w+", errors="replace") as printed,
+        tempfile.TemporaryFile("w+") as said,
+    ):
+
+        def say(**outcome: Any) -> None:
+            print(json.dumps(outcome), file=said, flush=True)
+
+        def child() -> None:
+            for stream in (1, 2):
+                os.dup2(printed.fileno(), stream)
+            run(task, say)
+            os._exit(0)
+
+        process = multiprocessing.get_context("fork").Process(target=child)
         process.start()
-        writer.close()
         process.join(SECONDS)
         process.kill()
         process.join()
-        said: dict[str, Any] = {}
-        with contextlib.suppress(EOFError):
-            while True:
-                said = reader.recv()
-        status = process.exitcode
-        if status == 0:
-            return said
-        errors.seek(0, os.SEEK_END)
-        errors.seek(max(0, errors.tell() - 2000))
-        printed = " ".join(errors.read().decode("utf-8", "replace").split())
-    when = "call" if said else "load"
+        for file in (said, printed):
+            file.seek(0)
+        outcomes, text = said.read().splitlines(), " ".join(printed.read().split())
+    status = process.exitcode or 0
+    if status == 0:
+        return json.loads(outcomes[-1])
+    when = "call" if outcomes else "load"
     how = f"signal {-status}" if status < 0 else f"exit {status}"
-    return {"outcome": f"crash at {when}", "error": f"{how}: {printed[-300:]}"}
+    return {"outcome": f"crash at {when}", "error": f"{how}: {text[-300:]}"}
 
 
 if __name__ == "__main__":
     for line in sys.stdin:
         said = in_a_fork(json.loads(line))
-        # Without the folders of this machine.
-        said["error"] = re.sub(r"(?<![\w.])/\S*/(?=[^/\s]+)", "", said["error"])[:400]
+        said["error"] = without_folders(said["error"])
         print(json.dumps(said), flush=True)

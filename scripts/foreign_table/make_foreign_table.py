@@ -3,9 +3,8 @@
     python scripts/foreign_table/make_foreign_table.py --work FOLDER [--torches 2.6.0,2.13.0+cpu]
 
 The objects are those of the wheels that `distributions.json` names. Needs uv, binutils, a Python
-3.11 and about 12 GB. FOLDER keeps the wheels and the outcome of loading each object; the torches
-are removed. So a stopped run can continue, and a run with another checker loads nothing again.
-Without --torches it writes foreign_table.json, which draw_tables.py shows.
+3.11 and about 12 GB. FOLDER keeps the wheels for the next run; the torches are removed. Without
+--torches it writes foreign_table.json, which draw_tables.py shows.
 """
 
 import argparse
@@ -20,7 +19,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cache, partial
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
@@ -30,13 +29,13 @@ from packaging.requirements import Requirement
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parents[1]), str(HERE)]
 
-from causes import claimed_libraries, named_cause, right_cause  # noqa: E402
+from causes import claimed_libraries, right_cause, without_folders  # noqa: E402
 from release.environments import uv  # noqa: E402
 from release.shell import Log  # noqa: E402
 
 from engine.compat import find_torch, judge_file, probe_runtime  # noqa: E402
 from engine.compat.owner import shared_objects  # noqa: E402
-from engine.compat.records import UNKNOWN  # noqa: E402
+from engine.compat.records import UNKNOWN, Runtime  # noqa: E402
 
 RESULT = HERE / "foreign_table.json"
 LIST = json.loads((HERE / "distributions.json").read_text())
@@ -69,10 +68,8 @@ def fetch(work: Path) -> Iterator[dict[str, Any]]:
                 flags = ("--no-deps", "--only-binary", ":all:", "--target", str(part))
                 install(work, *flags, *where, f"{wheel['name']}=={version}")
                 part.rename(root)
-            truth = "platform" if "platform" in wheel else None
-            beside = [str(work / "wheels" / wheel["beside"])] if "beside" in wheel else []
             for path in chosen(root, wheel):
-                yield task(root, path, wheel, truth, beside)
+                yield task(root, path, wheel)
 
 
 def chosen(root: Path, wheel: dict[str, Any]) -> list[Path]:
@@ -90,9 +87,8 @@ def chosen(root: Path, wheel: dict[str, Any]) -> list[Path]:
     return [*first, *rest[::step]][:most]
 
 
-def task(
-    root: Path, path: Path, wheel: dict[str, Any], truth: str | None, beside: list[str]
-) -> dict[str, Any]:
+def task(root: Path, path: Path, wheel: dict[str, Any]) -> dict[str, Any]:
+    """What load_objects.py is to do with an object; `truth`: the cause that it was chosen for."""
     inner = path.relative_to(root).as_posix()
     digits = (re.findall("[0-9]+", path.name.partition(".")[0]) or [""])[-1]
     before = [
@@ -103,8 +99,7 @@ def task(
         for other in sorted(root.glob(want.format(digits=digits)))
     ]
     other_python = re.search(r"\.cpython-3(?!11-)", inner) and b"PyInit_" in path.read_bytes()
-    if other_python and truth is None:
-        truth = "python"
+    truth = "platform" if "platform" in wheel else "python" if other_python else None
     calls = [call for pattern, call in LIST["calls"].items() if fnmatch.fnmatch(inner, pattern)]
     return {
         "distribution": wheel["name"],
@@ -113,8 +108,8 @@ def task(
         "load": wheel.get("load", "file"),
         "preloads": before,
         "call": calls[0] if calls else None,
-        "beside": beside,
-        "truth": truth,
+        "beside": [str(root.with_name(wheel["beside"]))] if "beside" in wheel else [],
+        "truth": wheel.get("truth", truth),
     }
 
 
@@ -134,7 +129,7 @@ def damaged(work: Path) -> Iterator[dict[str, Any]]:
     }
     for name, content in files.items():
         (root / name).write_bytes(content)
-        yield task(root, root / name, {"name": "damaged files"}, "file", [])
+        yield task(root, root / name, {"name": "damaged files", "truth": "file"})
 
 
 def vouched(root: Path, torch: str) -> bool:
@@ -156,92 +151,78 @@ def symbols(which: str, *files: Path) -> frozenset[str]:
     return frozenset(name for name in names if name)
 
 
-class Torch:
-    """A torch in a folder of its own, and what happens to objects that are loaded beside it."""
+def torch_in(work: Path, version: str, *flags: str) -> Path:
+    """A folder with this torch, which is installed if it is not there."""
+    folder = work / "torch" / version
+    if not (folder / "torch").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        where = ("--target", str(folder), "--python-version", "3.11")
+        install(work, *flags, *where, f"torch=={version}")
+    return folder
 
-    def __init__(self, work: Path, version: str, *flags: str) -> None:
-        self.folder = work / "torch" / version
-        self.kept = work / "outcomes" / f"{version}.json"
-        self.where = ("--target", str(self.folder), "--python-version", "3.11")
-        if not (self.folder / "torch").exists():
-            shutil.rmtree(self.folder, ignore_errors=True)
-            install(work, *flags, *self.where, f"torch=={version}")
-        self.runtime = probe_runtime(find_torch(self.folder), gpu=False)
-        self.version = self.runtime.torch.version
 
-    @cached_property
-    def exported(self) -> frozenset[str]:
-        """Every symbol that the libraries of torch and this Python define."""
-        program = Path(sys.executable).resolve()
-        files = [program, *program.parents[1].glob("lib/libpython3.*.so.1.0")]
-        files += sorted((self.folder / "torch" / "lib").glob("*.so*"))
-        return symbols("--defined-only", *files)
+@cache
+def exported(folder: Path) -> frozenset[str]:
+    """Every symbol that the libraries of the torch in `folder` and this Python define."""
+    program = Path(sys.executable).resolve()
+    files = [program, *program.parents[1].glob("lib/libpython3.*.so.1.0")]
+    return symbols("--defined-only", *files, *(folder / "torch" / "lib").glob("*.so*"))
 
-    def outcomes(self, tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The outcome of loading each object, stored by an earlier run or measured now."""
-        known = json.loads(self.kept.read_text()) if self.kept.exists() else {}
-        keys = [json.dumps(task) for task in tasks]
-        new = [task for key, task in zip(keys, tasks, strict=True) if key not in known]
-        if new:
-            parts = [new[::2], new[1::2]]
-            with ThreadPoolExecutor(2) as pool:
-                for part, seen in zip(parts, pool.map(self.load, parts), strict=True):
-                    known.update(zip(map(json.dumps, part), seen, strict=True))
-            self.kept.parent.mkdir(exist_ok=True)
-            self.kept.write_text(json.dumps(known))
-        return [known[key] for key in keys]
 
-    def load(self, tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-        environment |= {"PYTHONPATH": str(self.folder), "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(
-            # Without the packages of this environment.
-            [sys.executable, "-S", str(HERE / "load_objects.py")],
-            input="".join(json.dumps(task) + "\n" for task in tasks),
-            capture_output=True,
-            text=True,
-            check=True,
-            env=environment,
-            cwd=self.folder,
-        )
-        return [json.loads(line) for line in done.stdout.splitlines()]
+def load(folder: Path, tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What happens to objects that are loaded beside the torch in `folder`."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    environment |= {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        # Without the packages of this environment.
+        [sys.executable, "-S", str(HERE / "load_objects.py")],
+        input="".join(json.dumps(task) + "\n" for task in tasks),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        env=environment,
+        cwd=folder,
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
-    def judge(self, task: dict[str, Any]) -> dict[str, Any]:
-        start, before = time.process_time(), sys.path
-        # The packages of the process that loads the object, and none of this environment.
-        sys.path = [*task["beside"], *(p for p in before if "site-packages" not in p)]
-        verdict = judge_file(Path(task["root"]) / task["object"], self.runtime)
-        sys.path = before
-        seconds, cause = time.process_time() - start, verdict.cause
-        said = "works" if cause is None else "unknown" if cause.status == UNKNOWN else "fails"
-        shown: dict[str, Any] = {"verdict": said, "seconds": round(seconds, 3)}
-        for field in ("dimension", "observed", "why", "fix"):
-            text = getattr(cause, field) if cause else ""
-            shown[field] = re.sub(r"(?<![\w.])/\S*/(?=[^/\s]+)", "", text)[:400]
-        shown["named"] = named_cause(cause.dimension, cause.observed) if cause else ""
-        return shown
+
+def judged(task: dict[str, Any], runtime: Runtime) -> dict[str, Any]:
+    start, before = time.process_time(), sys.path
+    # The packages of the process that loads the object, and none of this environment.
+    sys.path = [*task["beside"], *(p for p in before if "site-packages" not in p)]
+    cause = judge_file(Path(task["root"]) / task["object"], runtime).cause
+    sys.path = before
+    said = "works" if cause is None else "unknown" if cause.status == UNKNOWN else "fails"
+    shown: dict[str, Any] = {"verdict": said, "seconds": round(time.process_time() - start, 3)}
+    for field in ("dimension", "observed", "why", "fix"):
+        shown[field] = without_folders(getattr(cause, field) if cause else "")
+    return shown
 
 
 def column(work: Path, version: str, tasks: list[dict[str, Any]]) -> dict[str, Any]:
-    torch = Torch(work, version)
-    verdicts = [torch.judge(task) for task in tasks]
+    folder = torch_in(work, version)
+    torch = find_torch(folder)
+    runtime = probe_runtime(torch, gpu=False)
+    verdicts = [judged(task, runtime) for task in tasks]
     for task, verdict in zip(tasks, verdicts, strict=True):
-        library = verdict["dimension"] == "libraries"
-        task["claimed"] = claimed_libraries(verdict["observed"]) if library else []
+        task["claimed"] = claimed_libraries(verdict)
+    outcomes: list[Any] = [None] * len(tasks)
+    with ThreadPoolExecutor(2) as pool:
+        outcomes[::2], outcomes[1::2] = pool.map(partial(load, folder), (tasks[::2], tasks[1::2]))
     cells = []
-    for task, verdict, outcome in zip(tasks, verdicts, torch.outcomes(tasks), strict=True):
+    for task, verdict, outcome in zip(tasks, verdicts, outcomes, strict=True):
         cell = {**outcome, **verdict, "vouched": vouched(Path(task["root"]), version)}
         if cell["verdict"] != "works" and cell["outcome"] != "works":
             right = right_cause(cell, task["truth"], ())
             if not right:  # `nm` takes longer than everything else
                 needed = symbols("--undefined-only", Path(task["root"]) / task["object"])
-                right = right_cause(cell, task["truth"], needed - torch.exported)
+                right = right_cause(cell, task["truth"], needed - exported(folder))
             cell["right_cause"] = right
+        cell.pop("absent", None)
         # The table stores the starts of texts, and no empty values.
         cut = {key: text[:110] if isinstance(text, str) else text for key, text in cell.items()}
-        left_out = ("absent", "named")
-        cells.append({k: v for k, v in cut.items() if k not in left_out and v != ""})
-    shutil.rmtree(torch.folder)
+        cells.append({key: value for key, value in cut.items() if value != ""})
+    shutil.rmtree(folder)
     return {"torch": torch.version, "cells": cells}
 
 

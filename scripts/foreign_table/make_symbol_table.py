@@ -14,10 +14,11 @@ import shutil
 from collections import defaultdict
 from pathlib import Path
 
-from make_foreign_table import fetch, install, symbols
+from make_foreign_table import fetch, symbols, torch_in
 
 from engine.compat.binary import is_torch_symbol, symbol_flavour
 from engine.compat.layouts import LAYOUTS, SYMBOLS
+from engine.compat.records import dotted
 
 #: Older wheels of PyPI have the old C++ ABI, other builds of the same minor the new one.
 FIRST_NEW_ABI = (2, 7)
@@ -37,17 +38,13 @@ def main() -> None:
     having: dict[str, list[tuple[int, int]]] = defaultdict(list)
     minors = sorted(LAYOUTS)
     for minor in minors:
-        folder = work / "minors" / f"{minor[0]}.{minor[1]}"
-        there = folder.exists()
-        if not there:
-            install(work, "--no-deps", "--target", str(folder), f"torch=={folder.name}.*")
+        folder = torch_in(work, f"{dotted(minor)}.*", "--no-deps")
         exported = symbols("--defined-only", *sorted((folder / "torch" / "lib").glob("*.so*")))
         for name in asked:
             if name in exported or (minor < FIRST_NEW_ABI and symbol_flavour(name) == 1):
                 having[name].append(minor)
-        if not there:
-            shutil.rmtree(folder)
-        print(folder.name, len(exported), flush=True)
+        shutil.rmtree(folder)
+        print(dotted(minor), len(exported), flush=True)
     groups: dict[tuple[int, int], list[str]] = defaultdict(list)
     for name, found in having.items():
         first, last = minors.index(found[0]), minors.index(found[-1])

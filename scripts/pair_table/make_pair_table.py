@@ -21,7 +21,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parents[1]), str(HERE.with_name("foreign_table"))]
 
-from make_foreign_table import Torch, install  # noqa: E402
+from make_foreign_table import install, load, torch_in  # noqa: E402
 from release import PROJECT  # noqa: E402
 
 from engine.builder import BuildError, BuildRequest, execute, plan  # noqa: E402
@@ -45,8 +45,9 @@ def build(work: Path, minor: str, glue: str | None = None) -> Path:
     return out / f"glue-{glue}.so"
 
 
-def column(torch: Torch, minor: str, glues: list[Path]) -> list[dict[str, Any]]:
-    runtime = probe_runtime(find_torch(torch.folder), gpu=False, project=PROJECT)
+def column(folder: Path, minor: str, glues: list[Path]) -> list[dict[str, Any]]:
+    torch = find_torch(folder)
+    runtime = probe_runtime(torch, gpu=False, project=PROJECT)
     causes = [judge_file(glue, runtime).cause for glue in glues]
     task = {"preloads": [], "load": "file", "beside": [str(HERE)], "claimed": []}
     task["call"] = "__import__('run_pair').works(library)"
@@ -61,7 +62,7 @@ def column(torch: Torch, minor: str, glues: list[Path]) -> list[dict[str, Any]]:
             "outcome": OUTCOMES.get(seen["outcome"], seen["outcome"]),
             "detail": seen["error"][:240],
         }
-        for glue, cause, seen in zip(glues, causes, torch.load(tasks), strict=True)
+        for glue, cause, seen in zip(glues, causes, load(folder, tasks), strict=True)
     ]
 
 
@@ -79,7 +80,7 @@ def main() -> int:
 
     glues = []
     for minor in minors:
-        Torch(work, f"{minor}.*", "--no-deps")
+        torch_in(work, f"{minor}.*", "--no-deps")
         try:
             glues.append(build(work, minor))
         except BuildError as error:
@@ -90,12 +91,13 @@ def main() -> int:
     say(f"built {glues[-1].stem}")
     cells = []
     for minor in minors:
-        torch = Torch(work, f"{minor}.*")
-        install(work, *torch.where, f"torch=={minor}.*")  # what it needs
-        cells += column(torch, minor, glues)
+        folder = torch_in(work, f"{minor}.*")
+        where = ("--target", str(folder), "--python-version", "3.11")
+        install(work, *where, f"torch=={minor}.*")  # what it needs
+        cells += column(folder, minor, glues)
         works = sum(cell["outcome"] == "works" for cell in cells if cell["torch"] == minor)
         say(f"torch {minor}: {works} of {len(glues)} glues work")
-        shutil.rmtree(torch.folder)
+        shutil.rmtree(folder)
     record = read_binary(glues[0]).record
     table = {
         "schema": 1,

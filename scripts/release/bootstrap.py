@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from email.parser import HeaderParser
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from zipfile import ZipFile
 
 from packaging.requirements import Requirement
@@ -28,7 +28,6 @@ from release.paths import tool
 SUMMARY = "Bootstrap package for tests on this machine, never for publishing"
 # Names that differ between PyPI and conda-forge.
 CONDA_NAMES = {"torch": "pytorch", "typing-extensions": "typing_extensions"}
-COMPILERS = {f"gcc_{SUBDIR}": ("gcc", "CC"), f"gxx_{SUBDIR}": ("g++", "CXX")}
 # Parts of the standard library that our tests do not need.
 STDLIB_LEFT_OUT = ("site-packages", "dist-packages", "test", "idlelib", "tkinter", "turtledemo")
 STDLIB_LEFT_OUT += ("ensurepip", "lib2to3", "__pycache__")
@@ -74,15 +73,14 @@ def stage_wheel(root: Path, wheel: Path, minor: str) -> Stub:
     site = root / "lib" / f"python{minor}" / "site-packages"
     with ZipFile(wheel) as archive:
         depends = depends_of(archive, minor)
-        for item in archive.infolist():
-            if item.is_dir():
-                continue
-            target = _target(item.filename, root, site)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with archive.open(item) as source, target.open("wb") as file:
-                shutil.copyfileobj(source, file, 1 << 20)
-            if target.parent == root / "bin":
-                target.chmod(0o755)
+        archive.extractall(site)
+    for data in site.glob("*.data"):
+        places = {"purelib": site, "platlib": site, "scripts": root / "bin", "data": root}
+        for kind in data.iterdir():
+            shutil.copytree(kind, places.get(kind.name, root / "share"), dirs_exist_ok=True)
+        shutil.rmtree(data)
+    for program in root.glob("bin/*"):
+        program.chmod(0o755)
     tag = f"py{minor.replace('.', '')}_0"
     if name == "torch":
         tag = f"{'cpu' if version.local == 'cpu' else 'cuda'}_bootstrap_{tag}"
@@ -90,16 +88,6 @@ def stage_wheel(root: Path, wheel: Path, minor: str) -> Stub:
             if library.name.startswith(("libtorch", "libc10")):
                 (root / "lib" / library.name).symlink_to(os.path.relpath(library, root / "lib"))
     return Stub(conda_name(name), version.public, tag, depends=tuple(depends))
-
-
-def _target(name: str, root: Path, site: Path) -> Path:
-    parts = PurePosixPath(name).parts
-    if not parts[0].endswith(".data"):
-        return site.joinpath(*parts)
-    kind, rest = parts[1], parts[2:]
-    if kind in ("purelib", "platlib"):
-        return site.joinpath(*rest)
-    return {"scripts": root / "bin", "data": root}.get(kind, root / "share").joinpath(*rest)
 
 
 def depends_of(archive: ZipFile, minor: str) -> list[str]:
@@ -116,16 +104,15 @@ def depends_of(archive: ZipFile, minor: str) -> list[str]:
     return found
 
 
-def stage_compiler(root: Path, name: str) -> Stub:
-    program, variable = COMPILERS[name]
-    found = shutil.which(program)
+def stage_compiler(root: Path) -> Stub:
+    found = shutil.which("g++")
     if not found:
-        raise SystemExit(f"{program} is missing; install it (Debian: apt-get install g++)")
+        raise SystemExit("g++ is missing; install it (Debian: apt-get install g++)")
     out = subprocess.run([found, "-dumpfullversion"], check=True, capture_output=True, text=True)
-    script = root / "etc" / "conda" / "activate.d" / f"{name}.sh"
+    script = root / "etc" / "conda" / "activate.d" / "gxx.sh"
     script.parent.mkdir(parents=True)
-    script.write_text(f"export {variable}={found}\n")
-    return Stub(name, out.stdout.strip(), "bootstrap_0")
+    script.write_text(f"export CXX={found}\n")
+    return Stub(f"gxx_{SUBDIR}", out.stdout.strip(), "bootstrap_0")
 
 
 def sysroot() -> Stub:
@@ -143,7 +130,7 @@ def build_channel(out: Path, wheels: list[Path], python: str) -> None:
     """
     write_channel(out, [sysroot()])
     if not FOREIGN:
-        _stage(out, SUBDIR, [partial(stage_compiler, name=name) for name in COMPILERS])
+        _stage(out, SUBDIR, [stage_compiler])
     own = sys._base_executable  # the interpreter that made the tool's own environment
     for subdir, interpreter in {NATIVE_SUBDIR: own, SUBDIR: python}.items():
         facts = python_facts(interpreter, modules="sys")

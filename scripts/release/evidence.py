@@ -19,7 +19,7 @@ def results(platform: str) -> Path:
     return RESULTS if platform == FIRST else RESULTS.with_stem(f"{RESULTS.stem}-{platform}")
 
 
-State = Literal["ran", "failed", "judged", "rejected", "unsupported"]
+State = Literal["ran", "failed", "rejected", "unsupported"]
 
 
 class Environment(Strict):

@@ -27,7 +27,6 @@ from release.schema import FIRST, Matrix
 
 README_FILE = REPO / "README.md"
 RELEASE_PAGE = REPO / "docs" / "ship" / "release.md"
-CONDA_PAGE = REPO / "docs" / "start" / "conda.md"
 SUPPORT_PAGE = REPO / "docs" / "numbers" / "support.md"
 SUPPORT_FILE = PACKAGE / "support.json"
 PYPROJECT = REPO / "pyproject.toml"
@@ -50,7 +49,6 @@ def expected(matrix: Matrix) -> dict[Path, str]:
         PYPROJECT: ("cibuildwheel", cibuildwheel.table(matrix), ("# ", "")),
         README_FILE: ("support-table", support_table.brief(matrix)),
         RELEASE_PAGE: ("glibc", variants.floors(matrix)),
-        CONDA_PAGE: ("installs", support_table.installs()),
     }
     # Not every project has all pages.
     for path, part in parts.items():

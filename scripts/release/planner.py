@@ -177,9 +177,7 @@ class Plan:
         """The task that makes a CUDA toolkit; None for an installed one."""
         if chosen.nvcc:
             return None
-        helper = self._toolkit(cell, chosen.fatbinary) if chosen.fatbinary else None
-        wheels = self.matrix.toolkits[chosen.version]
-        given = {"toolchain": chosen, "wheels": wheels, "fatbinary": helper}
+        given = {"toolchain": chosen, "wheels": self.matrix.toolkits[chosen.version]}
         options = {"inputs": (toolchains.ADAPTER,), "disk": 800_000_000}
         name = f"toolkit/{chosen.name}"
         return self._add(cell, name, toolchains.toolkit, given, **options)

@@ -1,9 +1,8 @@
-"""Tables as Markdown: the matrix, the results of `--verify full`, what conda installs."""
+"""Tables as Markdown: the matrix, and the results of `--verify full`."""
 
-import csv
 from pathlib import Path
 
-from release import PROJECT, REPO
+from release import REPO
 from release.evidence import Evidence, results
 from release.schema import FIRST, Matrix
 
@@ -15,15 +14,8 @@ LEGEND = {
 }
 # The legend of a platform that ran under qemu.
 ELSEWHERE = {
-    "ran": "installed from the wheel of the cell (from torch 2.11 on, the fat wheel), run under "
-    "qemu: judged, compared with the definition, gradients checked",
+    "ran": "installed from a wheel and run under qemu: " + LEGEND["ran"].partition(", ")[2]
 }
-
-TABLE = REPO / "scripts" / "release" / "conda_installs.csv"
-HEAD = (
-    *("channels", "pytorch before", "asked for before", "driver"),
-    *(PROJECT.distribution, "pytorch after", "note"),
-)
 
 
 def brief(matrix: Matrix) -> str:
@@ -47,8 +39,9 @@ def brief(matrix: Matrix) -> str:
 def full(matrix: Matrix, evidence: Evidence | None, suites: dict[str, str]) -> str:
     """The full table: torch minors by Pythons, oldest first, and the results of the op's tests."""
     pythons = matrix.every_python()
-    if matrix.platform != FIRST:  # one Python was tried there
-        pythons = [p for p in pythons if any(evidence and evidence.of(m, p) for m in matrix.torch)]
+    if evidence and matrix.platform != FIRST:  # one Python was tried there
+        tried = {row.python for row in evidence.environments if row.state != "unsupported"}
+        pythons = [python for python in pythons if python in tried]
     head = ["torch", "CUDA of PyPI's build", "C++ ABI (PyPI / conda)", "served by"]
     head += [*(f"Python {python}" for python in pythons), "tests of the operator"]
     lines = [_row(head), "|---" * len(head) + "|\n"]
@@ -118,17 +111,3 @@ def _origin(evidence: Evidence, stored: Path) -> str:
             "by the same with `--python`."
         )
     return f"{text}\n"
-
-
-def installs() -> str:
-    with TABLE.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    lines = [_row(HEAD), _row(("---",) * len(HEAD))]
-    for row in rows:
-        ours = {"refused": "**refused**", "*": "either"}.get(row["ours"], f"`{row['ours']}`")
-        after = {"*": "either", "": "kept", "kept": "kept"}.get(row["pytorch"], "")
-        after = after or f"a {row['pytorch'].upper()} build"
-        names = [f"`{row[key]}`" if row[key] else "none" for key in ("installed", "asked for")]
-        driver = row["driver"] or "none"
-        lines.append(_row([row["channels"], *names, driver, ours, after, row["note"]]))
-    return "".join(lines)

@@ -5,7 +5,6 @@ A toolkit is made from PyPI's wheels. If these have no nvcc, clang is unpacked, 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -21,14 +20,14 @@ from engine.builder import (
     find_cuda_toolkit,
     find_cuda_toolkits,
 )
-from release import BUILD, REPO, ReleaseError
+from release import BUILD, REPO
 from release.environments import apt, uv
 from release.paths import fresh
 from release.schema import Kernels, Matrix, Toolkit
 from release.shell import Log, output_of
 from release.tasks import Context
 
-ADAPTER = REPO / "scripts" / "release" / "fatbinary.sh"
+ADAPTER = REPO / "scripts" / "release" / "fatbinary.py"
 LIBRARIES = "usr/lib/x86_64-linux-gnu"  # in Debian's packages
 NEWEST_CLANG = 30  # the tool looks for clang++-NN below this number
 
@@ -49,13 +48,11 @@ class Toolchain:
     Attributes:
         nvcc: the installed toolkit; None if it is made from wheels.
         clang: the clang++ command; empty for the one in Debian's package; None for nvcc.
-        fatbinary: the toolchain whose program `fatbinary` clang needs.
     """
 
     version: str
     nvcc: CudaToolkit | None = None
     clang: str | None = None
-    fatbinary: Toolchain | None = None
 
     @property
     def name(self) -> str:
@@ -121,30 +118,22 @@ def choose(kernels: Kernels, matrix: Matrix, compilers: Compilers) -> Toolchain 
             f"set CUDA_HOME, or install clang (Debian: apt-get install {wheels.clang.debian}; "
             "where apt knows no such package: apt-get update)"
         )
-    helper = next(k for k in matrix.kernels.values() if k.toolkit == wheels.clang.fatbinary)
-    fatbinary = choose(helper, matrix, compilers)
-    if isinstance(fatbinary, str):
-        return f"clang needs the fatbinary of CUDA {wheels.clang.fatbinary}: {fatbinary}"
-    return Toolchain(version, clang=clangs[0] if clangs else "", fatbinary=fatbinary)
+    return Toolchain(version, clang=clangs[0] if clangs else "")
 
 
 def home_of(path: Path) -> Path:
-    """The CUDA folder in the folder where PyPI's wheels were installed."""
-    (home,) = path.glob("nvidia/cu*")
+    """The CUDA folder in the folder where PyPI's wheels of CUDA 13 or later were installed."""
+    (home,) = path.glob("nvidia/cu[0-9]*")
     return home
 
 
-def toolkit(
-    context: Context, *, toolchain: Toolchain, wheels: Toolkit, fatbinary: Path | None
-) -> Sequence[Path]:
-    """Makes the toolkit for a toolchain that is not installed.
-
-    `fatbinary` is the toolkit whose `fatbinary` clang needs, if a task made it.
-    """
+def toolkit(context: Context, *, toolchain: Toolchain, wheels: Toolkit) -> Sequence[Path]:
+    """Makes the toolkit for a toolchain that is not installed, from PyPI's wheels."""
     folder = fresh(BUILD / "toolkits" / toolchain.name)
     target = folder if toolchain.clang is None else folder / "wheels"
-    words = ["pip", "install", "--target", target, "--python", sys.executable]
-    uv(context.log, [*words, *wheels.pypi])
+    words = ["pip", "install", "--target", target, "--python", sys.executable, *wheels.pypi]
+    # clang needs the program `fatbinary` of a CUDA that has it in its wheels.
+    uv(context.log, words + [f"nvidia-cuda-nvcc=={c.fatbinary}.*" for c in [wheels.clang] if c])
     if toolchain.clang is None:
         # nvcc and linkers look for these names, which the wheels lack.
         home = home_of(folder)
@@ -153,10 +142,9 @@ def toolkit(
             if not link.exists():
                 link.symlink_to(name)
         return [folder]
-    made = resolve(toolchain.fatbinary, fatbinary)
-    _merge(folder / "wheels", folder / "cuda", toolchain.version)
-    programs = folder / "cuda" / "bin"
-    shutil.copy2(made.home() / "bin" / "fatbinary", programs / "fatbinary.nvidia")
+    programs = _merge(target, folder / "cuda") / "bin"
+    shutil.copy2(home_of(target) / "bin" / "fatbinary", programs / "fatbinary.nvidia")
+    shutil.rmtree(target)
     shutil.copy(ADAPTER, programs / "fatbinary")
     (programs / "fatbinary").chmod(0o755)
     if not toolchain.clang:
@@ -184,28 +172,20 @@ def resolve(toolchain: Toolchain, made: Path | None) -> CudaToolkit | ClangToolk
         clang = toolchain.clang or str(made / "clang" / "bin" / "clang++")
         return ClangToolkit(clang, made / "cuda", (major, minor))
     found = find_cuda_toolkit({**os.environ, "CUDA_HOME": str(home_of(made))})
-    if found is None or found.version_text != toolchain.version:
-        text = f"{made}: holds no nvcc {toolchain.version}"
-        raise ReleaseError(f"{text}; delete it and run the same again")
+    assert found is not None, made
     return found
 
 
-def _merge(wheels: Path, home: Path, version: str) -> None:
-    """Merges the folders of the wheels into one, laid out as clang expects a CUDA installation."""
-    for part in sorted(wheels.glob("nvidia/*")):
-        for source in sorted(path for path in part.rglob("*") if path.is_file()):
-            inside = source.relative_to(part)
-            name = "lib64" if inside.parts[0] == "lib" else inside.parts[0]
-            target = home / name / Path(*inside.parts[1:])
-            if inside.name == "__init__.py" or target.exists():
-                continue
-            target.parent.mkdir(parents=True, exist_ok=True)
-            source.rename(target)
-    shutil.rmtree(wheels)
+def _merge(wheels: Path, home: Path) -> Path:
+    """The folders of the wheels as one, laid out as clang expects a CUDA installation."""
+    left_out = shutil.ignore_patterns("__init__.py", "__pycache__")
+    for part in sorted(path for path in wheels.glob("nvidia/*") if path.is_dir()):
+        if part != home_of(wheels):
+            shutil.copytree(part, home, ignore=left_out, dirs_exist_ok=True)
+    (home / "lib").rename(home / "lib64")
     for library in home.glob("lib64/libcudart.so.*"):
         (home / "lib64" / "libcudart.so").symlink_to(library.name)
-    about = {"cuda": {"name": "CUDA SDK", "version": f"{version}.0"}}
-    (home / "version.json").write_text(json.dumps(about), encoding="utf-8")
+    return home
 
 
 def _debian_clang(log: Log, package: str, folder: Path) -> None:

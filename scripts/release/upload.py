@@ -3,8 +3,6 @@
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
@@ -17,59 +15,56 @@ from release.paths import LOGS, publish
 from release.shell import Log
 
 TARGETS = "pypi, testpypi, anaconda, anaconda:OWNER, or a folder (./public)"
-
-
-@dataclass(frozen=True)
-class Upload:
-    """A planned upload, by commands or by `copy`; `checks` are commands that must pass first.
-
-    `left_out` names the artefacts that the target does not get, and why.
-    """
-
-    files: list[Path]
-    refusals: list[str]
-    checks: list[list[str]] = field(default_factory=list)
-    commands: list[list[str]] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
-    copy: Callable[[Log], None] | None = None
+# What each target gets.
+KINDS: dict[str, tuple[Kind, ...]] = {
+    "pypi": ("fat", "sdist"),
+    "testpypi": ("fat", "sdist"),
+    "anaconda": ("conda",),
+    "folder": ("thin", "conda"),
+}
+TWINE = (sys.executable, "-m", "twine")
+BOOTSTRAPPED = (
+    "conda packages: they were built with a bootstrap channel, which is for tests only; build with "
+    "--channel conda-forge"
+)
 
 
 def upload(target: str, console: Console, *, dry_run: bool) -> int:
+    name, _, owner = target.partition(":")
+    if "/" in target or target.startswith("."):
+        name = "folder"
+    if name not in KINDS:
+        raise ReleaseError(f"--upload: got {target!r}, needs one of {TARGETS}")
     manifest = parse(DIST / "manifest.json")
-    planned = plan(target, manifest, DIST)
-    for text in planned.left_out:
-        console.print(f"left out: {text}", markup=False, soft_wrap=True)
-    if planned.refusals:
-        raise ReleaseError(f"{target}: refused\n- " + "\n- ".join(planned.refusals))
+    artefacts = [artefact for artefact in manifest.artefacts if artefact.kind in KINDS[name]]
+    if name == "folder" and manifest.base_channel is None:
+        if any(artefact.kind == "conda" for artefact in artefacts):
+            console.print(f"left out: {BOOTSTRAPPED}", markup=False, soft_wrap=True)
+        artefacts = [artefact for artefact in artefacts if artefact.kind != "conda"]
+    if refusals := [*_general(manifest, artefacts), *_of_target(name, manifest, artefacts)]:
+        raise ReleaseError(f"{target}: refused\n- " + "\n- ".join(refusals))
+    files = [str(DIST / artefact.path) for artefact in artefacts]
     with Log(LOGS / "upload.log") as log:
-        for command in planned.checks:
-            log.run(command, remedy=f"read {log.path}")
-        for path in planned.files:
+        if name in ("pypi", "testpypi"):
+            log.run([*TWINE, "check", "--strict", *files], remedy=f"read {log.path}")
+        for artefact in artefacts:
             word = "would upload" if dry_run else "uploading"
-            console.print(f"{word} {path.relative_to(DIST)}", markup=False, soft_wrap=True)
-        for command in planned.commands:
+            console.print(f"{word} {artefact.path}", markup=False, soft_wrap=True)
+        if name == "folder":
+            if not dry_run:
+                _copy(artefacts, Path(target), log)
+        else:
+            command = [*_command(name, owner), *files]
             text = " ".join(Path(w).name if Path(w).is_absolute() else w for w in command)
             console.print(f"$ {text}", markup=False, soft_wrap=True)
             if not dry_run:
                 log.run(command, remedy=f"read {log.path}; then start it again")
-        if planned.copy and not dry_run:
-            planned.copy(log)
     console.print("nothing was uploaded (--dry-run)" if dry_run else f"uploaded to {target}")
     return 0
 
 
-def plan(target: str, manifest: Manifest, dist: Path) -> Upload:
-    name, _, owner = target.partition(":")
-    if name in ("pypi", "testpypi"):
-        return _to_pypi(name, manifest, dist)
-    if name == "anaconda":
-        return _to_anaconda(owner, manifest, dist)
-    if "/" in target or target.startswith("."):
-        return _to_folder(Path(target), manifest, dist)
-    raise ReleaseError(f"--upload: got {target!r}, needs one of {TARGETS}")
-
-
-def _common(manifest: Manifest, dist: Path, artefacts: Sequence[Artefact]) -> list[str]:
+def _general(manifest: Manifest, artefacts: list[Artefact]) -> list[str]:
+    """Why these artefacts may not be handed out to anybody."""
     found = []
     if manifest.changed:
         found.append(f"{manifest.changed}; build again, and leave the checkout alone meanwhile")
@@ -82,72 +77,46 @@ def _common(manifest: Manifest, dist: Path, artefacts: Sequence[Artefact]) -> li
         found.append(f"this is shard {manifest.shard}; join all of them with --merge first")
     if failed := [name for name, cell in manifest.cells.items() if cell.state == "failed"]:
         found.append(f"{', '.join(failed)} failed; repair and build again")
-    found += [f"{text}; build again" for text in wrong_files(artefacts, dist)]
+    found += [f"{text}; build again" for text in wrong_files(artefacts, DIST)]
     return found if artefacts else [*found, "there is nothing to upload; build first"]
 
 
-def _of(manifest: Manifest, *kinds: Kind) -> list[Artefact]:
-    return [artefact for artefact in manifest.artefacts if artefact.kind in kinds]
+def _of_target(name: str, manifest: Manifest, artefacts: list[Artefact]) -> list[str]:
+    """Why this target does not take them."""
+    found = []
+    if name == "anaconda":
+        if manifest.base_channel is None:
+            found.append(BOOTSTRAPPED)
+        if shutil.which("anaconda") is None:
+            found.append("there is no `anaconda` on PATH; pip install anaconda-client")
+    elif name != "folder":
+        if manifest.fat is None:
+            found.append("there is no fat wheel")
+        elif manifest.partial:
+            text = f"the wheel is partial: {manifest.fat.path}{manifest.lacks}"
+            found.append(f"{text}; build what it lacks and join with --merge")
+        for artefact in artefacts:
+            if "+" in artefact.path:
+                found.append(f"{artefact.path}: PyPI takes no local version (what follows the +)")
+            if artefact.kind == "fat" and "manylinux" not in artefact.path:
+                found.append(f"{artefact.path}: PyPI takes no wheel without a manylinux tag")
+    return found
 
 
-def _to_pypi(repository: str, manifest: Manifest, dist: Path) -> Upload:
-    artefacts = _of(manifest, "fat", "sdist")
-    refusals = _common(manifest, dist, artefacts)
-    if manifest.fat is None:
-        refusals.append("there is no fat wheel")
-    elif manifest.partial:
-        text = f"the wheel is partial: {manifest.fat.path}{manifest.lacks}"
-        refusals.append(f"{text}; build what it lacks and join with --merge")
-    for artefact in artefacts:
-        if "+" in artefact.path:
-            refusals.append(f"{artefact.path}: PyPI takes no local version (what follows the +)")
-        if artefact.kind == "fat" and "manylinux" not in artefact.path:
-            refusals.append(f"{artefact.path}: PyPI takes no wheel without a manylinux tag")
-    files = [dist / artefact.path for artefact in artefacts]
-    twine = [sys.executable, "-m", "twine"]
+def _command(name: str, owner: str) -> list[str]:
+    """The command that uploads the files that follow it."""
+    if name == "anaconda":
+        return ["anaconda", "upload", "--skip-existing", *(["--user", owner] if owner else [])]
     words = ["upload", "--non-interactive", "--disable-progress-bar"]
     # For indexes other than PyPI's, twine cannot find out which files exist.
     words += [] if "TWINE_REPOSITORY_URL" in os.environ else ["--skip-existing"]
-    words += ["--repository", repository] if repository != "pypi" else []
-    names = [str(path) for path in files]
-    check, command = [*twine, "check", "--strict", *names], [*twine, *words, *names]
-    return Upload(files, refusals, checks=[check], commands=[command])
+    return [*TWINE, *words, *(["--repository", name] if name != "pypi" else [])]
 
 
-BOOTSTRAPPED = (
-    "conda packages: they were built with a bootstrap channel, which is for tests only; build with "
-    "--channel conda-forge"
-)
-
-
-def _to_anaconda(owner: str, manifest: Manifest, dist: Path) -> Upload:
-    artefacts = _of(manifest, "conda")
-    refusals = _common(manifest, dist, artefacts)
-    if manifest.base_channel is None:
-        refusals.append(BOOTSTRAPPED)
-    program = shutil.which("anaconda")
-    if program is None:
-        refusals.append("there is no `anaconda` on PATH; pip install anaconda-client")
-    files = [dist / artefact.path for artefact in artefacts]
-    words = ["--user", owner] if owner else []
-    command = [program or "anaconda", "upload", "--skip-existing", *words, *map(str, files)]
-    return Upload(files, refusals, commands=[command])
-
-
-def _to_folder(folder: Path, manifest: Manifest, dist: Path) -> Upload:
-    artefacts, left_out = _of(manifest, "thin"), []
-    if manifest.base_channel is not None:
-        artefacts += _of(manifest, "conda")
-    elif _of(manifest, "conda"):
-        left_out.append(BOOTSTRAPPED)
-
-    def copy(log: Log) -> None:
-        for artefact in artefacts:
-            if artefact.kind == "thin":
-                publish(dist / artefact.path, folder / artefact.path)
-            else:
-                index_package(log, dist / artefact.path, folder / "channel")
-        write_index(folder / "simple")
-
-    files = [dist / artefact.path for artefact in artefacts]
-    return Upload(files, _common(manifest, dist, artefacts), left_out=left_out, copy=copy)
+def _copy(artefacts: list[Artefact], folder: Path, log: Log) -> None:
+    for artefact in artefacts:
+        if artefact.kind == "thin":
+            publish(DIST / artefact.path, folder / artefact.path)
+        else:
+            index_package(log, DIST / artefact.path, folder / "channel")
+    write_index(folder / "simple")

@@ -3,30 +3,40 @@
 When every environment has a result, all of them are stored in
 benchmarks/results/environments.json, and the support tables show them. `--python PATH` tries the
 environments of that interpreter alone; their results are added to the stored ones. On platforms
-other than the first, a run under qemu costs minutes, so each torch is run once, on one Python. The
-build has run each cell from its thin wheel, beside the torch that it is built with. This runs the
-fat wheel beside the other torches that stable glue serves.
+other than the first, a run under qemu costs minutes and some torches crash there: each torch is
+tried on one Python, and whatever has a result is stored.
 
 Environments of one torch share a cache of about 12 GB, which is deleted before the next torch.
 Results are kept in build/verify-full and are valid for one wheel, so an interrupted run continues.
 """
 
+import os
 import platform
 import shutil
+import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
-from typing import Literal
 
 from rich.console import Console
 
-from release import BUILD, DIST, FOREIGN, PLATFORM, REPO, SMOKE, ReleaseError, emulation, evidence
-from release.cells import all_cells
+from release import (
+    DIST,
+    FOREIGN,
+    MACHINE,
+    PLATFORM,
+    REPO,
+    SMOKE,
+    WRITE,
+    ReleaseError,
+    emulation,
+    evidence,
+)
 from release.environments import interpreters, python_facts
 from release.evidence import Environment, Evidence
-from release.manifest import Manifest, parse
+from release.manifest import parse
 from release.paths import MANIFEST
 from release.progress import Reporter
 from release.run import only_run
@@ -34,10 +44,9 @@ from release.runner import run_tasks
 from release.schema import FIRST, Matrix
 from release.store import Store, digest
 from release.tasks import Outcome, Task
-from release.verify_one import CACHE, WORK, Target, computed, environment
+from release.verify_one import CACHE, WORK, Target, environment
 from release.wheels import commits, read_wheel
 
-Verify = Literal["one", "full"]
 Results = Mapping[Target, Environment | None]
 # The cache of one torch with its CUDA libraries, plus the files that its environments do not share.
 DISK_NEEDED = 15_000_000_000
@@ -73,8 +82,9 @@ def verify_built(matrix: Matrix, console: Console, jobs: int, given: Sequence[Pa
     if manifest is None or manifest.fat is None:
         raise ReleaseError(f"{MANIFEST}: names no fat wheel; the run above says why none was made")
     with only_run(console):
-        if PLATFORM != FIRST:
-            return verify_cells(manifest, matrix, console, jobs)
+        if PLATFORM != FIRST and not given:
+            own = os.environ.get("RELEASE_PYTHON", sys.executable)
+            given = [emulation.PYTHON if FOREIGN else Path(own)]
         wheel, wanted = DIST / manifest.fat.path, targets(matrix, given)
         return verify(wheel, wanted, matrix, console, jobs, join=bool(given))
 
@@ -95,13 +105,14 @@ def verify(
     found = tried(wheel, wanted, console, jobs)
     every = wanted if join else targets(matrix)
     known = [seen for target in every if (seen := found.get(target))]
-    place, old = evidence.RESULTS.relative_to(REPO), evidence.load() if join else None
-    if len(known) < len(every):
-        text = f"{len(every) - len(known)} of {len(every)} environments have no result in this run"
-        console.print(f"{text}: {place} is left as it was")
+    path, missing = evidence.results(PLATFORM), len(every) - len(known)
+    if missing and (PLATFORM == FIRST or not known):
+        text = f"{missing} of {len(every)} environments have no result in this run"
+        console.print(f"{text}: {path.relative_to(REPO)} is left as it was")
     else:
-        evidence.save(joined(old, wheel, known) if old else gathered(wheel, matrix, known))
-        console.print(f"stored in {place}; now run:\nscripts/build_all.sh --write-generated")
+        old = evidence.load(path) if join and PLATFORM == FIRST else None
+        evidence.save(joined(old, wheel, known) if old else gathered(wheel, matrix, known), path)
+        console.print(f"stored in {path.relative_to(REPO)}; now run:\n{WRITE}")
     return 0 if all(seen and seen.state == "ran" for seen in found.values()) else 1
 
 
@@ -124,12 +135,12 @@ def tried(wheel: Path, wanted: Sequence[Target], console: Console, jobs: int) ->
             first, *others = (tasks[target] for target in wanted if target.torch == minor)
             WORK.mkdir(parents=True, exist_ok=True)
             if (free := shutil.disk_usage(WORK).free) < DISK_NEEDED:
-                text = (
-                    f"{WORK}: {free / 1e9:.1f} GB are free, {DISK_NEEDED / 1e9:.0f} GB are needed"
+                have, need = (
+                    f"{free / 1e9:.1f} GB are free",
+                    f"{DISK_NEEDED / 1e9:.0f} GB are needed",
                 )
-                raise ReleaseError(
-                    f"{text}; free some and run the same again: what was done is kept"
-                )
+                text = "free some and run the same again: what was done is kept"
+                raise ReleaseError(f"{WORK}: {have}, {need}; {text}")
             # The first environment fetches the files that all of them share.
             try:
                 for group in ([first], others):
@@ -162,74 +173,26 @@ def joined(stored: Evidence, wheel: Path, known: Sequence[Environment]) -> Evide
 def gathered(wheel: Path, matrix: Matrix, known: Sequence[Environment]) -> Evidence:
     """The results, and a line for every Python of the matrix for which a torch has no wheel."""
     found = {(result.torch, result.python): result for result in known}
-    date = max(result.date for result in known)
-    rows = []
+    date, rows, packed = max(result.date for result in known), [], read_wheel(wheel)
     for minor, python in product(matrix.minors(), matrix.every_python()):
-        if python in matrix.torch[minor].free_threaded and (minor, python) not in found:
-            continue
         reason = f"PyPI has no wheel of torch {minor} for Python {python}"
         absent = {"torch": minor, "python": python, "state": "unsupported", "reason": reason}
-        rows.append(found.get((minor, python)) or Environment(date=date, **absent))
-    return _evidence(wheel, rows)
-
-
-def _evidence(wheel: Path, rows: list[Environment], selector: str = "", how: str = "") -> Evidence:
-    packed = read_wheel(wheel)
+        if (minor, python) in found:
+            rows.append(found[minor, python])
+        elif python not in matrix.torch[minor].every_python:
+            rows.append(Environment(date=date, **absent))
+    selector = how = ""
+    if PLATFORM != FIRST:
+        selector = f"'*-{MACHINE}' "
+        how = f"; runs under {emulation.version()}" if FOREIGN else "; native"
     return Evidence(
         wheel=wheel.name,
         sha256=digest(wheel),
         binaries=sorted(Path(name).name for name in packed.binaries),
         commit=" ".join(commits(packed)),
         smoke=digest(SMOKE),
-        date=max(row.date for row in rows),
+        date=date,
         machine=f"{platform.system()} {platform.machine()}, {' '.join(platform.libc_ver())}{how}",
         command=f"scripts/build_all.sh {selector}--verify full",
         environments=rows,
     )
-
-
-def verify_cells(manifest: Manifest, matrix: Matrix, console: Console, jobs: int = 1) -> int:
-    """Stores and shows the result of each torch on another platform; returns the exit code."""
-    assert manifest.fat is not None
-    wheel = DIST / manifest.fat.path
-    rows = {row.torch: row for row in reversed([*ran(manifest, matrix)])}
-    if not rows:
-        raise ReleaseError("no cell has run, so nothing is known; the run above says why")
-    # Torches without their own ATen glue have not run yet. They run on the same Python.
-    python = next(iter(rows.values())).python
-    interpreter = str(emulation.PYTHON) if FOREIGN else _interpreter(python)
-    wanted = [
-        Target(minor, torch.release, python, interpreter)
-        for minor, torch in matrix.torch.items()
-        if minor not in rows and not torch.aten and python in torch.pythons
-    ]
-    more = tried(wheel, wanted, console, jobs) if wanted else {}
-    rows |= {target.torch: seen for target, seen in more.items() if seen}
-    for minor in matrix.minors():
-        state = rows[minor].state if minor in rows else "untried"
-        console.print(f"torch {minor}: {state}", highlight=False)
-    found = [rows[minor] for minor in matrix.minors() if minor in rows]
-    path, selector = evidence.results(PLATFORM), PLATFORM.removeprefix("linux-")
-    how = next(iter(manifest.hosts.values())).system.partition("; ")[2] or "native"
-    evidence.save(_evidence(wheel, found, f"'*-{selector}' ", f"; {how}"), path)
-    console.print(f"stored in {path.relative_to(REPO)}; now run:")
-    console.print("scripts/build_all.sh --write-generated")
-    return 0 if all(row and row.state == "ran" for row in [*found, *more.values()]) else 1
-
-
-def ran(manifest: Manifest, matrix: Matrix) -> Iterator[Environment]:
-    """The cells that were installed and run, in the order of the matrix."""
-    for cell in all_cells(matrix):
-        entry = manifest.cells.get(cell.name)
-        for run in entry.runs if entry else []:
-            if entry and run.kind == "venv" and run.ran:
-                facts = computed(BUILD / "smoke" / f"{cell.name}-venv.json")
-                yield Environment(
-                    torch=".".join(facts["torch_version"].split(".")[:2]),
-                    python=".".join(facts["python_version"].split(".")[:2]),
-                    state="ran" if facts["gradcheck"] and not run.facts["failed"] else "failed",
-                    variant=str(run.facts["variant"]),
-                    accepted=sorted(entry.binaries),
-                    date=manifest.made,
-                    **facts,
-                )

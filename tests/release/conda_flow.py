@@ -7,13 +7,13 @@ First it holds all that was only a dependency; in the last attempt it holds noth
 from __future__ import annotations
 
 import asyncio
-import csv
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from machines import machine
-from release.support_table import TABLE
+from release import REPO
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,13 @@ class Case:
 
 
 def cases() -> list[Case]:
-    with TABLE.open(encoding="utf-8", newline="") as file:
-        return [Case(*row) for row in list(csv.reader(file))[1:]]
+    """The rows of the page's table."""
+    page = (REPO / "docs" / "start" / "conda.md").read_text(encoding="utf-8")
+    table = page.partition("<!-- installs:begin -->\n")[2].partition("<!-- installs:end -->")[0]
+    plain = {"none": "", "either": "*", "a CPU build": "cpu", "a CUDA build": "cuda"}
+    bare = re.sub(r"`|\*\*", "", table)  # without code and bold type
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in bare.splitlines()]
+    return [Case(*(plain.get(cell, cell) for cell in row)) for row in rows[2:]]
 
 
 def name_of(record: Any) -> str:

@@ -60,12 +60,6 @@ def test_an_installed_clang_comes_before_the_package(matrix) -> None:
     assert isinstance(found, Toolchain) and found.clang == "/usr/bin/clang++-20"
 
 
-def test_clang_takes_fatbinary_from_the_nvcc_13_that_is_there(matrix) -> None:
-    found = chosen(matrix, "cuda12", nvccs=(NVCC13,), debian=DEBIAN)
-    assert isinstance(found, Toolchain) and found.fatbinary is not None
-    assert found.fatbinary.nvcc is NVCC13
-
-
 def test_without_nvcc_13_the_wheels_make_one(matrix) -> None:
     found = chosen(matrix, "cuda13")
     assert found == Toolchain("13.0") and found.name == "cuda-13.0"

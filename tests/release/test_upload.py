@@ -13,7 +13,7 @@ from release import ReleaseError
 from release import upload as uploading
 from release.manifest import Artefact, CellEntry, HostFacts, Manifest, write
 from release.store import digest
-from release.upload import plan, upload
+from release.upload import upload
 from rich.console import Console
 from wheel_makers import make_wheel
 
@@ -237,5 +237,8 @@ def test_a_dry_run_makes_no_folder(dist, tmp_path) -> None:
 
 
 def test_a_folder_gets_the_conda_packages_of_a_true_channel(dist, tmp_path) -> None:
-    files = plan(f"{tmp_path}/public", made(dist), dist).files
-    assert {path.suffix for path in files} == {".whl", ".conda"}
+    manifest, out = made(dist), console()
+    assert upload(f"{tmp_path}/public", out, dry_run=True) == 0
+    lines = [line for line in out.export_text().splitlines() if line.startswith("would upload ")]
+    wanted = [a.path for a in manifest.artefacts if a.kind in ("thin", "conda")]
+    assert lines == [f"would upload {path}" for path in wanted]

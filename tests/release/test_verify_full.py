@@ -51,9 +51,8 @@ class World:
             monkeypatch.setattr(module, "CACHE", root / "cache")
         monkeypatch.setattr(verify_one, "_run", self.run)
         monkeypatch.setattr(verify_full, "_interpreter", lambda python: f"python{python}")
-        save, load = evidence.save, evidence.load
-        monkeypatch.setattr(evidence, "save", lambda found: save(found, self.results))
-        monkeypatch.setattr(evidence, "load", lambda path=self.results: load(path))
+        monkeypatch.setattr(evidence, "results", lambda platform: self.results)
+        monkeypatch.setattr(verify_full, "REPO", root)
 
     def run(self, log, target: Target, wheel: Path, folder: Path) -> dict:
         self.tried.append(target.name)
@@ -141,12 +140,12 @@ def test_results_of_a_named_python_join_the_stored_ones(
     world, matrix, wheel, console, tmp_path, monkeypatch
 ) -> None:
     verify_full.verify(wheel, targets(matrix), matrix, console)
-    before = evidence.load()
+    before = evidence.load(world.results)
     other = shutil.copy(wheel, tmp_path / wheel.name.replace("-none-", "-none-linux_"))
     named_only = targets(matrix, [named(monkeypatch, "3.14t")])
     world.state = "rejected"
     verify_full.verify(other, named_only, matrix, console, join=True)
-    after = evidence.load()
+    after = evidence.load(world.results)
     assert len(after.environments) == len(before.environments)
     rows = {(row.torch, row.python): row for row in after.environments}
     changed = {key for key, row in rows.items() if row != before.of(*key)}
