@@ -145,7 +145,7 @@ def gradients_through(
         views = [tensor if tensor is None else tensor.view_as(tensor) for tensor in inputs]
         leaves = {k: view for k, view in enumerate(views) if view is not None and wanted[k]}
         pairs = [
-            (output, grad.reshape(output.shape))
+            (output, grad)
             for output, grad in zip(function(*views), grads, strict=True)
             if output is not None and grad is not None and output.requires_grad
         ]
