@@ -5,7 +5,7 @@ In eager mode, on both devices, `lltm` does this (the other modes are below)::
     forward    lltm -> LLTMFunction.forward -> torch.ops.lltm.forward
     backward   LLTMFunction.backward -> torch.ops.lltm.backward
 
-The raw ops are C++ (``csrc/ops/operators.h`` lists them). They check their arguments, ask the plan
+The raw ops are C++ (``csrc/ops/register.cpp`` lists them). They check their arguments, ask the plan
 of the device's kernels (``csrc/kernels``) what is quickest for these sizes, allocate the results,
 and call either the kernels for a whole step or torch's GEMM and one pointwise kernel.
 

@@ -5,10 +5,8 @@
 #include <tuple>
 
 #include "cell_forward.h"
-#include "gradients.h"
-#include "kernel_calls.h"
 #include "operands.h"
-#include "views.h"
+#include "parts.h"
 
 namespace lltm {
 
@@ -45,8 +43,7 @@ class CellBackward {
     const lltm_execution where = Calls::execution(input);
     lltm_step_backward_arguments step = {};
     step.sizes = sizes.step();
-    const lltm_step_plan plan =
-        Calls::plan_step(sizes.dtype, LLTM_BACKWARD, needs, step.sizes, where);
+    const lltm_step_plan plan = Calls::plan_step(LLTM_BACKWARD, needs, sizes, where);
     OptionalTensor gates = given_gates;
     if (!gates && plan.makes_gates == 0) {
       // Gates do not depend on the old cell state, so any tensor of its shape will do: new_cell.
@@ -80,7 +77,7 @@ class CellBackward {
 
  private:
   using Calls = KernelCalls<Torch, device>;
-  using Check = Operands<Torch, device>;
+  using Check = OperandChecks<Torch, device>;
   using View = Views<Torch>;
   // CUDA kernels read the gradients of h and of the cell state with any strides.
   static constexpr Strides kStrides =

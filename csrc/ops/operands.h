@@ -75,7 +75,7 @@ struct LayerSizes : CellSizes {
 enum class Strides { kContiguous, kAny };
 
 template <typename Torch, Device device>
-struct Operands {
+struct OperandChecks {
   using Tensor = typename Torch::Tensor;
   using OptionalTensor = std::optional<Tensor>;
   using Guard = Guards<Torch>;

@@ -25,14 +25,11 @@ AOTITorchError aoti_torch_cpu_cat(const AtenTensorHandle*, int64_t, int64_t, Ate
 AOTITorchError aoti_torch_cpu_addmm_out(AtenTensorHandle, AtenTensorHandle, AtenTensorHandle,
                                         AtenTensorHandle, double, double);
 AOTITorchError aoti_torch_cpu_mm_out(AtenTensorHandle, AtenTensorHandle, AtenTensorHandle);
-AOTITorchError aoti_torch_cpu_bmm_out(AtenTensorHandle, AtenTensorHandle, AtenTensorHandle);
 __attribute__((weak)) AOTITorchError aoti_torch_cuda_cat(const AtenTensorHandle*, int64_t, int64_t,
                                                          AtenTensorHandle*);
 __attribute__((weak)) AOTITorchError aoti_torch_cuda_addmm_out(AtenTensorHandle, AtenTensorHandle,
                                                                AtenTensorHandle, AtenTensorHandle,
                                                                double, double);
-__attribute__((weak)) AOTITorchError aoti_torch_cuda_bmm_out(AtenTensorHandle, AtenTensorHandle,
-                                                             AtenTensorHandle);
 __attribute__((weak)) AOTITorchError aoti_torch_cuda_mm_out(AtenTensorHandle, AtenTensorHandle,
                                                             AtenTensorHandle);
 __attribute__((weak)) AOTITorchError torch_get_current_cuda_blas_handle(void** handle);
@@ -99,12 +96,6 @@ struct StableTorch {
   static void mm_out(const Tensor& out, const Tensor& left, const Tensor& right) {
     const auto mm = out.is_cuda() ? aoti_torch_cuda_mm_out : aoti_torch_cpu_mm_out;
     check(mm(out.get(), left.get(), right.get()), "mm");
-  }
-
-  // out = left right, for each of P matrices: (P, ...)
-  static void bmm_out(const Tensor& out, const Tensor& left, const Tensor& right) {
-    const auto bmm = out.is_cuda() ? aoti_torch_cuda_bmm_out : aoti_torch_cpu_bmm_out;
-    check(bmm(out.get(), left.get(), right.get()), "bmm");
   }
 
   static void copy(const Tensor& to, const Tensor& from) {
