@@ -32,7 +32,6 @@ from torch.compiler import is_compiling
 
 from . import _derivatives
 from ._fake import fake_backward, fake_forward
-from ._refusals import refusal
 from ._registration import batching_rule, register
 from ._torch_private import (
     apply_in_c,
@@ -119,10 +118,37 @@ def lltm(
             old_cell.contiguous(),
         )
     except (RuntimeError, AttributeError, TypeError) as error:
-        reason = refusal((input, weights, bias, old_h, old_cell))
+        reason = refusal(input=input, weights=weights, bias=bias, old_h=old_h, old_cell=old_cell)
         if reason is None:
             raise
         raise NotImplementedError(reason) from error
+
+
+def refusal(**tensors: Tensor) -> str | None:
+    """Names the first argument that has no kernel, and says what to do; None if all have one."""
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor):
+            return (
+                f"lltm: {name} must be a torch.Tensor, got {type(tensor).__name__}; "
+                f"convert it with torch.as_tensor({name})"
+            )
+        if tensor.layout is not torch.strided:
+            return (
+                f"lltm: {name} must be a dense (strided) tensor, got layout {tensor.layout}; "
+                f"convert it with {name}.to_dense()"
+            )
+        if tensor.is_quantized:
+            return (
+                f"lltm: {name} must be float32, float64, float16 or bfloat16, got the quantised "
+                f"dtype {tensor.dtype}; convert it with {name}.dequantize()"
+            )
+        if tensor.device.type not in ("cpu", "cuda", "meta"):
+            return (
+                f"lltm: {name} must be a CPU or CUDA tensor, got one on {tensor.device}; there are "
+                "no kernels for that device. lltm_conda.reference computes the cell in plain "
+                "PyTorch"
+            )
+    return None
 
 
 class LLTMFunction(torch.autograd.Function):

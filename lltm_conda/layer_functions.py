@@ -24,7 +24,6 @@ from torch.compiler import is_compiling
 
 from ._derivatives import Gradients, by_kernels, contiguous, gradients_through
 from ._fake import fake_layer_backward, fake_layer_forward
-from ._refusals import refusal
 from ._registration import register
 from ._torch_private import (
     apply_in_c,
@@ -34,7 +33,7 @@ from ._torch_private import (
     functorch_is_active,
     in_c,
 )
-from .functions import autocast, lltm, refuse_forward_mode
+from .functions import autocast, lltm, refusal, refuse_forward_mode
 from .loader import check_cuda
 
 __all__ = ["lltm_sequence"]
@@ -182,8 +181,8 @@ def lltm_sequence(
         with below_autograd():
             return _without_gates(_forward_in_c(*operands))
     except (RuntimeError, AttributeError, TypeError) as error:
-        present = [(n, t) for n, t in zip(_NAMES, tensors, strict=True) if t is not None]
-        reason = refusal(tuple(t for _, t in present), tuple(n for n, _ in present))
+        named = zip(_NAMES, tensors, strict=True)
+        reason = refusal(**{name: tensor for name, tensor in named if tensor is not None})
         if reason is None:
             raise
         raise NotImplementedError(reason) from error
