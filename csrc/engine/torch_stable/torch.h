@@ -12,7 +12,6 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
-#include <vector>
 
 #include "../kernel_table.h"
 
@@ -129,10 +128,7 @@ struct StableTorch {
 
  private:
   static Tensor empty(const int64_t* sizes, size_t rank, const Tensor& like) {
-    // Allocates on the heap only for unusually high ranks.
-    std::array<int64_t, 6> few;
-    std::vector<int64_t> many(rank > few.size() ? rank : 0);
-    int64_t* const strides = many.empty() ? few.data() : many.data();
+    std::array<int64_t, 64> strides;  // torch has no tensors of more dimensions
     int64_t stride = 1;
     for (size_t dim = rank; dim-- > 0;) {
       strides[dim] = stride;
@@ -141,8 +137,8 @@ struct StableTorch {
     int32_t device_type = 0;
     check(aoti_torch_get_device_type(like.get(), &device_type), "device query");
     AtenTensorHandle handle = nullptr;
-    check(aoti_torch_empty_strided(static_cast<int64_t>(rank), sizes, strides, scalar_type(like),
-                                   device_type, device_index(like), &handle),
+    check(aoti_torch_empty_strided(static_cast<int64_t>(rank), sizes, strides.data(),
+                                   scalar_type(like), device_type, device_index(like), &handle),
           "allocation");
     return Tensor(handle);
   }
