@@ -149,18 +149,14 @@ def gradients_through(
             for output, grad in zip(function(*views), grads, strict=True)
             if output is not None and grad is not None and output.requires_grad
         ]
-        result: list[Tensor | None] = [None] * len(views)
-        if pairs and leaves:
-            found = torch.autograd.grad(
-                [output for output, _ in pairs],
-                list(leaves.values()),
-                [grad for _, grad in pairs],
-                create_graph=create_graph,
-                allow_unused=True,
-            )
-            for k, gradient in zip(leaves, found, strict=True):
-                result[k] = gradient
-    return tuple(result)
+        if not (pairs and leaves):
+            return (None,) * len(views)
+        outputs, incoming = zip(*pairs, strict=True)
+        found = torch.autograd.grad(
+            outputs, [*leaves.values()], incoming, create_graph=create_graph, allow_unused=True
+        )
+    gradients = dict(zip(leaves, found, strict=True))
+    return tuple(gradients.get(k) for k in range(len(views)))
 
 
 def setup_context_of_backward(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:

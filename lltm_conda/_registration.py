@@ -71,12 +71,8 @@ def batching_rule(
     batch_size, state_size = h.shape[1:]
     if in_dims[1] is None and in_dims[2] is None:
         rows = [tensor.flatten(0, 1).contiguous() for tensor in (x, h, old_cell)]
-        new_h, new_cell, gates = cell(rows[0], inputs[1], inputs[2], *rows[1:])
-        return (
-            new_h.reshape(size, batch_size, state_size),
-            new_cell.reshape(size, batch_size, state_size),
-            gates.reshape(size, batch_size, 3, state_size),
-        ), (0, 0, 0)
+        results = cell(rows[0], inputs[1], inputs[2], *rows[1:])
+        return tuple(r.unflatten(0, (size, batch_size)) for r in results), (0, 0, 0)
     weights, bias = mapped_first(1), mapped_first(2).reshape(size, 1, -1)
     z = torch.baddbmm(bias, torch.cat([h, x], dim=2), weights.transpose(1, 2))
     gates = z.reshape(size, batch_size, 3, state_size)
