@@ -22,27 +22,30 @@ Gradients = tuple[Tensor | None, ...]
 
 
 def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
-    """Saves the step's inputs and outputs for backward, and the gates: 3·B·S elements more.
-
-    The gates are an output of the raw op, so second derivatives flow through them.
-    """
+    """Saves the step's inputs and outputs for backward, and the gates: 3·B·S elements more."""
     input, weights, bias, old_h, _old_cell = inputs
     _new_h, new_cell, gates = output
     ctx.save_for_backward(input, weights, bias, old_h, new_cell, gates)
     ctx.set_materialize_grads(False)
 
 
-def backward(ctx: Any, *grads: Tensor | None) -> Gradients:
-    """The raw op's backward pass: the gradients of its inputs, given those of its three outputs."""
+def backward(
+    ctx: Any, *grads: Tensor | None, op: Callable[..., tuple[Tensor, ...]] | None = None
+) -> Gradients:
+    """The raw op's backward pass: the gradients of its inputs, given those of its three outputs.
+
+    `op` is the raw backward op, by default with torch's dispatch.
+    """
     saved, wanted = ctx.saved_tensors, ctx.needs_input_grad
     if torch.is_grad_enabled():  # create_graph=True: these will be differentiated again
-        return differentiable(grads, saved, wanted)
+        # Gates that a Function saved but did not return have no graph: recompute them.
+        return differentiable(grads, (*saved[:5], None), wanted)
     grad_h, grad_cell, grad_gates = grads
     # Not `is_cuda`, which the dynamo of torch 2.4 cannot trace in a backward pass.
     if saved[0].device.type != "cuda":
         grad_h, grad_cell = contiguous(grad_h), contiguous(grad_cell)
     grads = (grad_h, grad_cell, contiguous(grad_gates))
-    return by_kernels(torch.ops.lltm.backward.default, grads, saved, wanted)
+    return by_kernels(op or torch.ops.lltm.backward.default, grads, saved, wanted)
 
 
 def contiguous(grad: Tensor | None) -> Tensor | None:
@@ -142,22 +145,18 @@ def gradients_through(
         views = [tensor if tensor is None else tensor.view_as(tensor) for tensor in inputs]
         leaves = {k: view for k, view in enumerate(views) if view is not None and wanted[k]}
         pairs = [
-            (output, grad.reshape(output.shape))
+            (output, grad)
             for output, grad in zip(function(*views), grads, strict=True)
             if output is not None and grad is not None and output.requires_grad
         ]
-        result: list[Tensor | None] = [None] * len(views)
-        if pairs and leaves:
-            found = torch.autograd.grad(
-                [output for output, _ in pairs],
-                list(leaves.values()),
-                [grad for _, grad in pairs],
-                create_graph=create_graph,
-                allow_unused=True,
-            )
-            for k, gradient in zip(leaves, found, strict=True):
-                result[k] = gradient
-    return tuple(result)
+        if not (pairs and leaves):
+            return (None,) * len(views)
+        outputs, incoming = zip(*pairs, strict=True)
+        found = torch.autograd.grad(
+            outputs, [*leaves.values()], incoming, create_graph=create_graph, allow_unused=True
+        )
+    gradients = dict(zip(leaves, found, strict=True))
+    return tuple(gradients.get(k) for k in range(len(views)))
 
 
 def setup_context_of_backward(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:

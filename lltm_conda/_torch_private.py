@@ -31,10 +31,6 @@ def in_c(op: torch._ops.OpOverload) -> Callable[..., Any]:
 # Function it would record nothing, but take as long as a tiny step. Dynamo cannot trace this.
 below_autograd: Any = torch._C._AutoDispatchBelowAutograd
 
-# The keys after autograd in the dispatcher. A kernel for the key Autograd calls the next kernel
-# with them, as the kernels of `torch.library.register_autograd` do.
-after_autograd: Any = torch._C._after_autograd_keyset
-
 # Whether autocast is on for any device. `torch.is_autocast_enabled` needs the name of one device,
 # and takes a thousand instructions to parse it.
 autocast_is_active = torch._C._is_any_autocast_enabled

@@ -2,24 +2,23 @@
 
 In eager mode, on both devices, `lltm` does this (the other modes are below)::
 
-    forward    lltm -> _EagerLLTMFunction.forward -> torch.ops.lltm.forward
-    backward   _EagerLLTMFunction.backward -> torch.ops.lltm.backward
+    forward    lltm -> LLTMFunction.forward -> torch.ops.lltm.forward
+    backward   LLTMFunction.backward -> torch.ops.lltm.backward
 
-The raw ops are C++ (``csrc/ops/operators.h`` lists them). They check their arguments, ask the plan
+The raw ops are C++ (``csrc/ops/register.cpp`` lists them). They check their arguments, ask the plan
 of the device's kernels (``csrc/kernels``) what is quickest for these sizes, allocate the results,
 and call either the kernels for a whole step or torch's GEMM and one pointwise kernel.
 
-Torch has four ways to ask for derivatives, so there are four ways from a caller to the raw ops. All
-use the derivatives of `_derivatives`:
+Torch has three ways to ask for derivatives, so there are three ways from a caller to the raw ops.
+All use the derivatives of `_derivatives`:
 
-* `_EagerLLTMFunction`: eager mode. ``forward`` takes ``ctx``, the quickest form: a tiny step takes
-  half the time of the next form.
+* `LLTMFunction`: eager mode. ``forward`` takes ``ctx``, the quickest form: a tiny step takes half
+  the time of the next form. Its ``apply`` is `lltm`, but ``torch.compile`` traces its ``forward``
+  and ``backward`` instead, where these make no private calls.
 * `FunctorchLLTMFunction`: ``torch.func`` and ``torch.vmap``. They need ``setup_context`` and a rule
   for ``vmap``.
 * No Function, but the rules that `register` gives torch for the raw op itself: ``torch.compile``
   and ``torch.export``, which see one operator, and callers of ``torch.ops.lltm.forward``.
-* `LLTMFunction`, the tutorial's name. In eager mode its ``apply`` is `lltm`; ``torch.compile``
-  traces its ``forward`` and ``backward`` instead, so these make no private calls.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ from torch.compiler import is_compiling
 
 from . import _derivatives
 from ._fake import fake_backward, fake_forward
-from ._refusals import refusal
 from ._registration import batching_rule, register
 from ._torch_private import (
     apply_in_c,
@@ -120,51 +118,56 @@ def lltm(
             old_cell.contiguous(),
         )
     except (RuntimeError, AttributeError, TypeError) as error:
-        reason = refusal((input, weights, bias, old_h, old_cell))
+        reason = refusal(input=input, weights=weights, bias=bias, old_h=old_h, old_cell=old_cell)
         if reason is None:
             raise
         raise NotImplementedError(reason) from error
 
 
+def refusal(**tensors: Tensor) -> str | None:
+    """Names the first argument that has no kernel, and says what to do; None if all have one."""
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor):
+            return (
+                f"lltm: {name} must be a torch.Tensor, got {type(tensor).__name__}; "
+                f"convert it with torch.as_tensor({name})"
+            )
+        if tensor.layout is not torch.strided:
+            return (
+                f"lltm: {name} must be a dense (strided) tensor, got layout {tensor.layout}; "
+                f"convert it with {name}.to_dense()"
+            )
+        if tensor.is_quantized:
+            return (
+                f"lltm: {name} must be float32, float64, float16 or bfloat16, got the quantised "
+                f"dtype {tensor.dtype}; convert it with {name}.dequantize()"
+            )
+        if tensor.device.type not in ("cpu", "cuda", "meta"):
+            return (
+                f"lltm: {name} must be a CPU or CUDA tensor, got one on {tensor.device}; there are "
+                "no kernels for that device. lltm_conda.reference computes the cell in plain "
+                "PyTorch"
+            )
+    return None
+
+
 class LLTMFunction(torch.autograd.Function):
     """The tutorial's autograd Function: ``LLTMFunction.apply(...) -> (new_h, new_cell)``.
 
-    ``apply`` is :func:`lltm`. ``torch.compile`` ignores ``apply`` and traces ``forward`` and
-    ``backward``.
+    ``apply`` is :func:`lltm`. The gates are saved for backward but not returned: torch would wrap
+    an output at every step. So they are not part of the graph.
     """
 
     @staticmethod
-    def forward(
-        ctx: Any, input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        # Not tensor.contiguous(): torch 2.4's dynamo would give its results the same names as the
-        # results of such calls in backward, and pass the wrong tensors to backward.
-        contiguous = torch.ops.aten.contiguous.default
-        inputs = tuple(contiguous(tensor) for tensor in (input, weights, bias, old_h, old_cell))
-        output = _forward_op(*inputs)
-        _derivatives.setup_context(ctx, inputs, output)
-        return output[0], output[1]
-
-    @staticmethod
-    def backward(
-        ctx: Any, grad_h: Tensor | None, grad_cell: Tensor | None
-    ) -> _derivatives.Gradients:
-        return _derivatives.backward(ctx, grad_h, grad_cell, None)
-
-    apply = staticmethod(lltm)
-
-
-class _EagerLLTMFunction(torch.autograd.Function):
-    """The cell in eager mode, which `lltm` applies: returns ``(new_h, new_cell)``.
-
-    The gates are saved for backward but not returned: torch would wrap an output at every step.
-    So they are not part of the graph, and second derivatives recompute them.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        if is_compiling():
+            # Not tensor.contiguous(): torch 2.4's dynamo would give its results the same names as
+            # the results of such calls in backward, and pass the wrong tensors to backward.
+            inputs = tuple(torch.ops.aten.contiguous.default(tensor) for tensor in inputs)
+            output = _forward_op(*inputs)
+            _derivatives.setup_context(ctx, inputs, output)
+            return output[0], output[1]
+        input, weights, bias, old_h, old_cell = inputs
         with below_autograd():
             new_h, new_cell, gates = _eager_forward(input, weights, bias, old_h, old_cell)
         if input.is_cuda and new_h.numel() * 3 * weights.size(1) <= _MOST_WORK_TO_RECOMPUTE:
@@ -177,18 +180,15 @@ class _EagerLLTMFunction(torch.autograd.Function):
     def backward(
         ctx: Any, grad_h: Tensor | None, grad_cell: Tensor | None
     ) -> _derivatives.Gradients:
-        saved, wanted = ctx.saved_tensors, ctx.needs_input_grad
-        if torch.is_grad_enabled():  # create_graph=True: these will be differentiated again
-            # The saved gates have no graph: recompute them from the inputs.
-            return _derivatives.differentiable(
-                (grad_h, grad_cell, None), (*saved[:5], None), wanted
-            )
-        if not saved[0].is_cuda:
-            grad_h = _derivatives.contiguous(grad_h)
-            grad_cell = _derivatives.contiguous(grad_cell)
-        return _derivatives.by_kernels(
-            _backward_below_autograd, (grad_h, grad_cell, None), saved, wanted
-        )
+        if is_compiling():
+            return _derivatives.backward(ctx, grad_h, grad_cell, None)
+        return _derivatives.backward(ctx, grad_h, grad_cell, None, op=_backward_below_autograd)
+
+    apply = staticmethod(lltm)
+
+
+class _EagerLLTMFunction(LLTMFunction):
+    """The same for eager mode, where forward mode is refused. Dynamo traces no `jvp`."""
 
     jvp = staticmethod(refuse_forward_mode)
 

@@ -15,7 +15,8 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils.checkpoint import checkpoint
 
 from ._packed import Rectangle
-from .layer_functions import Arguments, run_sequence
+from .layer_functions import Sequence as Results
+from .layer_functions import lltm_sequence
 from .modules import LLTM, Recurrent, parameter
 
 __all__ = ["LLTMLayer"]
@@ -309,8 +310,8 @@ class LLTMLayer(Recurrent):
     ) -> tuple[Tensor, State]:
         """All layers on ``(T, B, I)``."""
         if self.num_layers == 1 and not self.bidirectional:  # quicker: no splits and no copies
-            output, *final = self._direction(input, "_l0", state or NO_STATE, False, rectangle)
-            return output, (final[0], final[1])
+            output, h, cell = self._direction(input, "_l0", state or NO_STATE, False, rectangle)
+            return output, (h, cell) if h.dim() == 3 else (h.unsqueeze(0), cell.unsqueeze(0))
         starts: list[tuple[Tensor | None, Tensor | None]]
         if state is None:
             starts = [NO_STATE] * (2 * self.num_layers)
@@ -338,41 +339,44 @@ class LLTMLayer(Recurrent):
         reverse: bool,
         rectangle: Rectangle | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """One cell over ``(T, B, I)``: its output, and its states after the last step.
-
-        States are ``(1, B, S)`` if there is no other cell, else ``(B, S)``.
-        """
-        stacked = self.num_layers == 1 and not self.bidirectional
+        """One cell over ``(T, B, I)``: its output, and its states after the last step."""
         weights = parameter(self, "weights" + suffix)
         bias = parameter(self, "bias" + suffix) if self.bias else None
         checkpointed = self.checkpoint is not None and torch.is_grad_enabled()
-        run = self._checkpointed if checkpointed else run_sequence
+        run = self._checkpointed if checkpointed else lltm_sequence
         if rectangle is None:
-            return run((input, weights, bias, *start), reverse, self.keep_cells, stacked)[:3]
+            return run(input, weights, bias, *start, reverse=reverse, keep_cells=self.keep_cells)[
+                :3
+            ]
         # `mirror` reverses each sequence without its padding, which stays at the end.
         if reverse:
             input = rectangle.mirror(input)
-        output, _, _, cells = run((input, weights, bias, *start), False, True, stacked)
+        output, _, _, cells = run(input, weights, bias, *start)
         h, cell = rectangle.final(output), rectangle.final(cells)
-        if stacked:
-            h, cell = h.unsqueeze(0), cell.unsqueeze(0)
         return rectangle.mirror(output) if reverse else output, h, cell
 
     def _checkpointed(
-        self, tensors: Arguments, reverse: bool, *options: bool
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """`run_sequence`, but it keeps only the states before each run of steps for backward."""
-        input, weights, bias, h, cell = tensors
+        self,
+        input: Tensor,
+        weights: Tensor,
+        bias: Tensor | None,
+        h: Tensor | None,
+        cell: Tensor | None,
+        reverse: bool = False,
+        keep_cells: bool = True,
+    ) -> Results:
+        """`lltm_sequence`, but it keeps only the states before each run of steps for backward."""
         assert self.checkpoint is not None
         runs = list(input.split(self.checkpoint))
         outputs, all_cells = [], []
-        steps = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
-
-        def run_steps(*tensors: Any) -> tuple[Tensor, ...]:
-            return run_sequence(tensors, reverse, *options)
-
+        steps = partial(
+            checkpoint,
+            partial(lltm_sequence, reverse=reverse, keep_cells=keep_cells),
+            use_reentrant=False,
+            preserve_rng_state=False,
+        )
         for run in reversed(runs) if reverse else runs:
-            output, h, cell, cells = steps(run_steps, run, weights, bias, h, cell)
+            output, h, cell, cells = steps(run, weights, bias, h, cell)
             outputs.append(output)
             all_cells.append(cells)
         if reverse:

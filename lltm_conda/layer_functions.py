@@ -3,25 +3,27 @@
 What `lltm_sequence` does, on both devices::
 
     forward    _LayerFunction.forward -> torch.ops.lltm.layer_forward
-    backward   _LayerFunction.backward -> _layer_derivatives.gradients
-               -> torch.ops.lltm.layer_backward
+    backward   _LayerFunction.backward -> _gradients -> torch.ops.lltm.layer_backward
 
 As for the cell (see `functions`), torch asks for derivatives in three ways: eager mode takes
 `_LayerFunction`, compilers and callers of the raw op take what `register` tells torch about it,
-and ``torch.func`` and ``torch.vmap`` take a loop over the cell, which has rules for both.
+and ``torch.func`` and ``torch.vmap`` take a loop over the cell, which has rules for both. All
+outputs of the raw op except the gates are differentiable. First derivatives are the raw backward
+op's; higher ones go through the loop.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
-from . import _layer_derivatives
+from ._derivatives import Gradients, by_kernels, contiguous, gradients_through
 from ._fake import fake_layer_backward, fake_layer_forward
-from ._refusals import refusal
 from ._registration import register
 from ._torch_private import (
     apply_in_c,
@@ -31,21 +33,94 @@ from ._torch_private import (
     functorch_is_active,
     in_c,
 )
-from .functions import autocast, refuse_forward_mode
+from .functions import autocast, lltm, refusal, refuse_forward_mode
 from .loader import check_cuda
 
-__all__ = ["lltm_sequence", "run_sequence"]
+__all__ = ["lltm_sequence"]
 
 Sequence = tuple[Tensor, Tensor, Tensor, Tensor]
 Arguments = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
 
-register(
-    "layer_forward",
-    fake_layer_forward,
-    _layer_derivatives.backward,
-    _layer_derivatives.setup_context,
-)
-register("layer_backward", fake_layer_backward, _layer_derivatives.refuse_backward_of_backward)
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    """Saves inputs and output, and 4·B·S elements per step, or 3·B·S without `keep_cells`."""
+    *tensors, ctx.reverse, keep_cells, ctx.allow_tf32 = inputs
+    states, _final_h, _final_cell, gates, cells = output
+    ctx.save_for_backward(*tensors, states, gates, cells)
+    ctx.mark_non_differentiable(*((gates,) if keep_cells else (gates, cells)))
+    ctx.set_materialize_grads(False)
+
+
+def _raw_backward(ctx: Any, *grads: Tensor | None) -> Gradients:
+    """The raw op's backward pass: gradients of its tensors, and None for each option.
+
+    `grads` are those of (output, final_h, final_cell, gates, cells).
+    """
+    op = torch.ops.lltm.layer_backward.default
+    return (*_gradients(op, ctx, (*grads[:3], grads[4])), None, None, None)
+
+
+def _gradients(
+    op: Callable[..., tuple[Tensor, ...]], ctx: Any, grads: tuple[Tensor | None, ...]
+) -> Gradients:
+    """Gradients of (input, weights, bias, initial_h, initial_cell) by `op`, the raw backward op.
+
+    `grads` are those of (output, final_h, final_cell, cells); None stands for zeros.
+    """
+    saved, wanted = ctx.saved_tensors, ctx.needs_input_grad
+    if torch.is_grad_enabled():  # create_graph=True: these will be differentiated again
+        steps = partial(_steps_of_cells, ctx.reverse)
+        return gradients_through(steps, saved[:5], wanted, grads)
+    grads = tuple([contiguous(grad) for grad in grads])
+    return by_kernels(op, grads, saved, wanted, ctx.reverse, ctx.allow_tf32)
+
+
+def _steps_of_cells(
+    reverse: bool,
+    input: Tensor,
+    weights: Tensor,
+    bias: Tensor | None,
+    initial_h: Tensor | None,
+    initial_cell: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(output, final_h, final_cell, cells) step by step: slower, differentiable to any order.
+
+    States are (B, S) or (1, B, S); the final states have the shape of the initial ones.
+    """
+    state_size = weights.shape[0] // 3
+    if bias is None:
+        bias = weights.new_zeros(3 * state_size)
+    zeros = input.new_zeros(input.shape[1], state_size)
+    h = zeros if initial_h is None else _matrix(initial_h)
+    cell = zeros if initial_cell is None else _matrix(initial_cell)
+    states, cells = [], []
+    inputs = input.unbind(0)
+    for x in reversed(inputs) if reverse else inputs:
+        h, cell = lltm(x, weights, bias, h, cell)
+        states.append(h)
+        cells.append(cell)
+    if reverse:
+        states.reverse()
+        cells.reverse()
+    final_h = h if initial_h is None else h.reshape(initial_h.shape)
+    final_cell = cell if initial_cell is None else cell.reshape(initial_cell.shape)
+    return torch.stack(states), final_h, final_cell, torch.stack(cells)
+
+
+def _matrix(state: Tensor) -> Tensor:
+    return state.squeeze(0) if state.dim() == 3 else state
+
+
+def _refuse_backward_of_backward(ctx: Any, *grads: Tensor | None) -> Gradients:
+    """For a direct call of the raw backward op: its inputs do not determine its derivative."""
+    raise NotImplementedError(
+        "lltm: torch.ops.lltm.layer_backward has no derivative of its own; differentiate "
+        "torch.ops.lltm.layer_forward or LLTMLayer with create_graph=True instead"
+    )
+
+
+register("layer_forward", fake_layer_forward, _raw_backward, _setup_context)
+register("layer_backward", fake_layer_backward, _refuse_backward_of_backward)
 _forward_op = torch.ops.lltm.layer_forward.default
 _forward_in_c = in_c(_forward_op)
 _backward_in_c = in_c(torch.ops.lltm.layer_backward.default)
@@ -93,44 +168,29 @@ def lltm_sequence(
         NotImplementedError: forward-mode differentiation, or a layout or device without kernels.
     """
     tensors = (input, weights, bias, initial_h, initial_cell)
-    return run_sequence(tensors, reverse, keep_cells, stacked=False)
-
-
-def run_sequence(tensors: Arguments, reverse: bool, keep_cells: bool, stacked: bool) -> Sequence:
-    """`lltm_sequence`; if `stacked`, states are (1, B, S), like those of a module with one layer.
-
-    If `stacked`, both initial states are given, or neither.
-    """
-    input = tensors[0]
     if is_compiling():
-        return _traceable(tensors, reverse, keep_cells, stacked)
+        return _without_gates(_forward_op(*_operands(tensors, reverse, keep_cells)))
     try:
         if input.is_cuda:
             check_cuda(input.device)
         if functorch_is_active():
-            return _traceable(tensors, reverse, keep_cells, stacked)
+            return _steps_of_cells(reverse, *tensors)
         operands = _operands(tensors, reverse, keep_cells)
         if torch.is_grad_enabled() or forward_mode_is_active():
-            return _apply(*operands, stacked)  # type: ignore[no-any-return]
-        output, final_h, final_cell, _, cells = _forward(operands, stacked)
-        return output, final_h, final_cell, cells
+            return _apply(*operands)  # type: ignore[no-any-return]
+        with below_autograd():
+            return _without_gates(_forward_in_c(*operands))
     except (RuntimeError, AttributeError, TypeError) as error:
-        present = [(n, t) for n, t in zip(_NAMES, tensors, strict=True) if t is not None]
-        reason = refusal(tuple(t for _, t in present), tuple(n for n, _ in present))
+        named = zip(_NAMES, tensors, strict=True)
+        reason = refusal(**{name: tensor for name, tensor in named if tensor is not None})
         if reason is None:
             raise
         raise NotImplementedError(reason) from error
 
 
-def _forward(operands: tuple[Any, ...], stacked: bool) -> tuple[Tensor, ...]:
-    """The raw op in eager mode, with final states as (1, B, S) if `stacked`."""
-    with below_autograd():
-        results = _forward_in_c(*operands)
-        if stacked and operands[3] is None:
-            # In place, since an autograd Function must not return views of its results.
-            results[1].unsqueeze_(0)
-            results[2].unsqueeze_(0)
-    return results  # type: ignore[no-any-return]
+def _without_gates(results: tuple[Tensor, ...]) -> Sequence:
+    output, final_h, final_cell, _gates, cells = results
+    return output, final_h, final_cell, cells
 
 
 def _backward(*arguments: Any) -> tuple[Tensor, ...]:
@@ -146,34 +206,19 @@ class _LayerFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> Sequence:
-        input, weights, bias, h, cell, ctx.reverse, keep_cells, ctx.allow_tf32, stacked = arguments
-        output, final_h, final_cell, gates, cells = _forward(arguments[:8], stacked)
-        ctx.save_for_backward(input, weights, bias, h, cell, output, gates, cells)
-        ctx.set_materialize_grads(False)
-        if not keep_cells:
-            ctx.mark_non_differentiable(cells)
-        return output, final_h, final_cell, cells
+        with below_autograd():
+            results = _forward_in_c(*arguments)
+        _setup_context(ctx, arguments, results)
+        return _without_gates(results)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        return (*_layer_derivatives.gradients(_backward, ctx, grads), None, None, None, None)
+        return (*_gradients(_backward, ctx, grads), None, None, None)
 
     jvp = staticmethod(refuse_forward_mode)
 
 
 _apply = apply_in_c(_LayerFunction)
-
-
-def _traceable(tensors: Arguments, reverse: bool, keep_cells: bool, stacked: bool) -> Sequence:
-    """`run_sequence` in operations that a compiler or functorch can follow."""
-    if is_compiling():
-        operands = _operands(tensors, reverse, keep_cells)
-        output, final_h, final_cell, _, cells = _forward_op(*operands)
-    else:
-        output, final_h, final_cell, cells = _layer_derivatives.steps_of_cells(reverse, *tensors)
-    if stacked and tensors[3] is None:
-        final_h, final_cell = final_h.unsqueeze(0), final_cell.unsqueeze(0)
-    return output, final_h, final_cell, cells
 
 
 def _operands(tensors: Arguments, reverse: bool, keep_cells: bool) -> tuple[Any, ...]:

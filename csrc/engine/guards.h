@@ -67,14 +67,11 @@ struct Guards {
   }
 
   static void on_device(const Tensor& tensor, const char* name, Device wanted) {
-    if (wanted == Device::kCUDA && !Torch::is_cuda(tensor)) {
-      fail(name, " must be a CUDA tensor like the other arguments, got one on ", device(tensor),
-           "; move it with ", name, ".cuda()");
-    }
-    if (wanted == Device::kCPU && !Torch::is_cpu(tensor)) {
-      fail(name, " must be a CPU tensor like the other arguments, got one on ", device(tensor),
-           "; move it with ", name, ".cpu()");
-    }
+    const bool cuda = wanted == Device::kCUDA;
+    if (cuda ? Torch::is_cuda(tensor) : Torch::is_cpu(tensor)) return;
+    fail(name, " must be a ", cuda ? "CUDA" : "CPU",
+         " tensor like the other arguments, got one on ", device(tensor), "; move it with ", name,
+         cuda ? ".cuda()" : ".cpu()");
   }
 
   static void contiguous(const Tensor& tensor, const char* name) {

@@ -7,14 +7,13 @@
 namespace PROJECT_NAMESPACE {
 namespace {
 
-std::atomic<const TableHead*> cpu_kernels{nullptr};
-std::atomic<const TableHead*> cuda_kernels{nullptr};
+constexpr const char* kDevices[] = {"cpu", "cuda"};  // in the order of Device
+std::atomic<const TableHead*> attached[2];
 
 }  // namespace
 
 const TableHead* attached_kernels(Device device) {
-  const auto& slot = device == Device::kCUDA ? cuda_kernels : cpu_kernels;
-  return slot.load(std::memory_order_acquire);
+  return attached[static_cast<int>(device)].load(std::memory_order_acquire);
 }
 
 const char* attach_kernels(const void* table, uint32_t abi, size_t byte_size) {
@@ -29,16 +28,15 @@ const char* attach_kernels(const void* table, uint32_t abi, size_t byte_size) {
                   head->abi, head->byte_size, abi, byte_size);
     return text;
   }
-  if (std::strcmp(head->device, "cpu") == 0) {
-    cpu_kernels.store(head, std::memory_order_release);
-  } else if (std::strcmp(head->device, "cuda") == 0) {
-    cuda_kernels.store(head, std::memory_order_release);
-  } else {
-    std::snprintf(text, sizeof(text), PROJECT_NAME ": kernels for the unknown device '%.32s'",
-                  head->device);
-    return text;
+  for (int device = 0; device < 2; ++device) {
+    if (std::strcmp(head->device, kDevices[device]) == 0) {
+      attached[device].store(head, std::memory_order_release);
+      return nullptr;
+    }
   }
-  return nullptr;
+  std::snprintf(text, sizeof(text), PROJECT_NAME ": kernels for the unknown device '%.32s'",
+                head->device);
+  return text;
 }
 
 }  // namespace PROJECT_NAMESPACE

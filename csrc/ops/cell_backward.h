@@ -1,14 +1,13 @@
 // torch.ops.lltm.backward: the gradients of one step of the cell.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <tuple>
 
 #include "cell_forward.h"
-#include "gradients.h"
-#include "kernel_calls.h"
 #include "operands.h"
-#include "views.h"
+#include "parts.h"
 
 namespace lltm {
 
@@ -45,8 +44,7 @@ class CellBackward {
     const lltm_execution where = Calls::execution(input);
     lltm_step_backward_arguments step = {};
     step.sizes = sizes.step();
-    const lltm_step_plan plan =
-        Calls::plan_step(sizes.dtype, LLTM_BACKWARD, needs, step.sizes, where);
+    const lltm_step_plan plan = Calls::plan_step(LLTM_BACKWARD, needs, sizes, where);
     OptionalTensor gates = given_gates;
     if (!gates && plan.makes_gates == 0) {
       // Gates do not depend on the old cell state, so any tensor of its shape will do: new_cell.
@@ -67,7 +65,9 @@ class CellBackward {
     step.d_bias = Calls::data_or_null(d.bias);
     step.d_old_h = Calls::data_or_null(d.h);
     step.d_old_cell = Calls::data_or_null(d.cell);
-    step.strides = gradient_strides(grad_h, grad_cell);
+    step.strides.given = kStrides == Strides::kAny;
+    if (grad_h) std::copy_n(Torch::strides(*grad_h), 2, step.strides.grad_h);
+    if (grad_cell) std::copy_n(Torch::strides(*grad_cell), 2, step.strides.grad_cell);
     const OptionalTensor workspace = Calls::workspace(plan.workspace_bytes, input);
     step.workspace = Calls::data_or_null(workspace);
     if (plan.family != 0) {
@@ -80,25 +80,11 @@ class CellBackward {
 
  private:
   using Calls = KernelCalls<Torch, device>;
-  using Check = Operands<Torch, device>;
+  using Check = OperandChecks<Torch, device>;
   using View = Views<Torch>;
   // CUDA kernels read the gradients of h and of the cell state with any strides.
   static constexpr Strides kStrides =
       device == Device::kCUDA ? Strides::kAny : Strides::kContiguous;
-
-  static lltm_gradient_strides gradient_strides(const OptionalTensor& grad_h,
-                                                const OptionalTensor& grad_cell) {
-    lltm_gradient_strides strides = {};
-    strides.given = device == Device::kCUDA;
-    const auto copy = [](const OptionalTensor& from, int64_t (&to)[2]) {
-      if (!from) return;
-      to[0] = Torch::strides(*from)[0];
-      to[1] = Torch::strides(*from)[1];
-    };
-    copy(grad_h, strides.grad_h);
-    copy(grad_cell, strides.grad_cell);
-    return strides;
-  }
 
   // Computes the wanted gradients `d`: the pointwise part by a kernel, the products by torch.
   static void by_gemm(const CellSizes& sizes, lltm_step_backward_arguments step,

@@ -6,9 +6,8 @@
 #include <optional>
 #include <tuple>
 
-#include "kernel_calls.h"
 #include "operands.h"
-#include "views.h"
+#include "parts.h"
 
 namespace lltm {
 
@@ -33,7 +32,7 @@ class CellForward {
     const lltm_execution where = Calls::execution(input);
     lltm_step_forward_arguments step = {};
     step.sizes = sizes.step();
-    const lltm_step_plan plan = Calls::plan_step(sizes.dtype, LLTM_FORWARD, 0, step.sizes, where);
+    const lltm_step_plan plan = Calls::plan_step(LLTM_FORWARD, 0, sizes, where);
     const Tensor gates = Torch::empty({sizes.batch, 3, sizes.state}, input);
     const Tensor new_h = Torch::empty({sizes.batch, sizes.state}, input);
     const Tensor new_cell = Torch::empty({sizes.batch, sizes.state}, input);
@@ -59,7 +58,7 @@ class CellForward {
 
  private:
   using Calls = KernelCalls<Torch, device>;
-  using Check = Operands<Torch, device>;
+  using Check = OperandChecks<Torch, device>;
 
   // On the CPU, torch's GEMM would write the bias to memory first.
   static constexpr bool kGemmAddsBias = device == Device::kCUDA;

@@ -8,12 +8,10 @@
 #include <optional>
 #include <tuple>
 
-#include "gradients.h"
-#include "kernel_calls.h"
-#include "layer_backward_loop.h"
 #include "layer_padding.h"
 #include "operands.h"
-#include "views.h"
+#include "parts.h"
+#include "step_products.h"
 
 namespace lltm {
 
@@ -45,7 +43,8 @@ class LayerBackward {
     const auto gate_sequence = {sizes.steps, sizes.batch, int64_t{3}, sizes.state};
     Check::like_input(output, "output", input, sizes, sequence, "(T, B, S)");
     Check::like_input(gates, "gates", input, sizes, gate_sequence, "(T, B, 3, S)");
-    if (!is_empty(cells)) Check::like_input(cells, "cells", input, sizes, sequence, "(T, B, S)");
+    if (View::elements(cells) > 0)
+      Check::like_input(cells, "cells", input, sizes, sequence, "(T, B, S)");
     Check::like_input(grad_output, "grad_output", input, sizes, sequence, "(T, B, S)");
     Check::like_input(grad_cells, "grad_cells", input, sizes, sequence, "(T, B, S)");
     Check::state(grad_final_h, "grad_final_h", input, sizes);
@@ -54,108 +53,174 @@ class LayerBackward {
 
     const typename Torch::DeviceGuard device_guard(input);
     const lltm_execution where = Calls::execution(input);
-    const lltm_layer_plan plan =
-        Calls::plan_layer(sizes.dtype, LLTM_BACKWARD, sizes.layer(), where);
-    if (plan.padded_state != 0) {
-      const OptionalTensor grads[] = {grad_output, grad_final_h, grad_final_cell, grad_cells};
-      return run_padded(sizes, sizes.padded(plan), where, grads, input, weights, bias, initial_h,
-                        initial_cell, output, gates, cells, needs);
-    }
-    const Tensor all_cells =
-        is_empty(cells) ? make_cells(sizes, initial_cell, gates, where) : cells;
-    const Tensor d_gates = Torch::empty({sizes.steps, sizes.batch, 3, sizes.state}, input);
+    const lltm_layer_plan plan = Calls::plan_layer(LLTM_BACKWARD, sizes, where);
     Gradients<Torch> d(needs, input, weights, bias, initial_h, initial_cell);
-    lltm_layer_backward_arguments layer = {};
-    layer.sizes = sizes.layer();
-    layer.weights = Torch::data(weights);
-    layer.grad_output = Calls::data_or_null(grad_output);
-    layer.grad_cells = Calls::data_or_null(grad_cells);
-    layer.grad_final_h = Calls::data_or_null(grad_final_h);
-    layer.grad_final_cell = Calls::data_or_null(grad_final_cell);
-    layer.gates = Torch::data(gates);
-    layer.cells = Torch::data(all_cells);
-    layer.d_gates = Torch::data(d_gates);
-    layer.d_initial_h = Calls::data_or_null(d.h);
-    layer.d_initial_cell = Calls::data_or_null(d.cell);
-    layer.input = Torch::data(input);
-    layer.initial_h = Calls::data_or_null(initial_h);
-    layer.output = Torch::data(output);
-    layer.d_input = Calls::data_or_null(d.input);
-    layer.d_weights = Calls::data_or_null(d.weights);
-    // The products over time for the steps [first, last); it is called for the last steps first.
-    const auto products = [&](int64_t first, int64_t last) {
-      if (plan.makes_all_products != 0) return;
-      if (d.input) input_gradient(sizes, first, last, weights, d_gates, *d.input);
-      if (d.weights) {
-        weights_gradient(sizes, first, last, input, initial_h, output, d_gates, *d.weights);
-      }
-    };
-    if (plan.family != 0) {
-      const OptionalTensor workspace = Calls::workspace(plan.workspace_bytes, input);
-      layer.workspace = Calls::data_or_null(workspace);
-      Calls::check(Calls::kernels().layer_backward(sizes.dtype, plan.family, &layer, &where));
-      products(0, sizes.steps);
-    } else {
-      run_backward_loop<Torch, device>(sizes, layer, plan, weights, d_gates, d.h, where, products);
+    if (plan.padded_state == 0) {
+      compute(sizes, plan, where, {input, weights, bias, initial_h, initial_cell},
+              {grad_output, grad_final_h, grad_final_cell, grad_cells, output, gates, cells}, d);
+      return d.take(input);
     }
-    if (d.bias) {
-      Calls::sum_columns(sizes.dtype, sizes.rows(), 3 * sizes.state, d_gates, *d.bias, where);
-    }
+    const LayerSizes larger = sizes.padded(plan);
+    LayerPadding<Torch, device> in(sizes, larger, where);
+    const Operands padded = {in.input(input), in.weights(weights), in.states(bias),
+                             in.states(initial_h), in.states(initial_cell)};
+    const Saved padded_saved = {in.states(grad_output),     in.states(grad_final_h),
+                                in.states(grad_final_cell), in.states(grad_cells),
+                                *in.states(output),         *in.states(gates),
+                                *in.states(cells)};
+    in.run();
+    Gradients<Torch> padded_d(needs, padded.input, padded.weights, padded.bias, padded.initial_h,
+                              padded.initial_cell);
+    compute(larger, Calls::plan_layer(LLTM_BACKWARD, larger, where), where, padded, padded_saved,
+            padded_d);
+    LayerPadding<Torch, device> out(larger, sizes, where);
+    out.input(padded_d.input, d.input);
+    out.weights(padded_d.weights, d.weights);
+    out.states(padded_d.bias, d.bias);
+    out.states(padded_d.h, d.h);
+    out.states(padded_d.cell, d.cell);
+    out.run();
     return d.take(input);
   }
 
  private:
   using Calls = KernelCalls<Torch, device>;
-  using Check = Operands<Torch, device>;
+  using Check = OperandChecks<Torch, device>;
   using View = Views<Torch>;
+  using Operands = LayerOperands<Tensor>;
 
-  static std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> run_padded(
-      const LayerSizes& sizes, const LayerSizes& larger, const lltm_execution& where,
-      const OptionalTensor (&grads)[4], const Tensor& input, const Tensor& weights,
-      const OptionalTensor& bias, const OptionalTensor& initial_h,
-      const OptionalTensor& initial_cell, const Tensor& output, const Tensor& gates,
-      const Tensor& cells, int64_t needs) {
-    using Padding = LayerPadding<Torch, device>;
-    Padding in(sizes, larger, where);
-    const OptionalTensor grad_output = in.maybe(grads[0], &Padding::sequence);
-    const OptionalTensor grad_final_h = in.maybe(grads[1], &Padding::state);
-    const OptionalTensor grad_final_cell = in.maybe(grads[2], &Padding::state);
-    const OptionalTensor grad_cells = in.maybe(grads[3], &Padding::sequence);
-    const Tensor x = in.input(input);
-    const Tensor w = in.weights(weights);
-    const OptionalTensor b = in.maybe(bias, &Padding::bias);
-    const OptionalTensor h = in.maybe(initial_h, &Padding::state);
-    const OptionalTensor c = in.maybe(initial_cell, &Padding::state);
-    const Tensor outputs = in.sequence(output);
-    const Tensor z = in.gates(gates);
-    const Tensor all_cells = is_empty(cells) ? cells : in.sequence(cells);
-    in.run();
-    const auto [d_input, d_weights, d_bias, d_h, d_cell] =
-        run(grad_output, grad_final_h, grad_final_cell, grad_cells, x, w, b, h, c, outputs, z,
-            all_cells, needs, sizes.reverse, sizes.allow_tf32);
-    Gradients<Torch> d(needs, input, weights, bias, initial_h, initial_cell);
-    Padding out(larger, sizes, where);
-    if (d.input) out.input(d_input, *d.input);
-    if (d.weights) out.weights(d_weights, *d.weights);
-    if (d.bias) out.states(d_bias, *d.bias, 3);
-    if (d.h) out.states(d_h, *d.h, sizes.batch);
-    if (d.cell) out.states(d_cell, *d.cell, sizes.batch);
-    out.run();
-    return d.take(input);
+  // The gradients of forward's results, and the results that backward reads.
+  struct Saved {
+    OptionalTensor grad_output;
+    OptionalTensor grad_final_h;
+    OptionalTensor grad_final_cell;
+    OptionalTensor grad_cells;
+    Tensor output;
+    Tensor gates;
+    Tensor cells;
+  };
+
+  // Computes the wanted gradients `d`.
+  static void compute(const LayerSizes& sizes, const lltm_layer_plan& plan,
+                      const lltm_execution& where, const Operands& given, const Saved& saved,
+                      const Gradients<Torch>& d) {
+    const Tensor cells =
+        View::elements(saved.cells) > 0 ? saved.cells : make_cells(sizes, given, saved, where);
+    const Tensor d_gates = Torch::empty({sizes.steps, sizes.batch, 3, sizes.state}, given.input);
+    lltm_layer_backward_arguments layer = {};
+    layer.sizes = sizes.layer();
+    layer.weights = Torch::data(given.weights);
+    layer.grad_output = Calls::data_or_null(saved.grad_output);
+    layer.grad_cells = Calls::data_or_null(saved.grad_cells);
+    layer.grad_final_h = Calls::data_or_null(saved.grad_final_h);
+    layer.grad_final_cell = Calls::data_or_null(saved.grad_final_cell);
+    layer.gates = Torch::data(saved.gates);
+    layer.cells = Torch::data(cells);
+    layer.d_gates = Torch::data(d_gates);
+    layer.d_initial_h = Calls::data_or_null(d.h);
+    layer.d_initial_cell = Calls::data_or_null(d.cell);
+    layer.input = Torch::data(given.input);
+    layer.initial_h = Calls::data_or_null(given.initial_h);
+    layer.output = Torch::data(saved.output);
+    layer.d_input = Calls::data_or_null(d.input);
+    layer.d_weights = Calls::data_or_null(d.weights);
+    // The products over time for the steps [first, last); it is called for the last steps first.
+    const auto products = [&](int64_t first, int64_t last) {
+      if (plan.makes_all_products != 0) return;
+      if (d.input) input_gradient(sizes, first, last, given.weights, d_gates, *d.input);
+      if (d.weights) {
+        weights_gradient(sizes, first, last, given, saved.output, d_gates, *d.weights);
+      }
+    };
+    if (plan.family != 0) {
+      const OptionalTensor workspace = Calls::workspace(plan.workspace_bytes, given.input);
+      layer.workspace = Calls::data_or_null(workspace);
+      Calls::check(Calls::kernels().layer_backward(sizes.dtype, plan.family, &layer, &where));
+      products(0, sizes.steps);
+    } else {
+      loop(sizes, layer, plan, where, given.weights, d_gates, d.h, products);
+    }
+    if (d.bias) {
+      Calls::sum_columns(sizes.dtype, sizes.rows(), 3 * sizes.state, d_gates, *d.bias, where);
+    }
   }
 
-  static bool is_empty(const Tensor& tensor) {
-    const int64_t* const sizes = Torch::sizes(tensor);
-    return std::count(sizes, sizes + Torch::dim(tensor), 0) > 0;
+  // The recurrence step by step, if no family of the kernels runs it whole. Calls
+  // `products(first, last)` for each part of the sequence in the plan, the last part first.
+  template <typename Products>
+  static void loop(const LayerSizes& sizes, const lltm_layer_backward_arguments& layer,
+                   const lltm_layer_plan& layer_plan, const lltm_execution& where,
+                   const Tensor& weights, const Tensor& d_gates, const OptionalTensor& d_initial_h,
+                   const Products& products) {
+    lltm_step_backward_arguments step = {};
+    step.sizes = sizes.step();
+    const lltm_step_plan plan =
+        Calls::plan_step(LLTM_BACKWARD, LLTM_NEEDS_OLD_H | LLTM_NEEDS_OLD_CELL, sizes, where);
+    const StepProducts<Torch, device> of_step(sizes, plan, where);
+    const int32_t planes = of_step.planes();  // of d_old_h
+    // In 16 bits, the gradient of the cell state would lose small addends.
+    const bool float32_cells = lltm_dtype_bytes(sizes.dtype) == 2;
+    const auto empty_d_h = [&] {
+      return Torch::empty({int64_t{planes}, sizes.batch, sizes.state}, d_gates);
+    };
+    // A float32 element takes the place of two 16-bit ones.
+    const auto empty_d_cell = [&] {
+      return Torch::empty({float32_cells ? 2 * sizes.batch : sizes.batch, sizes.state}, d_gates);
+    };
+    // Two of each: one is read while the other is written.
+    const Tensor d_h[] = {empty_d_h(), empty_d_h()};
+    const Tensor d_cells[] = {empty_d_cell(), empty_d_cell()};
+    const std::optional<Tensor> workspace = Calls::workspace(plan.workspace_bytes, d_gates);
+    const int64_t plane_bytes = sizes.plane() * lltm_dtype_bytes(sizes.dtype);
+    const auto at = [&](const void* sequence, int64_t plane) -> const void* {
+      return sequence != nullptr ? static_cast<const char*>(sequence) + plane * plane_bytes
+                                 : nullptr;
+    };
+    step.weights = Torch::data(weights);
+    step.workspace = Calls::data_or_null(workspace);
+    step.more_grad_h = layer.grad_final_h;
+    step.more_grad_cell = layer.grad_final_cell;
+    int64_t last = sizes.steps;
+    const int64_t* part_start = layer_plan.part_starts;
+    for (int64_t n = sizes.steps - 1; n >= 0; --n) {
+      const int64_t t = sizes.time(n);
+      step.grad_h = at(layer.grad_output, t);
+      step.grad_cell = at(layer.grad_cells, t);
+      step.gates = at(layer.gates, 3 * t);
+      step.new_cell = at(layer.cells, t);
+      step.d_gates = static_cast<char*>(layer.d_gates) + 3 * t * plane_bytes;
+      step.d_old_h = n > 0 ? Torch::data(d_h[n % 2]) : layer.d_initial_h;
+      step.d_old_cell = n > 0 ? Torch::data(d_cells[n % 2]) : layer.d_initial_cell;
+      step.float32.more_grad_cell = float32_cells && n + 1 < sizes.steps;
+      step.float32.d_old_cell = float32_cells && n > 0;
+      if (plan.family != 0 && step.d_old_h != nullptr && step.d_old_cell != nullptr) {
+        Calls::check(Calls::kernels().step_backward(sizes.dtype, plan.family, &step, &where));
+      } else {
+        step.more_grad_h_planes = n + 1 < sizes.steps ? planes : 1;
+        Calls::check(Calls::kernels().cell_backward(sizes.dtype, &step, &where));
+        if (n > 0) {
+          of_step.of_gates(d_h[n % 2], planes, d_gates, t, weights);
+        } else if (d_initial_h) {
+          of_step.of_gates(*d_initial_h, 1, d_gates, t, weights);
+        }
+      }
+      step.more_grad_h = step.d_old_h;
+      step.more_grad_cell = step.d_old_cell;
+      if (n == *part_start) {
+        products(n, last);
+        last = n;
+        ++part_start;
+      }
+    }
   }
 
-  static Tensor make_cells(const LayerSizes& sizes, const OptionalTensor& initial_cell,
-                           const Tensor& gates, const lltm_execution& where) {
-    const Tensor cells = Torch::empty({sizes.steps, sizes.batch, sizes.state}, gates);
+  static Tensor make_cells(const LayerSizes& sizes, const Operands& given, const Saved& saved,
+                           const lltm_execution& where) {
+    const Tensor cells = Torch::empty({sizes.steps, sizes.batch, sizes.state}, saved.gates);
     lltm_layer_cells_arguments arguments = {};
     arguments.sizes = sizes.layer();
-    arguments.initial_cell = Calls::data_or_null(initial_cell);
-    arguments.gates = Torch::data(gates);
+    arguments.initial_cell = Calls::data_or_null(given.initial_cell);
+    arguments.gates = Torch::data(saved.gates);
     arguments.cells = Torch::data(cells);
     Calls::check(Calls::kernels().layer_cells(sizes.dtype, &arguments, &where));
     return cells;
@@ -173,8 +238,7 @@ class LayerBackward {
 
   // d_weights of the steps [first, last), added to those of the steps from `last` on.
   static void weights_gradient(const LayerSizes& sizes, int64_t first, int64_t last,
-                               const Tensor& input, const OptionalTensor& initial_h,
-                               const Tensor& output, const Tensor& d_gates,
+                               const Operands& given, const Tensor& output, const Tensor& d_gates,
                                const Tensor& d_weights) {
     // A view of the steps [begin, end) of a sequence as one matrix, with a row per batch entry.
     const auto steps = [&](const auto& view, const Tensor& tensor, int64_t begin, int64_t end,
@@ -190,15 +254,15 @@ class LayerBackward {
                           : Torch::addmm_out(sum, sum, left, right);
     };
     add(View::input_columns(d_weights, sizes), d_z_transposed(first, last),
-        steps(View::rows, input, first, last, sizes.features));
+        steps(View::rows, given.input, first, last, sizes.features));
     // In forward, each step after the first has read the output of the step before it.
     const int64_t second = std::max<int64_t>(first, 1);
     const Tensor of_h = View::h_columns(d_weights, sizes);
     add(of_h, d_z_transposed(second, last),
         steps(View::rows, output, second - 1, last - 1, sizes.state));
-    if (first == 0 && initial_h) {
+    if (first == 0 && given.initial_h) {
       Torch::addmm_out(of_h, of_h, d_z_transposed(0, 1),
-                       View::rows(*initial_h, 0, sizes.batch, sizes.state));
+                       View::rows(*given.initial_h, 0, sizes.batch, sizes.state));
     }
   }
 };

@@ -7,11 +7,10 @@
 #include <optional>
 #include <tuple>
 
-#include "kernel_calls.h"
 #include "layer_padding.h"
 #include "operands.h"
+#include "parts.h"
 #include "step_products.h"
-#include "views.h"
 
 namespace lltm {
 
@@ -39,11 +38,42 @@ class LayerForward {
 
     const typename Torch::DeviceGuard device_guard(input);
     const lltm_execution where = Calls::execution(input);
-    const lltm_layer_plan plan = Calls::plan_layer(sizes.dtype, LLTM_FORWARD, sizes.layer(), where);
-    if (plan.padded_state != 0) {
-      return run_padded(sizes, sizes.padded(plan), where, input, weights, bias, initial_h,
-                        initial_cell, keep_cells);
-    }
+    const lltm_layer_plan plan = Calls::plan_layer(LLTM_FORWARD, sizes, where);
+    const Operands given = {input, weights, bias, initial_h, initial_cell};
+    if (plan.padded_state == 0) return compute(sizes, plan, where, given, keep_cells);
+
+    const LayerSizes larger = sizes.padded(plan);
+    LayerPadding<Torch, device> in(sizes, larger, where);
+    const Operands padded = {in.input(input), in.weights(weights), in.states(bias),
+                             in.states(initial_h), in.states(initial_cell)};
+    in.run();
+    const auto [output, final_h, final_cell, gates, cells] =
+        compute(larger, Calls::plan_layer(LLTM_FORWARD, larger, where), where, padded, keep_cells);
+    LayerPadding<Torch, device> out(larger, sizes, where);
+    const auto sequence = {sizes.steps, sizes.batch, sizes.state};
+    const auto result =
+        std::make_tuple(out.states(output, sequence), state_like(initial_h, sizes, input),
+                        state_like(initial_cell, sizes, input),
+                        out.states(gates, {sizes.steps, sizes.batch, 3, sizes.state}),
+                        keep_cells ? out.states(cells, sequence) : cells);
+    out.states(final_h, std::get<1>(result));
+    out.states(final_cell, std::get<2>(result));
+    out.run();
+    return result;
+  }
+
+ private:
+  using Calls = KernelCalls<Torch, device>;
+  using Check = OperandChecks<Torch, device>;
+  using View = Views<Torch>;
+  using Operands = LayerOperands<Tensor>;
+
+  static std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> compute(const LayerSizes& sizes,
+                                                                    const lltm_layer_plan& plan,
+                                                                    const lltm_execution& where,
+                                                                    const Operands& given,
+                                                                    bool keep_cells) {
+    const auto& [input, weights, bias, initial_h, initial_cell] = given;
     const Tensor gates = Torch::empty({sizes.steps, sizes.batch, 3, sizes.state}, input);
     const Tensor output = Torch::empty({sizes.steps, sizes.batch, sizes.state}, input);
     const Tensor cells = keep_cells ? Torch::empty({sizes.steps, sizes.batch, sizes.state}, input)
@@ -62,7 +92,7 @@ class LayerForward {
     layer.final_h = Torch::data(final_h);
     layer.final_cell = Torch::data(final_cell);
     layer.input = Torch::data(input);
-    if (plan.makes_all_products == 0) multiply_input(sizes, plan, input, weights, bias, gates);
+    if (plan.makes_all_products == 0) multiply_input(sizes, plan, given, gates);
     if (plan.family != 0) {
       const OptionalTensor workspace = Calls::workspace(plan.workspace_bytes, input);
       layer.workspace = Calls::data_or_null(workspace);
@@ -70,40 +100,11 @@ class LayerForward {
     } else {
       // Cell states that are not kept alternate between two planes.
       const Tensor planes = keep_cells ? cells : Torch::empty({2, sizes.batch, sizes.state}, input);
-      loop(sizes, layer, weights, initial_h, initial_cell, gates, output, planes, where);
+      loop(sizes, layer, where, given, gates, output, planes);
       Torch::copy(final_h, plane(output, sizes.time(sizes.steps - 1), sizes));
       Torch::copy(final_cell, plane(planes, cell_plane(sizes, keep_cells, sizes.steps - 1), sizes));
     }
     return {output, final_h, final_cell, gates, cells};
-  }
-
- private:
-  using Calls = KernelCalls<Torch, device>;
-  using Check = Operands<Torch, device>;
-  using View = Views<Torch>;
-
-  static std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> run_padded(
-      const LayerSizes& sizes, const LayerSizes& larger, const lltm_execution& where,
-      const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
-      const OptionalTensor& initial_h, const OptionalTensor& initial_cell, bool keep_cells) {
-    using Padding = LayerPadding<Torch, device>;
-    Padding in(sizes, larger, where);
-    const Tensor x = in.input(input);
-    const Tensor w = in.weights(weights);
-    const OptionalTensor b = in.maybe(bias, &Padding::bias);
-    const OptionalTensor h = in.maybe(initial_h, &Padding::state);
-    const OptionalTensor c = in.maybe(initial_cell, &Padding::state);
-    in.run();
-    const auto [output, final_h, final_cell, gates, cells] =
-        run(x, w, b, h, c, sizes.reverse, keep_cells, sizes.allow_tf32);
-    Padding out(larger, sizes, where);
-    const auto result = std::make_tuple(out.sequence(output), state_like(initial_h, sizes, input),
-                                        state_like(initial_cell, sizes, input), out.gates(gates),
-                                        keep_cells ? out.sequence(cells) : cells);
-    out.states(final_h, std::get<1>(result), sizes.batch);
-    out.states(final_cell, std::get<2>(result), sizes.batch);
-    out.run();
-    return result;
   }
 
   // A state of shape (B, S), or of the shape of `model`: (1, B, S), as in nn.LSTM, needs no views.
@@ -123,15 +124,14 @@ class LayerForward {
 
   // gates = input W_x^T for all steps, plus the bias if the plan says so
   static void multiply_input(const LayerSizes& sizes, const lltm_layer_plan& plan,
-                             const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
-                             const Tensor& gates) {
+                             const Operands& given, const Tensor& gates) {
     const int64_t rows = 3 * sizes.state;
     const Tensor z = View::rows(gates, 0, sizes.rows(), rows);
-    const Tensor x = View::rows(input, 0, sizes.rows(), sizes.features);
+    const Tensor x = View::rows(given.input, 0, sizes.rows(), sizes.features);
     const Tensor weights_x =
-        Torch::strided(weights, {sizes.features, rows}, {1, sizes.columns()}, sizes.state);
-    if (bias && plan.product_adds_bias != 0) {
-      Torch::addmm_out(z, Torch::strided(*bias, {rows}, {1}, 0), x, weights_x);
+        Torch::strided(given.weights, {sizes.features, rows}, {1, sizes.columns()}, sizes.state);
+    if (given.bias && plan.product_adds_bias != 0) {
+      Torch::addmm_out(z, Torch::strided(*given.bias, {rows}, {1}, 0), x, weights_x);
     } else {
       Torch::mm_out(z, x, weights_x);
     }
@@ -140,15 +140,14 @@ class LayerForward {
   // One step at a time, for every size and dtype. A family of the kernels runs the whole step, or a
   // GEMM and then the pointwise kernel.
   static void loop(const LayerSizes& sizes, const lltm_layer_forward_arguments& layer,
-                   const Tensor& weights, const OptionalTensor& initial_h,
-                   const OptionalTensor& initial_cell, const Tensor& gates, const Tensor& output,
-                   const Tensor& cells, const lltm_execution& where) {
+                   const lltm_execution& where, const Operands& given, const Tensor& gates,
+                   const Tensor& output, const Tensor& cells) {
     lltm_step_forward_arguments step = {};
     step.sizes = sizes.step();
-    const lltm_step_plan plan = Calls::plan_step(sizes.dtype, LLTM_FORWARD, 0, step.sizes, where);
+    const lltm_step_plan plan = Calls::plan_step(LLTM_FORWARD, 0, sizes, where);
     const OptionalTensor workspace = Calls::workspace(plan.workspace_bytes, output);
     const StepProducts<Torch, device> products(sizes, plan, where);
-    step.weights = Torch::data(weights);
+    step.weights = layer.weights;
     step.bias = layer.bias;
     step.gates_hold_addend = 1;
     step.workspace = Calls::data_or_null(workspace);
@@ -164,7 +163,9 @@ class LayerForward {
     const auto running_cell = [&](int64_t n) {
       return running && n >= 0 ? at(Torch::data(*running), n % 2 * 2) : nullptr;
     };
-    const Tensor first_cell = initial_cell ? *initial_cell : zeros(sizes, output);
+    const Tensor first_cell =
+        given.initial_cell ? *given.initial_cell : state_like(std::nullopt, sizes, output);
+    if (!given.initial_cell) Torch::zero(first_cell);
     step.old_cell = Torch::data(first_cell);
     step.old_h = layer.initial_h;
     for (int64_t n = 0; n < sizes.steps; ++n) {
@@ -179,20 +180,14 @@ class LayerForward {
       } else {
         if (step.old_h != nullptr) {
           const bool first = n == 0;
-          products.add_h(gates, t, first ? *initial_h : output, first ? 0 : sizes.time(n - 1),
-                         weights);
+          products.add_h(gates, t, first ? *given.initial_h : output, first ? 0 : sizes.time(n - 1),
+                         given.weights);
         }
         Calls::check(Calls::kernels().cell_forward(sizes.dtype, &step, &where));
       }
       step.old_h = step.new_h;
       step.old_cell = step.new_cell;
     }
-  }
-
-  static Tensor zeros(const LayerSizes& sizes, const Tensor& like) {
-    const Tensor tensor = Torch::empty({sizes.batch, sizes.state}, like);
-    Torch::zero(tensor);
-    return tensor;
   }
 };
 

@@ -5,12 +5,12 @@
 #include <initializer_list>
 #include <optional>
 
-#include "kernel_calls.h"
 #include "operands.h"
+#include "parts.h"
 
 namespace lltm {
 
-// Collects copies; `run` makes them all in one launch.
+// Collects copies; `run` makes them all in one launch. Missing tensors are left out.
 template <typename Torch, Device device>
 class LayerPadding {
  public:
@@ -21,25 +21,35 @@ class LayerPadding {
       : from_(from), to_(to), where_(where) {}
 
   // Copies into an existing tensor: the input (T, B, I), the weights, or states (..., S).
-  void input(const Tensor& from, const Tensor& to) {
-    copies_[count_++] = {at(from),     at(to),         1,
+  void input(const OptionalTensor& from, const OptionalTensor& to) {
+    if (!from) return;
+    copies_[count_++] = {at(*from),    at(*to),        1,
                          to_.rows(),   to_.rows(),     from_.features,
                          to_.features, from_.features, to_.features};
   }
-  void weights(const Tensor& from, const Tensor& to) {
-    copies_[count_++] = {at(from),    at(to),          3,
+  void weights(const OptionalTensor& from, const OptionalTensor& to) {
+    if (!from) return;
+    copies_[count_++] = {at(*from),   at(*to),         3,
                          from_.state, to_.state,       from_.state,
                          to_.state,   from_.columns(), to_.columns()};
-    copies_[count_++] = {at(from, from_.state), at(to, to_.state), 3,
-                         from_.state,           to_.state,         from_.features,
-                         to_.features,          from_.columns(),   to_.columns()};
+    copies_[count_++] = {at(*from, from_.state),
+                         at(*to, to_.state),
+                         3,
+                         from_.state,
+                         to_.state,
+                         from_.features,
+                         to_.features,
+                         from_.columns(),
+                         to_.columns()};
   }
-  void states(const Tensor& from, const Tensor& to, int64_t rows) {
-    copies_[count_++] = {at(from),    at(to),    1,           rows,     rows,
+  void states(const OptionalTensor& from, const OptionalTensor& to) {
+    if (!from) return;
+    const int64_t rows = View::elements(*from) / from_.state;
+    copies_[count_++] = {at(*from),   at(*to),   1,           rows,     rows,
                          from_.state, to_.state, from_.state, to_.state};
   }
 
-  // Copies into a new tensor, if its shape differs.
+  // Copies into a new tensor, if its size differs.
   Tensor input(const Tensor& tensor) {
     if (from_.features == to_.features) return tensor;
     const Tensor copy = Torch::empty({to_.steps, to_.batch, to_.features}, tensor);
@@ -51,19 +61,16 @@ class LayerPadding {
     weights(tensor, copy);
     return copy;
   }
-  // bias (3S)
-  Tensor bias(const Tensor& tensor) { return states(tensor, {3 * to_.state}, 3); }
-  Tensor state(const Tensor& tensor) { return states(tensor, {to_.batch, to_.state}, to_.batch); }
-  Tensor sequence(const Tensor& tensor) {
-    return states(tensor, {to_.steps, to_.batch, to_.state}, to_.rows());
+  Tensor states(const Tensor& tensor, std::initializer_list<int64_t> shape) {
+    if (from_.state == to_.state) return tensor;
+    const Tensor copy = Torch::empty(shape, tensor);
+    states(tensor, copy);
+    return copy;
   }
-  Tensor gates(const Tensor& tensor) {
-    return states(tensor, {to_.steps, to_.batch, 3, to_.state}, 3 * to_.rows());
-  }
-
-  // The same for an optional tensor, such as `maybe(bias, &LayerPadding::bias)`.
-  OptionalTensor maybe(const OptionalTensor& tensor, Tensor (LayerPadding::*pad)(const Tensor&)) {
-    return tensor ? OptionalTensor((this->*pad)(*tensor)) : std::nullopt;
+  // The same as one matrix, a state in a row.
+  OptionalTensor states(const OptionalTensor& tensor) {
+    if (!tensor) return tensor;
+    return states(*tensor, {View::elements(*tensor) / from_.state, to_.state});
   }
 
   void run() const {
@@ -73,13 +80,7 @@ class LayerPadding {
 
  private:
   using Calls = KernelCalls<Torch, device>;
-
-  Tensor states(const Tensor& tensor, std::initializer_list<int64_t> shape, int64_t rows) {
-    if (from_.state == to_.state) return tensor;
-    const Tensor copy = Torch::empty(shape, tensor);
-    states(tensor, copy, rows);
-    return copy;
-  }
+  using View = Views<Torch>;
 
   void* at(const Tensor& tensor, int64_t element = 0) const {
     return static_cast<char*>(Torch::data(tensor)) + element * lltm_dtype_bytes(from_.dtype);

@@ -75,7 +75,7 @@ struct LayerSizes : CellSizes {
 enum class Strides { kContiguous, kAny };
 
 template <typename Torch, Device device>
-struct Operands {
+struct OperandChecks {
   using Tensor = typename Torch::Tensor;
   using OptionalTensor = std::optional<Tensor>;
   using Guard = Guards<Torch>;
@@ -84,18 +84,14 @@ struct Operands {
                         const Tensor& old_h) {
     CellSizes sizes;
     sizes.dtype = model(input);
-    like_input(weights, "weights", input);
-    like_input(bias, "bias", input);
-    like_input(old_h, "old_h", input);
     Guard::has_dim(input, "input", 2, "(B, I)");
     Guard::has_dim(old_h, "old_h", 2, "(B, S)");
     sizes.batch = Torch::sizes(input)[0];
     sizes.features = Torch::sizes(input)[1];
     sizes.state = Torch::sizes(old_h)[1];
-    Guard::has_shape(old_h, "old_h", {sizes.batch, sizes.state}, "(B, S)", sizes.kOrigin);
-    Guard::has_shape(weights, "weights", {3 * sizes.state, sizes.columns()}, "(3S, S + I)",
-                     sizes.kOrigin);
-    bias_shape(bias, sizes.state, sizes.kOrigin);
+    like_input(weights, "weights", input, sizes, {3 * sizes.state, sizes.columns()}, "(3S, S + I)");
+    bias_of(bias, input, sizes);
+    like_input(old_h, "old_h", input, sizes, {sizes.batch, sizes.state}, "(B, S)");
     return sizes;
   }
 
@@ -119,10 +115,7 @@ struct Operands {
     }
     Guard::has_shape(weights, "weights", {3 * sizes.state, sizes.columns()}, "(3S, S + I)",
                      "I is read from input (T, B, I), S from the rows of weights");
-    if (bias) {
-      like_input(*bias, "bias", input);
-      bias_shape(*bias, sizes.state, sizes.kOrigin);
-    }
+    bias_of(bias, input, sizes);
     state(initial_h, "initial_h", input, sizes);
     state(initial_cell, "initial_cell", input, sizes);
     return sizes;
@@ -131,17 +124,12 @@ struct Operands {
   // Checks an operand other than input: it must have input's device and dtype, and this shape,
   // which `letters` name. A missing operand passes.
   template <typename Sizes>
-  static void like_input(const Tensor& tensor, const char* name, const Tensor& input, const Sizes&,
-                         std::initializer_list<int64_t> shape, const char* letters,
-                         Strides strides = Strides::kContiguous) {
-    like_input(tensor, name, input, strides);
-    Guard::has_shape(tensor, name, shape, letters, Sizes::kOrigin);
-  }
-  template <typename Sizes>
   static void like_input(const OptionalTensor& tensor, const char* name, const Tensor& input,
-                         const Sizes& sizes, std::initializer_list<int64_t> shape,
-                         const char* letters, Strides strides = Strides::kContiguous) {
-    if (tensor) like_input(*tensor, name, input, sizes, shape, letters, strides);
+                         const Sizes&, std::initializer_list<int64_t> shape, const char* letters,
+                         Strides strides = Strides::kContiguous) {
+    if (!tensor) return;
+    like_input(*tensor, name, input, strides);
+    Guard::has_shape(*tensor, name, shape, letters, Sizes::kOrigin);
   }
 
   // (B, S) or (1, B, S) of a layer.
@@ -194,11 +182,13 @@ struct Operands {
     if (strides == Strides::kContiguous) Guard::contiguous(tensor, name);
   }
 
-  static void bias_shape(const Tensor& bias, int64_t state, const char* origin) {
-    if (Torch::dim(bias) == 2) {
-      Guard::has_shape(bias, "bias", {1, 3 * state}, "(3S) or (1, 3S)", origin);
+  template <typename Sizes>
+  static void bias_of(const OptionalTensor& bias, const Tensor& input, const Sizes& sizes) {
+    constexpr const char* kLetters = "(3S) or (1, 3S)";
+    if (bias && Torch::dim(*bias) == 2) {
+      like_input(bias, "bias", input, sizes, {1, 3 * sizes.state}, kLetters);
     } else {
-      Guard::has_shape(bias, "bias", {3 * state}, "(3S) or (1, 3S)", origin);
+      like_input(bias, "bias", input, sizes, {3 * sizes.state}, kLetters);
     }
   }
 };

@@ -1,9 +1,10 @@
 // The products of a sequence's steps: by the kernels if the plan says so, otherwise by torch.
 #pragma once
 
-#include "kernel_calls.h"
+#include <algorithm>
+
 #include "operands.h"
-#include "views.h"
+#include "parts.h"
 
 namespace lltm {
 
@@ -15,7 +16,11 @@ class StepProducts {
   StepProducts(const LayerSizes& sizes, const lltm_step_plan& plan, const lltm_execution& where)
       : sizes_(sizes),
         where_(where),
-        handle_(plan.calls_product != 0 ? where.blas_handle() : nullptr) {}
+        handle_(plan.calls_product != 0 ? where.blas_handle() : nullptr),
+        planes_(handle_ != nullptr ? std::max(plan.split_k, 1) : 1) {}
+
+  // The number of planes that `of_gates` may be asked for: torch makes one.
+  int32_t planes() const { return planes_; }
 
   // gates (T, B, 3S) at `t` += h W_h^T, with the plane `index` of h
   void add_h(const Tensor& gates, int64_t t, const Tensor& h, int64_t index,
@@ -28,7 +33,7 @@ class StepProducts {
                        Torch::strided(weights, {sizes_.state, rows}, {1, sizes_.columns()}, 0));
       return;
     }
-    lltm_product_arguments product = with_weights(weights);
+    lltm_product_arguments product = {};
     product.planes = 1;
     product.columns = rows;
     product.depth = sizes_.state;
@@ -38,56 +43,43 @@ class StepProducts {
     product.to = at(gates, 3 * t * sizes_.plane());
     product.to_stride = rows;
     product.adds = 1;
-    run(product);
+    run(product, weights);
   }
 
   // d_h = d_z W_h, with d_z = d_gates (T, B, 3S) at `t`; each of several planes sums a part of 3S
   void of_gates(const Tensor& d_h, int64_t planes, const Tensor& d_gates, int64_t t,
                 const Tensor& weights) const {
     const int64_t depth = 3 * sizes_.state / planes;
-    const int64_t offset = 3 * t * sizes_.plane();
-    if (handle_ == nullptr && planes == 1) {
+    if (handle_ == nullptr) {
       Torch::mm_out(View::rows(d_h, 0, sizes_.batch, sizes_.state),
                     View::rows(d_gates, t * sizes_.batch, sizes_.batch, depth),
                     View::h_columns(weights, sizes_));
       return;
     }
-    if (handle_ == nullptr) {
-      Torch::bmm_out(d_h,
-                     Torch::strided(d_gates, {planes, sizes_.batch, depth},
-                                    {depth, 3 * sizes_.state, 1}, offset),
-                     Torch::strided(weights, {planes, depth, sizes_.state},
-                                    {depth * sizes_.columns(), sizes_.columns(), 1}, 0));
-      return;
-    }
-    lltm_product_arguments product = with_weights(weights);
+    lltm_product_arguments product = {};
     product.planes = planes;
     product.columns = sizes_.state;
     product.depth = depth;
-    product.left = at(d_gates, offset);
+    product.left = at(d_gates, 3 * t * sizes_.plane());
     product.left_stride = 3 * sizes_.state;
     product.left_plane = depth;
     product.right_plane = depth * sizes_.columns();
     product.to = at(d_h, 0);
     product.to_stride = sizes_.state;
     product.to_plane = sizes_.plane();
-    run(product);
+    run(product, weights);
   }
 
  private:
   using Calls = KernelCalls<Torch, device>;
   using View = Views<Torch>;
 
-  lltm_product_arguments with_weights(const Tensor& weights) const {
-    lltm_product_arguments product = {};
+  void run(lltm_product_arguments& product, const Tensor& weights) const {
     product.rows = sizes_.batch;
     product.right = Torch::data(weights);
     product.right_stride = sizes_.columns();
     product.allow_tf32 = sizes_.allow_tf32;
     product.blas_handle = handle_;
-    return product;
-  }
-  void run(const lltm_product_arguments& product) const {
     Calls::check(Calls::kernels().product(sizes_.dtype, &product, &where_));
   }
   void* at(const Tensor& tensor, int64_t elements) const {
@@ -97,6 +89,7 @@ class StepProducts {
   const LayerSizes& sizes_;
   const lltm_execution& where_;
   void* const handle_;  // of cuBLAS; NULL if torch multiplies
+  const int32_t planes_;
 };
 
 }  // namespace lltm

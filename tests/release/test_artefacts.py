@@ -120,7 +120,7 @@ def test_pip_installs_the_fat_wheel_and_it_runs(manifest, tmp_path) -> None:
 def test_the_sdist_holds_the_sources_and_no_binary() -> None:
     with tarfile.open(the(DIST, "lltm-*.tar.gz")) as archive:
         names = [name.partition("/")[2] for name in archive.getnames()]
-    assert {"setup.py", "pyproject.toml", "csrc/ops/operators.h", "LICENSE"} <= set(names)
+    assert {"setup.py", "pyproject.toml", "csrc/ops/operands.h", "LICENSE"} <= set(names)
     assert not [name for name in names if name.endswith((".so", ".o", ".pyc"))]
 
 

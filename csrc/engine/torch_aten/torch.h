@@ -4,7 +4,6 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/addmm.h>
-#include <ATen/ops/bmm.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
@@ -66,11 +65,6 @@ struct AtenTorch {
   // out = left right
   static void mm_out(Tensor out, const Tensor& left, const Tensor& right) {
     at::mm_out(out, left, right);
-  }
-
-  // out = left right, for each of P matrices: (P, ...)
-  static void bmm_out(Tensor out, const Tensor& left, const Tensor& right) {
-    at::bmm_out(out, left, right);
   }
 
   static void copy(Tensor to, const Tensor& from) { to.copy_(from); }

@@ -12,7 +12,6 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
-#include <vector>
 
 #include "../kernel_table.h"
 
@@ -25,14 +24,11 @@ AOTITorchError aoti_torch_cpu_cat(const AtenTensorHandle*, int64_t, int64_t, Ate
 AOTITorchError aoti_torch_cpu_addmm_out(AtenTensorHandle, AtenTensorHandle, AtenTensorHandle,
                                         AtenTensorHandle, double, double);
 AOTITorchError aoti_torch_cpu_mm_out(AtenTensorHandle, AtenTensorHandle, AtenTensorHandle);
-AOTITorchError aoti_torch_cpu_bmm_out(AtenTensorHandle, AtenTensorHandle, AtenTensorHandle);
 __attribute__((weak)) AOTITorchError aoti_torch_cuda_cat(const AtenTensorHandle*, int64_t, int64_t,
                                                          AtenTensorHandle*);
 __attribute__((weak)) AOTITorchError aoti_torch_cuda_addmm_out(AtenTensorHandle, AtenTensorHandle,
                                                                AtenTensorHandle, AtenTensorHandle,
                                                                double, double);
-__attribute__((weak)) AOTITorchError aoti_torch_cuda_bmm_out(AtenTensorHandle, AtenTensorHandle,
-                                                             AtenTensorHandle);
 __attribute__((weak)) AOTITorchError aoti_torch_cuda_mm_out(AtenTensorHandle, AtenTensorHandle,
                                                             AtenTensorHandle);
 __attribute__((weak)) AOTITorchError torch_get_current_cuda_blas_handle(void** handle);
@@ -101,12 +97,6 @@ struct StableTorch {
     check(mm(out.get(), left.get(), right.get()), "mm");
   }
 
-  // out = left right, for each of P matrices: (P, ...)
-  static void bmm_out(const Tensor& out, const Tensor& left, const Tensor& right) {
-    const auto bmm = out.is_cuda() ? aoti_torch_cuda_bmm_out : aoti_torch_cpu_bmm_out;
-    check(bmm(out.get(), left.get(), right.get()), "bmm");
-  }
-
   static void copy(const Tensor& to, const Tensor& from) {
     check(aoti_torch_copy_(to.get(), from.get(), 0), "copy");
   }
@@ -138,10 +128,7 @@ struct StableTorch {
 
  private:
   static Tensor empty(const int64_t* sizes, size_t rank, const Tensor& like) {
-    // Allocates on the heap only for unusually high ranks.
-    std::array<int64_t, 6> few;
-    std::vector<int64_t> many(rank > few.size() ? rank : 0);
-    int64_t* const strides = many.empty() ? few.data() : many.data();
+    std::array<int64_t, 64> strides;  // torch has no tensors of more dimensions
     int64_t stride = 1;
     for (size_t dim = rank; dim-- > 0;) {
       strides[dim] = stride;
@@ -150,8 +137,8 @@ struct StableTorch {
     int32_t device_type = 0;
     check(aoti_torch_get_device_type(like.get(), &device_type), "device query");
     AtenTensorHandle handle = nullptr;
-    check(aoti_torch_empty_strided(static_cast<int64_t>(rank), sizes, strides, scalar_type(like),
-                                   device_type, device_index(like), &handle),
+    check(aoti_torch_empty_strided(static_cast<int64_t>(rank), sizes, strides.data(),
+                                   scalar_type(like), device_type, device_index(like), &handle),
           "allocation");
     return Tensor(handle);
   }

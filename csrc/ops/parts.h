@@ -1,0 +1,133 @@
+// What several operators share: calls of kernels, views of tensors, and the gradients.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <numeric>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "../engine/kernel_calls.h"
+#include "../kernels/lltm_kernels.h"
+
+namespace lltm {
+
+template <typename Torch, Device device>
+struct KernelCalls : AttachedKernels<Torch, device, lltm_kernel_functions> {
+  using Base = AttachedKernels<Torch, device, lltm_kernel_functions>;
+  using Tensor = typename Torch::Tensor;
+  using Base::check;
+  using Base::kernels;
+
+  template <typename Sizes>
+  static lltm_step_plan plan_step(lltm_pass pass, int64_t needs, const Sizes& sizes,
+                                  const lltm_execution& where) {
+    const lltm_step_sizes step = sizes.step();
+    lltm_step_plan plan = {};
+    check(
+        kernels().step_plan(sizes.dtype, pass, static_cast<int32_t>(needs), &step, &where, &plan));
+    return plan;
+  }
+
+  template <typename Sizes>
+  static lltm_layer_plan plan_layer(lltm_pass pass, const Sizes& sizes,
+                                    const lltm_execution& where) {
+    const lltm_layer_sizes layer = sizes.layer();
+    lltm_layer_plan plan = {};
+    check(kernels().layer_plan(sizes.dtype, pass, &layer, &where, &plan));
+    return plan;
+  }
+
+  // sums (columns) = the sums of the columns of `matrix` (rows, columns).
+  static void sum_columns(lltm_dtype dtype, int64_t rows, int64_t columns, const Tensor& matrix,
+                          const Tensor& sums, const lltm_execution& where) {
+    lltm_column_sum_arguments arguments = {};
+    arguments.rows = rows;
+    arguments.columns = columns;
+    arguments.matrix = Torch::data(matrix);
+    arguments.sums = Torch::data(sums);
+    check(kernels().column_sum(dtype, &arguments, &where));
+  }
+};
+
+// The tensors that a layer is called with.
+template <typename Tensor>
+struct LayerOperands {
+  Tensor input;
+  Tensor weights;
+  std::optional<Tensor> bias;
+  std::optional<Tensor> initial_h;
+  std::optional<Tensor> initial_cell;
+};
+
+// Views of tensors, or of parts of them, as matrices by strides, without copies.
+template <typename Torch>
+struct Views {
+  using Tensor = typename Torch::Tensor;
+
+  static int64_t elements(const Tensor& tensor) {
+    const int64_t* const sizes = Torch::sizes(tensor);
+    return std::accumulate(sizes, sizes + Torch::dim(tensor), int64_t{1}, std::multiplies<>());
+  }
+
+  // (count, columns): rows of a contiguous tensor, from row `first` on.
+  static Tensor rows(const Tensor& tensor, int64_t first, int64_t count, int64_t columns) {
+    return Torch::strided(tensor, {count, columns}, {columns, 1}, first * columns);
+  }
+  // (columns, count): the same, transposed.
+  static Tensor rows_transposed(const Tensor& tensor, int64_t first, int64_t count,
+                                int64_t columns) {
+    return Torch::strided(tensor, {columns, count}, {1, columns}, first * columns);
+  }
+
+  // The columns of `weights` (3S, S + I) that multiply old_h, then those that multiply the input.
+  template <typename Sizes>
+  static Tensor h_columns(const Tensor& weights, const Sizes& sizes) {
+    return Torch::strided(weights, {3 * sizes.state, sizes.state}, {sizes.columns(), 1}, 0);
+  }
+  template <typename Sizes>
+  static Tensor input_columns(const Tensor& weights, const Sizes& sizes) {
+    return Torch::strided(weights, {3 * sizes.state, sizes.features}, {sizes.columns(), 1},
+                          sizes.state);
+  }
+};
+
+// The results of a backward operator: the wanted gradients, each shaped like its operand.
+template <typename Torch>
+struct Gradients {
+  using Tensor = typename Torch::Tensor;
+  using OptionalTensor = std::optional<Tensor>;
+
+  OptionalTensor input;
+  OptionalTensor weights;
+  OptionalTensor bias;
+  OptionalTensor h;
+  OptionalTensor cell;
+
+  // Makes uninitialised gradients; `needs` is the mask of the wanted ones. A missing operand has
+  // no gradient.
+  Gradients(int64_t needs, const OptionalTensor& input, const OptionalTensor& weights,
+            const OptionalTensor& bias, const OptionalTensor& h, const OptionalTensor& cell)
+      : input(like(input, needs & LLTM_NEEDS_INPUT)),
+        weights(like(weights, needs & LLTM_NEEDS_WEIGHTS)),
+        bias(like(bias, needs & LLTM_NEEDS_BIAS)),
+        h(like(h, needs & LLTM_NEEDS_OLD_H)),
+        cell(like(cell, needs & LLTM_NEEDS_OLD_CELL)) {}
+
+  // Returns all gradients; those that are not wanted have no elements.
+  std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> take(const Tensor& model) {
+    const auto or_nothing = [&](OptionalTensor& gradient) {
+      return gradient ? std::move(*gradient) : Torch::empty({0}, model);
+    };
+    return {or_nothing(input), or_nothing(weights), or_nothing(bias), or_nothing(h),
+            or_nothing(cell)};
+  }
+
+ private:
+  static OptionalTensor like(const OptionalTensor& operand, int64_t wanted) {
+    return operand && wanted != 0 ? OptionalTensor(Torch::empty_like(*operand)) : std::nullopt;
+  }
+};
+
+}  // namespace lltm
