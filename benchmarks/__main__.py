@@ -14,7 +14,7 @@ from rich.console import Console
 
 from . import baselines, constants, draws, imports, plot, report, schema, session, sizes, speed_page
 from . import targets as project_targets
-from .problem import DTYPES
+from .contender import DTYPES
 from .schema import Size
 from .timing import PROTOCOLS
 

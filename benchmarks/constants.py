@@ -14,9 +14,8 @@ from rich.console import Console
 from torch import Tensor
 
 from .baselines import ours
-from .contender import Request
+from .contender import DTYPES, Calls, Request, make_inputs
 from .draws import Draw, draw, tf32
-from .problem import DTYPES, Calls, make_inputs
 from .report import new_table
 from .schema import Size
 from .sizes import forward_flops

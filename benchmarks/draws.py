@@ -15,8 +15,7 @@ from typing import NamedTuple
 import torch
 
 from . import baselines, report, schema, session
-from .contender import OURS
-from .problem import DTYPES
+from .contender import DTYPES, OURS
 from .schema import Report, Size
 from .sizes import forward_elements, forward_flops
 

@@ -9,8 +9,7 @@ from functools import cache
 import torch
 from torch.utils.benchmark import Timer
 
-from .contender import Cell
-from .problem import Calls, Inputs
+from .contender import Calls, Cell, Inputs
 from .schema import Size
 from .stats import Summary, summarise
 

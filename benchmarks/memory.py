@@ -5,8 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .contender import Cell, State
-from .problem import Calls, Inputs
+from .contender import Calls, Cell, Inputs, State
 
 LOOP_STEPS = 256
 
@@ -20,6 +19,7 @@ def training_loop(cell: Cell, x: Tensor, state: State) -> None:
 def peak_of_loop(cell: Cell, inputs: Inputs) -> int:
     """Peak bytes of the loop over `inputs.x` (T, B, I), beyond those allocated before it."""
     x, state = inputs.detached(requires_grad=False)
+    state = tuple(s[0] for s in state)  # a step has no dimension of layers
     cell.module.zero_grad(set_to_none=True)
     training_loop(cell, x[:2], state)  # warm-up: allocates workspaces and library handles
     cell.module.zero_grad(set_to_none=True)

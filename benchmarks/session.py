@@ -14,8 +14,17 @@ import torch
 from . import kernels, machine, memory, schema
 from .baselines.plain import forget_compiled
 from .check import WrongResult, check
-from .contender import OURS_AGAIN, REDUCE_OVERHEAD, Builder, Cell, Request, Unavailable
-from .problem import DTYPES, Inputs, make_inputs
+from .contender import (
+    DTYPES,
+    OURS_AGAIN,
+    REDUCE_OVERHEAD,
+    Builder,
+    Cell,
+    Inputs,
+    Request,
+    Unavailable,
+    make_inputs,
+)
 from .schema import Report, Size, Skip
 from .stats import Summary, summarise, summarise_rounds
 from .timing import PROTOCOLS, Run, interleave
@@ -146,8 +155,7 @@ class _OneSize:
         self.options.log(f"  {name} skipped: {reason}")
 
     def _inputs(self, cell: Cell, size: Size, seed: int) -> Inputs:
-        inputs = make_inputs(size, self.request.dtype, self.request.device, seed)
-        return inputs.shaped(cell.stacked)
+        return make_inputs(size, self.request.dtype, self.request.device, seed)
 
     def _build(self, name: str, build: Builder) -> None:
         if name == REDUCE_OVERHEAD and self.options.protocol in ("memory", "kernels"):

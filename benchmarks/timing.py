@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from .check import check_outputs
-from .contender import Cell, Unavailable
-from .problem import Calls, Inputs
+from .contender import Calls, Cell, Inputs, Unavailable
 
 Samples = dict[str, list[float]]
 """Times in microseconds, by metric."""

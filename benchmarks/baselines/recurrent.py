@@ -19,7 +19,7 @@ def layer_of(kind: str, module: nn.Module) -> Cell:
         output, final = module(x, state)
         return output, *final
 
-    return Cell(kind, module, call, stacked=True)
+    return Cell(kind, module, call)
 
 
 def lstm(request: Request) -> Cell:
@@ -31,11 +31,11 @@ def loop_over(builder: Builder) -> Builder:
         cell = builder(request)
 
         def call(x: Tensor, state: State) -> tuple[Tensor, ...]:
-            outputs = []
+            state, outputs = tuple(s[0] for s in state), []
             for x_t in x.unbind(0):
                 state = cell.call(x_t, state)
                 outputs.append(state[0])
-            return (torch.stack(outputs), *state)
+            return (torch.stack(outputs), *(s[None] for s in state))
 
         return replace(cell, call=call)
 

@@ -11,8 +11,8 @@ from bench_samples import SIZE, report, result
 
 from benchmarks import __main__ as command
 from benchmarks import draws, plot, session, sizes
+from benchmarks.contender import DTYPES
 from benchmarks.draws import Draw
-from benchmarks.problem import DTYPES
 from benchmarks.report import ratios, summary
 from benchmarks.schema import Size, read, write
 

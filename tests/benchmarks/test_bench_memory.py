@@ -6,8 +6,7 @@ from torch import Tensor, nn
 
 from benchmarks import memory
 from benchmarks.baselines.plain import plain_cell
-from benchmarks.contender import Cell, Request, State
-from benchmarks.problem import make_inputs
+from benchmarks.contender import Cell, Request, State, make_inputs
 from benchmarks.schema import Size
 
 SIZE = Size(8, 4, 64)

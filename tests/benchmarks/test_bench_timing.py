@@ -10,8 +10,7 @@ import torch
 
 from benchmarks import kernels, timing
 from benchmarks.baselines.plain import plain_cell
-from benchmarks.contender import Request, Unavailable
-from benchmarks.problem import make_inputs
+from benchmarks.contender import Request, Unavailable, make_inputs
 from benchmarks.schema import Size
 
 STEP = Size(2, 3, 4)
