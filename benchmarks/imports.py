@@ -6,9 +6,8 @@ import sys
 import tempfile
 
 from .machine import ROOT
-from .schema import Report, Size
+from .schema import Report, Size, summarise
 from .session import Options, new_report
-from .stats import summarise
 
 TORCH = "import torch"
 ADDED = "added by lltm_conda"

@@ -1,17 +1,16 @@
 """From torch's profiler: which kernels a step or a sequence launches, and when they run."""
 
 import re
-import statistics
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
+from statistics import mean, median
+from typing import NamedTuple
 
 import torch
 from torch.utils.benchmark import Timer
 
-from .contender import Calls, Cell, Inputs
-from .schema import Size
-from .stats import Summary, summarise
+from .contender import Calls, Cell, Request, make_inputs
+from .schema import Measured
 
 GEMM = re.compile(
     r"gemm|cutlass|nvjet|xmma|splitk|cublas|gemv|forward_step|backward_columns|backward_rows",
@@ -24,34 +23,39 @@ JOIN = re.compile(r"CatArray")
 REPEATS = 10
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(NamedTuple):
     name: str
     us: float
     start: float
     """In us since the host began the call."""
 
 
-@dataclass(frozen=True)
-class Profile:
-    summary: Summary
-    detail: dict[str, float]
-    names: list[str]
+def measure(cell: Cell, request: Request) -> dict[str, Measured]:
+    """The times of the kernels of a step or a sequence, by metric (forward, backward)."""
+    size, device = request.size, torch.cuda.current_device()
+    row = size.batch * size.state * request.dtype.itemsize
+    # As many sets of inputs as fill the L2 cache four times, used in turn.
+    cache_size = torch.cuda.get_device_properties(device).L2_cache_size
+    count = 1 if size.steps > 1 else max(1, min(32, -(-4 * cache_size // (6 * row))))
+    inputs = [make_inputs(size, request.dtype, "cuda", 100 + i) for i in range(count)]
+    sets = [Calls(cell, each) for each in inputs]
+    kept: list[tuple[torch.Tensor, ...]] = []
 
+    def forward(i: int) -> None:
+        cell.new_step()
+        kept.append(sets[i % count].forward())
 
-def of_step(cell: Cell, size: Size, sets: list[Inputs], copy_rate: float) -> dict[str, Profile]:
-    """The time of all kernels, and of the pointwise ones, by metric; `sets` are used in turn."""
+    def backward(i: int) -> None:
+        sets[i % count].backward(kept.pop(0))
+
+    # All forward calls run first, so that a profile of backward holds only backward.
+    found = {"forward": _launches(forward), "backward": _launches(backward)}
+    if size.steps > 1:
+        return {metric: of_layer(calls) for metric, calls in found.items()}
     # The traffic of the pointwise part. Forward: (z, c) in, (h', c') out. Backward: (z, c', gh, gc)
     # in, (dz, dc) out. If our kernel also joins h and x, this underestimates its rate.
-    row = size.batch * size.state * sets[0].x.dtype.itemsize
     moved = {"forward": 6 * row, "backward": 10 * row}
-    found = _profiled(cell, sets)
-    return {metric: _step(calls, moved[metric], copy_rate) for metric, calls in found.items()}
-
-
-def of_layer(cell: Cell, inputs: Inputs) -> dict[str, Profile]:
-    """The device's busy times by metric (forward, backward). The profiler slows the host down."""
-    return {metric: _layer(calls) for metric, calls in _profiled(cell, [inputs]).items()}
+    return {metric: of_step(calls, moved[metric]) for metric, calls in found.items()}
 
 
 @cache
@@ -85,51 +89,38 @@ def _launches(step: Callable[[int], object]) -> list[list[Launch]]:
     return found
 
 
-def _profiled(cell: Cell, sets: list[Inputs]) -> dict[str, list[list[Launch]]]:
-    row = [Calls(cell, inputs) for inputs in sets]
-    kept: list[tuple[torch.Tensor, ...]] = []
+def of_step(calls: list[list[Launch]], bytes_moved: int) -> Measured:
+    """The time of all kernels, and of the pointwise ones."""
 
-    def forward(i: int) -> None:
-        cell.new_step()
-        kept.append(row[i % len(row)].forward())
+    def total(belongs: Callable[[str], object]) -> list[float]:
+        return [sum(one.us for one in call if belongs(one.name)) for call in calls]
 
-    def backward(i: int) -> None:
-        row[i % len(row)].backward(kept.pop(0))
-
-    # All forward calls run first, so that a profile of backward holds only backward.
-    return {"forward": _launches(forward), "backward": _launches(backward)}
-
-
-def _step(calls: list[list[Launch]], bytes_moved: int, copy_rate: float) -> Profile:
-    def total(belongs: Callable[[str], object]) -> Summary:
-        return summarise([sum(one.us for one in call if belongs(one.name)) for call in calls])
-
-    pointwise = total(lambda name: not GEMM.search(name) and not JOIN.search(name)).median
+    pointwise = median(total(lambda name: not GEMM.search(name) and not JOIN.search(name)))
     rate = bytes_moved / pointwise * 1e6 if pointwise else 0.0
     detail = {
-        "launches": statistics.median(float(len(call)) for call in calls),
-        "join_us": total(JOIN.search).median,
+        "launches": median(float(len(call)) for call in calls),
+        "join_us": median(total(JOIN.search)),
         "pointwise_us": pointwise,
         "pointwise_bytes_per_second": rate,
-        "fraction_of_copy": rate / copy_rate,
+        "fraction_of_copy": rate / copy_rate(),
     }
-    return Profile(total(lambda name: True), detail, [launch.name for launch in calls[-1]])
+    return Measured("us", total(lambda _: True), detail, [launch.name for launch in calls[-1]])
 
 
-def _layer(calls: list[list[Launch]]) -> Profile:
+def of_layer(calls: list[list[Launch]]) -> Measured:
+    """The device's busy time, not divided by the steps. The profiler slows the host down."""
     spans = [call[-1].start + call[-1].us - call[0].start for call in calls]
-    span = summarise(spans)
-    busy = statistics.median(sum(launch.us for launch in call) for call in calls)
+    busy = median(sum(launch.us for launch in call) for call in calls)
     detail = {
-        "launches": statistics.median(float(len(call)) for call in calls),
-        "before_us": statistics.median(call[0].start for call in calls),
+        "launches": median(float(len(call)) for call in calls),
+        "before_us": median(call[0].start for call in calls),
         "busy_us": busy,
-        "waits_us": span.median - busy,
+        "waits_us": median(spans) - busy,
     }
     # The call of median length: counts and mean times by kernel, in order of the first launch.
     typical = sorted(zip(spans, calls, strict=True), key=lambda pair: pair[0])[len(calls) // 2][1]
     spent: dict[str, list[float]] = {}
     for launch in typical:
         spent.setdefault(launch.name, []).append(launch.us)
-    names = [f"{len(us)} x {sum(us) / len(us):.1f} us {name[:120]}" for name, us in spent.items()]
-    return Profile(span, detail, names)
+    names = [f"{len(us)} x {mean(us):.1f} us {name[:120]}" for name, us in spent.items()]
+    return Measured("us a call", spans, detail, names)

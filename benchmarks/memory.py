@@ -1,13 +1,28 @@
 """Memory: the peak of a training loop over many steps, and what one step keeps for backward."""
 
+from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .contender import Calls, Cell, Inputs, State
+from .contender import Calls, Cell, Inputs, Request, State, make_inputs
+from .schema import Measured
 
 LOOP_STEPS = 256
+
+
+def measure(cell: Cell, request: Request) -> dict[str, Measured]:
+    size, dtype, device = request.size, request.dtype, request.device
+    loop = make_inputs(replace(size, steps=LOOP_STEPS), dtype, device, seed=4)
+    peak = float(peak_of_loop(cell, loop))
+    saved = float(saved_for_backward(cell, make_inputs(size, dtype, device, seed=3)))
+    rows = saved / (size.batch * size.state * dtype.itemsize)
+    return {
+        "peak of training loop": Measured("bytes", [peak], {"steps": float(LOOP_STEPS)}),
+        "saved per step": Measured("bytes", [saved], {"rows of B*S": rows}),
+    }
 
 
 def training_loop(cell: Cell, x: Tensor, state: State) -> None:
@@ -46,16 +61,8 @@ def _peak_of_profile(profiler: Any) -> int:
         for event in profiler.profiler.kineto_results.events()
         if event.name() == "[memory]" and event.device_type() == torch.autograd.DeviceType.CPU
     ]
-    if not changes:
-        raise RuntimeError(
-            "torch's profiler reported no allocation on the CPU; peak memory there needs a torch "
-            "whose profiler has '[memory]' events (2.4 to 2.15 have): measure memory on CUDA"
-        )
-    current = peak = 0
-    for _, size in sorted(changes, key=lambda change: change[0]):
-        current += size
-        peak = max(peak, current)
-    return peak
+    changes.sort(key=lambda change: change[0])
+    return max(accumulate(size for _, size in changes))
 
 
 def saved_for_backward(cell: Cell, inputs: Inputs) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 from typing import Any
 
@@ -16,7 +17,6 @@ from .baselines.plain import forget_compiled
 from .check import WrongResult, check
 from .contender import (
     DTYPES,
-    OURS_AGAIN,
     REDUCE_OVERHEAD,
     Builder,
     Cell,
@@ -25,8 +25,7 @@ from .contender import (
     Unavailable,
     make_inputs,
 )
-from .schema import Report, Size, Skip
-from .stats import Summary, summarise, summarise_rounds
+from .schema import Report, Size, Skip, Summary, summarise
 from .timing import PROTOCOLS, Run, interleave
 
 SHORT = 8
@@ -107,6 +106,9 @@ def run_sizes(
                 options.log(f"{size} {dtype}: {reason}")
             else:
                 _OneSize(report, size, dtype, options).run(builders)
+                gc.collect()
+                if options.device == "cuda":
+                    torch.cuda.empty_cache()
                 options.log(f"{size} {dtype}: {perf_counter() - begun:.1f} s")
             report.software = machine.describe_software()  # ours may have loaded just now
             if options.json is not None:
@@ -126,45 +128,41 @@ class _OneSize:
         for name, build in builders.items():
             with self._reported(name):
                 self._build(name, build)
-        if self.options.protocol == "memory":
-            self._measure_memory()
-        elif self.options.protocol == "kernels":
-            self._measure_kernels()
-        else:
+        if self.options.protocol in PROTOCOLS:
             self._measure_times()
-        self.cells.clear()
-        gc.collect()
-        if self.options.device == "cuda":
-            torch.cuda.empty_cache()
+            return
+        measure = {"memory": memory.measure, "kernels": kernels.measure}[self.options.protocol]
+        for name, cell in self.cells.items():
+            with self._reported(name):
+                for metric, found in measure(cell, self.request).items():
+                    summary = summarise(found.samples)
+                    self._record(name, metric, found.unit, summary, detail=found.detail)
+                    if found.names:
+                        key = f"kernels {name} {metric} {self.size} {self.dtype}"
+                        self.report.settings[key] = "; ".join(found.names)
 
     @contextmanager
     def _reported(self, name: str) -> Iterator[None]:
         """A contender that fails (out of memory, no compiler) does not stop the others."""
         try:
             yield
-        except WrongResult as error:
-            self._skip(name, f"{WRONG}: {error}")
-        except Unavailable as error:
-            self._skip(name, str(error))
         except RuntimeError as error:
-            self._skip(name, f"failed: {type(error).__name__}: {str(error)[:300]}")
+            failed = f"failed: {type(error).__name__}: {str(error)[:300]}"
+            known = {WrongResult: f"{WRONG}: {error}", Unavailable: str(error)}
+            reason = " ".join(known.get(type(error), failed).split())
+            self.report.skipped.append(Skip(name, reason, self.size, self.dtype))
+            self.options.log(f"  {name} skipped: {reason}")
 
-    def _skip(self, name: str, reason: str) -> None:
-        reason = " ".join(reason.split())
-        self.report.skipped.append(Skip(name, reason, self.size, self.dtype))
-        self.options.log(f"  {name} skipped: {reason}")
-
-    def _inputs(self, cell: Cell, size: Size, seed: int) -> Inputs:
-        return make_inputs(size, self.request.dtype, self.request.device, seed)
+    def _inputs(self, size: Size, seed: int) -> Inputs:
+        return make_inputs(size, self.request.dtype, self.request.device, self.options.seed + seed)
 
     def _build(self, name: str, build: Builder) -> None:
-        if name == REDUCE_OVERHEAD and self.options.protocol in ("memory", "kernels"):
+        if name == REDUCE_OVERHEAD and self.options.protocol not in PROTOCOLS:
             raise Unavailable("its CUDA graphs overwrite the outputs that backward needs")
         cell = build(self.request)
         # For a long sequence, this checks only a short one, in which rounding errors are small and
         # the check is strictest. The whole sequence is checked after the timing.
-        short = replace(self.size, steps=min(self.size.steps, SHORT))
-        inputs = self._inputs(cell, short, self.options.seed + 1)
+        inputs = self._inputs(replace(self.size, steps=min(self.size.steps, SHORT)), 1)
         self.errors[name] = check(cell, inputs, input_gradients=self.all_gradients)
         self.cells[name] = cell
 
@@ -173,56 +171,20 @@ class _OneSize:
         self.report.record(summary, contender=name, metric=metric, unit=unit, **more)
 
     def _measure_times(self) -> None:
-        options = self.options
         timed: dict[str, Inputs] = {}
         runs: dict[str, Run] = {}
         for name, cell in self.cells.items():
-            timed[name] = self._inputs(cell, self.size, options.seed + 2)
+            timed[name] = self._inputs(self.size, 2)
             with self._reported(name):
-                runs[name] = PROTOCOLS[options.protocol](cell, timed[name])
-        if not runs:
-            return
-        measured = interleave(runs, options.seconds, options.rounds, options.seed)
+                runs[name] = PROTOCOLS[self.options.protocol](cell, timed[name])
+        measured = interleave(runs, self.options.seconds, self.options.rounds, self.options.seed)
         for name, metrics in measured.items():
-            cell = self.cells[name]
             # Check again after the timing, on the inputs that were timed.
             with self._reported(name):
-                again = check(cell, timed[name], input_gradients=self.all_gradients)
+                cell, inputs = self.cells[name], timed[name]
+                again = check(cell, inputs, input_gradients=self.all_gradients)
                 self.errors[name] = max(again, self.errors[name])
                 for metric, rounds in metrics.items():
-                    summary, medians = summarise_rounds(rounds)
+                    summary = summarise([sample for one in rounds for sample in one])
+                    medians = [round(median(one), 4) for one in rounds]
                     self._record(name, metric, "us", summary, rounds=medians)
-
-    def _measure_memory(self) -> None:
-        row = self.size.batch * self.size.state * self.request.dtype.itemsize
-        for name, cell in self.cells.items():
-            with self._reported(name):
-                loop = replace(self.size, steps=memory.LOOP_STEPS)
-                peak = memory.peak_of_loop(cell, self._inputs(cell, loop, 4))
-                saved = memory.saved_for_backward(cell, self._inputs(cell, self.size, 3))
-                for metric, value, detail in (
-                    ("peak of training loop", peak, {"steps": float(memory.LOOP_STEPS)}),
-                    ("saved per step", saved, {"rows of B*S": saved / row}),
-                ):
-                    self._record(name, metric, "bytes", summarise([float(value)]), detail=detail)
-
-    def _measure_kernels(self) -> None:
-        is_layer = self.size.steps > 1
-        unit = "us a call" if is_layer else "us"  # not divided by the steps
-        # As many sets of inputs as fill the L2 cache four times.
-        l2 = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
-        one_set = 6 * self.size.batch * self.size.state * self.request.dtype.itemsize
-        count = 1 if is_layer else max(1, min(32, -(-4 * l2 // one_set)))
-        for name, cell in self.cells.items():
-            if name == OURS_AGAIN:
-                continue
-            with self._reported(name):
-                sets = [self._inputs(cell, self.size, 100 + i) for i in range(count)]
-                if is_layer:
-                    found = kernels.of_layer(cell, sets[0])
-                else:
-                    found = kernels.of_step(cell, self.size, sets, kernels.copy_rate())
-                for metric, profile in found.items():
-                    self._record(name, metric, unit, profile.summary, detail=profile.detail)
-                    key = f"kernels {name} {metric} {self.size} {self.dtype}"
-                    self.report.settings[key] = "; ".join(profile.names)

@@ -36,27 +36,18 @@ contender."""
 
 def tutorial(cell: Cell, inputs: Inputs) -> Run:
     """The tutorial's timing: forward, then backward of `new_h.sum() + new_c.sum()`."""
-    call = Calls(cell, inputs).plain
     synchronize = torch.cuda.synchronize if inputs.x.is_cuda else lambda: None
 
-    def run(n: int) -> Samples:
-        forward, backward = [], []
-        for _ in range(n):
-            cell.module.zero_grad(set_to_none=True)
-            cell.new_step()
-            start = perf_counter_ns()
-            outputs = call()
-            synchronize()
-            middle = perf_counter_ns()
-            (outputs[0].sum() + outputs[1].sum()).backward()
-            synchronize()
-            end = perf_counter_ns()
-            del outputs
-            forward.append((middle - start) / 1e3)
-            backward.append((end - middle) / 1e3)
-        return {"forward": forward, "backward": backward}
+    def timed(action: Callable[[], Any]) -> tuple[float, Any]:
+        start = perf_counter_ns()
+        value = action()
+        synchronize()
+        return (perf_counter_ns() - start) / 1e3, value
 
-    return run
+    def backward(outputs: tuple[Tensor, ...]) -> None:
+        (outputs[0].sum() + outputs[1].sum()).backward()
+
+    return partial(_train, cell, Calls(cell, inputs).plain, backward, timed)
 
 
 def split(cell: Cell, inputs: Inputs) -> Run:
@@ -65,14 +56,8 @@ def split(cell: Cell, inputs: Inputs) -> Run:
     timed = stopwatch(inputs.x.is_cuda, calls.steps)
 
     def run(n: int) -> Samples:
-        samples: Samples = {"forward": [], "backward": [], "inference": []}
-        for _ in range(n):
-            cell.new_step()
-            time, outputs = timed(calls.forward)
-            samples["forward"].append(time)
-            time, gradients = timed(partial(calls.backward, outputs))
-            samples["backward"].append(time)
-            del outputs, gradients
+        samples = _train(cell, calls.forward, calls.backward, timed, n)
+        samples["inference"] = []
         with torch.no_grad():
             for _ in range(n):
                 cell.new_step()
@@ -80,6 +65,19 @@ def split(cell: Cell, inputs: Inputs) -> Run:
         return samples
 
     return run
+
+
+def _train(cell: Cell, forward: Callable, backward: Callable, timed: Callable, n: int) -> Samples:
+    samples: Samples = {"forward": [], "backward": []}
+    for _ in range(n):
+        cell.module.zero_grad(set_to_none=True)
+        cell.new_step()
+        time, outputs = timed(forward)
+        samples["forward"].append(time)
+        time, gradients = timed(partial(backward, outputs))
+        samples["backward"].append(time)
+        del outputs, gradients
+    return samples
 
 
 def stopwatch(cuda: bool, steps: int) -> Callable[[Callable[[], Any]], tuple[float, Any]]:
@@ -231,13 +229,11 @@ def calibrate(run: Run, seconds: float, rounds: int) -> int:
     The quickest of a few iterations decides, since interruptions slow some of them.
     """
     run(SETTLE + 1)  # warm-up: allocator, autograd, libraries that choose an algorithm
-    quickest, begun = float("inf"), perf_counter()
-    for _ in range(7):
+    quickest = float("inf")
+    for _ in range(3):
         start = perf_counter()
         run(1)
         quickest = min(quickest, perf_counter() - start)
-        if perf_counter() - begun > seconds / 4:
-            break
     return max(1, min(2000, int(seconds / rounds / max(quickest, 1e-7)) - SETTLE))
 
 

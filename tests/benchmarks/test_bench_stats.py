@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.stats import paired_ratio, summarise
+from benchmarks.schema import paired_ratio, summarise
 
 times = st.floats(min_value=1e-3, max_value=1e6)
 
@@ -22,7 +22,7 @@ def test_quartiles_are_ordered_and_within_the_sample(samples: list[float]) -> No
 
 
 def test_an_empty_sample_is_refused() -> None:
-    with pytest.raises(ValueError, match="measure longer"):
+    with pytest.raises(ValueError, match="data point"):
         summarise([])
 
 
@@ -35,5 +35,5 @@ def test_paired_ratio_does_not_see_what_slows_a_whole_round(
 
 
 def test_paired_ratio_refuses_rounds_of_different_runs() -> None:
-    with pytest.raises(ValueError, match="3 and 2 rounds"):
+    with pytest.raises(ValueError, match="shorter"):
         paired_ratio([1.0, 2.0, 3.0], [1.0, 2.0])

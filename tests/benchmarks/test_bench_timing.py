@@ -129,12 +129,11 @@ def test_kernels_of_a_step_are_counted_and_products_told_apart() -> None:
 
     size = Size(64, 64, 256)
     cell = plain_cell(Request(size, torch.float32, "cuda"))
-    sets = [make_inputs(size, torch.float32, "cuda", seed) for seed in (0, 1)]
-    forward = kernels.of_step(cell, size, sets, copy_rate=1e12)["forward"]
+    forward = kernels.measure(cell, Request(size, torch.float32, "cuda"))["forward"]
     # cat, the product, elu, two sigmoids, tanh, two or three products and sums of elements
     assert 6 <= forward.detail["launches"] <= 12
     assert any(kernels.GEMM.search(name) for name in forward.names)
-    assert 0 < forward.detail["pointwise_us"] < forward.summary.median
+    assert 0 < forward.detail["pointwise_us"] < statistics.median(forward.samples)
 
 
 def test_a_trace_tells_waiting_from_working() -> None:
@@ -143,7 +142,7 @@ def test_a_trace_tells_waiting_from_working() -> None:
         kernels.Launch("step", 1.0, 10.0),
         kernels.Launch("step", 3.0, 12.0),
     ]
-    found = kernels._layer([call])
-    assert found.summary.median == 10.0
+    found = kernels.of_layer([call])
+    assert found.samples == [10.0]
     assert found.detail == {"launches": 3, "before_us": 5.0, "busy_us": 6.0, "waits_us": 4.0}
     assert found.names == ["1 x 2.0 us gemm", "2 x 2.0 us step"]
