@@ -12,8 +12,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from . import baselines, constants, draws, imports, plot, report, schema, session, sizes, speed_page
-from . import targets as project_targets
+from . import baselines, constants, draws, imports, plot, report, schema, session, sizes, targets
 from .contender import DTYPES
 from .schema import Size
 from .timing import PROTOCOLS
@@ -165,12 +164,12 @@ def _show(arguments: argparse.Namespace, console: Console) -> int:
     if arguments.command == "constants":
         constants.show(arguments.seed, arguments.count, console)
     elif arguments.command == "speed-page":
-        console.print(f"wrote {speed_page.write()}", highlight=False)
+        console.print(f"wrote {targets.write_page()}", highlight=False)
     elif arguments.command == "show":
         for path in arguments.files:
             report.show(schema.read(path), console)
     elif arguments.command == "targets":
-        console.print(project_targets.table([schema.read(path) for path in arguments.files]))
+        console.print(targets.table([schema.read(path) for path in arguments.files]))
     else:
         for path in arguments.files:
             stem = (arguments.out or path.parent) / path.stem

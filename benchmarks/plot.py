@@ -8,7 +8,7 @@ from typing import Any
 from .contender import OURS
 from .report import PASSES, SLOWER, baselines, groups, ratios, speedup
 from .schema import Report
-from .speed_page import NAMES
+from .targets import NAMES
 
 HeatMap = dict[tuple[int, int], float]
 """The baseline's time over ours, by batch and state size."""
