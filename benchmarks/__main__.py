@@ -144,7 +144,7 @@ def _measure(arguments: argparse.Namespace, line: str, console: Console) -> sche
             drawn = draws.draw(what, seed, arguments.count, arguments.device)
         draws.measure(found, what, drawn, arguments.again, options)
     else:
-        builders = baselines.layer_contenders() if is_layer else baselines.cell_contenders()
+        builders = baselines.LAYERS if is_layer else baselines.CELLS
         session.run_sizes(found, _sizes(arguments, is_layer, protocol), builders, options)
     return found
 

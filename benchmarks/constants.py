@@ -13,7 +13,7 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from .baselines import ours
+from .baselines.cells import our_cell
 from .contender import DTYPES, Calls, Request, make_inputs
 from .draws import Draw, draw, tf32
 from .report import new_table
@@ -78,7 +78,7 @@ def fit(family: str, rows: Tensor, times: Tensor, launch: float) -> Tensor:
 def _measure(one: Draw, family: str) -> tuple[float, float]:
     """Microseconds of a step in a CUDA graph, and of an eager step, host time included."""
     dtype = DTYPES[one.dtype]
-    cell = ours.cell(Request(one.size, dtype, "cuda", 0))
+    cell = our_cell(Request(one.size, dtype, "cuda", 0))
     call = Calls(cell, make_inputs(one.size, dtype, "cuda", 0)).plain
     forced = mock.patch.dict(os.environ, LLTM_CUDA_CELL=family)
     with tf32(one.dtype == "tf32"), forced, torch.no_grad():

@@ -76,7 +76,7 @@ def tf32(allowed: bool) -> Iterator[None]:
 def measure(
     found: Report, what: str, draws: list[Draw], again: int, options: session.Options
 ) -> None:
-    every = baselines.layer_contenders() if what == "layer" else baselines.cell_contenders()
+    every = baselines.LAYERS if what == "layer" else baselines.CELLS
     names = options.contenders or (PEERS[what], OURS)
     started = perf_counter()
     for one in draws:

@@ -2,6 +2,7 @@
 
 import datetime
 import gc
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,6 @@ from typing import Any
 import torch
 
 from . import kernels, machine, memory, schema
-from .baselines.plain import forget_compiled
 from .check import WrongResult, check
 from .contender import (
     DTYPES,
@@ -124,7 +124,8 @@ class _OneSize:
         self.errors: dict[str, float] = {}
 
     def run(self, builders: Mapping[str, Builder]) -> None:
-        forget_compiled()
+        if "torch._dynamo" in sys.modules:  # the import alone takes seconds
+            torch._dynamo.reset()  # a few sizes would reach torch's recompile limit
         for name, build in builders.items():
             with self._reported(name):
                 self._build(name, build)

@@ -68,9 +68,7 @@ def _targets() -> Iterator[Target]:
     small, middle, large = Size(16, 32, 128), Size(256, 512, 1024), Size(4096, 1024, 4096)
     yield from _goals("cell", "cpu", "tutorial", small, "float32", "cpp", 2.3, 2.5)
     yield from _goals("cell", "cpu", "tutorial", small, "float32", "python", 2.0, 1.5)
-    yield from _goals(
-        "cell", "cpu", "tutorial", middle, "float32", "python", 1.1, 1.1
-    )
+    yield from _goals("cell", "cpu", "tutorial", middle, "float32", "python", 1.1, 1.1)
     yield from _goals("cell", "cuda", "tutorial", small, "float32", "cuda", 3.0, 3.0)
     yield from _goals("cell", "cuda", "graph", small, "float32", "python", 3.0)
     for dtype in ("float32", "bfloat16"):

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks import check as checking
-from benchmarks.baselines import cell_contenders, layer_contenders
-from benchmarks.baselines.plain import plain_cell
+from benchmarks.baselines import CELLS, LAYERS
+from benchmarks.baselines.cells import plain_cell
 from benchmarks.check import WrongResult, check
 from benchmarks.contender import Cell, Request, State, Unavailable, make_inputs
 from benchmarks.schema import Size
@@ -37,19 +37,19 @@ def built(builder: Callable[[Request], Cell], request: Request) -> Cell:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("name", names(cell_contenders()))
+@pytest.mark.parametrize("name", names(CELLS))
 @pytest.mark.parametrize("input_gradients", [True, False], ids=["all", "parameters"])
 def test_every_cell_equals_float64_in_values_and_gradients(
     name: str, dtype: torch.dtype, device: str, input_gradients: bool
 ) -> None:
-    cell = built(cell_contenders()[name], Request(STEP, dtype, device))
+    cell = built(CELLS[name], Request(STEP, dtype, device))
     error = check(cell, make_inputs(STEP, dtype, device, 1), input_gradients=input_gradients)
     assert error < (1e-12 if dtype is torch.float64 else 1e-5)
 
 
-@pytest.mark.parametrize("name", names(layer_contenders()))
+@pytest.mark.parametrize("name", names(LAYERS))
 def test_every_layer_equals_float64_in_values_and_gradients(name: str, device: str) -> None:
-    cell = built(layer_contenders()[name], Request(SEQUENCE, torch.float64, device))
+    cell = built(LAYERS[name], Request(SEQUENCE, torch.float64, device))
     assert check(cell, make_inputs(SEQUENCE, torch.float64, device, 1)) < 1e-11
 
 
@@ -142,7 +142,7 @@ def formula_layer(
     size: Size, call: Callable[..., State], dtype: torch.dtype = torch.float32
 ) -> Cell:
     """The formula as a contender, `call(parameters, x, state)`."""
-    cell = layer_contenders()["python-loop"](Request(size, dtype, "cpu"))
+    cell = LAYERS["python-loop"](Request(size, dtype, "cpu"))
     p = checking.parameters(cell)
     return Cell("lltm", cell.module, lambda x, state: call(p, x, state))
 
@@ -258,7 +258,7 @@ def test_a_batch_checked_in_parts_is_checked_as_a_whole(
     rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inputs = make_inputs(SEQUENCE, torch.float64, "cpu", 1)
-    cell = layer_contenders()["python-loop"](Request(SEQUENCE, torch.float64, "cpu"))
+    cell = LAYERS["python-loop"](Request(SEQUENCE, torch.float64, "cpu"))
     whole = check(cell, inputs)
     monkeypatch.setattr(checking, "LARGEST_PART", rows * SEQUENCE.steps * SEQUENCE.state)
     assert abs(check(cell, inputs) - whole) < 1e-13

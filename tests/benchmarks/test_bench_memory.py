@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks import memory
-from benchmarks.baselines.plain import plain_cell
+from benchmarks.baselines.cells import plain_cell
 from benchmarks.contender import Cell, Request, State, make_inputs
 from benchmarks.schema import Size
 

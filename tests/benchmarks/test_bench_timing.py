@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from benchmarks import kernels, timing
-from benchmarks.baselines.plain import plain_cell
+from benchmarks.baselines.cells import plain_cell
 from benchmarks.contender import Request, Unavailable, make_inputs
 from benchmarks.schema import Size
 
