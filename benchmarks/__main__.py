@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from . import baselines, constants, draws, imports, plot, report, schema, session, sizes, targets
+from . import baselines, constants, imports, plot, report, schema, session, sizes, targets
 from .contender import DTYPES
 from .schema import Size
 from .timing import PROTOCOLS
@@ -61,11 +61,10 @@ def parser() -> argparse.ArgumentParser:
 
     text = "layers or steps drawn by the seed"
     drawn = commands.add_parser("random", parents=[measuring], help=text)
-    drawn.add_argument("--what", choices=tuple(draws.PEERS), default="layer")
+    drawn.add_argument("--what", choices=tuple(session.PEERS), default="layer")
     drawn.add_argument("--count", type=int, default=300, help="how many are drawn (default 300)")
-    drawn.add_argument(
-        "--again", type=int, default=draws.AGAIN, help="times that a slower one is measured again"
-    )
+    text = "times that a slower one is measured again (default 3)"
+    drawn.add_argument("--again", type=int, default=3, help=text)
     drawn.add_argument("--only", nargs=2, metavar=("SIZE", "DTYPE"), help="this one alone")
 
     text = "how long the parts of a step take on this GPU, for csrc/kernels/cuda/step_plan.cu"
@@ -91,10 +90,8 @@ def parser() -> argparse.ArgumentParser:
 
 def command_line(argv: list[str]) -> str:
     """The command for the result file, without the folder of the file that it writes."""
-    words, is_file = [], False
-    for word in argv:
-        words.append(Path(word).name if is_file else word)
-        is_file = word == "--json"
+    pairs = zip(["", *argv], argv, strict=False)
+    words = [Path(word).name if before == "--json" else word for before, word in pairs]
     return shlex.join(["python", "-m", "benchmarks", *words])
 
 
@@ -139,10 +136,10 @@ def _measure(arguments: argparse.Namespace, line: str, console: Console) -> sche
     if command == "random":
         what, seed, only = arguments.what, arguments.seed, arguments.only
         if only:
-            drawn = [draws.Draw(Size.parse(only[0]), only[1])]
+            drawn = [sizes.Draw(Size.parse(only[0]), only[1])]
         else:
-            drawn = draws.draw(what, seed, arguments.count, arguments.device)
-        draws.measure(found, what, drawn, arguments.again, options)
+            drawn = sizes.draw(what, seed, arguments.count, arguments.device)
+        session.run_draws(found, what, drawn, arguments.again, options)
     else:
         builders = baselines.LAYERS if is_layer else baselines.CELLS
         session.run_sizes(found, _sizes(arguments, is_layer, protocol), builders, options)

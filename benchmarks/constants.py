@@ -15,10 +15,10 @@ from torch import Tensor
 
 from .baselines.cells import our_cell
 from .contender import DTYPES, Calls, Request, make_inputs
-from .draws import Draw, draw, tf32
 from .report import new_table
 from .schema import Size
-from .sizes import forward_flops
+from .session import tf32
+from .sizes import Draw, draw, forward_flops
 from .timing import GRAPH_STEPS, capture, stopwatch
 
 KINDS = {

@@ -6,7 +6,7 @@ import sys
 import tempfile
 
 from .machine import ROOT
-from .schema import Report, Size, summarise
+from .schema import Report, Result, Size, summarise
 from .session import Options, new_report
 
 TORCH = "import torch"
@@ -48,6 +48,7 @@ def measure(line: str, rounds: int) -> Report:
     _child()  # warm-up: files in the page cache, byte code written
     samples = [_child() for _ in range(rounds)]
     for name, values in zip((TORCH, ADDED), zip(*samples, strict=True), strict=True):
-        fields = {"size": Size(1, 1, 1), "dtype": "-", "metric": "time", "unit": "ms"}
-        report.record(summarise(values), contender=name, rounds=list(values), **fields)
+        fields = {"size": Size(1, 1, 1), "dtype": "-", "contender": name, "metric": "time"}
+        fields |= {"unit": "ms", "rounds": list(values), **vars(summarise(values))}
+        report.results.append(Result(**fields))
     return report

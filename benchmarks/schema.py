@@ -143,9 +143,6 @@ class Report:
     skipped: list[Skip] = field(default_factory=list)
     schema: int = SCHEMA_VERSION
 
-    def record(self, summary: Summary, **fields: Any) -> None:
-        self.results.append(Result(**fields, **vars(summary)))
-
 
 def to_json(report: Report) -> str:
     return json.dumps(asdict(report), indent=1) + "\n"

@@ -1,11 +1,14 @@
-"""One run of `cell`, `layer` or `grid`: build, check, measure, record, write."""
+"""One run of `cell`, `layer`, `grid` or `random`: build, check, measure, record, write."""
 
 import datetime
 import gc
+import shlex
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -13,10 +16,11 @@ from typing import Any
 
 import torch
 
-from . import kernels, machine, memory, schema
+from . import baselines, kernels, machine, memory, schema
 from .check import WrongResult, check
 from .contender import (
     DTYPES,
+    OURS,
     REDUCE_OVERHEAD,
     Builder,
     Cell,
@@ -25,13 +29,17 @@ from .contender import (
     Unavailable,
     make_inputs,
 )
-from .schema import Report, Size, Skip, Summary, summarise
+from .report import PASSES, SLOWER, ratios
+from .schema import Report, Result, Size, Skip, Summary, summarise
+from .sizes import Draw
 from .timing import PROTOCOLS, Run, interleave
 
 SHORT = 8
 """Steps of the sequence on which every layer is checked before it is timed."""
 WRONG = "WRONG RESULT"
 """Begins the reason of a contender that failed the check; the command's exit status is then 1."""
+PEERS = {"layer": "lstm", "step": "lstmcell"}
+"""Beside ours in a run of `random`."""
 
 
 @dataclass
@@ -169,7 +177,8 @@ class _OneSize:
 
     def _record(self, name: str, metric: str, unit: str, summary: Summary, **more: Any) -> None:
         more |= {"size": self.size, "dtype": self.dtype, "error": self.errors[name]}
-        self.report.record(summary, contender=name, metric=metric, unit=unit, **more)
+        result = Result(contender=name, metric=metric, unit=unit, **more, **vars(summary))
+        self.report.results.append(result)
 
     def _measure_times(self) -> None:
         timed: dict[str, Inputs] = {}
@@ -189,3 +198,53 @@ class _OneSize:
                     summary = summarise([sample for one in rounds for sample in one])
                     medians = [round(median(one), 4) for one in rounds]
                     self._record(name, metric, "us", summary, rounds=medians)
+
+
+@contextmanager
+def tf32(allowed: bool) -> Iterator[None]:
+    """Sets torch's flags for GEMMs and for cuDNN within the block."""
+    flags = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    before = [flag.allow_tf32 for flag in flags]
+    for flag in flags:
+        flag.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        for flag, value in zip(flags, before, strict=True):
+            flag.allow_tf32 = value
+
+
+def run_draws(found: Report, what: str, draws: list[Draw], again: int, options: Options) -> None:
+    """Measure ours beside torch's; what is slower is measured `again` times."""
+    every = baselines.LAYERS if what == "layer" else baselines.CELLS
+    names = options.contenders or (PEERS[what], OURS)
+    started = perf_counter()
+    for one in draws:
+        with tf32(one.dtype == "tf32"):
+            chosen = replace(options, dtypes=(one.dtype,), contenders=names)
+            run_sizes(found, [one.size], every, chosen, started)
+        values = (r.value for r in ratios(found) if (r.size, r.dtype) == one)
+        if again and min(values, default=1.0) < SLOWER:
+            _repeat(found, one, again, options)
+
+
+def _repeat(found: Report, one: Draw, again: int, options: Options) -> None:
+    """Replace the results of this draw, for each pass, by the median of fresh processes."""
+    text = ",".join(map(str, astuple(one.size)[: 4 if one.size.steps > 1 else 3]))
+    words = [sys.executable, *shlex.split(found.command_line)[1:], "--again", "0", "--only", text]
+    runs = []
+    for _ in range(again):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "again.json"
+            command = [*words, one.dtype, "--json", str(path)]
+            subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
+            runs += [schema.read(path)] if path.exists() else []
+    every = [(r, n) for n, run in enumerate(runs) for r in ratios(run)]
+    for metric in PASSES:
+        values = sorted((r.value, n) for r, n in every if r.metric == metric)
+        if values:
+            middle = runs[values[len(values) // 2][1]]
+            others = [r for r in found.results if (r.size, r.dtype, r.metric) != (*one, metric)]
+            found.results = others + [r for r in middle.results if r.metric == metric]
+    if options.json is not None:
+        schema.write(found, options.json)
