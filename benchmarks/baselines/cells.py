@@ -1,9 +1,10 @@
 """The contenders that need no compiler of ours: plain PyTorch, torch's own modules, the package."""
 
 import importlib
-import shutil
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -30,14 +31,28 @@ class PlainLLTM(nn.Module):
         return torch.tanh(new_cell) * torch.sigmoid(z_o), new_cell
 
 
-def plain_cell(request: Request) -> Cell:
-    module = prepared(PlainLLTM, request)
-    return Cell("lltm", module, module)
+def _cell(kind: str, make: Callable[[int, int], nn.Module]) -> Builder:
+    def build(request: Request) -> Cell:
+        module = prepared(make, request)
+        return Cell(kind, module, module)
+
+    return build
+
+
+def _layer(kind: str, make: Callable[[int, int], nn.Module]) -> Builder:
+    def build(request: Request) -> Cell:
+        module = prepared(make, request)
+
+        def call(x: Tensor, state: State) -> tuple[Tensor, ...]:
+            output, final = module(x, state)
+            return output, *final
+
+        return Cell(kind, module, call)
+
+    return build
 
 
 def compiled_cell(request: Request) -> Cell:
-    if request.device == "cpu" and not any(map(shutil.which, ("g++", "clang++", "c++"))):
-        raise Unavailable("torch.compile needs a C++ compiler on the PATH: install g++")
     module = prepared(PlainLLTM, request)
     return Cell("lltm", module, torch.compile(module, fullgraph=True, dynamic=False))
 
@@ -53,24 +68,6 @@ def reduce_overhead_cell(request: Request) -> Cell:
     new_step = torch.compiler.cudagraph_mark_step_begin
     # Not capturable: one CUDA graph cannot capture another.
     return Cell("lltm", module, call, capturable=False, new_step=new_step)
-
-
-def lstm_cell(request: Request) -> Cell:
-    """The contender `lstmcell`: `nn.LSTMCell`, which has four gates to LLTM's three."""
-    module = prepared(nn.LSTMCell, request)
-    return Cell("lstm", module, module)
-
-
-def lstm(request: Request) -> Cell:
-    return _layer_of("lstm", prepared(nn.LSTM, request))
-
-
-def _layer_of(kind: str, module: nn.Module) -> Cell:
-    def call(x: Tensor, state: State) -> tuple[Tensor, ...]:
-        output, final = module(x, state)
-        return output, *final
-
-    return Cell(kind, module, call)
 
 
 def loop_over(builder: Builder) -> Builder:
@@ -91,16 +88,7 @@ def loop_over(builder: Builder) -> Builder:
     return build
 
 
-def our_cell(request: Request) -> Cell:
-    module = _our_module("LLTM", request)
-    return Cell("lltm", module, module)
-
-
-def our_layer(request: Request) -> Cell:
-    return _layer_of("lltm", _our_module("LLTMLayer", request))
-
-
-def _our_module(name: str, request: Request) -> nn.Module:
+def _ours(name: str, input_features: int, state_size: int) -> nn.Module:
     """From the package under test, through the glue that its loader chose in this process."""
     # `python -m benchmarks` puts the repository first on the path. Its sources may lack binaries,
     # so the installed package must come before it.
@@ -112,4 +100,12 @@ def _our_module(name: str, request: Request) -> nn.Module:
         raise Unavailable(
             f"lltm_conda does not load: {reason[0]} (python -m lltm_conda says more)"
         ) from error
-    return prepared(kind, request)
+    return kind(input_features, state_size)
+
+
+plain_cell = _cell("lltm", PlainLLTM)
+our_cell = _cell("lltm", partial(_ours, "LLTM"))
+our_layer = _layer("lltm", partial(_ours, "LLTMLayer"))
+# An LSTM has four gates to LLTM's three.
+lstm_cell = _cell("lstm", nn.LSTMCell)
+lstm = _layer("lstm", nn.LSTM)
