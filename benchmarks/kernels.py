@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from functools import cache
-from statistics import mean, median
+from statistics import median
 from typing import NamedTuple
 
 import torch
@@ -104,7 +104,7 @@ def of_step(calls: list[list[Launch]], bytes_moved: int) -> Measured:
         "pointwise_bytes_per_second": rate,
         "fraction_of_copy": rate / copy_rate(),
     }
-    return Measured("us", total(lambda _: True), detail, [launch.name for launch in calls[-1]])
+    return Measured("us", [total(lambda _: True)], detail, [one.name for one in calls[-1]])
 
 
 def of_layer(calls: list[list[Launch]]) -> Measured:
@@ -117,10 +117,4 @@ def of_layer(calls: list[list[Launch]]) -> Measured:
         "busy_us": busy,
         "waits_us": median(spans) - busy,
     }
-    # The call of median length: counts and mean times by kernel, in order of the first launch.
-    typical = sorted(zip(spans, calls, strict=True), key=lambda pair: pair[0])[len(calls) // 2][1]
-    spent: dict[str, list[float]] = {}
-    for launch in typical:
-        spent.setdefault(launch.name, []).append(launch.us)
-    names = [f"{len(us)} x {mean(us):.1f} us {name[:120]}" for name, us in spent.items()]
-    return Measured("us a call", spans, detail, names)
+    return Measured("us a call", [spans], detail, [one.name for one in calls[-1]])

@@ -75,10 +75,10 @@ class Software:
 
 
 class Measured(NamedTuple):
-    """What a protocol that takes no times finds of one metric."""
+    """What a protocol finds of one metric of a contender."""
 
     unit: str
-    samples: list[float]
+    rounds: list[list[float]]
     detail: dict[str, float]
     names: Sequence[str] = ()
     """Of the kernels that ran."""

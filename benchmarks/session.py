@@ -6,13 +6,13 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Any
 
 import torch
 
@@ -30,7 +30,7 @@ from .contender import (
     make_inputs,
 )
 from .report import PASSES, SLOWER, ratios
-from .schema import Report, Result, Size, Skip, Summary, summarise
+from .schema import Report, Result, Size, Skip, summarise
 from .sizes import Draw
 from .timing import PROTOCOLS, Run, interleave
 
@@ -113,7 +113,7 @@ def run_sizes(
                 report.skipped.append(Skip("*", reason, size, dtype))
                 options.log(f"{size} {dtype}: {reason}")
             else:
-                _OneSize(report, size, dtype, options).run(builders)
+                _measure(report, size, dtype, builders, options)
                 gc.collect()
                 if options.device == "cuda":
                     torch.cuda.empty_cache()
@@ -123,35 +123,15 @@ def run_sizes(
                 schema.write(report, options.json)
 
 
-class _OneSize:
-    def __init__(self, report: Report, size: Size, dtype: str, options: Options) -> None:
-        self.report, self.size, self.dtype, self.options = report, size, dtype, options
-        self.request = Request(size, DTYPES[dtype], options.device, options.seed)
-        self.all_gradients = options.protocol != "tutorial"
-        self.cells: dict[str, Cell] = {}
-        self.errors: dict[str, float] = {}
-
-    def run(self, builders: Mapping[str, Builder]) -> None:
-        if "torch._dynamo" in sys.modules:  # the import alone takes seconds
-            torch._dynamo.reset()  # a few sizes would reach torch's recompile limit
-        for name, build in builders.items():
-            with self._reported(name):
-                self._build(name, build)
-        if self.options.protocol in PROTOCOLS:
-            self._measure_times()
-            return
-        measure = {"memory": memory.measure, "kernels": kernels.measure}[self.options.protocol]
-        for name, cell in self.cells.items():
-            with self._reported(name):
-                for metric, found in measure(cell, self.request).items():
-                    summary = summarise(found.samples)
-                    self._record(name, metric, found.unit, summary, detail=found.detail)
-                    if found.names:
-                        key = f"kernels {name} {metric} {self.size} {self.dtype}"
-                        self.report.settings[key] = "; ".join(found.names)
+def _measure(
+    report: Report, size: Size, dtype: str, builders: Mapping[str, Builder], options: Options
+) -> None:
+    """Build and check every contender, measure those that are right, and check them again."""
+    protocol, seed = options.protocol, options.seed
+    request = Request(size, DTYPES[dtype], options.device, seed)
 
     @contextmanager
-    def _reported(self, name: str) -> Iterator[None]:
+    def reported(name: str) -> Iterator[None]:
         """A contender that fails (out of memory, no compiler) does not stop the others."""
         try:
             yield
@@ -159,45 +139,47 @@ class _OneSize:
             failed = f"failed: {type(error).__name__}: {str(error)[:300]}"
             known = {WrongResult: f"{WRONG}: {error}", Unavailable: str(error)}
             reason = " ".join(known.get(type(error), failed).split())
-            self.report.skipped.append(Skip(name, reason, self.size, self.dtype))
-            self.options.log(f"  {name} skipped: {reason}")
+            report.skipped.append(Skip(name, reason, size, dtype))
+            options.log(f"  {name} skipped: {reason}")
 
-    def _inputs(self, size: Size, seed: int) -> Inputs:
-        return make_inputs(size, self.request.dtype, self.request.device, self.options.seed + seed)
+    def checked(cell: Cell, inputs: Inputs) -> float:
+        return check(cell, inputs, input_gradients=protocol != "tutorial")
 
-    def _build(self, name: str, build: Builder) -> None:
-        if name == REDUCE_OVERHEAD and self.options.protocol not in PROTOCOLS:
-            raise Unavailable("its CUDA graphs overwrite the outputs that backward needs")
-        cell = build(self.request)
-        # For a long sequence, this checks only a short one, in which rounding errors are small and
-        # the check is strictest. The whole sequence is checked after the timing.
-        inputs = self._inputs(replace(self.size, steps=min(self.size.steps, SHORT)), 1)
-        self.errors[name] = check(cell, inputs, input_gradients=self.all_gradients)
-        self.cells[name] = cell
-
-    def _record(self, name: str, metric: str, unit: str, summary: Summary, **more: Any) -> None:
-        more |= {"size": self.size, "dtype": self.dtype, "error": self.errors[name]}
-        result = Result(contender=name, metric=metric, unit=unit, **more, **vars(summary))
-        self.report.results.append(result)
-
-    def _measure_times(self) -> None:
-        timed: dict[str, Inputs] = {}
-        runs: dict[str, Run] = {}
-        for name, cell in self.cells.items():
-            timed[name] = self._inputs(self.size, 2)
-            with self._reported(name):
-                runs[name] = PROTOCOLS[self.options.protocol](cell, timed[name])
-        measured = interleave(runs, self.options.seconds, self.options.rounds, self.options.seed)
-        for name, metrics in measured.items():
-            # Check again after the timing, on the inputs that were timed.
-            with self._reported(name):
-                cell, inputs = self.cells[name], timed[name]
-                again = check(cell, inputs, input_gradients=self.all_gradients)
-                self.errors[name] = max(again, self.errors[name])
-                for metric, rounds in metrics.items():
-                    summary = summarise([sample for one in rounds for sample in one])
-                    medians = [round(median(one), 4) for one in rounds]
-                    self._record(name, metric, "us", summary, rounds=medians)
+    if "torch._dynamo" in sys.modules:  # the import alone takes seconds
+        torch._dynamo.reset()  # a few sizes would reach torch's recompile limit
+    # For a long sequence, the first check takes only a short one, in which rounding errors are
+    # small and the check is strictest. The whole sequence is checked after the timing.
+    short = replace(size, steps=min(size.steps, SHORT))
+    ready: dict[str, tuple[Cell, Inputs, float]] = {}
+    runs: dict[str, Run] = {}
+    for name, build in builders.items():
+        with reported(name):
+            if name == REDUCE_OVERHEAD and protocol not in PROTOCOLS:
+                raise Unavailable("its CUDA graphs overwrite the outputs that backward needs")
+            cell = build(request)
+            error = checked(cell, make_inputs(short, request.dtype, request.device, seed + 1))
+            inputs = make_inputs(size, request.dtype, request.device, seed + 2)
+            if protocol in PROTOCOLS:
+                runs[name] = PROTOCOLS[protocol](cell, inputs)
+            ready[name] = cell, inputs, error
+    times = interleave(runs, options.seconds, options.rounds, seed) if runs else {}
+    for name, (cell, inputs, error) in ready.items():
+        with reported(name):
+            if name in times:  # check again, on the inputs that were timed
+                error = max(error, checked(cell, inputs))
+                found = times[name]
+            else:
+                found = (memory if protocol == "memory" else kernels).measure(cell, request)
+            for metric, one in found.items():
+                fields = {"contender": name, "metric": metric, "size": size, "dtype": dtype}
+                fields |= {"unit": one.unit, "error": error, "detail": one.detail}
+                fields["rounds"] = [round(median(samples), 4) for samples in one.rounds]
+                summary = summarise([sample for samples in one.rounds for sample in samples])
+                report.results.append(Result(**fields, **vars(summary)))
+                if one.names:
+                    counted = [f"{n} x {kernel}" for kernel, n in Counter(one.names).items()]
+                    key = f"kernels {name} {metric} {size} {dtype}"
+                    report.settings[key] = "; ".join(counted)
 
 
 @contextmanager

@@ -18,12 +18,11 @@ from torch import Tensor
 
 from .check import check_outputs
 from .contender import Calls, Cell, Inputs, Unavailable
+from .schema import Measured
 
 Samples = dict[str, list[float]]
 """Times in microseconds, by metric."""
 Run = Callable[[int], Samples]
-Rounds = dict[str, list[list[float]]]
-"""The samples of each round, by metric."""
 
 STREAM_CALLS = 4
 """Forward calls in a row, before one backward pass through all of them."""
@@ -239,11 +238,11 @@ def calibrate(run: Run, seconds: float, rounds: int) -> int:
 
 def interleave(
     runs: Mapping[str, Run], seconds: float, rounds: int, seed: int = 0
-) -> dict[str, Rounds]:
+) -> dict[str, dict[str, Measured]]:
     """Measure all runs in turn, `rounds` times, for about `seconds` each in total."""
     rng = random.Random(seed)
     counts = {name: calibrate(run, seconds, rounds) for name, run in runs.items()}
-    measured: dict[str, Rounds] = {name: {} for name in runs}
+    measured: dict[str, dict[str, Measured]] = {name: {} for name in runs}
     with quiet_collector():
         for _ in range(rounds):
             order = list(runs)
@@ -251,6 +250,7 @@ def interleave(
             for name in order:
                 settle = SETTLE if counts[name] > 1 else 0
                 for metric, samples in runs[name](settle + counts[name]).items():
-                    measured[name].setdefault(metric, []).append(samples[settle:])
+                    found = measured[name].setdefault(metric, Measured("us", [], {}))
+                    found.rounds.append(samples[settle:])
             gc.collect()
     return measured
