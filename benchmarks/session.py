@@ -16,7 +16,7 @@ from time import perf_counter
 
 import torch
 
-from . import baselines, kernels, machine, memory, schema
+from . import baselines, machine, schema
 from .check import WrongResult, check
 from .contender import (
     DTYPES,
@@ -29,6 +29,7 @@ from .contender import (
     Unavailable,
     make_inputs,
 )
+from .profiles import PROFILES
 from .report import PASSES, SLOWER, ratios
 from .schema import Report, Result, Size, Skip, summarise
 from .sizes import Draw
@@ -169,7 +170,7 @@ def _measure(
                 error = max(error, checked(cell, inputs))
                 found = times[name]
             else:
-                found = (memory if protocol == "memory" else kernels).measure(cell, request)
+                found = PROFILES[protocol](cell, request)
             for metric, one in found.items():
                 fields = {"contender": name, "metric": metric, "size": size, "dtype": dtype}
                 fields |= {"unit": one.unit, "error": error, "detail": one.detail}

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .check import check_outputs
+from .check import check
 from .contender import Calls, Cell, Inputs, Unavailable
 from .schema import Measured
 
@@ -35,13 +35,7 @@ contender."""
 
 def tutorial(cell: Cell, inputs: Inputs) -> Run:
     """The tutorial's timing: forward, then backward of `new_h.sum() + new_c.sum()`."""
-    synchronize = torch.cuda.synchronize if inputs.x.is_cuda else lambda: None
-
-    def timed(action: Callable[[], Any]) -> tuple[float, Any]:
-        start = perf_counter_ns()
-        value = action()
-        synchronize()
-        return (perf_counter_ns() - start) / 1e3, value
+    timed = host_clock(finish=torch.cuda.synchronize if inputs.x.is_cuda else lambda: None)
 
     def backward(outputs: tuple[Tensor, ...]) -> None:
         (outputs[0].sum() + outputs[1].sum()).backward()
@@ -79,19 +73,27 @@ def _train(cell: Cell, forward: Callable, backward: Callable, timed: Callable, n
     return samples
 
 
-def stopwatch(cuda: bool, steps: int) -> Callable[[Callable[[], Any]], tuple[float, Any]]:
-    """A function that runs an action; returns microseconds per step and the action's value.
+Clock = Callable[[Callable[[], Any]], tuple[float, Any]]
+"""Runs an action; returns microseconds per step and the action's value."""
 
-    On a GPU it takes the time between two events.
-    """
-    before, after = _events(2) if cuda else (None, None)
 
-    def on_host(action: Callable[[], Any]) -> tuple[float, Any]:
+def host_clock(steps: int = 1, finish: Callable[[], None] = lambda: None) -> Clock:
+    def timed(action: Callable[[], Any]) -> tuple[float, Any]:
         start = perf_counter_ns()
         value = action()
+        finish()
         return (perf_counter_ns() - start) / 1e3 / steps, value
 
-    def on_device(action: Callable[[], Any]) -> tuple[float, Any]:
+    return timed
+
+
+def stopwatch(cuda: bool, steps: int) -> Clock:
+    """The host's clock, or on a GPU the time between two events."""
+    if not cuda:
+        return host_clock(steps)
+    before, after = _events(2)
+
+    def timed(action: Callable[[], Any]) -> tuple[float, Any]:
         torch.cuda.synchronize()
         before.record()
         value = action()
@@ -99,7 +101,7 @@ def stopwatch(cuda: bool, steps: int) -> Callable[[Callable[[], Any]], tuple[flo
         torch.cuda.synchronize()
         return before.elapsed_time(after) * 1e3 / steps, value
 
-    return on_device if cuda else on_host
+    return timed
 
 
 def stream(cell: Cell, inputs: Inputs) -> Run:
@@ -172,7 +174,7 @@ def graph(cell: Cell, inputs: Inputs) -> Run:
             output.fill_(float("nan"))
         replay.replay()
         torch.cuda.synchronize()
-        check_outputs(cell, inputs, outputs)
+        check(cell, inputs, input_gradients=False, outputs=outputs)
     timed = stopwatch(True, repeats * calls.steps)
 
     def run(n: int) -> Samples:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from benchmarks import kernels, timing
+from benchmarks import profiles, timing
 from benchmarks.baselines.cells import plain_cell
 from benchmarks.contender import Request, Unavailable, make_inputs
 from benchmarks.schema import Size
@@ -128,24 +128,22 @@ def test_a_graph_gives_times_of_forward_and_train() -> None:
 
 @pytest.mark.cuda
 def test_kernels_of_a_step_are_counted_and_products_told_apart() -> None:
-    from benchmarks import kernels
-
     size = Size(64, 64, 256)
     cell = plain_cell(Request(size, torch.float32, "cuda"))
-    forward = kernels.measure(cell, Request(size, torch.float32, "cuda"))["forward"]
+    forward = profiles.kernels(cell, Request(size, torch.float32, "cuda"))["forward"]
     # cat, the product, elu, two sigmoids, tanh, two or three products and sums of elements
     assert 6 <= forward.detail["launches"] <= 12
-    assert any(kernels.GEMM.search(name) for name in forward.names)
+    assert any(profiles.GEMM.search(name) for name in forward.names)
     assert 0 < forward.detail["pointwise_us"] < statistics.median(forward.rounds[0])
 
 
 def test_a_trace_tells_waiting_from_working() -> None:
     call = [
-        kernels.Launch("gemm", 2.0, 5.0),
-        kernels.Launch("step", 1.0, 10.0),
-        kernels.Launch("step", 3.0, 12.0),
+        profiles.Launch("gemm", 2.0, 5.0),
+        profiles.Launch("step", 1.0, 10.0),
+        profiles.Launch("step", 3.0, 12.0),
     ]
-    found = kernels.of_layer([call])
+    found = profiles.of_layer([call])
     assert found.rounds == [[10.0]]
     assert found.detail == {"launches": 3, "before_us": 5.0, "busy_us": 6.0, "waits_us": 4.0}
     assert found.names == ["gemm", "step", "step"]

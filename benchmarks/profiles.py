@@ -1,15 +1,21 @@
-"""From torch's profiler: which kernels a step or a sequence launches, and when they run."""
+"""The protocols `kernels` (which ones run, and when) and `memory` (the peak of a training loop over
+many steps, and what one step keeps for backward)."""
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
+from itertools import accumulate
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
 from torch.utils.benchmark import Timer
 
-from .contender import Calls, Cell, Request, make_inputs
+from .contender import Calls, Cell, Inputs, Request, State, make_inputs
 from .schema import Measured
 
 GEMM = re.compile(
@@ -21,6 +27,7 @@ that compute a whole step with its products."""
 JOIN = re.compile(r"CatArray")
 """The kernel that joins h and x for the product; the pointwise model does not count it."""
 REPEATS = 10
+LOOP_STEPS = 256
 
 
 class Launch(NamedTuple):
@@ -30,7 +37,7 @@ class Launch(NamedTuple):
     """In us since the host began the call."""
 
 
-def measure(cell: Cell, request: Request) -> dict[str, Measured]:
+def kernels(cell: Cell, request: Request) -> dict[str, Measured]:
     """The times of the kernels of a step or a sequence, by metric (forward, backward)."""
     size, device = request.size, torch.cuda.current_device()
     row = size.batch * size.state * request.dtype.itemsize
@@ -39,7 +46,7 @@ def measure(cell: Cell, request: Request) -> dict[str, Measured]:
     count = 1 if size.steps > 1 else max(1, min(32, -(-4 * cache_size // (6 * row))))
     inputs = [make_inputs(size, request.dtype, "cuda", 100 + i) for i in range(count)]
     sets = [Calls(cell, each) for each in inputs]
-    kept: list[tuple[torch.Tensor, ...]] = []
+    kept: list[tuple[Tensor, ...]] = []
 
     def forward(i: int) -> None:
         cell.new_step()
@@ -70,9 +77,6 @@ def copy_rate() -> float:
 
 def _launches(step: Callable[[int], object]) -> list[list[Launch]]:
     """The device activities of each of `REPEATS` calls of `step(i)`, in order."""
-    from torch.autograd import DeviceType
-    from torch.profiler import ProfilerActivity, profile
-
     for i in range(3):
         step(i)
     torch.cuda.synchronize()
@@ -118,3 +122,75 @@ def of_layer(calls: list[list[Launch]]) -> Measured:
         "waits_us": median(spans) - busy,
     }
     return Measured("us a call", [spans], detail, [one.name for one in calls[-1]])
+
+
+def memory(cell: Cell, request: Request) -> dict[str, Measured]:
+    size, dtype, device = request.size, request.dtype, request.device
+    loop = make_inputs(replace(size, steps=LOOP_STEPS), dtype, device, seed=4)
+    peak = float(peak_of_loop(cell, loop))
+    saved = float(saved_for_backward(cell, make_inputs(size, dtype, device, seed=3)))
+    rows = saved / (size.batch * size.state * dtype.itemsize)
+    return {
+        "peak of training loop": Measured("bytes", [[peak]], {"steps": float(LOOP_STEPS)}),
+        "saved per step": Measured("bytes", [[saved]], {"rows of B*S": rows}),
+    }
+
+
+def training_loop(cell: Cell, x: Tensor, state: State) -> None:
+    for x_t in x.unbind(0):
+        state = cell.call(x_t, state)
+    torch.stack([s.sum() for s in state]).sum().backward()
+
+
+def peak_of_loop(cell: Cell, inputs: Inputs) -> int:
+    """Peak bytes of the loop over `inputs.x` (T, B, I), beyond those allocated before it."""
+    x, state = inputs.detached(requires_grad=False)
+    state = tuple(s[0] for s in state)  # a step has no dimension of layers
+    cell.module.zero_grad(set_to_none=True)
+    training_loop(cell, x[:2], state)  # warm-up: allocates workspaces and library handles
+    cell.module.zero_grad(set_to_none=True)
+    if x.is_cuda:
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        training_loop(cell, x, state)
+        torch.cuda.synchronize()
+        peak = torch.cuda.max_memory_allocated() - before
+    else:
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+            training_loop(cell, x, state)
+        peak = _peak_of_profile(profiler)
+    cell.module.zero_grad(set_to_none=True)
+    return peak
+
+
+def _peak_of_profile(profiler: Any) -> int:
+    changes = [
+        (event.start_ns(), event.nbytes())
+        for event in profiler.profiler.kineto_results.events()
+        if event.name() == "[memory]" and event.device_type() == DeviceType.CPU
+    ]
+    changes.sort(key=lambda change: change[0])
+    return max(accumulate(size for _, size in changes))
+
+
+def saved_for_backward(cell: Cell, inputs: Inputs) -> int:
+    """Bytes that one step keeps for backward beyond its inputs, parameters and outputs.
+
+    Counts the distinct storages that autograd packs. Tensors that an op keeps elsewhere, such as in
+    attributes of its context, show only in the peak of the loop.
+    """
+    calls = Calls(cell, inputs)
+    packed: dict[int, Tensor] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        packed[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        outputs = calls.forward()
+    known = {t.untyped_storage().data_ptr() for t in (*calls.leaves, *outputs)}
+    return sum(t.untyped_storage().nbytes() for key, t in packed.items() if key not in known)
+
+
+PROFILES = {"memory": memory, "kernels": kernels}
