@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from . import baselines, constants, imports, plot, report, schema, session, sizes, targets
+from . import baselines, constants, plot, report, schema, session, sizes, targets
 from .contender import DTYPES
 from .schema import Size
 from .timing import PROTOCOLS
@@ -113,7 +113,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _measure(arguments: argparse.Namespace, line: str, console: Console) -> schema.Report:
     if arguments.command == "import":
-        found = imports.measure(line, arguments.rounds)
+        found = session.run_import(line, arguments.rounds)
         if arguments.json:
             schema.write(found, arguments.json)
         return found

@@ -84,19 +84,12 @@ class Measured(NamedTuple):
     """Of the kernels that ran."""
 
 
-@dataclass(frozen=True)
-class Summary:
-    median: float
-    q1: float
-    q3: float
-    minimum: float
-    count: int
-
-
-def summarise(samples: Sequence[float]) -> Summary:
+def summarise(samples: Sequence[float]) -> dict[str, Any]:
+    """The first fields of a :class:`Result`."""
     several = samples if len(samples) > 1 else [*samples, *samples]
     q1, median, q3 = statistics.quantiles(several, n=4, method="inclusive")
-    return Summary(median=median, q1=q1, q3=q3, minimum=min(samples), count=len(samples))
+    spread = {"median": median, "q1": q1, "q3": q3}
+    return spread | {"minimum": min(samples), "count": len(samples)}
 
 
 def paired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> float:
@@ -105,9 +98,14 @@ def paired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> fl
 
 
 @dataclass(frozen=True)
-class Result(Summary):
+class Result:
     """One contender, one size, one metric."""
 
+    median: float
+    q1: float
+    q3: float
+    minimum: float
+    count: int
     size: Size
     dtype: str
     contender: str

@@ -1,7 +1,8 @@
-"""One run of `cell`, `layer`, `grid` or `random`: build, check, measure, record, write."""
+"""One run of a command that measures: build, check, measure, record, write."""
 
 import datetime
 import gc
+import os
 import shlex
 import subprocess
 import sys
@@ -41,6 +42,18 @@ WRONG = "WRONG RESULT"
 """Begins the reason of a contender that failed the check; the command's exit status is then 1."""
 PEERS = {"layer": "lstm", "step": "lstmcell"}
 """Beside ours in a run of `random`."""
+TORCH = "import torch"
+ADDED = "added by lltm_conda"
+PROGRAM = f"""\
+import sys
+from time import perf_counter
+sys.path.append({str(machine.ROOT)!r})
+start = perf_counter()
+import torch
+middle = perf_counter()
+import lltm_conda
+print(middle - start, perf_counter() - middle)
+"""
 
 
 @dataclass
@@ -176,7 +189,7 @@ def _measure(
                 fields |= {"unit": one.unit, "error": error, "detail": one.detail}
                 fields["rounds"] = [round(median(samples), 4) for samples in one.rounds]
                 summary = summarise([sample for samples in one.rounds for sample in samples])
-                report.results.append(Result(**fields, **vars(summary)))
+                report.results.append(Result(**fields, **summary))
                 if one.names:
                     counted = [f"{n} x {kernel}" for kernel, n in Counter(one.names).items()]
                     key = f"kernels {name} {metric} {size} {dtype}"
@@ -231,3 +244,35 @@ def _repeat(found: Report, one: Draw, again: int, options: Options) -> None:
             found.results = others + [r for r in middle.results if r.metric == metric]
     if options.json is not None:
         schema.write(found, options.json)
+
+
+def _import() -> list[float]:
+    # The first variable leaves nothing to measure; the second triples the time of `import torch`.
+    unset = ("LLTM_CONDA_LOAD", "PYTHONDONTWRITEBYTECODE")
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        cwd=tempfile.gettempdir(),
+        env={name: value for name, value in os.environ.items() if name not in unset},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise ValueError(
+            f"a fresh process could not import torch and lltm_conda: {last}: "
+            "python -m lltm_conda says what is missing"
+        )
+    return [float(seconds) * 1e3 for seconds in done.stdout.split()]
+
+
+def run_import(line: str, rounds: int) -> Report:
+    """What `import lltm_conda` adds to `import torch`, in fresh processes."""
+    report = new_report("import", line, Options(protocol="fresh process", rounds=rounds))
+    _import()  # warm-up: files in the page cache, byte code written
+    samples = [_import() for _ in range(rounds)]
+    for name, values in zip((TORCH, ADDED), zip(*samples, strict=True), strict=True):
+        fields = {"size": Size(1, 1, 1), "dtype": "-", "contender": name, "metric": "time"}
+        fields |= {"unit": "ms", "rounds": list(values), **summarise(values)}
+        report.results.append(Result(**fields))
+    return report
