@@ -12,9 +12,8 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from . import baselines, constants, draws, imports, plot, report, schema, session, sizes, speed_page
-from . import targets as project_targets
-from .problem import DTYPES
+from . import baselines, constants, plot, report, schema, session, sizes, targets
+from .contender import DTYPES
 from .schema import Size
 from .timing import PROTOCOLS
 
@@ -62,11 +61,10 @@ def parser() -> argparse.ArgumentParser:
 
     text = "layers or steps drawn by the seed"
     drawn = commands.add_parser("random", parents=[measuring], help=text)
-    drawn.add_argument("--what", choices=tuple(draws.PEERS), default="layer")
+    drawn.add_argument("--what", choices=tuple(session.PEERS), default="layer")
     drawn.add_argument("--count", type=int, default=300, help="how many are drawn (default 300)")
-    drawn.add_argument(
-        "--again", type=int, default=draws.AGAIN, help="times that a slower one is measured again"
-    )
+    text = "times that a slower one is measured again (default 3)"
+    drawn.add_argument("--again", type=int, default=3, help=text)
     drawn.add_argument("--only", nargs=2, metavar=("SIZE", "DTYPE"), help="this one alone")
 
     text = "how long the parts of a step take on this GPU, for csrc/kernels/cuda/step_plan.cu"
@@ -92,10 +90,8 @@ def parser() -> argparse.ArgumentParser:
 
 def command_line(argv: list[str]) -> str:
     """The command for the result file, without the folder of the file that it writes."""
-    words, is_file = [], False
-    for word in argv:
-        words.append(Path(word).name if is_file else word)
-        is_file = word == "--json"
+    pairs = zip(["", *argv], argv, strict=False)
+    words = [Path(word).name if before == "--json" else word for before, word in pairs]
     return shlex.join(["python", "-m", "benchmarks", *words])
 
 
@@ -117,7 +113,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _measure(arguments: argparse.Namespace, line: str, console: Console) -> schema.Report:
     if arguments.command == "import":
-        found = imports.measure(line, arguments.rounds)
+        found = session.run_import(line, arguments.rounds)
         if arguments.json:
             schema.write(found, arguments.json)
         return found
@@ -140,12 +136,12 @@ def _measure(arguments: argparse.Namespace, line: str, console: Console) -> sche
     if command == "random":
         what, seed, only = arguments.what, arguments.seed, arguments.only
         if only:
-            drawn = [draws.Draw(Size.parse(only[0]), only[1])]
+            drawn = [sizes.Draw(Size.parse(only[0]), only[1])]
         else:
-            drawn = draws.draw(what, seed, arguments.count, arguments.device)
-        draws.measure(found, what, drawn, arguments.again, options)
+            drawn = sizes.draw(what, seed, arguments.count, arguments.device)
+        session.run_draws(found, what, drawn, arguments.again, options)
     else:
-        builders = baselines.layer_contenders() if is_layer else baselines.cell_contenders()
+        builders = baselines.LAYERS if is_layer else baselines.CELLS
         session.run_sizes(found, _sizes(arguments, is_layer, protocol), builders, options)
     return found
 
@@ -165,12 +161,12 @@ def _show(arguments: argparse.Namespace, console: Console) -> int:
     if arguments.command == "constants":
         constants.show(arguments.seed, arguments.count, console)
     elif arguments.command == "speed-page":
-        console.print(f"wrote {speed_page.write()}", highlight=False)
+        console.print(f"wrote {targets.write_page()}", highlight=False)
     elif arguments.command == "show":
         for path in arguments.files:
             report.show(schema.read(path), console)
     elif arguments.command == "targets":
-        console.print(project_targets.table([schema.read(path) for path in arguments.files]))
+        console.print(targets.table([schema.read(path) for path in arguments.files]))
     else:
         for path in arguments.files:
             stem = (arguments.out or path.parent) / path.stem

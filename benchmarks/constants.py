@@ -13,13 +13,12 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from .baselines import ours
-from .contender import Request
-from .draws import Draw, draw, tf32
-from .problem import DTYPES, Calls, make_inputs
+from .baselines.cells import our_cell
+from .contender import DTYPES, Calls, Request, make_inputs
 from .report import new_table
 from .schema import Size
-from .sizes import forward_flops
+from .session import tf32
+from .sizes import Draw, draw, forward_flops
 from .timing import GRAPH_STEPS, capture, stopwatch
 
 KINDS = {
@@ -90,7 +89,7 @@ def _serves(family: str, one: Draw) -> bool:
 def _measure(one: Draw, family: str) -> tuple[float, float]:
     """Microseconds of a step in a CUDA graph, and of an eager step, host time included."""
     dtype = DTYPES[one.dtype]
-    cell = ours.cell(Request(one.size, dtype, "cuda", 0))
+    cell = our_cell(Request(one.size, dtype, "cuda", 0))
     call = Calls(cell, make_inputs(one.size, dtype, "cuda", 0)).plain
     forced = mock.patch.dict(os.environ, LLTM_CUDA_CELL="tensor" if family == "few" else family)
     with tf32(one.dtype == "tf32"), forced, torch.no_grad():

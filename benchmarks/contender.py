@@ -1,8 +1,11 @@
-"""A contender: how it is requested, and the function that is called and timed."""
+"""A contender (how it is requested, the function that is called and timed), and its inputs."""
+
+from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -10,11 +13,19 @@ from torch import Tensor, nn
 from .schema import Size
 
 State = tuple[Tensor, ...]
-"""(h, c), each (B, S)."""
+"""(h, c), each (B, S), or (1, B, S) beside a sequence."""
 
 OURS = "ours"
 OURS_AGAIN = "ours-again"
 REDUCE_OVERHEAD = "compile-reduce-overhead"
+DTYPES = {
+    "float32": torch.float32,
+    "tf32": torch.float32,
+    "float64": torch.float64,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+}
+"""Dtypes by their names in reports; `tf32` is float32 with torch's flags for tf32 set."""
 
 
 class Unavailable(RuntimeError):
@@ -34,16 +45,14 @@ class Cell:
     """A contender at one size: the function to call, and the module that owns the parameters."""
 
     kind: str
-    """Which formulas it computes: a key of :data:`problem.STEPS`."""
+    """Which formulas it computes: a key of :data:`check.STEPS`."""
     module: nn.Module
     call: Callable[[Tensor, State], tuple[Tensor, ...]]
-    """Returns the output, then the rest of the final state, as :func:`problem.run_formula` does."""
+    """Returns the output, then the rest of the final state, as :func:`check.run_formula` does."""
     capturable: bool = True
     """Whether it can run inside a CUDA graph capture."""
     new_step: Callable[[], None] = lambda: None
     """Called before every step; reduce-overhead needs it to reuse its graphs' outputs."""
-    stacked: bool = False
-    """Whether states are (1, B, S), like those of a module with one layer."""
     slack: float = 1.0
     """Factor on the tolerance; above 1 only for a known flaw of a baseline."""
 
@@ -60,6 +69,58 @@ def prepared(kind: Callable[[int, int], nn.Module], request: Request) -> nn.Modu
     with torch.no_grad():
         for index, parameter in enumerate(module.parameters()):
             rng = torch.Generator(request.device).manual_seed(request.seed + index)
-            value = torch.rand(parameter.shape, generator=rng, device=parameter.device)
-            parameter.copy_((2 * value - 1) * bound)
+            parameter.uniform_(-bound, bound, generator=rng)
     return module
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """One set of inputs, and random cotangents for the outputs.
+
+    For a step `x` is (B, I), and the outputs are the new state. For a sequence `x` is (T, B, I),
+    and the outputs are those of all steps (T, B, S), then the final state.
+    """
+
+    x: Tensor
+    state: State
+    cotangents: State
+
+    def detached(self, requires_grad: bool) -> tuple[Tensor, State]:
+        """Fresh leaves on the same memory."""
+        x = self.x.detach().requires_grad_(requires_grad)
+        return x, tuple(s.detach().requires_grad_(requires_grad) for s in self.state)
+
+
+def make_inputs(size: Size, dtype: torch.dtype, device: str, seed: int) -> Inputs:
+    """Draw one set from the normal distribution, so that no value is zero."""
+    rng = torch.Generator(device).manual_seed(seed)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=rng, device=device, dtype=torch.float32).to(dtype)
+
+    steps, one = ((size.steps,), (1,)) if size.steps > 1 else ((), ())
+    state = (*one, size.batch, size.state)
+    x, output = draw(*steps, size.batch, size.inputs), draw(*steps, size.batch, size.state)
+    h, c, *others = (draw(*state) for _ in range(4 if steps else 3))
+    # The cell never forgets, so its gradients grow with the sequence: after some 800 steps,
+    # cotangents of one give gradients beyond the range of float16.
+    scale = size.steps if dtype is torch.float16 else 1
+    return Inputs(x, (h, c), tuple(grad / scale for grad in (output, *others)))
+
+
+class Calls:
+    """The calls of a contender on one set of inputs.
+
+    ``forward()`` records gradients of all inputs, ``plain()`` only of the parameters.
+    """
+
+    def __init__(self, cell: Cell, inputs: Inputs) -> None:
+        x, state = inputs.detached(requires_grad=True)
+        self.forward = partial(cell.call, x, state)
+        self.plain = partial(cell.call, *inputs.detached(requires_grad=False))
+        self.leaves = [x, *state, *cell.module.parameters()]
+        self.cotangents = inputs.cotangents
+        self.steps = x.shape[0] if x.dim() == 3 else 1
+
+    def backward(self, outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(outputs, self.leaves, self.cotangents)

@@ -65,11 +65,9 @@ def commit() -> str:
 
     For a copy of the tree without git's folder, set LLTM_BENCHMARK_COMMIT.
     """
-    head = _output("git", "-C", str(ROOT), "rev-parse", "HEAD")
-    if head is None:
-        return os.environ.get("LLTM_BENCHMARK_COMMIT", "unknown")
-    changed = _output("git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no")
-    return f"{head}-dirty" if changed else head
+    words = ("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+    found = _output("git", "-C", str(ROOT), *words)
+    return found or os.environ.get("LLTM_BENCHMARK_COMMIT", "unknown")
 
 
 def _output(*command: str) -> str | None:

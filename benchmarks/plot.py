@@ -8,7 +8,7 @@ from typing import Any
 from .contender import OURS
 from .report import PASSES, SLOWER, baselines, groups, ratios, speedup
 from .schema import Report
-from .speed_page import NAMES
+from .targets import NAMES
 
 HeatMap = dict[tuple[int, int], float]
 """The baseline's time over ours, by batch and state size."""
@@ -53,8 +53,8 @@ def figure(report: Report) -> Any:
         for axis, (metric, cells) in zip(line, rows[steps, dtype].items(), strict=False):
             axis.set_visible(True)
             image = _draw_map(axis, cells)
-            axis.set_xlabel("state size S (I = S/4)" if steps == 1 else "state size S (I = S)")
-            axis.set_ylabel("batch size B")
+            state = "state size S (I = S/4)" if steps == 1 else "state size S (I = S)"
+            axis.set(xlabel=state, ylabel="batch size B")
             what = "one step" if steps == 1 else f"{steps} steps"
             axis.set_title(f"{metric} of {what}, {dtype}", fontsize=9)
     bar = drawn.colorbar(image, ax=axes, ticks=[-1, 0, 1], shrink=0.5)
@@ -78,9 +78,7 @@ def points(report: Report) -> Any:
             axis.scatter([r.size.state for r in chosen], [r.value for r in chosen], 12, label=dtype)
         axis.axhline(SLOWER, color="black", linewidth=0.8)
         axis.set_yscale("log", base=2)
-        axis.set_xlabel("state size S")
-        axis.set_ylabel("torch's time over ours")
-        axis.set_title(metric)
+        axis.set(xlabel="state size S", ylabel="torch's time over ours", title=metric)
         axis.legend()
     drawn.suptitle(_caption(report), fontsize=8)
     return drawn

@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .contender import OURS, OURS_AGAIN
-from .schema import Report, Result, Size
-from .stats import paired_ratio
+from .schema import Report, Result, Size, paired_ratio
 
 MARGIN = 0.05
 """Ours may be this much slower than a baseline before the grid's verdict says so."""

@@ -45,12 +45,11 @@ case $device in
     part cell-cuda-dtypes cell --device cuda --protocol split --seconds 0.2 --deadline 30 \
       --dtype float32 bfloat16 float16 --contenders python cpp lstmcell ours \
       --sizes 256,1024,2048 4096,1024,4096
-    part layer-cuda layer --device cuda --tf32 on --dtype float32 bfloat16 --seconds 0.3 --rounds 7 \
-      --contenders lstm ours ours-again --deadline 45
-    part layer-cuda-stream layer --device cuda --protocol stream --tf32 on --dtype float32 bfloat16 \
-      --seconds 0.3 --rounds 7 --contenders lstm ours ours-again --deadline 45
-    part layer-cuda-graph layer --device cuda --protocol graph --tf32 on --dtype float32 bfloat16 \
-      --seconds 0.3 --rounds 7 --contenders lstm ours ours-again --deadline 40
+    layer=(layer --device cuda --tf32 on --dtype float32 bfloat16 --seconds 0.3 --rounds 7
+      --contenders lstm ours ours-again)
+    part layer-cuda "${layer[@]}" --deadline 45
+    part layer-cuda-stream "${layer[@]}" --protocol stream --deadline 45
+    part layer-cuda-graph "${layer[@]}" --protocol graph --deadline 40
     part layer-cuda-kernels layer --device cuda --tf32 on --protocol kernels \
       --dtype float32 bfloat16 --contenders lstm ours --deadline 30
     part grid-layer-cuda grid layer --device cuda --tf32 on --dtype float32 bfloat16 \

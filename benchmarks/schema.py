@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import typing
-from dataclasses import dataclass, field
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
-
-from .stats import Summary
+from typing import Any, NamedTuple
 
 SCHEMA_VERSION = 1
 #: Fields of older files that are no longer used: a modelled least time, and its base.
@@ -76,10 +74,38 @@ class Software:
     """File name to SHA-256 of every binary of ours in the process."""
 
 
+class Measured(NamedTuple):
+    """What a protocol finds of one metric of a contender."""
+
+    unit: str
+    rounds: list[list[float]]
+    detail: dict[str, float]
+    names: Sequence[str] = ()
+    """Of the kernels that ran."""
+
+
+def summarise(samples: Sequence[float]) -> dict[str, Any]:
+    """The first fields of a :class:`Result`."""
+    several = samples if len(samples) > 1 else [*samples, *samples]
+    q1, median, q3 = statistics.quantiles(several, n=4, method="inclusive")
+    spread = {"median": median, "q1": q1, "q3": q3}
+    return spread | {"minimum": min(samples), "count": len(samples)}
+
+
+def paired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> float:
+    """The median of the rounds' ratios of two contenders of one run: a slow round slows both."""
+    return statistics.median(a / b for a, b in zip(numerator, denominator, strict=True))
+
+
 @dataclass(frozen=True)
-class Result(Summary):
+class Result:
     """One contender, one size, one metric."""
 
+    median: float
+    q1: float
+    q3: float
+    minimum: float
+    count: int
     size: Size
     dtype: str
     contender: str
@@ -115,16 +141,13 @@ class Report:
     skipped: list[Skip] = field(default_factory=list)
     schema: int = SCHEMA_VERSION
 
-    def record(self, summary: Summary, **fields: Any) -> None:
-        self.results.append(Result(**fields, **vars(summary)))
-
 
 def to_json(report: Report) -> str:
-    return json.dumps(dataclasses.asdict(report), indent=1) + "\n"
+    return json.dumps(asdict(report), indent=1) + "\n"
 
 
 def from_json(text: str) -> Report:
-    """Read a report; raises ValueError for another schema, a wrong field or a wrong type."""
+    """Read a report; raises ValueError for another schema, and for unknown or missing fields."""
     data = json.loads(text)
     found = data.get("schema") if isinstance(data, dict) else None
     if found != SCHEMA_VERSION:
@@ -132,7 +155,21 @@ def from_json(text: str) -> Report:
             f"this is a result file of schema {found!r}; this reader needs {SCHEMA_VERSION}: "
             "measure again with the present commit, or read the file with the commit it names"
         )
-    return _build(Report, data, "report")
+    try:
+        parts = {
+            "machine": Machine(**data["machine"]),
+            "software": Software(**data["software"]),
+            "results": [_sized(Result, one) for one in data["results"]],
+            "skipped": [_sized(Skip, one) for one in data["skipped"]],
+        }
+        return Report(**{k: v for k, v in data.items() if k not in LEFT_OUT} | parts)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"this is no report: {error}") from error
+
+
+def _sized(kind: Any, data: dict[str, Any]) -> Any:
+    fields = {k: v for k, v in data.items() if k not in LEFT_OUT}
+    return kind(**fields | {"size": data["size"] and Size(**data["size"])})
 
 
 def write(report: Report, path: Path) -> None:
@@ -149,29 +186,3 @@ def read(path: Path) -> Report:
         return from_json(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-
-
-def _build(kind: Any, value: Any, where: str) -> Any:
-    """Turn parsed JSON into `kind`: a dataclass, a list or dict of them, or a plain type."""
-    arguments = typing.get_args(kind)
-    if type(None) in arguments:  # `kind` is `T | None`
-        return None if value is None else _build(arguments[0], value, where)
-    if kind is float and type(value) is int:
-        return float(value)
-    plain = dict if dataclasses.is_dataclass(kind) else typing.get_origin(kind) or kind
-    if not isinstance(value, plain):
-        raise ValueError(f"{where} is a {type(value).__name__}; it needs to be a {plain.__name__}")
-    if plain is list:
-        return [_build(arguments[0], v, f"{where}[{i}]") for i, v in enumerate(value)]
-    if arguments:
-        return {k: _build(arguments[1], v, f"{where}.{k}") for k, v in value.items()}
-    if plain is not dict:
-        return value
-    hints = typing.get_type_hints(kind)
-    value = {k: v for k, v in value.items() if k not in LEFT_OUT}
-    if unknown := sorted(set(value) - set(hints)):
-        raise ValueError(f"{where} has unknown fields {unknown}; known are {sorted(hints)}")
-    try:
-        return kind(**{k: _build(hints[k], v, f"{where}.{k}") for k, v in value.items()})
-    except TypeError as error:  # a field without a default is missing
-        raise ValueError(f"{where}: {error}") from error

@@ -1,29 +1,59 @@
-"""One run of `cell`, `layer` or `grid`: build, check, measure, record, write."""
+"""One run of a command that measures: build, check, measure, record, write."""
 
 import datetime
 import gc
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
+from statistics import median
 from time import perf_counter
-from typing import Any
 
 import torch
 
-from . import kernels, machine, memory, schema
-from .baselines.plain import forget_compiled
+from . import baselines, machine, schema
 from .check import WrongResult, check
-from .contender import OURS_AGAIN, REDUCE_OVERHEAD, Builder, Cell, Request, Unavailable
-from .problem import DTYPES, Inputs, make_inputs
-from .schema import Report, Size, Skip
-from .stats import Summary, summarise, summarise_rounds
+from .contender import (
+    DTYPES,
+    OURS,
+    REDUCE_OVERHEAD,
+    Builder,
+    Cell,
+    Inputs,
+    Request,
+    Unavailable,
+    make_inputs,
+)
+from .profiles import PROFILES
+from .report import PASSES, SLOWER, ratios
+from .schema import Report, Result, Size, Skip, summarise
+from .sizes import Draw
 from .timing import PROTOCOLS, Run, interleave
 
 SHORT = 8
 """Steps of the sequence on which every layer is checked before it is timed."""
 WRONG = "WRONG RESULT"
 """Begins the reason of a contender that failed the check; the command's exit status is then 1."""
+PEERS = {"layer": "lstm", "step": "lstmcell"}
+"""Beside ours in a run of `random`."""
+TORCH = "import torch"
+ADDED = "added by lltm_conda"
+PROGRAM = f"""\
+import sys
+from time import perf_counter
+sys.path.append({str(machine.ROOT)!r})
+start = perf_counter()
+import torch
+middle = perf_counter()
+import lltm_conda
+print(middle - start, perf_counter() - middle)
+"""
 
 
 @dataclass
@@ -97,124 +127,152 @@ def run_sizes(
                 report.skipped.append(Skip("*", reason, size, dtype))
                 options.log(f"{size} {dtype}: {reason}")
             else:
-                _OneSize(report, size, dtype, options).run(builders)
+                _measure(report, size, dtype, builders, options)
+                gc.collect()
+                if options.device == "cuda":
+                    torch.cuda.empty_cache()
                 options.log(f"{size} {dtype}: {perf_counter() - begun:.1f} s")
             report.software = machine.describe_software()  # ours may have loaded just now
             if options.json is not None:
                 schema.write(report, options.json)
 
 
-class _OneSize:
-    def __init__(self, report: Report, size: Size, dtype: str, options: Options) -> None:
-        self.report, self.size, self.dtype, self.options = report, size, dtype, options
-        self.request = Request(size, DTYPES[dtype], options.device, options.seed)
-        self.all_gradients = options.protocol != "tutorial"
-        self.cells: dict[str, Cell] = {}
-        self.errors: dict[str, float] = {}
-
-    def run(self, builders: Mapping[str, Builder]) -> None:
-        forget_compiled()
-        for name, build in builders.items():
-            with self._reported(name):
-                self._build(name, build)
-        if self.options.protocol == "memory":
-            self._measure_memory()
-        elif self.options.protocol == "kernels":
-            self._measure_kernels()
-        else:
-            self._measure_times()
-        self.cells.clear()
-        gc.collect()
-        if self.options.device == "cuda":
-            torch.cuda.empty_cache()
+def _measure(
+    report: Report, size: Size, dtype: str, builders: Mapping[str, Builder], options: Options
+) -> None:
+    """Build and check every contender, measure those that are right, and check them again."""
+    protocol, seed = options.protocol, options.seed
+    request = Request(size, DTYPES[dtype], options.device, seed)
 
     @contextmanager
-    def _reported(self, name: str) -> Iterator[None]:
+    def reported(name: str) -> Iterator[None]:
         """A contender that fails (out of memory, no compiler) does not stop the others."""
         try:
             yield
-        except WrongResult as error:
-            self._skip(name, f"{WRONG}: {error}")
-        except Unavailable as error:
-            self._skip(name, str(error))
         except RuntimeError as error:
-            self._skip(name, f"failed: {type(error).__name__}: {str(error)[:300]}")
+            failed = f"failed: {type(error).__name__}: {str(error)[:300]}"
+            known = {WrongResult: f"{WRONG}: {error}", Unavailable: str(error)}
+            reason = " ".join(known.get(type(error), failed).split())
+            report.skipped.append(Skip(name, reason, size, dtype))
+            options.log(f"  {name} skipped: {reason}")
 
-    def _skip(self, name: str, reason: str) -> None:
-        reason = " ".join(reason.split())
-        self.report.skipped.append(Skip(name, reason, self.size, self.dtype))
-        self.options.log(f"  {name} skipped: {reason}")
+    def checked(cell: Cell, inputs: Inputs) -> float:
+        return check(cell, inputs, input_gradients=protocol != "tutorial")
 
-    def _inputs(self, cell: Cell, size: Size, seed: int) -> Inputs:
-        inputs = make_inputs(size, self.request.dtype, self.request.device, seed)
-        return inputs.shaped(cell.stacked)
+    if "torch._dynamo" in sys.modules:  # the import alone takes seconds
+        torch._dynamo.reset()  # a few sizes would reach torch's recompile limit
+    # For a long sequence, the first check takes only a short one, in which rounding errors are
+    # small and the check is strictest. The whole sequence is checked after the timing.
+    short = replace(size, steps=min(size.steps, SHORT))
+    ready: dict[str, tuple[Cell, Inputs, float]] = {}
+    runs: dict[str, Run] = {}
+    for name, build in builders.items():
+        with reported(name):
+            if name == REDUCE_OVERHEAD and protocol not in PROTOCOLS:
+                raise Unavailable("its CUDA graphs overwrite the outputs that backward needs")
+            cell = build(request)
+            error = checked(cell, make_inputs(short, request.dtype, request.device, seed + 1))
+            inputs = make_inputs(size, request.dtype, request.device, seed + 2)
+            if protocol in PROTOCOLS:
+                runs[name] = PROTOCOLS[protocol](cell, inputs)
+            ready[name] = cell, inputs, error
+    times = interleave(runs, options.seconds, options.rounds, seed) if runs else {}
+    for name, (cell, inputs, error) in ready.items():
+        with reported(name):
+            if name in times:  # check again, on the inputs that were timed
+                error = max(error, checked(cell, inputs))
+                found = times[name]
+            else:
+                found = PROFILES[protocol](cell, request)
+            for metric, one in found.items():
+                fields = {"contender": name, "metric": metric, "size": size, "dtype": dtype}
+                fields |= {"unit": one.unit, "error": error, "detail": one.detail}
+                fields["rounds"] = [round(median(samples), 4) for samples in one.rounds]
+                summary = summarise([sample for samples in one.rounds for sample in samples])
+                report.results.append(Result(**fields, **summary))
+                if one.names:
+                    counted = [f"{n} x {kernel}" for kernel, n in Counter(one.names).items()]
+                    key = f"kernels {name} {metric} {size} {dtype}"
+                    report.settings[key] = "; ".join(counted)
 
-    def _build(self, name: str, build: Builder) -> None:
-        if name == REDUCE_OVERHEAD and self.options.protocol in ("memory", "kernels"):
-            raise Unavailable("its CUDA graphs overwrite the outputs that backward needs")
-        cell = build(self.request)
-        # For a long sequence, this checks only a short one, in which rounding errors are small and
-        # the check is strictest. The whole sequence is checked after the timing.
-        short = replace(self.size, steps=min(self.size.steps, SHORT))
-        inputs = self._inputs(cell, short, self.options.seed + 1)
-        self.errors[name] = check(cell, inputs, input_gradients=self.all_gradients)
-        self.cells[name] = cell
 
-    def _record(self, name: str, metric: str, unit: str, summary: Summary, **more: Any) -> None:
-        more |= {"size": self.size, "dtype": self.dtype, "error": self.errors[name]}
-        self.report.record(summary, contender=name, metric=metric, unit=unit, **more)
+@contextmanager
+def tf32(allowed: bool) -> Iterator[None]:
+    """Sets torch's flags for GEMMs and for cuDNN within the block."""
+    flags = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    before = [flag.allow_tf32 for flag in flags]
+    for flag in flags:
+        flag.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        for flag, value in zip(flags, before, strict=True):
+            flag.allow_tf32 = value
 
-    def _measure_times(self) -> None:
-        options = self.options
-        timed: dict[str, Inputs] = {}
-        runs: dict[str, Run] = {}
-        for name, cell in self.cells.items():
-            timed[name] = self._inputs(cell, self.size, options.seed + 2)
-            with self._reported(name):
-                runs[name] = PROTOCOLS[options.protocol](cell, timed[name])
-        if not runs:
-            return
-        measured = interleave(runs, options.seconds, options.rounds, options.seed)
-        for name, metrics in measured.items():
-            cell = self.cells[name]
-            # Check again after the timing, on the inputs that were timed.
-            with self._reported(name):
-                again = check(cell, timed[name], input_gradients=self.all_gradients)
-                self.errors[name] = max(again, self.errors[name])
-                for metric, rounds in metrics.items():
-                    summary, medians = summarise_rounds(rounds)
-                    self._record(name, metric, "us", summary, rounds=medians)
 
-    def _measure_memory(self) -> None:
-        row = self.size.batch * self.size.state * self.request.dtype.itemsize
-        for name, cell in self.cells.items():
-            with self._reported(name):
-                loop = replace(self.size, steps=memory.LOOP_STEPS)
-                peak = memory.peak_of_loop(cell, self._inputs(cell, loop, 4))
-                saved = memory.saved_for_backward(cell, self._inputs(cell, self.size, 3))
-                for metric, value, detail in (
-                    ("peak of training loop", peak, {"steps": float(memory.LOOP_STEPS)}),
-                    ("saved per step", saved, {"rows of B*S": saved / row}),
-                ):
-                    self._record(name, metric, "bytes", summarise([float(value)]), detail=detail)
+def run_draws(found: Report, what: str, draws: list[Draw], again: int, options: Options) -> None:
+    """Measure ours beside torch's; what is slower is measured `again` times."""
+    every = baselines.LAYERS if what == "layer" else baselines.CELLS
+    names = options.contenders or (PEERS[what], OURS)
+    started = perf_counter()
+    for one in draws:
+        with tf32(one.dtype == "tf32"):
+            chosen = replace(options, dtypes=(one.dtype,), contenders=names)
+            run_sizes(found, [one.size], every, chosen, started)
+        values = (r.value for r in ratios(found) if (r.size, r.dtype) == one)
+        if again and min(values, default=1.0) < SLOWER:
+            _repeat(found, one, again, options)
 
-    def _measure_kernels(self) -> None:
-        is_layer = self.size.steps > 1
-        unit = "us a call" if is_layer else "us"  # not divided by the steps
-        # As many sets of inputs as fill the L2 cache four times.
-        l2 = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
-        one_set = 6 * self.size.batch * self.size.state * self.request.dtype.itemsize
-        count = 1 if is_layer else max(1, min(32, -(-4 * l2 // one_set)))
-        for name, cell in self.cells.items():
-            if name == OURS_AGAIN:
-                continue
-            with self._reported(name):
-                sets = [self._inputs(cell, self.size, 100 + i) for i in range(count)]
-                if is_layer:
-                    found = kernels.of_layer(cell, sets[0])
-                else:
-                    found = kernels.of_step(cell, self.size, sets, kernels.copy_rate())
-                for metric, profile in found.items():
-                    self._record(name, metric, unit, profile.summary, detail=profile.detail)
-                    key = f"kernels {name} {metric} {self.size} {self.dtype}"
-                    self.report.settings[key] = "; ".join(profile.names)
+
+def _repeat(found: Report, one: Draw, again: int, options: Options) -> None:
+    """Replace the results of this draw, for each pass, by the median of fresh processes."""
+    text = ",".join(map(str, astuple(one.size)[: 4 if one.size.steps > 1 else 3]))
+    words = [sys.executable, *shlex.split(found.command_line)[1:], "--again", "0", "--only", text]
+    runs = []
+    for _ in range(again):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "again.json"
+            command = [*words, one.dtype, "--json", str(path)]
+            subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
+            runs += [schema.read(path)] if path.exists() else []
+    every = [(r, n) for n, run in enumerate(runs) for r in ratios(run)]
+    for metric in PASSES:
+        values = sorted((r.value, n) for r, n in every if r.metric == metric)
+        if values:
+            middle = runs[values[len(values) // 2][1]]
+            others = [r for r in found.results if (r.size, r.dtype, r.metric) != (*one, metric)]
+            found.results = others + [r for r in middle.results if r.metric == metric]
+    if options.json is not None:
+        schema.write(found, options.json)
+
+
+def _import() -> list[float]:
+    # The first variable leaves nothing to measure; the second triples the time of `import torch`.
+    unset = ("LLTM_CONDA_LOAD", "PYTHONDONTWRITEBYTECODE")
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        cwd=tempfile.gettempdir(),
+        env={name: value for name, value in os.environ.items() if name not in unset},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise ValueError(
+            f"a fresh process could not import torch and lltm_conda: {last}: "
+            "python -m lltm_conda says what is missing"
+        )
+    return [float(seconds) * 1e3 for seconds in done.stdout.split()]
+
+
+def run_import(line: str, rounds: int) -> Report:
+    """What `import lltm_conda` adds to `import torch`, in fresh processes."""
+    report = new_report("import", line, Options(protocol="fresh process", rounds=rounds))
+    _import()  # warm-up: files in the page cache, byte code written
+    samples = [_import() for _ in range(rounds)]
+    for name, values in zip((TORCH, ADDED), zip(*samples, strict=True), strict=True):
+        fields = {"size": Size(1, 1, 1), "dtype": "-", "contender": name, "metric": "time"}
+        fields |= {"unit": "ms", "rounds": list(values), **summarise(values)}
+        report.results.append(Result(**fields))
+    return report

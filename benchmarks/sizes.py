@@ -1,7 +1,11 @@
-"""The sizes that are measured by default, the fixed grids, and how much work a size is."""
+"""The sizes that are measured: the defaults, the fixed grids, and those that a seed draws."""
 
+import math
+import random
 from itertools import product
+from typing import NamedTuple
 
+from .contender import DTYPES
 from .schema import Size
 
 CELL = {
@@ -18,11 +22,12 @@ LAYER = {
         Size(128, 2048, 2048, 256),
     ),
 }
-GRID_BATCHES = (1, 16, 64, 256, 1024)
-GRID_STATES = (16, 128, 512, 2048)
-LAYER_GRID_BATCHES = (1, 16, 64, 256)
-LAYER_GRID_STATES = (64, 128, 256, 512, 1024, 2048)
-LAYER_GRID_STEPS = (16, 256, 2048)
+STATES = (100, 200, 300, 500, 650, 700, 1000, 1150, 1500, 2000, 2400, 3000)
+"""State sizes that papers use; half of the drawn layers take one of these."""
+KINDS = {"cuda": ("float32", "tf32", "float16", "bfloat16"), "cpu": ("float32", "bfloat16")}
+MOST_BYTES = 4e9
+MOST_WORK = {"cuda": 2e13, "cpu": 2e10}
+"""In operations of forward."""
 
 
 def forward_flops(size: Size) -> float:
@@ -45,14 +50,41 @@ def defaults(is_layer: bool, device: str, protocol: str) -> tuple[Size, ...]:
 
 def cell_grid() -> list[Size]:
     """The grid of single steps; the smallest come first, so that a deadline cuts the largest."""
-    sizes = [Size(b, s // 4, s) for s, b in product(GRID_STATES, GRID_BATCHES)]
-    return sorted(sizes, key=forward_flops)
+    states, batches = (16, 128, 512, 2048), (1, 16, 64, 256, 1024)
+    return sorted((Size(b, s // 4, s) for s, b in product(states, batches)), key=forward_flops)
 
 
 def layer_grid() -> list[Size]:
     """The grid of sequences; the shortest and smallest come first."""
-    sizes = [
-        Size(b, s, s, t)
-        for t, s, b in product(LAYER_GRID_STEPS, LAYER_GRID_STATES, LAYER_GRID_BATCHES)
-    ]
+    steps, states, batches = (16, 256, 2048), (64, 128, 256, 512, 1024, 2048), (1, 16, 64, 256)
+    sizes = [Size(b, s, s, t) for t, s, b in product(steps, states, batches)]
     return sorted(sizes, key=lambda size: (size.steps, forward_flops(size)))
+
+
+class Draw(NamedTuple):
+    size: Size
+    dtype: str
+
+
+def draw(what: str, seed: int, count: int, device: str) -> list[Draw]:
+    """Layers or steps drawn at random; docs/numbers/speed/random.md says how."""
+    rng = random.Random(f"{what} {seed}")
+
+    def between(low: int, high: int) -> int:
+        """Log-uniform."""
+        return min(high, int(math.exp(rng.uniform(math.log(low), math.log(high + 1)))))
+
+    def layer() -> Size:
+        state = rng.choice(STATES) if rng.random() < 0.5 else rng.randint(16, 3072)
+        return Size(between(1, 512), rng.randint(16, 3072), state, between(8, 2048))
+
+    def step() -> Size:
+        return Size(between(1, 4096), between(16, 4096), between(16, 4096))
+
+    found: list[Draw] = []
+    while len(found) < count:
+        one = Draw(layer() if what == "layer" else step(), rng.choice(KINDS[device]))
+        bytes_moved = forward_elements(one.size) * DTYPES[one.dtype].itemsize
+        if bytes_moved <= MOST_BYTES and forward_flops(one.size) <= MOST_WORK[device]:
+            found.append(one)
+    return found

@@ -1,13 +1,35 @@
-"""The project's targets, and whether stored results meet them."""
+"""The project's targets, whether stored results meet them, and the table of speed in the docs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from rich.table import Table
 
+from . import schema
 from .contender import OURS
+from .machine import ROOT
 from .report import PASSES, baselines, groups, new_table, speedup, verdicts
 from .schema import Report, Result, Size
+
+PAGE = ROOT / "docs" / "numbers" / "index.md"
+RESULTS = ROOT / "benchmarks" / "results"
+FOLDERS = ("cpu", "h200")
+BEGIN, END = "<!-- speed-table:begin -->\n", "<!-- speed-table:end -->\n"
+
+NAMES = {
+    "python": "plain PyTorch",
+    "cpp": "the tutorial's C++ op",
+    "cuda": "the tutorial's CUDA op",
+    "lstm": "`nn.LSTM`",
+}
+WHAT = {
+    ("cell", "tutorial"): "one step",
+    ("cell", "graph"): "one step in a CUDA graph",
+    ("cell", "memory"): "peak memory of 256 steps",
+    ("layer", "stream"): "a sequence in a training loop",
+    ("layer", "split"): "a sequence by itself",
+}
 
 TRAINING = "forward and backward"
 """A metric that no report holds: the sum of the two, round by round."""
@@ -33,32 +55,30 @@ class Target:
     ratio: float
 
 
-def _cell() -> Iterator[Target]:
-    small, gemm_bound = Size(16, 32, 128), Size(256, 512, 1024)
-    for metric, over_cpp, over_python in (("forward", 2.3, 2.0), ("backward", 2.5, 1.5)):
-        common = ("cell", "cpu", "tutorial", small, "float32", metric)
-        yield Target(*common, "cpp", over_cpp)
-        yield Target(*common, "python", over_python)
-        yield Target("cell", "cpu", "tutorial", gemm_bound, "float32", metric, "python", 1.1)
-        yield Target("cell", "cuda", "tutorial", small, "float32", metric, "cuda", 3.0)
-    yield Target("cell", "cuda", "graph", small, "float32", "forward", "python", 3.0)
+def _goals(
+    command: str, device: str, protocol: str, size: Size, dtype: str, against: str, *ratios: float
+) -> list[Target]:
+    """For forward, and for backward if there is a second ratio."""
+    kind = (command, device, protocol, size, dtype)
+    pairs = zip(PASSES, ratios, strict=False)
+    return [Target(*kind, metric, against, ratio) for metric, ratio in pairs]
+
+
+def _targets() -> Iterator[Target]:
+    small, middle, large = Size(16, 32, 128), Size(256, 512, 1024), Size(4096, 1024, 4096)
+    yield from _goals("cell", "cpu", "tutorial", small, "float32", "cpp", 2.3, 2.5)
+    yield from _goals("cell", "cpu", "tutorial", small, "float32", "python", 2.0, 1.5)
+    yield from _goals("cell", "cpu", "tutorial", middle, "float32", "python", 1.1, 1.1)
+    yield from _goals("cell", "cuda", "tutorial", small, "float32", "cuda", 3.0, 3.0)
+    yield from _goals("cell", "cuda", "graph", small, "float32", "python", 3.0)
     for dtype in ("float32", "bfloat16"):
-        common = ("cell", "cuda", "kernels", Size(4096, 1024, 4096), dtype)
-        yield Target(*common, "forward", "copy", 0.8)
-        yield Target(*common, "backward", "copy", 0.8)
+        yield from _goals("cell", "cuda", "kernels", large, dtype, "copy", 0.8, 0.8)
     for device, ratio in (("cpu", 1.6), ("cuda", 2.0)):
         common = ("cell", device, "memory", small, "float32", "peak of training loop")
         yield Target(*common, "cpp", ratio)
-
-
-def _sixteen_bits() -> Iterator[Target]:
-    for size in (Size(256, 1024, 2048), Size(4096, 1024, 4096)):
+    for size in (Size(256, 1024, 2048), large):
         for dtype in ("bfloat16", "float16"):
-            for metric in ("forward", "backward"):
-                yield Target("cell", "cuda", "split", size, dtype, metric, "float32", 1.0)
-
-
-def _layer() -> Iterator[Target]:
+            yield from _goals("cell", "cuda", "split", size, dtype, "float32", 1.0, 1.0)
     for batch, state, dtype, forward, backward in (
         (16, 128, "float32", 5.0, 2.5),
         (16, 512, "bfloat16", 8.0, 5.0),
@@ -70,18 +90,15 @@ def _layer() -> Iterator[Target]:
         size = Size(batch, state, state, 256)
         # `stream` is as in a training loop; `split` times each call alone, host time included.
         for protocol in ("stream", "split"):
-            common = ("layer", "cuda", protocol, size, dtype)
-            yield Target(*common, "forward", "lstm", forward)
-            yield Target(*common, "backward", "lstm", backward)
-        yield Target("layer", "cuda", "graph", size, dtype, "forward", "lstm", forward)
+            yield from _goals("layer", "cuda", protocol, size, dtype, "lstm", forward, backward)
+        yield from _goals("layer", "cuda", "graph", size, dtype, "lstm", forward)
     for metric in ("forward", TRAINING):
         common = ("layer", "cpu", "split", Size(16, 32, 128, 100), "float32", metric)
-        yield Target(*common, "lstm", 1.4)
-        yield Target(*common, "ours-loop", 1.0)
-        yield Target(*common, ONE_THREAD, 1.0)
+        for against, ratio in (("lstm", 1.4), ("ours-loop", 1.0), (ONE_THREAD, 1.0)):
+            yield Target(*common, against, ratio)
 
 
-TARGETS = (*_cell(), *_sixteen_bits(), *_layer())
+TARGETS = tuple(_targets())
 IMPORT_LIMIT_MS = 15.0
 
 
@@ -165,3 +182,49 @@ def _add_import(drawn: Table, report: Report) -> None:
 
 def _verdict(is_met: bool) -> str:
     return "met" if is_met else "missed"
+
+
+def stored() -> list[Report]:
+    files = [path for folder in FOLDERS for path in sorted((RESULTS / folder).glob("*.json"))]
+    return [schema.read(path) for path in files]
+
+
+def _ratio(target: Target, reports: list[Report]) -> str:
+    value = reached(target, reports)
+    if value is None:
+        return ""
+    missed = "" if value >= target.ratio else f" (aim: {target.ratio:g}x)"
+    both = " with forward" if target.metric == TRAINING else ""
+    return f"{value:.2f}x{both}{missed}"
+
+
+def speed_table(reports: list[Report]) -> str:
+    """The table in Markdown; a ratio below its target is followed by the target."""
+    rows: dict[tuple[str, ...], list[Target]] = {}
+    for target in TARGETS:
+        what = WHAT.get((target.command, target.protocol))
+        if what is not None and target.against in NAMES:
+            where = {"cpu": "CPU, one thread", "cuda": "H200"}[target.device]
+            key = (what, where, str(target.size), target.dtype, NAMES[target.against])
+            rows.setdefault(key, []).append(target)
+    lines = [
+        "| what | where | size | dtype | against | forward | backward |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for key, targets in rows.items():
+        # Without a target for backward the second column stays empty.
+        forward, backward = (*(_ratio(target, reports) for target in targets), "")[:2]
+        if forward or backward:
+            lines.append(f"| {' | '.join((*key, forward, backward))} |")
+    return "\n".join(lines) + "\n"
+
+
+def filled(page: str, text: str) -> str:
+    begin, end = page.index(BEGIN) + len(BEGIN), page.index(END)
+    return page[:begin] + text + page[end:]
+
+
+def write_page() -> Path:
+    page = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(filled(page, speed_table(stored())), encoding="utf-8")
+    return PAGE

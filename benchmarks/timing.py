@@ -16,15 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .check import check_outputs
-from .contender import Cell, Unavailable
-from .problem import Calls, Inputs
+from .check import check
+from .contender import Calls, Cell, Inputs, Unavailable
+from .schema import Measured
 
 Samples = dict[str, list[float]]
 """Times in microseconds, by metric."""
 Run = Callable[[int], Samples]
-Rounds = dict[str, list[list[float]]]
-"""The samples of each round, by metric."""
 
 STREAM_CALLS = 4
 """Forward calls in a row, before one backward pass through all of them."""
@@ -37,27 +35,12 @@ contender."""
 
 def tutorial(cell: Cell, inputs: Inputs) -> Run:
     """The tutorial's timing: forward, then backward of `new_h.sum() + new_c.sum()`."""
-    call = Calls(cell, inputs).plain
-    synchronize = torch.cuda.synchronize if inputs.x.is_cuda else lambda: None
+    timed = host_clock(finish=torch.cuda.synchronize if inputs.x.is_cuda else lambda: None)
 
-    def run(n: int) -> Samples:
-        forward, backward = [], []
-        for _ in range(n):
-            cell.module.zero_grad(set_to_none=True)
-            cell.new_step()
-            start = perf_counter_ns()
-            outputs = call()
-            synchronize()
-            middle = perf_counter_ns()
-            (outputs[0].sum() + outputs[1].sum()).backward()
-            synchronize()
-            end = perf_counter_ns()
-            del outputs
-            forward.append((middle - start) / 1e3)
-            backward.append((end - middle) / 1e3)
-        return {"forward": forward, "backward": backward}
+    def backward(outputs: tuple[Tensor, ...]) -> None:
+        (outputs[0].sum() + outputs[1].sum()).backward()
 
-    return run
+    return partial(_train, cell, Calls(cell, inputs).plain, backward, timed)
 
 
 def split(cell: Cell, inputs: Inputs) -> Run:
@@ -66,14 +49,8 @@ def split(cell: Cell, inputs: Inputs) -> Run:
     timed = stopwatch(inputs.x.is_cuda, calls.steps)
 
     def run(n: int) -> Samples:
-        samples: Samples = {"forward": [], "backward": [], "inference": []}
-        for _ in range(n):
-            cell.new_step()
-            time, outputs = timed(calls.forward)
-            samples["forward"].append(time)
-            time, gradients = timed(partial(calls.backward, outputs))
-            samples["backward"].append(time)
-            del outputs, gradients
+        samples = _train(cell, calls.forward, calls.backward, timed, n)
+        samples["inference"] = []
         with torch.no_grad():
             for _ in range(n):
                 cell.new_step()
@@ -83,19 +60,40 @@ def split(cell: Cell, inputs: Inputs) -> Run:
     return run
 
 
-def stopwatch(cuda: bool, steps: int) -> Callable[[Callable[[], Any]], tuple[float, Any]]:
-    """A function that runs an action; returns microseconds per step and the action's value.
+def _train(cell: Cell, forward: Callable, backward: Callable, timed: Callable, n: int) -> Samples:
+    samples: Samples = {"forward": [], "backward": []}
+    for _ in range(n):
+        cell.module.zero_grad(set_to_none=True)
+        cell.new_step()
+        time, outputs = timed(forward)
+        samples["forward"].append(time)
+        time, gradients = timed(partial(backward, outputs))
+        samples["backward"].append(time)
+        del outputs, gradients
+    return samples
 
-    On a GPU it takes the time between two events.
-    """
-    before, after = _events(2) if cuda else (None, None)
 
-    def on_host(action: Callable[[], Any]) -> tuple[float, Any]:
+Clock = Callable[[Callable[[], Any]], tuple[float, Any]]
+"""Runs an action; returns microseconds per step and the action's value."""
+
+
+def host_clock(steps: int = 1, finish: Callable[[], None] = lambda: None) -> Clock:
+    def timed(action: Callable[[], Any]) -> tuple[float, Any]:
         start = perf_counter_ns()
         value = action()
+        finish()
         return (perf_counter_ns() - start) / 1e3 / steps, value
 
-    def on_device(action: Callable[[], Any]) -> tuple[float, Any]:
+    return timed
+
+
+def stopwatch(cuda: bool, steps: int) -> Clock:
+    """The host's clock, or on a GPU the time between two events."""
+    if not cuda:
+        return host_clock(steps)
+    before, after = _events(2)
+
+    def timed(action: Callable[[], Any]) -> tuple[float, Any]:
         torch.cuda.synchronize()
         before.record()
         value = action()
@@ -103,7 +101,7 @@ def stopwatch(cuda: bool, steps: int) -> Callable[[Callable[[], Any]], tuple[flo
         torch.cuda.synchronize()
         return before.elapsed_time(after) * 1e3 / steps, value
 
-    return on_device if cuda else on_host
+    return timed
 
 
 def stream(cell: Cell, inputs: Inputs) -> Run:
@@ -176,7 +174,7 @@ def graph(cell: Cell, inputs: Inputs) -> Run:
             output.fill_(float("nan"))
         replay.replay()
         torch.cuda.synchronize()
-        check_outputs(cell, inputs, outputs)
+        check(cell, inputs, input_gradients=False, outputs=outputs)
     timed = stopwatch(True, repeats * calls.steps)
 
     def run(n: int) -> Samples:
@@ -232,23 +230,21 @@ def calibrate(run: Run, seconds: float, rounds: int) -> int:
     The quickest of a few iterations decides, since interruptions slow some of them.
     """
     run(SETTLE + 1)  # warm-up: allocator, autograd, libraries that choose an algorithm
-    quickest, begun = float("inf"), perf_counter()
-    for _ in range(7):
+    quickest = float("inf")
+    for _ in range(3):
         start = perf_counter()
         run(1)
         quickest = min(quickest, perf_counter() - start)
-        if perf_counter() - begun > seconds / 4:
-            break
     return max(1, min(2000, int(seconds / rounds / max(quickest, 1e-7)) - SETTLE))
 
 
 def interleave(
     runs: Mapping[str, Run], seconds: float, rounds: int, seed: int = 0
-) -> dict[str, Rounds]:
+) -> dict[str, dict[str, Measured]]:
     """Measure all runs in turn, `rounds` times, for about `seconds` each in total."""
     rng = random.Random(seed)
     counts = {name: calibrate(run, seconds, rounds) for name, run in runs.items()}
-    measured: dict[str, Rounds] = {name: {} for name in runs}
+    measured: dict[str, dict[str, Measured]] = {name: {} for name in runs}
     with quiet_collector():
         for _ in range(rounds):
             order = list(runs)
@@ -256,6 +252,7 @@ def interleave(
             for name in order:
                 settle = SETTLE if counts[name] > 1 else 0
                 for metric, samples in runs[name](settle + counts[name]).items():
-                    measured[name].setdefault(metric, []).append(samples[settle:])
+                    found = measured[name].setdefault(metric, Measured("us", [], {}))
+                    found.rounds.append(samples[settle:])
             gc.collect()
     return measured

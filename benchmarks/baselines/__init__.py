@@ -1,28 +1,23 @@
 """Every contender by name."""
 
-from ..contender import OURS, OURS_AGAIN, REDUCE_OVERHEAD, Builder
-from . import extension, ours, plain, recurrent
+from ..contender import OURS, OURS_AGAIN, REDUCE_OVERHEAD
+from . import cells, extension
 
-
-def cell_contenders() -> dict[str, Builder]:
-    return {
-        "python": plain.plain_cell,
-        "cpp": extension.cpp_cell,
-        "cuda": extension.cuda_cell,
-        "compile": plain.compiled_cell,
-        REDUCE_OVERHEAD: plain.reduce_overhead_cell,
-        "lstmcell": recurrent.lstm_cell,
-        OURS: ours.cell,
-        OURS_AGAIN: ours.cell,
-    }
-
-
-def layer_contenders() -> dict[str, Builder]:
-    """Contenders for a whole sequence. The loops call a cell from Python at every step."""
-    return {
-        "lstm": recurrent.lstm,
-        "python-loop": recurrent.loop_over(plain.plain_cell),
-        "ours-loop": recurrent.loop_over(ours.cell),
-        OURS: ours.layer,
-        OURS_AGAIN: ours.layer,
-    }
+CELLS = {
+    "python": cells.plain_cell,
+    "cpp": extension.cpp_cell,
+    "cuda": extension.cuda_cell,
+    "compile": cells.compiled_cell,
+    REDUCE_OVERHEAD: cells.reduce_overhead_cell,
+    "lstmcell": cells.lstm_cell,
+    OURS: cells.our_cell,
+    OURS_AGAIN: cells.our_cell,
+}
+LAYERS = {
+    "lstm": cells.lstm,
+    "python-loop": cells.loop_over(cells.plain_cell),
+    "ours-loop": cells.loop_over(cells.our_cell),
+    OURS: cells.our_layer,
+    OURS_AGAIN: cells.our_layer,
+}
+"""For whole sequences."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..contender import Cell, Request, Unavailable, prepared
-from .plain import PlainLLTM
+from .cells import PlainLLTM
 
 CSRC = Path(__file__).parent / "csrc"
 BUILD = Path(__file__).parents[2] / "build" / "benchmarks"

@@ -22,7 +22,6 @@ REPO = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPO))
 
 from benchmarks import schema  # noqa: E402
-from benchmarks.stats import paired_ratio  # noqa: E402
 
 RESULTS = REPO / "benchmarks" / "results"
 #: Contrast of text on its ground is at least 4.5 in both.
@@ -228,7 +227,7 @@ def speed(c: Colours) -> Figure:
             and size.steps == 256
             and size.batch in (1, 16, 64)
         ):
-            curves.setdefault((dtype, metric, size.batch), {})[size.state] = paired_ratio(
+            curves.setdefault((dtype, metric, size.batch), {})[size.state] = schema.paired_ratio(
                 lstm.rounds, ours.rounds
             )
     figure = Figure(figsize=(7.6, 3.2), layout="constrained")

@@ -10,12 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks import check as checking
-from benchmarks import problem
-from benchmarks.baselines import cell_contenders, layer_contenders
-from benchmarks.baselines.plain import plain_cell
+from benchmarks.baselines import CELLS, LAYERS
+from benchmarks.baselines.cells import plain_cell
 from benchmarks.check import WrongResult, check
-from benchmarks.contender import Cell, Request, State, Unavailable
-from benchmarks.problem import make_inputs
+from benchmarks.contender import Cell, Request, State, Unavailable, make_inputs
 from benchmarks.schema import Size
 
 STEP = Size(5, 3, 7)
@@ -39,19 +37,19 @@ def built(builder: Callable[[Request], Cell], request: Request) -> Cell:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("name", names(cell_contenders()))
+@pytest.mark.parametrize("name", names(CELLS))
 @pytest.mark.parametrize("input_gradients", [True, False], ids=["all", "parameters"])
 def test_every_cell_equals_float64_in_values_and_gradients(
     name: str, dtype: torch.dtype, device: str, input_gradients: bool
 ) -> None:
-    cell = built(cell_contenders()[name], Request(STEP, dtype, device))
+    cell = built(CELLS[name], Request(STEP, dtype, device))
     error = check(cell, make_inputs(STEP, dtype, device, 1), input_gradients=input_gradients)
     assert error < (1e-12 if dtype is torch.float64 else 1e-5)
 
 
-@pytest.mark.parametrize("name", names(layer_contenders()))
+@pytest.mark.parametrize("name", names(LAYERS))
 def test_every_layer_equals_float64_in_values_and_gradients(name: str, device: str) -> None:
-    cell = built(layer_contenders()[name], Request(SEQUENCE, torch.float64, device))
+    cell = built(LAYERS[name], Request(SEQUENCE, torch.float64, device))
     assert check(cell, make_inputs(SEQUENCE, torch.float64, device, 1)) < 1e-11
 
 
@@ -67,7 +65,7 @@ def test_the_formula_is_the_packages_definition() -> None:
     module = plain_cell(Request(STEP, torch.float64, "cpu")).module
     p = dict(module.named_parameters())
     expected = reference(inputs.x, p["weights"], p["bias"], *inputs.state)
-    torch.testing.assert_close(problem.lltm_step(p, inputs.x, inputs.state), expected)
+    torch.testing.assert_close(checking.lltm_step(p, inputs.x, inputs.state), expected)
 
 
 def altered(call: Callable[[nn.Module, Tensor, State], State]) -> Cell:
@@ -123,15 +121,15 @@ def test_rounding_to_tf32_keeps_ten_bits_to_nearest() -> None:
     last = 2.0**-10
     values = torch.tensor([1.0, 1 + last, 1 + 0.49 * last, 1 + 0.51 * last, -3.0 - 0.9 * last])
     rounded = torch.tensor([1.0, 1 + last, 1.0, 1 + last, -3.0])
-    assert problem.rounded_to_tf32(values).tolist() == rounded.tolist()
+    assert checking.rounded_to_tf32(values).tolist() == rounded.tolist()
 
 
 def test_a_tf32_product_rounds_its_operands_in_backward_as_well() -> None:
     x, weight, bias = (torch.randn(*n, requires_grad=True) for n in ((4, 6), (3, 6), (3,)))
     cotangent = torch.randn(4, 3)
-    output = problem.tf32_linear(x, weight, bias)
+    output = checking.tf32_linear(x, weight, bias)
     found = torch.autograd.grad(output, (x, weight, bias), cotangent)
-    r_x, r_weight, r_cotangent = map(problem.rounded_to_tf32, (x, weight, cotangent))
+    r_x, r_weight, r_cotangent = map(checking.rounded_to_tf32, (x, weight, cotangent))
     torch.testing.assert_close(output, F.linear(r_x, r_weight, bias))
     want = (r_cotangent @ r_weight, r_cotangent.t() @ r_x, cotangent.sum(0))
     torch.testing.assert_close(found, want)
@@ -144,14 +142,16 @@ def formula_layer(
     size: Size, call: Callable[..., State], dtype: torch.dtype = torch.float32
 ) -> Cell:
     """The formula as a contender, `call(parameters, x, state)`."""
-    cell = layer_contenders()["python-loop"](Request(size, dtype, "cpu"))
-    p = {checking.short_name(n): v for n, v in cell.module.named_parameters()}
+    cell = LAYERS["python-loop"](Request(size, dtype, "cpu"))
+    p = checking.parameters(cell)
     return Cell("lltm", cell.module, lambda x, state: call(p, x, state))
 
 
-def coarse(linear: problem.Linear) -> Cell:
+def coarse(linear: checking.Linear) -> Cell:
     """A layer that multiplies by `linear`."""
-    return formula_layer(LONG, lambda p, x, state: problem.run_formula("lltm", p, x, state, linear))
+    return formula_layer(
+        LONG, lambda p, x, state: checking.run_formula("lltm", p, x, state, linear)
+    )
 
 
 @pytest.mark.parametrize("times", [1.0, 6.0])
@@ -160,7 +160,7 @@ def test_where_tf32_is_allowed_a_sequence_may_be_as_coarse_and_no_coarser(
 ) -> None:
     def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         exact = F.linear(x, weight, bias)
-        return exact + times * (problem.tf32_linear(x, weight, bias) - exact)
+        return exact + times * (checking.tf32_linear(x, weight, bias) - exact)
 
     monkeypatch.setattr(checking, "tf32_allowed", lambda *_: True)
     monkeypatch.setattr(checking, "TF32_TOLERANCE", 0.0)  # what the rounding explains, and no more
@@ -174,13 +174,12 @@ def test_where_tf32_is_allowed_a_sequence_may_be_as_coarse_and_no_coarser(
 
 def test_a_sequence_that_multiplies_errors_passes_however_long_it_is() -> None:
     size = Size(16, 64, 64, 1000)
-    cell = formula_layer(size, lambda p, x, state: problem.run_formula("lltm", p, x, state))
+    cell = formula_layer(size, lambda p, x, state: checking.run_formula("lltm", p, x, state))
     inputs = make_inputs(size, torch.float32, "cpu", 1)
-    cotangents = (inputs.grad_output, *inputs.grad_state)
 
     def d_input(x: Tensor) -> Tensor:
         x = x.detach().requires_grad_()
-        return torch.autograd.grad(cell.call(x, inputs.state), x, cotangents)[0]
+        return torch.autograd.grad(cell.call(x, inputs.state), x, inputs.cotangents)[0]
 
     one_bit_more = inputs.x * (1 + torch.finfo(torch.float32).eps)
     moved = checking.relative_error(d_input(one_bit_more), d_input(inputs.x).double())
@@ -204,7 +203,7 @@ def test_one_wrong_step_of_a_long_sequence_is_caught(
         if in_backward:
             x = x.clone()
             x.register_hook(lambda grad: _scaled(grad, step, 1.001))
-        output, *final = problem.run_formula("lltm", p, x, state)
+        output, *final = checking.run_formula("lltm", p, x, state)
         return (output if in_backward else _scaled(output, step, 1.001), *final)
 
     with pytest.raises(WrongResult, match=says):
@@ -215,11 +214,11 @@ def test_a_long_sequence_that_rounds_c_to_sixteen_bits_at_every_step_is_caught()
     size = Size(4, 16, 16, 400)
 
     def rounding(p: dict[str, Tensor], x: Tensor, state: State) -> State:
-        outputs = []
+        state, outputs = tuple(s[0] for s in state), []
         for x_t in x:
-            state = problem.lltm_step(p, x_t, state)
+            state = checking.lltm_step(p, x_t, state)
             outputs.append(state[0])
-        return (torch.stack(outputs), *state)
+        return (torch.stack(outputs), *(s[None] for s in state))
 
     cell = formula_layer(size, rounding, torch.bfloat16)
     with pytest.raises(WrongResult, match="differs from float64"):
@@ -233,7 +232,7 @@ def test_a_quarter_is_the_most_that_is_allowed(monkeypatch: pytest.MonkeyPatch) 
     def call(p: dict[str, Tensor], x: Tensor, state: State) -> State:
         x = x.clone()
         x.register_hook(lambda grad: 1.26 * grad)
-        return problem.run_formula("lltm", p, x, state)
+        return checking.run_formula("lltm", p, x, state)
 
     monkeypatch.setattr(checking, "tf32_allowed", lambda *_: True)
     monkeypatch.setattr(checking, "tf32_linear", far_off)
@@ -243,11 +242,12 @@ def test_a_quarter_is_the_most_that_is_allowed(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_step_that_reads_another_h_than_it_returns_is_caught() -> None:
     def call(p: dict[str, Tensor], x: Tensor, state: State) -> State:
-        outputs, late = [], state[0]
+        state, outputs = tuple(s[0] for s in state), []
+        late = state[0]
         for x_t in x:
-            late, state = state[0], problem.lltm_step(p, x_t, (late, state[1]))
+            late, state = state[0], checking.lltm_step(p, x_t, (late, state[1]))
             outputs.append(state[0])
-        return (torch.stack(outputs), *state)
+        return (torch.stack(outputs), *(s[None] for s in state))
 
     with pytest.raises(WrongResult, match="output0"):
         check(formula_layer(LONG, call), make_inputs(LONG, torch.float32, "cpu", 1))
@@ -258,7 +258,7 @@ def test_a_batch_checked_in_parts_is_checked_as_a_whole(
     rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inputs = make_inputs(SEQUENCE, torch.float64, "cpu", 1)
-    cell = layer_contenders()["python-loop"](Request(SEQUENCE, torch.float64, "cpu"))
+    cell = LAYERS["python-loop"](Request(SEQUENCE, torch.float64, "cpu"))
     whole = check(cell, inputs)
     monkeypatch.setattr(checking, "LARGEST_PART", rows * SEQUENCE.steps * SEQUENCE.state)
     assert abs(check(cell, inputs) - whole) < 1e-13
@@ -268,4 +268,4 @@ def test_inputs_are_random_and_seeded() -> None:
     first, again, other = (make_inputs(STEP, torch.float32, "cpu", seed) for seed in (1, 1, 2))
     assert torch.equal(first.x, again.x)
     assert not torch.equal(first.x, other.x)
-    assert all(t.count_nonzero() == t.numel() for t in (first.x, *first.state, first.grad_output))
+    assert all(t.count_nonzero() == t.numel() for t in (first.x, *first.state, *first.cotangents))

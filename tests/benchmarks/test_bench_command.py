@@ -12,7 +12,7 @@ import torch
 
 from benchmarks import __main__ as command
 from benchmarks import baselines, session, sizes
-from benchmarks.baselines.plain import plain_cell
+from benchmarks.baselines.cells import plain_cell
 from benchmarks.contender import Cell, Request
 from benchmarks.schema import Size, read
 
@@ -73,7 +73,7 @@ def test_a_wrong_contender_is_not_timed_and_fails_the_run(
         return Cell("lltm", cell.module, lambda x, state: cell.call(x * 1.01, state))
 
     contenders = {"python": plain_cell, "wrong": wrong}
-    monkeypatch.setattr(baselines, "cell_contenders", lambda: contenders)
+    monkeypatch.setattr(baselines, "CELLS", contenders)
     path = tmp_path / "wrong.json"
     assert command.main(["cell", "--sizes", "2,3,4", *QUICK, "--json", str(path)]) == 1
     found = read(path)
@@ -89,7 +89,7 @@ def test_one_contender_that_fails_does_not_stop_the_others(
         raise torch.OutOfMemoryError("no room")
 
     contenders = {"fails": fails, "python": plain_cell}
-    monkeypatch.setattr(baselines, "cell_contenders", lambda: contenders)
+    monkeypatch.setattr(baselines, "CELLS", contenders)
     path = tmp_path / "fails.json"
     assert command.main(["cell", "--sizes", "2,3,4", *QUICK, "--json", str(path)]) == 0
     found = read(path)
@@ -134,5 +134,5 @@ def test_run_all_asks_for_what_the_command_line_knows(device: str, tmp_path: Pat
         assert (module, name) == ("-m", "benchmarks")
         found = command.parser().parse_args(arguments)
         is_layer = found.command == "layer" or getattr(found, "what", "cell") == "layer"
-        known = baselines.layer_contenders() if is_layer else baselines.cell_contenders()
+        known = baselines.LAYERS if is_layer else baselines.CELLS
         assert set(getattr(found, "contenders", ())) <= set(known), " ".join(arguments)

@@ -10,24 +10,24 @@ import pytest
 from bench_samples import SIZE, report, result
 
 from benchmarks import __main__ as command
-from benchmarks import draws, plot, session, sizes
-from benchmarks.draws import Draw
-from benchmarks.problem import DTYPES
+from benchmarks import plot, session, sizes
+from benchmarks.contender import DTYPES
 from benchmarks.report import ratios, summary
 from benchmarks.schema import Size, read, write
+from benchmarks.sizes import Draw
 
 
 @pytest.mark.parametrize("what", ["layer", "step"])
 def test_a_seed_draws_the_same_problems_each_time(what: str) -> None:
-    assert draws.draw(what, 3, 20, "cuda") == draws.draw(what, 3, 40, "cuda")[:20]
-    assert draws.draw(what, 3, 20, "cuda") != draws.draw(what, 4, 20, "cuda")
+    assert sizes.draw(what, 3, 20, "cuda") == sizes.draw(what, 3, 40, "cuda")[:20]
+    assert sizes.draw(what, 3, 20, "cuda") != sizes.draw(what, 4, 20, "cuda")
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_draws_keep_their_bounds(device: str) -> None:
-    for size, dtype in draws.draw("layer", 1, 200, device):
-        assert sizes.forward_elements(size) * DTYPES[dtype].itemsize <= draws.MOST_BYTES
-        assert sizes.forward_flops(size) <= draws.MOST_WORK[device]
+    for size, dtype in sizes.draw("layer", 1, 200, device):
+        assert sizes.forward_elements(size) * DTYPES[dtype].itemsize <= sizes.MOST_BYTES
+        assert sizes.forward_flops(size) <= sizes.MOST_WORK[device]
         assert 1 <= size.batch <= 512
         assert 16 <= size.inputs <= 3072
         assert 16 <= size.state <= 3072
@@ -43,8 +43,8 @@ def test_operations_and_elements_of_a_step_counted_by_hand() -> None:
 
 
 def test_about_half_of_the_layers_have_a_state_that_papers_use() -> None:
-    states = [size.state for size, _ in draws.draw("layer", 2, 400, "cuda")]
-    assert 150 <= sum(state in draws.STATES for state in states) <= 250
+    states = [size.state for size, _ in sizes.draw("layer", 2, 400, "cuda")]
+    assert 150 <= sum(state in sizes.STATES for state in states) <= 250
 
 
 @pytest.mark.parametrize("what", ["layer", "step"])
@@ -52,7 +52,7 @@ def test_the_command_measures_what_was_drawn(
     what: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     size = Size(2, 3, 4, 5 if what == "layer" else 1)
-    monkeypatch.setattr(draws, "draw", lambda *_: [Draw(size, "float32")])
+    monkeypatch.setattr(sizes, "draw", lambda *_: [Draw(size, "float32")])
     path = tmp_path / "random.json"
     words = ["random", "--what", what, "--seconds", "0.01", "--rounds", "2", "--again", "0"]
     assert command.main([*words, "--json", str(path)]) == 0
@@ -60,14 +60,19 @@ def test_the_command_measures_what_was_drawn(
         (size, "forward"),
         (size, "backward"),
     }
-    assert f"| {draws.PEERS[what]} | float32 | forward | 1 |" in capsys.readouterr().out
+    assert f"| {session.PEERS[what]} | float32 | forward | 1 |" in capsys.readouterr().out
 
 
 def test_what_is_slower_is_replaced_by_the_median_of_fresh_processes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def measured(peer: float) -> Any:
-        return report(result("lstmcell", [peer]), result("ours", [10.0]), command="random")
+        return report(
+            result("lstmcell", [peer]),
+            result("ours", [10.0]),
+            command="random",
+            command_line="python -m benchmarks random --contenders lstmcell ours",
+        )
 
     found, again = measured(5.0), iter((8.0, 20.0, 12.0))
     monkeypatch.setattr(session, "run_sizes", lambda *_: None)
@@ -78,7 +83,7 @@ def test_what_is_slower_is_replaced_by_the_median_of_fresh_processes(
 
     monkeypatch.setattr(subprocess, "run", run)
     options = session.Options(contenders=("lstmcell", "ours"))
-    draws.measure(found, "step", [Draw(SIZE, "float32")], 3, options)
+    session.run_draws(found, "step", [Draw(SIZE, "float32")], 3, options)
     assert [r.value for r in ratios(found)] == [1.2]
 
 
@@ -98,7 +103,7 @@ def test_a_deadline_holds_for_all_draws_together(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     size = Size(2, 3, 4, 5)
-    monkeypatch.setattr(draws, "draw", lambda *_: [Draw(size, "float32")] * 3)
+    monkeypatch.setattr(sizes, "draw", lambda *_: [Draw(size, "float32")] * 3)
     path = tmp_path / "late.json"
     assert command.main(["random", "--deadline", "-1", "--json", str(path)]) == 1
     assert [skip.reason for skip in read(path).skipped] == [

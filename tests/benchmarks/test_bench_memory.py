@@ -4,10 +4,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from benchmarks import memory
-from benchmarks.baselines.plain import plain_cell
-from benchmarks.contender import Cell, Request, State
-from benchmarks.problem import make_inputs
+from benchmarks import profiles
+from benchmarks.baselines.cells import plain_cell
+from benchmarks.contender import Cell, Request, State, make_inputs
 from benchmarks.schema import Size
 
 SIZE = Size(8, 4, 64)
@@ -40,13 +39,13 @@ def keeper(rows: int) -> Cell:
 @pytest.mark.parametrize("rows", [1, 3])
 def test_what_a_step_keeps_is_counted(rows: int) -> None:
     inputs = make_inputs(SIZE, torch.float32, "cpu", 0)
-    assert memory.saved_for_backward(keeper(rows), inputs) == rows * ROW
+    assert profiles.saved_for_backward(keeper(rows), inputs) == rows * ROW
 
 
 def test_the_peak_of_a_loop_is_what_its_steps_keep() -> None:
     steps = 64
     size = Size(SIZE.batch, SIZE.inputs, SIZE.state, steps)
-    peak = memory.peak_of_loop(keeper(10), make_inputs(size, torch.float32, "cpu", 0))
+    peak = profiles.peak_of_loop(keeper(10), make_inputs(size, torch.float32, "cpu", 0))
     kept = steps * 11 * ROW  # ten rows and h; c is freed once the next one exists
     assert kept <= peak <= kept * 1.05
 
@@ -56,7 +55,7 @@ def test_more_kept_means_a_higher_peak(device: str) -> None:
     cell = plain_cell(Request(size, torch.float32, device))
     double = Size(size.batch, size.inputs, size.state, 64)
     short, long = (
-        memory.peak_of_loop(cell, make_inputs(each, torch.float32, device, 0))
+        profiles.peak_of_loop(cell, make_inputs(each, torch.float32, device, 0))
         for each in (size, double)
     )
     assert long > 1.7 * short

@@ -8,10 +8,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from benchmarks import kernels, timing
-from benchmarks.baselines.plain import plain_cell
-from benchmarks.contender import Request, Unavailable
-from benchmarks.problem import make_inputs
+from benchmarks import profiles, timing
+from benchmarks.baselines.cells import plain_cell
+from benchmarks.contender import Request, Unavailable, make_inputs
 from benchmarks.schema import Size
 
 STEP = Size(2, 3, 4)
@@ -28,7 +27,10 @@ def test_contenders_take_turns_and_every_round_is_kept() -> None:
         return run
 
     measured = timing.interleave({"a": run_as("a"), "b": run_as("b")}, seconds=1e-3, rounds=6)
-    assert {name: len(metrics["forward"]) for name, metrics in measured.items()} == {"a": 6, "b": 6}
+    assert {name: len(metrics["forward"].rounds) for name, metrics in measured.items()} == {
+        "a": 6,
+        "b": 6,
+    }
     turns = calls[-12:]
     assert all(set(turns[i : i + 2]) == {"a", "b"} for i in range(0, 12, 2))
     assert len({tuple(turns[i : i + 2]) for i in range(0, 12, 2)}) == 2, "always the same order"
@@ -39,7 +41,7 @@ def test_the_first_iterations_of_a_turn_are_not_counted() -> None:
         return {"forward": [1e9] * timing.SETTLE + [1.0] * (n - timing.SETTLE)}
 
     measured = timing.interleave({"a": run}, seconds=1.0, rounds=2)
-    assert {time for samples in measured["a"]["forward"] for time in samples} == {1.0}
+    assert {time for samples in measured["a"]["forward"].rounds for time in samples} == {1.0}
 
 
 def test_one_interrupted_iteration_does_not_shrink_a_round(
@@ -126,25 +128,22 @@ def test_a_graph_gives_times_of_forward_and_train() -> None:
 
 @pytest.mark.cuda
 def test_kernels_of_a_step_are_counted_and_products_told_apart() -> None:
-    from benchmarks import kernels
-
     size = Size(64, 64, 256)
     cell = plain_cell(Request(size, torch.float32, "cuda"))
-    sets = [make_inputs(size, torch.float32, "cuda", seed) for seed in (0, 1)]
-    forward = kernels.of_step(cell, size, sets, copy_rate=1e12)["forward"]
+    forward = profiles.kernels(cell, Request(size, torch.float32, "cuda"))["forward"]
     # cat, the product, elu, two sigmoids, tanh, two or three products and sums of elements
     assert 6 <= forward.detail["launches"] <= 12
-    assert any(kernels.GEMM.search(name) for name in forward.names)
-    assert 0 < forward.detail["pointwise_us"] < forward.summary.median
+    assert any(profiles.GEMM.search(name) for name in forward.names)
+    assert 0 < forward.detail["pointwise_us"] < statistics.median(forward.rounds[0])
 
 
 def test_a_trace_tells_waiting_from_working() -> None:
     call = [
-        kernels.Launch("gemm", 2.0, 5.0),
-        kernels.Launch("step", 1.0, 10.0),
-        kernels.Launch("step", 3.0, 12.0),
+        profiles.Launch("gemm", 2.0, 5.0),
+        profiles.Launch("step", 1.0, 10.0),
+        profiles.Launch("step", 3.0, 12.0),
     ]
-    found = kernels._layer([call])
-    assert found.summary.median == 10.0
+    found = profiles.of_layer([call])
+    assert found.rounds == [[10.0]]
     assert found.detail == {"launches": 3, "before_us": 5.0, "busy_us": 6.0, "waits_us": 4.0}
-    assert found.names == ["1 x 2.0 us gemm", "2 x 2.0 us step"]
+    assert found.names == ["gemm", "step", "step"]

@@ -104,10 +104,6 @@ __global__ void backward_kernel(Accessor<scalar_t, 2> d_old_cell, Accessor<scala
   }
 }
 
-dim3 grid_for(int64_t batch_size, int64_t state_size, int threads) {
-  return dim3((state_size + threads - 1) / threads, batch_size);
-}
-
 }  // namespace
 
 std::vector<Tensor> lltm_baseline_forward(Tensor input, Tensor weights, Tensor bias, Tensor old_h,
@@ -126,7 +122,7 @@ std::vector<Tensor> lltm_baseline_forward(Tensor input, Tensor weights, Tensor b
   auto candidate = at::zeros_like(old_cell);
 
   const int threads = 1024;
-  const dim3 blocks = grid_for(batch_size, state_size, threads);
+  const dim3 blocks((state_size + threads - 1) / threads, batch_size);
   AT_DISPATCH_FLOATING_TYPES(gates.scalar_type(), "lltm_baseline_forward", [&] {
     forward_kernel<scalar_t><<<blocks, threads>>>(
         access<scalar_t, 3>(gates), access<scalar_t, 2>(old_cell), access<scalar_t, 2>(new_h),
@@ -147,7 +143,7 @@ std::vector<Tensor> lltm_baseline_backward(Tensor grad_h, Tensor grad_cell, Tens
   const auto state_size = new_cell.size(1);
 
   const int threads = 1024;
-  const dim3 blocks = grid_for(batch_size, state_size, threads);
+  const dim3 blocks((state_size + threads - 1) / threads, batch_size);
   AT_DISPATCH_FLOATING_TYPES(X.scalar_type(), "lltm_baseline_backward", [&] {
     backward_kernel<scalar_t><<<blocks, threads>>>(
         access<scalar_t, 2>(d_old_cell), access<scalar_t, 3>(d_gates), access<scalar_t, 2>(grad_h),

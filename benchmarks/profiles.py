@@ -1,0 +1,196 @@
+"""The protocols `kernels` (which ones run, and when) and `memory` (the peak of a training loop over
+many steps, and what one step keeps for backward)."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from itertools import accumulate
+from statistics import median
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.benchmark import Timer
+
+from .contender import Calls, Cell, Inputs, Request, State, make_inputs
+from .schema import Measured
+
+GEMM = re.compile(
+    r"gemm|cutlass|nvjet|xmma|splitk|cublas|gemv|forward_step|backward_columns|backward_rows",
+    re.IGNORECASE,
+)
+"""Names of matrix product kernels, including the partial sums of a split product, and our kernels
+that compute a whole step with its products."""
+JOIN = re.compile(r"CatArray")
+"""The kernel that joins h and x for the product; the pointwise model does not count it."""
+REPEATS = 10
+LOOP_STEPS = 256
+
+
+class Launch(NamedTuple):
+    name: str
+    us: float
+    start: float
+    """In us since the host began the call."""
+
+
+def kernels(cell: Cell, request: Request) -> dict[str, Measured]:
+    """The times of the kernels of a step or a sequence, by metric (forward, backward)."""
+    size, device = request.size, torch.cuda.current_device()
+    row = size.batch * size.state * request.dtype.itemsize
+    # As many sets of inputs as fill the L2 cache four times, used in turn.
+    cache_size = torch.cuda.get_device_properties(device).L2_cache_size
+    count = 1 if size.steps > 1 else max(1, min(32, -(-4 * cache_size // (6 * row))))
+    inputs = [make_inputs(size, request.dtype, "cuda", 100 + i) for i in range(count)]
+    sets = [Calls(cell, each) for each in inputs]
+    kept: list[tuple[Tensor, ...]] = []
+
+    def forward(i: int) -> None:
+        cell.new_step()
+        kept.append(sets[i % count].forward())
+
+    def backward(i: int) -> None:
+        sets[i % count].backward(kept.pop(0))
+
+    # All forward calls run first, so that a profile of backward holds only backward.
+    found = {"forward": _launches(forward), "backward": _launches(backward)}
+    if size.steps > 1:
+        return {metric: of_layer(calls) for metric, calls in found.items()}
+    # The traffic of the pointwise part. Forward: (z, c) in, (h', c') out. Backward: (z, c', gh, gc)
+    # in, (dz, dc) out. If our kernel also joins h and x, this underestimates its rate.
+    moved = {"forward": 6 * row, "backward": 10 * row}
+    return {metric: of_step(calls, moved[metric]) for metric, calls in found.items()}
+
+
+@cache
+def copy_rate() -> float:
+    """Bytes per second, read plus written, of a copy that moves 2 GiB, far beyond any L2 cache."""
+    source = torch.randn(1 << 28, device="cuda")
+    target = torch.empty_like(source)
+    timer = Timer("target.copy_(source)", globals={"target": target, "source": source})
+    timer.timeit(2)
+    return 2.0 * source.nbytes / timer.blocked_autorange(min_run_time=0.2).median
+
+
+def _launches(step: Callable[[int], object]) -> list[list[Launch]]:
+    """The device activities of each of `REPEATS` calls of `step(i)`, in order."""
+    for i in range(3):
+        step(i)
+    torch.cuda.synchronize()
+    found = []
+    for i in range(REPEATS):
+        with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as profiler:
+            step(i)
+            torch.cuda.synchronize()
+        begun = min(e.time_range.start for e in profiler.events())
+        events = [e for e in profiler.events() if e.device_type == DeviceType.CUDA]
+        events.sort(key=lambda e: e.time_range.start)
+        spans = [(e.name, e.time_range) for e in events]
+        found.append([Launch(n, s.elapsed_us(), float(s.start - begun)) for n, s in spans])
+    return found
+
+
+def of_step(calls: list[list[Launch]], bytes_moved: int) -> Measured:
+    """The time of all kernels, and of the pointwise ones."""
+
+    def total(belongs: Callable[[str], object]) -> list[float]:
+        return [sum(one.us for one in call if belongs(one.name)) for call in calls]
+
+    pointwise = median(total(lambda name: not GEMM.search(name) and not JOIN.search(name)))
+    rate = bytes_moved / pointwise * 1e6 if pointwise else 0.0
+    detail = {
+        "launches": median(float(len(call)) for call in calls),
+        "join_us": median(total(JOIN.search)),
+        "pointwise_us": pointwise,
+        "pointwise_bytes_per_second": rate,
+        "fraction_of_copy": rate / copy_rate(),
+    }
+    return Measured("us", [total(lambda _: True)], detail, [one.name for one in calls[-1]])
+
+
+def of_layer(calls: list[list[Launch]]) -> Measured:
+    """The device's busy time, not divided by the steps. The profiler slows the host down."""
+    spans = [call[-1].start + call[-1].us - call[0].start for call in calls]
+    busy = median(sum(launch.us for launch in call) for call in calls)
+    detail = {
+        "launches": median(float(len(call)) for call in calls),
+        "before_us": median(call[0].start for call in calls),
+        "busy_us": busy,
+        "waits_us": median(spans) - busy,
+    }
+    return Measured("us a call", [spans], detail, [one.name for one in calls[-1]])
+
+
+def memory(cell: Cell, request: Request) -> dict[str, Measured]:
+    size, dtype, device = request.size, request.dtype, request.device
+    loop = make_inputs(replace(size, steps=LOOP_STEPS), dtype, device, seed=4)
+    peak = float(peak_of_loop(cell, loop))
+    saved = float(saved_for_backward(cell, make_inputs(size, dtype, device, seed=3)))
+    rows = saved / (size.batch * size.state * dtype.itemsize)
+    return {
+        "peak of training loop": Measured("bytes", [[peak]], {"steps": float(LOOP_STEPS)}),
+        "saved per step": Measured("bytes", [[saved]], {"rows of B*S": rows}),
+    }
+
+
+def training_loop(cell: Cell, x: Tensor, state: State) -> None:
+    for x_t in x.unbind(0):
+        state = cell.call(x_t, state)
+    torch.stack([s.sum() for s in state]).sum().backward()
+
+
+def peak_of_loop(cell: Cell, inputs: Inputs) -> int:
+    """Peak bytes of the loop over `inputs.x` (T, B, I), beyond those allocated before it."""
+    x, state = inputs.detached(requires_grad=False)
+    state = tuple(s[0] for s in state)  # a step has no dimension of layers
+    cell.module.zero_grad(set_to_none=True)
+    training_loop(cell, x[:2], state)  # warm-up: allocates workspaces and library handles
+    cell.module.zero_grad(set_to_none=True)
+    if x.is_cuda:
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        training_loop(cell, x, state)
+        torch.cuda.synchronize()
+        peak = torch.cuda.max_memory_allocated() - before
+    else:
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+            training_loop(cell, x, state)
+        peak = _peak_of_profile(profiler)
+    cell.module.zero_grad(set_to_none=True)
+    return peak
+
+
+def _peak_of_profile(profiler: Any) -> int:
+    changes = [
+        (event.start_ns(), event.nbytes())
+        for event in profiler.profiler.kineto_results.events()
+        if event.name() == "[memory]" and event.device_type() == DeviceType.CPU
+    ]
+    changes.sort(key=lambda change: change[0])
+    return max(accumulate(size for _, size in changes))
+
+
+def saved_for_backward(cell: Cell, inputs: Inputs) -> int:
+    """Bytes that one step keeps for backward beyond its inputs, parameters and outputs.
+
+    Counts the distinct storages that autograd packs. Tensors that an op keeps elsewhere, such as in
+    attributes of its context, show only in the peak of the loop.
+    """
+    calls = Calls(cell, inputs)
+    packed: dict[int, Tensor] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        packed[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        outputs = calls.forward()
+    known = {t.untyped_storage().data_ptr() for t in (*calls.leaves, *outputs)}
+    return sum(t.untyped_storage().nbytes() for key, t in packed.items() if key not in known)
+
+
+PROFILES = {"memory": memory, "kernels": kernels}
