@@ -1,8 +1,11 @@
 // Helpers for launches and their plans: facts about the device, and a grid for any size.
 #pragma once
 
+#include <map>
+#include <tuple>
+
 #include "../../engine/kernels/cuda.h"
-#include "../lltm_kernels.h"
+#include "../dispatch.h"
 #include "../types.h"
 
 namespace lltm {
@@ -14,7 +17,6 @@ struct DeviceFacts {
   int multiprocessors = 0;
   int shared_bytes = 0;  // the most for a block
   bool cooperative = false;
-  bool clusters = false;
 };
 
 // Each thread remembers the facts of its last device, since every call needs a plan.
@@ -32,7 +34,6 @@ inline DeviceFacts device_facts(int32_t device_index) {
   facts.multiprocessors = ask(cudaDevAttrMultiProcessorCount);
   facts.shared_bytes = ask(cudaDevAttrMaxSharedMemoryPerBlockOptin);
   facts.cooperative = ask(cudaDevAttrCooperativeLaunch) != 0;
-  facts.clusters = ask(cudaDevAttrClusterLaunch) != 0;
   if (facts.major == 0) return facts;
   known = facts;
   known_index = device_index;
@@ -51,26 +52,27 @@ inline bool compiled_for(const void* kernel, int capability) {
   return false;
 }
 
-// The number that `ask` returns for a kernel, a size and a device. Each thread remembers its last
+// The number that `ask` returns for a kernel, a size and a device. Each thread remembers the
 // answers, since the same sizes come many times.
 template <typename Ask>
 int remembered(const void* kernel, int64_t size, int32_t device_index, const Ask& ask) {
-  struct Answer {
-    const void* kernel;
-    int64_t size;
-    int32_t device_index;
-    int number;
-  };
-  thread_local Answer answers[4] = {};
-  thread_local unsigned oldest = 0;
-  for (const Answer& known : answers) {
-    if (known.kernel == kernel && known.size == size && known.device_index == device_index) {
-      return known.number;
-    }
-  }
-  const int number = ask();
-  answers[oldest++ % 4] = {kernel, size, device_index, number};
-  return number;
+  thread_local std::map<std::tuple<const void*, int64_t, int32_t>, int> answers;
+  const auto [answer, is_new] = answers.try_emplace({kernel, size, device_index});
+  if (is_new) answer->second = ask();
+  return answer->second;
+}
+
+// Calls `launch(T{}, stream)` with the storage type T of `dtype`, where `execution` says. Returns
+// the text of an error, which names `kernel`.
+template <typename Launch>
+const char* launch_on(const lltm_execution& execution, const char* kernel, lltm_dtype dtype,
+                      const Launch& launch) {
+  const DeviceScope device(execution.device_index);
+  if (device.error() != cudaSuccess) return error_text(kernel, device.error());
+  return dispatch_dtype(dtype, [&](auto zero) -> const char* {
+    launch(zero, static_cast<cudaStream_t>(execution.stream));
+    return error_text(kernel, cudaGetLastError());
+  });
 }
 
 constexpr __host__ __device__ int64_t divide_up(int64_t numerator, int64_t denominator) {
@@ -127,8 +129,8 @@ inline bool may_start_early(const void* kernel, const lltm_execution& execution)
 // Launches a kernel that overlaps the end of the previous kernel in the stream (compute capability
 // 9.0). A short kernel after a GEMM then starts more than a microsecond earlier.
 template <typename... Parameters>
-cudaError_t launch_early(void (*kernel)(Parameters...), dim3 grid, dim3 block,
-                         const lltm_execution& execution, Parameters... arguments) {
+void launch_early(void (*kernel)(Parameters...), dim3 grid, dim3 block,
+                  const lltm_execution& execution, Parameters... arguments) {
   cudaLaunchAttribute early = {};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
@@ -140,8 +142,7 @@ cudaError_t launch_early(void (*kernel)(Parameters...), dim3 grid, dim3 block,
   const void* const function = reinterpret_cast<const void*>(kernel);
   config.numAttrs = may_start_early(function, execution) ? 1 : 0;
   void* parameters[] = {&arguments...};
-  const cudaError_t error = cudaLaunchKernelExC(&config, function, parameters);
-  return error != cudaSuccess ? error : cudaGetLastError();
+  cudaLaunchKernelExC(&config, function, parameters);
 }
 
 }  // namespace lltm

@@ -12,8 +12,8 @@ enum Family : int32_t { kGemm = 0, kRegisters = 1, kGrid = 2, kCluster = 3 };
 
 bool fits(Family family, const LayerProblem& problem) {
   if (family == kRegisters) return registers_fit(problem);
-  if (family == kCluster) return shape_cluster(problem).blocks != 0;
-  return family == kGemm || grid_fits(problem);
+  if (family == kCluster) return shape_cluster(problem).kernel != nullptr;
+  return family == kGemm || shape_grid(problem).kernel != nullptr;
 }
 
 // cuBLAS and `grid` read vectors, so sizes are padded to a multiple of this many elements.
@@ -62,8 +62,8 @@ Family choose(const LayerProblem& problem) {
                        : problem.backward ? 65536
                        : half             ? 131072
                                           : 98304;
-  const bool quick = shape_grid(problem).slice_rows * sizes.state_size <= most;
-  return quick && grid_fits(problem) ? kGrid : kGemm;
+  const GridShape grid = shape_grid(problem);
+  return grid.kernel != nullptr && grid.slice_rows * sizes.state_size <= most ? kGrid : kGemm;
 }
 
 struct NamedFamily {
@@ -127,7 +127,10 @@ const char* cuda_layer_plan(lltm_dtype dtype, lltm_pass pass, const lltm_layer_s
     return nullptr;
   }
   plan->family = family;
-  if (family == kGrid) plan->workspace_bytes = grid_workspace(problem);
+  if (family == kGrid && !backward) {
+    // Holds a copy of an initial state whose address is not a multiple of 16.
+    plan->workspace_bytes = sizes->batch_size * sizes->state_size * lltm_dtype_bytes(dtype);
+  }
   return nullptr;
 }
 

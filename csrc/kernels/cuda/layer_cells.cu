@@ -1,5 +1,4 @@
 // Recomputes the cell states of a sequence from its gates on a CUDA device.
-#include "../dispatch.h"
 #include "launch.h"
 #include "layer.h"
 #include "layer_device.h"
@@ -40,15 +39,12 @@ __global__ void __launch_bounds__(kThreads)
 
 const char* cuda_layer_cells(lltm_dtype dtype, const lltm_layer_cells_arguments* arguments,
                              const lltm_execution* execution) {
-  return dispatch_dtype(dtype, [&](auto zero) -> const char* {
-    using T = decltype(zero);
+  return launch_on(*execution, "layer_cells", dtype, [&](auto zero, cudaStream_t stream) {
     const int64_t plane = arguments->sizes.batch_size * arguments->sizes.state_size;
-    if (plane == 0) return nullptr;  // CUDA refuses empty grids
-    const DeviceScope device(execution->device_index);
-    if (device.error() != cudaSuccess) return error_text("layer_cells", device.error());
-    sum_cells<T><<<static_cast<unsigned>(divide_up(plane, kThreads)), kThreads, 0,
-                   static_cast<cudaStream_t>(execution->stream)>>>(*arguments, plane);
-    return error_text("layer_cells", cudaGetLastError());
+    if (plane == 0) return;  // CUDA refuses empty grids
+    sum_cells<decltype(zero)>
+        <<<static_cast<unsigned>(divide_up(plane, kThreads)), kThreads, 0, stream>>>(*arguments,
+                                                                                     plane);
   });
 }
 

@@ -1,7 +1,6 @@
 // The host side of the family `cluster`: it chooses the kernel, the clusters and their blocks.
 #include <algorithm>
 
-#include "../dispatch.h"
 #include "launch.h"
 #include "layer.h"
 #include "layer_cluster_kernels.h"
@@ -32,62 +31,62 @@ ClusterKernel backward_with(int64_t blocks) {
 
 // The quickest shapes: few lanes per unit, since each doubling costs a shuffle, and two rows per
 // cluster if the registers have room for their sums.
-template <typename T>
-ClusterKernel kernel_for(bool backward, int64_t blocks) {
-  if (backward) {
-    if (blocks <= 8) return backward_with<T, ClusterBackward<8, 1, 2>, 2>(blocks);
-    if (blocks <= 16) return backward_with<T, ClusterBackward<16, 2, 0>, 1>(blocks);
-  } else {
-    if (blocks <= 4) return forward_with<T, ClusterForward<128, 8, 4, 2>, 1>();
-    if (blocks <= 8) return forward_with<T, ClusterForward<256, 16, 4, 2>, 2>();
-    if (blocks <= 16) return forward_with<T, ClusterForward<256, 16, 8, 2>, 1>();
-  }
-  return {};
-}
-
 ClusterKernel kernel_for(lltm_dtype dtype, bool backward, int64_t blocks) {
   ClusterKernel kernel;
   dispatch_dtype(dtype, [&](auto zero) -> const char* {
     using T = decltype(zero);
-    if constexpr (sizeof(T) <= 4) kernel = kernel_for<T>(backward, blocks);
+    if constexpr (sizeof(T) > 4) {
+    } else if (backward) {
+      if (blocks <= 8) {
+        kernel = backward_with<T, ClusterBackward<8, 1, 2>, 2>(blocks);
+      } else if (blocks <= 16) {
+        kernel = backward_with<T, ClusterBackward<16, 2, 0>, 1>(blocks);
+      }
+    } else if (blocks <= 4) {
+      kernel = forward_with<T, ClusterForward<128, 8, 4, 2>, 1>();
+    } else if (blocks <= 8) {
+      kernel = forward_with<T, ClusterForward<256, 16, 4, 2>, 2>();
+    } else if (blocks <= 16) {
+      kernel = forward_with<T, ClusterForward<256, 16, 8, 2>, 1>();
+    }
     return nullptr;
   });
   return kernel;
 }
 
-// Calls `use` with the configuration of a launch.
-template <typename Use>
-cudaError_t configured(const ClusterKernel& kernel, int64_t clusters, int64_t blocks, void* stream,
-                       const Use& use) {
-  constexpr int kPortableBlocks = 8;  // every device with clusters runs these
-  if (blocks > kPortableBlocks) {
-    const cudaError_t error =
-        cudaFuncSetAttribute(kernel.function, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
-    if (error != cudaSuccess) return error;
-  }
+// The configuration of a launch, with the attribute to which it points.
+struct ClusterLaunch {
   cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim.x = static_cast<unsigned>(blocks);
-  attribute.val.clusterDim.y = 1;
-  attribute.val.clusterDim.z = 1;
   cudaLaunchConfig_t configuration = {};
-  configuration.gridDim = dim3(static_cast<unsigned>(clusters * blocks));
-  configuration.blockDim = dim3(static_cast<unsigned>(kernel.threads));
-  configuration.stream = static_cast<cudaStream_t>(stream);
-  configuration.attrs = &attribute;
-  configuration.numAttrs = 1;
-  return use(configuration);
-}
 
-// The number of clusters that run at once.
+  ClusterLaunch(int threads, int64_t clusters, int64_t blocks, cudaStream_t stream) {
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = static_cast<unsigned>(blocks);
+    attribute.val.clusterDim.y = 1;
+    attribute.val.clusterDim.z = 1;
+    configuration.gridDim = dim3(static_cast<unsigned>(clusters * blocks));
+    configuration.blockDim = dim3(static_cast<unsigned>(threads));
+    configuration.stream = stream;
+    configuration.attrs = &attribute;
+    configuration.numAttrs = 1;
+  }
+  ClusterLaunch(const ClusterLaunch&) = delete;
+};
+
+// The number of clusters that run at once. Lets the kernel have clusters of this size.
 int count_active(const ClusterKernel& kernel, int64_t blocks, int32_t device_index) {
+  constexpr int kPortableBlocks = 8;  // every device with clusters runs these
   const DeviceScope scope(device_index);
-  if (!device_facts(device_index).clusters || !compiled_for(kernel.function, 90)) return 0;
+  if (!compiled_for(kernel.function, 90)) return 0;
+  const ClusterLaunch launch(kernel.threads, 1, blocks, nullptr);
+  const bool allowed =
+      blocks <= kPortableBlocks ||
+      cudaFuncSetAttribute(kernel.function, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) ==
+          cudaSuccess;
   int active = 0;
-  const auto count = [&](const cudaLaunchConfig_t& launch) {
-    return cudaOccupancyMaxActiveClusters(&active, kernel.function, &launch);
-  };
-  if (configured(kernel, 1, blocks, nullptr, count) == cudaSuccess) return active;
+  const auto error =
+      cudaOccupancyMaxActiveClusters(&active, kernel.function, &launch.configuration);
+  if (allowed && error == cudaSuccess) return active;
   cudaGetLastError();  // this device has no clusters of this size
   return 0;
 }
@@ -117,32 +116,23 @@ ClusterShape shape_cluster(const LayerProblem& problem) {
   const int64_t clusters = divide_up(sizes.batch_size, rows);
   const bool crowded = rows > 1 || clusters > apart;
   const bool outdone = crowded && blocks <= 4 && problem.dtype != LLTM_FLOAT32;
-  ClusterShape shape;
-  shape.blocks = static_cast<int>(blocks);
-  shape.rows = static_cast<int>(rows);
-  shape.quick = !outdone && clusters <= active && clusters <= apart * (problem.backward ? 1 : 2);
-  return shape;
+  const bool quick =
+      !outdone && clusters <= active && clusters <= apart * (problem.backward ? 1 : 2);
+  return {kernel.function, kernel.threads, clusters, blocks, static_cast<int>(rows), quick};
 }
 
 template <typename Arguments>
 const char* run_cluster(lltm_dtype dtype, const Arguments& arguments,
                         const lltm_execution& execution) {
-  constexpr bool kBackward = kIsBackward<Arguments>;
-  const auto& sizes = arguments.sizes;
-  const DeviceScope scope(execution.device_index);
-  if (scope.error() != cudaSuccess) return error_text(kLayerName<Arguments>, scope.error());
-  const ClusterShape shape = shape_cluster({dtype, kBackward, sizes, execution.device_index});
-  if (shape.blocks == 0) return "lltm CUDA kernels of the family cluster: no kernel for this size";
-  const ClusterKernel kernel = kernel_for(dtype, kBackward, shape.blocks);
-  Arguments copy = arguments;
-  int rows = shape.rows;
-  void* parameters[] = {&copy, &rows};
-  const cudaError_t error =
-      configured(kernel, divide_up(sizes.batch_size, rows), shape.blocks, execution.stream,
-                 [&](const cudaLaunchConfig_t& launch) {
-                   return cudaLaunchKernelExC(&launch, kernel.function, parameters);
-                 });
-  return error_text(kLayerName<Arguments>, error != cudaSuccess ? error : cudaGetLastError());
+  return launch_on(execution, kLayerName<Arguments>, dtype, [&](auto, cudaStream_t stream) {
+    const ClusterShape shape =
+        shape_cluster({dtype, kIsBackward<Arguments>, arguments.sizes, execution.device_index});
+    Arguments copy = arguments;
+    int rows = shape.rows;
+    void* parameters[] = {&copy, &rows};
+    const ClusterLaunch launch(shape.threads, shape.clusters, shape.blocks, stream);
+    cudaLaunchKernelExC(&launch.configuration, shape.kernel, parameters);
+  });
 }
 
 template const char* run_cluster(lltm_dtype, const lltm_layer_forward_arguments&,

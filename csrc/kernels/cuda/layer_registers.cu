@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "../dispatch.h"
 #include "launch.h"
 #include "layer.h"
 #include "layer_element.h"
@@ -165,16 +164,15 @@ static_assert(Forward64::kPaddedState == 64 && Forward64::kInner == 64, "");
 static_assert(Backward128::kPaddedState == 128 && Backward64::kPaddedState == 64, "");
 
 template <typename T, int kRows, typename Arguments>
-const char* launch(const Arguments& arguments, void* stream) {
+void launch(const Arguments& arguments, cudaStream_t stream) {
   constexpr bool kBackward = kIsBackward<Arguments>;
-  const auto on = static_cast<cudaStream_t>(stream);
   const auto run = [&](auto layout) {
     using L = decltype(layout);
     const auto blocks = static_cast<unsigned>(divide_up(arguments.sizes.batch_size, kRows));
     if constexpr (kBackward) {
-      backward_kernel<T, L, kRows><<<blocks, L::kThreads, 0, on>>>(arguments);
+      backward_kernel<T, L, kRows><<<blocks, L::kThreads, 0, stream>>>(arguments);
     } else {
-      forward_kernel<T, L, kRows><<<blocks, L::kThreads, 0, on>>>(arguments);
+      forward_kernel<T, L, kRows><<<blocks, L::kThreads, 0, stream>>>(arguments);
     }
   };
   if (arguments.sizes.state_size <= Forward64::kPaddedState) {
@@ -182,7 +180,6 @@ const char* launch(const Arguments& arguments, void* stream) {
   } else {
     run(std::conditional_t<kBackward, Backward128, Forward128>{});
   }
-  return error_text(kLayerName<Arguments>, cudaGetLastError());
 }
 
 }  // namespace layer_registers_cu
@@ -196,20 +193,17 @@ bool registers_fit(const LayerProblem& problem) {
 template <typename Arguments>
 const char* run_registers(lltm_dtype dtype, const Arguments& arguments,
                           const lltm_execution& execution) {
-  return dispatch_dtype(dtype, [&](auto zero) -> const char* {
+  return launch_on(execution, kLayerName<Arguments>, dtype, [&](auto zero, cudaStream_t stream) {
     using T = decltype(zero);
-    if constexpr (sizeof(T) == 8) {
-      return "lltm CUDA kernels: float64 has no persistent kernels for layers";
-    } else {
-      const DeviceScope device(execution.device_index);
-      if (device.error() != cudaSuccess) return error_text(kLayerName<Arguments>, device.error());
+    if constexpr (sizeof(T) <= 4) {  // registers_fit refuses float64
       // The fewest rows per block with which all blocks fit the device at once: a step takes longer
       // with every row, but a second wave of blocks would double the time.
       const int64_t blocks = std::max(device_facts(execution.device_index).multiprocessors, 1);
       const int64_t rows = divide_up(arguments.sizes.batch_size, blocks);
-      if (rows <= 1) return launch<T, 1>(arguments, execution.stream);
-      if (rows <= 2) return launch<T, 2>(arguments, execution.stream);
-      return launch<T, 4>(arguments, execution.stream);
+      const auto launch_rows = rows <= 1   ? launch<T, 1, Arguments>
+                               : rows <= 2 ? launch<T, 2, Arguments>
+                                           : launch<T, 4, Arguments>;
+      launch_rows(arguments, stream);
     }
   });
 }

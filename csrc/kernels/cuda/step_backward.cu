@@ -5,7 +5,6 @@
 // of input and old_h need all columns: a second launch makes them if they are wanted.
 #include <type_traits>
 
-#include "../dispatch.h"
 #include "cell.h"
 #include "cell_element.h"
 #include "launch.h"
@@ -187,21 +186,20 @@ __global__ void __launch_bounds__(kLanes* kWarps, sizeof(T) == 8 ? 1 : 2)
 }
 
 template <typename T, int kRows>
-const char* launch_rows(const lltm_step_backward_arguments& arguments, const void* d_gates,
-                        cudaStream_t stream) {
+void launch_rows(const lltm_step_backward_arguments& arguments, const void* d_gates,
+                 cudaStream_t stream) {
   const auto& sizes = arguments.sizes;
   const int64_t begin_k = arguments.d_old_h != nullptr ? 0 : sizes.state_size;
   const int64_t end_k = sizes.state_size + (arguments.d_input != nullptr ? sizes.input_size : 0);
-  if (begin_k == end_k) return nullptr;  // CUDA refuses empty grids
+  if (begin_k == end_k) return;  // CUDA refuses empty grids
   const dim3 grid(static_cast<unsigned>(divide_up(end_k - begin_k, kLanes)),
                   static_cast<unsigned>(divide_up(sizes.batch_size, kRows)));
   backward_rows<T, kRows><<<grid, kLanes * kWarps, 0, stream>>>(arguments, d_gates, begin_k, end_k);
-  return error_text("step_backward", cudaGetLastError());
 }
 
 template <typename Tile>
-const char* launch_columns(const lltm_step_backward_arguments& arguments, void* d_gates,
-                           cudaStream_t stream) {
+void launch_columns(const lltm_step_backward_arguments& arguments, void* d_gates,
+                    cudaStream_t stream) {
   const int64_t depth = arguments.sizes.state_size + arguments.sizes.input_size;
   const int64_t parts = arguments.d_weights != nullptr ? divide_up(depth, Tile::kThreads) : 1;
   const dim3 grid(static_cast<unsigned>(divide_up(arguments.sizes.state_size, Tile::kColumns)),
@@ -209,7 +207,6 @@ const char* launch_columns(const lltm_step_backward_arguments& arguments, void* 
   const auto kernel =
       arguments.gates == nullptr ? backward_columns<Tile, true> : backward_columns<Tile, false>;
   kernel<<<grid, Tile::kThreads, 0, stream>>>(arguments, d_gates);
-  return error_text("step_backward", cudaGetLastError());
 }
 
 }  // namespace step_backward_cu
@@ -218,20 +215,18 @@ const char* cuda_step_backward(lltm_dtype dtype, int32_t family,
                                const lltm_step_backward_arguments* arguments,
                                const lltm_execution* execution) {
   if (family == kCublas) return cublas_step_backward(dtype, *arguments, *execution);
-  return dispatch_dtype(dtype, [&](auto zero) -> const char* {
+  return launch_on(*execution, "step_backward", dtype, [&](auto zero, cudaStream_t stream) {
     using T = decltype(zero);
     const lltm_step_backward_arguments a = with_strides(*arguments);
-    const DeviceScope device(execution->device_index);
-    if (device.error() != cudaSuccess) return error_text("step_backward", device.error());
-    const auto stream = static_cast<cudaStream_t>(execution->stream);
     const bool products = a.d_input != nullptr || a.d_old_h != nullptr;
     void* const d_gates = a.d_gates != nullptr || !products ? a.d_gates : a.workspace;
-    const char* const error = StepOperands<T>(a).takes_vectors()
-                                  ? launch_columns<BackwardTile<T, true>>(a, d_gates, stream)
-                                  : launch_columns<BackwardTile<T, false>>(a, d_gates, stream);
-    if (error != nullptr || !products) return error;
-    return a.sizes.batch_size > 32 ? launch_rows<T, 8>(a, d_gates, stream)
-                                   : launch_rows<T, 4>(a, d_gates, stream);
+    const auto columns = StepOperands<T>(a).takes_vectors()
+                             ? launch_columns<BackwardTile<T, true>>
+                             : launch_columns<BackwardTile<T, false>>;
+    columns(a, d_gates, stream);
+    if (!products) return;
+    const auto rows = a.sizes.batch_size > 32 ? launch_rows<T, 8> : launch_rows<T, 4>;
+    rows(a, d_gates, stream);
   });
 }
 

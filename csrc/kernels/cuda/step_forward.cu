@@ -1,7 +1,6 @@
 // One whole LLTM step forward in one launch: products, bias, activations.
 #include <type_traits>
 
-#include "../dispatch.h"
 #include "cell.h"
 #include "cell_element.h"
 #include "launch.h"
@@ -74,40 +73,26 @@ __global__ void __launch_bounds__(Tile::kThreads)
 }
 
 template <typename Tile>
-const char* launch(const lltm_step_forward_arguments& arguments, const lltm_execution& execution) {
+void launch(const lltm_step_forward_arguments& arguments, cudaStream_t stream) {
   // Rows first, so that blocks that run together read the same weights.
   const dim3 grid(static_cast<unsigned>(divide_up(arguments.sizes.batch_size, Tile::kRows)),
                   static_cast<unsigned>(divide_up(arguments.sizes.state_size, Tile::kColumns)));
-  forward_step<Tile>
-      <<<grid, Tile::kThreads, 0, static_cast<cudaStream_t>(execution.stream)>>>(arguments);
-  return error_text("step_forward", cudaGetLastError());
+  forward_step<Tile><<<grid, Tile::kThreads, 0, stream>>>(arguments);
 }
 
+// The kernel of a family. For rows that are not whole vectors, three tiles serve all families.
 template <typename T>
-const char* launch_family(int32_t family, const lltm_step_forward_arguments& arguments,
-                          const lltm_execution& execution) {
-  const bool vectors = StepOperands<T>(arguments).takes_vectors();
+auto launch_of(int32_t family, bool vectors) {
   if constexpr (!std::is_same_v<T, double>) {
-    if (family == kTensor) {
-      return vectors ? launch<TensorTile<T, true>>(arguments, execution)
-                     : launch<TensorTile<T, false>>(arguments, execution);
-    }
+    if (family == kTensor)
+      return vectors ? launch<TensorTile<T, true>> : launch<TensorTile<T, false>>;
   }
-  // For rows that are not whole vectors, two tiles serve all families.
-  if (!vectors) {
-    return family == kRows4 ? launch<Rows4Tile<T, false>>(arguments, execution)
-                            : launch<Rows16Tile<T, false>>(arguments, execution);
-  }
-  switch (family) {
-    case kRows4:
-      return launch<Rows4Tile<T, true>>(arguments, execution);
-    case kRows32:
-      return launch<Rows32Tile<T>>(arguments, execution);
-    case kRows64:
-      return launch<Rows64Tile<T>>(arguments, execution);
-    default:
-      return launch<Rows16Tile<T, true>>(arguments, execution);
-  }
+  if (!vectors)
+    return family == kRows4 ? launch<Rows4Tile<T, false>> : launch<Rows16Tile<T, false>>;
+  return family == kRows4    ? launch<Rows4Tile<T, true>>
+         : family == kRows32 ? launch<Rows32Tile<T>>
+         : family == kRows64 ? launch<Rows64Tile<T>>
+                             : launch<Rows16Tile<T, true>>;
 }
 
 }  // namespace step_forward_cu
@@ -124,11 +109,9 @@ const char* cuda_step_forward(lltm_dtype dtype, int32_t family,
                               const lltm_step_forward_arguments* arguments,
                               const lltm_execution* execution) {
   if (family == kCublas) return cublas_step_forward(dtype, *arguments, *execution);
-  return dispatch_dtype(dtype, [&](auto zero) -> const char* {
+  return launch_on(*execution, "step_forward", dtype, [&](auto zero, cudaStream_t stream) {
     using T = decltype(zero);
-    const DeviceScope device(execution->device_index);
-    if (device.error() != cudaSuccess) return error_text("step_forward", device.error());
-    return launch_family<T>(family, *arguments, *execution);
+    launch_of<T>(family, StepOperands<T>(*arguments).takes_vectors())(*arguments, stream);
   });
 }
 
