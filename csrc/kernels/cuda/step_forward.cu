@@ -28,26 +28,24 @@ __global__ void __launch_bounds__(Tile::kThreads)
   C addends[kItems][Tile::kGates] = {};
   C cells[kItems] = {};
   const auto for_elements = [&](auto action) {
-#pragma unroll
-    for (int item = 0; item < kItems; ++item) {
+    unrolled<kItems>([&](int item) {
       const int index = static_cast<int>(threadIdx.x) + item * Tile::kThreads;
       const int row = index / Tile::kColumns;
       const int column = index % Tile::kColumns;
       if (index < kElements && first_row + row < batch_size && first_column + column < state_size) {
         action(item, row, column);
       }
-    }
+    });
   };
   for_elements([&](int item, int tile_row, int tile_column) {
     const int64_t row = first_row + tile_row;
     const int64_t column = first_column + tile_column;
-#pragma unroll
-    for (int gate = 0; gate < Tile::kGates; ++gate) {
+    unrolled<Tile::kGates>([&](int gate) {
       if (bias != nullptr) addends[item][gate] = widen(bias[gate * state_size + column]);
       if (arguments.gates_hold_addend != 0) {
         addends[item][gate] += widen(gates[(row * Tile::kGates + gate) * state_size + column]);
       }
-    }
+    });
     const int64_t element = row * state_size + column;
     cells[item] =
         load_cell<T, 1>(arguments.old_cell, arguments.running.old_cell, element).element[0];
@@ -57,13 +55,12 @@ __global__ void __launch_bounds__(Tile::kThreads)
     const int64_t row = first_row + tile_row;
     const int64_t column = first_column + tile_column;
     C z[Tile::kGates];
-#pragma unroll
-    for (int gate = 0; gate < Tile::kGates; ++gate) {
+    unrolled<Tile::kGates>([&](int gate) {
       const C sum = Tile::total(shared, gate, tile_row, tile_column) + addends[item][gate];
       const T stored = narrow<T>(sum);
       gates[(row * Tile::kGates + gate) * state_size + column] = stored;
       z[gate] = widen(stored);  // forward computes with the value that backward will read
-    }
+    });
     const int64_t element = row * state_size + column;
     const auto state = CellFormulas<DeviceMath<T>>::forward(z[kInputGate], z[kOutputGate],
                                                             z[kCandidate], cells[item]);
