@@ -10,48 +10,6 @@
 
 namespace lltm {
 
-// The facts about a device that plans need. All are zero if CUDA does not answer: then no family of
-// ours fits, and the caller's own launches report the error.
-struct DeviceFacts {
-  int major = 0;  // of the compute capability
-  int multiprocessors = 0;
-  int shared_bytes = 0;  // the most for a block
-  bool cooperative = false;
-};
-
-// Each thread remembers the facts of its last device, since every call needs a plan.
-inline DeviceFacts device_facts(int32_t device_index) {
-  thread_local int32_t known_index = -1;
-  thread_local DeviceFacts known;
-  if (device_index == known_index) return known;
-  const auto ask = [&](cudaDeviceAttr attribute) {
-    int value = 0;
-    if (cudaDeviceGetAttribute(&value, attribute, device_index) != cudaSuccess) cudaGetLastError();
-    return value;
-  };
-  DeviceFacts facts;
-  facts.major = ask(cudaDevAttrComputeCapabilityMajor);
-  facts.multiprocessors = ask(cudaDevAttrMultiProcessorCount);
-  facts.shared_bytes = ask(cudaDevAttrMaxSharedMemoryPerBlockOptin);
-  facts.cooperative = ask(cudaDevAttrCooperativeLaunch) != 0;
-  if (facts.major == 0) return facts;
-  known = facts;
-  known_index = device_index;
-  return known;
-}
-
-// Whether the current device runs code of `kernel` that was compiled for this compute capability
-// (10 times its number) or a later one. A device can also run code for older capabilities, which
-// lacks the features of later ones.
-inline bool compiled_for(const void* kernel, int capability) {
-  cudaFuncAttributes attributes = {};
-  if (cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess) {
-    return attributes.ptxVersion >= capability;
-  }
-  cudaGetLastError();
-  return false;
-}
-
 // The number that `ask` returns for a kernel, a size and a device. Each thread remembers the
 // answers, since the same sizes come many times.
 template <typename Ask>
@@ -60,6 +18,32 @@ int remembered(const void* kernel, int64_t size, int32_t device_index, const Ask
   const auto [answer, is_new] = answers.try_emplace({kernel, size, device_index});
   if (is_new) answer->second = ask();
   return answer->second;
+}
+
+// A fact about a device. It is 0 if CUDA does not answer: then no family of ours fits, and the
+// caller's own launches report the error.
+inline int device_fact(cudaDeviceAttr attribute, int32_t device_index) {
+  return remembered(nullptr, attribute, device_index, [&] {
+    int value = 0;
+    if (cudaDeviceGetAttribute(&value, attribute, device_index) != cudaSuccess) cudaGetLastError();
+    return value;
+  });
+}
+
+// Whether the device runs code of `kernel` that was compiled for this compute capability (10 times
+// its number) or a later one. A device can also run code for older capabilities, which lacks the
+// features of later ones.
+inline bool compiled_for(const void* kernel, int capability, int32_t device_index) {
+  return remembered(kernel, 0, device_index, [&] {
+           const DeviceScope device(device_index);
+           cudaFuncAttributes attributes = {};
+           if (cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) cudaGetLastError();
+           return attributes.ptxVersion;
+         }) >= capability;
+}
+
+constexpr __host__ __device__ int64_t divide_up(int64_t numerator, int64_t denominator) {
+  return (numerator + denominator - 1) / denominator;
 }
 
 // Calls `launch(T{}, stream)` with the storage type T of `dtype`, where `execution` says. Returns
@@ -73,10 +57,6 @@ const char* launch_on(const lltm_execution& execution, const char* kernel, lltm_
     launch(zero, static_cast<cudaStream_t>(execution.stream));
     return error_text(kernel, cudaGetLastError());
   });
-}
-
-constexpr __host__ __device__ int64_t divide_up(int64_t numerator, int64_t denominator) {
-  return (numerator + denominator - 1) / denominator;
 }
 
 // Blocks of `kThreads` threads over a (rows, columns) plane: x runs along the columns, so that
@@ -120,10 +100,7 @@ inline bool may_start_early(const void* kernel, const lltm_execution& execution)
     cudaGetLastError();
     return false;
   }
-  return capture == cudaStreamCaptureStatusNone &&
-         device_facts(execution.device_index).major >= 9 &&
-         remembered(kernel, 0, execution.device_index,
-                    [&] { return compiled_for(kernel, 90) ? 1 : 0; }) != 0;
+  return capture == cudaStreamCaptureStatusNone && compiled_for(kernel, 90, execution.device_index);
 }
 
 // Launches a kernel that overlaps the end of the previous kernel in the stream (compute capability

@@ -10,11 +10,10 @@ namespace {
 
 enum Family : int32_t { kGemm = 0, kRegisters = 1, kGrid = 2, kCluster = 3 };
 
-bool fits(Family family, const LayerProblem& problem) {
-  if (family == kRegisters) return registers_fit(problem);
-  if (family == kCluster) return shape_cluster(problem).kernel != nullptr;
-  return family == kGemm || shape_grid(problem).kernel != nullptr;
-}
+const LayerFamily gemm_family = {"gemm", [](const LayerProblem&) { return true; }, nullptr, nullptr,
+                                 nullptr};
+const LayerFamily* const kFamilies[] = {&gemm_family, &registers_family, &grid_family,
+                                        &cluster_family};
 
 // cuBLAS and `grid` read vectors, so sizes are padded to a multiple of this many elements.
 constexpr int64_t kAligned = 8;
@@ -55,7 +54,7 @@ Family choose(const LayerProblem& problem) {
   const lltm_layer_sizes& sizes = problem.sizes;
   constexpr int64_t kAlone = 64;  // states up to here are quicker on one multiprocessor
   if (sizes.state_size > kAlone && shape_cluster(problem).quick) return kCluster;
-  if (registers_fit(problem)) return kRegisters;
+  if (registers_family.fits(problem)) return kRegisters;
   const bool half = problem.dtype != LLTM_FLOAT32;
   const bool exact = !half && sizes.allow_tf32 == 0;
   const int64_t most = exact              ? (problem.backward ? 24576 : 32768)
@@ -66,34 +65,14 @@ Family choose(const LayerProblem& problem) {
   return grid.kernel != nullptr && grid.slice_rows * sizes.state_size <= most ? kGrid : kGemm;
 }
 
-struct NamedFamily {
-  const char* name;
-  Family family;
-  const char* refusal;
-};
-
-constexpr NamedFamily kFamilies[] = {
-    {"gemm", kGemm, nullptr},
-    {"registers", kRegisters,
-     "lltm: LLTM_LAYER_KERNELS=registers cannot run this problem: it needs float32, float16 or "
-     "bfloat16 and a state of at most 128; unset it"},
-    {"grid", kGrid,
-     "lltm: LLTM_LAYER_KERNELS=grid cannot run this problem on this device: it needs compute "
-     "capability 8.0 and kernels built for it, float32, float16 or bfloat16, and weights that fit "
-     "the registers of all multiprocessors; unset it"},
-    {"cluster", kCluster,
-     "lltm: LLTM_LAYER_KERNELS=cluster cannot run this problem on this device: it needs compute "
-     "capability 9.0 and kernels built for it, float32, float16 or bfloat16, and a state of at "
-     "most 512, or less where the device has no clusters of 16 blocks; unset it"},
-};
-
 // Sets the family that LLTM_LAYER_KERNELS names, or says why it cannot run the problem.
 const char* name_family(const char* name, bool empty, const LayerProblem& problem, Family* family) {
-  for (const NamedFamily& known : kFamilies) {
+  for (int32_t number = kGemm; number <= kCluster; ++number) {
+    const LayerFamily& known = *kFamilies[number];
     if (std::strcmp(name, known.name) != 0) continue;
     if (empty) return nullptr;
-    *family = known.family;
-    return fits(known.family, problem) ? nullptr : known.refusal;
+    *family = static_cast<Family>(number);
+    return known.fits(problem) ? nullptr : known.refusal;
   }
   return "lltm: LLTM_LAYER_KERNELS names no family of CUDA kernels; set it to gemm, registers, "
          "grid or cluster, or unset it";
@@ -134,18 +113,16 @@ const char* cuda_layer_plan(lltm_dtype dtype, lltm_pass pass, const lltm_layer_s
   return nullptr;
 }
 
-template <typename Arguments>
-const char* cuda_run_layer(lltm_dtype dtype, int32_t family, const Arguments* arguments,
-                           const lltm_execution* execution) {
-  if (family == kRegisters) return run_registers(dtype, *arguments, *execution);
-  if (family == kCluster) return run_cluster(dtype, *arguments, *execution);
-  if (family == kGrid) return run_grid(dtype, *arguments, *execution);
-  return "lltm CUDA kernels: no such family of layer kernels";
+const char* cuda_layer_forward(lltm_dtype dtype, int32_t family,
+                               const lltm_layer_forward_arguments* arguments,
+                               const lltm_execution* execution) {
+  return kFamilies[family]->forward(dtype, *arguments, *execution);
 }
 
-template const char* cuda_run_layer(lltm_dtype, int32_t, const lltm_layer_forward_arguments*,
-                                    const lltm_execution*);
-template const char* cuda_run_layer(lltm_dtype, int32_t, const lltm_layer_backward_arguments*,
-                                    const lltm_execution*);
+const char* cuda_layer_backward(lltm_dtype dtype, int32_t family,
+                                const lltm_layer_backward_arguments* arguments,
+                                const lltm_execution* execution) {
+  return kFamilies[family]->backward(dtype, *arguments, *execution);
+}
 
 }  // namespace lltm

@@ -9,10 +9,12 @@ namespace lltm {
 
 const char* cuda_layer_plan(lltm_dtype dtype, lltm_pass pass, const lltm_layer_sizes* sizes,
                             const lltm_execution* execution, lltm_layer_plan* plan);
-// Runs forward or backward, depending on the type of the arguments.
-template <typename Arguments>
-const char* cuda_run_layer(lltm_dtype dtype, int32_t family, const Arguments* arguments,
-                           const lltm_execution* execution);
+const char* cuda_layer_forward(lltm_dtype dtype, int32_t family,
+                               const lltm_layer_forward_arguments* arguments,
+                               const lltm_execution* execution);
+const char* cuda_layer_backward(lltm_dtype dtype, int32_t family,
+                                const lltm_layer_backward_arguments* arguments,
+                                const lltm_execution* execution);
 const char* cuda_layer_cells(lltm_dtype dtype, const lltm_layer_cells_arguments* arguments,
                              const lltm_execution* execution);
 
@@ -30,15 +32,22 @@ constexpr bool kIsBackward = std::is_same_v<Arguments, lltm_layer_backward_argum
 template <typename Arguments>
 constexpr const char* kLayerName = kIsBackward<Arguments> ? "layer_backward" : "layer_forward";
 
-// layer_registers.cu, the family `registers`: one block runs a few rows of the batch through the
-// whole sequence. The recurrent weights, as float32, must fit the registers of one multiprocessor.
-bool registers_fit(const LayerProblem& problem);
-template <typename Arguments>
-const char* run_registers(lltm_dtype dtype, const Arguments& arguments,
-                          const lltm_execution& execution);
+// A way to run layers.
+struct LayerFamily {
+  const char* name;
+  bool (*fits)(const LayerProblem& problem);
+  // Run a problem that fits.
+  const char* (*forward)(lltm_dtype, const lltm_layer_forward_arguments&, const lltm_execution&);
+  const char* (*backward)(lltm_dtype, const lltm_layer_backward_arguments&, const lltm_execution&);
+  const char* refusal;  // of a problem that does not fit
+};
 
-// layer_cluster.cu, the family `cluster`: the recurrent weights are spread over the registers of a
-// thread-block cluster. `kernel` is NULL if the problem does not fit.
+// layer_registers.cu: one block runs a few rows of the batch through the whole sequence. The
+// recurrent weights, as float32, must fit the registers of one multiprocessor.
+extern const LayerFamily registers_family;
+
+// layer_cluster.cu: the recurrent weights are spread over the registers of a thread-block cluster.
+// `kernel` is NULL if the problem does not fit.
 struct ClusterShape {
   const void* kernel = nullptr;
   int threads = 0;
@@ -47,15 +56,12 @@ struct ClusterShape {
   int rows = 0;        // batch rows per cluster
   bool quick = false;  // all clusters run at once, and blocks rarely compete for a multiprocessor
 };
-
 ClusterShape shape_cluster(const LayerProblem& problem);
-template <typename Arguments>
-const char* run_cluster(lltm_dtype dtype, const Arguments& arguments,
-                        const lltm_execution& execution);
+extern const LayerFamily cluster_family;
 
-// layer_grid.cu, the family `grid`: the recurrent weights are spread over the registers of many
-// multiprocessors. `kernel` is NULL if there is none for the problem, or if the device cannot hold
-// all blocks at once.
+// layer_grid.cu: the recurrent weights are spread over the registers of many multiprocessors.
+// `kernel` is NULL if there is none for the problem, or if the device cannot hold all blocks at
+// once.
 struct GridShape {
   const void* kernel = nullptr;
   int threads = 0;
@@ -64,9 +70,7 @@ struct GridShape {
   int slices = 0;       // of the batch
   int slice_rows = 0;   // batch rows per slice
 };
-
 GridShape shape_grid(const LayerProblem& problem);
-template <typename Arguments>
-const char* run_grid(lltm_dtype dtype, const Arguments& arguments, const lltm_execution& execution);
+extern const LayerFamily grid_family;
 
 }  // namespace lltm

@@ -76,8 +76,8 @@ struct ClusterLaunch {
 // The number of clusters that run at once. Lets the kernel have clusters of this size.
 int count_active(const ClusterKernel& kernel, int64_t blocks, int32_t device_index) {
   constexpr int kPortableBlocks = 8;  // every device with clusters runs these
+  if (!compiled_for(kernel.function, 90, device_index)) return 0;
   const DeviceScope scope(device_index);
-  if (!compiled_for(kernel.function, 90)) return 0;
   const ClusterLaunch launch(kernel.threads, 1, blocks, nullptr);
   const bool allowed =
       blocks <= kPortableBlocks ||
@@ -107,7 +107,7 @@ ClusterShape shape_cluster(const LayerProblem& problem) {
   if (active == 0) return {};
   // The number of clusters that share no multiprocessor. It is at least one: on a small part of a
   // device, the blocks of one cluster may share multiprocessors.
-  const int64_t multiprocessors = device_facts(device_index).multiprocessors;
+  const int64_t multiprocessors = device_fact(cudaDevAttrMultiProcessorCount, device_index);
   const int64_t apart = std::min(active, std::max(multiprocessors / blocks, int64_t{1}));
   // Each row makes a step longer, and a second wave of clusters doubles the time. Two forward
   // blocks share a multiprocessor well. In 16 bits, `registers` is quicker once clusters have two
@@ -122,8 +122,8 @@ ClusterShape shape_cluster(const LayerProblem& problem) {
 }
 
 template <typename Arguments>
-const char* run_cluster(lltm_dtype dtype, const Arguments& arguments,
-                        const lltm_execution& execution) {
+static const char* run_cluster(lltm_dtype dtype, const Arguments& arguments,
+                               const lltm_execution& execution) {
   return launch_on(execution, kLayerName<Arguments>, dtype, [&](auto, cudaStream_t stream) {
     const ClusterShape shape =
         shape_cluster({dtype, kIsBackward<Arguments>, arguments.sizes, execution.device_index});
@@ -135,9 +135,11 @@ const char* run_cluster(lltm_dtype dtype, const Arguments& arguments,
   });
 }
 
-template const char* run_cluster(lltm_dtype, const lltm_layer_forward_arguments&,
-                                 const lltm_execution&);
-template const char* run_cluster(lltm_dtype, const lltm_layer_backward_arguments&,
-                                 const lltm_execution&);
+const LayerFamily cluster_family = {
+    "cluster", [](const LayerProblem& problem) { return shape_cluster(problem).kernel != nullptr; },
+    run_cluster<lltm_layer_forward_arguments>, run_cluster<lltm_layer_backward_arguments>,
+    "lltm: LLTM_LAYER_KERNELS=cluster cannot run this problem on this device: it needs compute "
+    "capability 9.0 and kernels built for it, float32, float16 or bfloat16, and a state of at "
+    "most 512, or less where the device has no clusters of 16 blocks; unset it"};
 
 }  // namespace lltm

@@ -51,8 +51,8 @@ cudaError_t allow_memory(const GridShape& shape) {
 
 // The number of blocks that a multiprocessor holds.
 int count_blocks(const GridShape& shape, int32_t device_index) {
+  if (!compiled_for(shape.kernel, 80, device_index)) return 0;
   const DeviceScope scope(device_index);
-  if (!compiled_for(shape.kernel, 80)) return 0;
   int blocks = 0;
   if (allow_memory(shape) == cudaSuccess &&
       cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, shape.kernel, shape.threads,
@@ -70,10 +70,11 @@ GridShape shape_grid(const LayerProblem& problem) {
   const int64_t state = problem.sizes.state_size;
   const int64_t batch = problem.sizes.batch_size;
   if (state % 8 != 0 || state == 0 || batch == 0 || problem.sizes.steps >= (1 << 30)) return {};
-  const DeviceFacts device = device_facts(problem.device_index);
+  const auto fact = [&](cudaDeviceAttr asked) { return device_fact(asked, problem.device_index); };
+  const int64_t multiprocessors = fact(cudaDevAttrMultiProcessorCount);
   const int64_t unit_blocks = divide_up(state, kUnits);
-  const int64_t room = device.multiprocessors / unit_blocks;
-  if (device.major < 8 || !device.cooperative || room == 0) return {};
+  const int64_t room = multiprocessors / unit_blocks;
+  if (fact(cudaDevAttrCooperativeLaunch) == 0 || room == 0) return {};
   // A slice of less than a tile saves reading and finishing, but no products.
   const int64_t share = divide_up(batch, room);
   const int64_t slice_rows = share <= kTileRows ? share : divide_up(share, kTileRows) * kTileRows;
@@ -90,15 +91,16 @@ GridShape shape_grid(const LayerProblem& problem) {
     }
     return nullptr;
   });
-  if (shape.kernel == nullptr || shape.shared_bytes > device.shared_bytes) return {};
+  const int most_bytes = fact(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  if (shape.kernel == nullptr || shape.shared_bytes > most_bytes) return {};
   const int64_t blocks = remembered(shape.kernel, shape.shared_bytes, problem.device_index,
                                     [&] { return count_blocks(shape, problem.device_index); });
-  return blocks * device.multiprocessors >= unit_blocks * shape.slices ? shape : GridShape{};
+  return blocks * multiprocessors >= unit_blocks * shape.slices ? shape : GridShape{};
 }
 
 template <typename Arguments>
-const char* run_grid(lltm_dtype dtype, const Arguments& arguments,
-                     const lltm_execution& execution) {
+static const char* run_grid(lltm_dtype dtype, const Arguments& arguments,
+                            const lltm_execution& execution) {
   constexpr bool kBackward = kIsBackward<Arguments>;
   return launch_on(execution, kLayerName<Arguments>, dtype, [&](auto, cudaStream_t stream) {
     const lltm_layer_sizes& sizes = arguments.sizes;
@@ -132,9 +134,11 @@ const char* run_grid(lltm_dtype dtype, const Arguments& arguments,
   });
 }
 
-template const char* run_grid(lltm_dtype, const lltm_layer_forward_arguments&,
-                              const lltm_execution&);
-template const char* run_grid(lltm_dtype, const lltm_layer_backward_arguments&,
-                              const lltm_execution&);
+const LayerFamily grid_family = {
+    "grid", [](const LayerProblem& problem) { return shape_grid(problem).kernel != nullptr; },
+    run_grid<lltm_layer_forward_arguments>, run_grid<lltm_layer_backward_arguments>,
+    "lltm: LLTM_LAYER_KERNELS=grid cannot run this problem on this device: it needs compute "
+    "capability 8.0 and kernels built for it, float32, float16 or bfloat16, and weights that fit "
+    "the registers of all multiprocessors; unset it"};
 
 }  // namespace lltm

@@ -184,22 +184,22 @@ void launch(const Arguments& arguments, cudaStream_t stream) {
 
 }  // namespace layer_registers_cu
 
-bool registers_fit(const LayerProblem& problem) {
+static bool registers_fit(const LayerProblem& problem) {
   const lltm_layer_sizes& sizes = problem.sizes;
   return problem.dtype != LLTM_FLOAT64 && sizes.state_size <= Forward128::kPaddedState &&
          sizes.steps <= 0x7fffffff && divide_up(sizes.batch_size, 4) <= 0x7fffffff;
 }
 
 template <typename Arguments>
-const char* run_registers(lltm_dtype dtype, const Arguments& arguments,
-                          const lltm_execution& execution) {
+static const char* run_registers(lltm_dtype dtype, const Arguments& arguments,
+                                 const lltm_execution& execution) {
   return launch_on(execution, kLayerName<Arguments>, dtype, [&](auto zero, cudaStream_t stream) {
     using T = decltype(zero);
     if constexpr (sizeof(T) <= 4) {  // registers_fit refuses float64
       // The fewest rows per block with which all blocks fit the device at once: a step takes longer
       // with every row, but a second wave of blocks would double the time.
-      const int64_t blocks = std::max(device_facts(execution.device_index).multiprocessors, 1);
-      const int64_t rows = divide_up(arguments.sizes.batch_size, blocks);
+      const int blocks = device_fact(cudaDevAttrMultiProcessorCount, execution.device_index);
+      const int64_t rows = divide_up(arguments.sizes.batch_size, std::max(blocks, 1));
       const auto launch_rows = rows <= 1   ? launch<T, 1, Arguments>
                                : rows <= 2 ? launch<T, 2, Arguments>
                                            : launch<T, 4, Arguments>;
@@ -208,9 +208,10 @@ const char* run_registers(lltm_dtype dtype, const Arguments& arguments,
   });
 }
 
-template const char* run_registers(lltm_dtype, const lltm_layer_forward_arguments&,
-                                   const lltm_execution&);
-template const char* run_registers(lltm_dtype, const lltm_layer_backward_arguments&,
-                                   const lltm_execution&);
+const LayerFamily registers_family = {
+    "registers", registers_fit, run_registers<lltm_layer_forward_arguments>,
+    run_registers<lltm_layer_backward_arguments>,
+    "lltm: LLTM_LAYER_KERNELS=registers cannot run this problem: it needs float32, float16 or "
+    "bfloat16 and a state of at most 128; unset it"};
 
 }  // namespace lltm

@@ -95,11 +95,8 @@ auto launch_of(int32_t family, bool vectors) {
 }  // namespace step_forward_cu
 
 bool runs_tensor_step(lltm_dtype dtype, const lltm_execution& execution) {
-  if (dtype == LLTM_FLOAT64 || device_facts(execution.device_index).major < 8) return false;
-  const DeviceScope device(execution.device_index);
   const auto kernel = reinterpret_cast<const void*>(forward_step<TensorTile<bfloat16, true>>);
-  return remembered(kernel, 0, execution.device_index,
-                    [&] { return compiled_for(kernel, 80) ? 1 : 0; }) != 0;
+  return dtype != LLTM_FLOAT64 && compiled_for(kernel, 80, execution.device_index);
 }
 
 const char* cuda_step_forward(lltm_dtype dtype, int32_t family,

@@ -17,7 +17,8 @@ constexpr int32_t kNeedsDataGradient = LLTM_NEEDS_INPUT | LLTM_NEEDS_OLD_H;  // 
 
 // Whether tensor cores may round this step's float32 products to tf32. Other products are exact.
 bool allows_tf32(lltm_dtype dtype, const lltm_step_sizes& sizes, const lltm_execution& execution) {
-  if (dtype != LLTM_FLOAT32 || device_facts(execution.device_index).major < 8) return false;
+  const int major = device_fact(cudaDevAttrComputeCapabilityMajor, execution.device_index);
+  if (dtype != LLTM_FLOAT32 || major < 8) return false;
   if (sizes.input_size != 0) return torch_allows_tf32(execution);
   constexpr int64_t kAligned = 8;  // a layer pads its operands to this
   return sizes.allow_tf32 != 0 && sizes.state_size % kAligned == 0 &&
