@@ -1,11 +1,47 @@
-// Chooses the family that runs a whole sequence quickest on a CUDA device.
+// Chooses the family that runs a whole sequence quickest on a CUDA device, and recomputes the cell
+// states of a sequence from its gates.
 #include <cstdlib>
 #include <cstring>
 
 #include "../layer_parts.h"
+#include "launch.h"
 #include "layer.h"
+#include "layer_device.h"
 
 namespace lltm {
+inline namespace layer_cu {
+
+constexpr int kThreads = 128;
+
+// One thread per element of the state. It sums independent terms over time.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    sum_cells(const lltm_layer_cells_arguments arguments, int64_t plane) {
+  using C = compute_t<T>;
+  using Math = ScalarMath<C>;
+  const int64_t element = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (element >= plane) return;
+  const lltm_layer_sizes& sizes = arguments.sizes;
+  const int64_t row = element / sizes.state_size;
+  const T* const initial = static_cast<const T*>(arguments.initial_cell);
+  const Walk walk = Walk::forward(sizes);
+  const T* gates = static_cast<const T*>(arguments.gates) + walk.first * 3 * plane + element +
+                   2 * row * sizes.state_size;
+  T* cells = static_cast<T*>(arguments.cells) + walk.first * plane + element;
+  C cell = initial != nullptr ? widen(initial[element]) : C(0);
+#pragma unroll 4
+  for (int64_t step = 0; step < sizes.steps; ++step) {
+    const C z_i = widen(gates[kInputGate * sizes.state_size]);
+    const C z_c = widen(gates[kCandidate * sizes.state_size]);
+    cell += Math::elu(z_c) * Math::sigmoid(z_i).value;
+    *cells = narrow<T>(cell);
+    gates += walk.stride * 3 * plane;
+    cells += walk.stride * plane;
+  }
+}
+
+}  // namespace layer_cu
+
 namespace {
 
 enum Family : int32_t { kGemm = 0, kRegisters = 1, kGrid = 2, kCluster = 3 };
@@ -123,6 +159,17 @@ const char* cuda_layer_backward(lltm_dtype dtype, int32_t family,
                                 const lltm_layer_backward_arguments* arguments,
                                 const lltm_execution* execution) {
   return kFamilies[family]->backward(dtype, *arguments, *execution);
+}
+
+const char* cuda_layer_cells(lltm_dtype dtype, const lltm_layer_cells_arguments* arguments,
+                             const lltm_execution* execution) {
+  return launch_on(*execution, "layer_cells", dtype, [&](auto zero, cudaStream_t stream) {
+    const int64_t plane = arguments->sizes.batch_size * arguments->sizes.state_size;
+    if (plane == 0) return;  // CUDA refuses empty grids
+    sum_cells<decltype(zero)>
+        <<<static_cast<unsigned>(divide_up(plane, kThreads)), kThreads, 0, stream>>>(*arguments,
+                                                                                     plane);
+  });
 }
 
 }  // namespace lltm

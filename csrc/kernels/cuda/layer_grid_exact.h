@@ -2,7 +2,6 @@
 #pragma once
 
 #include "layer_grid_pieces.h"
-#include "layer_lane_sum.h"
 
 namespace lltm {
 

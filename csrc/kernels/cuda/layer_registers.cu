@@ -13,7 +13,6 @@
 #include "launch.h"
 #include "layer.h"
 #include "layer_element.h"
-#include "layer_lane_sum.h"
 
 namespace lltm {
 inline namespace layer_registers_cu {
@@ -47,7 +46,8 @@ __global__ void __launch_bounds__(L::kThreads, 1)
 
   const int unit = first_unit + Sum::unit(lane);
   const int own_row = Sum::row(lane);
-  ForwardUnit<T, Sum::kOwnRows> own(a, first_row + own_row, rows - own_row, unit, Sum::first(lane));
+  ForwardUnit<T, Sum::kOwnRows> own(a, first_row + own_row, rows - own_row, unit,
+                                    lane % Sum::kCopies == 0);
   auto later_gates =
       prefetch_rows<T>(a.gates, kGateCount, a.sizes, Walk::forward(a.sizes), first_row, rows);
   int half = 0;
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
 
   const int unit = first_unit + Sum::unit(lane);
   const int own_row = Sum::row(lane);
-  BackwardUnit<T, kOwn> own(a, first_row + own_row, rows - own_row, unit, Sum::first(lane));
+  BackwardUnit<T, kOwn> own(a, first_row + own_row, rows - own_row, unit, lane % Sum::kCopies == 0);
   const Walk walk = Walk::backward(a.sizes);
   auto later_gates = prefetch_rows<T>(a.gates, kGateCount, a.sizes, walk, first_row, rows);
   auto later_cells = prefetch_rows<T>(a.cells, 1, a.sizes, walk, first_row, rows);
