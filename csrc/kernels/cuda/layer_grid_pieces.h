@@ -79,63 +79,6 @@ struct LanePiece {
   LLTM_DEVICE static int row(int tile) { return tile * kTileRows + lane_index() / 4; }
 };
 
-// Reads the pieces of one tile into registers, at most `kInFlight` at a time.
-template <typename T, int kPieces, int kInFlight>
-class Pieces {
- public:
-  using Lane = LanePiece<T>;
-  static constexpr int kGroup = kPieces <= kInFlight ? kPieces : kInFlight;
-  static constexpr int kGroups = (kPieces + kGroup - 1) / kGroup;
-
-  // Starts to read a group of pieces.
-  template <int group>
-  LLTM_DEVICE void issue(const Source<T>& source, int inner) {
-    for_pieces<group>([&](int piece, uint4& words) { load(source, inner, piece, words); });
-  }
-
-  // Waits until all words of the group have arrived.
-  template <int group>
-  LLTM_DEVICE void settle(const Source<T>& source, int inner) {
-    if (!source.wait) {
-      for_pieces<group>([](int, uint4& words) { words = plain<T>(words); });
-      return;
-    }
-    for (;;) {
-      bool complete = true;
-      for_pieces<group>([&](int piece, uint4& words) {
-        if (!unwritten(words)) return;
-        complete = false;
-        load(source, inner, piece, words);
-      });
-      if (__all_sync(0xffffffffu, complete)) return;
-    }
-  }
-
-  // Calls `use(piece, words)` for each piece of the group.
-  template <int group, typename Use>
-  LLTM_DEVICE void for_pieces(const Use& use) {
-#pragma unroll
-    for (int i = 0; i < kGroup; ++i) {
-      const int piece = group * kGroup + i;
-      if (piece >= kPieces) break;
-      use(piece, buffer_[group % kBuffers][i]);
-    }
-  }
-
- private:
-  static constexpr int kBuffers = kGroups > 1 ? 2 : 1;
-
-  LLTM_DEVICE static void load(const Source<T>& source, int inner, int piece, uint4& words) {
-    if (Lane::exists(source, inner, 0, piece)) {
-      words = load_shared_words(Lane::address(source, 0, piece));
-    } else {
-      words = make_uint4(0, 0, 0, 0);
-    }
-  }
-
-  uint4 buffer_[kBuffers][kGroup];
-};
-
 // Copies pieces to shared memory, where each lane reads back the words that it requested. `kRing`
 // pieces are in flight at a time. Words that have not arrived by then are requested again. The
 // `kGroup_` pieces of a group are settled together: missing words of another group are requested
