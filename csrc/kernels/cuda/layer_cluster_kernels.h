@@ -205,26 +205,6 @@ struct ForwardTargets {
   }
 };
 
-// A block's weights: the rows of its units' gates, and kUnits times kWidth columns per thread, from
-// `first_column` on.
-template <typename T, typename L>
-LLTM_DEVICE void load_cluster_weights(
-    const lltm_layer_backward_arguments& a, int first_unit, int first_column, int lane,
-    bool multiplies, float (&weights)[L::kUnits][L::kWidth][L::kInner / L::kLanes]) {
-  const WeightReader<T> reader(a.weights, a.sizes);
-  unrolled<L::kInner / L::kLanes>([&](int i) {
-    const int unit = first_unit + lane * 4 + i % 4;
-#pragma unroll
-    for (int column = 0; column < L::kUnits * L::kWidth; column += 4) {
-      float four[4];
-      reader.read(i / 4, multiplies ? unit : static_cast<int>(a.sizes.state_size),
-                  first_column + column, four);
-      unrolled<4>(
-          [&](int x) { weights[(column + x) / L::kWidth][(column + x) % L::kWidth][i] = four[x]; });
-    }
-  });
-}
-
 // Prefetches one line of the gates, the cell states or the output's gradient.
 template <typename T>
 LLTM_DEVICE Prefetch<T> prefetch_line(const lltm_layer_backward_arguments& a,
@@ -343,7 +323,10 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   const bool multiplies = L::kFinishers == 0 || element < 0;
   const bool wants_h = a.d_initial_h != nullptr;  // d_initial_h is the product of the last dz
   float weights[L::kUnits][L::kWidth][L::kInner / L::kLanes];
-  load_cluster_weights<T, L>(a, place.first_unit, group_unit, lane, multiplies, weights);
+  load_backward_weights<T>(a, group_unit, weights, [&](int i) {
+    const int unit = place.first_unit + lane * 4 + i % 4;  // a row of this block's units
+    return WeightRow{i / 4, multiplies ? unit : static_cast<int>(a.sizes.state_size)};
+  });
   BufferBarriers arrivals(barriers, place.step_bytes(), element == 0);
 
   // This lane's sums go to the block that owns their units. The sums of the last step, which runs

@@ -34,6 +34,12 @@ struct LaneLayout {
   static constexpr int kPaddedState = kThreads / kLanes * kUnits;
 };
 
+// A row of the recurrent weights.
+struct WeightRow {
+  int gate;
+  int unit;
+};
+
 LLTM_DEVICE int lane_index() { return static_cast<int>(threadIdx.x) % 32; }
 LLTM_DEVICE int warp_index() { return static_cast<int>(threadIdx.x) / 32; }
 
@@ -72,6 +78,26 @@ class WeightReader {
   int state_;
   bool aligned_;
 };
+
+// The weights of backward: kUnits times kWidth columns of W_h from `first_column` on, in the rows
+// that `row_of(i)` gives.
+template <typename T, int kUnits, int kWidth, int kInner, typename RowOf>
+LLTM_DEVICE void load_backward_weights(const lltm_layer_backward_arguments& a, int first_column,
+                                       float (&weights)[kUnits][kWidth][kInner],
+                                       const RowOf& row_of) {
+  static_assert(kUnits * kWidth % 4 == 0, "whole vectors of columns");
+  const WeightReader<T> reader(a.weights, a.sizes);
+  unrolled<kInner>([&](int i) {
+    const WeightRow row = row_of(i);
+#pragma unroll
+    for (int column = 0; column < kUnits * kWidth; column += 4) {
+      float four[4];
+      reader.read(row.gate, row.unit, first_column + column, four);
+      unrolled<4>(
+          [&](int x) { weights[(column + x) / kWidth][(column + x) % kWidth][i] = four[x]; });
+    }
+  });
+}
 
 // The weights of forward: the three gates of L::kUnits units. A lane holds four of every
 // 4 * L::kLanes columns.

@@ -74,23 +74,6 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   own.store_final(a);
 }
 
-// The weights of backward: L::kUnits columns of W_h. A lane holds four of every 4 * L::kLanes rows.
-template <typename T, typename L>
-LLTM_DEVICE void load_backward_weights(const lltm_layer_backward_arguments& a, int first_unit,
-                                       int lane, float (&weights)[L::kUnits][1][4 * L::kVectors]) {
-  static_assert(L::kUnits % 4 == 0, "whole vectors of units");
-  const WeightReader<T> reader(a.weights, a.sizes);
-  unrolled<4 * L::kVectors>([&](int i) {
-    const int inner = (i / 4 * L::kLanes + lane) * 4 + i % 4;
-#pragma unroll
-    for (int u = 0; u < L::kUnits; u += 4) {
-      float four[4];
-      reader.read(inner / L::kPaddedState, inner % L::kPaddedState, first_unit + u, four);
-      unrolled<4>([&](int x) { weights[u + x][0][i] = four[x]; });
-    }
-  });
-}
-
 // dh of a step is the product of the later step's dz and W_h. The inner dimension is that of dz:
 // one gate after another, each padded to the layout's state.
 template <typename T, typename L, int kRows>
@@ -106,7 +89,11 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   const int64_t first_row = int64_t{blockIdx.x} * kRows;
   const int rows = static_cast<int>(min(int64_t{kRows}, a.sizes.batch_size - first_row));
   float weights[L::kUnits][1][4 * L::kVectors];
-  load_backward_weights<T, L>(a, first_unit, lane, weights);
+  // A lane holds four of every 4 * L::kLanes rows.
+  load_backward_weights<T>(a, first_unit, weights, [&](int i) {
+    const int inner = (i / 4 * L::kLanes + lane) * 4 + i % 4;
+    return WeightRow{inner / L::kPaddedState, inner % L::kPaddedState};
+  });
   for (int i = threadIdx.x; i < 2 * kRows * L::kInner; i += L::kThreads) (&dz[0][0][0])[i] = 0.0f;
 
   const int unit = first_unit + Sum::unit(lane);

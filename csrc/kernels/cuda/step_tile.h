@@ -86,7 +86,10 @@ struct StepTile {
     Loader loader(from, first_row, first_column);
     Sums sums;
     for (int s = 0; s < kStages - 1; ++s) {
-      if (s < slices) loader.load(int64_t{s} * kDepth, shared.stage[s]);
+      if (s < slices) {
+        loader.begin(int64_t{s} * kDepth, shared.stage[s]);
+        loader.end(shared.stage[s]);
+      }
       end_copies();
     }
     int stage = 0;
@@ -95,18 +98,10 @@ struct StepTile {
       __syncthreads();  // this slice has arrived, and all threads have read the previous one
       const int64_t next = slice + kStages - 1;
       auto& free = shared.stage[stage == 0 ? kStages - 1 : stage - 1];
-      if (next < slices) {
-        if constexpr (kHolds) {
-          loader.fetch(next * kDepth);
-        } else {
-          loader.load(next * kDepth, free);
-        }
-      }
+      if (next < slices) loader.begin(next * kDepth, free);
       end_copies();
       sums.add(shared.stage[stage]);
-      if constexpr (kHolds) {
-        if (next < slices) loader.put(free);
-      }
+      if (next < slices) loader.end(free);
       stage = stage == kStages - 1 ? 0 : stage + 1;
     }
     wait_copies<0>();
@@ -232,33 +227,26 @@ struct StepTile {
       });
     }
 
-    LLTM_DEVICE void load(int64_t first_k, T (&lines)[kLines][kPitch]) {
+    // Starts to copy a slice: into shared memory or, if this loader holds it, into registers.
+    LLTM_DEVICE void begin(int64_t first_k, T (&lines)[kLines][kPitch]) {
+      for_items(first_k, [&](int item, int line, int e, const T* from, bool valid) {
+        T* const to = &lines[line][inner_ + e * kApart];
+        if constexpr (kHolds) {
+          held_[item][e] = valid ? *from : T{};
+        } else if constexpr (kVectors) {
+          copy_vector(to, valid ? from : from_.weights, valid);
+        } else {
+          copy_element(to, valid ? from : from_.weights, valid);
+        }
+      });
+    }
+    // Writes a slice that this loader holds into shared memory.
+    LLTM_DEVICE void end(T (&lines)[kLines][kPitch]) const {
       if constexpr (kHolds) {
-        fetch(first_k);
-        put(lines);
-      } else {
-        for_items(first_k, [&](int, int line, int e, const T* from, bool valid) {
-          T* const to = &lines[line][inner_ + e * kApart];
-          from = valid ? from : from_.weights;
-          if constexpr (kVectors) {
-            copy_vector(to, from, valid);
-          } else {
-            copy_element(to, from, valid);
-          }
+        for_lines([&](int item, int line) {
+          unrolled<kVector>([&](int e) { lines[line][inner_ + e * kApart] = held_[item][e]; });
         });
       }
-    }
-
-    // The two halves of `load`: into registers, and from there into shared memory.
-    LLTM_DEVICE void fetch(int64_t first_k) {
-      for_items(first_k, [&](int item, int, int e, const T* from, bool valid) {
-        held_[item][e] = valid ? *from : T{};
-      });
-    }
-    LLTM_DEVICE void put(T (&lines)[kLines][kPitch]) const {
-      for_lines([&](int item, int line) {
-        unrolled<kVector>([&](int e) { lines[line][inner_ + e * kApart] = held_[item][e]; });
-      });
     }
 
    private:
