@@ -8,50 +8,36 @@
 namespace lltm {
 namespace {
 
-struct ClusterKernel {
-  const void* function = nullptr;
-  int threads = 0;
-  int max_rows = 0;
-};
-
 template <typename T, typename L, int kRows>
-ClusterKernel forward_with() {
-  return {reinterpret_cast<const void*>(cluster_forward_kernel<T, L, kRows>), L::kThreads, kRows};
+void take_forward(ClusterShape* shape) {
+  shape->kernel = reinterpret_cast<const void*>(cluster_forward_kernel<T, L, kRows>);
+  shape->threads = L::kThreads;
+  shape->rows = kRows;
 }
 
 template <typename T, typename L, int kRows>
-ClusterKernel backward_with(int64_t blocks) {
+void take_backward(ClusterShape* shape) {
   // Whole warps make the parts of dh for all units. The same warps, or additional ones, finish the
   // block's own units.
-  const int64_t products = divide_up(blocks, L::kWidth);
-  const int64_t warps = L::kFinishers == 0 && products < kRows ? kRows : products + L::kFinishers;
-  return {reinterpret_cast<const void*>(cluster_backward_kernel<T, L, kRows>),
-          static_cast<int>(warps * 32), kRows};
+  const int products = static_cast<int>(divide_up(shape->blocks, L::kWidth));
+  const int warps = L::kFinishers == 0 && products < kRows ? kRows : products + L::kFinishers;
+  shape->kernel = reinterpret_cast<const void*>(cluster_backward_kernel<T, L, kRows>);
+  shape->threads = warps * 32;
+  shape->rows = kRows;
 }
 
-// The quickest shapes: few lanes per unit, since each doubling costs a shuffle, and two rows per
+// Sets the kernel for the blocks of a shape, if there is one, and the most rows that it takes.
+// These are the quickest: few lanes per unit, since each doubling costs a shuffle, and two rows per
 // cluster if the registers have room for their sums.
-ClusterKernel kernel_for(lltm_dtype dtype, bool backward, int64_t blocks) {
-  ClusterKernel kernel;
-  dispatch_dtype(dtype, [&](auto zero) -> const char* {
-    using T = decltype(zero);
-    if constexpr (sizeof(T) > 4) {
-    } else if (backward) {
-      if (blocks <= 8) {
-        kernel = backward_with<T, ClusterBackward<8, 1, 2>, 2>(blocks);
-      } else if (blocks <= 16) {
-        kernel = backward_with<T, ClusterBackward<16, 2, 0>, 1>(blocks);
-      }
-    } else if (blocks <= 4) {
-      kernel = forward_with<T, ClusterForward<128, 8, 4, 2>, 1>();
-    } else if (blocks <= 8) {
-      kernel = forward_with<T, ClusterForward<256, 16, 4, 2>, 2>();
-    } else if (blocks <= 16) {
-      kernel = forward_with<T, ClusterForward<256, 16, 8, 2>, 1>();
-    }
-    return nullptr;
-  });
-  return kernel;
+template <typename T>
+void find_kernel(bool backward, ClusterShape* shape) {
+  const int64_t blocks = shape->blocks;
+  if (blocks > 16) return;
+  if (backward && blocks <= 8) return take_backward<T, ClusterBackward<8, 1, 2>, 2>(shape);
+  if (backward) return take_backward<T, ClusterBackward<16, 2, 0>, 1>(shape);
+  if (blocks <= 4) return take_forward<T, ClusterForward<128, 8, 4, 2>, 1>(shape);
+  if (blocks <= 8) return take_forward<T, ClusterForward<256, 16, 4, 2>, 2>(shape);
+  take_forward<T, ClusterForward<256, 16, 8, 2>, 1>(shape);
 }
 
 // The configuration of a launch, with the attribute to which it points.
@@ -59,13 +45,13 @@ struct ClusterLaunch {
   cudaLaunchAttribute attribute = {};
   cudaLaunchConfig_t configuration = {};
 
-  ClusterLaunch(int threads, int64_t clusters, int64_t blocks, cudaStream_t stream) {
+  ClusterLaunch(const ClusterShape& shape, int64_t clusters, cudaStream_t stream) {
     attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim.x = static_cast<unsigned>(blocks);
+    attribute.val.clusterDim.x = static_cast<unsigned>(shape.blocks);
     attribute.val.clusterDim.y = 1;
     attribute.val.clusterDim.z = 1;
-    configuration.gridDim = dim3(static_cast<unsigned>(clusters * blocks));
-    configuration.blockDim = dim3(static_cast<unsigned>(threads));
+    configuration.gridDim = dim3(static_cast<unsigned>(clusters * shape.blocks));
+    configuration.blockDim = dim3(static_cast<unsigned>(shape.threads));
     configuration.stream = stream;
     configuration.attrs = &attribute;
     configuration.numAttrs = 1;
@@ -74,18 +60,17 @@ struct ClusterLaunch {
 };
 
 // The number of clusters that run at once. Lets the kernel have clusters of this size.
-int count_active(const ClusterKernel& kernel, int64_t blocks, int32_t device_index) {
+int count_active(const ClusterShape& shape, int32_t device_index) {
   constexpr int kPortableBlocks = 8;  // every device with clusters runs these
-  if (!compiled_for(kernel.function, 90, device_index)) return 0;
+  if (!compiled_for(shape.kernel, 90, device_index)) return 0;
   const DeviceScope scope(device_index);
-  const ClusterLaunch launch(kernel.threads, 1, blocks, nullptr);
+  const ClusterLaunch launch(shape, 1, nullptr);
   const bool allowed =
-      blocks <= kPortableBlocks ||
-      cudaFuncSetAttribute(kernel.function, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) ==
+      shape.blocks <= kPortableBlocks ||
+      cudaFuncSetAttribute(shape.kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) ==
           cudaSuccess;
   int active = 0;
-  const auto error =
-      cudaOccupancyMaxActiveClusters(&active, kernel.function, &launch.configuration);
+  const auto error = cudaOccupancyMaxActiveClusters(&active, shape.kernel, &launch.configuration);
   if (allowed && error == cudaSuccess) return active;
   cudaGetLastError();  // this device has no clusters of this size
   return 0;
@@ -97,13 +82,20 @@ ClusterShape shape_cluster(const LayerProblem& problem) {
   const lltm_layer_sizes& sizes = problem.sizes;
   const int32_t device_index = problem.device_index;
   const int64_t blocks = divide_up(sizes.state_size, kClusterUnits);
-  const ClusterKernel kernel = kernel_for(problem.dtype, problem.backward, blocks);
-  if (blocks == 0 || sizes.batch_size == 0 || kernel.function == nullptr ||
-      sizes.steps > 0x7fffffff || sizes.batch_size > 0x7fffffff / blocks) {
+  if (blocks == 0 || sizes.batch_size == 0 || sizes.steps > 0x7fffffff ||
+      sizes.batch_size > 0x7fffffff / blocks) {
     return {};
   }
-  const int64_t active = remembered(kernel.function, blocks, device_index,
-                                    [&] { return count_active(kernel, blocks, device_index); });
+  ClusterShape shape;
+  shape.blocks = blocks;
+  dispatch_dtype(problem.dtype, [&](auto zero) -> const char* {
+    using T = decltype(zero);
+    if constexpr (sizeof(T) <= 4) find_kernel<T>(problem.backward, &shape);
+    return nullptr;
+  });
+  if (shape.kernel == nullptr) return {};
+  const int64_t active = remembered(shape.kernel, blocks, device_index,
+                                    [&] { return count_active(shape, device_index); });
   if (active == 0) return {};
   // The number of clusters that share no multiprocessor. It is at least one: on a small part of a
   // device, the blocks of one cluster may share multiprocessors.
@@ -112,13 +104,13 @@ ClusterShape shape_cluster(const LayerProblem& problem) {
   // Each row makes a step longer, and a second wave of clusters doubles the time. Two forward
   // blocks share a multiprocessor well. In 16 bits, `registers` is quicker once clusters have two
   // rows or share multiprocessors.
-  const int64_t rows = std::min<int64_t>(divide_up(sizes.batch_size, apart), kernel.max_rows);
-  const int64_t clusters = divide_up(sizes.batch_size, rows);
-  const bool crowded = rows > 1 || clusters > apart;
+  shape.rows = static_cast<int>(std::min<int64_t>(divide_up(sizes.batch_size, apart), shape.rows));
+  shape.clusters = divide_up(sizes.batch_size, shape.rows);
+  const bool crowded = shape.rows > 1 || shape.clusters > apart;
   const bool outdone = crowded && blocks <= 4 && problem.dtype != LLTM_FLOAT32;
-  const bool quick =
-      !outdone && clusters <= active && clusters <= apart * (problem.backward ? 1 : 2);
-  return {kernel.function, kernel.threads, clusters, blocks, static_cast<int>(rows), quick};
+  shape.quick =
+      !outdone && shape.clusters <= active && shape.clusters <= apart * (problem.backward ? 1 : 2);
+  return shape;
 }
 
 template <typename Arguments>
@@ -130,7 +122,7 @@ static const char* run_cluster(lltm_dtype dtype, const Arguments& arguments,
     Arguments copy = arguments;
     int rows = shape.rows;
     void* parameters[] = {&copy, &rows};
-    const ClusterLaunch launch(shape.threads, shape.clusters, shape.blocks, stream);
+    const ClusterLaunch launch(shape, shape.clusters, stream);
     cudaLaunchKernelExC(&launch.configuration, shape.kernel, parameters);
   });
 }

@@ -1,7 +1,9 @@
 // Operands of tensor cores: words of float32 rounded to tf32, or of a 16-bit type.
 #pragma once
 
-#include "layer_exchange.h"
+#include <cstdint>
+
+#include "../types.h"
 
 namespace lltm {
 
@@ -24,9 +26,11 @@ struct TensorWord;
 template <>
 struct TensorWord<float> {
   static constexpr int kElements = 1;
-  LLTM_DEVICE static uint32_t pack(const float* values) { return round(shared_word(values[0])); }
-  // Rounds to nearest, since tensor cores cut off the low 13 bits. The NaN that shared_word stores
-  // has zeros there and stays a NaN.
+  LLTM_DEVICE static uint32_t pack(const float* values) {
+    return round(values[0] == values[0] ? __float_as_uint(values[0]) : 0x7fc00000u);
+  }
+  // Rounds to nearest, since tensor cores cut off the low 13 bits. The NaN 0x7fc00000 has zeros
+  // there and stays a NaN.
   LLTM_DEVICE static uint32_t round(uint32_t value) { return value + 0x1000u; }
   LLTM_DEVICE static void multiply(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0,
                                    uint32_t b1) {
