@@ -83,43 +83,4 @@ struct PlaneGeometry {
   static constexpr int64_t kMaxGridY = 65535;
 };
 
-// Waits until earlier kernels in the stream have ended and their results can be read. A kernel that
-// launch_early starts calls this first.
-LLTM_DEVICE void wait_for_earlier() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
-// Whether `kernel` may start early. It may not during the capture of a graph: a graph's launches
-// never overlap, and older runtimes refuse to capture early launches.
-inline bool may_start_early(const void* kernel, const lltm_execution& execution) {
-  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-  const auto stream = static_cast<cudaStream_t>(execution.stream);
-  if (cudaStreamIsCapturing(stream, &capture) != cudaSuccess) {
-    cudaGetLastError();
-    return false;
-  }
-  return capture == cudaStreamCaptureStatusNone && compiled_for(kernel, 90, execution.device_index);
-}
-
-// Launches a kernel that overlaps the end of the previous kernel in the stream (compute capability
-// 9.0). A short kernel after a GEMM then starts more than a microsecond earlier.
-template <typename... Parameters>
-void launch_early(void (*kernel)(Parameters...), dim3 grid, dim3 block,
-                  const lltm_execution& execution, Parameters... arguments) {
-  cudaLaunchAttribute early = {};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = grid;
-  config.blockDim = block;
-  config.stream = static_cast<cudaStream_t>(execution.stream);
-  config.attrs = &early;
-  const void* const function = reinterpret_cast<const void*>(kernel);
-  config.numAttrs = may_start_early(function, execution) ? 1 : 0;
-  void* parameters[] = {&arguments...};
-  cudaLaunchKernelExC(&config, function, parameters);
-}
-
 }  // namespace lltm

@@ -165,7 +165,7 @@ struct StepTile {
           uint32_t b[2];
           const int line = kRows + gate * kColumns + first_column_ + lane_ % 8;
           load_words<2>(&lines[line][k + lane_ / 8 % 2 * (kStep / 2)], b);
-          TensorWord<T>::multiply(sum_[gate], a, b[0], b[1]);
+          multiply_tiles<T>(sum_[gate], a, b[0], b[1]);
         });
       });
     }
