@@ -59,28 +59,4 @@ const char* launch_on(const lltm_execution& execution, const char* kernel, lltm_
   });
 }
 
-// Blocks of `kThreads` threads over a (rows, columns) plane: x runs along the columns, so that
-// neighbouring threads touch neighbouring elements; y along the rows. Both dimensions of the grid
-// are bounded, and kernels stride over larger planes.
-struct PlaneGeometry {
-  static constexpr int kThreads = 256;
-  dim3 grid;
-  dim3 block;
-
-  PlaneGeometry(int64_t rows, int64_t columns) {
-    int columns_per_block = 32;
-    while (columns_per_block < columns && columns_per_block < kThreads) columns_per_block *= 2;
-    const int rows_per_block = kThreads / columns_per_block;
-    const int64_t grid_x = divide_up(columns, columns_per_block);
-    const int64_t grid_y = divide_up(rows, rows_per_block);
-    block = dim3(columns_per_block, rows_per_block);
-    grid = dim3(static_cast<unsigned>(grid_x < kMaxGridX ? grid_x : kMaxGridX),
-                static_cast<unsigned>(grid_y < kMaxGridY ? grid_y : kMaxGridY));
-  }
-
- private:
-  static constexpr int64_t kMaxGridX = 1 << 20;
-  static constexpr int64_t kMaxGridY = 65535;
-};
-
 }  // namespace lltm

@@ -12,7 +12,8 @@
 namespace lltm {
 inline namespace pointwise_cu {
 
-constexpr int kThreads = PlaneGeometry::kThreads;
+constexpr int kThreads = 256;
+constexpr int64_t kMostGridY = 65535;
 
 // Waits until earlier kernels in the stream have ended and their results can be read. A kernel that
 // starts early calls this first.
@@ -138,9 +139,7 @@ struct StripGeometry {
       const int64_t most = rounds <= kFewRows ? 1 : divide_up(rounds, 4);
       parts = wanted < most ? wanted : most;
     }
-    constexpr int64_t kMaxGridY = 65535;
-    if (parts > kMaxGridY) parts = kMaxGridY;
-    if (parts < 1) parts = 1;
+    parts = std::clamp(parts, int64_t{1}, kMostGridY);
   }
 };
 
@@ -456,7 +455,13 @@ template <typename T, int N>
 void launch_forward(const lltm_step_forward_arguments& arguments, const void* from,
                     int64_t from_stride, const lltm_execution& execution) {
   const int64_t packs = arguments.sizes.state_size / N;
-  const PlaneGeometry geometry(arguments.sizes.batch_size, packs);
+  // x runs along the columns, so that neighbouring threads touch neighbouring elements; y along the
+  // rows. The kernel strides over planes that are larger than the grid.
+  int width = 32;
+  while (width < packs && width < kThreads) width *= 2;
+  const dim3 block(width, kThreads / width);
+  const int64_t grid_x = divide_up(packs, width);
+  const int64_t grid_y = divide_up(arguments.sizes.batch_size, block.y);
   auto kernel = forward_plane<T, N, false>;
   if constexpr (kSixteenBits<T>) {
     if (arguments.running.new_cell != nullptr) kernel = forward_plane<T, N, true>;
@@ -467,8 +472,9 @@ void launch_forward(const lltm_step_forward_arguments& arguments, const void* fr
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};
-  config.gridDim = geometry.grid;
-  config.blockDim = geometry.block;
+  config.gridDim = dim3(static_cast<unsigned>(std::min(grid_x, int64_t{1} << 20)),
+                        static_cast<unsigned>(std::min(grid_y, kMostGridY)));
+  config.blockDim = block;
   config.stream = static_cast<cudaStream_t>(execution.stream);
   config.attrs = &early;
   config.numAttrs = may_start_early(reinterpret_cast<const void*>(kernel), execution) ? 1 : 0;

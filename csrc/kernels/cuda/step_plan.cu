@@ -40,23 +40,21 @@ struct ForwardCosts {
   double cublas_work = 0.1;
   double cublas_megabyte = 0.7;  // per megabyte of weights
   double more_launches = 12;     // the host's time for two additional launches
-};
 
-ForwardCosts costs_of(int64_t element_bytes, bool exact) {
-  ForwardCosts costs;
-  if (!exact) {
-    costs.cublas_work = 0.01;
-    costs.cublas_megabyte = 0.5;
+  ForwardCosts(int64_t element_bytes, bool exact) {
+    if (!exact) {
+      cublas_work = 0.01;
+      cublas_megabyte = 0.5;
+    }
+    if (element_bytes == 2) {
+      rows_depth = 0.0125;
+      rows_work = 0.27;
+      rows4_depth = 0.004;
+      rows4_work = 0.33;
+      tensor_slice = 1.6;
+    }
   }
-  if (element_bytes == 2) {
-    costs.rows_depth = 0.0125;
-    costs.rows_work = 0.27;
-    costs.rows4_depth = 0.004;
-    costs.rows4_work = 0.33;
-    costs.tensor_slice = 1.6;
-  }
-  return costs;
-}
+};
 
 // The estimated times of a forward step.
 struct ForwardTimes {
@@ -66,7 +64,7 @@ struct ForwardTimes {
 
   ForwardTimes(lltm_dtype dtype, const lltm_step_sizes& sizes, bool tf32, int64_t tile) {
     const int64_t bytes = lltm_dtype_bytes(dtype);
-    const ForwardCosts costs = costs_of(bytes, bytes > 2 && !tf32);
+    const ForwardCosts costs(bytes, bytes > 2 && !tf32);
     const auto tiles = [](int64_t size, int64_t each) {
       return static_cast<double>(divide_up(size, each));
     };
