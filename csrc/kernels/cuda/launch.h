@@ -1,23 +1,33 @@
 // Helpers for launches and their plans: facts about the device, and a grid for any size.
 #pragma once
 
-#include <map>
-#include <tuple>
-
 #include "../../engine/kernels/cuda.h"
 #include "../dispatch.h"
 #include "../types.h"
 
 namespace lltm {
 
-// The number that `ask` returns for a kernel, a size and a device. Each thread remembers the
+// The number that `ask` returns for a kernel, a size and a device. Each thread remembers its last
 // answers, since the same sizes come many times.
 template <typename Ask>
 int remembered(const void* kernel, int64_t size, int32_t device_index, const Ask& ask) {
-  thread_local std::map<std::tuple<const void*, int64_t, int32_t>, int> answers;
-  const auto [answer, is_new] = answers.try_emplace({kernel, size, device_index});
-  if (is_new) answer->second = ask();
-  return answer->second;
+  struct Answer {
+    const void* kernel;
+    int64_t size;
+    int32_t device_index;
+    int number;
+  };
+  constexpr unsigned kAnswers = 8;
+  thread_local Answer answers[kAnswers] = {};
+  thread_local unsigned oldest = 0;
+  for (const Answer& known : answers) {
+    if (known.kernel == kernel && known.size == size && known.device_index == device_index) {
+      return known.number;
+    }
+  }
+  const int number = ask();
+  answers[oldest++ % kAnswers] = {kernel, size, device_index, number};
+  return number;
 }
 
 // A fact about a device. It is 0 if CUDA does not answer: then no family of ours fits, and the
