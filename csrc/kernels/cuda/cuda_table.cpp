@@ -10,8 +10,8 @@ lltm_kernel_functions make_table() {
   table.cell_backward = lltm::cuda_cell_backward;
   table.column_sum = lltm::cuda_column_sum;
   table.layer_plan = lltm::cuda_layer_plan;
-  table.layer_forward = lltm::cuda_run_layer;
-  table.layer_backward = lltm::cuda_run_layer;
+  table.layer_forward = lltm::cuda_layer_forward;
+  table.layer_backward = lltm::cuda_layer_backward;
   table.layer_cells = lltm::cuda_layer_cells;
   table.step_plan = lltm::cuda_step_plan;
   table.step_forward = lltm::cuda_step_forward;

@@ -2,54 +2,10 @@
 #pragma once
 
 #include "../../engine/kernels/cuda.h"
-#include "../lltm_kernels.h"
+#include "../dispatch.h"
 #include "../types.h"
 
 namespace lltm {
-
-// The facts about a device that plans need. All are zero if CUDA does not answer: then no family of
-// ours fits, and the caller's own launches report the error.
-struct DeviceFacts {
-  int major = 0;  // of the compute capability
-  int multiprocessors = 0;
-  int shared_bytes = 0;  // the most for a block
-  bool cooperative = false;
-  bool clusters = false;
-};
-
-// Each thread remembers the facts of its last device, since every call needs a plan.
-inline DeviceFacts device_facts(int32_t device_index) {
-  thread_local int32_t known_index = -1;
-  thread_local DeviceFacts known;
-  if (device_index == known_index) return known;
-  const auto ask = [&](cudaDeviceAttr attribute) {
-    int value = 0;
-    if (cudaDeviceGetAttribute(&value, attribute, device_index) != cudaSuccess) cudaGetLastError();
-    return value;
-  };
-  DeviceFacts facts;
-  facts.major = ask(cudaDevAttrComputeCapabilityMajor);
-  facts.multiprocessors = ask(cudaDevAttrMultiProcessorCount);
-  facts.shared_bytes = ask(cudaDevAttrMaxSharedMemoryPerBlockOptin);
-  facts.cooperative = ask(cudaDevAttrCooperativeLaunch) != 0;
-  facts.clusters = ask(cudaDevAttrClusterLaunch) != 0;
-  if (facts.major == 0) return facts;
-  known = facts;
-  known_index = device_index;
-  return known;
-}
-
-// Whether the current device runs code of `kernel` that was compiled for this compute capability
-// (10 times its number) or a later one. A device can also run code for older capabilities, which
-// lacks the features of later ones.
-inline bool compiled_for(const void* kernel, int capability) {
-  cudaFuncAttributes attributes = {};
-  if (cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess) {
-    return attributes.ptxVersion >= capability;
-  }
-  cudaGetLastError();
-  return false;
-}
 
 // The number that `ask` returns for a kernel, a size and a device. Each thread remembers its last
 // answers, since the same sizes come many times.
@@ -61,7 +17,8 @@ int remembered(const void* kernel, int64_t size, int32_t device_index, const Ask
     int32_t device_index;
     int number;
   };
-  thread_local Answer answers[4] = {};
+  constexpr unsigned kAnswers = 8;
+  thread_local Answer answers[kAnswers] = {};
   thread_local unsigned oldest = 0;
   for (const Answer& known : answers) {
     if (known.kernel == kernel && known.size == size && known.device_index == device_index) {
@@ -69,79 +26,47 @@ int remembered(const void* kernel, int64_t size, int32_t device_index, const Ask
     }
   }
   const int number = ask();
-  answers[oldest++ % 4] = {kernel, size, device_index, number};
+  answers[oldest++ % kAnswers] = {kernel, size, device_index, number};
   return number;
+}
+
+// A fact about a device. It is 0 if CUDA does not answer: then no family of ours fits, and the
+// caller's own launches report the error.
+inline int device_fact(cudaDeviceAttr attribute, int32_t device_index) {
+  return remembered(nullptr, attribute, device_index, [&] {
+    int value = 0;
+    if (cudaDeviceGetAttribute(&value, attribute, device_index) != cudaSuccess) cudaGetLastError();
+    return value;
+  });
+}
+
+// Whether the device runs code of `kernel` that was compiled for this compute capability (10 times
+// its number) or a later one. A device can also run code for older capabilities, which lacks the
+// features of later ones.
+inline bool compiled_for(const void* kernel, int capability, int32_t device_index) {
+  return remembered(kernel, 0, device_index, [&] {
+           const DeviceScope device(device_index);
+           cudaFuncAttributes attributes = {};
+           if (cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) cudaGetLastError();
+           return attributes.ptxVersion;
+         }) >= capability;
 }
 
 constexpr __host__ __device__ int64_t divide_up(int64_t numerator, int64_t denominator) {
   return (numerator + denominator - 1) / denominator;
 }
 
-// Blocks of `kThreads` threads over a (rows, columns) plane: x runs along the columns, so that
-// neighbouring threads touch neighbouring elements; y along the rows. Both dimensions of the grid
-// are bounded, and kernels stride over larger planes.
-struct PlaneGeometry {
-  static constexpr int kThreads = 256;
-  dim3 grid;
-  dim3 block;
-
-  PlaneGeometry(int64_t rows, int64_t columns) {
-    int columns_per_block = 32;
-    while (columns_per_block < columns && columns_per_block < kThreads) columns_per_block *= 2;
-    const int rows_per_block = kThreads / columns_per_block;
-    const int64_t grid_x = divide_up(columns, columns_per_block);
-    const int64_t grid_y = divide_up(rows, rows_per_block);
-    block = dim3(columns_per_block, rows_per_block);
-    grid = dim3(static_cast<unsigned>(grid_x < kMaxGridX ? grid_x : kMaxGridX),
-                static_cast<unsigned>(grid_y < kMaxGridY ? grid_y : kMaxGridY));
-  }
-
- private:
-  static constexpr int64_t kMaxGridX = 1 << 20;
-  static constexpr int64_t kMaxGridY = 65535;
-};
-
-// Waits until earlier kernels in the stream have ended and their results can be read. A kernel that
-// launch_early starts calls this first.
-LLTM_DEVICE void wait_for_earlier() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
-// Whether `kernel` may start early. It may not during the capture of a graph: a graph's launches
-// never overlap, and older runtimes refuse to capture early launches.
-inline bool may_start_early(const void* kernel, const lltm_execution& execution) {
-  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-  const auto stream = static_cast<cudaStream_t>(execution.stream);
-  if (cudaStreamIsCapturing(stream, &capture) != cudaSuccess) {
-    cudaGetLastError();
-    return false;
-  }
-  return capture == cudaStreamCaptureStatusNone &&
-         device_facts(execution.device_index).major >= 9 &&
-         remembered(kernel, 0, execution.device_index,
-                    [&] { return compiled_for(kernel, 90) ? 1 : 0; }) != 0;
-}
-
-// Launches a kernel that overlaps the end of the previous kernel in the stream (compute capability
-// 9.0). A short kernel after a GEMM then starts more than a microsecond earlier.
-template <typename... Parameters>
-cudaError_t launch_early(void (*kernel)(Parameters...), dim3 grid, dim3 block,
-                         const lltm_execution& execution, Parameters... arguments) {
-  cudaLaunchAttribute early = {};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = grid;
-  config.blockDim = block;
-  config.stream = static_cast<cudaStream_t>(execution.stream);
-  config.attrs = &early;
-  const void* const function = reinterpret_cast<const void*>(kernel);
-  config.numAttrs = may_start_early(function, execution) ? 1 : 0;
-  void* parameters[] = {&arguments...};
-  const cudaError_t error = cudaLaunchKernelExC(&config, function, parameters);
-  return error != cudaSuccess ? error : cudaGetLastError();
+// Calls `launch(T{}, stream)` with the storage type T of `dtype`, where `execution` says. Returns
+// the text of an error, which names `kernel`.
+template <typename Launch>
+const char* launch_on(const lltm_execution& execution, const char* kernel, lltm_dtype dtype,
+                      const Launch& launch) {
+  const DeviceScope device(execution.device_index);
+  if (device.error() != cudaSuccess) return error_text(kernel, device.error());
+  return dispatch_dtype(dtype, [&](auto zero) -> const char* {
+    launch(zero, static_cast<cudaStream_t>(execution.stream));
+    return error_text(kernel, cudaGetLastError());
+  });
 }
 
 }  // namespace lltm

@@ -1,20 +1,55 @@
-// Chooses the family that runs a whole sequence quickest on a CUDA device.
+// Chooses the family that runs a whole sequence quickest on a CUDA device, and recomputes the cell
+// states of a sequence from its gates.
 #include <cstdlib>
 #include <cstring>
 
 #include "../layer_parts.h"
+#include "launch.h"
 #include "layer.h"
+#include "layer_device.h"
 
 namespace lltm {
+inline namespace layer_cu {
+
+constexpr int kThreads = 128;
+
+// One thread per element of the state. It sums independent terms over time.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    sum_cells(const lltm_layer_cells_arguments arguments, int64_t plane) {
+  using C = compute_t<T>;
+  using Math = ScalarMath<C>;
+  const int64_t element = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (element >= plane) return;
+  const lltm_layer_sizes& sizes = arguments.sizes;
+  const int64_t row = element / sizes.state_size;
+  const T* const initial = static_cast<const T*>(arguments.initial_cell);
+  const Walk walk = Walk::forward(sizes);
+  const T* gates = static_cast<const T*>(arguments.gates) + walk.first * 3 * plane + element +
+                   2 * row * sizes.state_size;
+  T* cells = static_cast<T*>(arguments.cells) + walk.first * plane + element;
+  C cell = initial != nullptr ? widen(initial[element]) : C(0);
+#pragma unroll 4
+  for (int64_t step = 0; step < sizes.steps; ++step) {
+    const C z_i = widen(gates[kInputGate * sizes.state_size]);
+    const C z_c = widen(gates[kCandidate * sizes.state_size]);
+    cell += Math::elu(z_c) * Math::sigmoid(z_i).value;
+    *cells = narrow<T>(cell);
+    gates += walk.stride * 3 * plane;
+    cells += walk.stride * plane;
+  }
+}
+
+}  // namespace layer_cu
+
 namespace {
 
 enum Family : int32_t { kGemm = 0, kRegisters = 1, kGrid = 2, kCluster = 3 };
 
-bool fits(Family family, const LayerProblem& problem) {
-  if (family == kRegisters) return registers_fit(problem);
-  if (family == kCluster) return shape_cluster(problem).blocks != 0;
-  return family == kGemm || grid_fits(problem);
-}
+const LayerFamily gemm_family = {"gemm", [](const LayerProblem&) { return true; }, nullptr, nullptr,
+                                 nullptr};
+const LayerFamily* const kFamilies[] = {&gemm_family, &registers_family, &grid_family,
+                                        &cluster_family};
 
 // cuBLAS and `grid` read vectors, so sizes are padded to a multiple of this many elements.
 constexpr int64_t kAligned = 8;
@@ -55,45 +90,25 @@ Family choose(const LayerProblem& problem) {
   const lltm_layer_sizes& sizes = problem.sizes;
   constexpr int64_t kAlone = 64;  // states up to here are quicker on one multiprocessor
   if (sizes.state_size > kAlone && shape_cluster(problem).quick) return kCluster;
-  if (registers_fit(problem)) return kRegisters;
+  if (registers_family.fits(problem)) return kRegisters;
   const bool half = problem.dtype != LLTM_FLOAT32;
   const bool exact = !half && sizes.allow_tf32 == 0;
   const int64_t most = exact              ? (problem.backward ? 24576 : 32768)
                        : problem.backward ? 65536
                        : half             ? 131072
                                           : 98304;
-  const bool quick = shape_grid(problem).slice_rows * sizes.state_size <= most;
-  return quick && grid_fits(problem) ? kGrid : kGemm;
+  const GridShape grid = shape_grid(problem);
+  return grid.kernel != nullptr && grid.slice_rows * sizes.state_size <= most ? kGrid : kGemm;
 }
-
-struct NamedFamily {
-  const char* name;
-  Family family;
-  const char* refusal;
-};
-
-constexpr NamedFamily kFamilies[] = {
-    {"gemm", kGemm, nullptr},
-    {"registers", kRegisters,
-     "lltm: LLTM_LAYER_KERNELS=registers cannot run this problem: it needs float32, float16 or "
-     "bfloat16 and a state of at most 128; unset it"},
-    {"grid", kGrid,
-     "lltm: LLTM_LAYER_KERNELS=grid cannot run this problem on this device: it needs compute "
-     "capability 8.0 and kernels built for it, float32, float16 or bfloat16, and weights that fit "
-     "the registers of all multiprocessors; unset it"},
-    {"cluster", kCluster,
-     "lltm: LLTM_LAYER_KERNELS=cluster cannot run this problem on this device: it needs compute "
-     "capability 9.0 and kernels built for it, float32, float16 or bfloat16, and a state of at "
-     "most 512, or less where the device has no clusters of 16 blocks; unset it"},
-};
 
 // Sets the family that LLTM_LAYER_KERNELS names, or says why it cannot run the problem.
 const char* name_family(const char* name, bool empty, const LayerProblem& problem, Family* family) {
-  for (const NamedFamily& known : kFamilies) {
+  for (int32_t number = kGemm; number <= kCluster; ++number) {
+    const LayerFamily& known = *kFamilies[number];
     if (std::strcmp(name, known.name) != 0) continue;
     if (empty) return nullptr;
-    *family = known.family;
-    return fits(known.family, problem) ? nullptr : known.refusal;
+    *family = static_cast<Family>(number);
+    return known.fits(problem) ? nullptr : known.refusal;
   }
   return "lltm: LLTM_LAYER_KERNELS names no family of CUDA kernels; set it to gemm, registers, "
          "grid or cluster, or unset it";
@@ -127,22 +142,34 @@ const char* cuda_layer_plan(lltm_dtype dtype, lltm_pass pass, const lltm_layer_s
     return nullptr;
   }
   plan->family = family;
-  if (family == kGrid) plan->workspace_bytes = grid_workspace(problem);
+  if (family == kGrid && !backward) {
+    // Holds a copy of an initial state whose address is not a multiple of 16.
+    plan->workspace_bytes = sizes->batch_size * sizes->state_size * lltm_dtype_bytes(dtype);
+  }
   return nullptr;
 }
 
-template <typename Arguments>
-const char* cuda_run_layer(lltm_dtype dtype, int32_t family, const Arguments* arguments,
-                           const lltm_execution* execution) {
-  if (family == kRegisters) return run_registers(dtype, *arguments, *execution);
-  if (family == kCluster) return run_cluster(dtype, *arguments, *execution);
-  if (family == kGrid) return run_grid(dtype, *arguments, *execution);
-  return "lltm CUDA kernels: no such family of layer kernels";
+const char* cuda_layer_forward(lltm_dtype dtype, int32_t family,
+                               const lltm_layer_forward_arguments* arguments,
+                               const lltm_execution* execution) {
+  return kFamilies[family]->forward(dtype, *arguments, *execution);
 }
 
-template const char* cuda_run_layer(lltm_dtype, int32_t, const lltm_layer_forward_arguments*,
-                                    const lltm_execution*);
-template const char* cuda_run_layer(lltm_dtype, int32_t, const lltm_layer_backward_arguments*,
-                                    const lltm_execution*);
+const char* cuda_layer_backward(lltm_dtype dtype, int32_t family,
+                                const lltm_layer_backward_arguments* arguments,
+                                const lltm_execution* execution) {
+  return kFamilies[family]->backward(dtype, *arguments, *execution);
+}
+
+const char* cuda_layer_cells(lltm_dtype dtype, const lltm_layer_cells_arguments* arguments,
+                             const lltm_execution* execution) {
+  return launch_on(*execution, "layer_cells", dtype, [&](auto zero, cudaStream_t stream) {
+    const int64_t plane = arguments->sizes.batch_size * arguments->sizes.state_size;
+    if (plane == 0) return;  // CUDA refuses empty grids
+    sum_cells<decltype(zero)>
+        <<<static_cast<unsigned>(divide_up(plane, kThreads)), kThreads, 0, stream>>>(*arguments,
+                                                                                     plane);
+  });
+}
 
 }  // namespace lltm

@@ -9,16 +9,14 @@ namespace lltm {
 
 const char* cuda_layer_plan(lltm_dtype dtype, lltm_pass pass, const lltm_layer_sizes* sizes,
                             const lltm_execution* execution, lltm_layer_plan* plan);
-// Runs forward or backward, depending on the type of the arguments.
-template <typename Arguments>
-const char* cuda_run_layer(lltm_dtype dtype, int32_t family, const Arguments* arguments,
-                           const lltm_execution* execution);
+const char* cuda_layer_forward(lltm_dtype dtype, int32_t family,
+                               const lltm_layer_forward_arguments* arguments,
+                               const lltm_execution* execution);
+const char* cuda_layer_backward(lltm_dtype dtype, int32_t family,
+                                const lltm_layer_backward_arguments* arguments,
+                                const lltm_execution* execution);
 const char* cuda_layer_cells(lltm_dtype dtype, const lltm_layer_cells_arguments* arguments,
                              const lltm_execution* execution);
-
-// layer_padding.cu
-const char* cuda_copy(lltm_dtype dtype, int32_t count, const lltm_copy* copies,
-                      const lltm_execution* execution);
 
 // The problem from which a family decides whether and how it can run a layer.
 struct LayerProblem {
@@ -34,39 +32,45 @@ constexpr bool kIsBackward = std::is_same_v<Arguments, lltm_layer_backward_argum
 template <typename Arguments>
 constexpr const char* kLayerName = kIsBackward<Arguments> ? "layer_backward" : "layer_forward";
 
-// layer_registers.cu, the family `registers`: one block runs a few rows of the batch through the
-// whole sequence. The recurrent weights, as float32, must fit the registers of one multiprocessor.
-bool registers_fit(const LayerProblem& problem);
-template <typename Arguments>
-const char* run_registers(lltm_dtype dtype, const Arguments& arguments,
-                          const lltm_execution& execution);
+// A way to run layers.
+struct LayerFamily {
+  const char* name;
+  bool (*fits)(const LayerProblem& problem);
+  // Run a problem that fits.
+  const char* (*forward)(lltm_dtype, const lltm_layer_forward_arguments&, const lltm_execution&);
+  const char* (*backward)(lltm_dtype, const lltm_layer_backward_arguments&, const lltm_execution&);
+  const char* refusal;  // of a problem that does not fit
+};
 
-// layer_cluster.cu, the family `cluster`: the recurrent weights are spread over the registers of a
-// thread-block cluster. `blocks` is 0 if the problem does not fit.
+// layer_registers.cu: one block runs a few rows of the batch through the whole sequence. The
+// recurrent weights, as float32, must fit the registers of one multiprocessor.
+extern const LayerFamily registers_family;
+
+// layer_cluster.cu: the recurrent weights are spread over the registers of a thread-block cluster.
+// `kernel` is NULL if the problem does not fit.
 struct ClusterShape {
-  int blocks = 0;      // per cluster; each block has its own units of the state
+  const void* kernel = nullptr;
+  int threads = 0;
+  int64_t clusters = 0;
+  int64_t blocks = 0;  // per cluster; each block has its own units of the state
   int rows = 0;        // batch rows per cluster
   bool quick = false;  // all clusters run at once, and blocks rarely compete for a multiprocessor
 };
-
 ClusterShape shape_cluster(const LayerProblem& problem);
-template <typename Arguments>
-const char* run_cluster(lltm_dtype dtype, const Arguments& arguments,
-                        const lltm_execution& execution);
+extern const LayerFamily cluster_family;
 
-// layer_grid.cu, the family `grid`: the recurrent weights are spread over the registers of many
-// multiprocessors. `unit_blocks` is 0 if there is no kernel for the problem.
+// layer_grid.cu: the recurrent weights are spread over the registers of many multiprocessors.
+// `kernel` is NULL if there is none for the problem, or if the device cannot hold all blocks at
+// once.
 struct GridShape {
+  const void* kernel = nullptr;
+  int threads = 0;
+  int64_t shared_bytes = 0;
   int unit_blocks = 0;  // blocks that share a slice of the batch, each with its units of the state
   int slices = 0;       // of the batch
   int slice_rows = 0;   // batch rows per slice
 };
-
 GridShape shape_grid(const LayerProblem& problem);
-// Whether the device can hold all blocks of the problem's shape at once.
-bool grid_fits(const LayerProblem& problem);
-int64_t grid_workspace(const LayerProblem& problem);
-template <typename Arguments>
-const char* run_grid(lltm_dtype dtype, const Arguments& arguments, const lltm_execution& execution);
+extern const LayerFamily grid_family;
 
 }  // namespace lltm

@@ -1,7 +1,6 @@
 // The host side of the family `cluster`: it chooses the kernel, the clusters and their blocks.
 #include <algorithm>
 
-#include "../dispatch.h"
 #include "launch.h"
 #include "layer.h"
 #include "layer_cluster_kernels.h"
@@ -9,85 +8,70 @@
 namespace lltm {
 namespace {
 
-struct ClusterKernel {
-  const void* function = nullptr;
-  int threads = 0;
-  int max_rows = 0;
-};
-
 template <typename T, typename L, int kRows>
-ClusterKernel forward_with() {
-  return {reinterpret_cast<const void*>(cluster_forward_kernel<T, L, kRows>), L::kThreads, kRows};
+void take_forward(ClusterShape* shape) {
+  shape->kernel = reinterpret_cast<const void*>(cluster_forward_kernel<T, L, kRows>);
+  shape->threads = L::kThreads;
+  shape->rows = kRows;
 }
 
 template <typename T, typename L, int kRows>
-ClusterKernel backward_with(int64_t blocks) {
+void take_backward(ClusterShape* shape) {
   // Whole warps make the parts of dh for all units. The same warps, or additional ones, finish the
   // block's own units.
-  const int64_t products = divide_up(blocks, L::kWidth);
-  const int64_t warps = L::kFinishers == 0 && products < kRows ? kRows : products + L::kFinishers;
-  return {reinterpret_cast<const void*>(cluster_backward_kernel<T, L, kRows>),
-          static_cast<int>(warps * 32), kRows};
+  const int products = static_cast<int>(divide_up(shape->blocks, L::kWidth));
+  const int warps = L::kFinishers == 0 && products < kRows ? kRows : products + L::kFinishers;
+  shape->kernel = reinterpret_cast<const void*>(cluster_backward_kernel<T, L, kRows>);
+  shape->threads = warps * 32;
+  shape->rows = kRows;
 }
 
-// The quickest shapes: few lanes per unit, since each doubling costs a shuffle, and two rows per
+// Sets the kernel for the blocks of a shape, if there is one, and the most rows that it takes.
+// These are the quickest: few lanes per unit, since each doubling costs a shuffle, and two rows per
 // cluster if the registers have room for their sums.
 template <typename T>
-ClusterKernel kernel_for(bool backward, int64_t blocks) {
-  if (backward) {
-    if (blocks <= 8) return backward_with<T, ClusterBackward<8, 1, 2>, 2>(blocks);
-    if (blocks <= 16) return backward_with<T, ClusterBackward<16, 2, 0>, 1>(blocks);
-  } else {
-    if (blocks <= 4) return forward_with<T, ClusterForward<128, 8, 4, 2>, 1>();
-    if (blocks <= 8) return forward_with<T, ClusterForward<256, 16, 4, 2>, 2>();
-    if (blocks <= 16) return forward_with<T, ClusterForward<256, 16, 8, 2>, 1>();
-  }
-  return {};
+void find_kernel(bool backward, ClusterShape* shape) {
+  const int64_t blocks = shape->blocks;
+  if (blocks > 16) return;
+  if (backward && blocks <= 8) return take_backward<T, ClusterBackward<8, 1, 2>, 2>(shape);
+  if (backward) return take_backward<T, ClusterBackward<16, 2, 0>, 1>(shape);
+  if (blocks <= 4) return take_forward<T, ClusterForward<128, 8, 4, 2>, 1>(shape);
+  if (blocks <= 8) return take_forward<T, ClusterForward<256, 16, 4, 2>, 2>(shape);
+  take_forward<T, ClusterForward<256, 16, 8, 2>, 1>(shape);
 }
 
-ClusterKernel kernel_for(lltm_dtype dtype, bool backward, int64_t blocks) {
-  ClusterKernel kernel;
-  dispatch_dtype(dtype, [&](auto zero) -> const char* {
-    using T = decltype(zero);
-    if constexpr (sizeof(T) <= 4) kernel = kernel_for<T>(backward, blocks);
-    return nullptr;
-  });
-  return kernel;
-}
-
-// Calls `use` with the configuration of a launch.
-template <typename Use>
-cudaError_t configured(const ClusterKernel& kernel, int64_t clusters, int64_t blocks, void* stream,
-                       const Use& use) {
-  constexpr int kPortableBlocks = 8;  // every device with clusters runs these
-  if (blocks > kPortableBlocks) {
-    const cudaError_t error =
-        cudaFuncSetAttribute(kernel.function, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
-    if (error != cudaSuccess) return error;
-  }
+// The configuration of a launch, with the attribute to which it points.
+struct ClusterLaunch {
   cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim.x = static_cast<unsigned>(blocks);
-  attribute.val.clusterDim.y = 1;
-  attribute.val.clusterDim.z = 1;
   cudaLaunchConfig_t configuration = {};
-  configuration.gridDim = dim3(static_cast<unsigned>(clusters * blocks));
-  configuration.blockDim = dim3(static_cast<unsigned>(kernel.threads));
-  configuration.stream = static_cast<cudaStream_t>(stream);
-  configuration.attrs = &attribute;
-  configuration.numAttrs = 1;
-  return use(configuration);
-}
 
-// The number of clusters that run at once.
-int count_active(const ClusterKernel& kernel, int64_t blocks, int32_t device_index) {
+  ClusterLaunch(const ClusterShape& shape, int64_t clusters, cudaStream_t stream) {
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = static_cast<unsigned>(shape.blocks);
+    attribute.val.clusterDim.y = 1;
+    attribute.val.clusterDim.z = 1;
+    configuration.gridDim = dim3(static_cast<unsigned>(clusters * shape.blocks));
+    configuration.blockDim = dim3(static_cast<unsigned>(shape.threads));
+    configuration.stream = stream;
+    configuration.attrs = &attribute;
+    configuration.numAttrs = 1;
+  }
+  ClusterLaunch(const ClusterLaunch&) = delete;
+};
+
+// The number of clusters that run at once. Lets the kernel have clusters of this size.
+int count_active(const ClusterShape& shape, int32_t device_index) {
+  constexpr int kPortableBlocks = 8;  // every device with clusters runs these
+  if (!compiled_for(shape.kernel, 90, device_index)) return 0;
   const DeviceScope scope(device_index);
-  if (!device_facts(device_index).clusters || !compiled_for(kernel.function, 90)) return 0;
+  const ClusterLaunch launch(shape, 1, nullptr);
+  const bool allowed =
+      shape.blocks <= kPortableBlocks ||
+      cudaFuncSetAttribute(shape.kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) ==
+          cudaSuccess;
   int active = 0;
-  const auto count = [&](const cudaLaunchConfig_t& launch) {
-    return cudaOccupancyMaxActiveClusters(&active, kernel.function, &launch);
-  };
-  if (configured(kernel, 1, blocks, nullptr, count) == cudaSuccess) return active;
+  const auto error = cudaOccupancyMaxActiveClusters(&active, shape.kernel, &launch.configuration);
+  if (allowed && error == cudaSuccess) return active;
   cudaGetLastError();  // this device has no clusters of this size
   return 0;
 }
@@ -98,56 +82,56 @@ ClusterShape shape_cluster(const LayerProblem& problem) {
   const lltm_layer_sizes& sizes = problem.sizes;
   const int32_t device_index = problem.device_index;
   const int64_t blocks = divide_up(sizes.state_size, kClusterUnits);
-  const ClusterKernel kernel = kernel_for(problem.dtype, problem.backward, blocks);
-  if (blocks == 0 || sizes.batch_size == 0 || kernel.function == nullptr ||
-      sizes.steps > 0x7fffffff || sizes.batch_size > 0x7fffffff / blocks) {
+  if (blocks == 0 || sizes.batch_size == 0 || sizes.steps > 0x7fffffff ||
+      sizes.batch_size > 0x7fffffff / blocks) {
     return {};
   }
-  const int64_t active = remembered(kernel.function, blocks, device_index,
-                                    [&] { return count_active(kernel, blocks, device_index); });
+  ClusterShape shape;
+  shape.blocks = blocks;
+  dispatch_dtype(problem.dtype, [&](auto zero) -> const char* {
+    using T = decltype(zero);
+    if constexpr (sizeof(T) <= 4) find_kernel<T>(problem.backward, &shape);
+    return nullptr;
+  });
+  if (shape.kernel == nullptr) return {};
+  const int64_t active = remembered(shape.kernel, blocks, device_index,
+                                    [&] { return count_active(shape, device_index); });
   if (active == 0) return {};
   // The number of clusters that share no multiprocessor. It is at least one: on a small part of a
   // device, the blocks of one cluster may share multiprocessors.
-  const int64_t multiprocessors = device_facts(device_index).multiprocessors;
+  const int64_t multiprocessors = device_fact(cudaDevAttrMultiProcessorCount, device_index);
   const int64_t apart = std::min(active, std::max(multiprocessors / blocks, int64_t{1}));
   // Each row makes a step longer, and a second wave of clusters doubles the time. Two forward
   // blocks share a multiprocessor well. In 16 bits, `registers` is quicker once clusters have two
   // rows or share multiprocessors.
-  const int64_t rows = std::min<int64_t>(divide_up(sizes.batch_size, apart), kernel.max_rows);
-  const int64_t clusters = divide_up(sizes.batch_size, rows);
-  const bool crowded = rows > 1 || clusters > apart;
+  shape.rows = static_cast<int>(std::min<int64_t>(divide_up(sizes.batch_size, apart), shape.rows));
+  shape.clusters = divide_up(sizes.batch_size, shape.rows);
+  const bool crowded = shape.rows > 1 || shape.clusters > apart;
   const bool outdone = crowded && blocks <= 4 && problem.dtype != LLTM_FLOAT32;
-  ClusterShape shape;
-  shape.blocks = static_cast<int>(blocks);
-  shape.rows = static_cast<int>(rows);
-  shape.quick = !outdone && clusters <= active && clusters <= apart * (problem.backward ? 1 : 2);
+  shape.quick =
+      !outdone && shape.clusters <= active && shape.clusters <= apart * (problem.backward ? 1 : 2);
   return shape;
 }
 
 template <typename Arguments>
-const char* run_cluster(lltm_dtype dtype, const Arguments& arguments,
-                        const lltm_execution& execution) {
-  constexpr bool kBackward = kIsBackward<Arguments>;
-  const auto& sizes = arguments.sizes;
-  const DeviceScope scope(execution.device_index);
-  if (scope.error() != cudaSuccess) return error_text(kLayerName<Arguments>, scope.error());
-  const ClusterShape shape = shape_cluster({dtype, kBackward, sizes, execution.device_index});
-  if (shape.blocks == 0) return "lltm CUDA kernels of the family cluster: no kernel for this size";
-  const ClusterKernel kernel = kernel_for(dtype, kBackward, shape.blocks);
-  Arguments copy = arguments;
-  int rows = shape.rows;
-  void* parameters[] = {&copy, &rows};
-  const cudaError_t error =
-      configured(kernel, divide_up(sizes.batch_size, rows), shape.blocks, execution.stream,
-                 [&](const cudaLaunchConfig_t& launch) {
-                   return cudaLaunchKernelExC(&launch, kernel.function, parameters);
-                 });
-  return error_text(kLayerName<Arguments>, error != cudaSuccess ? error : cudaGetLastError());
+static const char* run_cluster(lltm_dtype dtype, const Arguments& arguments,
+                               const lltm_execution& execution) {
+  return launch_on(execution, kLayerName<Arguments>, dtype, [&](auto, cudaStream_t stream) {
+    const ClusterShape shape =
+        shape_cluster({dtype, kIsBackward<Arguments>, arguments.sizes, execution.device_index});
+    Arguments copy = arguments;
+    int rows = shape.rows;
+    void* parameters[] = {&copy, &rows};
+    const ClusterLaunch launch(shape, shape.clusters, stream);
+    cudaLaunchKernelExC(&launch.configuration, shape.kernel, parameters);
+  });
 }
 
-template const char* run_cluster(lltm_dtype, const lltm_layer_forward_arguments&,
-                                 const lltm_execution&);
-template const char* run_cluster(lltm_dtype, const lltm_layer_backward_arguments&,
-                                 const lltm_execution&);
+const LayerFamily cluster_family = {
+    "cluster", [](const LayerProblem& problem) { return shape_cluster(problem).kernel != nullptr; },
+    run_cluster<lltm_layer_forward_arguments>, run_cluster<lltm_layer_backward_arguments>,
+    "lltm: LLTM_LAYER_KERNELS=cluster cannot run this problem on this device: it needs compute "
+    "capability 9.0 and kernels built for it, float32, float16 or bfloat16, and a state of at "
+    "most 512, or less where the device has no clusters of 16 blocks; unset it"};
 
 }  // namespace lltm

@@ -11,9 +11,7 @@
 #pragma once
 
 #include "../lltm_kernels.h"
-#include "layer_cluster_exchange.h"
 #include "layer_element.h"
-#include "layer_lane_sum.h"
 
 namespace lltm {
 
@@ -43,6 +41,122 @@ struct ClusterBackward {
 };
 
 #if __CUDA_ARCH__ >= 900
+
+// Exchange of numbers between the blocks of a cluster. A block writes into the other blocks' shared
+// memory, and each number that arrives counts towards the bytes that the receiver's barrier
+// expects. The code is PTX, so that a compiler without CUDA's headers for clusters builds it.
+
+// The 32-bit PTX address of an object in this block's shared memory.
+LLTM_DEVICE uint32_t shared_address(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// threadIdx.x in a register. Otherwise the compiler reads it again at each use, which is slow.
+LLTM_DEVICE int thread_index() {
+  int index;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+  return index;
+}
+
+LLTM_DEVICE int cluster_rank() {
+  uint32_t rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return static_cast<int>(rank);
+}
+
+LLTM_DEVICE int cluster_blocks() {
+  uint32_t blocks;
+  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
+  return static_cast<int>(blocks);
+}
+
+// The address in block `rank` of the cluster that corresponds to `address` in this block.
+LLTM_DEVICE uint32_t address_in(uint32_t address, int rank) {
+  uint32_t remote;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(rank));
+  return remote;
+}
+
+LLTM_DEVICE void cluster_sync() {
+  asm volatile(
+      "barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster."
+      "wait.acquire.aligned;" ::
+          : "memory");
+}
+
+// Makes a barrier for one arrival, that of `expect`, and for the bytes that `expect` names.
+LLTM_DEVICE void make_barrier(uint32_t barrier) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
+}
+
+// Makes the barriers visible to the other blocks. Call it before cluster_sync.
+LLTM_DEVICE void show_barriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+LLTM_DEVICE void expect(uint32_t barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+
+// Waits until the barrier's phase of this parity has ended.
+LLTM_DEVICE void await(uint32_t barrier, uint32_t parity) {
+  uint32_t done = 0;
+  while (done == 0) {
+    asm volatile(
+        "{\n\t.reg .pred complete;\n\t"
+        "mbarrier.try_wait.parity.shared::cta.b64 complete, [%1], %2;\n\t"
+        "selp.u32 %0, 1, 0, complete;\n\t}"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+  }
+}
+
+// Both addresses are the receiver's, from address_in.
+LLTM_DEVICE void send(uint32_t address, float value, uint32_t barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 "
+      "[%0], %1, [%2];" ::"r"(address),
+      "r"(__float_as_uint(value)), "r"(barrier)
+      : "memory");
+}
+
+// Barriers of two buffers that are filled alternately, the second one first.
+class BufferBarriers {
+ public:
+  uint32_t flip = static_cast<uint32_t>(-8);  // offset from the next buffer's barrier to the other
+
+  // One thread `arms` the barriers, for `bytes` per turn. cluster_sync must follow.
+  LLTM_DEVICE BufferBarriers(const uint64_t (&barriers)[2], int bytes, bool arms)
+      : second_(shared_address(barriers) + 8), next_(second_), bytes_(bytes), arms_(arms) {
+    if (!arms) return;
+    make_barrier(second_ - 8);
+    make_barrier(second_);
+    expect(second_ - 8, bytes);
+    expect(second_, bytes);
+    show_barriers();
+  }
+  LLTM_DEVICE uint32_t second() const { return second_; }
+
+  // Waits for the next buffer.
+  LLTM_DEVICE void wait() {
+    await(next_, parity_);
+    if (arms_) expect(next_, bytes_);
+  }
+  LLTM_DEVICE void turn() {
+    next_ += flip;
+    flip = 0u - flip;
+    parity_ ^= flip >> 31;  // changes after the first buffer's turn
+  }
+
+ private:
+  uint32_t second_;
+  uint32_t next_;
+  uint32_t parity_ = 0;
+  int bytes_;
+  bool arms_;
+};
 
 // The units and the batch rows of a block.
 struct ClusterPlace {
@@ -91,26 +205,6 @@ struct ForwardTargets {
   }
 };
 
-// A block's weights: the rows of its units' gates, and kUnits times kWidth columns per thread, from
-// `first_column` on.
-template <typename T, typename L>
-LLTM_DEVICE void load_cluster_weights(
-    const lltm_layer_backward_arguments& a, int first_unit, int first_column, int lane,
-    bool multiplies, float (&weights)[L::kUnits][L::kWidth][L::kInner / L::kLanes]) {
-  const WeightReader<T> reader(a.weights, a.sizes);
-  unrolled<L::kInner / L::kLanes>([&](int i) {
-    const int unit = first_unit + lane * 4 + i % 4;
-#pragma unroll
-    for (int column = 0; column < L::kUnits * L::kWidth; column += 4) {
-      float four[4];
-      reader.read(i / 4, multiplies ? unit : static_cast<int>(a.sizes.state_size),
-                  first_column + column, four);
-      unrolled<4>(
-          [&](int x) { weights[(column + x) / L::kWidth][(column + x) % L::kWidth][i] = four[x]; });
-    }
-  });
-}
-
 // Prefetches one line of the gates, the cell states or the output's gradient.
 template <typename T>
 LLTM_DEVICE Prefetch<T> prefetch_line(const lltm_layer_backward_arguments& a,
@@ -137,7 +231,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
 #if __CUDA_ARCH__ >= 900
   using Sum = LaneSum<L::kLanes, kRows, L::kUnits, kGateCount>;
   constexpr int kOwn = Sum::kOwnRows;
-  constexpr int kCopies = L::kLanes * kOwn / (kRows * L::kUnits);  // lanes with the same sums
+  constexpr int kCopies = Sum::kCopies;
   constexpr int kSends = (L::kMaxBlocks + kCopies - 1) / kCopies;
   constexpr int kBuffer = kRows * L::kInner;
   __shared__ __align__(16) float h[2][kBuffer];
@@ -229,7 +323,10 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   const bool multiplies = L::kFinishers == 0 || element < 0;
   const bool wants_h = a.d_initial_h != nullptr;  // d_initial_h is the product of the last dz
   float weights[L::kUnits][L::kWidth][L::kInner / L::kLanes];
-  load_cluster_weights<T, L>(a, place.first_unit, group_unit, lane, multiplies, weights);
+  load_backward_weights<T>(a, group_unit, weights, [&](int i) {
+    const int unit = place.first_unit + lane * 4 + i % 4;  // a row of this block's units
+    return WeightRow{i / 4, multiplies ? unit : static_cast<int>(a.sizes.state_size)};
+  });
   BufferBarriers arrivals(barriers, place.step_bytes(), element == 0);
 
   // This lane's sums go to the block that owns their units. The sums of the last step, which runs

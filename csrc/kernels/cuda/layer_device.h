@@ -34,6 +34,12 @@ struct LaneLayout {
   static constexpr int kPaddedState = kThreads / kLanes * kUnits;
 };
 
+// A row of the recurrent weights.
+struct WeightRow {
+  int gate;
+  int unit;
+};
+
 LLTM_DEVICE int lane_index() { return static_cast<int>(threadIdx.x) % 32; }
 LLTM_DEVICE int warp_index() { return static_cast<int>(threadIdx.x) / 32; }
 
@@ -72,6 +78,26 @@ class WeightReader {
   int state_;
   bool aligned_;
 };
+
+// The weights of backward: kUnits times kWidth columns of W_h from `first_column` on, in the rows
+// that `row_of(i)` gives.
+template <typename T, int kUnits, int kWidth, int kInner, typename RowOf>
+LLTM_DEVICE void load_backward_weights(const lltm_layer_backward_arguments& a, int first_column,
+                                       float (&weights)[kUnits][kWidth][kInner],
+                                       const RowOf& row_of) {
+  static_assert(kUnits * kWidth % 4 == 0, "whole vectors of columns");
+  const WeightReader<T> reader(a.weights, a.sizes);
+  unrolled<kInner>([&](int i) {
+    const WeightRow row = row_of(i);
+#pragma unroll
+    for (int column = 0; column < kUnits * kWidth; column += 4) {
+      float four[4];
+      reader.read(row.gate, row.unit, first_column + column, four);
+      unrolled<4>(
+          [&](int x) { weights[(column + x) / kWidth][(column + x) % kWidth][i] = four[x]; });
+    }
+  });
+}
 
 // The weights of forward: the three gates of L::kUnits units. A lane holds four of every
 // 4 * L::kLanes columns.
@@ -148,5 +174,55 @@ class Prefetch {
 LLTM_DEVICE float shuffle_xor(float value, int mask) {
   return __shfl_xor_sync(0xffffffffu, value, mask);
 }
+
+// Adds values[rows][units][width] of `kLanes` neighbouring lanes. In each halving, a lane gives
+// half of its units, then half of its rows, to its partner. With one unit and one row left, both
+// keep the sum.
+template <int kLanes, int kRows, int kUnits, int kWidth>
+struct LaneSum {
+  static constexpr int kMask = kLanes / 2;
+  static constexpr bool kSplitUnits = kUnits > 1;
+  static constexpr bool kSplitRows = !kSplitUnits && kRows > 1;
+  static constexpr int kNextRows = kSplitRows ? kRows / 2 : kRows;
+  static constexpr int kNextUnits = kSplitUnits ? kUnits / 2 : kUnits;
+  using Next = LaneSum<kMask, kNextRows, kNextUnits, kWidth>;
+  static constexpr int kOwnRows = Next::kOwnRows;
+  static constexpr int kCopies = kLanes * kOwnRows / (kRows * kUnits);  // lanes with the same sums
+
+  // Writes the sums of one unit for kOwnRows rows to `own`.
+  LLTM_DEVICE static void add(const float (&values)[kRows][kUnits][kWidth], int lane,
+                              float (&own)[kOwnRows][kWidth]) {
+    const bool upper = (lane & kMask) != 0;
+    float half[kNextRows][kNextUnits][kWidth];
+    unrolled<kNextRows, kNextUnits, kWidth>([&](int r, int u, int x) {
+      const float low = values[r][u][x];
+      const float high =
+          values[kSplitRows ? r + kNextRows : r][kSplitUnits ? u + kNextUnits : u][x];
+      const float kept = upper ? high : low;
+      const float given = upper ? low : high;
+      half[r][u][x] = kept + shuffle_xor(given, kMask);
+    });
+    Next::add(half, lane, own);
+  }
+
+  LLTM_DEVICE static int unit(int lane) {
+    return (kSplitUnits && (lane & kMask) != 0 ? kNextUnits : 0) + Next::unit(lane);
+  }
+  LLTM_DEVICE static int row(int lane) {
+    return (kSplitRows && (lane & kMask) != 0 ? kNextRows : 0) + Next::row(lane);
+  }
+};
+
+template <int kRows, int kUnits, int kWidth>
+struct LaneSum<1, kRows, kUnits, kWidth> {
+  static_assert(kUnits == 1, "as many lanes as units at least");
+  static constexpr int kOwnRows = kRows;
+  LLTM_DEVICE static void add(const float (&values)[kRows][1][kWidth], int,
+                              float (&own)[kRows][kWidth]) {
+    unrolled<kRows, kWidth>([&](int r, int x) { own[r][x] = values[r][0][x]; });
+  }
+  LLTM_DEVICE static int unit(int) { return 0; }
+  LLTM_DEVICE static int row(int) { return 0; }
+};
 
 }  // namespace lltm

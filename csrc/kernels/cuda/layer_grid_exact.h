@@ -2,7 +2,6 @@
 #pragma once
 
 #include "layer_grid_pieces.h"
-#include "layer_lane_sum.h"
 
 namespace lltm {
 
@@ -24,7 +23,11 @@ class ExactEngine {
   static constexpr int kVectors = kPieces * 16 / (4 * kSlices);  // float4 per lane
   static_assert(kVectors * 4 * kSlices == kPieces * 16, "pieces fill the lanes' vectors");
   static constexpr int kStagePitch = kPieces * 16 + (kPieces % 2 == 0 ? 16 : 0);
-  using Piece = Pieces<float, kPieces, (kUnitsEach * kGates * 4 * kVectors > 128 ? 4 : 8)>;
+  using Lane = LanePiece<float>;
+  // Pieces are read into registers, a group at a time.
+  static constexpr int kInFlight = kUnitsEach * kGates * 4 * kVectors > 128 ? 4 : 8;
+  static constexpr int kGroup = kPieces <= kInFlight ? kPieces : kInFlight;
+  static constexpr int kGroups = (kPieces + kGroup - 1) / kGroup;
 
  public:
   static constexpr int kStageFloats = kTileRows * kStagePitch;  // per warp
@@ -42,7 +45,7 @@ class ExactEngine {
     });
   }
 
-  LLTM_DEVICE void issue(const Source<float>& source) { pieces_.template issue<0>(source, inner_); }
+  LLTM_DEVICE void issue(const Source<float>& source) { issue<0>(source); }
 
   template <typename Free>
   LLTM_DEVICE void multiply(const Source<float>& source, const Source<float>& next, bool has_next,
@@ -84,13 +87,11 @@ class ExactEngine {
 
   template <int group>
   LLTM_DEVICE void stage(const Source<float>& source) {
-    if constexpr (group < Piece::kGroups) {
-      if constexpr (group + 1 < Piece::kGroups) {
-        pieces_.template issue<group + 1>(source, inner_);
-      }
-      pieces_.template settle<group>(source, inner_);
+    if constexpr (group < kGroups) {
+      if constexpr (group + 1 < kGroups) issue<group + 1>(source);
+      settle<group>(source);
       const int lane = lane_index();
-      pieces_.template for_pieces<group>([&](int piece, const uint4& words) {
+      for_pieces<group>([&](int piece, const uint4& words) {
         *reinterpret_cast<uint4*>(stage_ + lane / 4 * kStagePitch + piece * 16 + lane % 4 * 4) =
             words;
       });
@@ -98,10 +99,51 @@ class ExactEngine {
     }
   }
 
+  // Starts to read a group of pieces.
+  template <int group>
+  LLTM_DEVICE void issue(const Source<float>& source) {
+    for_pieces<group>([&](int piece, uint4& words) { load(source, piece, words); });
+  }
+
+  // Waits until all words of the group have arrived.
+  template <int group>
+  LLTM_DEVICE void settle(const Source<float>& source) {
+    if (!source.wait) {
+      for_pieces<group>([](int, uint4& words) { words = plain<float>(words); });
+      return;
+    }
+    for (;;) {
+      bool complete = true;
+      for_pieces<group>([&](int piece, uint4& words) {
+        if (!unwritten(words)) return;
+        complete = false;
+        load(source, piece, words);
+      });
+      if (__all_sync(0xffffffffu, complete)) return;
+    }
+  }
+
+  // Calls `use(piece, words)` for each piece of the group.
+  template <int group, typename Use>
+  LLTM_DEVICE void for_pieces(const Use& use) {
+#pragma unroll
+    for (int i = 0; i < kGroup && group * kGroup + i < kPieces; ++i) {
+      use(group * kGroup + i, words_[group % 2][i]);
+    }
+  }
+
+  LLTM_DEVICE void load(const Source<float>& source, int piece, uint4& words) {
+    if (Lane::exists(source, inner_, 0, piece)) {
+      words = load_shared_words(Lane::address(source, 0, piece));
+    } else {
+      words = make_uint4(0, 0, 0, 0);
+    }
+  }
+
   int inner_;
   float* stage_;
   float weights_[kUnitsEach][kGates][4 * kVectors];
-  Piece pieces_;
+  uint4 words_[2][kGroup];
 };
 
 }  // namespace lltm

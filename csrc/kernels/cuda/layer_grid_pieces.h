@@ -12,9 +12,53 @@
 #include "../types.h"
 #include "async_copy.h"
 #include "layer_device.h"
-#include "layer_exchange.h"
 
 namespace lltm {
+
+// Exchange of states between the blocks of a kernel, through the tensors that they write anyway,
+// without flags, fences or barriers.
+//
+// The host fills the tensor with kUnwritten words before the launch. A block that needs a word
+// reads it from L2, which all multiprocessors share, until it is no longer kUnwritten. Every word
+// shows its own arrival, so the order of words does not matter. Writers never store kUnwritten: it
+// is a NaN (or two 16-bit NaNs), and `shared_word` replaces it with another NaN.
+
+constexpr uint32_t kUnwritten = 0xffffffffu;
+
+// A float32, or two 16-bit numbers, in a form that never equals kUnwritten.
+LLTM_DEVICE uint32_t shared_word(float value) {
+  return value == value ? __float_as_uint(value) : 0x7fc00000u;
+}
+LLTM_DEVICE uint32_t shared_word(uint32_t pair) { return pair == kUnwritten ? 0x7fff7fffu : pair; }
+
+// Applies `shared_word` to float32 words that have not passed through it, for example the initial
+// state's. 16-bit words stay unchanged.
+template <typename T>
+LLTM_DEVICE uint4 plain(const uint4& words) {
+  if constexpr (sizeof(T) < 4) {
+    return words;
+  } else {
+    return make_uint4(shared_word(__uint_as_float(words.x)), shared_word(__uint_as_float(words.y)),
+                      shared_word(__uint_as_float(words.z)), shared_word(__uint_as_float(words.w)));
+  }
+}
+
+LLTM_DEVICE bool unwritten(const uint4& words) {
+  return max(max(words.x, words.y), max(words.z, words.w)) == kUnwritten;
+}
+
+LLTM_DEVICE void store_shared_word(void* address, uint32_t word) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(address), "r"(word) : "memory");
+}
+
+LLTM_DEVICE uint4 load_shared_words(const void* address) {
+  uint4 words;
+  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+               : "l"(address)
+               : "memory");
+  return words;
+}
 
 constexpr int kWarps = 8;       // warps that multiply
 constexpr int kUnits = 16;      // units of the state per block
@@ -77,63 +121,6 @@ struct LanePiece {
 
  private:
   LLTM_DEVICE static int row(int tile) { return tile * kTileRows + lane_index() / 4; }
-};
-
-// Reads the pieces of one tile into registers, at most `kInFlight` at a time.
-template <typename T, int kPieces, int kInFlight>
-class Pieces {
- public:
-  using Lane = LanePiece<T>;
-  static constexpr int kGroup = kPieces <= kInFlight ? kPieces : kInFlight;
-  static constexpr int kGroups = (kPieces + kGroup - 1) / kGroup;
-
-  // Starts to read a group of pieces.
-  template <int group>
-  LLTM_DEVICE void issue(const Source<T>& source, int inner) {
-    for_pieces<group>([&](int piece, uint4& words) { load(source, inner, piece, words); });
-  }
-
-  // Waits until all words of the group have arrived.
-  template <int group>
-  LLTM_DEVICE void settle(const Source<T>& source, int inner) {
-    if (!source.wait) {
-      for_pieces<group>([](int, uint4& words) { words = plain<T>(words); });
-      return;
-    }
-    for (;;) {
-      bool complete = true;
-      for_pieces<group>([&](int piece, uint4& words) {
-        if (!unwritten(words)) return;
-        complete = false;
-        load(source, inner, piece, words);
-      });
-      if (__all_sync(0xffffffffu, complete)) return;
-    }
-  }
-
-  // Calls `use(piece, words)` for each piece of the group.
-  template <int group, typename Use>
-  LLTM_DEVICE void for_pieces(const Use& use) {
-#pragma unroll
-    for (int i = 0; i < kGroup; ++i) {
-      const int piece = group * kGroup + i;
-      if (piece >= kPieces) break;
-      use(piece, buffer_[group % kBuffers][i]);
-    }
-  }
-
- private:
-  static constexpr int kBuffers = kGroups > 1 ? 2 : 1;
-
-  LLTM_DEVICE static void load(const Source<T>& source, int inner, int piece, uint4& words) {
-    if (Lane::exists(source, inner, 0, piece)) {
-      words = load_shared_words(Lane::address(source, 0, piece));
-    } else {
-      words = make_uint4(0, 0, 0, 0);
-    }
-  }
-
-  uint4 buffer_[kBuffers][kGroup];
 };
 
 // Copies pieces to shared memory, where each lane reads back the words that it requested. `kRing`

@@ -29,7 +29,6 @@ class TensorEngine {
   static constexpr int kWeightFloats = kGates * kSharedPieces * 2 * 32 * 4;  // per warp
   static constexpr int kMostRing = one_chunk ? kPieces : !backward ? 4 : kPieces <= 12 ? 12 : 8;
   static constexpr int kRing = kPieces < kMostRing ? kPieces : kMostRing;
-  using Word = TensorWord<T>;
   static constexpr int kTogether = !one_chunk ? 2 : kPieces < 12 ? kPieces : 12;
   using Piece = StagedPieces<T, kPieces, kTiles, kRing, kTogether>;
 
@@ -95,7 +94,7 @@ class TensorEngine {
       T values[Piece::Lane::kElements];
       rows.load(gate, eighth * 8 + unit, Piece::Lane::first_k(piece), values);
       unrolled<4>([&](int i) {
-        words[i / 2][i % 2 * 2 + eighth] = Word::pack(values + i * Word::kElements);
+        words[i / 2][i % 2 * 2 + eighth] = tensor_word(values + i * kWordElements<T>);
       });
     });
   }
@@ -121,8 +120,9 @@ class TensorEngine {
           unrolled<kTiles>([&](int tile) {
             if (!source.has_tile(tile)) return;
             const uint4 b = pieces_.get(tile, i);
-            Word::multiply(sum[tile][kGates == 1 ? half : gate], a,
-                           Word::round(half == 0 ? b.x : b.z), Word::round(half == 0 ? b.y : b.w));
+            multiply_tiles<T>(sum[tile][kGates == 1 ? half : gate], a,
+                              round_word<T>(half == 0 ? b.x : b.z),
+                              round_word<T>(half == 0 ? b.y : b.w));
           });
         });
       });

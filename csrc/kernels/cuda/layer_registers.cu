@@ -10,11 +10,9 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "../dispatch.h"
 #include "launch.h"
 #include "layer.h"
 #include "layer_element.h"
-#include "layer_lane_sum.h"
 
 namespace lltm {
 inline namespace layer_registers_cu {
@@ -48,7 +46,8 @@ __global__ void __launch_bounds__(L::kThreads, 1)
 
   const int unit = first_unit + Sum::unit(lane);
   const int own_row = Sum::row(lane);
-  ForwardUnit<T, Sum::kOwnRows> own(a, first_row + own_row, rows - own_row, unit, Sum::first(lane));
+  ForwardUnit<T, Sum::kOwnRows> own(a, first_row + own_row, rows - own_row, unit,
+                                    lane % Sum::kCopies == 0);
   auto later_gates =
       prefetch_rows<T>(a.gates, kGateCount, a.sizes, Walk::forward(a.sizes), first_row, rows);
   int half = 0;
@@ -75,23 +74,6 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   own.store_final(a);
 }
 
-// The weights of backward: L::kUnits columns of W_h. A lane holds four of every 4 * L::kLanes rows.
-template <typename T, typename L>
-LLTM_DEVICE void load_backward_weights(const lltm_layer_backward_arguments& a, int first_unit,
-                                       int lane, float (&weights)[L::kUnits][1][4 * L::kVectors]) {
-  static_assert(L::kUnits % 4 == 0, "whole vectors of units");
-  const WeightReader<T> reader(a.weights, a.sizes);
-  unrolled<4 * L::kVectors>([&](int i) {
-    const int inner = (i / 4 * L::kLanes + lane) * 4 + i % 4;
-#pragma unroll
-    for (int u = 0; u < L::kUnits; u += 4) {
-      float four[4];
-      reader.read(inner / L::kPaddedState, inner % L::kPaddedState, first_unit + u, four);
-      unrolled<4>([&](int x) { weights[u + x][0][i] = four[x]; });
-    }
-  });
-}
-
 // dh of a step is the product of the later step's dz and W_h. The inner dimension is that of dz:
 // one gate after another, each padded to the layout's state.
 template <typename T, typename L, int kRows>
@@ -107,12 +89,16 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   const int64_t first_row = int64_t{blockIdx.x} * kRows;
   const int rows = static_cast<int>(min(int64_t{kRows}, a.sizes.batch_size - first_row));
   float weights[L::kUnits][1][4 * L::kVectors];
-  load_backward_weights<T, L>(a, first_unit, lane, weights);
+  // A lane holds four of every 4 * L::kLanes rows.
+  load_backward_weights<T>(a, first_unit, weights, [&](int i) {
+    const int inner = (i / 4 * L::kLanes + lane) * 4 + i % 4;
+    return WeightRow{inner / L::kPaddedState, inner % L::kPaddedState};
+  });
   for (int i = threadIdx.x; i < 2 * kRows * L::kInner; i += L::kThreads) (&dz[0][0][0])[i] = 0.0f;
 
   const int unit = first_unit + Sum::unit(lane);
   const int own_row = Sum::row(lane);
-  BackwardUnit<T, kOwn> own(a, first_row + own_row, rows - own_row, unit, Sum::first(lane));
+  BackwardUnit<T, kOwn> own(a, first_row + own_row, rows - own_row, unit, lane % Sum::kCopies == 0);
   const Walk walk = Walk::backward(a.sizes);
   auto later_gates = prefetch_rows<T>(a.gates, kGateCount, a.sizes, walk, first_row, rows);
   auto later_cells = prefetch_rows<T>(a.cells, 1, a.sizes, walk, first_row, rows);
@@ -165,16 +151,15 @@ static_assert(Forward64::kPaddedState == 64 && Forward64::kInner == 64, "");
 static_assert(Backward128::kPaddedState == 128 && Backward64::kPaddedState == 64, "");
 
 template <typename T, int kRows, typename Arguments>
-const char* launch(const Arguments& arguments, void* stream) {
+void launch(const Arguments& arguments, cudaStream_t stream) {
   constexpr bool kBackward = kIsBackward<Arguments>;
-  const auto on = static_cast<cudaStream_t>(stream);
   const auto run = [&](auto layout) {
     using L = decltype(layout);
     const auto blocks = static_cast<unsigned>(divide_up(arguments.sizes.batch_size, kRows));
     if constexpr (kBackward) {
-      backward_kernel<T, L, kRows><<<blocks, L::kThreads, 0, on>>>(arguments);
+      backward_kernel<T, L, kRows><<<blocks, L::kThreads, 0, stream>>>(arguments);
     } else {
-      forward_kernel<T, L, kRows><<<blocks, L::kThreads, 0, on>>>(arguments);
+      forward_kernel<T, L, kRows><<<blocks, L::kThreads, 0, stream>>>(arguments);
     }
   };
   if (arguments.sizes.state_size <= Forward64::kPaddedState) {
@@ -182,41 +167,38 @@ const char* launch(const Arguments& arguments, void* stream) {
   } else {
     run(std::conditional_t<kBackward, Backward128, Forward128>{});
   }
-  return error_text(kLayerName<Arguments>, cudaGetLastError());
 }
 
 }  // namespace layer_registers_cu
 
-bool registers_fit(const LayerProblem& problem) {
+static bool registers_fit(const LayerProblem& problem) {
   const lltm_layer_sizes& sizes = problem.sizes;
   return problem.dtype != LLTM_FLOAT64 && sizes.state_size <= Forward128::kPaddedState &&
          sizes.steps <= 0x7fffffff && divide_up(sizes.batch_size, 4) <= 0x7fffffff;
 }
 
 template <typename Arguments>
-const char* run_registers(lltm_dtype dtype, const Arguments& arguments,
-                          const lltm_execution& execution) {
-  return dispatch_dtype(dtype, [&](auto zero) -> const char* {
+static const char* run_registers(lltm_dtype dtype, const Arguments& arguments,
+                                 const lltm_execution& execution) {
+  return launch_on(execution, kLayerName<Arguments>, dtype, [&](auto zero, cudaStream_t stream) {
     using T = decltype(zero);
-    if constexpr (sizeof(T) == 8) {
-      return "lltm CUDA kernels: float64 has no persistent kernels for layers";
-    } else {
-      const DeviceScope device(execution.device_index);
-      if (device.error() != cudaSuccess) return error_text(kLayerName<Arguments>, device.error());
+    if constexpr (sizeof(T) <= 4) {  // registers_fit refuses float64
       // The fewest rows per block with which all blocks fit the device at once: a step takes longer
       // with every row, but a second wave of blocks would double the time.
-      const int64_t blocks = std::max(device_facts(execution.device_index).multiprocessors, 1);
-      const int64_t rows = divide_up(arguments.sizes.batch_size, blocks);
-      if (rows <= 1) return launch<T, 1>(arguments, execution.stream);
-      if (rows <= 2) return launch<T, 2>(arguments, execution.stream);
-      return launch<T, 4>(arguments, execution.stream);
+      const int blocks = device_fact(cudaDevAttrMultiProcessorCount, execution.device_index);
+      const int64_t rows = divide_up(arguments.sizes.batch_size, std::max(blocks, 1));
+      const auto launch_rows = rows <= 1   ? launch<T, 1, Arguments>
+                               : rows <= 2 ? launch<T, 2, Arguments>
+                                           : launch<T, 4, Arguments>;
+      launch_rows(arguments, stream);
     }
   });
 }
 
-template const char* run_registers(lltm_dtype, const lltm_layer_forward_arguments&,
-                                   const lltm_execution&);
-template const char* run_registers(lltm_dtype, const lltm_layer_backward_arguments&,
-                                   const lltm_execution&);
+const LayerFamily registers_family = {
+    "registers", registers_fit, run_registers<lltm_layer_forward_arguments>,
+    run_registers<lltm_layer_backward_arguments>,
+    "lltm: LLTM_LAYER_KERNELS=registers cannot run this problem: it needs float32, float16 or "
+    "bfloat16 and a state of at most 128; unset it"};
 
 }  // namespace lltm

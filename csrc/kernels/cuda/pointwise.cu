@@ -1,18 +1,27 @@
 // The pointwise part of one LLTM step, after the GEMM. Memory bandwidth bounds it, so each thread
 // moves 16 bytes at a time.
 #include <algorithm>
+#include <atomic>
+#include <cstdint>
 #include <type_traits>
 
-#include "../dispatch.h"
 #include "cell.h"
 #include "cell_element.h"
-#include "cell_strips.h"
-#include "copy_rows.h"
+#include "launch.h"
 
 namespace lltm {
 inline namespace pointwise_cu {
 
-constexpr int kThreads = PlaneGeometry::kThreads;
+constexpr int kThreads = 256;
+constexpr int64_t kMostGridY = 65535;
+
+// Waits until earlier kernels in the stream have ended and their results can be read. A kernel that
+// starts early calls this first.
+LLTM_DEVICE void wait_for_earlier() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 
 // kRunning: the kernel also has float32 cell states, which take registers. It reads the
 // pre-activations from `from`, and writes them to gates if gates is other memory.
@@ -56,17 +65,120 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Backward keeps more numbers per element: with eight elements per thread, registers run out.
+constexpr int kCopyWarp = 32;
+constexpr int64_t kCopyRows = kThreads / kCopyWarp;  // rows per block at a time
+
+// Makes part `block` of `blocks` parts of a copy. Each warp takes whole rows.
 template <typename T>
-constexpr int kBackwardVector = kVectorSize<T> < 4 ? kVectorSize<T> : 4;
+LLTM_DEVICE void copy_rows(const lltm_copy& copy, int thread, int64_t block, int64_t blocks) {
+  constexpr int kAtOnce = 8;  // per lane in flight
+  const int lane = thread % kCopyWarp;
+  const int64_t rows = copy.planes * copy.to_rows;
+  for (int64_t to_row = block * kCopyRows + thread / kCopyWarp; to_row < rows;
+       to_row += blocks * kCopyRows) {
+    const int64_t row = to_row % copy.to_rows;
+    const int64_t from_row = to_row / copy.to_rows * copy.from_rows + row;
+    const T* const from = static_cast<const T*>(copy.from) + from_row * copy.from_stride;
+    T* const to = static_cast<T*>(copy.to) + to_row * copy.to_stride;
+    const int64_t columns = row < copy.from_rows ? copy.from_columns : 0;
+    for (int64_t first = lane; first < copy.to_columns; first += kAtOnce * kCopyWarp) {
+      T values[kAtOnce];
+      unrolled<kAtOnce>([&](int i) {
+        const int64_t column = first + i * kCopyWarp;
+        values[i] = column < columns ? from[column] : T{};
+      });
+      unrolled<kAtOnce>([&](int i) {
+        const int64_t column = first + i * kCopyWarp;
+        if (column < copy.to_columns) to[column] = values[i];
+      });
+    }
+  }
+}
+
+// The number of blocks for a copy; warps stride over further rows.
+inline int64_t copy_blocks(const lltm_copy& copy) {
+  constexpr int64_t kMostBlocks = 1024;
+  const int64_t blocks = divide_up(copy.planes * copy.to_rows, kCopyRows);
+  return blocks < kMostBlocks ? blocks : kMostBlocks;
+}
+
+struct Copies {
+  lltm_copy at[LLTM_MOST_COPIES];
+};
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads) copy_all(const Copies copies) {
+  copy_rows<T>(copies.at[blockIdx.y], static_cast<int>(threadIdx.x), blockIdx.x, gridDim.x);
+}
+
+// A backward block owns a strip of columns and goes down its rows, so that it can sum them for the
+// bias. If this gives too few blocks, the rows are divided into parts too, and the parts' sums are
+// added up.
+struct StripGeometry {
+  dim3 block;
+  int64_t strips;
+  int64_t parts;
+
+  StripGeometry(int64_t rows, int64_t packs, int pack_bytes, bool sums) {
+    constexpr int kStripBytes = 128;   // of a row at a time, for full memory speed
+    constexpr int kSectorBytes = 32;   // the smallest memory access
+    constexpr int64_t kBlocks = 1024;  // fills any GPU several times over
+    constexpr int64_t kFewBlocks = 128;
+    constexpr int64_t kFewRows = 8;  // per thread; more rows are divided into parts
+    int width = kStripBytes / pack_bytes;
+    const auto most_blocks = [&] {
+      return divide_up(packs, width) * divide_up(rows, kFewRows * (kThreads / width));
+    };
+    while (width > kSectorBytes / pack_bytes && most_blocks() < kFewBlocks) width /= 2;
+    block = dim3(width, kThreads / width);
+    strips = divide_up(packs, width);
+    const int64_t rounds = divide_up(rows, block.y);
+    parts = rounds;
+    if (sums) {
+      const int64_t wanted = divide_up(kBlocks, strips);
+      const int64_t most = rounds <= kFewRows ? 1 : divide_up(rounds, 4);
+      parts = wanted < most ? wanted : most;
+    }
+    parts = std::clamp(parts, int64_t{1}, kMostGridY);
+  }
+};
+
+// The arrival counters of launches. The blocks of a strip write their sums to the workspace, and
+// the last block to arrive adds them up. So a counter must be zero before a launch, and no other
+// launch may use it at the same time. This needs no fill: the counters are variables of the module,
+// which are zero when it is loaded. They are zero again after each launch, since the last arrival
+// wraps to zero (unless the launch destroys its CUDA context). Each row of counters belongs to one
+// workspace address. Launches that share a workspace never run at the same time, whatever their
+// streams or graphs.
+constexpr int kArrivalRows = 512;
+constexpr int kArrivalStrips = 256;
+__device__ unsigned arrivals[kArrivalRows][kArrivalStrips];
+
+// The row of a workspace, or -1 if too many other addresses came first.
+int arrival_row(const void* workspace) {
+  static std::atomic<uintptr_t> owners[kArrivalRows];
+  constexpr int kTries = 16;
+  const auto key = reinterpret_cast<uintptr_t>(workspace);
+  const uint64_t mixed = (uint64_t{key} >> 4) * 0x9E3779B97F4A7C15u;  // spreads neighbours
+  for (int attempt = 0; attempt < kTries; ++attempt) {
+    const int row = static_cast<int>(((mixed >> 32) + attempt) % kArrivalRows);
+    uintptr_t owner = 0;
+    if (owners[row].compare_exchange_strong(owner, key) || owner == key) return row;
+  }
+  return -1;
+}
+
+// Backward keeps more numbers per element: with eight elements per thread, registers run out.
+constexpr int backward_vector(int element_bytes) {
+  return std::min(kVectorBytes / element_bytes, 4);
+}
+template <typename T>
+constexpr int kBackwardVector = backward_vector(sizeof(T));
 
 // Whether a thread that sums reads its next row before it computes the present one. In bfloat16
 // this takes so many registers that a multiprocessor would hold fewer threads.
 template <typename T>
 constexpr bool kReadsAhead = !std::is_same_v<T, bfloat16>;
-
-// See ArrivalRow.
-__device__ unsigned arrivals[ArrivalRow::kRows][ArrivalRow::kStrips];
 
 constexpr int kPartsBits = 5;
 constexpr int kMostParts =
@@ -190,7 +302,6 @@ __global__ void __launch_bounds__(kThreads)
     backward_strips(const lltm_step_backward_arguments arguments, const Strips strips) {
   using C = compute_t<T>;
   constexpr bool kAhead = kSums && kReadsAhead<T>;
-  static_assert(kThreads == kCopyThreads);
   if (blockIdx.x >= strips.count) {
     const unsigned block = (blockIdx.x - strips.count) * gridDim.y + blockIdx.y;
     const unsigned blocks = (gridDim.x - strips.count) * gridDim.y;
@@ -286,13 +397,10 @@ __global__ void __launch_bounds__(kSumThreads)
 }
 
 template <typename From, typename To>
-const char* launch_sum(const From* matrix, To* sums, int64_t rows, int64_t columns,
-                       const lltm_execution& execution) {
+void launch_sum(const From* matrix, To* sums, int64_t rows, int64_t columns, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>(divide_up(columns, kSumColumns<From>));
   sum_columns<From, To>
-      <<<blocks, dim3(kSumColumns<From>, kSumRows<From>), 0,
-         static_cast<cudaStream_t>(execution.stream)>>>(matrix, sums, rows, columns);
-  return error_text("column_sum", cudaGetLastError());
+      <<<blocks, dim3(kSumColumns<From>, kSumRows<From>), 0, stream>>>(matrix, sums, rows, columns);
 }
 
 template <typename T>
@@ -303,26 +411,17 @@ bool takes_vectors(const lltm_step_backward_arguments& a, int64_t to_stride) {
                              a.gates, a.new_cell, a.d_gates, a.d_old_cell);
 }
 
-// The workspace for accesses of N elements. The arguments decide whether a vector or one element is
-// accessed, so the caller takes the larger workspace.
 template <typename T, int N>
-int64_t workspace_bytes(int64_t batch_size, int64_t state_size) {
-  const StripGeometry geometry(batch_size, divide_up(state_size, N), N * sizeof(T), true);
-  if (geometry.parts == 1) return 0;
-  return geometry.parts * kGateCount * state_size * static_cast<int64_t>(sizeof(compute_t<T>));
-}
-
-template <typename T, int N>
-const char* launch_backward(const lltm_step_backward_arguments& arguments, int64_t to_stride,
-                            const CopiesBeside& copies, const lltm_execution& execution) {
+void launch_backward(const lltm_step_backward_arguments& arguments, int64_t to_stride,
+                     const CopiesBeside& copies, cudaStream_t stream) {
   const int64_t packs = arguments.sizes.state_size / N;
   const bool sums = arguments.d_bias != nullptr;
   const StripGeometry geometry(arguments.sizes.batch_size, packs, N * sizeof(T), sums);
   const bool parted = sums && geometry.parts > 1;
-  const bool few = geometry.parts <= kMostParts && geometry.strips <= ArrivalRow::kStrips;
+  const bool few = geometry.parts <= kMostParts && geometry.strips <= kArrivalStrips;
   const Strips strips = {packs,
                          divide_up(arguments.sizes.batch_size, geometry.parts),
-                         parted && few ? ArrivalRow::of(arguments.workspace) : -1,
+                         parted && few ? arrival_row(arguments.workspace) : -1,
                          to_stride,
                          static_cast<unsigned>(geometry.strips),
                          copies};
@@ -333,26 +432,53 @@ const char* launch_backward(const lltm_step_backward_arguments& arguments, int64
   const dim3 grid(static_cast<unsigned>(geometry.strips + divide_up(blocks, geometry.parts)),
                   static_cast<unsigned>(geometry.parts));
   const auto kernel = sums ? backward_strips<T, N, true> : backward_strips<T, N, false>;
-  kernel<<<grid, geometry.block, 0, static_cast<cudaStream_t>(execution.stream)>>>(arguments,
-                                                                                   strips);
-  const char* error = error_text("cell_backward", cudaGetLastError());
-  if (error != nullptr || !parted || strips.arrival_row >= 0) return error;
-  return launch_sum(static_cast<const compute_t<T>*>(arguments.workspace),
-                    static_cast<T*>(arguments.d_bias), geometry.parts,
-                    kGateCount * arguments.sizes.state_size, execution);
+  kernel<<<grid, geometry.block, 0, stream>>>(arguments, strips);
+  if (!parted || strips.arrival_row >= 0) return;
+  launch_sum(static_cast<const compute_t<T>*>(arguments.workspace),
+             static_cast<T*>(arguments.d_bias), geometry.parts,
+             kGateCount * arguments.sizes.state_size, stream);
+}
+
+// Whether `kernel` may start early. It may not during the capture of a graph: a graph's launches
+// never overlap, and older runtimes refuse to capture early launches.
+bool may_start_early(const void* kernel, const lltm_execution& execution) {
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  const auto stream = static_cast<cudaStream_t>(execution.stream);
+  if (cudaStreamIsCapturing(stream, &capture) != cudaSuccess) {
+    cudaGetLastError();
+    return false;
+  }
+  return capture == cudaStreamCaptureStatusNone && compiled_for(kernel, 90, execution.device_index);
 }
 
 template <typename T, int N>
-const char* launch_forward(const lltm_step_forward_arguments& arguments, const void* from,
-                           int64_t from_stride, const lltm_execution& execution) {
+void launch_forward(const lltm_step_forward_arguments& arguments, const void* from,
+                    int64_t from_stride, const lltm_execution& execution) {
   const int64_t packs = arguments.sizes.state_size / N;
-  const PlaneGeometry geometry(arguments.sizes.batch_size, packs);
+  // x runs along the columns, so that neighbouring threads touch neighbouring elements; y along the
+  // rows. The kernel strides over planes that are larger than the grid.
+  int width = 32;
+  while (width < packs && width < kThreads) width *= 2;
+  const dim3 block(width, kThreads / width);
+  const int64_t grid_x = divide_up(packs, width);
+  const int64_t grid_y = divide_up(arguments.sizes.batch_size, block.y);
   auto kernel = forward_plane<T, N, false>;
   if constexpr (kSixteenBits<T>) {
     if (arguments.running.new_cell != nullptr) kernel = forward_plane<T, N, true>;
   }
-  return error_text("cell_forward", launch_early(kernel, geometry.grid, geometry.block, execution,
-                                                 arguments, packs, from, from_stride));
+  // The launch overlaps the end of the previous kernel in the stream (compute capability 9.0): a
+  // short kernel after a GEMM then starts more than a microsecond earlier.
+  cudaLaunchAttribute early = {};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(std::min(grid_x, int64_t{1} << 20)),
+                        static_cast<unsigned>(std::min(grid_y, kMostGridY)));
+  config.blockDim = block;
+  config.stream = static_cast<cudaStream_t>(execution.stream);
+  config.attrs = &early;
+  config.numAttrs = may_start_early(reinterpret_cast<const void*>(kernel), execution) ? 1 : 0;
+  cudaLaunchKernelEx(&config, kernel, arguments, packs, from, from_stride);
 }
 
 }  // namespace pointwise_cu
@@ -360,20 +486,15 @@ const char* launch_forward(const lltm_step_forward_arguments& arguments, const v
 const char* cell_forward_from(lltm_dtype dtype, const lltm_step_forward_arguments& a,
                               const void* from, int64_t from_stride,
                               const lltm_execution& execution) {
-  return dispatch_dtype(dtype, [&](auto zero) -> const char* {
+  return launch_on(execution, "cell_forward", dtype, [&](auto zero, cudaStream_t) {
     using T = decltype(zero);
-    if (a.bias != nullptr)
-      return "lltm CUDA kernel cell_forward: bias must be NULL: the GEMM adds it";
-    const DeviceScope device(execution.device_index);
-    if (device.error() != cudaSuccess) return error_text("cell_forward", device.error());
-    if (a.sizes.batch_size == 0 || a.sizes.state_size == 0)
-      return nullptr;  // CUDA refuses empty grids
     constexpr int kSize = kVectorSize<T>;
+    if (a.sizes.batch_size == 0 || a.sizes.state_size == 0) return;  // CUDA refuses empty grids
     const bool vectors = a.sizes.state_size % kSize == 0 && from_stride % kSize == 0 &&
                          aligned_for_vectors(a.gates, from, a.old_cell, a.new_h, a.new_cell,
                                              a.running.old_cell, a.running.new_cell);
-    return vectors ? launch_forward<T, kSize>(a, from, from_stride, execution)
-                   : launch_forward<T, 1>(a, from, from_stride, execution);
+    const auto launch = vectors ? launch_forward<T, kSize> : launch_forward<T, 1>;
+    launch(a, from, from_stride, execution);
   });
 }
 
@@ -386,16 +507,14 @@ const char* cuda_cell_forward(lltm_dtype dtype, const lltm_step_forward_argument
 const char* cell_backward_to(lltm_dtype dtype, const lltm_step_backward_arguments& arguments,
                              int64_t to_stride, const CopiesBeside& copies,
                              const lltm_execution& execution) {
-  return dispatch_dtype(dtype, [&](auto zero) -> const char* {
+  return launch_on(execution, "cell_backward", dtype, [&](auto zero, cudaStream_t stream) {
     using T = decltype(zero);
     lltm_step_backward_arguments a = with_strides(arguments);
     if (a.more_grad_h_planes == 0) a.more_grad_h_planes = 1;
-    const DeviceScope device(execution.device_index);
-    if (device.error() != cudaSuccess) return error_text("cell_backward", device.error());
-    if (a.sizes.batch_size == 0 || a.sizes.state_size == 0) return nullptr;
-    return takes_vectors<T>(a, to_stride)
-               ? launch_backward<T, kBackwardVector<T>>(a, to_stride, copies, execution)
-               : launch_backward<T, 1>(a, to_stride, copies, execution);
+    if (a.sizes.batch_size == 0 || a.sizes.state_size == 0) return;
+    const auto launch = takes_vectors<T>(a, to_stride) ? launch_backward<T, kBackwardVector<T>>
+                                                       : launch_backward<T, 1>;
+    launch(a, to_stride, copies, stream);
   });
 }
 
@@ -406,26 +525,34 @@ const char* cuda_cell_backward(lltm_dtype dtype, const lltm_step_backward_argume
 }
 
 int64_t cell_backward_workspace(lltm_dtype dtype, int64_t batch_size, int64_t state_size) {
-  int64_t bytes = 0;
-  dispatch_dtype(dtype, [&](auto zero) -> const char* {
-    using T = decltype(zero);
-    const int64_t vectors = workspace_bytes<T, kBackwardVector<T>>(batch_size, state_size);
-    const int64_t elements = workspace_bytes<T, 1>(batch_size, state_size);
-    bytes = vectors > elements ? vectors : elements;
-    return nullptr;
-  });
-  return bytes;
+  const int bytes = static_cast<int>(lltm_dtype_bytes(dtype));
+  const auto parts = [&](int n) {
+    return StripGeometry(batch_size, divide_up(state_size, n), n * bytes, true).parts;
+  };
+  // The arguments decide whether a vector or one element is accessed.
+  const int64_t most = std::max(parts(1), parts(backward_vector(bytes)));
+  return most == 1 ? 0 : most * kGateCount * state_size * std::max(bytes, 4);
 }
 
 const char* cuda_column_sum(lltm_dtype dtype, const lltm_column_sum_arguments* arguments,
                             const lltm_execution* execution) {
-  return dispatch_dtype(dtype, [&](auto zero) -> const char* {
+  return launch_on(*execution, "column_sum", dtype, [&](auto zero, cudaStream_t stream) {
     using T = decltype(zero);
-    if (arguments->columns == 0) return nullptr;
-    const DeviceScope device(execution->device_index);
-    if (device.error() != cudaSuccess) return error_text("column_sum", device.error());
-    return launch_sum(static_cast<const T*>(arguments->matrix), static_cast<T*>(arguments->sums),
-                      arguments->rows, arguments->columns, *execution);
+    if (arguments->columns == 0) return;
+    launch_sum(static_cast<const T*>(arguments->matrix), static_cast<T*>(arguments->sums),
+               arguments->rows, arguments->columns, stream);
+  });
+}
+
+const char* cuda_copy(lltm_dtype dtype, int32_t count, const lltm_copy* copies,
+                      const lltm_execution* execution) {
+  return launch_on(*execution, "copy", dtype, [&](auto zero, cudaStream_t stream) {
+    Copies all = {};
+    std::copy_n(copies, count, all.at);
+    int64_t blocks = 1;
+    for (int32_t i = 0; i < count; ++i) blocks = std::max(blocks, copy_blocks(copies[i]));
+    const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(count));
+    copy_all<decltype(zero)><<<grid, kThreads, 0, stream>>>(all);
   });
 }
 

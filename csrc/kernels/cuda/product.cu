@@ -31,45 +31,44 @@ struct Library {
                void* c, int, int ldc, long long, int batch, int compute, int algorithm);
 };
 
-// NULL if torch has loaded no cuBLAS of this CUDA major.
-const Library* library() {
-  static const Library* const found = []() -> const Library* {
+// All NULL if torch has loaded no cuBLAS of this CUDA major.
+const Library& library() {
+  static const Library functions = [] {
     char name[32];
     std::snprintf(name, sizeof(name), "libcublas.so.%d", CUDART_VERSION / 1000);
     void* const object = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
-    if (object == nullptr) return nullptr;
-    static Library functions;
+    Library found = {};
+    if (object == nullptr) return found;
     const auto find = [&](auto& function, const char* symbol) {
       function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(object, symbol));
-      return function != nullptr;
     };
-    const bool all = find(functions.get_mode, "cublasGetMathMode") &&
-                     find(functions.set_mode, "cublasSetMathMode") &&
-                     find(functions.gemm, "cublasGemmEx") &&
-                     find(functions.gemms, "cublasGemmStridedBatchedEx");
-    return all ? &functions : nullptr;
+    find(found.get_mode, "cublasGetMathMode");
+    find(found.set_mode, "cublasSetMathMode");
+    find(found.gemm, "cublasGemmEx");
+    find(found.gemms, "cublasGemmStridedBatchedEx");
+    return found;
   }();
-  return found;
+  return functions;
 }
 
 }  // namespace
 
 bool can_multiply(const lltm_execution& execution) {
-  return execution.blas_handle != nullptr && library() != nullptr;
+  return execution.blas_handle != nullptr && library().gemm != nullptr;
 }
 
 bool torch_allows_tf32(const lltm_execution& execution) {
   if (!can_multiply(execution)) return false;
   void* const handle = execution.blas_handle();
   int mode = kDefaultMath;
-  return handle != nullptr && library()->get_mode(handle, &mode) == 0 && mode == kTf32Math;
+  return handle != nullptr && library().get_mode(handle, &mode) == 0 && mode == kTf32Math;
 }
 
 const char* cuda_product(lltm_dtype dtype, const lltm_product_arguments* arguments,
                          const lltm_execution*) {
   const lltm_product_arguments& a = *arguments;
   if (a.blas_handle == nullptr) return "lltm: torch gave no cuBLAS handle";
-  const Library& blas = *library();
+  const Library& blas = library();
   const int type = kTypes[dtype];
   const bool wide = dtype == LLTM_FLOAT64;
   const float one32 = 1.0f;

@@ -5,7 +5,6 @@
 // of input and old_h need all columns: a second launch makes them if they are wanted.
 #include <type_traits>
 
-#include "../dispatch.h"
 #include "cell.h"
 #include "cell_element.h"
 #include "launch.h"
@@ -48,8 +47,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
       C d[Tile::kGates][1] = {};
       if (column < state_size) {
         C z[Tile::kGates][1];
-#pragma unroll
-        for (int gate = 0; gate < Tile::kGates; ++gate) {
+        unrolled<Tile::kGates>([&](int gate) {
           if constexpr (kAgain) {
             C sum = Tile::total(shared, gate, tile_row, tile_column);
             if (bias != nullptr) sum += widen(bias[gate * state_size + column]);
@@ -58,22 +56,18 @@ __global__ void __launch_bounds__(Tile::kThreads)
             const auto* const gates = static_cast<const T*>(arguments.gates);
             z[gate][0] = widen(gates[(row * Tile::kGates + gate) * state_size + column]);
           }
-        }
+        });
         const auto incoming = Incoming<T, 1>::load(arguments, row, state_size, column);
         backward_elements<T, 1>(arguments, incoming, row, state_size, column, z, is_first, d,
                                 {1, 0, arguments.float32});
         if (is_first && d_gates != nullptr) {
-#pragma unroll
-          for (int gate = 0; gate < Tile::kGates; ++gate) {
-            static_cast<T*>(d_gates)[(row * Tile::kGates + gate) * state_size + column] =
-                narrow<T>(d[gate][0]);
-          }
+          unrolled<Tile::kGates>([&](int gate) {
+            store_gate(d_gates, row, state_size, gate, column, Pack<T, 1>{narrow<T>(d[gate][0])});
+          });
         }
       }
-#pragma unroll
-      for (int gate = 0; gate < Tile::kGates; ++gate) {
-        d_z[tile_row][gate * Tile::kColumns + tile_column] = d[gate][0];
-      }
+      unrolled<Tile::kGates>(
+          [&](int gate) { d_z[tile_row][gate * Tile::kColumns + tile_column] = d[gate][0]; });
     }
     __syncthreads();
     if (threadIdx.x < kOutputs) {
@@ -87,19 +81,17 @@ __global__ void __launch_bounds__(Tile::kThreads)
 #pragma unroll 8
       for (int row = 0; row < rows; ++row) {
         const C a = widen(from[row * stride]);
-#pragma unroll
-        for (int n = 0; n < kOutputs; ++n) d_weights[n] += a * d_z[row][n];
+        unrolled<kOutputs>([&](int n) { d_weights[n] += a * d_z[row][n]; });
       }
     }
     __syncthreads();  // before d_z is written again
   }
 
   const auto for_outputs = [&](auto write) {
-#pragma unroll
-    for (int n = 0; n < kOutputs; ++n) {
+    unrolled<kOutputs>([&](int n) {
       const int64_t column = first_column + n % Tile::kColumns;
       if (column < state_size) write(n, n / Tile::kColumns * state_size + column);
-    }
+    });
   };
   if (arguments.d_weights != nullptr && k < depth) {
     for_outputs([&](int n, int64_t line) {
@@ -147,11 +139,10 @@ __global__ void __launch_bounds__(kLanes* kWarps, sizeof(T) == 8 ? 1 : 2)
     const int64_t rest = k < end_k ? terms - begin : 0;
     const T* from = operands.weights + begin * operands.weight_stride + k;
     T w[kTermsPerWarp];
-#pragma unroll
-    for (int n = 0; n < kTermsPerWarp; ++n) {
+    unrolled<kTermsPerWarp>([&](int n) {
       w[n] = n < rest ? *from : T{};
       from += operands.weight_stride;
-    }
+    });
     for (int index = threadIdx.x; index < kRows * kTerms; index += kLanes * kWarps) {
       const int64_t row = first_row + index / kTerms;
       const int64_t n = first + index % kTerms;
@@ -159,25 +150,19 @@ __global__ void __launch_bounds__(kLanes* kWarps, sizeof(T) == 8 ? 1 : 2)
       shared.d_z[index / kTerms][index % kTerms] = valid ? widen(all_d_z[row * terms + n]) : C(0);
     }
     __syncthreads();
-#pragma unroll
-    for (int n = 0; n < kTermsPerWarp; n += kVector) {
-#pragma unroll
-      for (int row = 0; row < kRows; ++row) {
-        const auto d = load_pack<kVector>(&shared.d_z[row][warp * kTermsPerWarp + n]);
-#pragma unroll
-        for (int e = 0; e < kVector; ++e) sum[row] += widen(w[n + e]) * d.element[e];
-      }
-    }
+    unrolled<kTermsPerWarp / kVector, kRows>([&](int v, int row) {
+      const int n = v * kVector;
+      const auto d = load_pack<kVector>(&shared.d_z[row][warp * kTermsPerWarp + n]);
+      unrolled<kVector>([&](int e) { sum[row] += widen(w[n + e]) * d.element[e]; });
+    });
     __syncthreads();  // before d_z is written again
   }
-#pragma unroll
-  for (int row = 0; row < kRows; ++row) shared.sums[warp][row][lane] = sum[row];
+  unrolled<kRows>([&](int row) { shared.sums[warp][row][lane] = sum[row]; });
   __syncthreads();
   const int64_t row = first_row + warp;
   if (warp >= kRows || row >= operands.batch_size || k >= end_k) return;
   C total = C(0);
-#pragma unroll
-  for (int w = 0; w < kWarps; ++w) total += shared.sums[w][warp][lane];
+  unrolled<kWarps>([&](int w) { total += shared.sums[w][warp][lane]; });
   if (k < operands.state_size) {
     static_cast<T*>(arguments.d_old_h)[row * operands.state_size + k] = narrow<T>(total);
   } else {
@@ -187,21 +172,20 @@ __global__ void __launch_bounds__(kLanes* kWarps, sizeof(T) == 8 ? 1 : 2)
 }
 
 template <typename T, int kRows>
-const char* launch_rows(const lltm_step_backward_arguments& arguments, const void* d_gates,
-                        cudaStream_t stream) {
+void launch_rows(const lltm_step_backward_arguments& arguments, const void* d_gates,
+                 cudaStream_t stream) {
   const auto& sizes = arguments.sizes;
   const int64_t begin_k = arguments.d_old_h != nullptr ? 0 : sizes.state_size;
   const int64_t end_k = sizes.state_size + (arguments.d_input != nullptr ? sizes.input_size : 0);
-  if (begin_k == end_k) return nullptr;  // CUDA refuses empty grids
+  if (begin_k == end_k) return;  // CUDA refuses empty grids
   const dim3 grid(static_cast<unsigned>(divide_up(end_k - begin_k, kLanes)),
                   static_cast<unsigned>(divide_up(sizes.batch_size, kRows)));
   backward_rows<T, kRows><<<grid, kLanes * kWarps, 0, stream>>>(arguments, d_gates, begin_k, end_k);
-  return error_text("step_backward", cudaGetLastError());
 }
 
 template <typename Tile>
-const char* launch_columns(const lltm_step_backward_arguments& arguments, void* d_gates,
-                           cudaStream_t stream) {
+void launch_columns(const lltm_step_backward_arguments& arguments, void* d_gates,
+                    cudaStream_t stream) {
   const int64_t depth = arguments.sizes.state_size + arguments.sizes.input_size;
   const int64_t parts = arguments.d_weights != nullptr ? divide_up(depth, Tile::kThreads) : 1;
   const dim3 grid(static_cast<unsigned>(divide_up(arguments.sizes.state_size, Tile::kColumns)),
@@ -209,7 +193,6 @@ const char* launch_columns(const lltm_step_backward_arguments& arguments, void* 
   const auto kernel =
       arguments.gates == nullptr ? backward_columns<Tile, true> : backward_columns<Tile, false>;
   kernel<<<grid, Tile::kThreads, 0, stream>>>(arguments, d_gates);
-  return error_text("step_backward", cudaGetLastError());
 }
 
 }  // namespace step_backward_cu
@@ -218,21 +201,18 @@ const char* cuda_step_backward(lltm_dtype dtype, int32_t family,
                                const lltm_step_backward_arguments* arguments,
                                const lltm_execution* execution) {
   if (family == kCublas) return cublas_step_backward(dtype, *arguments, *execution);
-  return dispatch_dtype(dtype, [&](auto zero) -> const char* {
+  return launch_on(*execution, "step_backward", dtype, [&](auto zero, cudaStream_t stream) {
     using T = decltype(zero);
     const lltm_step_backward_arguments a = with_strides(*arguments);
-    const DeviceScope device(execution->device_index);
-    if (device.error() != cudaSuccess) return error_text("step_backward", device.error());
-    const auto stream = static_cast<cudaStream_t>(execution->stream);
     const bool products = a.d_input != nullptr || a.d_old_h != nullptr;
     void* const d_gates = a.d_gates != nullptr || !products ? a.d_gates : a.workspace;
     constexpr int n = kVectorSize<T>;
-    const char* const error = StepOperands<T>(a).aligned_to(n)
-                                  ? launch_columns<BackwardTile<T, n>>(a, d_gates, stream)
-                                  : launch_columns<BackwardTile<T, 1>>(a, d_gates, stream);
-    if (error != nullptr || !products) return error;
-    return a.sizes.batch_size > 32 ? launch_rows<T, 8>(a, d_gates, stream)
-                                   : launch_rows<T, 4>(a, d_gates, stream);
+    const auto columns = StepOperands<T>(a).aligned_to(n) ? launch_columns<BackwardTile<T, n>>
+                                                          : launch_columns<BackwardTile<T, 1>>;
+    columns(a, d_gates, stream);
+    if (!products) return;
+    const auto rows = a.sizes.batch_size > 32 ? launch_rows<T, 8> : launch_rows<T, 4>;
+    rows(a, d_gates, stream);
   });
 }
 

@@ -1,7 +1,6 @@
 // One whole LLTM step forward in one launch: products, bias, activations.
 #include <type_traits>
 
-#include "../dispatch.h"
 #include "cell.h"
 #include "cell_element.h"
 #include "launch.h"
@@ -29,26 +28,24 @@ __global__ void __launch_bounds__(Tile::kThreads)
   C addends[kItems][Tile::kGates] = {};
   C cells[kItems] = {};
   const auto for_elements = [&](auto action) {
-#pragma unroll
-    for (int item = 0; item < kItems; ++item) {
+    unrolled<kItems>([&](int item) {
       const int index = static_cast<int>(threadIdx.x) + item * Tile::kThreads;
       const int row = index / Tile::kColumns;
       const int column = index % Tile::kColumns;
       if (index < kElements && first_row + row < batch_size && first_column + column < state_size) {
         action(item, row, column);
       }
-    }
+    });
   };
   for_elements([&](int item, int tile_row, int tile_column) {
     const int64_t row = first_row + tile_row;
     const int64_t column = first_column + tile_column;
-#pragma unroll
-    for (int gate = 0; gate < Tile::kGates; ++gate) {
+    unrolled<Tile::kGates>([&](int gate) {
       if (bias != nullptr) addends[item][gate] = widen(bias[gate * state_size + column]);
       if (arguments.gates_hold_addend != 0) {
         addends[item][gate] += widen(gates[(row * Tile::kGates + gate) * state_size + column]);
       }
-    }
+    });
     const int64_t element = row * state_size + column;
     cells[item] =
         load_cell<T, 1>(arguments.old_cell, arguments.running.old_cell, element).element[0];
@@ -58,13 +55,12 @@ __global__ void __launch_bounds__(Tile::kThreads)
     const int64_t row = first_row + tile_row;
     const int64_t column = first_column + tile_column;
     C z[Tile::kGates];
-#pragma unroll
-    for (int gate = 0; gate < Tile::kGates; ++gate) {
+    unrolled<Tile::kGates>([&](int gate) {
       const C sum = Tile::total(shared, gate, tile_row, tile_column) + addends[item][gate];
       const T stored = narrow<T>(sum);
       gates[(row * Tile::kGates + gate) * state_size + column] = stored;
       z[gate] = widen(stored);  // forward computes with the value that backward will read
-    }
+    });
     const int64_t element = row * state_size + column;
     const auto state = CellFormulas<DeviceMath<T>>::forward(z[kInputGate], z[kOutputGate],
                                                             z[kCandidate], cells[item]);
@@ -74,66 +70,48 @@ __global__ void __launch_bounds__(Tile::kThreads)
 }
 
 template <typename Tile>
-const char* launch(const lltm_step_forward_arguments& arguments, const lltm_execution& execution) {
+void launch(const lltm_step_forward_arguments& arguments, cudaStream_t stream) {
   // Rows first, so that blocks that run together read the same weights.
   const dim3 grid(static_cast<unsigned>(divide_up(arguments.sizes.batch_size, Tile::kRows)),
                   static_cast<unsigned>(divide_up(arguments.sizes.state_size, Tile::kColumns)));
-  forward_step<Tile>
-      <<<grid, Tile::kThreads, 0, static_cast<cudaStream_t>(execution.stream)>>>(arguments);
-  return error_text("step_forward", cudaGetLastError());
+  forward_step<Tile><<<grid, Tile::kThreads, 0, stream>>>(arguments);
 }
 
+// The kernel of a family. For rows that are not whole vectors, three tiles serve all families.
 template <typename T>
-const char* launch_family(int32_t family, const lltm_step_forward_arguments& arguments,
-                          const lltm_execution& execution) {
+auto launch_of(int32_t family, const StepOperands<T>& operands) {
   constexpr int n = kVectorSize<T>;
-  const StepOperands<T> operands(arguments);
   const bool vectors = operands.aligned_to(n);
   if constexpr (!std::is_same_v<T, double>) {
     if (family == kTensor) {
-      if (vectors) return launch<TensorTile<T, n>>(arguments, execution);
-      return operands.batch_size <= kFewRows && operands.aligned_to(kWordSize<T>)
-                 ? launch<FewRowsTensorTile<T>>(arguments, execution)
-                 : launch<TensorTile<T, 1>>(arguments, execution);
+      const bool few = operands.batch_size <= kFewRows && operands.aligned_to(kWordSize<T>);
+      return vectors ? launch<TensorTile<T, n>>
+             : few   ? launch<FewRowsTensorTile<T>>
+                     : launch<TensorTile<T, 1>>;
     }
   }
-  // For rows that are not whole vectors, two tiles serve all families.
-  if (!vectors) {
-    return family == kRows4 ? launch<Rows4Tile<T, 1>>(arguments, execution)
-                            : launch<Rows16Tile<T, 1>>(arguments, execution);
-  }
-  switch (family) {
-    case kRows4:
-      return launch<Rows4Tile<T, n>>(arguments, execution);
-    case kRows32:
-      return launch<Rows32Tile<T>>(arguments, execution);
-    case kRows64:
-      return launch<Rows64Tile<T>>(arguments, execution);
-    default:
-      return launch<Rows16Tile<T, n>>(arguments, execution);
-  }
+  if (!vectors) return family == kRows4 ? launch<Rows4Tile<T, 1>> : launch<Rows16Tile<T, 1>>;
+  return family == kRows4    ? launch<Rows4Tile<T, n>>
+         : family == kRows32 ? launch<Rows32Tile<T>>
+         : family == kRows64 ? launch<Rows64Tile<T>>
+                             : launch<Rows16Tile<T, n>>;
 }
 
 }  // namespace step_forward_cu
 
 bool runs_tensor_step(lltm_dtype dtype, const lltm_execution& execution) {
-  if (dtype == LLTM_FLOAT64 || device_facts(execution.device_index).major < 8) return false;
-  const DeviceScope device(execution.device_index);
   const auto kernel =
       reinterpret_cast<const void*>(forward_step<TensorTile<bfloat16, kVectorSize<bfloat16>>>);
-  return remembered(kernel, 0, execution.device_index,
-                    [&] { return compiled_for(kernel, 80) ? 1 : 0; }) != 0;
+  return dtype != LLTM_FLOAT64 && compiled_for(kernel, 80, execution.device_index);
 }
 
 const char* cuda_step_forward(lltm_dtype dtype, int32_t family,
                               const lltm_step_forward_arguments* arguments,
                               const lltm_execution* execution) {
   if (family == kCublas) return cublas_step_forward(dtype, *arguments, *execution);
-  return dispatch_dtype(dtype, [&](auto zero) -> const char* {
+  return launch_on(*execution, "step_forward", dtype, [&](auto zero, cudaStream_t stream) {
     using T = decltype(zero);
-    const DeviceScope device(execution->device_index);
-    if (device.error() != cudaSuccess) return error_text("step_forward", device.error());
-    return launch_family<T>(family, *arguments, *execution);
+    launch_of(family, StepOperands<T>(*arguments))(*arguments, stream);
   });
 }
 

@@ -17,7 +17,8 @@ constexpr int32_t kNeedsDataGradient = LLTM_NEEDS_INPUT | LLTM_NEEDS_OLD_H;  // 
 
 // Whether tensor cores may round this step's float32 products to tf32. Other products are exact.
 bool allows_tf32(lltm_dtype dtype, const lltm_step_sizes& sizes, const lltm_execution& execution) {
-  if (dtype != LLTM_FLOAT32 || device_facts(execution.device_index).major < 8) return false;
+  const int major = device_fact(cudaDevAttrComputeCapabilityMajor, execution.device_index);
+  if (dtype != LLTM_FLOAT32 || major < 8) return false;
   if (sizes.input_size != 0) return torch_allows_tf32(execution);
   constexpr int64_t kAligned = 8;  // a layer pads its operands to this
   return sizes.allow_tf32 != 0 && sizes.state_size % kAligned == 0 &&
@@ -41,72 +42,53 @@ struct ForwardCosts {
   double cublas_work = 0.1;
   double cublas_megabyte = 0.7;  // per megabyte of weights
   double more_launches = 12;     // the host's time for two additional launches
+
+  ForwardCosts(int64_t element_bytes, bool exact) {
+    if (!exact) {
+      cublas_work = 0.01;
+      cublas_megabyte = 0.5;
+    }
+    if (element_bytes == 2) {
+      rows_depth = 0.0125;
+      rows_work = 0.27;
+      rows4_depth = 0.004;
+      rows4_work = 0.33;
+      tensor_slice = 1.6;
+    }
+  }
 };
 
-ForwardCosts costs_of(int64_t element_bytes, bool exact) {
-  ForwardCosts costs;
-  if (!exact) {
-    costs.cublas_work = 0.01;
-    costs.cublas_megabyte = 0.5;
-  }
-  if (element_bytes == 2) {
-    costs.rows_depth = 0.0125;
-    costs.rows_work = 0.27;
-    costs.rows4_depth = 0.004;
-    costs.rows4_work = 0.33;
-    costs.tensor_slice = 1.6;
-  }
-  return costs;
-}
+// The estimated times of a forward step.
+struct ForwardTimes {
+  double rows;    // the whole step without tensor cores, in tiles of `tile` rows
+  double tensor;  // the whole step with tensor cores
+  double cublas;
 
-// Estimates the time of a forward step from its sizes, for each way to run it.
-class ForwardModel {
- public:
-  ForwardModel(lltm_dtype dtype, const lltm_step_sizes& sizes, bool tf32)
-      : sizes_(sizes),
-        bytes_(lltm_dtype_bytes(dtype)),
-        costs_(costs_of(bytes_, bytes_ > 2 && !tf32)),
-        depth_(static_cast<double>(sizes.state_size + sizes.input_size)),
-        lines_(3.0 * sizes.state_size) {}
-
-  // The whole step without tensor cores, for rows that are not aligned to vectors: it is read
-  // element by element.
-  double rows(int64_t tile) const {
-    const double millions = 1e-6 * tiles(sizes_.batch_size, tile) * tile * lines_ * depth_;
-    return costs_.launch +
-           (tile == 4 ? std::max(depth_ * costs_.rows4_depth, millions * costs_.rows4_work)
-                      : std::max(depth_ * costs_.rows_depth, millions * costs_.rows_work));
+  ForwardTimes(lltm_dtype dtype, const lltm_step_sizes& sizes, bool tf32, bool vectors,
+               int64_t tile) {
+    const int64_t bytes = lltm_dtype_bytes(dtype);
+    const ForwardCosts costs(bytes, bytes > 2 && !tf32);
+    const auto tiles = [](int64_t size, int64_t each) {
+      return static_cast<double>(divide_up(size, each));
+    };
+    const double depth = static_cast<double>(sizes.state_size + sizes.input_size);
+    const double millions = 3e-6 * sizes.state_size * depth;  // multiplications for a row
+    // Rows that are not aligned to vectors are read element by element.
+    const double work = tiles(sizes.batch_size, tile) * tile * millions;
+    rows = costs.launch + (tile == 4 ? std::max(depth * costs.rows4_depth, work * costs.rows4_work)
+                                     : std::max(depth * costs.rows_depth, work * costs.rows_work));
+    // A block waits for one slice of 128 bytes of the depth after another.
+    const double blocks = tiles(sizes.state_size, 16);
+    const int64_t word = bytes == 2 ? 2 : 1;
+    const bool words = sizes.state_size % word == 0 && sizes.weight_stride % word == 0;
+    const bool few = !vectors && words && sizes.batch_size <= kFewRows;
+    const double slice =
+        few ? costs.few_slice + costs.few_block * blocks
+            : costs.tensor_slice + costs.tensor_block * blocks * tiles(sizes.batch_size, 64);
+    tensor = costs.launch + std::ceil(depth * bytes / 128) * slice;
+    cublas = costs.cublas + costs.more_launches + sizes.batch_size * millions * costs.cublas_work +
+             bytes * millions * costs.cublas_megabyte;
   }
-  // The whole step with tensor cores. A block waits for one slice of 128 bytes of the depth after
-  // another.
-  double tensor(bool vectors) const {
-    const double slices = std::ceil(depth_ * bytes_ / 128);
-    const double blocks = tiles(sizes_.state_size, 16);
-    const int64_t word = 4 / std::min<int64_t>(bytes_, 4);
-    const bool words = sizes_.state_size % word == 0 && sizes_.weight_stride % word == 0;
-    if (!vectors && words && sizes_.batch_size <= kFewRows) {
-      return costs_.launch + slices * (costs_.few_slice + costs_.few_block * blocks);
-    }
-    return costs_.launch + slices * (costs_.tensor_slice +
-                                     costs_.tensor_block * blocks * tiles(sizes_.batch_size, 64));
-  }
-  double cublas() const {
-    const double millions = 1e-6 * sizes_.batch_size * lines_ * depth_;
-    const double megabytes = 1e-6 * lines_ * depth_ * bytes_;
-    return costs_.cublas + costs_.more_launches + millions * costs_.cublas_work +
-           megabytes * costs_.cublas_megabyte;
-  }
-
- private:
-  static double tiles(int64_t size, int64_t tile) {
-    return static_cast<double>(divide_up(size, tile));
-  }
-
-  const lltm_step_sizes& sizes_;
-  int64_t bytes_;
-  ForwardCosts costs_;
-  double depth_;
-  double lines_;
 };
 
 int32_t rows_family(const lltm_step_sizes& sizes) {
@@ -134,13 +116,13 @@ int32_t forward_family(lltm_dtype dtype, const lltm_step_sizes& sizes, int64_t w
   int64_t limit = tf32 && sizes.input_size == 0 ? kSmall : 64'000'000;
   if (dtype == LLTM_FLOAT32 && !tf32) limit = sizes.batch_size <= 16 ? 1'100'000'000 : 320'000'000;
   if (vectors && work <= limit) return rows_family(sizes);
-  const ForwardModel model(dtype, sizes, tf32);
   const int64_t tile = sizes.batch_size <= 8 ? 4 : 16;
-  const double rows = vectors ? model.cublas() : model.rows(tile);
+  const ForwardTimes times(dtype, sizes, tf32, vectors, tile);
+  const double rows = vectors ? times.cublas : times.rows;
   // Not in a sequence: its host asks ahead of the device, so fewer launches save no time there.
   const bool can_use_tensor = !exact && sizes.input_size != 0 && runs_tensor_step(dtype, execution);
-  const double whole = can_use_tensor ? std::min(rows, model.tensor(vectors)) : rows;
-  if (whole >= model.cublas()) return kGemm;
+  const double whole = can_use_tensor ? std::min(rows, times.tensor) : rows;
+  if (whole >= times.cublas) return kGemm;
   if (whole < rows) return kTensor;
   return tile == 4 ? kRows4 : kRows16;
 }

@@ -12,6 +12,7 @@
 #include "cell.h"
 #include "launch.h"
 #include "tensor_words.h"
+#include "unrolled.h"
 
 namespace lltm {
 
@@ -92,7 +93,10 @@ struct StepTile {
     Loader loader(from, first_row, first_column);
     Sums sums;
     for (int s = 0; s < kStages - 1; ++s) {
-      if (s < slices) loader.load(int64_t{s} * kDepth, shared.stage[s]);
+      if (s < slices) {
+        loader.begin(int64_t{s} * kDepth, shared.stage[s]);
+        loader.end(shared.stage[s]);
+      }
       end_copies();
     }
     int stage = 0;
@@ -101,18 +105,10 @@ struct StepTile {
       __syncthreads();  // this slice has arrived, and all threads have read the previous one
       const int64_t next = slice + kStages - 1;
       auto& free = shared.stage[stage == 0 ? kStages - 1 : stage - 1];
-      if (next < slices) {
-        if constexpr (kHolds) {
-          loader.fetch(next * kDepth);
-        } else {
-          loader.load(next * kDepth, free);
-        }
-      }
+      if (next < slices) loader.begin(next * kDepth, free);
       end_copies();
       sums.add(shared.stage[stage]);
-      if constexpr (kHolds) {
-        if (next < slices) loader.put(free);
-      }
+      if (next < slices) loader.end(free);
       stage = stage == kStages - 1 ? 0 : stage + 1;
     }
     wait_copies<0>();
@@ -131,42 +127,29 @@ struct StepTile {
  private:
   LLTM_DEVICE static void widen_vector(const T* from, C (&to)[kVector]) {
     const auto pack = load_pack<kVector>(from);
-#pragma unroll
-    for (int e = 0; e < kVector; ++e) to[e] = widen(pack.element[e]);
+    unrolled<kVector>([&](int e) { to[e] = widen(pack.element[e]); });
   }
 
   // A thread's sums, without tensor cores.
   class PlainSums {
    public:
     LLTM_DEVICE void add(const T (&lines)[kLines][kPitch]) {
-#pragma unroll
-      for (int v = 0; v < kVectorsPerGroup; ++v) {
+      unrolled<kVectorsPerGroup>([&](int v) {
         const int k = (v * kGroups + group_) * kVector;
         C w[kGates][kVector];
-#pragma unroll
-        for (int gate = 0; gate < kGates; ++gate) {
-          widen_vector(&lines[kRows + gate * kColumns + column_][k], w[gate]);
-        }
-#pragma unroll
-        for (int r = 0; r < kThreadRows; ++r) {
+        unrolled<kGates>(
+            [&](int gate) { widen_vector(&lines[kRows + gate * kColumns + column_][k], w[gate]); });
+        unrolled<kThreadRows>([&](int r) {
           C a[kVector];
           widen_vector(&lines[rows_ + r * kThreadGroups][k], a);
-#pragma unroll
-          for (int e = 0; e < kVector; ++e) {
-#pragma unroll
-            for (int gate = 0; gate < kGates; ++gate) sum_[r][gate] += a[e] * w[gate][e];
-          }
-        }
-      }
+          unrolled<kVector, kGates>([&](int e, int gate) { sum_[r][gate] += a[e] * w[gate][e]; });
+        });
+      });
     }
     LLTM_DEVICE void store(Shared& shared) const {
-#pragma unroll
-      for (int r = 0; r < kThreadRows; ++r) {
-#pragma unroll
-        for (int gate = 0; gate < kGates; ++gate) {
-          shared.sums[group_][gate][rows_ + r * kThreadGroups][column_] = sum_[r][gate];
-        }
-      }
+      unrolled<kThreadRows, kGates>([&](int r, int gate) {
+        shared.sums[group_][gate][rows_ + r * kThreadGroups][column_] = sum_[r][gate];
+      });
     }
 
    private:
@@ -181,28 +164,23 @@ struct StepTile {
    public:
     LLTM_DEVICE void add(const T (&lines)[kLines][kPitch]) {
       constexpr int kStep = 32 / sizeof(T);
-#pragma unroll
-      for (int k = 0; k < kDepth; k += kStep) {
+      unrolled<kDepth / kStep>([&](int step) {
+        const int k = step * kStep;
         uint32_t a[4];
         load_words<4>(&lines[first_row_ + lane_ % 16][k + lane_ / 16 * (kStep / 2)], a);
-#pragma unroll
-        for (int gate = 0; gate < kGates; ++gate) {
+        unrolled<kGates>([&](int gate) {
           uint32_t b[2];
           const int line = kRows + gate * kColumns + first_column_ + lane_ % 8;
           load_words<2>(&lines[line][k + lane_ / 8 % 2 * (kStep / 2)], b);
-          TensorWord<T>::multiply(sum_[gate], a, b[0], b[1]);
-        }
-      }
+          multiply_tiles<T>(sum_[gate], a, b[0], b[1]);
+        });
+      });
     }
     LLTM_DEVICE void store(Shared& shared) const {
-#pragma unroll
-      for (int gate = 0; gate < kGates; ++gate) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int row = first_row_ + lane_ / 4 + i / 2 * 8;
-          shared.sums[0][gate][row][first_column_ + lane_ % 4 * 2 + i % 2] = sum_[gate][i];
-        }
-      }
+      unrolled<kGates, 4>([&](int gate, int i) {
+        const int row = first_row_ + lane_ / 4 + i / 2 * 8;
+        shared.sums[0][gate][row][first_column_ + lane_ % 4 * 2 + i % 2] = sum_[gate][i];
+      });
     }
 
    private:
@@ -247,45 +225,37 @@ struct StepTile {
           first_line_(static_cast<int>(threadIdx.x) / kPerLine),
           inner_(static_cast<int>(threadIdx.x) % kPerLine * kAtOnce),
           first_row_(first_row + first_line_) {
-#pragma unroll
-      for (int i = 0; i < kWeightItems; ++i) {
+      unrolled<kWeightItems>([&](int i) {
         const int line = first_line_ + i * kStep;
         const int64_t column = first_column + line % kColumns;
         const bool valid = line < kWeightLines && column < from.state_size;
         const int64_t row = line / kColumns * from.state_size + column;
         weights_[i] = valid ? from.weights + row * from.weight_stride + inner_ : nullptr;
-      }
+      });
     }
 
-    LLTM_DEVICE void load(int64_t first_k, T (&lines)[kLines][kPitch]) {
+    // Starts to copy a slice: into shared memory or, if this loader holds it, into registers.
+    LLTM_DEVICE void begin(int64_t first_k, T (&lines)[kLines][kPitch]) {
+      for_items(first_k, [&](int item, int line, int e, const T* from, bool valid) {
+        T* const to = &lines[line][inner_ + e * kApart];
+        if constexpr (kHolds) {
+          held_[item][e] = valid ? *from : T{};
+        } else if constexpr (kVectors) {
+          copy_vector(to, valid ? from : from_.weights, valid);
+        } else {
+          using Unit = std::conditional_t<sizeof(T) == 2, uint32_t, T>;
+          copy_element(reinterpret_cast<Unit*>(to),
+                       reinterpret_cast<const Unit*>(valid ? from : from_.weights), valid);
+        }
+      });
+    }
+    // Writes a slice that this loader holds into shared memory.
+    LLTM_DEVICE void end(T (&lines)[kLines][kPitch]) const {
       if constexpr (kHolds) {
-        fetch(first_k);
-        put(lines);
-      } else {
-        for_items(first_k, [&](int, int line, int e, const T* from, bool valid) {
-          T* const to = &lines[line][inner_ + e * kApart];
-          from = valid ? from : from_.weights;
-          if constexpr (kVectors) {
-            copy_vector(to, from, valid);
-          } else {
-            using Unit = std::conditional_t<sizeof(T) == 2, uint32_t, T>;
-            copy_element(reinterpret_cast<Unit*>(to), reinterpret_cast<const Unit*>(from), valid);
-          }
+        for_lines([&](int item, int line) {
+          unrolled<kVector>([&](int e) { lines[line][inner_ + e * kApart] = held_[item][e]; });
         });
       }
-    }
-
-    // The two halves of `load`: into registers, and from there into shared memory.
-    LLTM_DEVICE void fetch(int64_t first_k) {
-      for_items(first_k, [&](int item, int, int e, const T* from, bool valid) {
-        held_[item][e] = valid ? *from : T{};
-      });
-    }
-    LLTM_DEVICE void put(T (&lines)[kLines][kPitch]) const {
-      for_lines([&](int item, int line) {
-#pragma unroll
-        for (int e = 0; e < kVector; ++e) lines[line][inner_ + e * kApart] = held_[item][e];
-      });
     }
 
    private:
@@ -301,22 +271,20 @@ struct StepTile {
     // Calls action(item, line) for each line of this thread: rows of the batch, then weights.
     template <typename Action>
     LLTM_DEVICE void for_lines(const Action& action) const {
-#pragma unroll
-      for (int i = 0; i < kRowItems; ++i) action(i, first_line_ + i * kStep);
-#pragma unroll
-      for (int i = 0; i < kWeightItems; ++i) {
+      unrolled<kRowItems>([&](int i) { action(i, first_line_ + i * kStep); });
+      unrolled<kWeightItems>([&](int i) {
         const int line = first_line_ + i * kStep;
-        if (kWeightLines % kStep != 0 && line >= kWeightLines) continue;
+        if (kWeightLines % kStep != 0 && line >= kWeightLines) return;
         action(kRowItems + i, kRows + line);
-      }
+      });
     }
 
     // Calls copy(item, line, e, from, valid) for each access: kAtOnce elements of a line, from the
     // thread's e-th element on.
     template <typename Copy>
     LLTM_DEVICE void for_items(int64_t first_k, const Copy& copy) const {
-#pragma unroll
-      for (int e = 0; e < kVector; e += kAtOnce) {
+      unrolled<kVector / kAtOnce>([&](int i) {
+        const int e = i * kAtOnce;
         const int64_t k = first_k + inner_ + e * kApart;
         const bool within = k < from_.state_size + from_.input_size;
         const bool of_h = k < from_.state_size;
@@ -332,7 +300,7 @@ struct StepTile {
             copy(item, line, e, weights + first_k + e * kApart, within && weights != nullptr);
           }
         });
-      }
+      });
     }
 
     const StepOperands<T>& from_;
