@@ -31,6 +31,8 @@ LLTM_BEGIN_TARGET(LLTM_LEVEL_TARGET)
 //
 #include "tiles.h"
 //
+#include "weights_gradient.h"
+//
 #include "layer_vectors.h"
 //
 #include "step_vectors.h"

@@ -46,25 +46,23 @@ struct Step {
   static const char* backward(const lltm_step_backward_arguments& a,
                               const lltm_execution& execution) {
     const lltm_step_sizes& sizes = a.sizes;
-    const bool makes_d_weights = a.d_weights != nullptr;
-    const int64_t right_count = makes_d_weights ? right_size(sizes) : 0;
-    const int64_t dz_count = 3 * blocks_of(sizes) * kBlock * sizes.batch_size;
-    Scratch shared(bytes(right_count + dz_count));
+    const int64_t batch = sizes.batch_size;
+    Scratch shared(bytes(dz_stride(sizes) * batch));
     if (shared.missing()) return kNoMemory;
-    C* const right = static_cast<C*>(shared.data());
-    C* const dz = right + right_count;
+    C* const dz = static_cast<C*>(shared.data());  // (B, 3S) with rows dz_stride apart
 
     // An element of the pointwise part costs about as much as ten products.
-    const int64_t pointwise = 16 * sizes.batch_size * kBlock;
-    in_parallel(blocks_of(sizes), grain(pointwise), execution,
+    in_parallel(ceiling(sizes.state_size, kLanes), grain(16 * batch * kLanes), execution,
                 [&](int64_t begin, int64_t end) { make_dz(a, dz, begin, end); });
-    if (makes_d_weights) {
-      const int64_t tiles = tiles_of(sizes.state_size) + tiles_of(sizes.input_size);
-      in_parallel(tiles, grain(bytes(right_count) / tiles), execution,
-                  [&](int64_t begin, int64_t end) { pack_right(a, right, begin, end); });
-      const int64_t units = blocks_of(sizes) * tiles;
-      in_parallel(units, grain(cost_of(sizes) / units), execution,
-                  [&](int64_t begin, int64_t end) { make_d_weights(a, right, dz, begin, end); });
+    if (a.d_weights != nullptr) {
+      const WeightsGradient<T> gradient = {sizes.state_size,
+                                           sizes.input_size,
+                                           {{dz, static_cast<const T*>(a.old_h), batch}},
+                                           {dz, static_cast<const T*>(a.input), batch},
+                                           dz_stride(sizes),
+                                           static_cast<T*>(a.d_weights)};
+      in_parallel(gradient.units(), grain(cost_of(sizes) / gradient.units()), execution,
+                  [&](int64_t begin, int64_t end) { gradient.make(begin, end); });
     }
 
     std::atomic<bool> out_of_memory{false};
@@ -91,12 +89,14 @@ struct Step {
     return ceiling(sizes.state_size, kBlock);
   }
   static int64_t tiles_of(int64_t columns) { return ceiling(columns, kTileColumns); }
-  // The columns of a tile that covers up to `columns` columns, in whole registers.
-  static LLTM_INLINE int64_t width_of(int64_t columns) {
-    return least(kTileColumns, round_up(columns, kLanes));
-  }
   static LLTM_INLINE V load_sum(const C* from) { return Memory<C>::load(from); }
   static LLTM_INLINE void store_sum(C* to, V value) { Memory<C>::store(to, value); }
+
+  // Odd in cache lines, so that neighbouring rows do not compete for the same part of a cache.
+  static int64_t dz_stride(const lltm_step_sizes& sizes) {
+    constexpr int64_t kLine = 64 / sizeof(C);
+    return (ceiling(kGateCount * sizes.state_size, kLine) | 1) * kLine;
+  }
 
   // ---- forward ----
 
@@ -252,7 +252,7 @@ struct Step {
     void pack_columns(int64_t first, int64_t rows) const {
       C* to = packed;
       for (int64_t n = 0; n < rows; n += kTileColumns) {
-        const int64_t width = width_of(rows - n);
+        const int64_t width = tile_width<C>(rows - n);
         for (int64_t lane = 0; lane < width; lane += kLanes) {
           const int64_t entry = first + n + lane;
           const int64_t count = rows - n - lane;
@@ -284,7 +284,7 @@ struct Step {
         }
         const C* right = packed;
         for (int64_t n = 0; n < rows; n += kTileColumns) {
-          const int64_t width = width_of(rows - n);
+          const int64_t width = tile_width<C>(rows - n);
           C* const z = sums + 3 * kBlock * n;
           with_constant<kTileVectors>(width / kLanes, [&](auto vectors) {
             for (int gate = 0; gate < kGateCount; ++gate) {
@@ -359,161 +359,27 @@ struct Step {
 
   // ---- backward ----
 
-  // Threads share dz[gate][block][n][column of the block] and `right`. `right` is [h, x] as [tile
-  // of columns][n][column of the tile], tiles of h first.
-
-  static int64_t right_size(const lltm_step_sizes& sizes) {
-    return sizes.batch_size *
-           (round_up(sizes.state_size, kLanes) + round_up(sizes.input_size, kLanes));
-  }
-  static LLTM_INLINE int64_t right_offset(const lltm_step_sizes& sizes, bool is_h, int64_t column) {
-    return ((is_h ? 0 : round_up(sizes.state_size, kLanes)) + column) * sizes.batch_size;
-  }
-
-  // Packs tiles [begin, end) of [h, x].
-  static void pack_right(const lltm_step_backward_arguments& a, C* right, int64_t begin,
-                         int64_t end) {
-    const int64_t of_h = tiles_of(a.sizes.state_size);
-    for (int64_t unit = begin; unit < end; ++unit) {
-      const bool is_h = unit < of_h;
-      const int64_t columns = is_h ? a.sizes.state_size : a.sizes.input_size;
-      const int64_t column = (is_h ? unit : unit - of_h) * kTileColumns;
-      const T* from = static_cast<const T*>(is_h ? a.old_h : a.input) + column;
-      const int64_t width = width_of(columns - column);
-      C* to = right + right_offset(a.sizes, is_h, column);
-      for (int64_t n = 0; n < a.sizes.batch_size; ++n, from += columns, to += width) {
-        load_row(from, columns - column, to, width);
-      }
-    }
-  }
-
-  static LLTM_INLINE int64_t size_of_dz(const lltm_step_sizes& sizes) {  // of one gate
-    return blocks_of(sizes) * sizes.batch_size * kBlock;
-  }
-
-  // Computes dz and d_bias of blocks [begin, end).
-  static void make_dz(const lltm_step_backward_arguments& a, C* dz, int64_t begin, int64_t end) {
-    for (int64_t column = begin * kBlock; column < end * kBlock; column += kLanes) {
-      C* const block = dz + column / kBlock * kBlock * a.sizes.batch_size;
-      make_dz_columns(a, column, block + column % kBlock, size_of_dz(a.sizes));
-    }
-  }
-
-  // Computes them for up to kLanes columns and the whole batch. dz is zero in columns beyond the
-  // state.
-  static void make_dz_columns(const lltm_step_backward_arguments& arguments, int64_t first, C* to,
-                              int64_t between) {
+  // Computes dz and d_bias of registers [begin, end) of the state, for the whole batch.
+  static void make_dz(const lltm_step_backward_arguments& arguments, C* dz, int64_t begin,
+                      int64_t end) {
     const lltm_step_backward_arguments a = arguments;  // a copy that no store below can change
     const int64_t state = a.sizes.state_size;
-    const int64_t count = least(kLanes, state - first);
-    V sums[kGateCount] = {};
-    for (int64_t n = 0; n < a.sizes.batch_size; ++n, to += kBlock) {
-      if (count <= 0) {
-        for (int gate = 0; gate < kGateCount; ++gate) store_sum(to + gate * between, V{});
-        continue;
-      }
-      const auto d = Cell<T>::backward_register(a, state, n, first, count);
+    for (int64_t first = begin * kLanes; first < least(end * kLanes, state); first += kLanes) {
+      const int64_t count = least(kLanes, state - first);
+      V sums[kGateCount] = {};
+      C* to = dz + first;
+      for (int64_t n = 0; n < a.sizes.batch_size; ++n, to += dz_stride(a.sizes)) {
+        const auto d = Cell<T>::backward_register(a, state, n, first, count);
 #pragma GCC unroll 3
-      for (int gate = 0; gate < kGateCount; ++gate) {
-        store_sum(to + gate * between, d.z[gate]);
-        sums[gate] += d.z[gate];
-      }
-    }
-    if (a.d_bias == nullptr || count <= 0) return;
-    for (int gate = 0; gate < kGateCount; ++gate) {
-      store(static_cast<T*>(a.d_bias) + gate * state + first, sums[gate], count);
-    }
-  }
-
-  // Computes d_weights in units of one block of rows by one tile of columns. A thread takes
-  // neighbouring tiles together.
-  static void make_d_weights(const lltm_step_backward_arguments& a, const C* right, const C* dz,
-                             int64_t begin, int64_t end) {
-    const int64_t of_h = tiles_of(a.sizes.state_size);
-    const int64_t tiles = of_h + tiles_of(a.sizes.input_size);
-    for (int64_t unit = begin; unit < end;) {
-      const int64_t tile = unit % tiles;
-      const bool is_h = tile < of_h;
-      const int64_t together = least(end - unit, (is_h ? of_h : tiles) - tile);
-      d_weights_unit(a, right, dz, unit / tiles * kBlock, is_h,
-                     (is_h ? tile : tile - of_h) * kTileColumns, together * kTileColumns);
-      unit += together;
-    }
-  }
-
-  // Computes the rows of all gates for state columns [column, column + kBlock), from column `begin`
-  // on.
-  static void d_weights_unit(const lltm_step_backward_arguments& a, const C* right, const C* dz,
-                             int64_t column, bool is_h, int64_t begin, int64_t reach) {
-    const int64_t state = a.sizes.state_size;
-    const int64_t rows = least(kBlock, state - column);
-    const int64_t stride = state + a.sizes.input_size;
-    const int64_t columns = is_h ? state : a.sizes.input_size;
-    const int64_t end = least(begin + reach, columns);
-    const C* const block = dz + column * a.sizes.batch_size;
-    const C* const operand = right + right_offset(a.sizes, is_h, 0);
-    T* const to = static_cast<T*>(a.d_weights) + column * stride + (is_h ? 0 : state);
-    // If all of [h, x] stays in cache, the inner loop goes along the rows of d_weights and writes
-    // long runs. Otherwise it goes down the rows, so that one tile of [h, x] stays in cache.
-    constexpr int64_t kCache = 256 * 1024;
-    const bool along = bytes(a.sizes.batch_size * stride) <= kCache;
-    const int64_t run = along ? reach : kTileColumns;  // columns of the inner loop
-    for (int64_t first = begin; first < end; first += run) {
-      for (int gate = 0; gate < kGateCount; ++gate) {
-        for (int64_t m = 0; m < rows; m += kTileRows) {
-          const C* const left = block + gate * size_of_dz(a.sizes) + m;
-          T* const row = to + (gate * state + m) * stride;
-          int64_t from = first;
-          for (; from + kTileColumns <= least(first + run, end); from += kTileColumns) {
-            d_weights_tile<kTileVectors>(a, left, operand, from, row, stride, rows - m, columns);
-          }
-          if (from < least(first + run, end)) {
-            with_constant<kTileVectors>(width_of(columns - from) / kLanes, [&](auto vectors) {
-              d_weights_tile<decltype(vectors)::value>(a, left, operand, from, row, stride,
-                                                       rows - m, columns);
-            });
-          }
+        for (int gate = 0; gate < kGateCount; ++gate) {
+          store(to + gate * state, d.z[gate], count);
+          sums[gate] += d.z[gate];
         }
       }
-    }
-  }
-
-  template <int vectors>
-  static LLTM_INLINE void d_weights_tile(const lltm_step_backward_arguments& a, const C* left,
-                                         const C* right, int64_t from, T* row, int64_t stride,
-                                         int64_t rows, int64_t columns) {
-    // Rows beyond the state, where dz is zero, are computed but not stored.
-    Tile<C, kTileRows, vectors> sum = {};
-    multiply<C, kTileRows, vectors>(a.sizes.batch_size, left, 1, kBlock,
-                                    right + from * a.sizes.batch_size, vectors * kLanes, sum);
-    store_tile<kTileRows, vectors>(sum, row + from, stride, rows, columns - from);
-  }
-
-  template <int tile_rows, int vectors>
-  static LLTM_INLINE void store_tile(const Tile<C, tile_rows, vectors>& sum, T* to, int64_t stride,
-                                     int64_t rows, int64_t columns) {
-    if (rows >= tile_rows && columns >= vectors * kLanes) {
-#pragma GCC unroll 8
-      for (int m = 0; m < tile_rows; ++m) {
-#pragma GCC unroll 8
-        for (int v = 0; v < vectors; ++v) M::store(to + m * stride + v * kLanes, sum[m][v]);
+      if (a.d_bias == nullptr) continue;
+      for (int gate = 0; gate < kGateCount; ++gate) {
+        store(static_cast<T*>(a.d_bias) + gate * state + first, sums[gate], count);
       }
-      return;
-    }
-    // This case goes through memory, so that registers need no address in the usual case above.
-    alignas(sizeof(V)) C values[tile_rows][vectors * kLanes];
-    put_tile<tile_rows, vectors>(sum, values[0], vectors * kLanes);
-    for (int64_t m = 0; m < least(tile_rows, rows); ++m) {
-      store_row(values[m], to + m * stride, least(vectors * kLanes, columns));
-    }
-  }
-
-  template <int tile_rows, int vectors>
-  static LLTM_INLINE void put_tile(const Tile<C, tile_rows, vectors>& sum, C* to, int64_t stride) {
-#pragma GCC unroll 8
-    for (int m = 0; m < tile_rows; ++m) {
-#pragma GCC unroll 8
-      for (int v = 0; v < vectors; ++v) store_sum(to + m * stride + v * kLanes, sum[m][v]);
     }
   }
 
@@ -553,9 +419,9 @@ struct Step {
 
   static void left_unit(const lltm_step_backward_arguments& a, const C* dz, C* scratch,
                         int64_t first, int64_t rows, bool is_h, int64_t column, int64_t reach) {
-    const int64_t batch = a.sizes.batch_size;
     const int64_t state = a.sizes.state_size;
-    const int64_t blocks = blocks_of(a.sizes);
+    const int64_t depth = kGateCount * state;
+    const int64_t left_stride = dz_stride(a.sizes);
     const int64_t columns = is_h ? state : a.sizes.input_size;
     const int64_t stride = a.sizes.weight_stride;
     const int64_t last = least(column + reach, columns);
@@ -566,60 +432,34 @@ struct Step {
     // Packing `weights` does not pay for few batch entries. A few rows are then read together, so
     // that memory is read in long runs.
     const bool pack = rows > 4 * kTileRows;
-    const int64_t part = (pack ? kDepth : 32) / kBlock;  // in blocks of dz, or of weight rows
-    for (int64_t begin = 0; begin < 3 * blocks; begin += part) {
-      const int64_t end = least(begin + part, 3 * blocks);
+    const int64_t most = pack ? kDepth : 32;
+    for (int64_t begin = 0; begin < depth; begin += most) {
+      const int64_t part = least(most, depth - begin);
       for (int64_t from = column; from < last; from += kTileColumns) {
-        const int64_t width = width_of(last - from);
+        const int64_t width = tile_width<C>(last - from);
         const bool direct = !kHas16Bits && !pack && last - from >= width;
-        if (!direct) {
-          C* row = packed;
-          for (int64_t q = begin; q < end; ++q) {
-            const int64_t in_gate = q % blocks * kBlock;
-            const T* source = weights + (q / blocks * state + in_gate) * stride + from;
-            const int64_t depth = least(kBlock, state - in_gate);
-            for (int64_t k = 0; k < depth; ++k, source += stride, row += width) {
-              load_row(source, last - from, row, width);
+        const T* const right = weights + begin * stride + from;
+        if (!direct) LLTM_LEVEL::pack_rows(right, stride, part, last - from, packed, width);
+        for (int64_t n = 0; n < rows; n += kTileRows) {
+          const C* const left = dz + (first + n) * left_stride + begin;
+          C* const sums = kept + (from - column) * rows + n * width;
+          with_tile<C>(rows - n, width, [&](auto tile_rows, auto vectors) {
+            Tile<C, tile_rows, vectors> sum = {};
+            if (begin > 0) add_tile<C, tile_rows, vectors>(sums, width, sum);
+            const C* operand = packed;
+            if constexpr (!kHas16Bits) {
+              if (direct) operand = right;
             }
-          }
+            multiply<C, tile_rows, vectors>(part, left, left_stride, 1, operand,
+                                            direct ? stride : width, sum);
+            if (begin + part == depth) {
+              store_tile<T, tile_rows, vectors>(sum, to + (first + n) * columns + from, columns,
+                                                last - from);
+            } else {
+              store_tile<C, tile_rows, vectors>(sum, sums, width, width);
+            }
+          });
         }
-        C* const kept_here = kept + (from - column) * rows;
-        with_constant<kTileVectors>(width / kLanes, [&](auto vectors) {
-          for (int64_t n = 0; n < rows; n += kTileRows) {
-            with_constant<kTileRows>(rows - n, [&](auto tile_rows) {
-              constexpr int kRows = decltype(tile_rows)::value;
-              constexpr int kVectors = decltype(vectors)::value;
-              Tile<C, kRows, kVectors> sum = {};
-              if (begin > 0) {
-#pragma GCC unroll 8
-                for (int m = 0; m < kRows; ++m) {
-#pragma GCC unroll 8
-                  for (int v = 0; v < kVectors; ++v) {
-                    sum[m][v] = load_sum(kept_here + (n + m) * width + v * kLanes);
-                  }
-                }
-              }
-              const C* row = packed;
-              for (int64_t q = begin; q < end; ++q) {
-                const int64_t in_gate = q % blocks * kBlock;
-                const int64_t depth = least(kBlock, state - in_gate);
-                const C* right = row;
-                if constexpr (!kHas16Bits) {
-                  if (direct) right = weights + (q / blocks * state + in_gate) * stride + from;
-                }
-                multiply<C, kRows, kVectors>(depth, dz + (q * batch + first + n) * kBlock, kBlock,
-                                             1, right, direct ? stride : width, sum);
-                row += depth * width;
-              }
-              if (end == 3 * blocks) {
-                store_tile<kRows, kVectors>(sum, to + (first + n) * columns + from, columns, kRows,
-                                            last - from);
-              } else {
-                put_tile<kRows, kVectors>(sum, kept_here + n * width, width);
-              }
-            });
-          }
-        });
       }
     }
   }

@@ -183,6 +183,14 @@ LLTM_INLINE void load_row(const T* from, int64_t count, compute_t<T>* to, int64_
   }
 }
 
+// Copies `rows` rows of a tile's columns, `from_stride` apart, one after the other.
+template <typename T>
+LLTM_INLINE void pack_rows(const T* from, int64_t from_stride, int64_t rows, int64_t columns,
+                           compute_t<T>* to, int64_t width) {
+  for (int64_t k = 0; k < rows; ++k)
+    load_row(from + k * from_stride, columns, to + k * width, width);
+}
+
 // Copies `count` elements out of whole registers.
 template <typename T>
 LLTM_INLINE void store_row(const compute_t<T>* from, T* to, int64_t count) {
@@ -190,6 +198,57 @@ LLTM_INLINE void store_row(const compute_t<T>* from, T* to, int64_t count) {
   for (int64_t k = 0; k < count; k += Lanes<C>::kCount) {
     store(to + k, Memory<C>::load(from + k), count - k);
   }
+}
+
+// The columns of a tile that covers up to `columns` columns, in whole registers.
+template <typename C>
+LLTM_INLINE int64_t tile_width(int64_t columns) {
+  constexpr int64_t kLanes = Lanes<C>::kCount;
+  return least(kTileVectors * kLanes, round_up(columns, kLanes));
+}
+
+// Calls `body` with the rows and registers of a tile of at most `rows` rows as constants.
+template <typename C, typename Body>
+LLTM_INLINE void with_tile(int64_t rows, int64_t width, const Body& body) {
+  with_constant<kTileVectors>(width / Lanes<C>::kCount, [&](auto vectors) {
+    with_constant<kTileRows>(rows, [&](auto tile_rows) { body(tile_rows, vectors); });
+  });
+}
+
+template <typename C, int rows, int vectors>
+LLTM_INLINE void add_tile(const C* from, int64_t stride, Tile<C, rows, vectors>& sum) {
+#pragma GCC unroll 8
+  for (int m = 0; m < rows; ++m) {
+#pragma GCC unroll 8
+    for (int v = 0; v < vectors; ++v) {
+      sum[m][v] += Memory<C>::load(from + m * stride + v * Lanes<C>::kCount);
+    }
+  }
+}
+
+template <typename T, int rows, int vectors>
+LLTM_INLINE void store_whole_tile(const Tile<compute_t<T>, rows, vectors>& sum, T* to,
+                                  int64_t stride) {
+#pragma GCC unroll 8
+  for (int m = 0; m < rows; ++m) {
+#pragma GCC unroll 8
+    for (int v = 0; v < vectors; ++v) {
+      Memory<T>::store(to + m * stride + v * Lanes<compute_t<T>>::kCount, sum[m][v]);
+    }
+  }
+}
+
+// Stores the first `columns` columns of a tile.
+template <typename T, int rows, int vectors>
+LLTM_INLINE void store_tile(const Tile<compute_t<T>, rows, vectors>& sum, T* to, int64_t stride,
+                            int64_t columns) {
+  using C = compute_t<T>;
+  constexpr int64_t kWidth = vectors * Lanes<C>::kCount;
+  if (columns >= kWidth) return store_whole_tile<T, rows, vectors>(sum, to, stride);
+  // This case goes through memory, so that registers need no address in the usual case above.
+  alignas(sizeof(Vector<C>)) C values[rows][kWidth];
+  store_whole_tile<C, rows, vectors>(sum, values[0], kWidth);
+  for (int m = 0; m < rows; ++m) store_row(values[m], to + m * stride, columns);
 }
 
 }  // namespace lltm::LLTM_LEVEL
