@@ -269,8 +269,8 @@ struct Sequence {
   static LLTM_INLINE V rounded(V value) {
     if constexpr (!kHas16Bits) return value;
     T stored[kLanes];
-    Memory<T>::store(stored, value);
-    return Memory<T>::load(stored);
+    store(stored, value);
+    return load(stored);
   }
 
   // ---- forward ----
@@ -322,18 +322,17 @@ struct Sequence {
 #pragma GCC unroll 3
     for (int gate = 0; gate < kGateCount; ++gate) {
       T* const at = gates + gate * state_size;
-      z[gate] = Memory<C>::load(products[gate]);
+      z[gate] = load(products[gate]);
       if (holds_products) z[gate] += load(at, count);
       if (bias != nullptr) z[gate] += load(bias + gate * state_size + column, count);
       z[gate] = rounded(z[gate]);  // forward computes with what it stores for backward
       store(at, z[gate], count);
     }
     C* const cell = work.cell + n * work.stride + column;
-    const auto state =
-        Formulas::forward(z[kInputGate], z[kOutputGate], z[kCandidate], Memory<C>::load(cell));
+    const auto state = Formulas::forward(z[kInputGate], z[kOutputGate], z[kCandidate], load(cell));
     const V h = rounded(state.h);  // the next step multiplies the value that is stored
-    Memory<C>::store(cell, state.cell);
-    Memory<C>::store(work.states[(step + 1) % 2] + n * work.stride + column, h);
+    store(cell, state.cell);
+    store(work.states[(step + 1) % 2] + n * work.stride + column, h);
     store(static_cast<T*>(arguments.output) + row * state_size + column, h, count);
     if (arguments.cells != nullptr) {
       store(static_cast<T*>(arguments.cells) + row * state_size + column, state.cell, count);
@@ -425,11 +424,11 @@ struct Sequence {
     C* const d_cell = work.d_cell + n * work.stride + column;
     const T* const gates = static_cast<const T*>(arguments.gates) + gate_element;
     const auto d = Formulas::backward(
-        Memory<C>::load(d_h) + load_or_zero(arguments.grad_output, element, count),
-        Memory<C>::load(d_cell) + load_or_zero(arguments.grad_cells, element, count),
-        load(gates, count), load(gates + state_size, count), load(gates + 2 * state_size, count),
+        load(d_h) + load_or_zero(arguments.grad_output, element, count),
+        load(d_cell) + load_or_zero(arguments.grad_cells, element, count), load(gates, count),
+        load(gates + state_size, count), load(gates + 2 * state_size, count),
         load(static_cast<const T*>(arguments.cells) + element, count));
-    Memory<C>::store(d_cell, d.old_cell);
+    store(d_cell, d.old_cell);
 #pragma GCC unroll 3
     for (int gate = 0; gate < kGateCount; ++gate) {
       const V d_z = rounded(d.z[gate]);

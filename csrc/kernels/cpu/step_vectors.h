@@ -10,7 +10,6 @@ namespace lltm::LLTM_LEVEL {
 
 template <typename T>
 struct Step {
-  using M = Memory<T>;
   using C = compute_t<T>;
   using V = Vector<C>;
 
@@ -89,8 +88,6 @@ struct Step {
     return ceiling(sizes.state_size, kBlock);
   }
   static int64_t tiles_of(int64_t columns) { return ceiling(columns, kTileColumns); }
-  static LLTM_INLINE V load_sum(const C* from) { return Memory<C>::load(from); }
-  static LLTM_INLINE void store_sum(C* to, V value) { Memory<C>::store(to, value); }
 
   // Odd in cache lines, so that neighbouring rows do not compete for the same part of a cache.
   static int64_t dz_stride(const lltm_step_sizes& sizes) {
@@ -129,7 +126,7 @@ struct Step {
     static int64_t scratch_bytes(const lltm_step_sizes& sizes) {
       const int64_t depth = sizes.state_size + sizes.input_size;
       const int64_t per_row = round_up(depth, kLanes) + 3 * kBlock;
-      const int64_t converted = kHas16Bits ? 3 * kBlock * least(depth, kDepth) : 0;
+      const int64_t converted = kHas16Bits ? 3 * kBlock * least(depth, kDepth) + kLanes : 0;
       return bytes(packed_rows(sizes) * per_row + converted);
     }
 
@@ -177,9 +174,8 @@ struct Step {
     void pack_rows(int64_t first, int64_t rows) const {
       C* to = packed;
       for (int64_t n = first; n < first + rows; ++n, to += padded_depth) {
-        convert(row_of_h(n), state, to);
-        convert(row_of_x(n), features, to + state);
-        for (int64_t k = depth; k < padded_depth; ++k) to[k] = C(0);
+        load_row(row_of_h(n), state, to, state);
+        load_row(row_of_x(n), features, to + state, padded_depth - state);
       }
     }
 
@@ -219,10 +215,10 @@ struct Step {
         const auto add = [&](int64_t k, int64_t columns) {
           V right[entries];
 #pragma GCC unroll 4
-          for (int n = 0; n < entries; ++n) right[n] = load_sum(x + n * padded_depth + k);
+          for (int n = 0; n < entries; ++n) right[n] = load(x + n * padded_depth + k);
 #pragma GCC unroll 16
           for (int m = 0; m < kRows; ++m) {
-            const V left = columns == kLanes ? M::load(row[m] + k) : M::load(row[m] + k, columns);
+            const V left = load(row[m] + k, columns);
 #pragma GCC unroll 4
             for (int n = 0; n < entries; ++n) sum[n][m] += left * right[n];
           }
@@ -278,7 +274,7 @@ struct Step {
             left_stride = part;
             left[gate] = converted + gate * kBlock * part;
             for (int64_t m = 0; m < columns; ++m) {
-              convert(rows_at + m * stride, part, converted + (gate * kBlock + m) * part);
+              load_row(rows_at + m * stride, part, converted + (gate * kBlock + m) * part, part);
             }
           }
         }
@@ -307,25 +303,13 @@ struct Step {
       }
     }
 
-    static LLTM_INLINE void convert(const T* from, int64_t count, C* to) {
-      int64_t k = 0;
-      for (; k + kLanes <= count; k += kLanes) store_sum(to + k, M::load(from + k));
-      for (; k < count; ++k) to[k] = widen(from[k]);
-    }
-
     template <int tile_rows, int vectors>
     static LLTM_INLINE void add_products(const C* left, int64_t left_stride, const C* right,
                                          int64_t part, bool is_first, C* z) {
       Tile<C, tile_rows, vectors> sum = {};
       multiply<C, tile_rows, vectors>(part, left, left_stride, 1, right, vectors * kLanes, sum);
-#pragma GCC unroll 16
-      for (int m = 0; m < tile_rows; ++m) {
-#pragma GCC unroll 8
-        for (int v = 0; v < vectors; ++v) {
-          C* const at = z + (m * vectors + v) * kLanes;
-          store_sum(at, is_first ? sum[m][v] : sum[m][v] + load_sum(at));
-        }
-      }
+      if (!is_first) add_tile<C, tile_rows, vectors>(z, vectors * kLanes, sum);
+      store_whole_tile<C, tile_rows, vectors>(sum, z, vectors * kLanes);
     }
 
     // Runs the pointwise part of a tile of batch entries, from z[gate][column][entry].
@@ -340,7 +324,7 @@ struct Step {
             V square[kLanes];
 #pragma GCC unroll 16
             for (int m = 0; m < kLanes; ++m) {
-              square[m] = m < count ? load_sum(z + (gate * kBlock + from + m) * width + lane) : V{};
+              square[m] = m < count ? load(z + (gate * kBlock + from + m) * width + lane) : V{};
             }
             transpose<C>(square);
 #pragma GCC unroll 16

@@ -97,7 +97,7 @@ LLTM_INLINE void multiply(int64_t depth, const C* a, int64_t a_row, int64_t a_de
     Vector<C> right[vectors];
 #pragma GCC unroll 8
     for (int v = 0; v < vectors; ++v) {
-      right[v] = Memory<C>::load(b + k * b_depth + v * Lanes<C>::kCount);
+      right[v] = load(b + k * b_depth + v * Lanes<C>::kCount);
     }
 #pragma GCC unroll 16
     for (int m = 0; m < rows; ++m) {
@@ -169,17 +169,18 @@ LLTM_INLINE void pack_transposed(const T* from, int64_t from_stride, int64_t row
     transpose<C>(square);
 #pragma GCC unroll 16
     for (int m = 0; m < kCount; ++m) {
-      if (m < count) Memory<C>::store(to + (k + m) * to_stride, square[m]);
+      if (m < count) store(to + (k + m) * to_stride, square[m]);
     }
   }
 }
 
-// Copies `count` elements of a row and adds zeros up to `width`, in whole registers.
+// Copies `count` elements of a row and adds zeros up to `width`, in whole registers: the last one
+// may reach beyond `width`.
 template <typename T>
 LLTM_INLINE void load_row(const T* from, int64_t count, compute_t<T>* to, int64_t width) {
   using C = compute_t<T>;
   for (int64_t k = 0; k < width; k += Lanes<C>::kCount) {
-    Memory<C>::store(to + k, k < count ? load(from + k, count - k) : Vector<C>{});
+    store(to + k, k < count ? load(from + k, count - k) : Vector<C>{});
   }
 }
 
@@ -196,7 +197,7 @@ template <typename T>
 LLTM_INLINE void store_row(const compute_t<T>* from, T* to, int64_t count) {
   using C = compute_t<T>;
   for (int64_t k = 0; k < count; k += Lanes<C>::kCount) {
-    store(to + k, Memory<C>::load(from + k), count - k);
+    store(to + k, load(from + k), count - k);
   }
 }
 
@@ -221,7 +222,7 @@ LLTM_INLINE void add_tile(const C* from, int64_t stride, Tile<C, rows, vectors>&
   for (int m = 0; m < rows; ++m) {
 #pragma GCC unroll 8
     for (int v = 0; v < vectors; ++v) {
-      sum[m][v] += Memory<C>::load(from + m * stride + v * Lanes<C>::kCount);
+      sum[m][v] += load(from + m * stride + v * Lanes<C>::kCount);
     }
   }
 }
@@ -233,7 +234,7 @@ LLTM_INLINE void store_whole_tile(const Tile<compute_t<T>, rows, vectors>& sum, 
   for (int m = 0; m < rows; ++m) {
 #pragma GCC unroll 8
     for (int v = 0; v < vectors; ++v) {
-      Memory<T>::store(to + m * stride + v * Lanes<compute_t<T>>::kCount, sum[m][v]);
+      store(to + m * stride + v * Lanes<compute_t<T>>::kCount, sum[m][v]);
     }
   }
 }

@@ -106,8 +106,8 @@ struct WeightsGradient {
                                                bool adds) {
     for (int m = 0; m < rows; ++m, values += width, kept += kTileColumns) {
       for (int64_t k = 0; k < width; k += Lanes<C>::kCount) {
-        const Vector<C> before = adds ? Memory<C>::load(kept + k) : Vector<C>{};
-        Memory<C>::store(kept + k, before + Memory<C>::load(values + k));
+        const Vector<C> before = adds ? load(kept + k) : Vector<C>{};
+        store(kept + k, before + load(values + k));
       }
     }
   }
