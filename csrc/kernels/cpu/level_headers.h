@@ -98,4 +98,18 @@ class Scratch {
 
 inline constexpr const char* kNoMemory = "lltm: no memory for the CPU kernels' workspace";
 
+// Calls `work(memory, begin, end)` as in_parallel calls its work, with memory of `bytes` bytes for
+// each thread. Returns NULL or an error text.
+template <typename Work>
+const char* in_parallel_with_memory(int64_t count, int64_t grain_size, int64_t bytes,
+                                    const lltm_execution& execution, const Work& work) {
+  std::atomic<bool> missing{false};
+  in_parallel(count, grain_size, execution, [&](int64_t begin, int64_t end) {
+    Scratch scratch(bytes);
+    if (scratch.missing()) return missing.store(true);
+    work(scratch.data(), begin, end);
+  });
+  return missing ? kNoMemory : nullptr;
+}
+
 }  // namespace lltm

@@ -10,8 +10,10 @@ namespace lltm::LLTM_LEVEL {
 #define LLTM_INLINE_LAMBDA __attribute__((always_inline))
 
 // The number of lanes of type C in a register, and integer vectors with as many lanes.
-template <typename C, typename Signed, typename Unsigned>
-struct LanesOf {
+template <typename C>
+struct Lanes {
+  using Signed = std::conditional_t<sizeof(C) == 4, int32_t, int64_t>;
+  using Unsigned = std::make_unsigned_t<Signed>;
   static constexpr int kCount = LLTM_VECTOR_BYTES / static_cast<int>(sizeof(C));
   typedef C Vector __attribute__((vector_size(LLTM_VECTOR_BYTES)));
   typedef Signed Mask __attribute__((vector_size(LLTM_VECTOR_BYTES)));
@@ -19,20 +21,11 @@ struct LanesOf {
 };
 
 template <typename C>
-struct Lanes;
-template <>
-struct Lanes<double> : LanesOf<double, int64_t, uint64_t> {};
-template <>
-struct Lanes<float> : LanesOf<float, int32_t, uint32_t> {
-  typedef uint16_t Halves __attribute__((vector_size(LLTM_VECTOR_BYTES / 2)));
-};
-
-template <typename C>
 using Vector = typename Lanes<C>::Vector;
 template <typename C>
 using Mask = typename Lanes<C>::Mask;
 using Bits32 = Lanes<float>::BitsVector;
-using Halves = Lanes<float>::Halves;
+typedef uint16_t Halves __attribute__((vector_size(LLTM_VECTOR_BYTES / 2)));
 
 template <typename C>
 LLTM_INLINE Vector<C> broadcast(C value) {

@@ -1,10 +1,11 @@
-// One whole LLTM step with its products, in units that are divided among threads. A unit is one
-// block of the state's columns with all three gates. Included once per instruction set.
+// One whole LLTM step with its products, in units that are divided among threads. Included once per
+// instruction set.
 //
-// Forward computes z transposed. It reads `weights` in place, one number at a time, and multiplies
+// A unit of forward is one block of the state's columns with all three gates. It computes z
+// transposed. It reads `weights` in place, one number at a time, and multiplies
 // it by a register of batch entries of a packed [h, x]. For few batch entries it computes dot
-// products along the rows of `weights` instead. Backward computes dz of a block, then the gradients
-// of the block's rows of `weights` and `bias`, which depend on no other block.
+// products along the rows of `weights` instead. Backward computes dz and the bias's gradient, then
+// the products of dz.
 
 namespace lltm::LLTM_LEVEL {
 
@@ -33,13 +34,11 @@ struct Step {
                              const lltm_execution& execution) {
     const lltm_step_sizes& sizes = arguments.sizes;
     const int64_t units = ceiling(sizes.batch_size, kChunk) * blocks_of(sizes);
-    std::atomic<bool> out_of_memory{false};
-    in_parallel(units, grain(cost_of(sizes) / units), execution, [&](int64_t begin, int64_t end) {
-      Scratch scratch(Forward::scratch_bytes(sizes));
-      if (scratch.missing()) return out_of_memory.store(true);
-      forward_units(arguments, scratch.data(), begin, end);
-    });
-    return out_of_memory ? kNoMemory : nullptr;
+    return in_parallel_with_memory(units, grain(cost_of(sizes) / units),
+                                   Forward::scratch_bytes(sizes), execution,
+                                   [&](void* memory, int64_t begin, int64_t end) {
+                                     forward_units(arguments, memory, begin, end);
+                                   });
   }
 
   static const char* backward(const lltm_step_backward_arguments& a,
@@ -64,17 +63,12 @@ struct Step {
                   [&](int64_t begin, int64_t end) { gradient.make(begin, end); });
     }
 
-    std::atomic<bool> out_of_memory{false};
-    const int64_t left_units = ceiling(sizes.batch_size, kChunk) * (tiles_of_h(a) + tiles_of_x(a));
-    if (left_units > 0) {
-      const int64_t grain_size = grain(cost_of(sizes) / left_units);
-      in_parallel(left_units, grain_size, execution, [&](int64_t begin, int64_t end) {
-        Scratch own(left_scratch_bytes(sizes));
-        if (own.missing()) return out_of_memory.store(true);
-        backward_left(a, dz, static_cast<C*>(own.data()), begin, end);
-      });
-    }
-    return out_of_memory ? kNoMemory : nullptr;
+    const T* const weights = static_cast<const T*>(a.weights);
+    const char* const error =
+        left_product(sizes, dz, weights, sizes.state_size, a.d_old_h, execution);
+    if (error != nullptr) return error;
+    return left_product(sizes, dz, weights + sizes.state_size, sizes.input_size, a.d_input,
+                        execution);
   }
 
  private:
@@ -87,7 +81,6 @@ struct Step {
   static int64_t blocks_of(const lltm_step_sizes& sizes) {
     return ceiling(sizes.state_size, kBlock);
   }
-  static int64_t tiles_of(int64_t columns) { return ceiling(columns, kTileColumns); }
 
   // Odd in cache lines, so that neighbouring rows do not compete for the same part of a cache.
   static int64_t dz_stride(const lltm_step_sizes& sizes) {
@@ -367,50 +360,42 @@ struct Step {
     }
   }
 
-  // d_old_h and d_input: dz times `weights`, in units of kChunk batch entries by one tile of
-  // columns. A thread takes neighbouring units together and so reads long runs of `weights`.
-  static int64_t tiles_of_h(const lltm_step_backward_arguments& a) {
-    return a.d_old_h == nullptr ? 0 : tiles_of(a.sizes.state_size);
-  }
-  static int64_t tiles_of_x(const lltm_step_backward_arguments& a) {
-    return a.d_input == nullptr ? 0 : tiles_of(a.sizes.input_size);
-  }
-  // Tiles whose sums are kept together in cache.
-  static int64_t tiles_together(int64_t rows) { return kGroup * (kChunk / rows); }
-  static int64_t left_scratch_bytes(const lltm_step_sizes& sizes) {
-    const int64_t rows = least(kChunk, sizes.batch_size);
-    const int64_t tiles =
-        least(tiles_together(rows), tiles_of(sizes.state_size) + tiles_of(sizes.input_size));
-    return bytes(kTileColumns * (tiles * rows + kDepth));
-  }
-
-  static void backward_left(const lltm_step_backward_arguments& a, const C* dz, C* scratch,
-                            int64_t begin, int64_t end) {
-    const int64_t of_h = tiles_of_h(a);
-    const int64_t tiles = of_h + tiles_of_x(a);
-    for (int64_t unit = begin; unit < end;) {
-      const int64_t first = unit / tiles * kChunk;
-      const int64_t rows = least(kChunk, a.sizes.batch_size - first);
-      const int64_t tile = unit % tiles;
-      const bool is_h = tile < of_h;
-      const int64_t same = (is_h ? of_h : tiles) - tile;  // rest of h or of x for these entries
-      const int64_t together = least(least(end - unit, same), tiles_together(rows));
-      left_unit(a, dz, scratch, first, rows, is_h, (is_h ? tile : tile - of_h) * kTileColumns,
-                together * kTileColumns);
-      unit += together;
-    }
+  // d_old_h or d_input: `to` = dz times some columns of `weights`, in units of kChunk batch entries
+  // by one tile of columns. A thread takes neighbouring units together and so reads long runs of
+  // `weights`.
+  static const char* left_product(const lltm_step_sizes& sizes, const C* dz, const T* weights,
+                                  int64_t columns, void* to, const lltm_execution& execution) {
+    if (to == nullptr || columns == 0) return nullptr;
+    const int64_t most_rows = least(kChunk, sizes.batch_size);
+    const int64_t tiles = ceiling(columns, kTileColumns);
+    const int64_t units = ceiling(sizes.batch_size, kChunk) * tiles;
+    const int64_t kept_tiles = least(kGroup * (kChunk / most_rows), tiles);
+    const int64_t cost = cost_of(sizes) / (sizes.state_size + sizes.input_size) * kTileColumns;
+    return in_parallel_with_memory(
+        units, grain(cost * tiles / units), bytes(kTileColumns * (kept_tiles * most_rows + kDepth)),
+        execution, [&](void* memory, int64_t begin, int64_t end) {
+          for (int64_t unit = begin; unit < end;) {
+            const int64_t first = unit / tiles * kChunk;
+            const int64_t rows = least(kChunk, sizes.batch_size - first);
+            const int64_t tile = unit % tiles;
+            // Tiles whose sums are kept together in cache.
+            const int64_t together =
+                least(least(end - unit, tiles - tile), kGroup * (kChunk / rows));
+            left_unit(sizes, dz + first * dz_stride(sizes), weights, columns,
+                      static_cast<T*>(to) + first * columns, static_cast<C*>(memory), rows,
+                      tile * kTileColumns, least((tile + together) * kTileColumns, columns));
+            unit += together;
+          }
+        });
   }
 
-  static void left_unit(const lltm_step_backward_arguments& a, const C* dz, C* scratch,
-                        int64_t first, int64_t rows, bool is_h, int64_t column, int64_t reach) {
-    const int64_t state = a.sizes.state_size;
-    const int64_t depth = kGateCount * state;
-    const int64_t left_stride = dz_stride(a.sizes);
-    const int64_t columns = is_h ? state : a.sizes.input_size;
-    const int64_t stride = a.sizes.weight_stride;
-    const int64_t last = least(column + reach, columns);
-    T* const to = static_cast<T*>(is_h ? a.d_old_h : a.d_input);
-    const T* const weights = static_cast<const T*>(a.weights) + (is_h ? 0 : state);
+  // Computes columns [column, last) of some rows.
+  static void left_unit(const lltm_step_sizes& sizes, const C* dz, const T* weights,
+                        int64_t columns, T* to, C* scratch, int64_t rows, int64_t column,
+                        int64_t last) {
+    const int64_t depth = kGateCount * sizes.state_size;
+    const int64_t stride = sizes.weight_stride;
+    const int64_t left_stride = dz_stride(sizes);
     C* const packed = scratch;
     C* const kept = scratch + kTileColumns * kDepth;
     // Packing `weights` does not pay for few batch entries. A few rows are then read together, so
@@ -425,7 +410,7 @@ struct Step {
         const T* const right = weights + begin * stride + from;
         if (!direct) LLTM_LEVEL::pack_rows(right, stride, part, last - from, packed, width);
         for (int64_t n = 0; n < rows; n += kTileRows) {
-          const C* const left = dz + (first + n) * left_stride + begin;
+          const C* const left = dz + n * left_stride + begin;
           C* const sums = kept + (from - column) * rows + n * width;
           with_tile<C>(rows - n, width, [&](auto tile_rows, auto vectors) {
             Tile<C, tile_rows, vectors> sum = {};
@@ -437,8 +422,7 @@ struct Step {
             multiply<C, tile_rows, vectors>(part, left, left_stride, 1, operand,
                                             direct ? stride : width, sum);
             if (begin + part == depth) {
-              store_tile<T, tile_rows, vectors>(sum, to + (first + n) * columns + from, columns,
-                                                last - from);
+              store_tile<T, tile_rows, vectors>(sum, to + n * columns + from, columns, last - from);
             } else {
               store_tile<C, tile_rows, vectors>(sum, sums, width, width);
             }
