@@ -123,6 +123,12 @@ LLTM_INLINE Vector<C> narrow_lanes(Vector<C> lanes, C) {
 template <typename T>
 using Stored = std::conditional_t<sizeof(T) == 2, Halves, Vector<compute_t<T>>>;
 
+// A register at any address. GCC would split a memcpy of 16 bytes into halves.
+template <typename T>
+struct __attribute__((packed, may_alias)) Unaligned {
+  Stored<T> lanes;
+};
+
 // Loads a register of elements of storage type T. With a `count` that is less, the other lanes are
 // zero.
 template <typename T>
@@ -145,7 +151,7 @@ LLTM_INLINE void store(T* to, Vector<compute_t<T>> value,
   if (count < Lanes<compute_t<T>>::kCount) {
     std::memcpy(to, &lanes, static_cast<size_t>(count) * sizeof(T));
   } else {
-    std::memcpy(to, &lanes, sizeof(lanes));
+    reinterpret_cast<Unaligned<T>*>(to)->lanes = lanes;
   }
 }
 

@@ -424,7 +424,7 @@ struct Step {
             if (begin + part == depth) {
               store_tile<T, tile_rows, vectors>(sum, to + n * columns + from, columns, last - from);
             } else {
-              store_tile<C, tile_rows, vectors>(sum, sums, width, width);
+              store_whole_tile<C, tile_rows, vectors>(sum, sums, width);
             }
           });
         }

@@ -196,9 +196,14 @@ LLTM_INLINE void pack_rows(const T* from, int64_t from_stride, int64_t rows, int
 template <typename T>
 LLTM_INLINE void store_row(const compute_t<T>* from, T* to, int64_t count) {
   using C = compute_t<T>;
-  for (int64_t k = 0; k < count; k += Lanes<C>::kCount) {
-    store(to + k, load(from + k), count - k);
-  }
+  for (int64_t k = 0; k < count; k += Lanes<C>::kCount) store(to + k, load(from + k), count - k);
+}
+
+// Not inlined, or the compiler would keep the sums of a tile in memory.
+template <typename T>
+__attribute__((noinline)) void store_rows(const compute_t<T>* from, int64_t from_stride, T* to,
+                                          int64_t to_stride, int rows, int64_t columns) {
+  for (int m = 0; m < rows; ++m) store_row(from + m * from_stride, to + m * to_stride, columns);
 }
 
 // The columns of a tile that covers up to `columns` columns, in whole registers.
@@ -249,7 +254,7 @@ LLTM_INLINE void store_tile(const Tile<compute_t<T>, rows, vectors>& sum, T* to,
   // This case goes through memory, so that registers need no address in the usual case above.
   alignas(sizeof(Vector<C>)) C values[rows][kWidth];
   store_whole_tile<C, rows, vectors>(sum, values[0], kWidth);
-  for (int m = 0; m < rows; ++m) store_row(values[m], to + m * stride, columns);
+  store_rows(values[0], kWidth, to, stride, rows, columns);
 }
 
 }  // namespace lltm::LLTM_LEVEL

@@ -92,8 +92,8 @@ struct WeightsGradient {
             store_whole_tile<C, tile_rows, vectors>(sum, values[0], width);
             C* const sums = kept + row * kTileColumns;
             finish(values[0], tile_rows, width, sums, adds);
-            for (int m = 0; is_last && m < tile_rows; ++m) {
-              store_row(sums + m * kTileColumns, at + m * stride, least(last - column, width));
+            if (is_last) {
+              store_rows(sums, kTileColumns, at, stride, tile_rows, least(last - column, width));
             }
           }
         });
