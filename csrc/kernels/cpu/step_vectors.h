@@ -266,9 +266,8 @@ struct Step {
           } else {
             left_stride = part;
             left[gate] = converted + gate * kBlock * part;
-            for (int64_t m = 0; m < columns; ++m) {
-              load_row(rows_at + m * stride, part, converted + (gate * kBlock + m) * part, part);
-            }
+            LLTM_LEVEL::pack_rows(rows_at, stride, columns, part, converted + gate * kBlock * part,
+                                  part);
           }
         }
         const C* right = packed;

@@ -184,10 +184,11 @@ LLTM_INLINE void load_row(const T* from, int64_t count, compute_t<T>* to, int64_
   }
 }
 
-// Copies `rows` rows of a tile's columns, `from_stride` apart, one after the other.
+// Copies `rows` rows of a tile's columns, `from_stride` apart, one after the other. Not inlined, so
+// that the constants of a conversion stay in registers.
 template <typename T>
-LLTM_INLINE void pack_rows(const T* from, int64_t from_stride, int64_t rows, int64_t columns,
-                           compute_t<T>* to, int64_t width) {
+__attribute__((noinline)) void pack_rows(const T* from, int64_t from_stride, int64_t rows,
+                                         int64_t columns, compute_t<T>* to, int64_t width) {
   for (int64_t k = 0; k < rows; ++k)
     load_row(from + k * from_stride, columns, to + k * width, width);
 }
