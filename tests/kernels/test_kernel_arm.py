@@ -29,12 +29,12 @@ void tile(int64_t depth, const float* a, const float* b, float* to) {{
   multiply<float, kTileRows, kTileVectors>(depth, a, 1, 8, b, 8, sum);
   for (int m = 0; m < kTileRows; ++m) {{
     for (int v = 0; v < kTileVectors; ++v) {{
-      Memory<float>::store(to + (m * kTileVectors + v) * 4, sum[m][v]);
+      store(to + (m * kTileVectors + v) * 4, sum[m][v]);
     }}
   }}
 }}
 #define CONVERSION(name, From, To) \\
-  void name(const From* from, To* to) {{ Memory<To>::store(to, Memory<From>::load(from)); }}
+  void name(const From* from, To* to) {{ store(to, load(from)); }}
 CONVERSION(widen_float16, float16, float)
 CONVERSION(widen_bfloat16, bfloat16, float)
 CONVERSION(narrow_float16, float, float16)

@@ -7,7 +7,6 @@ template <typename T>
 struct Cell {
   using C = compute_t<T>;
   using V = Vector<C>;
-  using Cells = CellMemory<T>;
   using Formulas = CellFormulas<VectorMath<C>>;
   static constexpr int64_t kLanes = Lanes<C>::kCount;
 
@@ -81,10 +80,10 @@ struct Cell {
     const bool runs = a.running.old_cell != nullptr;
     const auto next =
         Formulas::forward(z[kInputGate], z[kOutputGate], z[kCandidate],
-                          Cells::load(runs ? a.running.old_cell : a.old_cell, runs, at, count));
+                          load_cells<T>(runs ? a.running.old_cell : a.old_cell, runs, at, count));
     store(static_cast<T*>(a.new_cell) + at, next.cell, count);
     if (a.running.new_cell != nullptr) {
-      Cells::store(a.running.new_cell, true, at, next.cell, count);
+      store(static_cast<C*>(a.running.new_cell) + at, next.cell, count);
     }
     store(static_cast<T*>(a.new_h) + at, next.h, count);
   }
@@ -103,7 +102,7 @@ struct Cell {
     V grad_cell = or_zero(a.grad_cell);
     if (a.more_grad_h != nullptr) grad_h += or_zero(a.more_grad_h);
     if (a.more_grad_cell != nullptr) {
-      grad_cell += Cells::load(a.more_grad_cell, a.float32.more_grad_cell != 0, at, count);
+      grad_cell += load_cells<T>(a.more_grad_cell, a.float32.more_grad_cell != 0, at, count);
     }
     const T* const gates = static_cast<const T*>(a.gates) + gates_at;
     auto d = Formulas::backward(grad_h, grad_cell, load(gates, count), load(gates + state, count),
@@ -117,8 +116,11 @@ struct Cell {
       }
       if (a.d_gates != nullptr) store(static_cast<T*>(a.d_gates) + gate_at, d.z[gate], count);
     }
-    if (a.d_old_cell != nullptr) {
-      Cells::store(a.d_old_cell, a.float32.d_old_cell != 0, at, d.old_cell, count);
+    if (a.d_old_cell == nullptr) return d;
+    if (sizeof(T) == 2 && a.float32.d_old_cell != 0) {
+      store(static_cast<C*>(a.d_old_cell) + at, d.old_cell, count);
+    } else {
+      store(static_cast<T*>(a.d_old_cell) + at, d.old_cell, count);
     }
     return d;
   }

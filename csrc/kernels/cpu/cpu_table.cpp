@@ -1,14 +1,171 @@
-#include "levels.h"
+// The table of the CPU kernels, and what it chooses: the instruction set, and whether our kernels
+// or torch's GEMM make the products of a step or of a sequence.
+#ifdef __aarch64__
+#include <sys/auxv.h>
+#include <sys/prctl.h>
+#endif
+
+#include <cstdlib>
+#include <cstring>
+
+#include "../layer_parts.h"
+#include "level_headers.h"
 
 namespace lltm {
 namespace {
 
+// The value of an environment variable, or NULL if it is unset or empty.
+const char* variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr || *value == '\0' ? nullptr : value;
+}
+
+// ---- the instruction set ----
+
+struct Level {
+  const char* name;           // in LLTM_CPU_CAPABILITY
+  const CpuKernels* kernels;  // by lltm_dtype; NULL if the processor or the platform lacks them
+};
+
+constexpr const char* kUnknownLevel =
+    "lltm: LLTM_CPU_CAPABILITY names no instruction set; set it to default, "
+#ifdef __aarch64__
+    "bf16 or sve, or unset it";
+#else
+    "avx2 or avx512, or unset it";
+#endif
+
+// Returns the best level of this processor, or the best one up to `wanted`. Returns an empty level
+// if `wanted` names none.
+Level choose_level(const char* wanted) {
+  Level levels[] = {{"default", baseline::kKernels},
+                    {"avx2", nullptr},
+                    {"avx512", nullptr},
+#ifdef __aarch64__
+                    {"bf16", nullptr},
+                    {"sve", nullptr}
+#endif
+  };
+#ifdef __x86_64__
+  __builtin_cpu_init();
+  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  if (has_avx2) levels[1].kernels = avx2::kKernels;
+  if (has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+    levels[2].kernels = avx512::kKernels;
+  }
+#elif defined(__aarch64__)
+  constexpr unsigned long kConvertsBfloat16 = 1ul << 14;  // HWCAP2_BF16, not in every asm/hwcap.h
+  const bool has_bf16 = (getauxval(AT_HWCAP2) & kConvertsBfloat16) != 0;
+  if (has_bf16) levels[3].kernels = neon_bf16::kKernels;
+#ifdef LLTM_HAS_SVE
+  // With vectors of 16 bytes, NEON is as wide as SVE and keeps more sums in registers.
+  constexpr int kGetVectorBytes = 51;  // PR_SVE_GET_VL, not in every sys/prctl.h
+  if (has_bf16 && (getauxval(AT_HWCAP) & HWCAP_SVE) != 0 &&
+      (wanted != nullptr || (prctl(kGetVectorBytes) & 0xffff) > 16)) {
+    levels[4].kernels = sve::kKernels;
+  }
+#endif
+#endif
+  Level best = {};
+  for (const Level& level : levels) {
+    if (level.kernels != nullptr) best = level;
+    if (wanted != nullptr && std::strcmp(wanted, level.name) == 0) return best;
+  }
+  return wanted == nullptr ? best : Level{};
+}
+
+// Chosen once, so that a process computes the same every time.
+const Level& cpu_level() {
+  static const Level level = choose_level(variable("LLTM_CPU_CAPABILITY"));
+  return level;
+}
+
+// ---- our kernels or torch's GEMM ----
+
+enum Family : int32_t { kGemm = 0, kOwn = 1, kNotForced = -1, kUnknown = -2 };
+
+// The family that an environment variable forces, which calls our kernels `own`.
+Family forced_family(const char* name, const char* own) {
+  const char* const wanted = variable(name);
+  if (wanted == nullptr) return kNotForced;
+  if (std::strcmp(wanted, "gemm") == 0) return kGemm;
+  return std::strcmp(wanted, own) == 0 ? kOwn : kUnknown;
+}
+
+// Our products of a step are quicker up to this many multiplications; benchmarks/NOTES.md has the
+// measurements. A fixed rule, not a trial at run time, makes a machine compute the same every time.
+double most_multiplications([[maybe_unused]] lltm_dtype dtype) {
+  constexpr double kAny = 1e300;
+#ifdef __x86_64__
+  __builtin_cpu_init();
+  if (dtype == LLTM_BFLOAT16) return __builtin_cpu_supports("avx512bf16") ? 4e6 : kAny;
+  // Torch's library is tuned for Intel's processors; other processors reach half of their speed.
+  if (dtype != LLTM_FLOAT16) return __builtin_cpu_is("intel") ? 64e6 : kAny;
+#endif
+  return kAny;
+}
+
+// For gemm, the plan's other fields stay 0: a CPU GEMM would write the bias to memory first, and
+// there are no launches to save.
+const char* step_plan(lltm_dtype dtype, lltm_pass pass, int32_t, const lltm_step_sizes* sizes,
+                      const lltm_execution*, lltm_step_plan* plan) {
+  // For a larger batch, a single running sum would lose digits; torch's products sum in blocks.
+  constexpr int64_t kMostSummed = 32768;
+  static const Family forced = forced_family("LLTM_CPU_PRODUCTS", "own");
+  *plan = {};
+  if (cpu_level().kernels == nullptr) return kUnknownLevel;
+  if (forced == kUnknown) {
+    return "lltm: LLTM_CPU_PRODUCTS must be own or gemm: which matrix products a step on the CPU "
+           "takes; set it to one of them, or unset it";
+  }
+  if (sizes->batch_size == 0 || sizes->state_size == 0) return nullptr;
+  const bool too_long = pass == LLTM_BACKWARD && sizes->batch_size > kMostSummed;
+  const bool quicker = static_cast<double>(products_of(*sizes)) <= most_multiplications(dtype);
+  plan->family = forced != kNotForced ? forced : quicker && !too_long ? kOwn : kGemm;
+  return nullptr;
+}
+
+// Compares our kernels with torch's GEMM step by step, which packs no weights. With few rows and
+// steps, packing costs more than it saves. Torch multiplies bfloat16 with special instructions,
+// which win if products are most of the work. benchmarks/NOTES.md has the measurements.
+bool is_quicker_fused(lltm_dtype dtype, const lltm_layer_sizes& sizes) {
+  const int64_t rows = sizes.batch_size;
+  const int64_t state_size = sizes.state_size;
+  const bool is_bfloat16 = dtype == LLTM_BFLOAT16;
+  if (is_bfloat16 && rows * state_size > 8192) return false;
+  const int64_t size = dtype == LLTM_FLOAT64 ? 2 * state_size : state_size;
+  return state_size <= 128 || size <= (is_bfloat16 ? 16 : 8) * rows * sizes.steps;
+}
+
+const char* layer_plan(lltm_dtype dtype, lltm_pass pass, const lltm_layer_sizes* sizes,
+                       const lltm_execution*, lltm_layer_plan* plan) {
+  *plan = {};
+  if (pass == LLTM_BACKWARD) set_part_starts(sizes->steps, plan);
+  if (sizes->batch_size == 0 || sizes->state_size == 0) return nullptr;
+  Family family = forced_family("LLTM_LAYER_KERNELS", "fused");
+  if (family == kUnknown) {
+    return "lltm: LLTM_LAYER_KERNELS names no family of CPU kernels; set it to fused or gemm, or "
+           "unset it";
+  }
+  if (family == kNotForced) family = is_quicker_fused(dtype, *sizes) ? kOwn : kGemm;
+  if (family == kGemm) return nullptr;
+  if (cpu_level().kernels == nullptr) return kUnknownLevel;
+  const CpuKernels& kernels = cpu_level().kernels[dtype];
+  plan->family = kOwn;
+  plan->workspace_bytes = kernels.layer_workspace(pass, *sizes);
+  plan->makes_all_products = kernels.layer_makes_all_products(pass, *sizes) ? 1 : 0;
+  return nullptr;
+}
+
+// ---- the table ----
+
 // Runs `kernel` for the processor's level and the dtype.
 template <auto kernel, typename Arguments>
 const char* run(lltm_dtype dtype, const Arguments* arguments, const lltm_execution* execution) {
-  const Level* const level = cpu_level();
-  if (level == nullptr) return kUnknownLevel;
-  return (level->kernels[dtype].*kernel)(*arguments, *execution);
+  const CpuKernels* const kernels = cpu_level().kernels;
+  if (kernels == nullptr) return kUnknownLevel;
+  return (kernels[dtype].*kernel)(*arguments, *execution);
 }
 
 // Ignores the family: steps and layers have only one each, besides gemm, which never gets here.
@@ -24,11 +181,11 @@ lltm_kernel_functions make_table() {
   table.cell_forward = run<&CpuKernels::cell_forward>;
   table.cell_backward = run<&CpuKernels::cell_backward>;
   table.column_sum = run<&CpuKernels::column_sum>;
-  table.layer_plan = cpu_layer_plan;
+  table.layer_plan = layer_plan;
   table.layer_forward = run_family<&CpuKernels::layer_forward>;
   table.layer_backward = run_family<&CpuKernels::layer_backward>;
   table.layer_cells = run<&CpuKernels::layer_cells>;
-  table.step_plan = cpu_step_plan;
+  table.step_plan = step_plan;
   table.step_forward = run_family<&CpuKernels::step_forward>;
   table.step_backward = run_family<&CpuKernels::step_backward>;
   return table;
@@ -42,8 +199,8 @@ PROJECT_KERNEL_TABLE(cpu) {
   return &table;
 }
 
-// The name of the instruction set in use, as in levels.h, or unknown.
+// The name of the instruction set in use, as in LLTM_CPU_CAPABILITY, or unknown.
 extern "C" PROJECT_EXPORT const char* lltm_cpu_capability(void) {
-  const lltm::Level* level = lltm::cpu_level();
-  return level == nullptr ? "unknown" : level->name;
+  const char* const name = lltm::cpu_level().name;
+  return name == nullptr ? "unknown" : name;
 }

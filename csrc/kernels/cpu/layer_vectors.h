@@ -71,10 +71,11 @@ struct Sequence {
       if (arguments.d_weights == nullptr || !makes_all_products(LLTM_BACKWARD, sizes)) {
         return nullptr;
       }
-      const int64_t products = sizes.steps * sizes.batch_size * kTileRows * sizes.weight_stride;
-      in_parallel(ceiling(kGateCount * sizes.state_size, kTileRows),
-                  kProductsPerThread / products + 1, execution,
-                  [&](int64_t begin, int64_t end) { weights_gradient(arguments, begin, end); });
+      const WeightsGradient<T> gradient = weights_gradient(arguments);
+      const int64_t products = sizes.steps * sizes.batch_size * kGateCount * sizes.state_size *
+                               sizes.weight_stride / gradient.units();
+      in_parallel(gradient.units(), kProductsPerThread / at_least_one(products) + 1, execution,
+                  [&](int64_t begin, int64_t end) { gradient.make(begin, end); });
     }
     return nullptr;
   }
@@ -239,10 +240,8 @@ struct Sequence {
       const T* const part = weights + (is_h ? 0 : state_size);
       const int64_t columns = is_h ? state_size : input_size(sizes);
       const int64_t column = (is_h ? block : block - panels_of_h) * kTileColumns;
-      C* to = panels + block * rows * kTileColumns;
-      for (int64_t row = 0; row < rows; ++row, to += kTileColumns) {
-        load_row(part + row * sizes.weight_stride + column, columns - column, to, kTileColumns);
-      }
+      pack_rows(part + column, sizes.weight_stride, rows, columns - column,
+                panels + block * rows * kTileColumns, kTileColumns);
     }
   }
 
@@ -270,8 +269,8 @@ struct Sequence {
   static LLTM_INLINE V rounded(V value) {
     if constexpr (!kHas16Bits) return value;
     T stored[kLanes];
-    Memory<T>::store(stored, value);
-    return Memory<T>::load(stored);
+    store(stored, value);
+    return load(stored);
   }
 
   // ---- forward ----
@@ -323,18 +322,17 @@ struct Sequence {
 #pragma GCC unroll 3
     for (int gate = 0; gate < kGateCount; ++gate) {
       T* const at = gates + gate * state_size;
-      z[gate] = Memory<C>::load(products[gate]);
+      z[gate] = load(products[gate]);
       if (holds_products) z[gate] += load(at, count);
       if (bias != nullptr) z[gate] += load(bias + gate * state_size + column, count);
       z[gate] = rounded(z[gate]);  // forward computes with what it stores for backward
       store(at, z[gate], count);
     }
     C* const cell = work.cell + n * work.stride + column;
-    const auto state =
-        Formulas::forward(z[kInputGate], z[kOutputGate], z[kCandidate], Memory<C>::load(cell));
+    const auto state = Formulas::forward(z[kInputGate], z[kOutputGate], z[kCandidate], load(cell));
     const V h = rounded(state.h);  // the next step multiplies the value that is stored
-    Memory<C>::store(cell, state.cell);
-    Memory<C>::store(work.states[(step + 1) % 2] + n * work.stride + column, h);
+    store(cell, state.cell);
+    store(work.states[(step + 1) % 2] + n * work.stride + column, h);
     store(static_cast<T*>(arguments.output) + row * state_size + column, h, count);
     if (arguments.cells != nullptr) {
       store(static_cast<T*>(arguments.cells) + row * state_size + column, state.cell, count);
@@ -381,27 +379,27 @@ struct Sequence {
     } else {
       d_gates = static_cast<const T*>(arguments.d_gates) + plane * depth;
     }
+    const int64_t columns = input_size(sizes);
     const bool needs_h = step >= 0 || arguments.d_initial_h != nullptr;
     for (int64_t n = part.first; n < part.last; ++n) {
       const C* const panel = work.panels + n * kTileColumns * depth;
       const bool is_h = n < panels_of_h;
-      if (before < sizes.steps) {
-        if (is_h && needs_h) {
-          multiply_rows(d_gates, depth, panel, part, [&](int64_t row, const C* product) {
-            std::memcpy(work.d_h + row * work.stride + n * kTileColumns, product,
-                        kTileColumns * sizeof(C));
-          });
-        }
-        if constexpr (!kHas16Bits) {
-          if (!is_h && arguments.d_input != nullptr) {
-            const int64_t columns = input_size(sizes);
-            const int64_t column = (n - panels_of_h) * kTileColumns;
-            T* const d_input = static_cast<T*>(arguments.d_input) + plane * columns + column;
-            multiply_rows(d_gates, depth, panel, part, [&](int64_t row, const C* product) {
-              store_row(product, d_input + row * columns, least(kTileColumns, columns - column));
-            });
+      const int64_t column = (is_h ? n : n - panels_of_h) * kTileColumns;
+      const bool wanted = is_h ? needs_h : arguments.d_input != nullptr;
+      for (int64_t row = part.first_row; row < part.last_row; row += kTileRows) {
+        if (!wanted || before == sizes.steps) break;
+        with_constant<kTileRows>(part.last_row - row, [&](auto rows) {
+          Tile<C, rows, kTileVectors> sum = {};
+          multiply<C, rows, kTileVectors>(depth, d_gates + row * depth, depth, 1, panel,
+                                          kTileColumns, sum);
+          if (is_h) {
+            store_tile<C, rows, kTileVectors>(sum, work.d_h + row * work.stride + column,
+                                              work.stride, kTileColumns);
+          } else {
+            T* const d_input = static_cast<T*>(arguments.d_input) + (plane + row) * columns;
+            store_tile<T, rows, kTileVectors>(sum, d_input + column, columns, columns - column);
           }
-        }
+        });
       }
       if (!is_h || step < 0) continue;
       const int64_t end = least((n + 1) * kTileColumns, state_size);
@@ -426,11 +424,11 @@ struct Sequence {
     C* const d_cell = work.d_cell + n * work.stride + column;
     const T* const gates = static_cast<const T*>(arguments.gates) + gate_element;
     const auto d = Formulas::backward(
-        Memory<C>::load(d_h) + load_or_zero(arguments.grad_output, element, count),
-        Memory<C>::load(d_cell) + load_or_zero(arguments.grad_cells, element, count),
-        load(gates, count), load(gates + state_size, count), load(gates + 2 * state_size, count),
+        load(d_h) + load_or_zero(arguments.grad_output, element, count),
+        load(d_cell) + load_or_zero(arguments.grad_cells, element, count), load(gates, count),
+        load(gates + state_size, count), load(gates + 2 * state_size, count),
         load(static_cast<const T*>(arguments.cells) + element, count));
-    Memory<C>::store(d_cell, d.old_cell);
+    store(d_cell, d.old_cell);
 #pragma GCC unroll 3
     for (int gate = 0; gate < kGateCount; ++gate) {
       const V d_z = rounded(d.z[gate]);
@@ -441,90 +439,24 @@ struct Sequence {
     }
   }
 
-  // products[m] = the products of row m of `a` with kTileColumns columns of `b`: see `multiply`.
-  static LLTM_INLINE void multiply_tile(int64_t rows, int64_t depth, const C* a, int64_t a_row,
-                                        int64_t a_depth, const C* b, int64_t b_depth,
-                                        C (&products)[kTileRows][kTileColumns]) {
-    with_constant<kTileRows>(rows, [&](auto constant) {
-      Tile<C, constant, kTileVectors> sum = {};
-      multiply<C, constant, kTileVectors>(depth, a, a_row, a_depth, b, b_depth, sum);
-      std::memcpy(products, sum, sizeof(sum));
-    });
-  }
-
-  // Calls `put(row, product)` with kTileColumns elements of each row of d_gates times the panel.
-  template <typename Put>
-  static LLTM_INLINE void multiply_rows(const C* d_gates, int64_t depth, const C* panel,
-                                        const Part& part, const Put& put) {
-    for (int64_t n = part.first_row; n < part.last_row; n += kTileRows) {
-      const int64_t rows = least(kTileRows, part.last_row - n);
-      alignas(64) C products[kTileRows][kTileColumns];
-      multiply_tile(rows, depth, d_gates + n * depth, depth, 1, panel, kTileColumns, products);
-      for (int64_t m = 0; m < rows; ++m) put(n + m, products[m]);
-    }
-  }
-
-  // Computes rows [begin, end) of d_weights, in units of kTileRows: d_gates^T times [h, x].
-  static void weights_gradient(const lltm_layer_backward_arguments& arguments, int64_t begin,
-                               int64_t end) {
+  static WeightsGradient<T> weights_gradient(const lltm_layer_backward_arguments& arguments) {
     const lltm_layer_sizes& sizes = arguments.sizes;
-    const int64_t state_size = sizes.state_size;
-    const int64_t plane = sizes.batch_size * state_size;
-    const int64_t later_rows = (sizes.steps - 1) * sizes.batch_size;
+    const int64_t rows = sizes.batch_size;
+    const int64_t later = (sizes.steps - 1) * rows;
     const bool reverse = sizes.reverse != 0;
-    const C* const d_gates = static_cast<const C*>(arguments.d_gates);
-    const C* const output = static_cast<const C*>(arguments.output);
-    C* const d_weights = static_cast<C*>(arguments.d_weights);
+    const T* const dz = static_cast<const T*>(arguments.d_gates);
+    const T* const output = static_cast<const T*>(arguments.output);
+    const T* const initial_h = static_cast<const T*>(arguments.initial_h);
+    const int64_t step = kGateCount * sizes.state_size * rows;  // elements of dz
     // Each step after the first read the output of the step before it.
-    const C* const later = d_gates + (reverse ? 0 : kGateCount * plane);
-    const C* const first = d_gates + (reverse ? (sizes.steps - 1) * kGateCount * plane : 0);
-    add_products(sizes, begin, end, later_rows, later, output + (reverse ? plane : 0), state_size,
-                 d_weights, true);
-    if (arguments.initial_h != nullptr) {
-      add_products(sizes, begin, end, sizes.batch_size, first,
-                   static_cast<const C*>(arguments.initial_h), state_size, d_weights, false);
-    }
-    add_products(sizes, begin, end, sizes.steps * sizes.batch_size, d_gates,
-                 static_cast<const C*>(arguments.input), input_size(sizes), d_weights + state_size,
-                 true);
-  }
-
-  // d[row][column] (+)= sum over k of left[k][row] right[k][column], for some rows.
-  static void add_products(const lltm_layer_sizes& sizes, int64_t begin, int64_t end, int64_t depth,
-                           const C* left, const C* right, int64_t columns, C* d, bool starts) {
-    constexpr int64_t kDepth = 128;  // so that operands that are read repeatedly stay in cache
-    const int64_t rows = kGateCount * sizes.state_size;
-    const int64_t last = least(end * kTileRows, rows);
-    int64_t from = 0;
-    do {
-      const int64_t chunk = least(kDepth, depth - from);
-      const bool adds = from > 0 || !starts;
-      for (int64_t column = 0; column < columns; column += kTileColumns) {
-        const int64_t width = least(kTileColumns, columns - column);
-        const C* operand = right + from * columns + column;
-        int64_t operand_stride = columns;
-        alignas(64) C padded[kDepth][kTileColumns];
-        if (width < kTileColumns) {
-          for (int64_t k = 0; k < chunk; ++k) {
-            load_row(operand + k * columns, width, padded[k], kTileColumns);
-          }
-          operand = padded[0];
-          operand_stride = kTileColumns;
-        }
-        for (int64_t row = begin * kTileRows; row < last; row += kTileRows) {
-          const int64_t count = least(kTileRows, last - row);
-          alignas(64) C products[kTileRows][kTileColumns];
-          multiply_tile(count, chunk, left + from * rows + row, 1, rows, operand, operand_stride,
-                        products);
-          for (int64_t m = 0; m < count; ++m) {
-            C* const to = d + (row + m) * sizes.weight_stride + column;
-            for (int64_t k = 0; adds && k < width; ++k) products[m][k] += to[k];
-            store_row(products[m], to, width);
-          }
-        }
-      }
-      from += chunk;
-    } while (from < depth);
+    return {sizes.state_size,
+            input_size(sizes),
+            {{dz + (reverse ? 0 : step), output + (reverse ? rows * sizes.state_size : 0), later},
+             {dz + (reverse ? (sizes.steps - 1) * step : 0), initial_h,
+              initial_h == nullptr ? 0 : rows}},
+            {dz, static_cast<const T*>(arguments.input), sizes.steps * rows},
+            kGateCount * sizes.state_size,
+            static_cast<T*>(arguments.d_weights)};
   }
 };
 

@@ -1,6 +1,4 @@
 // The CPU kernels for every processor of the platform.
 #define LLTM_LEVEL baseline
-#define LLTM_LEVEL_TABLE kBaselineLevel
-#define LLTM_LEVEL_NAME "default"
 #define LLTM_VECTOR_BYTES 16
 #include "level_table.h"

@@ -1,23 +1,13 @@
 // The CPU kernels for Arm processors with SVE and an instruction that converts to bfloat16. They
 // are NEON's kernels, but their products take vectors of any length.
-#include "levels.h"
+#include "level_headers.h"
 #ifdef LLTM_HAS_SVE
 #include <arm_sve.h>
 
 #define LLTM_LEVEL sve
-#define LLTM_LEVEL_TABLE kSveLevel
-#define LLTM_LEVEL_NAME "sve"
 #define LLTM_LEVEL_TARGET "arch=armv8.2-a+sve+bf16"
 #define LLTM_VECTOR_BYTES 16
 #define LLTM_HAS_BFCVTN
 #define LLTM_MULTIPLIES_BY_SVE
 #include "level_table.h"
-
-namespace lltm {
-
-__attribute__((target(LLTM_LEVEL_TARGET))) int64_t sve_bytes() {
-  return static_cast<int64_t>(svcntb());
-}
-
-}  // namespace lltm
-#endif  // LLTM_HAS_SVE
+#endif

@@ -1,7 +1,5 @@
-// The table of one instruction set's kernels. Each level_*.cpp includes this file once, with
-//   LLTM_LEVEL         the namespace of its kernels
-//   LLTM_LEVEL_TABLE   the table's name, declared in levels.h
-//   LLTM_LEVEL_NAME    its name in LLTM_CPU_CAPABILITY
+// The kernels of one instruction set. Each level_*.cpp includes this file once, with
+//   LLTM_LEVEL         the namespace of its kernels, declared in level_headers.h
 //   LLTM_LEVEL_TARGET  its name for the compiler; not set for the baseline
 //   LLTM_VECTOR_BYTES  the width of its registers
 #include "level_headers.h"
@@ -31,12 +29,13 @@ LLTM_BEGIN_TARGET(LLTM_LEVEL_TARGET)
 //
 #include "tiles.h"
 //
+#include "weights_gradient.h"
+//
 #include "layer_vectors.h"
 //
 #include "step_vectors.h"
 
-namespace lltm {
-namespace LLTM_LEVEL {
+namespace lltm::LLTM_LEVEL {
 
 template <typename T>
 constexpr CpuKernels kernels_of() {
@@ -54,13 +53,8 @@ constexpr CpuKernels kernels_of() {
   return kernels;
 }
 
-}  // namespace LLTM_LEVEL
+const CpuKernels kKernels[4] = {kernels_of<float>(), kernels_of<double>(), kernels_of<float16>(),
+                                kernels_of<bfloat16>()};
 
-const Level LLTM_LEVEL_TABLE = {
-    LLTM_LEVEL_NAME,
-    {LLTM_LEVEL::kernels_of<float>(), LLTM_LEVEL::kernels_of<double>(),
-     LLTM_LEVEL::kernels_of<float16>(), LLTM_LEVEL::kernels_of<bfloat16>()},
-};
-
-}  // namespace lltm
+}  // namespace lltm::LLTM_LEVEL
 LLTM_END_TARGET

@@ -10,8 +10,10 @@ namespace lltm::LLTM_LEVEL {
 #define LLTM_INLINE_LAMBDA __attribute__((always_inline))
 
 // The number of lanes of type C in a register, and integer vectors with as many lanes.
-template <typename C, typename Signed, typename Unsigned>
-struct LanesOf {
+template <typename C>
+struct Lanes {
+  using Signed = std::conditional_t<sizeof(C) == 4, int32_t, int64_t>;
+  using Unsigned = std::make_unsigned_t<Signed>;
   static constexpr int kCount = LLTM_VECTOR_BYTES / static_cast<int>(sizeof(C));
   typedef C Vector __attribute__((vector_size(LLTM_VECTOR_BYTES)));
   typedef Signed Mask __attribute__((vector_size(LLTM_VECTOR_BYTES)));
@@ -19,20 +21,11 @@ struct LanesOf {
 };
 
 template <typename C>
-struct Lanes;
-template <>
-struct Lanes<double> : LanesOf<double, int64_t, uint64_t> {};
-template <>
-struct Lanes<float> : LanesOf<float, int32_t, uint32_t> {
-  typedef uint16_t Halves __attribute__((vector_size(LLTM_VECTOR_BYTES / 2)));
-};
-
-template <typename C>
 using Vector = typename Lanes<C>::Vector;
 template <typename C>
 using Mask = typename Lanes<C>::Mask;
 using Bits32 = Lanes<float>::BitsVector;
-using Halves = Lanes<float>::Halves;
+typedef uint16_t Halves __attribute__((vector_size(LLTM_VECTOR_BYTES / 2)));
 
 template <typename C>
 LLTM_INLINE Vector<C> broadcast(C value) {
@@ -127,64 +120,49 @@ LLTM_INLINE Vector<C> narrow_lanes(Vector<C> lanes, C) {
   return lanes;
 }
 
-// Loads and stores `count` <= kCount elements of storage type T. A load sets the other lanes to
+template <typename T>
+using Stored = std::conditional_t<sizeof(T) == 2, Halves, Vector<compute_t<T>>>;
+
+// A register at any address. GCC would split a memcpy of 16 bytes into halves.
+template <typename T>
+struct __attribute__((packed, may_alias)) Unaligned {
+  Stored<T> lanes;
+};
+
+// Loads a register of elements of storage type T. With a `count` that is less, the other lanes are
 // zero.
 template <typename T>
-struct Memory {
-  using C = compute_t<T>;
-  using Stored = std::conditional_t<sizeof(T) == 2, Halves, Vector<C>>;
+LLTM_INLINE Vector<compute_t<T>> load(const T* from, int64_t count = Lanes<compute_t<T>>::kCount) {
+  if (count < Lanes<compute_t<T>>::kCount) {
+    Stored<T> part{};
+    std::memcpy(&part, from, static_cast<size_t>(count) * sizeof(T));
+    return widen_lanes(part, T{});
+  }
+  Stored<T> lanes;
+  std::memcpy(&lanes, from, sizeof(lanes));
+  return widen_lanes(lanes, T{});
+}
 
-  static LLTM_INLINE Vector<C> load(const T* from) {
-    Stored lanes;
-    std::memcpy(&lanes, from, sizeof(lanes));
-    return widen_lanes(lanes, T{});
-  }
-  static LLTM_INLINE Vector<C> load(const T* from, int64_t count) {
-    Stored lanes{};
-    std::memcpy(&lanes, from, static_cast<size_t>(count) * sizeof(T));
-    return widen_lanes(lanes, T{});
-  }
-  static LLTM_INLINE void store(T* to, Vector<C> value) {
-    const Stored lanes = narrow_lanes(value, T{});
-    std::memcpy(to, &lanes, sizeof(lanes));
-  }
-  static LLTM_INLINE void store(T* to, Vector<C> value, int64_t count) {
-    const Stored lanes = narrow_lanes(value, T{});
+// Stores a register, or its first `count` elements.
+template <typename T>
+LLTM_INLINE void store(T* to, Vector<compute_t<T>> value,
+                       int64_t count = Lanes<compute_t<T>>::kCount) {
+  const Stored<T> lanes = narrow_lanes(value, T{});
+  if (count < Lanes<compute_t<T>>::kCount) {
     std::memcpy(to, &lanes, static_cast<size_t>(count) * sizeof(T));
+  } else {
+    reinterpret_cast<Unaligned<T>*>(to)->lanes = lanes;
   }
-};
-
-// Load and store a whole register, or its first `count` elements.
-template <typename T>
-LLTM_INLINE Vector<compute_t<T>> load(const T* from, int64_t count) {
-  constexpr int64_t kCount = Lanes<compute_t<T>>::kCount;
-  return count >= kCount ? Memory<T>::load(from) : Memory<T>::load(from, count);
-}
-template <typename T>
-LLTM_INLINE void store(T* to, Vector<compute_t<T>> value, int64_t count) {
-  constexpr int64_t kCount = Lanes<compute_t<T>>::kCount;
-  count >= kCount ? Memory<T>::store(to, value) : Memory<T>::store(to, value, count);
 }
 
-// Loads and stores cell states or their gradients. Their type is T, or float32 if T has 16 bits and
+// Loads cell states or their gradients. Their type is T, or float32 if T has 16 bits and
 // `is_float32` is set.
 template <typename T>
-struct CellMemory {
-  using C = compute_t<T>;
-
-  static LLTM_INLINE Vector<C> load(const void* cells, bool is_float32, int64_t at, int64_t count) {
-    if (sizeof(T) == 2 && is_float32)
-      return LLTM_LEVEL::load(static_cast<const C*>(cells) + at, count);
-    return LLTM_LEVEL::load(static_cast<const T*>(cells) + at, count);
-  }
-  static LLTM_INLINE void store(void* cells, bool is_float32, int64_t at, Vector<C> value,
-                                int64_t count) {
-    if (sizeof(T) == 2 && is_float32) {
-      LLTM_LEVEL::store(static_cast<C*>(cells) + at, value, count);
-    } else {
-      LLTM_LEVEL::store(static_cast<T*>(cells) + at, value, count);
-    }
-  }
-};
+LLTM_INLINE Vector<compute_t<T>> load_cells(const void* cells, bool is_float32, int64_t at,
+                                            int64_t count) {
+  if (sizeof(T) == 2 && is_float32)
+    return load(static_cast<const compute_t<T>*>(cells) + at, count);
+  return load(static_cast<const T*>(cells) + at, count);
+}
 
 }  // namespace lltm::LLTM_LEVEL

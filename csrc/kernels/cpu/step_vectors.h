@@ -1,16 +1,16 @@
-// One whole LLTM step with its products, in units that are divided among threads. A unit is one
-// block of the state's columns with all three gates. Included once per instruction set.
+// One whole LLTM step with its products, in units that are divided among threads. Included once per
+// instruction set.
 //
-// Forward computes z transposed. It reads `weights` in place, one number at a time, and multiplies
+// A unit of forward is one block of the state's columns with all three gates. It computes z
+// transposed. It reads `weights` in place, one number at a time, and multiplies
 // it by a register of batch entries of a packed [h, x]. For few batch entries it computes dot
-// products along the rows of `weights` instead. Backward computes dz of a block, then the gradients
-// of the block's rows of `weights` and `bias`, which depend on no other block.
+// products along the rows of `weights` instead. Backward computes dz and the bias's gradient, then
+// the products of dz.
 
 namespace lltm::LLTM_LEVEL {
 
 template <typename T>
 struct Step {
-  using M = Memory<T>;
   using C = compute_t<T>;
   using V = Vector<C>;
 
@@ -34,50 +34,41 @@ struct Step {
                              const lltm_execution& execution) {
     const lltm_step_sizes& sizes = arguments.sizes;
     const int64_t units = ceiling(sizes.batch_size, kChunk) * blocks_of(sizes);
-    std::atomic<bool> out_of_memory{false};
-    in_parallel(units, grain(cost_of(sizes) / units), execution, [&](int64_t begin, int64_t end) {
-      Scratch scratch(Forward::scratch_bytes(sizes));
-      if (scratch.missing()) return out_of_memory.store(true);
-      forward_units(arguments, scratch.data(), begin, end);
-    });
-    return out_of_memory ? kNoMemory : nullptr;
+    return in_parallel_with_memory(units, grain(cost_of(sizes) / units),
+                                   Forward::scratch_bytes(sizes), execution,
+                                   [&](void* memory, int64_t begin, int64_t end) {
+                                     forward_units(arguments, memory, begin, end);
+                                   });
   }
 
   static const char* backward(const lltm_step_backward_arguments& a,
                               const lltm_execution& execution) {
     const lltm_step_sizes& sizes = a.sizes;
-    const bool makes_d_weights = a.d_weights != nullptr;
-    const int64_t right_count = makes_d_weights ? right_size(sizes) : 0;
-    const int64_t dz_count = 3 * blocks_of(sizes) * kBlock * sizes.batch_size;
-    Scratch shared(bytes(right_count + dz_count));
+    const int64_t batch = sizes.batch_size;
+    Scratch shared(bytes(dz_stride(sizes) * batch));
     if (shared.missing()) return kNoMemory;
-    C* const right = static_cast<C*>(shared.data());
-    C* const dz = right + right_count;
+    C* const dz = static_cast<C*>(shared.data());  // (B, 3S) with rows dz_stride apart
 
     // An element of the pointwise part costs about as much as ten products.
-    const int64_t pointwise = 16 * sizes.batch_size * kBlock;
-    in_parallel(blocks_of(sizes), grain(pointwise), execution,
+    in_parallel(ceiling(sizes.state_size, kLanes), grain(16 * batch * kLanes), execution,
                 [&](int64_t begin, int64_t end) { make_dz(a, dz, begin, end); });
-    if (makes_d_weights) {
-      const int64_t tiles = tiles_of(sizes.state_size) + tiles_of(sizes.input_size);
-      in_parallel(tiles, grain(bytes(right_count) / tiles), execution,
-                  [&](int64_t begin, int64_t end) { pack_right(a, right, begin, end); });
-      const int64_t units = blocks_of(sizes) * tiles;
-      in_parallel(units, grain(cost_of(sizes) / units), execution,
-                  [&](int64_t begin, int64_t end) { make_d_weights(a, right, dz, begin, end); });
+    if (a.d_weights != nullptr) {
+      const WeightsGradient<T> gradient = {sizes.state_size,
+                                           sizes.input_size,
+                                           {{dz, static_cast<const T*>(a.old_h), batch}},
+                                           {dz, static_cast<const T*>(a.input), batch},
+                                           dz_stride(sizes),
+                                           static_cast<T*>(a.d_weights)};
+      in_parallel(gradient.units(), grain(cost_of(sizes) / gradient.units()), execution,
+                  [&](int64_t begin, int64_t end) { gradient.make(begin, end); });
     }
 
-    std::atomic<bool> out_of_memory{false};
-    const int64_t left_units = ceiling(sizes.batch_size, kChunk) * (tiles_of_h(a) + tiles_of_x(a));
-    if (left_units > 0) {
-      const int64_t grain_size = grain(cost_of(sizes) / left_units);
-      in_parallel(left_units, grain_size, execution, [&](int64_t begin, int64_t end) {
-        Scratch own(left_scratch_bytes(sizes));
-        if (own.missing()) return out_of_memory.store(true);
-        backward_left(a, dz, static_cast<C*>(own.data()), begin, end);
-      });
-    }
-    return out_of_memory ? kNoMemory : nullptr;
+    const T* const weights = static_cast<const T*>(a.weights);
+    const char* const error =
+        left_product(sizes, dz, weights, sizes.state_size, a.d_old_h, execution);
+    if (error != nullptr) return error;
+    return left_product(sizes, dz, weights + sizes.state_size, sizes.input_size, a.d_input,
+                        execution);
   }
 
  private:
@@ -90,13 +81,12 @@ struct Step {
   static int64_t blocks_of(const lltm_step_sizes& sizes) {
     return ceiling(sizes.state_size, kBlock);
   }
-  static int64_t tiles_of(int64_t columns) { return ceiling(columns, kTileColumns); }
-  // The columns of a tile that covers up to `columns` columns, in whole registers.
-  static LLTM_INLINE int64_t width_of(int64_t columns) {
-    return least(kTileColumns, round_up(columns, kLanes));
+
+  // Odd in cache lines, so that neighbouring rows do not compete for the same part of a cache.
+  static int64_t dz_stride(const lltm_step_sizes& sizes) {
+    constexpr int64_t kLine = 64 / sizeof(C);
+    return (ceiling(kGateCount * sizes.state_size, kLine) | 1) * kLine;
   }
-  static LLTM_INLINE V load_sum(const C* from) { return Memory<C>::load(from); }
-  static LLTM_INLINE void store_sum(C* to, V value) { Memory<C>::store(to, value); }
 
   // ---- forward ----
 
@@ -129,7 +119,7 @@ struct Step {
     static int64_t scratch_bytes(const lltm_step_sizes& sizes) {
       const int64_t depth = sizes.state_size + sizes.input_size;
       const int64_t per_row = round_up(depth, kLanes) + 3 * kBlock;
-      const int64_t converted = kHas16Bits ? 3 * kBlock * least(depth, kDepth) : 0;
+      const int64_t converted = kHas16Bits ? 3 * kBlock * least(depth, kDepth) + kLanes : 0;
       return bytes(packed_rows(sizes) * per_row + converted);
     }
 
@@ -177,9 +167,8 @@ struct Step {
     void pack_rows(int64_t first, int64_t rows) const {
       C* to = packed;
       for (int64_t n = first; n < first + rows; ++n, to += padded_depth) {
-        convert(row_of_h(n), state, to);
-        convert(row_of_x(n), features, to + state);
-        for (int64_t k = depth; k < padded_depth; ++k) to[k] = C(0);
+        load_row(row_of_h(n), state, to, state);
+        load_row(row_of_x(n), features, to + state, padded_depth - state);
       }
     }
 
@@ -219,10 +208,10 @@ struct Step {
         const auto add = [&](int64_t k, int64_t columns) {
           V right[entries];
 #pragma GCC unroll 4
-          for (int n = 0; n < entries; ++n) right[n] = load_sum(x + n * padded_depth + k);
+          for (int n = 0; n < entries; ++n) right[n] = load(x + n * padded_depth + k);
 #pragma GCC unroll 16
           for (int m = 0; m < kRows; ++m) {
-            const V left = columns == kLanes ? M::load(row[m] + k) : M::load(row[m] + k, columns);
+            const V left = load(row[m] + k, columns);
 #pragma GCC unroll 4
             for (int n = 0; n < entries; ++n) sum[n][m] += left * right[n];
           }
@@ -252,7 +241,7 @@ struct Step {
     void pack_columns(int64_t first, int64_t rows) const {
       C* to = packed;
       for (int64_t n = 0; n < rows; n += kTileColumns) {
-        const int64_t width = width_of(rows - n);
+        const int64_t width = tile_width<C>(rows - n);
         for (int64_t lane = 0; lane < width; lane += kLanes) {
           const int64_t entry = first + n + lane;
           const int64_t count = rows - n - lane;
@@ -277,14 +266,13 @@ struct Step {
           } else {
             left_stride = part;
             left[gate] = converted + gate * kBlock * part;
-            for (int64_t m = 0; m < columns; ++m) {
-              convert(rows_at + m * stride, part, converted + (gate * kBlock + m) * part);
-            }
+            LLTM_LEVEL::pack_rows(rows_at, stride, columns, part, converted + gate * kBlock * part,
+                                  part);
           }
         }
         const C* right = packed;
         for (int64_t n = 0; n < rows; n += kTileColumns) {
-          const int64_t width = width_of(rows - n);
+          const int64_t width = tile_width<C>(rows - n);
           C* const z = sums + 3 * kBlock * n;
           with_constant<kTileVectors>(width / kLanes, [&](auto vectors) {
             for (int gate = 0; gate < kGateCount; ++gate) {
@@ -307,25 +295,13 @@ struct Step {
       }
     }
 
-    static LLTM_INLINE void convert(const T* from, int64_t count, C* to) {
-      int64_t k = 0;
-      for (; k + kLanes <= count; k += kLanes) store_sum(to + k, M::load(from + k));
-      for (; k < count; ++k) to[k] = widen(from[k]);
-    }
-
     template <int tile_rows, int vectors>
     static LLTM_INLINE void add_products(const C* left, int64_t left_stride, const C* right,
                                          int64_t part, bool is_first, C* z) {
       Tile<C, tile_rows, vectors> sum = {};
       multiply<C, tile_rows, vectors>(part, left, left_stride, 1, right, vectors * kLanes, sum);
-#pragma GCC unroll 16
-      for (int m = 0; m < tile_rows; ++m) {
-#pragma GCC unroll 8
-        for (int v = 0; v < vectors; ++v) {
-          C* const at = z + (m * vectors + v) * kLanes;
-          store_sum(at, is_first ? sum[m][v] : sum[m][v] + load_sum(at));
-        }
-      }
+      if (!is_first) add_tile<C, tile_rows, vectors>(z, vectors * kLanes, sum);
+      store_whole_tile<C, tile_rows, vectors>(sum, z, vectors * kLanes);
     }
 
     // Runs the pointwise part of a tile of batch entries, from z[gate][column][entry].
@@ -340,7 +316,7 @@ struct Step {
             V square[kLanes];
 #pragma GCC unroll 16
             for (int m = 0; m < kLanes; ++m) {
-              square[m] = m < count ? load_sum(z + (gate * kBlock + from + m) * width + lane) : V{};
+              square[m] = m < count ? load(z + (gate * kBlock + from + m) * width + lane) : V{};
             }
             transpose<C>(square);
 #pragma GCC unroll 16
@@ -359,267 +335,98 @@ struct Step {
 
   // ---- backward ----
 
-  // Threads share dz[gate][block][n][column of the block] and `right`. `right` is [h, x] as [tile
-  // of columns][n][column of the tile], tiles of h first.
-
-  static int64_t right_size(const lltm_step_sizes& sizes) {
-    return sizes.batch_size *
-           (round_up(sizes.state_size, kLanes) + round_up(sizes.input_size, kLanes));
-  }
-  static LLTM_INLINE int64_t right_offset(const lltm_step_sizes& sizes, bool is_h, int64_t column) {
-    return ((is_h ? 0 : round_up(sizes.state_size, kLanes)) + column) * sizes.batch_size;
-  }
-
-  // Packs tiles [begin, end) of [h, x].
-  static void pack_right(const lltm_step_backward_arguments& a, C* right, int64_t begin,
-                         int64_t end) {
-    const int64_t of_h = tiles_of(a.sizes.state_size);
-    for (int64_t unit = begin; unit < end; ++unit) {
-      const bool is_h = unit < of_h;
-      const int64_t columns = is_h ? a.sizes.state_size : a.sizes.input_size;
-      const int64_t column = (is_h ? unit : unit - of_h) * kTileColumns;
-      const T* from = static_cast<const T*>(is_h ? a.old_h : a.input) + column;
-      const int64_t width = width_of(columns - column);
-      C* to = right + right_offset(a.sizes, is_h, column);
-      for (int64_t n = 0; n < a.sizes.batch_size; ++n, from += columns, to += width) {
-        load_row(from, columns - column, to, width);
-      }
-    }
-  }
-
-  static LLTM_INLINE int64_t size_of_dz(const lltm_step_sizes& sizes) {  // of one gate
-    return blocks_of(sizes) * sizes.batch_size * kBlock;
-  }
-
-  // Computes dz and d_bias of blocks [begin, end).
-  static void make_dz(const lltm_step_backward_arguments& a, C* dz, int64_t begin, int64_t end) {
-    for (int64_t column = begin * kBlock; column < end * kBlock; column += kLanes) {
-      C* const block = dz + column / kBlock * kBlock * a.sizes.batch_size;
-      make_dz_columns(a, column, block + column % kBlock, size_of_dz(a.sizes));
-    }
-  }
-
-  // Computes them for up to kLanes columns and the whole batch. dz is zero in columns beyond the
-  // state.
-  static void make_dz_columns(const lltm_step_backward_arguments& arguments, int64_t first, C* to,
-                              int64_t between) {
+  // Computes dz and d_bias of registers [begin, end) of the state, for the whole batch.
+  static void make_dz(const lltm_step_backward_arguments& arguments, C* dz, int64_t begin,
+                      int64_t end) {
     const lltm_step_backward_arguments a = arguments;  // a copy that no store below can change
     const int64_t state = a.sizes.state_size;
-    const int64_t count = least(kLanes, state - first);
-    V sums[kGateCount] = {};
-    for (int64_t n = 0; n < a.sizes.batch_size; ++n, to += kBlock) {
-      if (count <= 0) {
-        for (int gate = 0; gate < kGateCount; ++gate) store_sum(to + gate * between, V{});
-        continue;
-      }
-      const auto d = Cell<T>::backward_register(a, state, n, first, count);
+    for (int64_t first = begin * kLanes; first < least(end * kLanes, state); first += kLanes) {
+      const int64_t count = least(kLanes, state - first);
+      V sums[kGateCount] = {};
+      C* to = dz + first;
+      for (int64_t n = 0; n < a.sizes.batch_size; ++n, to += dz_stride(a.sizes)) {
+        const auto d = Cell<T>::backward_register(a, state, n, first, count);
 #pragma GCC unroll 3
-      for (int gate = 0; gate < kGateCount; ++gate) {
-        store_sum(to + gate * between, d.z[gate]);
-        sums[gate] += d.z[gate];
-      }
-    }
-    if (a.d_bias == nullptr || count <= 0) return;
-    for (int gate = 0; gate < kGateCount; ++gate) {
-      store(static_cast<T*>(a.d_bias) + gate * state + first, sums[gate], count);
-    }
-  }
-
-  // Computes d_weights in units of one block of rows by one tile of columns. A thread takes
-  // neighbouring tiles together.
-  static void make_d_weights(const lltm_step_backward_arguments& a, const C* right, const C* dz,
-                             int64_t begin, int64_t end) {
-    const int64_t of_h = tiles_of(a.sizes.state_size);
-    const int64_t tiles = of_h + tiles_of(a.sizes.input_size);
-    for (int64_t unit = begin; unit < end;) {
-      const int64_t tile = unit % tiles;
-      const bool is_h = tile < of_h;
-      const int64_t together = least(end - unit, (is_h ? of_h : tiles) - tile);
-      d_weights_unit(a, right, dz, unit / tiles * kBlock, is_h,
-                     (is_h ? tile : tile - of_h) * kTileColumns, together * kTileColumns);
-      unit += together;
-    }
-  }
-
-  // Computes the rows of all gates for state columns [column, column + kBlock), from column `begin`
-  // on.
-  static void d_weights_unit(const lltm_step_backward_arguments& a, const C* right, const C* dz,
-                             int64_t column, bool is_h, int64_t begin, int64_t reach) {
-    const int64_t state = a.sizes.state_size;
-    const int64_t rows = least(kBlock, state - column);
-    const int64_t stride = state + a.sizes.input_size;
-    const int64_t columns = is_h ? state : a.sizes.input_size;
-    const int64_t end = least(begin + reach, columns);
-    const C* const block = dz + column * a.sizes.batch_size;
-    const C* const operand = right + right_offset(a.sizes, is_h, 0);
-    T* const to = static_cast<T*>(a.d_weights) + column * stride + (is_h ? 0 : state);
-    // If all of [h, x] stays in cache, the inner loop goes along the rows of d_weights and writes
-    // long runs. Otherwise it goes down the rows, so that one tile of [h, x] stays in cache.
-    constexpr int64_t kCache = 256 * 1024;
-    const bool along = bytes(a.sizes.batch_size * stride) <= kCache;
-    const int64_t run = along ? reach : kTileColumns;  // columns of the inner loop
-    for (int64_t first = begin; first < end; first += run) {
-      for (int gate = 0; gate < kGateCount; ++gate) {
-        for (int64_t m = 0; m < rows; m += kTileRows) {
-          const C* const left = block + gate * size_of_dz(a.sizes) + m;
-          T* const row = to + (gate * state + m) * stride;
-          int64_t from = first;
-          for (; from + kTileColumns <= least(first + run, end); from += kTileColumns) {
-            d_weights_tile<kTileVectors>(a, left, operand, from, row, stride, rows - m, columns);
-          }
-          if (from < least(first + run, end)) {
-            with_constant<kTileVectors>(width_of(columns - from) / kLanes, [&](auto vectors) {
-              d_weights_tile<decltype(vectors)::value>(a, left, operand, from, row, stride,
-                                                       rows - m, columns);
-            });
-          }
+        for (int gate = 0; gate < kGateCount; ++gate) {
+          store(to + gate * state, d.z[gate], count);
+          sums[gate] += d.z[gate];
         }
       }
-    }
-  }
-
-  template <int vectors>
-  static LLTM_INLINE void d_weights_tile(const lltm_step_backward_arguments& a, const C* left,
-                                         const C* right, int64_t from, T* row, int64_t stride,
-                                         int64_t rows, int64_t columns) {
-    // Rows beyond the state, where dz is zero, are computed but not stored.
-    Tile<C, kTileRows, vectors> sum = {};
-    multiply<C, kTileRows, vectors>(a.sizes.batch_size, left, 1, kBlock,
-                                    right + from * a.sizes.batch_size, vectors * kLanes, sum);
-    store_tile<kTileRows, vectors>(sum, row + from, stride, rows, columns - from);
-  }
-
-  template <int tile_rows, int vectors>
-  static LLTM_INLINE void store_tile(const Tile<C, tile_rows, vectors>& sum, T* to, int64_t stride,
-                                     int64_t rows, int64_t columns) {
-    if (rows >= tile_rows && columns >= vectors * kLanes) {
-#pragma GCC unroll 8
-      for (int m = 0; m < tile_rows; ++m) {
-#pragma GCC unroll 8
-        for (int v = 0; v < vectors; ++v) M::store(to + m * stride + v * kLanes, sum[m][v]);
+      if (a.d_bias == nullptr) continue;
+      for (int gate = 0; gate < kGateCount; ++gate) {
+        store(static_cast<T*>(a.d_bias) + gate * state + first, sums[gate], count);
       }
-      return;
-    }
-    // This case goes through memory, so that registers need no address in the usual case above.
-    alignas(sizeof(V)) C values[tile_rows][vectors * kLanes];
-    put_tile<tile_rows, vectors>(sum, values[0], vectors * kLanes);
-    for (int64_t m = 0; m < least(tile_rows, rows); ++m) {
-      store_row(values[m], to + m * stride, least(vectors * kLanes, columns));
     }
   }
 
-  template <int tile_rows, int vectors>
-  static LLTM_INLINE void put_tile(const Tile<C, tile_rows, vectors>& sum, C* to, int64_t stride) {
-#pragma GCC unroll 8
-    for (int m = 0; m < tile_rows; ++m) {
-#pragma GCC unroll 8
-      for (int v = 0; v < vectors; ++v) store_sum(to + m * stride + v * kLanes, sum[m][v]);
-    }
+  // d_old_h or d_input: `to` = dz times some columns of `weights`, in units of kChunk batch entries
+  // by one tile of columns. A thread takes neighbouring units together and so reads long runs of
+  // `weights`.
+  static const char* left_product(const lltm_step_sizes& sizes, const C* dz, const T* weights,
+                                  int64_t columns, void* to, const lltm_execution& execution) {
+    if (to == nullptr || columns == 0) return nullptr;
+    const int64_t most_rows = least(kChunk, sizes.batch_size);
+    const int64_t tiles = ceiling(columns, kTileColumns);
+    const int64_t units = ceiling(sizes.batch_size, kChunk) * tiles;
+    const int64_t kept_tiles = least(kGroup * (kChunk / most_rows), tiles);
+    const int64_t cost = cost_of(sizes) / (sizes.state_size + sizes.input_size) * kTileColumns;
+    return in_parallel_with_memory(
+        units, grain(cost * tiles / units), bytes(kTileColumns * (kept_tiles * most_rows + kDepth)),
+        execution, [&](void* memory, int64_t begin, int64_t end) {
+          for (int64_t unit = begin; unit < end;) {
+            const int64_t first = unit / tiles * kChunk;
+            const int64_t rows = least(kChunk, sizes.batch_size - first);
+            const int64_t tile = unit % tiles;
+            // Tiles whose sums are kept together in cache.
+            const int64_t together =
+                least(least(end - unit, tiles - tile), kGroup * (kChunk / rows));
+            left_unit(sizes, dz + first * dz_stride(sizes), weights, columns,
+                      static_cast<T*>(to) + first * columns, static_cast<C*>(memory), rows,
+                      tile * kTileColumns, least((tile + together) * kTileColumns, columns));
+            unit += together;
+          }
+        });
   }
 
-  // d_old_h and d_input: dz times `weights`, in units of kChunk batch entries by one tile of
-  // columns. A thread takes neighbouring units together and so reads long runs of `weights`.
-  static int64_t tiles_of_h(const lltm_step_backward_arguments& a) {
-    return a.d_old_h == nullptr ? 0 : tiles_of(a.sizes.state_size);
-  }
-  static int64_t tiles_of_x(const lltm_step_backward_arguments& a) {
-    return a.d_input == nullptr ? 0 : tiles_of(a.sizes.input_size);
-  }
-  // Tiles whose sums are kept together in cache.
-  static int64_t tiles_together(int64_t rows) { return kGroup * (kChunk / rows); }
-  static int64_t left_scratch_bytes(const lltm_step_sizes& sizes) {
-    const int64_t rows = least(kChunk, sizes.batch_size);
-    const int64_t tiles =
-        least(tiles_together(rows), tiles_of(sizes.state_size) + tiles_of(sizes.input_size));
-    return bytes(kTileColumns * (tiles * rows + kDepth));
-  }
-
-  static void backward_left(const lltm_step_backward_arguments& a, const C* dz, C* scratch,
-                            int64_t begin, int64_t end) {
-    const int64_t of_h = tiles_of_h(a);
-    const int64_t tiles = of_h + tiles_of_x(a);
-    for (int64_t unit = begin; unit < end;) {
-      const int64_t first = unit / tiles * kChunk;
-      const int64_t rows = least(kChunk, a.sizes.batch_size - first);
-      const int64_t tile = unit % tiles;
-      const bool is_h = tile < of_h;
-      const int64_t same = (is_h ? of_h : tiles) - tile;  // rest of h or of x for these entries
-      const int64_t together = least(least(end - unit, same), tiles_together(rows));
-      left_unit(a, dz, scratch, first, rows, is_h, (is_h ? tile : tile - of_h) * kTileColumns,
-                together * kTileColumns);
-      unit += together;
-    }
-  }
-
-  static void left_unit(const lltm_step_backward_arguments& a, const C* dz, C* scratch,
-                        int64_t first, int64_t rows, bool is_h, int64_t column, int64_t reach) {
-    const int64_t batch = a.sizes.batch_size;
-    const int64_t state = a.sizes.state_size;
-    const int64_t blocks = blocks_of(a.sizes);
-    const int64_t columns = is_h ? state : a.sizes.input_size;
-    const int64_t stride = a.sizes.weight_stride;
-    const int64_t last = least(column + reach, columns);
-    T* const to = static_cast<T*>(is_h ? a.d_old_h : a.d_input);
-    const T* const weights = static_cast<const T*>(a.weights) + (is_h ? 0 : state);
+  // Computes columns [column, last) of some rows.
+  static void left_unit(const lltm_step_sizes& sizes, const C* dz, const T* weights,
+                        int64_t columns, T* to, C* scratch, int64_t rows, int64_t column,
+                        int64_t last) {
+    const int64_t depth = kGateCount * sizes.state_size;
+    const int64_t stride = sizes.weight_stride;
+    const int64_t left_stride = dz_stride(sizes);
     C* const packed = scratch;
     C* const kept = scratch + kTileColumns * kDepth;
     // Packing `weights` does not pay for few batch entries. A few rows are then read together, so
     // that memory is read in long runs.
     const bool pack = rows > 4 * kTileRows;
-    const int64_t part = (pack ? kDepth : 32) / kBlock;  // in blocks of dz, or of weight rows
-    for (int64_t begin = 0; begin < 3 * blocks; begin += part) {
-      const int64_t end = least(begin + part, 3 * blocks);
+    const int64_t most = pack ? kDepth : 32;
+    for (int64_t begin = 0; begin < depth; begin += most) {
+      const int64_t part = least(most, depth - begin);
       for (int64_t from = column; from < last; from += kTileColumns) {
-        const int64_t width = width_of(last - from);
+        const int64_t width = tile_width<C>(last - from);
         const bool direct = !kHas16Bits && !pack && last - from >= width;
-        if (!direct) {
-          C* row = packed;
-          for (int64_t q = begin; q < end; ++q) {
-            const int64_t in_gate = q % blocks * kBlock;
-            const T* source = weights + (q / blocks * state + in_gate) * stride + from;
-            const int64_t depth = least(kBlock, state - in_gate);
-            for (int64_t k = 0; k < depth; ++k, source += stride, row += width) {
-              load_row(source, last - from, row, width);
+        const T* const right = weights + begin * stride + from;
+        if (!direct) LLTM_LEVEL::pack_rows(right, stride, part, last - from, packed, width);
+        for (int64_t n = 0; n < rows; n += kTileRows) {
+          const C* const left = dz + n * left_stride + begin;
+          C* const sums = kept + (from - column) * rows + n * width;
+          with_tile<C>(rows - n, width, [&](auto tile_rows, auto vectors) {
+            Tile<C, tile_rows, vectors> sum = {};
+            if (begin > 0) add_tile<C, tile_rows, vectors>(sums, width, sum);
+            const C* operand = packed;
+            if constexpr (!kHas16Bits) {
+              if (direct) operand = right;
             }
-          }
+            multiply<C, tile_rows, vectors>(part, left, left_stride, 1, operand,
+                                            direct ? stride : width, sum);
+            if (begin + part == depth) {
+              store_tile<T, tile_rows, vectors>(sum, to + n * columns + from, columns, last - from);
+            } else {
+              store_whole_tile<C, tile_rows, vectors>(sum, sums, width);
+            }
+          });
         }
-        C* const kept_here = kept + (from - column) * rows;
-        with_constant<kTileVectors>(width / kLanes, [&](auto vectors) {
-          for (int64_t n = 0; n < rows; n += kTileRows) {
-            with_constant<kTileRows>(rows - n, [&](auto tile_rows) {
-              constexpr int kRows = decltype(tile_rows)::value;
-              constexpr int kVectors = decltype(vectors)::value;
-              Tile<C, kRows, kVectors> sum = {};
-              if (begin > 0) {
-#pragma GCC unroll 8
-                for (int m = 0; m < kRows; ++m) {
-#pragma GCC unroll 8
-                  for (int v = 0; v < kVectors; ++v) {
-                    sum[m][v] = load_sum(kept_here + (n + m) * width + v * kLanes);
-                  }
-                }
-              }
-              const C* row = packed;
-              for (int64_t q = begin; q < end; ++q) {
-                const int64_t in_gate = q % blocks * kBlock;
-                const int64_t depth = least(kBlock, state - in_gate);
-                const C* right = row;
-                if constexpr (!kHas16Bits) {
-                  if (direct) right = weights + (q / blocks * state + in_gate) * stride + from;
-                }
-                multiply<C, kRows, kVectors>(depth, dz + (q * batch + first + n) * kBlock, kBlock,
-                                             1, right, direct ? stride : width, sum);
-                row += depth * width;
-              }
-              if (end == 3 * blocks) {
-                store_tile<kRows, kVectors>(sum, to + (first + n) * columns + from, columns, kRows,
-                                            last - from);
-              } else {
-                put_tile<kRows, kVectors>(sum, kept_here + n * width, width);
-              }
-            });
-          }
-        });
       }
     }
   }

@@ -97,7 +97,7 @@ LLTM_INLINE void multiply(int64_t depth, const C* a, int64_t a_row, int64_t a_de
     Vector<C> right[vectors];
 #pragma GCC unroll 8
     for (int v = 0; v < vectors; ++v) {
-      right[v] = Memory<C>::load(b + k * b_depth + v * Lanes<C>::kCount);
+      right[v] = load(b + k * b_depth + v * Lanes<C>::kCount);
     }
 #pragma GCC unroll 16
     for (int m = 0; m < rows; ++m) {
@@ -169,27 +169,93 @@ LLTM_INLINE void pack_transposed(const T* from, int64_t from_stride, int64_t row
     transpose<C>(square);
 #pragma GCC unroll 16
     for (int m = 0; m < kCount; ++m) {
-      if (m < count) Memory<C>::store(to + (k + m) * to_stride, square[m]);
+      if (m < count) store(to + (k + m) * to_stride, square[m]);
     }
   }
 }
 
-// Copies `count` elements of a row and adds zeros up to `width`, in whole registers.
+// Copies `count` elements of a row and adds zeros up to `width`, in whole registers: the last one
+// may reach beyond `width`.
 template <typename T>
 LLTM_INLINE void load_row(const T* from, int64_t count, compute_t<T>* to, int64_t width) {
   using C = compute_t<T>;
   for (int64_t k = 0; k < width; k += Lanes<C>::kCount) {
-    Memory<C>::store(to + k, k < count ? load(from + k, count - k) : Vector<C>{});
+    store(to + k, k < count ? load(from + k, count - k) : Vector<C>{});
   }
+}
+
+// Copies `rows` rows of a tile's columns, `from_stride` apart, one after the other. Not inlined, so
+// that the constants of a conversion stay in registers.
+template <typename T>
+__attribute__((noinline)) void pack_rows(const T* from, int64_t from_stride, int64_t rows,
+                                         int64_t columns, compute_t<T>* to, int64_t width) {
+  for (int64_t k = 0; k < rows; ++k)
+    load_row(from + k * from_stride, columns, to + k * width, width);
 }
 
 // Copies `count` elements out of whole registers.
 template <typename T>
 LLTM_INLINE void store_row(const compute_t<T>* from, T* to, int64_t count) {
   using C = compute_t<T>;
-  for (int64_t k = 0; k < count; k += Lanes<C>::kCount) {
-    store(to + k, Memory<C>::load(from + k), count - k);
+  for (int64_t k = 0; k < count; k += Lanes<C>::kCount) store(to + k, load(from + k), count - k);
+}
+
+// Not inlined, or the compiler would keep the sums of a tile in memory.
+template <typename T>
+__attribute__((noinline)) void store_rows(const compute_t<T>* from, int64_t from_stride, T* to,
+                                          int64_t to_stride, int rows, int64_t columns) {
+  for (int m = 0; m < rows; ++m) store_row(from + m * from_stride, to + m * to_stride, columns);
+}
+
+// The columns of a tile that covers up to `columns` columns, in whole registers.
+template <typename C>
+LLTM_INLINE int64_t tile_width(int64_t columns) {
+  constexpr int64_t kLanes = Lanes<C>::kCount;
+  return least(kTileVectors * kLanes, round_up(columns, kLanes));
+}
+
+// Calls `body` with the rows and registers of a tile of at most `rows` rows as constants.
+template <typename C, typename Body>
+LLTM_INLINE void with_tile(int64_t rows, int64_t width, const Body& body) {
+  with_constant<kTileVectors>(width / Lanes<C>::kCount, [&](auto vectors) {
+    with_constant<kTileRows>(rows, [&](auto tile_rows) { body(tile_rows, vectors); });
+  });
+}
+
+template <typename C, int rows, int vectors>
+LLTM_INLINE void add_tile(const C* from, int64_t stride, Tile<C, rows, vectors>& sum) {
+#pragma GCC unroll 8
+  for (int m = 0; m < rows; ++m) {
+#pragma GCC unroll 8
+    for (int v = 0; v < vectors; ++v) {
+      sum[m][v] += load(from + m * stride + v * Lanes<C>::kCount);
+    }
   }
+}
+
+template <typename T, int rows, int vectors>
+LLTM_INLINE void store_whole_tile(const Tile<compute_t<T>, rows, vectors>& sum, T* to,
+                                  int64_t stride) {
+#pragma GCC unroll 8
+  for (int m = 0; m < rows; ++m) {
+#pragma GCC unroll 8
+    for (int v = 0; v < vectors; ++v) {
+      store(to + m * stride + v * Lanes<compute_t<T>>::kCount, sum[m][v]);
+    }
+  }
+}
+
+// Stores the first `columns` columns of a tile.
+template <typename T, int rows, int vectors>
+LLTM_INLINE void store_tile(const Tile<compute_t<T>, rows, vectors>& sum, T* to, int64_t stride,
+                            int64_t columns) {
+  using C = compute_t<T>;
+  constexpr int64_t kWidth = vectors * Lanes<C>::kCount;
+  if (columns >= kWidth) return store_whole_tile<T, rows, vectors>(sum, to, stride);
+  // This case goes through memory, so that registers need no address in the usual case above.
+  alignas(sizeof(Vector<C>)) C values[rows][kWidth];
+  store_whole_tile<C, rows, vectors>(sum, values[0], kWidth);
+  store_rows(values[0], kWidth, to, stride, rows, columns);
 }
 
 }  // namespace lltm::LLTM_LEVEL

@@ -7,32 +7,17 @@ namespace lltm::LLTM_LEVEL {
 // times the upper part is exact (Cody and Waite). The polynomial is expm1's Taylor series. Its
 // cut-off error for |x - n ln 2| <= ln(2) / 2 is less than a quarter unit in the last place.
 template <typename C>
-struct ExpConstants;
-
-template <>
-struct ExpConstants<float> {
-  static constexpr float kLog2E = 1.44269504f;
-  static constexpr float kLn2Upper = 0.693359375f;
-  static constexpr float kLn2Lower = -2.12194440e-4f;
-  static constexpr float kRound = 0x1.8p23f;  // adding it rounds to an integer
-  static constexpr float kLowest = -104.0f;   // exp is zero below
-  static constexpr float kMinusOne = -20.0f;  // expm1 is -1 below
-  static constexpr int kMantissa = 23;
-  static constexpr int kBias = 127;
-  static constexpr int kTerms = 6;
-};
-
-template <>
-struct ExpConstants<double> {
-  static constexpr double kLog2E = 1.4426950408889634;
-  static constexpr double kLn2Upper = 6.93145751953125e-1;
-  static constexpr double kLn2Lower = 1.42860682030941723212e-6;
-  static constexpr double kRound = 0x1.8p52;
-  static constexpr double kLowest = -746.0;
-  static constexpr double kMinusOne = -40.0;
-  static constexpr int kMantissa = 52;
-  static constexpr int kBias = 1023;
-  static constexpr int kTerms = 12;
+struct ExpConstants {
+  static constexpr bool kSingle = sizeof(C) == 4;
+  static constexpr C kLog2E = C(1.4426950408889634);
+  static constexpr C kLn2Upper = C(kSingle ? 0.693359375 : 6.93145751953125e-1);
+  static constexpr C kLn2Lower = C(kSingle ? -2.12194440e-4 : 1.42860682030941723212e-6);
+  static constexpr C kRound = C(kSingle ? 0x1.8p23 : 0x1.8p52);  // adding it rounds to an integer
+  static constexpr C kLowest = kSingle ? -104 : -746;            // exp is zero below
+  static constexpr C kMinusOne = kSingle ? -20 : -40;            // expm1 is -1 below
+  static constexpr int kMantissa = kSingle ? 23 : 52;
+  static constexpr int kBias = kSingle ? 127 : 1023;
+  static constexpr int kTerms = kSingle ? 6 : 12;
 };
 
 // 1/2!, 1/3!, ...
