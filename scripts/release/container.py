@@ -43,9 +43,9 @@ def before_all(*selectors: str) -> int:
     plan = release.plan(pack=False)
     outcomes = release.do(plan)
     folder = fresh(Path(target))
-    for own in plan.of.values():
-        if own.audit and outcomes[own.audit.name].status in GOOD:
-            for path in (p for task in own.binaries for p in outcomes[task.name].outputs):
+    for cell in plan.cells:
+        if outcomes[f"audit/{cell}"].status in GOOD:
+            for path in (p for t in plan.binaries(cell) for p in outcomes[t.name].outputs):
                 shutil.copy2(path, folder / path.name)
     names = ", ".join(sorted(path.name for path in folder.iterdir()))
     console.print(f"{folder}: {names or 'empty'}", markup=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Lists the cells, and shows what a run would do."""
+"""Tables of cells: what there is, what a run would do, what it has done."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,15 +6,19 @@ from functools import partial
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from release import FOREIGN, PLATFORM
+from release import BUILD, FOREIGN, PLATFORM, PROJECT
 from release.cells import Cell
 from release.host import Host, host_cell, obstacle, toolchain
-from release.paths import STAMPS
+from release.manifest import Manifest
 from release.planner import Plan
 from release.schema import Matrix
-from release.store import Store
+from release.store import read_stamp
+
+STYLES = {"done": "green", "failed": "bold red"}
+LINES = 4  # of a cell's reason, in the table
 
 
 def list_cells(cells: Sequence[Cell], host: Host, matrix: Matrix, console: Console) -> None:
@@ -71,15 +75,35 @@ def github(cells: Sequence[Cell], host: Host, matrix: Matrix) -> str:
 
 def show_plan(plan: Plan, skipped: Mapping[str, str], console: Console) -> None:
     """The tasks in order, and how many compilations the cells share."""
-    store = Store(STAMPS)
     for task in plan.tasks.values():
-        state = "made before" if store.read(task.name) else "to make"
+        state = "made before" if read_stamp(BUILD, task.name) else "to make"
         console.print(f"{task.name:44} {state:12} for {', '.join(task.cells)}", markup=False)
     for name, reason in skipped.items():
         console.print(f"skipped {name}: {reason}", markup=False)
-    each = [own.binaries for own in plan.of.values()]
-    compiled = {task for binaries in each for task in binaries}
+    compiled = [t for t in plan.tasks.values() if t.name.startswith(("glue/", "kernels/"))]
     console.print(
         f"{len(plan.cells)} cells, {len(plan.tasks)} tasks; {len(compiled)} binaries are compiled "
-        f"(without sharing: {sum(map(len, each))})"
+        f"(without sharing: {sum(len(task.cells) for task in compiled)})"
     )
+
+
+def summary(cells: Sequence[Cell], skipped: Mapping[str, str], manifest: Manifest) -> Table:
+    """One row for each cell: its state, its time, and its artefacts or what stopped it."""
+    table = Table(title=f"{PROJECT.distribution} release", title_justify="left")
+    for name in ("cell", "state", "seconds", "artefacts, or the reason"):
+        table.add_column(name, overflow="fold", no_wrap=name == "cell")
+    for cell in cells:
+        entry = manifest.cells[cell.name]
+        lines = [name.rpartition("/")[2] for name in (entry.wheel, entry.conda) if name]
+        why = [line for line in entry.reason.splitlines() if line]
+        lines += [*why[:LINES], "... (its log has the rest)"] if len(why) > LINES else why
+        if entry.state != "failed":
+            lines += [f"{r.kind}: {r.why_not}" for r in entry.runs if not r.ran and r.why_not]
+        beside = [str(r.facts["pytorch"]) for r in entry.runs if r.ran and r.facts.get("pytorch")]
+        lines += [f"conda: installed beside {name}, and run" for name in beside]
+        text = "\n".join(escape(line) for line in dict.fromkeys(lines))
+        state = f"[{STYLES.get(entry.state, 'yellow')}]{entry.state}[/]"
+        table.add_row(cell.name, state, f"{sum(entry.steps.values()):.1f}", text)
+    for name, reason in skipped.items():
+        table.add_row(name, "[yellow]skipped[/]", "", escape(reason))
+    return table

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from release import BUILD, DIST, PROJECT, REPO
 
-STAMPS = BUILD / "stamps"
 LOGS = BUILD / "logs"
 CACHE = BUILD / "cache"
 ENVS = BUILD / "envs"

@@ -2,7 +2,6 @@
 
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,18 +39,6 @@ CUDA_TORCH, CPU_TORCH = 7_500_000_000, 1_200_000_000
 ROOM = 2 * CUDA_TORCH
 
 
-@dataclass
-class CellTasks:
-    binaries: tuple[Task, ...] = ()
-    audit: Task | None = None
-    wheel: Task | None = None
-    venv: Task | None = None
-    example: Task | None = None
-    package: Task | None = None
-    prefix: Task | None = None
-    fat_run: Task | None = None
-
-
 class Plan:
     """All tasks of a run, in an order in which they can run.
 
@@ -72,7 +59,6 @@ class Plan:
     ) -> None:
         self.matrix, self.host, self.cells, self.channel = matrix, host, cells, channel
         self.tasks: dict[str, Task] = {}
-        self.of: dict[str, CellTasks] = {}
         self.files = pack_steps.package_sources() if pack else ()
         self.compiling: dict[str, Any] = {
             "compiler": str(host.compiler),
@@ -81,36 +67,45 @@ class Plan:
             "environment": build_steps.compiler_facts(),
             "machine": platform.machine(),
         }
-        self.sdist: Task | None = None
-        self.fat_wheel: Task | None = None
         for cell in cells:
-            own, env = self.of.setdefault(cell.name, CellTasks()), self._env_of(cell)
-            self._binaries(cell, own, env)
+            env = self._env_of(cell)
+            self._binaries(cell, env)
             if pack:
-                self._wheel(cell, own, env)
+                self._wheel(cell, env)
                 if for_conda(cell):
-                    self._conda(cell, own, env)
+                    self._conda(cell, env)
         if cells and pack:
-            self.add_fat_wheel(cells, carried or {})
+            self.add_fat_wheel(carried or {})
 
-    def add(self, task: Task, *cells: Cell) -> Task:
-        """Adds a task, or finds the task of the same name, and notes that it serves these cells."""
-        task = self.tasks.setdefault(task.name, task)
-        task.cells.extend(cell.name for cell in cells if cell.name not in task.cells)
-        return task
+    def of(self, cell: Cell, kind: str) -> Task | None:
+        """The cell's own task of a kind, such as `wheel`."""
+        return self.tasks.get(f"{kind}/{cell.name}")
 
-    def _add(
+    def binaries(self, cell: Cell) -> tuple[Task, ...]:
+        """The tasks that make its glue and its kernels."""
+        names = (f"glue/{cell.glue}", *(f"kernels/{name}" for name in cell.kernels))
+        return tuple(self.tasks[name] for name in names)
+
+    def add(
         self,
-        cell: Cell,
+        cell: Cell | None,
         name: str,
         step: Callable[..., Sequence[Path]],
         arguments: Mapping[str, Any],
         needs: Sequence[Task | None] = (),
         **options: Any,
     ) -> Task:
-        """A task for a cell; it needs the tasks in `needs` and those among its arguments."""
-        found = (*tasks_of(tuple(arguments.values())), *filter(None, needs))
-        return self.add(Task(name, partial(step, **arguments), found, **options), cell)
+        """Adds a task, or finds the task of the same name, and notes that it serves the cell.
+
+        It needs the tasks in `needs` and those among its arguments.
+        """
+        if name not in self.tasks:
+            found = (*tasks_of(tuple(arguments.values())), *filter(None, needs))
+            self.tasks[name] = Task(name, partial(step, **arguments), found, **options)
+        task = self.tasks[name]
+        if cell and cell.name not in task.cells:
+            task.cells.append(cell.name)
+        return task
 
     # Environments with torch.
 
@@ -135,7 +130,7 @@ class Plan:
             "disk": CUDA_TORCH if env.cache and cell.torch.cuda else CPU_TORCH,
         }
         step, given, needs = environments.torch_env, {"env": env}, (*needs, *self._emulated(cell))
-        return self._add(cell, f"env/{env.name}", step, given, needs, **options)
+        return self.add(cell, f"env/{env.name}", step, given, needs, **options)
 
     def _emulated(self, cell: Cell) -> tuple[Task, ...]:
         """The task that makes another platform's Python; none for this machine's platform."""
@@ -143,16 +138,16 @@ class Plan:
             return ()
         debian = self.matrix.platforms[cell.platform].debian
         given = {"debian": debian, "minor": self.host.python_minor}
-        return (self._add(cell, "root", emulation.root, given, disk=200_000_000),)
+        return (self.add(cell, "root", emulation.root, given, disk=200_000_000),)
 
     # Binaries.
 
-    def _binaries(self, cell: Cell, own: CellTasks, env: TorchEnv) -> None:
+    def _binaries(self, cell: Cell, env: TorchEnv) -> None:
         """The glue, its kernels, and the checks that they must pass."""
         compiled: dict[str, Any] = {"inputs": CSRC, "facts": self.compiling}
         torch, toolkit = self._env(cell, env), None
         given = {"glue": cell.glue, "cxx11_abi": cell.cxx11_abi, "env": torch}
-        made = [self._add(cell, f"glue/{cell.glue}", build_steps.glue, given, **compiled)]
+        made = [self.add(cell, f"glue/{cell.glue}", build_steps.glue, given, **compiled)]
         for name in cell.kernels:
             chosen = toolchain(name, self.host, self.matrix)
             toolkit = self._toolkit(cell, chosen) if chosen else None
@@ -160,18 +155,17 @@ class Plan:
             if chosen and FOREIGN:
                 given = {"version": chosen.version, "python": self.host.python}
                 label, needs = f"toolkit/runtime-{chosen.version}", self._emulated(cell)
-                runtime = self._add(cell, label, toolchains.runtime, given, needs)
+                runtime = self.add(cell, label, toolchains.runtime, given, needs)
             wanted = self.matrix.kernels[name]  # type: ignore[index]
             given = {"name": name, "wanted": wanted, "toolchain": chosen}
             given |= {"made": toolkit, "runtime": runtime}
-            made.append(self._add(cell, f"kernels/{name}", build_steps.kernels, given, **compiled))
-        own.binaries = tuple(made)
+            made.append(self.add(cell, f"kernels/{name}", build_steps.kernels, given, **compiled))
         cuda = f"kernels-{cell.variant.kernels}"
         natives = (NATIVE_BINARIES / cuda / f"{cuda}.so",) if FOREIGN and cell.cuda_major else ()
-        given = {"cell": cell, "env": torch, "binaries": own.binaries, "toolkit": toolkit}
+        given = {"cell": cell, "env": torch, "binaries": tuple(made), "toolkit": toolkit}
         given |= {"manylinux": self.matrix.package.manylinux, "natives": natives}
         there = tuple(path for path in natives if path.exists())
-        own.audit = self._add(cell, f"audit/{cell.name}", audit, given, inputs=there)
+        self.add(cell, f"audit/{cell.name}", audit, given, inputs=there)
 
     def _toolkit(self, cell: Cell, chosen: Toolchain) -> Task | None:
         """The task that makes a CUDA toolkit; None for an installed one."""
@@ -182,16 +176,17 @@ class Plan:
         given = {"toolchain": chosen, "wheels": wheels, "fatbinary": helper}
         options = {"inputs": (toolchains.ADAPTER,), "disk": 800_000_000}
         name = f"toolkit/{chosen.name}"
-        return self._add(cell, name, toolchains.toolkit, given, **options)
+        return self.add(cell, name, toolchains.toolkit, given, **options)
 
     # Wheels.
 
-    def _wheel(self, cell: Cell, own: CellTasks, env: TorchEnv) -> None:
+    def _wheel(self, cell: Cell, env: TorchEnv) -> None:
         """The thin wheel, and an environment in which it runs."""
         facts = {"epoch": self.compiling["epoch"]}
-        self.sdist = self._add(cell, "sdist", pack_steps.sdist, {}, inputs=self.files, facts=facts)
-        given = {"cell": cell, "sdist": self.sdist, "binaries": own.binaries}
-        own.wheel = self._add(cell, f"wheel/{cell.name}", pack_steps.wheel, given, [own.audit])
+        sdist = self.add(cell, "sdist", pack_steps.sdist, {}, inputs=self.files, facts=facts)
+        given = {"cell": cell, "sdist": sdist, "binaries": self.binaries(cell)}
+        name, audited = f"wheel/{cell.name}", self.of(cell, "audit")
+        wheel = self.add(cell, name, pack_steps.wheel, given, [audited])
         folder = verify_steps.folder_of(cell)
         options = {
             "inputs": (SMOKE,),
@@ -199,47 +194,45 @@ class Plan:
             "temporary": (folder,) if env.cache else (),
             "disk": 0 if env.cache else 200_000_000,
         }
-        given, name = {"cell": cell, "wheel": own.wheel, "env": env}, f"venv/{cell.name}"
+        given, name = {"cell": cell, "wheel": wheel, "env": env}, f"venv/{cell.name}"
         # The task does not read this environment, but the cache that is deleted with it.
         needs = [self._env(cell, env)]
-        own.venv = self._add(cell, name, verify_steps.venv, given, needs, **options)
+        venv = self.add(cell, name, verify_steps.venv, given, needs, **options)
         twin = any(c.glue == cell.glue and c.cuda_major is None for c in self.cells)
         if not FOREIGN and (cell.cuda_major is None or self.host.driver or not twin):
             # Without a GPU a CUDA cell would train exactly like the CPU cell with the same glue.
-            given, name = {"cell": cell, "venv": own.venv}, f"{EXAMPLE.stem}/{cell.name}"
-            own.example = self._add(cell, name, verify_steps.example, given, inputs=EXAMPLES)
+            given, name = {"cell": cell, "venv": venv}, f"{EXAMPLE.stem}/{cell.name}"
+            self.add(cell, name, verify_steps.example, given, inputs=EXAMPLES)
 
-    def add_fat_wheel(self, cells: Sequence[Cell], carried: Mapping[str, Path]) -> None:
+    def add_fat_wheel(self, carried: Mapping[str, Path]) -> None:
         """The tasks after those of all cells: the fat wheel, and a run of each glue in it."""
-        wheels = {
-            name: [task for task in (own.wheel, own.venv, own.example) if task]
-            for name, own in self.of.items()
-        }
-        names = required(self.matrix)
-        run = partial(pack_steps.fat_wheel, wheels=wheels, required=names, carried=carried)
-        after = tuple(task for tasks in wheels.values() for task in tasks)
-        inputs, limit = tuple(carried.values()), {"limit": pack_steps.LIMIT}
-        fat = self.fat_wheel = self.add(Task("fat-wheel", run, (), after, inputs, limit))
-        run = partial(verify_steps.fat_site, fat_wheel=fat, python=self.host.python)
-        site = self.add(Task("fat-site", run, (fat,)))
-        for cell in cells:
-            own, name = self.of[cell.name], f"fat-run/{cell.glue}"
+        kinds = ("wheel", "venv", EXAMPLE.stem)
+        wheels = {c.name: [*filter(None, (self.of(c, kind) for kind in kinds))] for c in self.cells}
+        given = {"wheels": wheels, "required": required(self.matrix), "carried": carried}
+        needs = [task for tasks in wheels.values() for task in tasks]
+        options = {"anyway": True, "inputs": (*carried.values(),)}
+        options["facts"] = {"limit": pack_steps.LIMIT}
+        fat = self.add(None, "fat-wheel", pack_steps.fat_wheel, given, needs, **options)
+        given = {"fat_wheel": fat, "python": self.host.python}
+        site = self.add(None, "fat-site", verify_steps.fat_site, given)
+        for cell in self.cells:
+            venv, name = self.of(cell, "venv"), f"fat-run/{cell.glue}"
             # If torch's environment does not stay, only `--verify full` runs the fat wheel. Under
             # qemu, each cell is run once, from its thin wheel, which has the same objects.
-            if own.venv and not (FOREIGN or own.venv.temporary or name in self.tasks):
-                step = verify_steps.fat_run
-                given = {"glue": cell.glue, "venv": own.venv, "site": site}
-                own.fat_run = self._add(cell, name, step, given, inputs=(SMOKE,))
+            if venv and not (FOREIGN or venv.temporary or name in self.tasks):
+                given = {"glue": cell.glue, "venv": venv, "site": site}
+                self.add(cell, name, verify_steps.fat_run, given, inputs=(SMOKE,))
 
     # Conda packages.
 
-    def _conda(self, cell: Cell, own: CellTasks, env: TorchEnv) -> None:
+    def _conda(self, cell: Cell, env: TorchEnv) -> None:
         """The package, its tests, and a prefix in which it runs."""
         url, base = self._base_channel(cell)
-        given = {"cell": cell, "binaries": own.binaries, "channel": url}
-        given["variants"] = render([cell], self.matrix)
+        binaries, variants = self.binaries(cell), render([cell], self.matrix)
+        given = {"cell": cell, "binaries": binaries, "channel": url, "variants": variants}
         inputs, name, step = (*RECIPE, *self.files), f"conda/{cell.name}", conda_steps.package
-        own.package = self._add(cell, name, step, given, (*base, own.audit), inputs=inputs)
+        needs = (*base, self.of(cell, "audit"))
+        package = self.add(cell, name, step, given, needs, inputs=inputs)
         channels: tuple[str, ...] = (url,)
         plain = cell.stable and cell.cuda_major is None
         # The bootstrap channel has the pytorch for stable glue on the CPU; for other cells and
@@ -247,16 +240,15 @@ class Plan:
         # the others differ only in binaries, which have run from their wheels.
         installed = plain or not FOREIGN
         if base and installed and (FOREIGN or not plain):
-            linked, more = self._linked_channel(cell, env, own.package)
+            linked, more = self._linked_channel(cell, env, package)
             channels, base = (linked, url), (*more, *base)
-        given = {"cell": cell, "package": own.package, "channels": channels}
-        tested, step = {**given, "binaries": own.binaries}, conda_steps.package_tests
-        self._add(cell, f"conda-test/{cell.name}", step, tested, base)
+        given = {"cell": cell, "package": package, "channels": channels}
+        tested, step = {**given, "binaries": binaries}, conda_steps.package_tests
+        self.add(cell, f"conda-test/{cell.name}", step, tested, base)
         if installed:
             given["python"] = self.host.python_minor
             options = {"inputs": (SMOKE,), "disk": 300_000_000}
-            name, step = f"prefix/{cell.name}", conda_steps.prefix
-            own.prefix = self._add(cell, name, step, given, base, **options)
+            self.add(cell, f"prefix/{cell.name}", conda_steps.prefix, given, base, **options)
 
     def _base_channel(self, cell: Cell) -> tuple[str, tuple[Task, ...]]:
         """The base channel's URL, and the task that makes it; all cells share one channel."""
@@ -268,11 +260,11 @@ class Plan:
             release = torch.version.split("+")[0]
         python = {"python": self.host.python, "minor": self.host.python_minor}
         given: dict[str, Any] = {"release": None if FOREIGN else release}
-        wheels = self._add(cell, "wheelhouse", conda_steps.download, given, facts=python)
+        wheels = self.add(cell, "wheelhouse", conda_steps.download, given, facts=python)
         given = {"wheels": wheels, "python": self.host.python}
         options = {"facts": python, "disk": 1_500_000_000}
         name, step, needs = "bootstrap-channel", conda_steps.bootstrap, self._emulated(cell)
-        return BOOTSTRAP.as_uri(), (self._add(cell, name, step, given, needs, **options),)
+        return BOOTSTRAP.as_uri(), (self.add(cell, name, step, given, needs, **options),)
 
     def _linked_channel(
         self, cell: Cell, env: TorchEnv, package: Task
@@ -289,7 +281,7 @@ class Plan:
             torch = self._env(cell, env)
         folder, where = LINKED / env.name, {"where": str(env.folder)}
         given = {"env": torch, "folder": folder, "python": self.host.python_minor}
-        linked = self._add(cell, f"linked/{env.name}", conda_steps.link, given, facts=where)
+        linked = self.add(cell, f"linked/{env.name}", conda_steps.link, given, facts=where)
         return folder.as_uri(), (linked, torch)
 
     def _torch_of_cuda(self, cell: Cell, package: Task) -> tuple[TorchEnv, Task]:
@@ -308,7 +300,7 @@ class Plan:
         if served:
             return env, self._env(cell, env, [package])
         given = {"cuda_major": major, "python": python}
-        return env, self._add(cell, f"env/{name}", conda_steps.no_torch, given)
+        return env, self.add(cell, f"env/{name}", conda_steps.no_torch, given)
 
 
 def space_needed(plan: Plan) -> int:

@@ -1,18 +1,13 @@
-"""Shows the run: bars for a person, plain lines for a log, one log file for each cell."""
+"""Shows what a run does: a bar for a person, plain lines for a log."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
-from release import PROJECT
-from release.manifest import CellEntry
 from release.shell import TAIL
 from release.tasks import Outcome, Status, Task
 
@@ -22,27 +17,13 @@ STYLES = {
     Status.FAILED: "bold red",
     Status.SKIPPED: "yellow",
 }
-LINES = 4  # of a cell's reason, in the table
 
 
 class Reporter:
-    """Shows every task; its lines stay on the screen, the bar does not.
+    """Shows every task; its lines stay on the screen, the bar does not."""
 
-    If `cell_logs` is a folder, the logs of each cell's tasks are collected in it, in `<cell>.log`.
-    """
-
-    def __init__(
-        self,
-        console: Console,
-        tasks: Sequence[Task],
-        *,
-        verbose: bool = False,
-        cell_logs: Path | None = None,
-    ) -> None:
+    def __init__(self, console: Console, tasks: Sequence[Task], *, verbose: bool = False) -> None:
         self.console, self.total, self.verbose = console, len(tasks), verbose
-        self.cell_logs = cell_logs
-        for cell in {cell for task in tasks for cell in task.cells} if cell_logs else ():
-            self._add(cell, "", mode="w")
         self._count = 0
         self._running: list[str] = []
         self._lock = threading.Lock()
@@ -75,13 +56,6 @@ class Reporter:
             names = ", ".join(self._running) or "waiting"
             self._bar.update(self._task, description=names, advance=1)
             self._show(outcome)
-        if self.cell_logs:
-            lines = [f"=== {outcome.task}: {outcome.status.value}, {outcome.took:.1f} s"]
-            lines += [outcome.reason] if outcome.reason else []
-            if outcome.log is not None and outcome.log.exists():
-                lines.append(outcome.log.read_text(encoding="utf-8", errors="replace").rstrip())
-            for cell in task.cells:
-                self._add(cell, "\n".join(lines) + "\n\n")
 
     def _show(self, outcome: Outcome) -> None:
         style = STYLES[outcome.status]
@@ -99,50 +73,3 @@ class Reporter:
 
     def _print(self, text: str, markup: bool = False) -> None:
         self.console.print(text, markup=markup, highlight=False, soft_wrap=True)
-
-    def _add(self, cell: str, text: str, mode: str = "a") -> None:
-        self.cell_logs.mkdir(parents=True, exist_ok=True)
-        with (self.cell_logs / f"{cell}.log").open(mode, encoding="utf-8") as file:
-            file.write(text)
-
-
-def cell_outcomes(
-    cell: str, tasks: Iterable[Task], outcomes: Mapping[str, Outcome]
-) -> list[Outcome]:
-    return [outcomes[task.name] for task in tasks if cell in task.cells]
-
-
-def worst(outcomes: Iterable[Outcome]) -> Status:
-    states = {outcome.status for outcome in outcomes}
-    order = (Status.FAILED, Status.SKIPPED, Status.DONE)
-    return next((status for status in order if status in states), Status.REUSED)
-
-
-def summary(
-    cells: Sequence[str],
-    tasks: Sequence[Task],
-    outcomes: Mapping[str, Outcome],
-    skipped: Mapping[str, str],
-    entries: Mapping[str, CellEntry],
-) -> Table:
-    """One row for each cell: its state, its time, and its artefacts or what stopped it."""
-    table = Table(title=f"{PROJECT.distribution} release", title_justify="left")
-    for name in ("cell", "state", "seconds", "artefacts, or the reason"):
-        table.add_column(name, overflow="fold", no_wrap=name == "cell")
-    for cell in cells:
-        own = cell_outcomes(cell, tasks, outcomes)
-        state, entry = worst(own), entries[cell]
-        lines = [name.rpartition("/")[2] for name in (entry.wheel, entry.conda) if name]
-        why = [line for line in entry.reason.splitlines() if line]
-        lines += [*why[:LINES], "... (its log has the rest)"] if len(why) > LINES else why
-        if state is not Status.FAILED:
-            lines += [f"{r.kind}: {r.why_not}" for r in entry.runs if not r.ran and r.why_not]
-        beside = [str(r.facts["pytorch"]) for r in entry.runs if r.ran and r.facts.get("pytorch")]
-        lines += [f"conda: installed beside {name}, and run" for name in beside]
-        word = "partial" if state is Status.SKIPPED else state.value
-        text = "\n".join(escape(line) for line in dict.fromkeys(lines))
-        seconds = sum(outcome.seconds for outcome in own)
-        table.add_row(cell, f"[{STYLES[state]}]{word}[/]", f"{seconds:.1f}", text)
-    for cell, reason in skipped.items():
-        table.add_row(cell, f"[{STYLES[Status.SKIPPED]}]skipped[/]", "", escape(reason))
-    return table

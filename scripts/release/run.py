@@ -15,28 +15,18 @@ from release.cells import part_of
 from release.collect import Finished, collect
 from release.conda_steps import CONDA_FORGE, conda_forge_in_reach
 from release.host import Host, chosen, obstacle
-from release.listing import show_plan
+from release.listing import show_plan, summary
 from release.manifest import Manifest, carried, read_or_set_aside, write
 from release.pack_steps import package_sources, write_index
-from release.paths import (
-    CELL_LOGS,
-    INDEX,
-    LOGS,
-    MANIFEST,
-    REPORT,
-    STAMPS,
-    TEMPORARY,
-    write_atomically,
-)
+from release.paths import INDEX, MANIFEST, REPORT, TEMPORARY, write_atomically
 from release.planner import ROOM, Plan, space_needed
 from release.processes import MARK, end_leftovers
-from release.progress import Reporter, summary
+from release.progress import Reporter
 from release.provenance import identity
 from release.report import render
-from release.runner import run_tasks
 from release.schema import Matrix
-from release.store import Store
-from release.tasks import Outcome, Status
+from release.store import read_stamp
+from release.tasks import Outcome, Status, run_tasks
 
 PATIENCE = 3.0  # seconds to wait for the lock of another run
 
@@ -96,8 +86,7 @@ class Release:
             )
             finish(manifest)
             shutil.rmtree(TEMPORARY, ignore_errors=True)
-        names, tasks = [cell.name for cell in self.cells], list(plan.tasks.values())
-        self.console.print(summary(names, tasks, outcomes, self.skipped, manifest.cells))
+        self.console.print(summary(self.cells, self.skipped, manifest))
         if manifest.fat:
             state = "partial: the report names what it lacks" if manifest.partial else "whole"
             text = f"dist/{manifest.fat.path}; {manifest.fat.size / 1e6:.2f} MB, {state}"
@@ -109,8 +98,8 @@ class Release:
 
     def do(self, plan: Plan) -> dict[str, Outcome]:
         tasks = list(plan.tasks.values())
-        with Reporter(self.console, tasks, verbose=self.verbose, cell_logs=CELL_LOGS) as reporter:
-            return run_tasks(tasks, Store(STAMPS), LOGS, reporter, self.jobs, ROOM)
+        with Reporter(self.console, tasks, verbose=self.verbose) as reporter:
+            return run_tasks(tasks, BUILD, reporter, self.jobs, ROOM)
 
     def _warn(self, text: str) -> None:
         self.console.print(text, style="yellow", markup=False, soft_wrap=True)
@@ -159,7 +148,7 @@ def base_channel(channel: str, console: Console) -> str | None:
 def check_space(plan: Plan) -> None:
     """Refuses a run that would fill the disk; a run with most outputs made needs little space."""
     free = shutil.disk_usage(BUILD).free
-    have = sum(1 for name in plan.tasks if Store(STAMPS).read(name))
+    have = sum(1 for name in plan.tasks if read_stamp(BUILD, name))
     need = int(space_needed(plan) * (1 - have / max(1, len(plan.tasks)))) + 200_000_000
     if free < need:
         text = f"{BUILD}: {free / 1e9:.1f} GB are free, about {need / 1e9:.1f} GB are needed"

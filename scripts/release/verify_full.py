@@ -30,10 +30,9 @@ from release.manifest import Manifest, parse
 from release.paths import MANIFEST
 from release.progress import Reporter
 from release.run import only_run
-from release.runner import run_tasks
 from release.schema import FIRST, Matrix
-from release.store import Store, digest
-from release.tasks import Outcome, Task
+from release.store import digest
+from release.tasks import Outcome, Task, run_tasks
 from release.verify_one import CACHE, WORK, Target, computed, environment
 from release.wheels import commits, read_wheel
 
@@ -118,7 +117,7 @@ def tried(wheel: Path, wanted: Sequence[Target], console: Console, jobs: int) ->
         for target in wanted
     }
     outcomes: dict[str, Outcome] = {}
-    begun, store = time.monotonic(), Store(WORK / "stamps")
+    begun = time.monotonic()
     with Reporter(console, list(tasks.values())) as reporter:
         for minor in dict.fromkeys(target.torch for target in wanted):
             first, *others = (tasks[target] for target in wanted if target.torch == minor)
@@ -133,7 +132,7 @@ def tried(wheel: Path, wanted: Sequence[Target], console: Console, jobs: int) ->
             # The first environment fetches the files that all of them share.
             try:
                 for group in ([first], others):
-                    outcomes |= run_tasks(group, store, WORK / "logs", reporter, jobs)
+                    outcomes |= run_tasks(group, WORK, reporter, jobs)
             finally:
                 shutil.rmtree(CACHE, ignore_errors=True)
     found: dict[Target, Environment | None] = {}

@@ -15,9 +15,8 @@ import psutil
 import pytest
 from release import REPO
 from release.paths import publish, write_atomically
-from release.runner import run_tasks
-from release.store import Store
-from release.tasks import Status, Task
+from release.store import read_stamp
+from release.tasks import Status, Task, run_tasks
 
 PROGRAM = Path(__file__).with_name("conduct_program.py")
 NAMES = [f"{kind}{number}" for kind in "ab" for number in range(4)]
@@ -52,8 +51,7 @@ def lines(folder: Path) -> list[str]:
 
 
 def stamped(folder: Path) -> set[str]:
-    store = Store(folder / "stamps")
-    return {name for name in NAMES if store.read(name)}
+    return {name for name in NAMES if read_stamp(folder, name)}
 
 
 def all_is_well(folder: Path) -> bool:
@@ -245,10 +243,8 @@ def test_what_was_just_being_started_is_ended_too(tmp_path, monkeypatch) -> None
 
 STOPPED = """
 import pathlib, signal, sys
-from release.runner import run_tasks
 from release.processes import interrupt
-from release.store import Store
-from release.tasks import Task
+from release.tasks import Task, run_tasks
 
 folder = pathlib.Path(sys.argv[1])
 
@@ -264,7 +260,7 @@ signal.signal(signal.SIGTERM, interrupt)
 try:
     first = Task("slow", slow)
     tasks = [first, Task("after", slow, needs=(first,))]
-    run_tasks(tasks, Store(folder / "stamps"), folder / "logs", Silent())
+    run_tasks(tasks, folder, Silent())
 except KeyboardInterrupt:
     sys.exit(130)
 """
@@ -311,8 +307,7 @@ def test_a_full_disk_stops_the_run_and_the_next_one_resumes(tmp_path) -> None:
     big = full(target, ran, "big", needs=(before,))
     other = plain(tmp_path, ran, "other", needs=(before,))
     tasks = [before, big, other, plain(tmp_path, ran, "after", needs=(big,))]
-    store, logs = Store(tmp_path / "stamps"), tmp_path / "logs"
-    outcomes = run_tasks(tasks, store, logs, Silent())
+    outcomes = run_tasks(tasks, tmp_path, Silent())
     assert outcomes["big"].status is Status.FAILED
     assert "MB are free" in outcomes["big"].reason
     assert "run the same again" in outcomes["big"].reason
@@ -320,7 +315,7 @@ def test_a_full_disk_stops_the_run_and_the_next_one_resumes(tmp_path) -> None:
     assert "not started: no space left" in outcomes["other"].reason
     target.unlink()
     ran.clear()
-    outcomes = run_tasks(tasks, store, logs, Silent())
+    outcomes = run_tasks(tasks, tmp_path, Silent())
     assert sorted(ran) == ["after", "big", "other"]
     assert outcomes["before"].status is Status.REUSED
 
@@ -330,7 +325,7 @@ def test_a_command_that_finds_the_disk_full_is_understood(tmp_path) -> None:
         context.log.run(["sh", "-c", "cat /etc/passwd > /dev/full"], remedy="reinstall everything")
         return []
 
-    outcomes = run_tasks([Task("cp", run)], Store(tmp_path / "s"), tmp_path / "logs", Silent())
+    outcomes = run_tasks([Task("cp", run)], tmp_path, Silent())
     assert outcomes["cp"].disk_full and "free some" in outcomes["cp"].reason
     assert "reinstall" not in outcomes["cp"].reason
 
@@ -343,7 +338,7 @@ def test_a_log_that_finds_the_disk_full_is_understood(tmp_path) -> None:
         context.log.write("x" * 100_000)
         return []
 
-    outcomes = run_tasks([Task("big", run)], Store(tmp_path / "s"), tmp_path / "logs", Silent())
+    outcomes = run_tasks([Task("big", run)], tmp_path, Silent())
     assert outcomes["big"].disk_full
 
 

@@ -12,9 +12,9 @@ from release import upload as uploading
 from release.cells import required
 from release.host import Host
 from release.manifest import parse, wrong_files
-from release.planner import CellTasks, Plan
+from release.planner import Plan
 from release.run import Release
-from release.tasks import SkipTask, Task
+from release.tasks import SkipTask
 from release.wheels import read_wheel
 from rich.console import Console
 from shared_objects import GLUE_RECORD, KERNELS_RECORD, shared_object
@@ -40,13 +40,9 @@ class World:
         found = Plan(matrix, host, channel=channel)
         found.cells = cells
         for cell in cells:
-            own = found.of[cell.name] = CellTasks()
-            own.wheel = found.add(Task(f"wheel/{cell.name}", self._step("wheel", cell)), cell)
-            step = self._step("venv", cell)
-            own.venv = found.add(Task(f"venv/{cell.name}", step, needs=(own.wheel,)), cell)
-        found.add_fat_wheel(cells, carried or {})
-        for own in found.of.values():
-            own.fat_run = None
+            wheel = found.add(cell, f"wheel/{cell}", self._step("wheel", cell), {})
+            found.add(cell, f"venv/{cell}", self._step("venv", cell), {}, [wheel])
+        found.add_fat_wheel(carried or {})
         for name in list(found.tasks):
             if name.startswith(("fat-site", "fat-run")):
                 del found.tasks[name]
@@ -107,12 +103,9 @@ def world(tmp_path, matrix, monkeypatch) -> World:
         "release.run": {
             "BUILD": build,
             "DIST": dist,
-            "CELL_LOGS": dist / "logs",
             "INDEX": dist / "simple",
-            "LOGS": build / "logs",
             "MANIFEST": dist / "manifest.json",
             "REPORT": dist / "report.html",
-            "STAMPS": build / "stamps",
             "TEMPORARY": build / "tmp",
         },
         "release.collect": {"DIST": dist, "CELL_LOGS": dist / "logs"},
