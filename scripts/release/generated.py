@@ -49,7 +49,7 @@ def expected(matrix: Matrix) -> dict[Path, str]:
     parts = {
         PYPROJECT: ("cibuildwheel", cibuildwheel.table(matrix), ("# ", "")),
         README_FILE: ("support-table", support_table.brief(matrix)),
-        RELEASE_PAGE: ("glibc", variants.floors(matrix)),
+        RELEASE_PAGE: ("glibc", floors(matrix)),
         CONDA_PAGE: ("installs", support_table.installs()),
     }
     # Not every project has all pages.
@@ -97,6 +97,20 @@ def project_header(matrix: Matrix) -> str:
 // The C++ namespace, the dispatcher's namespace, and the prefix of exported C symbols.
 #define PROJECT_NAMESPACE {project.namespace}
 #define PROJECT_SYMBOL(name) {project.namespace}_##name
+"""
+
+
+def floors(matrix: Matrix) -> str:
+    """Which glibc each artefact needs, as Markdown."""
+    sysroot, newest = variants.STDLIB["c_stdlib_version"], matrix.package.manylinux
+    image = cibuildwheel.IMAGE.partition("manylinux")[2].partition("-")[0].replace("_", ".")
+    return f"""\
+| artefact | glibc | who says so |
+|---|---|---|
+| what `scripts/build_all.sh` makes | what its objects need, at most {newest} | the objects |
+| what the release workflows make | the same, at most {image} | the image of their jobs |
+| packages of conda-build beside conda-forge | {sysroot} | the sysroot of `variants.yaml` |
+| those beside the bootstrap channel | the host's | its sysroot |
 """
 
 

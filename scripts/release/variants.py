@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from release import REPO, cibuildwheel
+from release import REPO
 from release.cells import Cell
 from release.schema import Matrix
 
@@ -52,17 +52,3 @@ def render(cells: Sequence[Cell], matrix: Matrix) -> str:
         lines += [f"{key}:", f'  - "{value}"']
     lines += ["zip_keys:", "  -", *(f"    - {key}" for key in KEYS)]
     return "\n".join(lines) + "\n"
-
-
-def floors(matrix: Matrix) -> str:
-    """Which glibc each artefact needs, as Markdown."""
-    sysroot, newest = STDLIB["c_stdlib_version"], matrix.package.manylinux
-    image = cibuildwheel.IMAGE.partition("manylinux")[2].partition("-")[0].replace("_", ".")
-    return f"""\
-| artefact | glibc | who says so |
-|---|---|---|
-| what `scripts/build_all.sh` makes | what its objects need, at most {newest} | the objects |
-| what the release workflows make | the same, at most {image} | the image of their jobs |
-| packages of conda-build beside conda-forge | {sysroot} | the sysroot of `variants.yaml` |
-| those beside the bootstrap channel | the host's | its sysroot |
-"""
