@@ -16,9 +16,8 @@ from release.conda_steps import build_recipe
 from release.host import chosen, probe
 from release.listing import github, json_list, list_cells
 from release.matrix import load
-from release.merge import merge
 from release.processes import interrupt
-from release.run import Release, base_channel
+from release.run import Release, base_channel, merge
 from release.schema import FIRST
 from release.shell import explain, is_disk_full
 from release.upload import upload

@@ -1,6 +1,5 @@
 """Compiles the kernel objects and the glue."""
 
-import json
 import os
 import shlex
 import shutil
@@ -9,15 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engine.builder import BuildRequest, execute, find_host_compiler, plan
+from engine.builder import BuildRequest, execute, plan
 from engine.builder.programs import words
 from engine.compat.torch_probe import find_torch
 from release import PROJECT, ReleaseError, emulation
-from release.paths import BINARIES, fresh, write_atomically
+from release.paths import BINARIES, fresh
 from release.processes import unmarked
 from release.schema import Kernels
 from release.shell import clean_env
-from release.store import digest
 from release.tasks import Context
 from release.toolchains import Toolchain, resolve
 from release.variants import arch_list
@@ -88,26 +86,7 @@ def _build_env() -> dict[str, str]:
 
 
 def _execute(context: Context, request: BuildRequest) -> list[Path]:
-    """Runs the plan; ninja keeps the objects whose sources, headers and commands are the same.
-
-    So after a commit without changed sources, only the record is compiled, and the object linked.
-    The file made-with.json holds facts that ninja does not track: the versions of the compilers
-    that the commands start, and of torch's headers.
-    """
-    out, objects = request.out_dir, request.out_dir / "objects"
-    torch, cuda = request.torch, request.cuda
-    made_with = {
-        "compiler": str(find_host_compiler(request.env)),
-        "environment": compiler_facts(),
-        "cuda": getattr(cuda, "name", None) or (cuda.version_text if cuda else None),
-        "torch": digest(torch.root / "version.py") if torch else None,
-    }
-    marker = objects / "made-with.json"
-    text = json.dumps(made_with, sort_keys=True)
-    if not marker.is_file() or marker.read_text(encoding="utf-8") != text:
-        fresh(out)
-        write_atomically(marker, text)
-    for stale in out.glob("*.so"):
-        stale.unlink()
+    """Runs the plan in an empty folder, where no object of other sources or compilers lies."""
+    objects = fresh(request.out_dir) / "objects"
     execute(plan(request), objects, context.jobs, context.log.write)
-    return sorted(out.glob("*.so"))
+    return sorted(request.out_dir.glob("*.so"))

@@ -1,12 +1,14 @@
-"""Tables of cells: what there is, what a run would do, what it has done."""
+"""What people and programs see of cells and tasks: before a run, during it, and after it."""
 
 import json
+import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from release import BUILD, FOREIGN, PLATFORM, PROJECT
@@ -15,9 +17,17 @@ from release.host import Host, host_cell, obstacle, toolchain
 from release.manifest import Manifest
 from release.planner import Plan
 from release.schema import Matrix
+from release.shell import TAIL
 from release.store import read_stamp
+from release.tasks import Outcome, Status, Task
 
-STYLES = {"done": "green", "failed": "bold red"}
+STYLES = {
+    Status.DONE: "green",
+    Status.REUSED: "cyan",
+    Status.FAILED: "bold red",
+    Status.SKIPPED: "yellow",
+}
+CELL_STYLES = {"done": "green", "failed": "bold red"}
 LINES = 4  # of a cell's reason, in the table
 
 
@@ -87,6 +97,62 @@ def show_plan(plan: Plan, skipped: Mapping[str, str], console: Console) -> None:
     )
 
 
+class Reporter:
+    """Shows every task; its lines stay on the screen, the bar does not."""
+
+    def __init__(self, console: Console, tasks: Sequence[Task], *, verbose: bool = False) -> None:
+        self.console, self.total, self.verbose = console, len(tasks), verbose
+        self._count = 0
+        self._running: list[str] = []
+        self._lock = threading.Lock()
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        quiet = not console.is_terminal
+        self._bar = Progress(
+            *columns, TimeElapsedColumn(), console=console, transient=True, disable=quiet
+        )
+        self._task = self._bar.add_task("starting", total=self.total)
+
+    def __enter__(self) -> "Reporter":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def started(self, task: Task) -> None:
+        with self._lock:
+            self._running.append(task.name)
+            self._bar.update(self._task, description=", ".join(self._running))
+            if not self.console.is_terminal:
+                self._print(f"           {task.name} ...")
+
+    def finished(self, task: Task, outcome: Outcome) -> None:
+        with self._lock:
+            self._count += 1
+            if task.name in self._running:
+                self._running.remove(task.name)
+            names = ", ".join(self._running) or "waiting"
+            self._bar.update(self._task, description=names, advance=1)
+            self._show(outcome)
+
+    def _show(self, outcome: Outcome) -> None:
+        style = STYLES[outcome.status]
+        count = f"[{self._count:>3}/{self.total}]".replace("[", r"\[", 1)
+        seconds = f"{outcome.seconds:6.1f} s" if outcome.seconds >= 0.05 else " " * 8
+        state = f"[{style}]{outcome.status.value:9}[/]"
+        self._print(f"{count}  {state} {seconds}  {outcome.task}", markup=True)
+        if outcome.status in (Status.FAILED, Status.SKIPPED):
+            self._print(f"           {outcome.reason}")
+        if outcome.status is Status.FAILED and outcome.log and outcome.log.exists():
+            lines = outcome.log.read_text(encoding="utf-8", errors="replace").splitlines()
+            for line in lines if self.verbose else lines[-TAIL:]:
+                self._print(f"           | {line}")
+            self._print(f"           the whole log: {outcome.log}")
+
+    def _print(self, text: str, markup: bool = False) -> None:
+        self.console.print(text, markup=markup, highlight=False, soft_wrap=True)
+
+
 def summary(cells: Sequence[Cell], skipped: Mapping[str, str], manifest: Manifest) -> Table:
     """One row for each cell: its state, its time, and its artefacts or what stopped it."""
     table = Table(title=f"{PROJECT.distribution} release", title_justify="left")
@@ -102,7 +168,7 @@ def summary(cells: Sequence[Cell], skipped: Mapping[str, str], manifest: Manifes
         beside = [str(r.facts["pytorch"]) for r in entry.runs if r.ran and r.facts.get("pytorch")]
         lines += [f"conda: installed beside {name}, and run" for name in beside]
         text = "\n".join(escape(line) for line in dict.fromkeys(lines))
-        state = f"[{STYLES.get(entry.state, 'yellow')}]{entry.state}[/]"
+        state = f"[{CELL_STYLES.get(entry.state, 'yellow')}]{entry.state}[/]"
         table.add_row(cell.name, state, f"{sum(entry.steps.values()):.1f}", text)
     for name, reason in skipped.items():
         table.add_row(name, "[yellow]skipped[/]", "", escape(reason))

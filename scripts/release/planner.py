@@ -79,7 +79,7 @@ class Plan:
 
     def of(self, cell: Cell, kind: str) -> Task | None:
         """The cell's own task of a kind, such as `wheel`."""
-        return self.tasks.get(f"{kind}/{cell.name}")
+        return self.tasks.get(f"{kind}/{cell}")
 
     def binaries(self, cell: Cell) -> tuple[Task, ...]:
         """The tasks that make its glue and its kernels."""
@@ -111,11 +111,7 @@ class Plan:
 
     def _env_of(self, cell: Cell) -> TorchEnv:
         """The environment with the torch that the cell's glue is compiled against."""
-        host, torch = self.host, self.host.torch
-        release, borrowed = cell.torch.release, borrowed_torch(cell, host)
-        # The torch of the calling environment if the cell is for it, else the matrix's.
-        if torch and torch.is_release and torch.version_tuple == pair(cell.torch_minor):
-            release = torch.version.split("+")[0]
+        host, release, borrowed = self.host, cell.torch.release, borrowed_torch(cell, self.host)
         if borrowed:
             name = f"torch-{borrowed.version}-abi{borrowed.cxx11_abi}"
             return TorchEnv(name, host.python, release, borrowed=borrowed.root)
@@ -125,10 +121,10 @@ class Plan:
     def _env(self, cell: Cell, env: TorchEnv, needs: Sequence[Task] = ()) -> Task:
         """The task that makes an environment. Unless the environment stays, it is deleted with its
         own cache after the last task that reads it."""
-        options = {
-            "temporary": (env.folder, env.cache) if env.cache else (),
-            "disk": CUDA_TORCH if env.cache and cell.torch.cuda else CPU_TORCH,
-        }
+        options: dict[str, Any] = {}
+        if env.cache:
+            size = CUDA_TORCH if cell.torch.cuda else CPU_TORCH
+            options = {"temporary": (env.folder, env.cache), "disk": size}
         step, given, needs = environments.torch_env, {"env": env}, (*needs, *self._emulated(cell))
         return self.add(cell, f"env/{env.name}", step, given, needs, **options)
 
@@ -138,7 +134,7 @@ class Plan:
             return ()
         debian = self.matrix.platforms[cell.platform].debian
         given = {"debian": debian, "minor": self.host.python_minor}
-        return (self.add(cell, "root", emulation.root, given, disk=200_000_000),)
+        return (self.add(cell, "root", emulation.root, given),)
 
     # Binaries.
 
@@ -165,7 +161,7 @@ class Plan:
         given = {"cell": cell, "env": torch, "binaries": tuple(made), "toolkit": toolkit}
         given |= {"manylinux": self.matrix.package.manylinux, "natives": natives}
         there = tuple(path for path in natives if path.exists())
-        self.add(cell, f"audit/{cell.name}", audit, given, inputs=there)
+        self.add(cell, f"audit/{cell}", audit, given, inputs=there)
 
     def _toolkit(self, cell: Cell, chosen: Toolchain) -> Task | None:
         """The task that makes a CUDA toolkit; None for an installed one."""
@@ -174,9 +170,8 @@ class Plan:
         helper = self._toolkit(cell, chosen.fatbinary) if chosen.fatbinary else None
         wheels = self.matrix.toolkits[chosen.version]
         given = {"toolchain": chosen, "wheels": wheels, "fatbinary": helper}
-        options = {"inputs": (toolchains.ADAPTER,), "disk": 800_000_000}
-        name = f"toolkit/{chosen.name}"
-        return self.add(cell, name, toolchains.toolkit, given, **options)
+        name, adapter = f"toolkit/{chosen.name}", (toolchains.ADAPTER,)
+        return self.add(cell, name, toolchains.toolkit, given, inputs=adapter)
 
     # Wheels.
 
@@ -185,23 +180,22 @@ class Plan:
         facts = {"epoch": self.compiling["epoch"]}
         sdist = self.add(cell, "sdist", pack_steps.sdist, {}, inputs=self.files, facts=facts)
         given = {"cell": cell, "sdist": sdist, "binaries": self.binaries(cell)}
-        name, audited = f"wheel/{cell.name}", self.of(cell, "audit")
+        name, audited = f"wheel/{cell}", self.of(cell, "audit")
         wheel = self.add(cell, name, pack_steps.wheel, given, [audited])
         folder = verify_steps.folder_of(cell)
         options = {
             "inputs": (SMOKE,),
             "facts": {"minor": self.host.python_minor},
             "temporary": (folder,) if env.cache else (),
-            "disk": 0 if env.cache else 200_000_000,
         }
-        given, name = {"cell": cell, "wheel": wheel, "env": env}, f"venv/{cell.name}"
+        given, name = {"cell": cell, "wheel": wheel, "env": env}, f"venv/{cell}"
         # The task does not read this environment, but the cache that is deleted with it.
         needs = [self._env(cell, env)]
         venv = self.add(cell, name, verify_steps.venv, given, needs, **options)
         twin = any(c.glue == cell.glue and c.cuda_major is None for c in self.cells)
         if not FOREIGN and (cell.cuda_major is None or self.host.driver or not twin):
             # Without a GPU a CUDA cell would train exactly like the CPU cell with the same glue.
-            given, name = {"cell": cell, "venv": venv}, f"{EXAMPLE.stem}/{cell.name}"
+            given, name = {"cell": cell, "venv": venv}, f"{EXAMPLE.stem}/{cell}"
             self.add(cell, name, verify_steps.example, given, inputs=EXAMPLES)
 
     def add_fat_wheel(self, carried: Mapping[str, Path]) -> None:
@@ -213,14 +207,12 @@ class Plan:
         options = {"anyway": True, "inputs": (*carried.values(),)}
         options["facts"] = {"limit": pack_steps.LIMIT}
         fat = self.add(None, "fat-wheel", pack_steps.fat_wheel, given, needs, **options)
-        given = {"fat_wheel": fat, "python": self.host.python}
-        site = self.add(None, "fat-site", verify_steps.fat_site, given)
         for cell in self.cells:
             venv, name = self.of(cell, "venv"), f"fat-run/{cell.glue}"
             # If torch's environment does not stay, only `--verify full` runs the fat wheel. Under
             # qemu, each cell is run once, from its thin wheel, which has the same objects.
             if venv and not (FOREIGN or venv.temporary or name in self.tasks):
-                given = {"glue": cell.glue, "venv": venv, "site": site}
+                given = {"glue": cell.glue, "venv": venv, "fat_wheel": fat}
                 self.add(cell, name, verify_steps.fat_run, given, inputs=(SMOKE,))
 
     # Conda packages.
@@ -230,7 +222,7 @@ class Plan:
         url, base = self._base_channel(cell)
         binaries, variants = self.binaries(cell), render([cell], self.matrix)
         given = {"cell": cell, "binaries": binaries, "channel": url, "variants": variants}
-        inputs, name, step = (*RECIPE, *self.files), f"conda/{cell.name}", conda_steps.package
+        inputs, name, step = (*RECIPE, *self.files), f"conda/{cell}", conda_steps.package
         needs = (*base, self.of(cell, "audit"))
         package = self.add(cell, name, step, given, needs, inputs=inputs)
         channels: tuple[str, ...] = (url,)
@@ -244,27 +236,23 @@ class Plan:
             channels, base = (linked, url), (*more, *base)
         given = {"cell": cell, "package": package, "channels": channels}
         tested, step = {**given, "binaries": binaries}, conda_steps.package_tests
-        self.add(cell, f"conda-test/{cell.name}", step, tested, base)
+        self.add(cell, f"conda-test/{cell}", step, tested, base)
         if installed:
             given["python"] = self.host.python_minor
-            options = {"inputs": (SMOKE,), "disk": 300_000_000}
-            self.add(cell, f"prefix/{cell.name}", conda_steps.prefix, given, base, **options)
+            name, step = f"prefix/{cell}", conda_steps.prefix
+            self.add(cell, name, step, given, base, inputs=(SMOKE,))
 
     def _base_channel(self, cell: Cell) -> tuple[str, tuple[Task, ...]]:
         """The base channel's URL, and the task that makes it; all cells share one channel."""
         if self.channel:
             return self.channel, ()
         release = self.matrix.torch[self.matrix.stable.built_with].release
-        torch = self.host.torch
-        if torch and torch.is_release and torch.version.startswith(release):
-            release = torch.version.split("+")[0]
         python = {"python": self.host.python, "minor": self.host.python_minor}
         given: dict[str, Any] = {"release": None if FOREIGN else release}
         wheels = self.add(cell, "wheelhouse", conda_steps.download, given, facts=python)
         given = {"wheels": wheels, "python": self.host.python}
-        options = {"facts": python, "disk": 1_500_000_000}
         name, step, needs = "bootstrap-channel", conda_steps.bootstrap, self._emulated(cell)
-        return BOOTSTRAP.as_uri(), (self.add(cell, name, step, given, needs, **options),)
+        return BOOTSTRAP.as_uri(), (self.add(cell, name, step, given, needs, facts=python),)
 
     def _linked_channel(
         self, cell: Cell, env: TorchEnv, package: Task
@@ -301,9 +289,3 @@ class Plan:
             return env, self._env(cell, env, [package])
         given = {"cuda_major": major, "python": python}
         return env, self.add(cell, f"env/{name}", conda_steps.no_torch, given)
-
-
-def space_needed(plan: Plan) -> int:
-    """Roughly how many bytes a run from nothing needs on the disk at its peak."""
-    kept = sum(task.disk for task in plan.tasks.values() if not task.temporary)
-    return kept + min(ROOM, sum(task.disk for task in plan.tasks.values() if task.temporary))

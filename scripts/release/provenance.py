@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from engine.builder import sources
 from release import PROJECT, REPO
@@ -14,14 +14,20 @@ from release.shell import output_of
 from release.store import digest, relative
 
 STATUS = ("git", "status", "--porcelain", "--untracked-files=normal")
+# What it means that a field of Identity has changed.
+CHANGES = (
+    "the checkout was moved from {} to {}",
+    "source files were changed",
+    "source files were written again",
+    "files were changed, added or removed",
+)
 
 
 def commit() -> str:
     return sources.git_commit(PROJECT, os.environ)
 
 
-@dataclass(frozen=True)
-class Identity:
+class Identity(NamedTuple):
     """The state of the checkout at one moment.
 
     `sources` is a hash over the commit and the files, `written` one over their times. Moving the
@@ -29,19 +35,14 @@ class Identity:
     """
 
     head: str | None
-    clean: bool
     sources: str
     written: str
+    clean: bool
 
     def change(self, later: Identity) -> str:
         """Describes the change between two states; empty if there is none."""
-        if self.head != later.head:
-            return f"the checkout was moved from {self.head} to {later.head}"
-        if self.sources != later.sources:
-            return "source files were changed"
-        if self.written != later.written:
-            return "source files were written again"
-        return "files were changed, added or removed" if self.clean != later.clean else ""
+        pairs = zip(self, later, CHANGES, strict=True)
+        return next((text.format(old, new) for old, new, text in pairs if old != new), "")
 
 
 def identity(files: Iterable[Path]) -> Identity:

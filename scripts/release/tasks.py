@@ -52,7 +52,7 @@ class Task:
             are always inputs and not listed here.
         facts: all other facts that the result depends on (versions, the environment).
         temporary: outputs, and other folders, that are deleted after the last reader.
-        disk: roughly how many bytes it puts on the disk.
+        disk: roughly how many bytes the temporary outputs have.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Task:
     inputs: tuple[Path, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
     temporary: tuple[Path, ...] = ()
-    disk: int = 20_000_000
+    disk: int = 0
     cells: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:

@@ -26,9 +26,9 @@ from release import BUILD, DIST, FOREIGN, PLATFORM, REPO, SMOKE, ReleaseError, e
 from release.cells import all_cells
 from release.environments import interpreters, python_facts
 from release.evidence import Environment, Evidence
+from release.listing import Reporter
 from release.manifest import Manifest, parse
 from release.paths import MANIFEST
-from release.progress import Reporter
 from release.run import only_run
 from release.schema import FIRST, Matrix
 from release.store import digest

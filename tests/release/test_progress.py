@@ -6,7 +6,7 @@ import io
 
 import pytest
 from release.collect import said
-from release.progress import Reporter
+from release.listing import Reporter
 from release.shell import TAIL
 from release.tasks import Outcome, Status, Task
 from rich.console import Console

@@ -44,7 +44,7 @@ class World:
             found.add(cell, f"venv/{cell}", self._step("venv", cell), {}, [wheel])
         found.add_fat_wheel(carried or {})
         for name in list(found.tasks):
-            if name.startswith(("fat-site", "fat-run")):
+            if name.startswith("fat-run"):
                 del found.tasks[name]
         return found
 
@@ -115,7 +115,6 @@ def world(tmp_path, matrix, monkeypatch) -> World:
         for name, path in names.items():
             monkeypatch.setattr(f"{module}.{name}", path)
     monkeypatch.setattr(run, "Plan", made.plan)
-    monkeypatch.setattr(run, "check_space", lambda _plan: None)
     monkeypatch.setattr(run, "obstacle", lambda cell, *_: self_obstacle(cell))
     return made
 
