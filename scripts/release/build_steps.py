@@ -12,13 +12,13 @@ from engine.builder import BuildRequest, execute, plan
 from engine.builder.programs import words
 from engine.compat.torch_probe import find_torch
 from release import PROJECT, ReleaseError, emulation
+from release.cells import arch_list
 from release.paths import BINARIES, fresh
 from release.processes import unmarked
 from release.schema import Kernels
 from release.shell import clean_env
 from release.tasks import Context
 from release.toolchains import Toolchain, resolve
-from release.variants import arch_list
 
 # Variables that change the output of a compiler.
 COMPILER_VARIABLES = ("CXX", "CXXFLAGS", "LDFLAGS", "CUDA_HOME", "TORCH_CUDA_ARCH_LIST", "DEBUG")

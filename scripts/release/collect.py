@@ -21,9 +21,8 @@ from release.manifest import Artefact, Binary, CellEntry, HostFacts, Kind, Manif
 from release.pack_steps import agreeing
 from release.paths import CELL_LOGS, write_atomically
 from release.planner import Plan
-from release.provenance import commit
 from release.shell import redacted
-from release.store import digest
+from release.store import commit, digest
 from release.tasks import GOOD, Outcome, Status
 
 NO_GPU = "its CUDA kernels were compiled and judged, but not run: no run had a GPU"

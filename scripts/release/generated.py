@@ -19,9 +19,8 @@ from release import (
     evidence,
     project_record,
     support_table,
-    variants,
 )
-from release.cells import all_cells
+from release.cells import STDLIB, VARIANTS_FILE, all_cells, for_conda, render
 from release.paths import write_atomically
 from release.schema import FIRST, Matrix
 
@@ -37,9 +36,9 @@ NAMED = re.compile(r"^( *(?:- |[\w-]+(?::| =) ))(.*)  #= (.*)$", re.MULTILINE)
 
 
 def expected(matrix: Matrix) -> dict[Path, str]:
-    packaged = [cell for cell in all_cells(matrix) if variants.for_conda(cell)]
+    packaged = [cell for cell in all_cells(matrix) if for_conda(cell)]
     files = {
-        variants.VARIANTS_FILE: variants.render(packaged, matrix),
+        VARIANTS_FILE: render(packaged, matrix),
         SUPPORT_FILE: support(matrix),
         PROJECT_RECORD: project_record(),
         HEADER_FILE: project_header(matrix),
@@ -102,7 +101,7 @@ def project_header(matrix: Matrix) -> str:
 
 def floors(matrix: Matrix) -> str:
     """Which glibc each artefact needs, as Markdown."""
-    sysroot, newest = variants.STDLIB["c_stdlib_version"], matrix.package.manylinux
+    sysroot, newest = STDLIB["c_stdlib_version"], matrix.package.manylinux
     image = cibuildwheel.IMAGE.partition("manylinux")[2].partition("-")[0].replace("_", ".")
     return f"""\
 | artefact | glibc | who says so |

@@ -10,9 +10,8 @@ from urllib.parse import quote
 from release import DIST, FOREIGN, PLATFORM, PROJECT, REPO, ReleaseError, of_project
 from release.cells import Cell
 from release.paths import TEMPORARY, WHEELS, fresh, publish, replace_wheel, tool, write_atomically
-from release.provenance import source_env, source_epoch
 from release.shell import Log, clean_env, output_of
-from release.store import digest
+from release.store import digest, source_env, source_epoch
 from release.tasks import Context, SkipTask, Status, Task
 from release.wheels import Wheel, join, read_wheel
 

@@ -19,16 +19,14 @@ from release import (
     verify_steps,
 )
 from release.audit import audit
-from release.cells import Cell, required
+from release.cells import Cell, for_conda, render, required
 from release.environments import TorchEnv
 from release.host import Host, borrowed_torch, toolchain
 from release.paths import BOOTSTRAP, LINKED, NATIVE_BINARIES
-from release.provenance import commit, source_epoch
 from release.schema import Matrix, pair
-from release.store import sources
+from release.store import commit, source_epoch, sources
 from release.tasks import Task, tasks_of
 from release.toolchains import Toolchain
-from release.variants import for_conda, render
 
 CSRC = sources("csrc/**/*")
 RECIPE = tuple(path for path in sources("recipe/*") if not path.stem.startswith("variants"))

@@ -35,9 +35,9 @@ from release.pack_steps import make_fat_wheel, package_sources, write_index
 from release.paths import CHANNEL, INDEX, LOGS, MANIFEST, REPORT, TEMPORARY, publish, replace_wheel
 from release.planner import ROOM, Plan
 from release.processes import MARK, end_leftovers
-from release.provenance import identity
 from release.schema import Matrix
 from release.shell import Log
+from release.store import identity
 from release.tasks import Outcome, Status, run_tasks
 from release.wheels import read_wheel
 

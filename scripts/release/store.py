@@ -1,4 +1,10 @@
-"""Stamps: the inputs and outputs of a finished task, which runs again only if something changed."""
+"""What a build depends on: the commit, files by their hashes, and the stamps of finished tasks.
+
+A stamp has the inputs and outputs of a task, which runs again only if something changed. Two builds
+of one commit are equal.
+"""
+
+from __future__ import annotations
 
 import hashlib
 import json
@@ -8,10 +14,21 @@ from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from release import PACKAGE, REPO
+from engine.builder import sources as engine_sources
+from release import PACKAGE, PROJECT, REPO
 from release.paths import write_atomically
+from release.shell import output_of
+
+STATUS = ("git", "status", "--porcelain", "--untracked-files=normal")
+# What it means that a field of Identity has changed.
+CHANGES = (
+    "the checkout was moved from {} to {}",
+    "source files were changed",
+    "source files were written again",
+    "files were changed, added or removed",
+)
 
 _digests: dict[tuple[int, ...], str] = {}
 
@@ -122,3 +139,55 @@ def read_stamp(folder: Path, task: str) -> Stamp | None:
 
 def write_stamp(folder: Path, task: str, stamp: Stamp) -> None:
     write_atomically(stamp_file(folder, task), json.dumps(vars(stamp), indent=1))
+
+
+def commit() -> str:
+    return engine_sources.git_commit(PROJECT, os.environ)
+
+
+class Identity(NamedTuple):
+    """The state of the checkout at one moment.
+
+    `sources` is a hash over the commit and the files, `written` one over their times. Moving the
+    checkout to another commit and back writes the files again, which changes `written`.
+    """
+
+    head: str | None
+    sources: str
+    written: str
+    clean: bool
+
+    def change(self, later: Identity) -> str:
+        """Describes the change between two states; empty if there is none."""
+        pairs = zip(self, later, CHANGES, strict=True)
+        return next((text.format(old, new) for old, new, text in pairs if old != new), "")
+
+
+def identity(files: Iterable[Path]) -> Identity:
+    """The identity of the checkout now; nothing is cached."""
+    files = sorted(files)
+    written = [f"{relative(path)}\0{path.stat().st_mtime_ns}" for path in files]
+    return Identity(
+        head=(output_of("git", "rev-parse", "HEAD", cwd=REPO) or "").strip() or None,
+        clean=output_of(*STATUS, cwd=REPO) == "",
+        sources=source_identity(files),
+        written=hashlib.sha256(os.fsencode("\n".join(written))).hexdigest(),
+    )
+
+
+def source_epoch() -> int:
+    """The commit's date in seconds since 1970; without git, a recorded or a fixed date."""
+    # 2020-01-01; zip files have no years before 1980.
+    return int(engine_sources.source_epoch(PROJECT, os.environ) or 1577836800)
+
+
+def source_env() -> dict[str, str]:
+    """Environment variables for builds outside the checkout, which cannot ask git."""
+    return {"SOURCE_DATE_EPOCH": str(source_epoch()), PROJECT.variable("GIT_COMMIT"): commit()}
+
+
+def source_identity(files: Iterable[Path]) -> str:
+    """A hash over the commit and the files; artefacts with the same hash may be joined."""
+    lines = [commit(), str(source_epoch())]
+    lines += [f"{relative(path)}\0{digest(path)}" for path in files]
+    return hashlib.sha256(os.fsencode("\n".join(lines))).hexdigest()

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from release.cells import all_cells, select
+from release.cells import all_cells, for_conda, select
 from release.host import Host, obstacle
 from release.planner import CPU_TORCH, CUDA_TORCH, ROOM, Plan
 from release.tasks import SkipTask
 from release.toolchains import Compilers
-from release.variants import for_conda
 
 from lltm_conda.engine.builder import CudaToolkit, HostCompiler
 

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from release import ReleaseError, pack_steps, provenance, run
+from release import ReleaseError, pack_steps, run, store
 from release import upload as uploading
 from release.cells import required
 from release.host import Host
@@ -237,7 +237,7 @@ def test_nothing_is_kept_of_a_torn_manifest(world) -> None:
 
 def test_nothing_is_kept_of_other_sources(world, monkeypatch) -> None:
     world.run("stable210-cu13")
-    monkeypatch.setattr(provenance, "source_identity", lambda _files: "t" * 64)
+    monkeypatch.setattr(store, "source_identity", lambda _files: "t" * 64)
     assert world.run("stable210-cpu") == 0
     assert world.packed == (f"0.1.0+partial.1of{world.total}", {"cpu"})
 
@@ -259,7 +259,7 @@ def checkout(tmp_path, monkeypatch):
         git("add", ".")
         git("commit", "--quiet", "-m", text)
     git("checkout", "--quiet", "HEAD~1")
-    monkeypatch.setattr(provenance, "REPO", root)
+    monkeypatch.setattr(store, "REPO", root)
     monkeypatch.setattr(run, "package_sources", lambda: (root / "op.cpp",))
     return git
 
