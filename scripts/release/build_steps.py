@@ -1,7 +1,6 @@
 """Compiles the kernel objects and the glue."""
 
 import os
-import shlex
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from engine.builder import BuildRequest, execute, plan
-from engine.builder.programs import words
 from engine.compat.torch_probe import find_torch
 from release import PROJECT, ReleaseError, emulation
 from release.cells import arch_list
 from release.paths import BINARIES, fresh
-from release.processes import unmarked
 from release.schema import Kernels
 from release.shell import clean_env
 from release.tasks import Context
@@ -66,23 +63,12 @@ def glue(context: Context, *, glue: str, cxx11_abi: int, env: Path) -> Sequence[
 
 
 def _request(name: str, **what: Any) -> BuildRequest:
-    launcher = compiler_cache()
-    return BuildRequest(BINARIES / name, PROJECT, env=_build_env(), launcher=launcher, **what)
-
-
-def compiler_cache() -> tuple[str, ...]:
-    """The command of an installed compiler cache, to put before that of the compiler."""
-    found = shutil.which("ccache") or shutil.which("sccache")
-    return unmarked([found]) if found else ()
-
-
-def _build_env() -> dict[str, str]:
     # The matrix names the architectures; the user's list is only for the user's own builds.
     env = emulation.compilers(clean_env())
     env.pop("TORCH_CUDA_ARCH_LIST", None)
-    if len(words(env, "CXX")) > 1:  # the first word may be a compiler cache
-        env["CXX"] = f"{shlex.join(unmarked([]))} {env['CXX']}".lstrip()
-    return env
+    cache = shutil.which("ccache") or shutil.which("sccache")
+    launcher = (cache,) if cache else ()
+    return BuildRequest(BINARIES / name, PROJECT, env=env, launcher=launcher, **what)
 
 
 def _execute(context: Context, request: BuildRequest) -> list[Path]:

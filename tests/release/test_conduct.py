@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -163,50 +164,42 @@ def test_what_is_started_while_one_looks_is_ended_too(tmp_path, monkeypatch) -> 
     assert all(process.poll() is not None for process in started)
 
 
-CACHE = """#!/bin/sh
-# As a compiler cache: a daemon for everybody, and the compiler itself.
-[ -e "$0.daemon" ] || { sleep 61 & echo $! >"$0.daemon"; }
-exec "$@"
-"""
 COMPILING = """
-import pathlib, sys
-from release import build_steps, run
-from release.shell import Log, clean_env
+import os, pathlib, subprocess, sys
+from release import run
+from release.shell import Log
 from rich.console import Console
 
 run.BUILD = folder = pathlib.Path(sys.argv[1])
 with run.only_run(Console()), Log(folder / "x.log") as log:
-    command = ["sh", "-c", f"touch {folder}/compiles; sleep 62; : {folder}/x.o"]
-    log.run([*eval(sys.argv[2]), *command])
+    os.mkfifo(folder / "fifo")
+    forever = os.open(folder / "fifo", os.O_RDWR)
+    daemon = subprocess.Popen([sys.argv[2]], stdin=forever)
+    (folder / "daemon").write_text(str(daemon.pid))
+    log.run([sys.argv[2], folder / "x.o", folder / "fifo"])
 """
 
 
-@pytest.mark.parametrize("named", [False, True], ids=["on PATH", "in CXX"])
-def test_the_daemon_of_a_compiler_cache_lives_on(named, tmp_path, monkeypatch) -> None:
+def test_the_daemon_of_a_compiler_cache_lives_on(tmp_path, monkeypatch) -> None:
+    """As sccache's it has no arguments, unlike the programs that wait for it."""
     from release import run
     from rich.console import Console
 
-    build, cache = tmp_path / "build", tmp_path / "bin" / "ccache"
+    build, cache = tmp_path / "build", tmp_path / "sccache"
     build.mkdir()
-    cache.parent.mkdir()
-    cache.write_text(CACHE)
-    cache.chmod(0o755)
-    paths = (
-        {"PATH": f"{cache.parent}:{os.environ['PATH']}"} if not named else {"CXX": f"{cache} g++"}
-    )
-    words = (
-        "build_steps._build_env()['CXX'].split()[:-1]" if named else "build_steps.compiler_cache()"
-    )
-    env = {**os.environ, **paths, "PYTHONPATH": f"{REPO / 'scripts'}:{REPO}"}
-    process = subprocess.Popen([sys.executable, "-c", COMPILING, str(build), words], env=env)
-    wait_until(lambda: (build / "compiles").exists())
-    daemon = psutil.Process(int((tmp_path / "bin" / "ccache.daemon").read_text()))
-    compiles = [p for p in psutil.Process(process.pid).children() if p != daemon]
-    assert compiles
+    (build / "x.o").touch()
+    shutil.copy(shutil.which("cat"), cache)
+    env = {**os.environ, "PYTHONPATH": f"{REPO / 'scripts'}:{REPO}"}
+    process = subprocess.Popen([sys.executable, "-c", COMPILING, str(build), str(cache)], env=env)
+    wait_until(lambda: len(psutil.Process(process.pid).children()) == 2)
+    wait_until(lambda: (build / "daemon").read_text() != "")
+    daemon = psutil.Process(int((build / "daemon").read_text()))
+    (compiles,) = (p for p in psutil.Process(process.pid).children() if p != daemon)
+    wait_until(lambda: compiles.name() == daemon.name() == "sccache")
     kill(process)
     monkeypatch.setattr(run, "BUILD", build)
     with run.only_run(Console(quiet=True)):
-        assert not any(p.is_running() for p in compiles)
+        assert not compiles.is_running()
         assert daemon.is_running()
     daemon.kill()
 
