@@ -101,16 +101,13 @@ class Reporter:
     """Shows every task; its lines stay on the screen, the bar does not."""
 
     def __init__(self, console: Console, tasks: Sequence[Task], *, verbose: bool = False) -> None:
-        self.console, self.total, self.verbose = console, len(tasks), verbose
-        self._count = 0
+        self.console, self.verbose = console, verbose
         self._running: list[str] = []
         self._lock = threading.Lock()
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-        quiet = not console.is_terminal
-        self._bar = Progress(
-            *columns, TimeElapsedColumn(), console=console, transient=True, disable=quiet
-        )
-        self._task = self._bar.add_task("starting", total=self.total)
+        names, quiet = TextColumn("{task.description}"), not console.is_terminal
+        counts = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self._bar = Progress(names, *counts, console=console, transient=True, disable=quiet)
+        self._task = self._bar.add_task("starting", total=len(tasks))
 
     def __enter__(self) -> "Reporter":
         self._bar.start()
@@ -128,7 +125,6 @@ class Reporter:
 
     def finished(self, task: Task, outcome: Outcome) -> None:
         with self._lock:
-            self._count += 1
             if task.name in self._running:
                 self._running.remove(task.name)
             names = ", ".join(self._running) or "waiting"
@@ -137,7 +133,8 @@ class Reporter:
 
     def _show(self, outcome: Outcome) -> None:
         style = STYLES[outcome.status]
-        count = f"[{self._count:>3}/{self.total}]".replace("[", r"\[", 1)
+        done = self._bar.tasks[0]
+        count = rf"\[{done.completed:>3}/{done.total}]"
         seconds = f"{outcome.seconds:6.1f} s" if outcome.seconds >= 0.05 else " " * 8
         state = f"[{style}]{outcome.status.value:9}[/]"
         self._print(f"{count}  {state} {seconds}  {outcome.task}", markup=True)

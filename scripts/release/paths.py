@@ -41,9 +41,8 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         yield part
         part.replace(path)
-    except OSError:
+    finally:
         part.unlink(missing_ok=True)
-        raise
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -1,6 +1,5 @@
 """Turns cells into tasks; cells share the tasks that they have in common."""
 
-import platform
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -63,7 +62,6 @@ class Plan:
             "commit": commit(),
             "epoch": source_epoch(),
             "environment": build_steps.compiler_facts(),
-            "machine": platform.machine(),
         }
         for cell in cells:
             env = self._env_of(cell)
