@@ -60,8 +60,7 @@ def collect(run: Finished, host: Host, **about: Any) -> Manifest:
     order = [cell.name for cell in every]
     cells = {name: cells[name] for name in order if name in cells}
     used = {cell.host for cell in cells.values()}
-    before = run.previous.hosts if run.previous else {}
-    hosts = {name: found for name, found in before.items() if name in used}
+    before = run.previous.hosts.items() if run.previous else ()
     channel, sdist = run.plan.channel, run.outputs("sdist")
     return Manifest(
         package=PROJECT.distribution,
@@ -76,16 +75,16 @@ def collect(run: Finished, host: Host, **about: Any) -> Manifest:
         cells=cells,
         binaries=dict(sorted(_binaries(run).items())),
         artefacts=[] if about["changed"] else artefacts(cells, sdist, fat),
-        hosts={key: facts} | hosts,
+        hosts={key: facts} | {name: found for name, found in before if name in used},
         **about,
     )
 
 
 def missing(order: Sequence[str], cells: Mapping[str, CellEntry]) -> dict[str, str]:
     """The cells of the matrix that the fat wheel lacks, and why."""
-    found = {name: "not selected" for name in order if name not in cells}
-    found |= {name: cell.reason or "not built" for name, cell in cells.items() if not cell.packed}
-    return {name: found[name] for name in order if name in found}
+    why = {name: cell.reason or "not built" for name, cell in cells.items()}
+    packed = {name for name, cell in cells.items() if cell.packed}
+    return {name: why.get(name, "not selected") for name in order if name not in packed}
 
 
 def artefacts(

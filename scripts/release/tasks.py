@@ -161,9 +161,11 @@ class _Run:
         self.outcomes[task.name] = outcome
         self._full = self._full or outcome.disk_full
         self.listener.finished(task, outcome)
-        for old in list(self._temporary):
-            readers = (t for t in self.tasks if old in t.needs and not t.anyway)
-            if all(t.name in self.outcomes for t in (old, *readers)):
+        for old in reversed(list(self._temporary)):
+            readers = [t for t in self.tasks if old in t.needs and not t.anyway]
+            # A temporary reader may have to be made again, so it goes first.
+            kept = any(reader in self._temporary for reader in readers)
+            if not kept and all(t.name in self.outcomes for t in (old, *readers)):
                 self._temporary.remove(old)
                 for folder in old.temporary:
                     shutil.rmtree(folder, ignore_errors=True)

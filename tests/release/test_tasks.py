@@ -269,6 +269,27 @@ def test_a_chain_of_temporary_outputs_comes_back(world) -> None:
     assert world.runs == ["big", "middle", "new"]
 
 
+def test_what_a_temporary_output_is_made_of_stays_as_long(world) -> None:
+    """Both come back: the first for a reader of its own, then for the second."""
+    big = large(world)
+    middle = world.root / "middle.folder"
+
+    def run(context):
+        world.runs.append("middle")
+        middle.mkdir(exist_ok=True)
+        (middle / "library").write_text((world.root / "big.folder" / "library").read_text())
+        return [middle]
+
+    made = Task("middle", run, needs=(big,), temporary=(middle,))
+    for flag in (1, 2):
+        first = reader(world, "first", big, facts={"flag": flag})
+        last = reader(world, "last", made, facts={"flag": flag})
+        outcomes = world.run(big, made, first, last)
+        assert outcomes["last"].status is Status.DONE
+    assert world.runs == ["big", "first", "middle", "last"]
+    assert not list(world.root.glob("*.folder"))
+
+
 def test_a_task_that_only_waits_for_another_does_not_keep_its_output(world) -> None:
     big = large(world)
     one = reader(world, "one", big)
