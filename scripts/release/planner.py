@@ -178,12 +178,8 @@ class Plan:
         given = {"cell": cell, "sdist": sdist, "binaries": self.binaries(cell)}
         name, audited = f"wheel/{cell}", self.of(cell, "audit")
         wheel = self.add(cell, name, pack_steps.wheel, given, [audited])
-        folder = verify_steps.folder_of(cell)
-        options = {
-            "inputs": (SMOKE,),
-            "facts": {"minor": self.host.python_minor},
-            "temporary": (folder,) if env.cache else (),
-        }
+        temporary = (verify_steps.folder_of(cell),) if env.cache else ()
+        options: dict[str, Any] = {"inputs": (SMOKE,), "temporary": temporary}
         given, name = {"cell": cell, "wheel": wheel, "env": env}, f"venv/{cell}"
         # The task does not read this environment, but the cache that is deleted with it.
         needs = [self._env(cell, env)]
@@ -247,8 +243,8 @@ class Plan:
         given: dict[str, Any] = {"release": None if FOREIGN else release}
         wheels = self.add(cell, "wheelhouse", conda_steps.download, given, facts=python)
         given = {"wheels": wheels, "python": self.host.python}
-        name, step, needs = "bootstrap-channel", conda_steps.bootstrap, self._emulated(cell)
-        return BOOTSTRAP.as_uri(), (self.add(cell, name, step, given, needs, facts=python),)
+        step, needs = conda_steps.bootstrap, self._emulated(cell)
+        return BOOTSTRAP.as_uri(), (self.add(cell, "bootstrap-channel", step, given, needs),)
 
     def _linked_channel(
         self, cell: Cell, env: TorchEnv, package: Task
@@ -271,15 +267,11 @@ class Plan:
     def _torch_of_cuda(self, cell: Cell, package: Task) -> tuple[TorchEnv, Task]:
         """PyPI's newest torch with the cell's CUDA major that stable glue serves."""
         python, major = self.host.python_minor, cell.cuda_major
-        served = [
-            torch.release
-            for torch in (self.matrix.torch[minor] for minor in self.matrix.minors())
-            if torch.cuda_major == major
-            and pair(torch.release) >= pair(self.matrix.stable.target)
-            and python in torch.pythons
-        ]
-        release = served[-1] if served else "none"
-        name = f"torch-{release}-cu{major}-py{python}" if served else f"none-cu{major}-py{python}"
+        every, oldest = self.matrix.torch.values(), pair(self.matrix.stable.target)
+        fits = [t for t in every if t.cuda_major == major and python in t.pythons]
+        served = [torch.release for torch in fits if pair(torch.release) >= oldest]
+        release = max(served, key=pair, default="none")
+        name = f"{f'torch-{release}' if served else release}-cu{major}-py{python}"
         env = TorchEnv(name, self.host.python, release, find_links=False)
         if served:
             return env, self._env(cell, env, [package])
