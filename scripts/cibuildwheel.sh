@@ -15,6 +15,8 @@ if [[ $root == *[:$'\n\r']* ]]; then
   exit 2
 fi
 
+of_project() { sed -n "s/^  $1: *//p" "$root/build_matrix.yaml"; }
+
 case ${1:-} in
   before-all)
     # git refuses a checkout owned by a user other than the container's.
@@ -22,10 +24,14 @@ case ${1:-} in
       git config --global --add safe.directory "$root"
     "$root/scripts/build_all.sh" --list # makes the tool's environment
     ;;
-  before-build | repair) ;;
+  before-build)
+    rm -rf "$root"/build/{lib,bdist.,temp.}* "$root/$(of_project package)/lib"
+    exit
+    ;;
+  repair) ;;
   test)
-    package=$(sed -n 's/^  package: *//p' "$root/build_matrix.yaml")
-    smoke=$(sed -n 's/^  smoke: *//p' "$root/build_matrix.yaml")
+    package=$(of_project package)
+    smoke=$(of_project smoke)
     cd /
     python -m "$package"
     exec python "$root/$smoke" --outside "$root/$package"
@@ -38,4 +44,4 @@ esac
 
 unset PYTHONDONTWRITEBYTECODE PYTHONHOME
 export PYTHONPATH="$root/scripts:$root" PYTHONUNBUFFERED=1
-exec "$root/build/tools/bin/python" "$root/scripts/release_tool.py" release.container "$@"
+exec "$root/build/tools/bin/python" "$root/scripts/release_tool.py" release.cibuildwheel "$@"

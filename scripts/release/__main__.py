@@ -16,11 +16,10 @@ from release.conda_steps import build_recipe
 from release.host import chosen, probe
 from release.listing import github, json_list, list_cells
 from release.matrix import load
-from release.merge import merge
 from release.processes import interrupt
-from release.run import Release, base_channel
-from release.runner import explain, is_disk_full
+from release.run import Release, base_channel, merge
 from release.schema import FIRST
+from release.shell import explain, is_disk_full
 from release.upload import upload
 from release.verify_full import verify_built
 
@@ -110,7 +109,7 @@ def _do(asked: argparse.Namespace) -> int:
         else:
             list_cells(cells, host, matrix, console)
         return 0
-    jobs = asked.jobs or os.cpu_count() or 1
+    jobs = max(1, asked.jobs or os.cpu_count() or 1)
     wanted = {"channel": asked.channel, "shard": asked.shard, "verbose": asked.verbose}
     release = Release(asked.selectors, matrix, host, console, jobs=jobs, **wanted)
     if asked.dry_run:

@@ -13,11 +13,11 @@ import zstandard
 from engine.compat.binary import read_binary
 from engine.compat.elf import Elf
 from engine.compat.fatbin import codes
-from engine.compat.records import RECORD_SECTION, BinaryRecord, as_plain, dotted
-from release import BUILD, MACHINE, ReleaseError
+from engine.compat.records import RECORD_SECTION, BinaryRecord, dotted
+from release import MACHINE, ReleaseError
 from release.cells import Cell
 from release.emulation import LDD
-from release.paths import tool, write_atomically
+from release.paths import tool
 from release.shell import CommandFailed, Log, clean_env
 from release.tasks import Context
 
@@ -43,7 +43,7 @@ def audit(
     toolkit: Path | None,
     natives: Sequence[Path] = (),
 ) -> Sequence[Path]:
-    """Checks every binary of the cell and writes their requirements to build/audit/<cell>.json.
+    """Checks every binary of the cell, and writes what they need to the log; makes no file.
 
     `toolkit` is the CUDA toolkit if a task made it: clang's objects need its runtime. `natives` are
     this machine's own builds of the cell's CUDA kernels, in a run for another platform.
@@ -55,16 +55,13 @@ def audit(
         text, differ = compare(path, native)
         context.log.write(text)
         problems += [f"{path.name}: its code for {arch} is not that of {native}" for arch in differ]
-    records = [read_binary(path) for path in binaries]
-    for record in records:
+    for record in map(read_binary, binaries):
         problems += too_new(record, manylinux)
         floors = ", ".join(f"{k}_{dotted(v)}" for k, v in record.floors.items())
         context.log.write(f"{record.path.name}: {record.size} bytes, needs {floors}")
-    report = BUILD / "audit" / f"{cell.name}.json"
-    write_atomically(report, json.dumps([as_plain(r) for r in records], indent=1))
     if problems:
         raise ReleaseError("\n".join(problems))
-    return [report]
+    return []
 
 
 def gates(log: Log, path: Path, cell: Cell, *folders: Path) -> list[str]:

@@ -1,26 +1,21 @@
 """Compiles the kernel objects and the glue."""
 
-import json
 import os
-import shlex
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engine.builder import BuildRequest, execute, find_host_compiler, plan
-from engine.builder.programs import words
+from engine.builder import BuildRequest, execute, plan
 from engine.compat.torch_probe import find_torch
 from release import PROJECT, ReleaseError, emulation
-from release.paths import BINARIES, fresh, write_atomically
-from release.processes import unmarked
+from release.cells import arch_list
+from release.paths import BINARIES, fresh
 from release.schema import Kernels
 from release.shell import clean_env
-from release.store import digest
 from release.tasks import Context
 from release.toolchains import Toolchain, resolve
-from release.variants import arch_list
 
 # Variables that change the output of a compiler.
 COMPILER_VARIABLES = ("CXX", "CXXFLAGS", "LDFLAGS", "CUDA_HOME", "TORCH_CUDA_ARCH_LIST", "DEBUG")
@@ -68,46 +63,16 @@ def glue(context: Context, *, glue: str, cxx11_abi: int, env: Path) -> Sequence[
 
 
 def _request(name: str, **what: Any) -> BuildRequest:
-    launcher = compiler_cache()
-    return BuildRequest(BINARIES / name, PROJECT, env=_build_env(), launcher=launcher, **what)
-
-
-def compiler_cache() -> tuple[str, ...]:
-    """The command of an installed compiler cache, to put before that of the compiler."""
-    found = shutil.which("ccache") or shutil.which("sccache")
-    return unmarked([found]) if found else ()
-
-
-def _build_env() -> dict[str, str]:
     # The matrix names the architectures; the user's list is only for the user's own builds.
     env = emulation.compilers(clean_env())
     env.pop("TORCH_CUDA_ARCH_LIST", None)
-    if len(words(env, "CXX")) > 1:  # the first word may be a compiler cache
-        env["CXX"] = f"{shlex.join(unmarked([]))} {env['CXX']}".lstrip()
-    return env
+    cache = shutil.which("ccache") or shutil.which("sccache")
+    launcher = (cache,) if cache else ()
+    return BuildRequest(BINARIES / name, PROJECT, env=env, launcher=launcher, **what)
 
 
 def _execute(context: Context, request: BuildRequest) -> list[Path]:
-    """Runs the plan; ninja keeps the objects whose sources, headers and commands are the same.
-
-    So after a commit without changed sources, only the record is compiled, and the object linked.
-    The file made-with.json holds facts that ninja does not track: the versions of the compilers
-    that the commands start, and of torch's headers.
-    """
-    out, objects = request.out_dir, request.out_dir / "objects"
-    torch, cuda = request.torch, request.cuda
-    made_with = {
-        "compiler": str(find_host_compiler(request.env)),
-        "environment": compiler_facts(),
-        "cuda": getattr(cuda, "name", None) or (cuda.version_text if cuda else None),
-        "torch": digest(torch.root / "version.py") if torch else None,
-    }
-    marker = objects / "made-with.json"
-    text = json.dumps(made_with, sort_keys=True)
-    if not marker.is_file() or marker.read_text(encoding="utf-8") != text:
-        fresh(out)
-        write_atomically(marker, text)
-    for stale in out.glob("*.so"):
-        stale.unlink()
+    """Runs the plan in an empty folder, where no object of other sources or compilers lies."""
+    objects = fresh(request.out_dir) / "objects"
     execute(plan(request), objects, context.jobs, context.log.write)
-    return sorted(out.glob("*.so"))
+    return sorted(request.out_dir.glob("*.so"))

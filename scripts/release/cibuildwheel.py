@@ -1,11 +1,35 @@
-"""The [tool.cibuildwheel] table of pyproject.toml, generated from the matrix."""
+"""How cibuildwheel makes the fat wheel: its table in pyproject.toml, and its steps in a container.
+
+The table is generated from the matrix. scripts/cibuildwheel.sh runs the steps:
+
+    python -m release.cibuildwheel before-all [SELECTOR ...]
+    python -m release.cibuildwheel repair WHEEL DEST_DIR
+
+Between them, cibuildwheel calls the build backend, which finds the binaries in the folder that the
+project's variable PREBUILT names.
+"""
+
+import os
+import shutil
+import sys
+from pathlib import Path
 
 from packaging.version import Version
+from rich.console import Console
 
 from release import PROJECT, ReleaseError
-from release.pack_steps import PREBUILT
+from release.cells import all_cells, required
+from release.host import probe
+from release.matrix import load
+from release.pack_steps import PREBUILT, partial_version, true_tag
+from release.paths import LOGS, TEMPORARY, fresh
+from release.run import Release
 from release.schema import Matrix
+from release.shell import Log
+from release.tasks import GOOD, Status
+from release.wheels import read_wheel
 
+console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
 # PyTorch's own build images: manylinux_2_28 with one CUDA toolkit in /usr/local/cuda.
 IMAGE = "pytorch/manylinux2_28-builder:cuda{}"
 BINARIES = f"/tmp/{PROJECT.distribution}-binaries"
@@ -54,3 +78,52 @@ CUDA_HOME = "/usr/local/cuda"
 {PREBUILT} = "{BINARIES}"
 PYTHON = "/opt/python/{tag}-{tag}/bin/python"
 """
+
+
+def before_all(*selectors: str) -> int:
+    """Compiles and audits what this machine can build, into the folder of PREBUILT."""
+    target = os.environ.get(PREBUILT)
+    if not target:
+        raise ReleaseError(f"{PREBUILT} is not set; set it to a folder for the binaries")
+    matrix = load()
+    host = probe(os.environ.get("RELEASE_PYTHON", sys.executable), matrix)
+    jobs = os.cpu_count() or 1
+    release = Release(selectors, matrix, host, console, channel="bootstrap", jobs=jobs)
+    for name, reason in release.skipped.items():
+        console.print(f"skipped {name}: {reason}", markup=False, soft_wrap=True)
+    plan = release.plan(pack=False)
+    outcomes = release.do(plan)
+    folder = fresh(Path(target))
+    for cell in plan.cells:
+        if outcomes[f"audit/{cell}"].status in GOOD:
+            for path in (p for t in plan.binaries(cell) for p in outcomes[t.name].outputs):
+                shutil.copy2(path, folder / path.name)
+    names = ", ".join(sorted(path.name for path in folder.iterdir()))
+    console.print(f"{folder}: {names or 'empty'}", markup=False, soft_wrap=True)
+    failed = any(outcome.status is Status.FAILED for outcome in outcomes.values())
+    return 1 if failed or not names else 0
+
+
+def repair(name: str, dest: str) -> int:
+    """Writes the wheel with its true tag into a folder; its name says if variants are missing."""
+    wheel, folder = Path(name).resolve(), Path(dest)
+    packed = read_wheel(wheel)
+    given = {Path(name).name: data for name, data in packed.binaries.items()}
+    matrix = load()
+    whole = [cell.name for cell in all_cells(matrix) if {*cell.files} <= given.keys()]
+    with Log(LOGS / "cibuildwheel" / "repair.log") as log:
+        tagged = true_tag(log, wheel, given, fresh(TEMPORARY / "cibuildwheel"))
+    local = partial_version(whole, required(matrix))
+    folder.mkdir(parents=True, exist_ok=True)
+    final = tagged.renamed(local=local).write(folder)
+    console.print(f"{final.name}: {', '.join(whole)}", markup=False)
+    return 0
+
+
+if __name__ == "__main__":
+    steps = {"before-all": before_all, "repair": repair}
+    try:
+        sys.exit(steps[sys.argv[1]](*sys.argv[2:]))
+    except ReleaseError as error:
+        console.print(f"error: {error}", markup=False, style="red", soft_wrap=True)
+        sys.exit(2)

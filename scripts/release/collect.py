@@ -19,20 +19,12 @@ from release.cells import Cell, all_cells
 from release.host import Host
 from release.manifest import Artefact, Binary, CellEntry, HostFacts, Kind, Manifest, Run, State
 from release.pack_steps import agreeing
-from release.paths import CELL_LOGS
+from release.paths import CELL_LOGS, write_atomically
 from release.planner import Plan
-from release.progress import cell_outcomes, worst
-from release.provenance import commit
 from release.shell import redacted
-from release.store import digest
-from release.tasks import GOOD, Outcome, Status, Task
+from release.store import commit, digest
+from release.tasks import GOOD, Outcome, Status
 
-STATES: dict[Status, State] = {
-    Status.DONE: "done",
-    Status.REUSED: "done",
-    Status.SKIPPED: "partial",
-    Status.FAILED: "failed",
-}
 NO_GPU = "its CUDA kernels were compiled and judged, but not run: no run had a GPU"
 FACTS = (PROJECT.distribution, "torch", "python", "devices", "variant", "binaries", "openmp")
 FACTS += ("gradcheck", "pytorch")
@@ -48,15 +40,15 @@ class Finished:
     kept: Mapping[str, CellEntry]
     previous: Manifest | None
 
-    def outputs(self, task: Task | None) -> tuple[Path, ...]:
-        return self.outcomes[task.name].outputs if task else ()
+    def outputs(self, task: str) -> tuple[Path, ...]:
+        return self.outcomes[task].outputs if task in self.outcomes else ()
 
 
 def collect(run: Finished, host: Host, **about: Any) -> Manifest:
     """The manifest of a run; `about` holds more of its fields."""
     facts = host_facts(host)
     key = hashlib.sha256(facts.model_dump_json().encode()).hexdigest()[:8]
-    fat = run.outputs(run.plan.fat_wheel)
+    fat = run.outputs("fat-wheel")
     wheels = {name: DIST / str(cell.wheel) for name, cell in run.kept.items()}
     cells = {name: run.kept[name] for name in agreeing(wheels, fat)}
     cells |= {cell.name: _entry(cell, run, key) for cell in run.plan.cells}
@@ -68,9 +60,8 @@ def collect(run: Finished, host: Host, **about: Any) -> Manifest:
     order = [cell.name for cell in every]
     cells = {name: cells[name] for name in order if name in cells}
     used = {cell.host for cell in cells.values()}
-    before = run.previous.hosts if run.previous else {}
-    hosts = {name: found for name, found in before.items() if name in used}
-    channel, sdist = run.plan.channel, run.outputs(run.plan.sdist)
+    before = run.previous.hosts.items() if run.previous else ()
+    channel, sdist = run.plan.channel, run.outputs("sdist")
     return Manifest(
         package=PROJECT.distribution,
         version=PROJECT.version,
@@ -84,16 +75,16 @@ def collect(run: Finished, host: Host, **about: Any) -> Manifest:
         cells=cells,
         binaries=dict(sorted(_binaries(run).items())),
         artefacts=[] if about["changed"] else artefacts(cells, sdist, fat),
-        hosts={key: facts} | hosts,
+        hosts={key: facts} | {name: found for name, found in before if name in used},
         **about,
     )
 
 
 def missing(order: Sequence[str], cells: Mapping[str, CellEntry]) -> dict[str, str]:
     """The cells of the matrix that the fat wheel lacks, and why."""
-    found = {name: "not selected" for name in order if name not in cells}
-    found |= {name: cell.reason or "not built" for name, cell in cells.items() if not cell.packed}
-    return {name: found[name] for name in order if name in found}
+    why = {name: cell.reason or "not built" for name, cell in cells.items()}
+    packed = {name for name, cell in cells.items() if cell.packed}
+    return {name: why.get(name, "not selected") for name in order if name not in packed}
 
 
 def artefacts(
@@ -116,18 +107,21 @@ def _artefact(path: Path, kind: Kind, cells: list[str]) -> Artefact:
 
 
 def _entry(cell: Cell, run: Finished, host: str) -> CellEntry:
-    own = run.plan.of[cell.name]
-    outcomes = cell_outcomes(cell.name, run.plan.tasks.values(), run.outcomes)
-    state = STATES[worst(outcomes)]
+    """What became of a cell; also collects the logs of its steps in its own log."""
+    steps = [task.name for task in run.plan.tasks.values() if cell.name in task.cells]
+    outcomes = [run.outcomes[step] for step in steps]
     bad = [o for o in outcomes if o.status not in GOOD]
     causes = [o for o in bad if not o.blocked]
     wheel, conda = (
-        next((path.relative_to(DIST).as_posix() for path in run.outputs(task)), None)
-        for task in (own.wheel, own.package)
+        next((path.relative_to(DIST).as_posix() for path in run.outputs(f"{kind}/{cell}")), None)
+        for kind in ("wheel", "conda")
     )
-    if state == "partial" and not wheel:
-        state = "skipped"
+    state: State = "done"
+    if bad:
+        failed = any(o.status is Status.FAILED for o in bad)
+        state = "failed" if failed else "partial" if wheel else "skipped"
     log = CELL_LOGS / f"{cell.name}.log"
+    write_atomically(log, "".join(map(said, outcomes)))
     return CellEntry(
         state=state,
         reason="\n".join(f"{o.task}: {o.reason}" for o in causes or bad[:1]),
@@ -137,18 +131,28 @@ def _entry(cell: Cell, run: Finished, host: str) -> CellEntry:
         conda=conda,
         runs=list(_runs(cell, run)),
         steps={o.task: round(o.took, 2) for o in outcomes if o.status in GOOD},
-        log=log.relative_to(DIST).as_posix() if log.exists() else None,
+        log=log.relative_to(DIST).as_posix(),
         host=host,
     )
 
 
+def said(outcome: Outcome) -> str:
+    """A step's part of the log of a cell."""
+    lines = [f"=== {outcome.task}: {outcome.status.value}, {outcome.took:.1f} s"]
+    lines += [outcome.reason] if outcome.reason else []
+    if outcome.log is not None and outcome.log.exists():
+        lines.append(outcome.log.read_text(encoding="utf-8", errors="replace").rstrip())
+    return "\n".join(lines) + "\n\n"
+
+
 def _runs(cell: Cell, run: Finished) -> Iterator[Run]:
     """The installations and runs of a cell, by the smoke test's report: each task's last output."""
-    own, gpu = run.plan.of[cell.name], False
-    for kind, task in (("venv", own.venv), ("fat", own.fat_run), ("conda", own.prefix)):
-        if task is None:
+    gpu = False
+    steps = {"venv": f"venv/{cell}", "fat": f"fat-run/{cell.glue}", "conda": f"prefix/{cell}"}
+    for kind, step in steps.items():
+        if step not in run.outcomes or cell.name not in run.plan.tasks[step].cells:
             continue
-        outcome = run.outcomes[task.name]
+        outcome = run.outcomes[step]
         if outcome.status not in GOOD:
             yield Run(kind=kind, ran=False, why_not=outcome.reason)
             continue
@@ -164,8 +168,8 @@ def _runs(cell: Cell, run: Finished) -> Iterator[Run]:
 def _binaries(run: Finished) -> dict[str, Binary]:
     kept = {name for cell in run.kept.values() for name in cell.binaries}
     old = run.previous.binaries if run.previous else {}
-    tasks = {task for own in run.plan.of.values() for task in own.binaries}
-    made = {path.name: describe(path) for task in tasks for path in run.outputs(task)}
+    steps = [name for name in run.plan.tasks if name.startswith(("glue/", "kernels/"))]
+    made = {path.name: describe(path) for step in steps for path in run.outputs(step)}
     return {name: binary for name, binary in old.items() if name in kept} | made
 
 

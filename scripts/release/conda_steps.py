@@ -12,16 +12,15 @@ from pathlib import Path
 from rich.console import Console
 
 from release import BUILD, FOREIGN, PROJECT, REPO, SUBDIR, ReleaseError, conda_worker
-from release.cells import Cell, all_cells, select
+from release.cells import Cell, all_cells, for_conda, render, select
 from release.conda_stubs import link_torch
 from release.environments import pip
 from release.pack_steps import PREBUILT, gather
 from release.paths import BOOTSTRAP, CACHE, CHANNEL, ENVS, TEMPORARY, fresh, write_atomically
-from release.provenance import commit, source_env
 from release.schema import Matrix
 from release.shell import Log, clean_env
+from release.store import commit, source_env
 from release.tasks import Context, SkipTask
-from release.variants import for_conda, render
 from release.verify_steps import run_installed
 
 CONDA_FORGE = "https://conda.anaconda.org/conda-forge"

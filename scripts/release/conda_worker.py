@@ -30,8 +30,7 @@ from engine.compat.records import dotted
 from release import BUILD, PROJECT, REPO, SUBDIR, ReleaseError
 from release.bootstrap import build_channel
 from release.paths import publish
-from release.provenance import source_epoch
-from release.store import digest
+from release.store import digest, source_epoch
 
 # Both libraries read this when they first touch their cache.
 os.environ.setdefault("RATTLER_CACHE_DIR", str(BUILD / "cache" / "rattler"))

@@ -126,9 +126,7 @@ def make_venv(
         borrowed: a site-packages folder whose torch is used instead of installing one.
         find_links: whether the folders of wheels in PIP_FIND_LINKS are used.
     """
-    if folder.exists():
-        fresh(folder)
-    log.run([tool("uv"), "venv", "--quiet", "--clear", "--python", python, folder])
+    log.run([tool("uv"), "venv", "--quiet", "--python", python, fresh(folder)])
     interpreter = folder / "bin" / "python"
     words = ["pip", "install", "--python", interpreter, *requirements]
     words += ["--cache-dir", cache] if cache else []

@@ -19,9 +19,8 @@ from release import (
     evidence,
     project_record,
     support_table,
-    variants,
 )
-from release.cells import all_cells
+from release.cells import STDLIB, VARIANTS_FILE, all_cells, for_conda, render
 from release.paths import write_atomically
 from release.schema import FIRST, Matrix
 
@@ -36,9 +35,9 @@ NAMED = re.compile(r"^( *(?:- |[\w-]+(?::| =) ))(.*)  #= (.*)$", re.MULTILINE)
 
 
 def expected(matrix: Matrix) -> dict[Path, str]:
-    packaged = [cell for cell in all_cells(matrix) if variants.for_conda(cell)]
+    packaged = [cell for cell in all_cells(matrix) if for_conda(cell)]
     files = {
-        variants.VARIANTS_FILE: variants.render(packaged, matrix),
+        VARIANTS_FILE: render(packaged, matrix),
         SUPPORT_FILE: support(matrix),
         PROJECT_RECORD: project_record(),
         HEADER_FILE: project_header(matrix),
@@ -48,7 +47,7 @@ def expected(matrix: Matrix) -> dict[Path, str]:
     parts = {
         PYPROJECT: ("cibuildwheel", cibuildwheel.table(matrix), ("# ", "")),
         README_FILE: ("support-table", support_table.brief(matrix)),
-        RELEASE_PAGE: ("glibc", variants.floors(matrix)),
+        RELEASE_PAGE: ("glibc", floors(matrix)),
     }
     # Not every project has all pages.
     for path, part in parts.items():
@@ -95,6 +94,20 @@ def project_header(matrix: Matrix) -> str:
 // The C++ namespace, the dispatcher's namespace, and the prefix of exported C symbols.
 #define PROJECT_NAMESPACE {project.namespace}
 #define PROJECT_SYMBOL(name) {project.namespace}_##name
+"""
+
+
+def floors(matrix: Matrix) -> str:
+    """Which glibc each artefact needs, as Markdown."""
+    sysroot, newest = STDLIB["c_stdlib_version"], matrix.package.manylinux
+    image = cibuildwheel.IMAGE.partition("manylinux")[2].partition("-")[0].replace("_", ".")
+    return f"""\
+| artefact | glibc | who says so |
+|---|---|---|
+| what `scripts/build_all.sh` makes | what its objects need, at most {newest} | the objects |
+| what the release workflows make | the same, at most {image} | the image of their jobs |
+| packages of conda-build beside conda-forge | {sysroot} | the sysroot of `variants.yaml` |
+| those beside the bootstrap channel | the host's | its sysroot |
 """
 
 

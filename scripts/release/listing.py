@@ -1,20 +1,34 @@
-"""Lists the cells, and shows what a run would do."""
+"""What people and programs see of cells and tasks: before a run, during it, and after it."""
 
 import json
+import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from release import FOREIGN, PLATFORM
+from release import BUILD, FOREIGN, PLATFORM, PROJECT
 from release.cells import Cell
 from release.host import Host, host_cell, obstacle, toolchain
-from release.paths import STAMPS
+from release.manifest import Manifest
 from release.planner import Plan
 from release.schema import Matrix
-from release.store import Store
+from release.shell import TAIL
+from release.store import read_stamp
+from release.tasks import Outcome, Status, Task
+
+STYLES = {
+    Status.DONE: "green",
+    Status.REUSED: "cyan",
+    Status.FAILED: "bold red",
+    Status.SKIPPED: "yellow",
+}
+CELL_STYLES = {"done": "green", "failed": "bold red"}
+LINES = 4  # of a cell's reason, in the table
 
 
 def list_cells(cells: Sequence[Cell], host: Host, matrix: Matrix, console: Console) -> None:
@@ -71,15 +85,88 @@ def github(cells: Sequence[Cell], host: Host, matrix: Matrix) -> str:
 
 def show_plan(plan: Plan, skipped: Mapping[str, str], console: Console) -> None:
     """The tasks in order, and how many compilations the cells share."""
-    store = Store(STAMPS)
     for task in plan.tasks.values():
-        state = "made before" if store.read(task.name) else "to make"
+        state = "made before" if read_stamp(BUILD, task.name) else "to make"
         console.print(f"{task.name:44} {state:12} for {', '.join(task.cells)}", markup=False)
     for name, reason in skipped.items():
         console.print(f"skipped {name}: {reason}", markup=False)
-    each = [own.binaries for own in plan.of.values()]
-    compiled = {task for binaries in each for task in binaries}
+    compiled = [t for t in plan.tasks.values() if t.name.startswith(("glue/", "kernels/"))]
     console.print(
         f"{len(plan.cells)} cells, {len(plan.tasks)} tasks; {len(compiled)} binaries are compiled "
-        f"(without sharing: {sum(map(len, each))})"
+        f"(without sharing: {sum(len(task.cells) for task in compiled)})"
     )
+
+
+class Reporter:
+    """Shows every task; its lines stay on the screen, the bar does not."""
+
+    def __init__(self, console: Console, tasks: Sequence[Task], *, verbose: bool = False) -> None:
+        self.console, self.verbose = console, verbose
+        self._running: list[str] = []
+        self._lock = threading.Lock()
+        names, quiet = TextColumn("{task.description}"), not console.is_terminal
+        counts = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self._bar = Progress(names, *counts, console=console, transient=True, disable=quiet)
+        self._task = self._bar.add_task("starting", total=len(tasks))
+
+    def __enter__(self) -> "Reporter":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def started(self, task: Task) -> None:
+        with self._lock:
+            self._running.append(task.name)
+            self._bar.update(self._task, description=", ".join(self._running))
+            if not self.console.is_terminal:
+                self._print(f"           {task.name} ...")
+
+    def finished(self, task: Task, outcome: Outcome) -> None:
+        with self._lock:
+            if task.name in self._running:
+                self._running.remove(task.name)
+            names = ", ".join(self._running) or "waiting"
+            self._bar.update(self._task, description=names, advance=1)
+            self._show(outcome)
+
+    def _show(self, outcome: Outcome) -> None:
+        style = STYLES[outcome.status]
+        done = self._bar.tasks[0]
+        count = rf"\[{done.completed:>3}/{done.total}]"
+        seconds = f"{outcome.seconds:6.1f} s" if outcome.seconds >= 0.05 else " " * 8
+        state = f"[{style}]{outcome.status.value:9}[/]"
+        self._print(f"{count}  {state} {seconds}  {outcome.task}", markup=True)
+        if outcome.status in (Status.FAILED, Status.SKIPPED):
+            self._print(f"           {outcome.reason}")
+        if outcome.status is Status.FAILED and outcome.log and outcome.log.exists():
+            lines = outcome.log.read_text(encoding="utf-8", errors="replace").splitlines()
+            for line in lines if self.verbose else lines[-TAIL:]:
+                self._print(f"           | {line}")
+            self._print(f"           the whole log: {outcome.log}")
+
+    def _print(self, text: str, markup: bool = False) -> None:
+        self.console.print(text, markup=markup, highlight=False, soft_wrap=True)
+
+
+def summary(cells: Sequence[Cell], skipped: Mapping[str, str], manifest: Manifest) -> Table:
+    """One row for each cell: its state, its time, and its artefacts or what stopped it."""
+    table = Table(title=f"{PROJECT.distribution} release", title_justify="left")
+    for name in ("cell", "state", "seconds", "artefacts, or the reason"):
+        table.add_column(name, overflow="fold", no_wrap=name == "cell")
+    for cell in cells:
+        entry = manifest.cells[cell.name]
+        lines = [name.rpartition("/")[2] for name in (entry.wheel, entry.conda) if name]
+        why = [line for line in entry.reason.splitlines() if line]
+        lines += [*why[:LINES], "... (its log has the rest)"] if len(why) > LINES else why
+        if entry.state != "failed":
+            lines += [f"{r.kind}: {r.why_not}" for r in entry.runs if not r.ran and r.why_not]
+        beside = [str(r.facts["pytorch"]) for r in entry.runs if r.ran and r.facts.get("pytorch")]
+        lines += [f"conda: installed beside {name}, and run" for name in beside]
+        text = "\n".join(escape(line) for line in dict.fromkeys(lines))
+        state = f"[{CELL_STYLES.get(entry.state, 'yellow')}]{entry.state}[/]"
+        table.add_row(cell.name, state, f"{sum(entry.steps.values()):.1f}", text)
+    for name, reason in skipped.items():
+        table.add_row(name, "[yellow]skipped[/]", "", escape(reason))
+    return table

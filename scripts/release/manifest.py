@@ -1,16 +1,22 @@
 """dist/manifest.json: the artefacts of a run, their sources, the tools, and the test runs.
 
+dist/report.html shows the same on one page, which needs no other files.
+
 Users of an artefact trust the hashes in it. An incomplete manifest is set aside, never repaired or
 used in part.
 """
 
 import json
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from pydantic import Field, ValidationError
 
+from engine.compat.records import VariantName
 from release import ReleaseError
 from release.paths import write_atomically
 from release.schema import Strict
@@ -18,6 +24,8 @@ from release.store import digest
 
 State = Literal["done", "partial", "failed", "skipped"]
 Kind = Literal["fat", "thin", "sdist", "conda"]
+TEMPLATE = "report.html.j2"
+LONGEST = 200_000  # characters of a log in the page; the log file is complete
 
 
 class Artefact(Strict):
@@ -204,3 +212,65 @@ def carried(previous: Manifest | None, sources: str, folder: Path) -> dict[str, 
 
 def json_schema() -> str:
     return json.dumps(Manifest.model_json_schema(by_alias=True), indent=1) + "\n"
+
+
+def write_report(manifest: Manifest, path: Path) -> None:
+    write_atomically(path, render(manifest, path.parent))
+
+
+def render(manifest: Manifest, dist: Path) -> str:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["megabytes"] = lambda size: f"{size / 1e6:.2f} MB"
+    environment.filters["seconds"] = lambda value: f"{value:.1f} s"
+    # A step that serves several cells counts in the first of them.
+    counted: dict[str, str] = {}
+    for name, cell in manifest.cells.items():
+        for step in cell.steps:
+            counted.setdefault(step, name)
+
+    def own_seconds(name: str) -> str:
+        steps = manifest.cells[name].steps.items()
+        return f"{sum(took for step, took in steps if counted[step] == name):.1f} s"
+
+    environment.filters["own_seconds"] = own_seconds
+    rows, columns = grid(manifest)
+    return environment.get_template(TEMPLATE).render(
+        m=manifest,
+        rows=rows,
+        columns=columns,
+        logs={name: _log(cell, dist) for name, cell in manifest.cells.items()},
+        totals=Counter(cell.state for cell in manifest.cells.values()),
+        counted=counted,
+    )
+
+
+def grid(manifest: Manifest) -> tuple[dict[str, dict[str, str]], list[str]]:
+    """Every cell of the matrix by glue and device, and the devices in order."""
+    rows: dict[str, dict[str, str]] = {}
+    for name in {**manifest.cells, **manifest.missing}:
+        # The last part of the name may be the platform.
+        glue, device = re.fullmatch(r"(.+)-(cpu|cu\d+)(?:-\w+)?", name).groups()  # type: ignore
+        rows.setdefault(glue, {})[device] = name
+
+    def age(glue: str) -> tuple[bool, tuple[int, int], str]:
+        parsed = VariantName.parse(f"{glue}-cpu").glue
+        return parsed.lane != "stable", parsed.torch, glue
+
+    columns = sorted({device for row in rows.values() for device in row})
+    return {glue: rows[glue] for glue in sorted(rows, key=age)}, columns
+
+
+def _log(cell: CellEntry, dist: Path) -> str:
+    try:
+        text = (dist / str(cell.log)).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    if len(text) <= LONGEST:
+        return text
+    return f"... ({len(text) - LONGEST} characters before this: {cell.log})\n{text[-LONGEST:]}"

@@ -10,10 +10,9 @@ from urllib.parse import quote
 from release import DIST, FOREIGN, PLATFORM, PROJECT, REPO, ReleaseError, of_project
 from release.cells import Cell
 from release.paths import TEMPORARY, WHEELS, fresh, publish, replace_wheel, tool, write_atomically
-from release.provenance import source_env, source_epoch
 from release.shell import Log, clean_env, output_of
-from release.store import digest
-from release.tasks import Context, SkipTask, Task
+from release.store import digest, source_env, source_epoch
+from release.tasks import Context, SkipTask, Status, Task
 from release.wheels import Wheel, join, read_wheel
 
 # The variable that names a folder of binaries, which a build packs instead of compiling.
@@ -122,9 +121,10 @@ def fat_wheel(
     left out if its wheel was not packed or a run failed.
     """
     found = {
-        cell: context.only(packed)
+        cell: context.outcomes[packed.name].outputs[0]
         for cell, (packed, *runs) in wheels.items()
-        if packed in context.made and context.failed.isdisjoint(runs)
+        if context.outcomes[packed.name].outputs
+        and all(context.outcomes[run.name].status is not Status.FAILED for run in runs)
     }
     found |= agreeing(carried, found.values())
     if not found:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from release import BUILD, DIST, PROJECT, REPO
 
-STAMPS = BUILD / "stamps"
 LOGS = BUILD / "logs"
 CACHE = BUILD / "cache"
 ENVS = BUILD / "envs"
@@ -42,9 +41,8 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         yield part
         part.replace(path)
-    except OSError:
+    finally:
         part.unlink(missing_ok=True)
-        raise
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -1,8 +1,6 @@
 """Turns cells into tasks; cells share the tasks that they have in common."""
 
-import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,16 +18,14 @@ from release import (
     verify_steps,
 )
 from release.audit import audit
-from release.cells import Cell, required
+from release.cells import Cell, for_conda, render, required
 from release.environments import TorchEnv
 from release.host import Host, borrowed_torch, toolchain
 from release.paths import BOOTSTRAP, LINKED, NATIVE_BINARIES
-from release.provenance import commit, source_epoch
 from release.schema import Matrix, pair
-from release.store import sources
+from release.store import commit, source_epoch, sources
 from release.tasks import Task, tasks_of
 from release.toolchains import Toolchain
-from release.variants import for_conda, render
 
 CSRC = sources("csrc/**/*")
 RECIPE = tuple(path for path in sources("recipe/*") if not path.stem.startswith("variants"))
@@ -38,18 +34,6 @@ EXAMPLES = sources(f"{EXAMPLE.parent.name}/{EXAMPLE.stem}*.py")
 # with CUDA on the disk at a time, so that one is fetched while the other is used.
 CUDA_TORCH, CPU_TORCH = 7_500_000_000, 1_200_000_000
 ROOM = 2 * CUDA_TORCH
-
-
-@dataclass
-class CellTasks:
-    binaries: tuple[Task, ...] = ()
-    audit: Task | None = None
-    wheel: Task | None = None
-    venv: Task | None = None
-    example: Task | None = None
-    package: Task | None = None
-    prefix: Task | None = None
-    fat_run: Task | None = None
 
 
 class Plan:
@@ -72,55 +56,58 @@ class Plan:
     ) -> None:
         self.matrix, self.host, self.cells, self.channel = matrix, host, cells, channel
         self.tasks: dict[str, Task] = {}
-        self.of: dict[str, CellTasks] = {}
         self.files = pack_steps.package_sources() if pack else ()
         self.compiling: dict[str, Any] = {
             "compiler": str(host.compiler),
             "commit": commit(),
             "epoch": source_epoch(),
             "environment": build_steps.compiler_facts(),
-            "machine": platform.machine(),
         }
-        self.sdist: Task | None = None
-        self.fat_wheel: Task | None = None
         for cell in cells:
-            own, env = self.of.setdefault(cell.name, CellTasks()), self._env_of(cell)
-            self._binaries(cell, own, env)
+            env = self._env_of(cell)
+            self._binaries(cell, env)
             if pack:
-                self._wheel(cell, own, env)
+                self._wheel(cell, env)
                 if for_conda(cell):
-                    self._conda(cell, own, env)
+                    self._conda(cell, env)
         if cells and pack:
-            self.add_fat_wheel(cells, carried or {})
+            self.add_fat_wheel(carried or {})
 
-    def add(self, task: Task, *cells: Cell) -> Task:
-        """Adds a task, or finds the task of the same name, and notes that it serves these cells."""
-        task = self.tasks.setdefault(task.name, task)
-        task.cells.extend(cell.name for cell in cells if cell.name not in task.cells)
-        return task
+    def of(self, cell: Cell, kind: str) -> Task | None:
+        """The cell's own task of a kind, such as `wheel`."""
+        return self.tasks.get(f"{kind}/{cell}")
 
-    def _add(
+    def binaries(self, cell: Cell) -> tuple[Task, ...]:
+        """The tasks that make its glue and its kernels."""
+        names = (f"glue/{cell.glue}", *(f"kernels/{name}" for name in cell.kernels))
+        return tuple(self.tasks[name] for name in names)
+
+    def add(
         self,
-        cell: Cell,
+        cell: Cell | None,
         name: str,
         step: Callable[..., Sequence[Path]],
         arguments: Mapping[str, Any],
         needs: Sequence[Task | None] = (),
         **options: Any,
     ) -> Task:
-        """A task for a cell; it needs the tasks in `needs` and those among its arguments."""
-        found = (*tasks_of(tuple(arguments.values())), *filter(None, needs))
-        return self.add(Task(name, partial(step, **arguments), found, **options), cell)
+        """Adds a task, or finds the task of the same name, and notes that it serves the cell.
+
+        It needs the tasks in `needs` and those among its arguments.
+        """
+        if name not in self.tasks:
+            found = (*tasks_of(tuple(arguments.values())), *filter(None, needs))
+            self.tasks[name] = Task(name, partial(step, **arguments), found, **options)
+        task = self.tasks[name]
+        if cell and cell.name not in task.cells:
+            task.cells.append(cell.name)
+        return task
 
     # Environments with torch.
 
     def _env_of(self, cell: Cell) -> TorchEnv:
         """The environment with the torch that the cell's glue is compiled against."""
-        host, torch = self.host, self.host.torch
-        release, borrowed = cell.torch.release, borrowed_torch(cell, host)
-        # The torch of the calling environment if the cell is for it, else the matrix's.
-        if torch and torch.is_release and torch.version_tuple == pair(cell.torch_minor):
-            release = torch.version.split("+")[0]
+        host, release, borrowed = self.host, cell.torch.release, borrowed_torch(cell, self.host)
         if borrowed:
             name = f"torch-{borrowed.version}-abi{borrowed.cxx11_abi}"
             return TorchEnv(name, host.python, release, borrowed=borrowed.root)
@@ -130,12 +117,12 @@ class Plan:
     def _env(self, cell: Cell, env: TorchEnv, needs: Sequence[Task] = ()) -> Task:
         """The task that makes an environment. Unless the environment stays, it is deleted with its
         own cache after the last task that reads it."""
-        options = {
-            "temporary": (env.folder, env.cache) if env.cache else (),
-            "disk": CUDA_TORCH if env.cache and cell.torch.cuda else CPU_TORCH,
-        }
+        options: dict[str, Any] = {}
+        if env.cache:
+            size = CUDA_TORCH if cell.torch.cuda else CPU_TORCH
+            options = {"temporary": (env.folder, env.cache), "disk": size}
         step, given, needs = environments.torch_env, {"env": env}, (*needs, *self._emulated(cell))
-        return self._add(cell, f"env/{env.name}", step, given, needs, **options)
+        return self.add(cell, f"env/{env.name}", step, given, needs, **options)
 
     def _emulated(self, cell: Cell) -> tuple[Task, ...]:
         """The task that makes another platform's Python; none for this machine's platform."""
@@ -143,16 +130,16 @@ class Plan:
             return ()
         debian = self.matrix.platforms[cell.platform].debian
         given = {"debian": debian, "minor": self.host.python_minor}
-        return (self._add(cell, "root", emulation.root, given, disk=200_000_000),)
+        return (self.add(cell, "root", emulation.root, given),)
 
     # Binaries.
 
-    def _binaries(self, cell: Cell, own: CellTasks, env: TorchEnv) -> None:
+    def _binaries(self, cell: Cell, env: TorchEnv) -> None:
         """The glue, its kernels, and the checks that they must pass."""
         compiled: dict[str, Any] = {"inputs": CSRC, "facts": self.compiling}
         torch, toolkit = self._env(cell, env), None
         given = {"glue": cell.glue, "cxx11_abi": cell.cxx11_abi, "env": torch}
-        made = [self._add(cell, f"glue/{cell.glue}", build_steps.glue, given, **compiled)]
+        made = [self.add(cell, f"glue/{cell.glue}", build_steps.glue, given, **compiled)]
         for name in cell.kernels:
             chosen = toolchain(name, self.host, self.matrix)
             toolkit = self._toolkit(cell, chosen) if chosen else None
@@ -160,84 +147,74 @@ class Plan:
             if chosen and FOREIGN:
                 given = {"version": chosen.version, "python": self.host.python}
                 label, needs = f"toolkit/runtime-{chosen.version}", self._emulated(cell)
-                runtime = self._add(cell, label, toolchains.runtime, given, needs)
+                runtime = self.add(cell, label, toolchains.runtime, given, needs)
             wanted = self.matrix.kernels[name]  # type: ignore[index]
             given = {"name": name, "wanted": wanted, "toolchain": chosen}
             given |= {"made": toolkit, "runtime": runtime}
-            made.append(self._add(cell, f"kernels/{name}", build_steps.kernels, given, **compiled))
-        own.binaries = tuple(made)
+            made.append(self.add(cell, f"kernels/{name}", build_steps.kernels, given, **compiled))
         cuda = f"kernels-{cell.variant.kernels}"
         natives = (NATIVE_BINARIES / cuda / f"{cuda}.so",) if FOREIGN and cell.cuda_major else ()
-        given = {"cell": cell, "env": torch, "binaries": own.binaries, "toolkit": toolkit}
+        given = {"cell": cell, "env": torch, "binaries": tuple(made), "toolkit": toolkit}
         given |= {"manylinux": self.matrix.package.manylinux, "natives": natives}
         there = tuple(path for path in natives if path.exists())
-        own.audit = self._add(cell, f"audit/{cell.name}", audit, given, inputs=there)
+        self.add(cell, f"audit/{cell}", audit, given, inputs=there)
 
     def _toolkit(self, cell: Cell, chosen: Toolchain) -> Task | None:
         """The task that makes a CUDA toolkit; None for an installed one."""
         if chosen.nvcc:
             return None
         given = {"toolchain": chosen, "wheels": self.matrix.toolkits[chosen.version]}
-        options = {"inputs": (toolchains.ADAPTER,), "disk": 800_000_000}
-        name = f"toolkit/{chosen.name}"
-        return self._add(cell, name, toolchains.toolkit, given, **options)
+        name, adapter = f"toolkit/{chosen.name}", (toolchains.ADAPTER,)
+        return self.add(cell, name, toolchains.toolkit, given, inputs=adapter)
 
     # Wheels.
 
-    def _wheel(self, cell: Cell, own: CellTasks, env: TorchEnv) -> None:
+    def _wheel(self, cell: Cell, env: TorchEnv) -> None:
         """The thin wheel, and an environment in which it runs."""
         facts = {"epoch": self.compiling["epoch"]}
-        self.sdist = self._add(cell, "sdist", pack_steps.sdist, {}, inputs=self.files, facts=facts)
-        given = {"cell": cell, "sdist": self.sdist, "binaries": own.binaries}
-        own.wheel = self._add(cell, f"wheel/{cell.name}", pack_steps.wheel, given, [own.audit])
-        folder = verify_steps.folder_of(cell)
-        options = {
-            "inputs": (SMOKE,),
-            "facts": {"minor": self.host.python_minor},
-            "temporary": (folder,) if env.cache else (),
-            "disk": 0 if env.cache else 200_000_000,
-        }
-        given, name = {"cell": cell, "wheel": own.wheel, "env": env}, f"venv/{cell.name}"
+        sdist = self.add(cell, "sdist", pack_steps.sdist, {}, inputs=self.files, facts=facts)
+        given = {"cell": cell, "sdist": sdist, "binaries": self.binaries(cell)}
+        name, audited = f"wheel/{cell}", self.of(cell, "audit")
+        wheel = self.add(cell, name, pack_steps.wheel, given, [audited])
+        temporary = (verify_steps.folder_of(cell),) if env.cache else ()
+        options: dict[str, Any] = {"inputs": (SMOKE,), "temporary": temporary}
+        given, name = {"cell": cell, "wheel": wheel, "env": env}, f"venv/{cell}"
         # The task does not read this environment, but the cache that is deleted with it.
         needs = [self._env(cell, env)]
-        own.venv = self._add(cell, name, verify_steps.venv, given, needs, **options)
+        venv = self.add(cell, name, verify_steps.venv, given, needs, **options)
         twin = any(c.glue == cell.glue and c.cuda_major is None for c in self.cells)
         if not FOREIGN and (cell.cuda_major is None or self.host.driver or not twin):
             # Without a GPU a CUDA cell would train exactly like the CPU cell with the same glue.
-            given, name = {"cell": cell, "venv": own.venv}, f"{EXAMPLE.stem}/{cell.name}"
-            own.example = self._add(cell, name, verify_steps.example, given, inputs=EXAMPLES)
+            given, name = {"cell": cell, "venv": venv}, f"{EXAMPLE.stem}/{cell}"
+            self.add(cell, name, verify_steps.example, given, inputs=EXAMPLES)
 
-    def add_fat_wheel(self, cells: Sequence[Cell], carried: Mapping[str, Path]) -> None:
+    def add_fat_wheel(self, carried: Mapping[str, Path]) -> None:
         """The tasks after those of all cells: the fat wheel, and a run of each glue in it."""
-        wheels = {
-            name: [task for task in (own.wheel, own.venv, own.example) if task]
-            for name, own in self.of.items()
-        }
-        names = required(self.matrix)
-        run = partial(pack_steps.fat_wheel, wheels=wheels, required=names, carried=carried)
-        after = tuple(task for tasks in wheels.values() for task in tasks)
-        inputs, limit = tuple(carried.values()), {"limit": pack_steps.LIMIT}
-        fat = self.fat_wheel = self.add(Task("fat-wheel", run, (), after, inputs, limit))
-        run = partial(verify_steps.fat_site, fat_wheel=fat, python=self.host.python)
-        site = self.add(Task("fat-site", run, (fat,)))
-        for cell in cells:
-            own, name = self.of[cell.name], f"fat-run/{cell.glue}"
+        kinds = ("wheel", "venv", EXAMPLE.stem)
+        wheels = {c.name: [*filter(None, (self.of(c, kind) for kind in kinds))] for c in self.cells}
+        given = {"wheels": wheels, "required": required(self.matrix), "carried": carried}
+        needs = [task for tasks in wheels.values() for task in tasks]
+        options = {"anyway": True, "inputs": (*carried.values(),)}
+        options["facts"] = {"limit": pack_steps.LIMIT}
+        fat = self.add(None, "fat-wheel", pack_steps.fat_wheel, given, needs, **options)
+        for cell in self.cells:
+            venv, name = self.of(cell, "venv"), f"fat-run/{cell.glue}"
             # If torch's environment does not stay, only `--verify full` runs the fat wheel. Under
             # qemu, each cell is run once, from its thin wheel, which has the same objects.
-            if own.venv and not (FOREIGN or own.venv.temporary or name in self.tasks):
-                step = verify_steps.fat_run
-                given = {"glue": cell.glue, "venv": own.venv, "site": site}
-                own.fat_run = self._add(cell, name, step, given, inputs=(SMOKE,))
+            if venv and not (FOREIGN or venv.temporary or name in self.tasks):
+                given = {"glue": cell.glue, "venv": venv, "fat_wheel": fat}
+                self.add(cell, name, verify_steps.fat_run, given, inputs=(SMOKE,))
 
     # Conda packages.
 
-    def _conda(self, cell: Cell, own: CellTasks, env: TorchEnv) -> None:
+    def _conda(self, cell: Cell, env: TorchEnv) -> None:
         """The package, its tests, and a prefix in which it runs."""
         url, base = self._base_channel(cell)
-        given = {"cell": cell, "binaries": own.binaries, "channel": url}
-        given["variants"] = render([cell], self.matrix)
-        inputs, name, step = (*RECIPE, *self.files), f"conda/{cell.name}", conda_steps.package
-        own.package = self._add(cell, name, step, given, (*base, own.audit), inputs=inputs)
+        binaries, variants = self.binaries(cell), render([cell], self.matrix)
+        given = {"cell": cell, "binaries": binaries, "channel": url, "variants": variants}
+        inputs, name, step = (*RECIPE, *self.files), f"conda/{cell}", conda_steps.package
+        needs = (*base, self.of(cell, "audit"))
+        package = self.add(cell, name, step, given, needs, inputs=inputs)
         channels: tuple[str, ...] = (url,)
         plain = cell.stable and cell.cuda_major is None
         # The bootstrap channel has the pytorch for stable glue on the CPU; for other cells and
@@ -245,32 +222,27 @@ class Plan:
         # the others differ only in binaries, which have run from their wheels.
         installed = plain or not FOREIGN
         if base and installed and (FOREIGN or not plain):
-            linked, more = self._linked_channel(cell, env, own.package)
+            linked, more = self._linked_channel(cell, env, package)
             channels, base = (linked, url), (*more, *base)
-        given = {"cell": cell, "package": own.package, "channels": channels}
-        tested, step = {**given, "binaries": own.binaries}, conda_steps.package_tests
-        self._add(cell, f"conda-test/{cell.name}", step, tested, base)
+        given = {"cell": cell, "package": package, "channels": channels}
+        tested, step = {**given, "binaries": binaries}, conda_steps.package_tests
+        self.add(cell, f"conda-test/{cell}", step, tested, base)
         if installed:
             given["python"] = self.host.python_minor
-            options = {"inputs": (SMOKE,), "disk": 300_000_000}
-            name, step = f"prefix/{cell.name}", conda_steps.prefix
-            own.prefix = self._add(cell, name, step, given, base, **options)
+            name, step = f"prefix/{cell}", conda_steps.prefix
+            self.add(cell, name, step, given, base, inputs=(SMOKE,))
 
     def _base_channel(self, cell: Cell) -> tuple[str, tuple[Task, ...]]:
         """The base channel's URL, and the task that makes it; all cells share one channel."""
         if self.channel:
             return self.channel, ()
         release = self.matrix.torch[self.matrix.stable.built_with].release
-        torch = self.host.torch
-        if torch and torch.is_release and torch.version.startswith(release):
-            release = torch.version.split("+")[0]
         python = {"python": self.host.python, "minor": self.host.python_minor}
         given: dict[str, Any] = {"release": None if FOREIGN else release}
-        wheels = self._add(cell, "wheelhouse", conda_steps.download, given, facts=python)
+        wheels = self.add(cell, "wheelhouse", conda_steps.download, given, facts=python)
         given = {"wheels": wheels, "python": self.host.python}
-        options = {"facts": python, "disk": 1_500_000_000}
-        name, step, needs = "bootstrap-channel", conda_steps.bootstrap, self._emulated(cell)
-        return BOOTSTRAP.as_uri(), (self._add(cell, name, step, given, needs, **options),)
+        step, needs = conda_steps.bootstrap, self._emulated(cell)
+        return BOOTSTRAP.as_uri(), (self.add(cell, "bootstrap-channel", step, given, needs),)
 
     def _linked_channel(
         self, cell: Cell, env: TorchEnv, package: Task
@@ -287,29 +259,19 @@ class Plan:
             torch = self._env(cell, env)
         folder, where = LINKED / env.name, {"where": str(env.folder)}
         given = {"env": torch, "folder": folder, "python": self.host.python_minor}
-        linked = self._add(cell, f"linked/{env.name}", conda_steps.link, given, facts=where)
+        linked = self.add(cell, f"linked/{env.name}", conda_steps.link, given, facts=where)
         return folder.as_uri(), (linked, torch)
 
     def _torch_of_cuda(self, cell: Cell, package: Task) -> tuple[TorchEnv, Task]:
         """PyPI's newest torch with the cell's CUDA major that stable glue serves."""
         python, major = self.host.python_minor, cell.cuda_major
-        served = [
-            torch.release
-            for torch in (self.matrix.torch[minor] for minor in self.matrix.minors())
-            if torch.cuda_major == major
-            and pair(torch.release) >= pair(self.matrix.stable.target)
-            and python in torch.pythons
-        ]
-        release = served[-1] if served else "none"
-        name = f"torch-{release}-cu{major}-py{python}" if served else f"none-cu{major}-py{python}"
+        every, oldest = self.matrix.torch.values(), pair(self.matrix.stable.target)
+        fits = [t for t in every if t.cuda_major == major and python in t.pythons]
+        served = [torch.release for torch in fits if pair(torch.release) >= oldest]
+        release = max(served, key=pair, default="none")
+        name = f"{f'torch-{release}' if served else release}-cu{major}-py{python}"
         env = TorchEnv(name, self.host.python, release, find_links=False)
         if served:
             return env, self._env(cell, env, [package])
         given = {"cuda_major": major, "python": python}
-        return env, self._add(cell, f"env/{name}", conda_steps.no_torch, given)
-
-
-def space_needed(plan: Plan) -> int:
-    """Roughly how many bytes a run from nothing needs on the disk at its peak."""
-    kept = sum(task.disk for task in plan.tasks.values() if not task.temporary)
-    return kept + min(ROOM, sum(task.disk for task in plan.tasks.values() if task.temporary))
+        return env, self.add(cell, f"env/{name}", conda_steps.no_torch, given)

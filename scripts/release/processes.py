@@ -14,22 +14,15 @@ of the lock finds all of these processes.
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
 
 import psutil
 
 MARK = "RELEASE_BUILD"
-LAUNCHED = "RELEASE_LAUNCHED"
 POLL = 0.2  # seconds
 PATIENCE = 20.0  # seconds to wait for a killed process to end
-
-
-def unmarked(command: Sequence[str]) -> tuple[str, ...]:
-    """The command of a compiler cache, started so that its daemon is not taken for a leftover."""
-    build = os.environ.get(MARK)
-    return ("env", "-u", MARK, f"{LAUNCHED}={build}", *command) if build else tuple(command)
 
 
 def end_leftovers(build: Path, tell: Callable[[str], None]) -> int:
@@ -44,9 +37,9 @@ def end_leftovers(build: Path, tell: Callable[[str], None]) -> int:
         if process.pid in ended:
             return False
         environment = process.info["environ"] or {}  # None for the process of another user
-        words = process.info["cmdline"] or ()
-        compiles = environment.get(LAUNCHED) == str(build) and f"{build}{os.sep}" in " ".join(words)
-        return environment.get(MARK) == str(build) or compiles
+        # The compilers that sccache's daemon starts have the environment of their build.
+        daemon = process.info["name"] == "sccache" and len(process.info["cmdline"] or ()) == 1
+        return environment.get(MARK) == str(build) and not daemon
 
     # Repeat until there are none: a process may have started another one meanwhile.
     while left := [*filter(works_for_build, psutil.process_iter(["name", "environ", "cmdline"]))]:

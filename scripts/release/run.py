@@ -1,70 +1,74 @@
-"""One run of the release tool: plan, do, report."""
+"""One run of the release tool: plan, do, report; or join what the runs of shards made."""
 
 import fcntl
+import hashlib
 import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from release import BUILD, DIST, FOREIGN, REPO, ReleaseError
-from release.cells import part_of
-from release.collect import Finished, collect
-from release.conda_steps import CONDA_FORGE, conda_forge_in_reach
+from release.cells import all_cells, part_of, required
+from release.collect import Finished, artefacts, collect, missing
+from release.conda_steps import CONDA_FORGE, conda_forge_in_reach, index_package
 from release.host import Host, chosen, obstacle
-from release.listing import show_plan
-from release.manifest import Manifest, carried, read_or_set_aside, write
-from release.pack_steps import package_sources, write_index
-from release.paths import (
-    CELL_LOGS,
-    INDEX,
-    LOGS,
-    MANIFEST,
-    REPORT,
-    STAMPS,
-    TEMPORARY,
-    write_atomically,
+from release.listing import Reporter, show_plan, summary
+from release.manifest import (
+    Artefact,
+    Binary,
+    Manifest,
+    ManifestError,
+    carried,
+    parse,
+    read_or_set_aside,
+    write,
+    write_report,
+    wrong_files,
 )
-from release.planner import ROOM, Plan, space_needed
+from release.pack_steps import make_fat_wheel, package_sources, write_index
+from release.paths import CHANNEL, INDEX, LOGS, MANIFEST, REPORT, TEMPORARY, publish, replace_wheel
+from release.planner import ROOM, Plan
 from release.processes import MARK, end_leftovers
-from release.progress import Reporter, summary
-from release.provenance import identity
-from release.report import render
-from release.runner import run_tasks
 from release.schema import Matrix
-from release.store import Store
-from release.tasks import Outcome, Status
+from release.shell import Log
+from release.store import identity
+from release.tasks import Outcome, Status, run_tasks
+from release.wheels import read_wheel
 
 PATIENCE = 3.0  # seconds to wait for the lock of another run
+# The fields that must be equal in all shards.
+SAME = ("package", "version", "commit", "sources", "total")
+RANK = {"done": 0, "partial": 1, "failed": 2, "skipped": 3}
 
 
+@dataclass
 class Release:
     """A run as the command line describes it; `__main__` explains the options."""
 
-    def __init__(
-        self,
-        selectors: Sequence[str],
-        matrix: Matrix,
-        host: Host,
-        console: Console,
-        *,
-        channel: str = "auto",
-        shard: str | None = None,
-        jobs: int = 1,
-        verbose: bool = False,
-    ) -> None:
-        self.selectors, self.matrix, self.host, self.console = selectors, matrix, host, console
-        self.shard, self.jobs, self.verbose = shard, jobs, verbose
-        wanted = chosen(selectors, matrix, host)
-        if shard:
-            wanted = part_of(wanted, shard)
+    selectors: Sequence[str]
+    matrix: Matrix
+    host: Host
+    console: Console
+    channel: str | None = "auto"
+    shard: str | None = None
+    jobs: int = 1
+    verbose: bool = False
+
+    def __post_init__(self) -> None:
+        host, matrix = self.host, self.matrix
+        wanted = chosen(self.selectors, matrix, host)
+        if self.shard:
+            wanted = part_of(wanted, self.shard)
         reasons = {cell.name: obstacle(cell, host, matrix) for cell in wanted}
         self.cells = [cell for cell in wanted if reasons[cell.name] is None]
         self.skipped = {name: reason for name, reason in reasons.items() if reason}
-        self.channel = base_channel(channel, console)
+        self.channel = base_channel(str(self.channel), self.console)
 
     def plan(self, **options: Any) -> Plan:
         return Plan(self.matrix, self.host, self.cells, self.channel, **options)
@@ -82,7 +86,6 @@ class Release:
                 kept.pop(cell.name, None)
             wheels = {name: DIST / str(cell.wheel) for name, cell in kept.items()}
             plan = self.plan(carried=wheels)
-            check_space(plan)
             outcomes = self.do(plan)
             change = before.change(identity(package_sources()))
             manifest = collect(
@@ -96,8 +99,7 @@ class Release:
             )
             finish(manifest)
             shutil.rmtree(TEMPORARY, ignore_errors=True)
-        names, tasks = [cell.name for cell in self.cells], list(plan.tasks.values())
-        self.console.print(summary(names, tasks, outcomes, self.skipped, manifest.cells))
+        self.console.print(summary(self.cells, self.skipped, manifest))
         if manifest.fat:
             state = "partial: the report names what it lacks" if manifest.partial else "whole"
             text = f"dist/{manifest.fat.path}; {manifest.fat.size / 1e6:.2f} MB, {state}"
@@ -109,8 +111,8 @@ class Release:
 
     def do(self, plan: Plan) -> dict[str, Outcome]:
         tasks = list(plan.tasks.values())
-        with Reporter(self.console, tasks, verbose=self.verbose, cell_logs=CELL_LOGS) as reporter:
-            return run_tasks(tasks, Store(STAMPS), LOGS, reporter, self.jobs, ROOM)
+        with Reporter(self.console, tasks, verbose=self.verbose) as reporter:
+            return run_tasks(tasks, BUILD, reporter, self.jobs, ROOM)
 
     def _warn(self, text: str) -> None:
         self.console.print(text, style="yellow", markup=False, soft_wrap=True)
@@ -134,7 +136,7 @@ class Release:
 def finish(manifest: Manifest) -> None:
     write_index(INDEX)
     write(manifest, MANIFEST)
-    write_atomically(REPORT, render(manifest, DIST))
+    write_report(manifest, REPORT)
 
 
 def base_channel(channel: str, console: Console) -> str | None:
@@ -154,16 +156,6 @@ def base_channel(channel: str, console: Console) -> str | None:
         )
         return None
     return channel
-
-
-def check_space(plan: Plan) -> None:
-    """Refuses a run that would fill the disk; a run with most outputs made needs little space."""
-    free = shutil.disk_usage(BUILD).free
-    have = sum(1 for name in plan.tasks if Store(STAMPS).read(name))
-    need = int(space_needed(plan) * (1 - have / max(1, len(plan.tasks)))) + 200_000_000
-    if free < need:
-        text = f"{BUILD}: {free / 1e9:.1f} GB are free, about {need / 1e9:.1f} GB are needed"
-        raise ReleaseError(f"{text}; free some space, or clone onto a larger disk")
 
 
 @contextmanager
@@ -187,3 +179,100 @@ def only_run(console: Console) -> Iterator[None]:
             yield
         finally:
             os.environ.pop(MARK, None)
+
+
+def merge(folders: Sequence[Path], matrix: Matrix, console: Console) -> int:
+    shards = {folder: _checked(folder) for folder in folders}
+    _same_sources(shards)
+    order = [cell.name for cell in all_cells(matrix)]
+    # For every cell, the folder of the shard that completed most of its steps.
+    origin: dict[str, Path] = {}
+    for name in order:
+        if having := [folder for folder, found in shards.items() if name in found.cells]:
+            origin[name] = min(having, key=lambda f: RANK[shards[f].cells[name].state])
+    cells = {name: shards[folder].cells[name] for name, folder in origin.items()}
+    with only_run(console):
+        packed = {name: cell.wheel for name, cell in cells.items() if cell.packed}
+        wheels = {name: origin[name] / str(wheel) for name, wheel in packed.items()}
+        if not wheels:
+            raise ReleaseError("no shard built a variant to merge; their logs say why")
+        with Log(LOGS / "merge.log") as log:
+            fat = make_fat_wheel(log, wheels, required(matrix))
+            binaries = _binaries(shards, fat)
+            for folder, found in shards.items():
+                _publish(folder, found, origin, log)
+            final = replace_wheel(fat, DIST, any_version=True)
+        every = [*shards.values()]
+        sdists = {DIST / a.path for m in every for a in m.artefacts if a.kind == "sdist"}
+        channels = {found.base_channel for found in every}
+        joined = {
+            "clean": all(found.clean for found in every),
+            "base_channel": None if None in channels else ", ".join(sorted(map(str, channels))),
+            "shard": None,
+            "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "seconds": max(found.seconds for found in every),
+            "missing": missing(order, cells),
+            "cells": cells,
+            "binaries": binaries,
+            "artefacts": artefacts(cells, sorted(sdists), [final]),
+            "hosts": {name: host for found in every for name, host in found.hosts.items()},
+        }
+        made = every[0].model_copy(update=joined)
+        finish(made)
+    bad = [name for name, cell in cells.items() if cell.state == "failed"]
+    for name in bad:
+        console.print(f"FAILED {name}: {cells[name].reason}", markup=False, soft_wrap=True)
+    text = f"merged {len(cells)} cells of {len(shards)} folders into dist/{final.name}{made.lacks}"
+    console.print(text, markup=False, soft_wrap=True)
+    return 1 if bad else 0
+
+
+def _checked(folder: Path) -> Manifest:
+    found = parse(folder / "manifest.json")
+    if found.changed:
+        raise ManifestError(f"{folder}: {found.changed}; build the shard again")
+    if wrong := wrong_files(found.artefacts, folder):
+        text = f"{folder}: {wrong[0]}"
+        raise ManifestError(f"{text}; copy the whole folder again, or build the shard again")
+    return found
+
+
+def _same_sources(shards: Mapping[Path, Manifest]) -> None:
+    (first, wanted), *rest = shards.items()
+    for folder, found in rest:
+        for name in SAME:
+            if getattr(found, name) != getattr(wanted, name):
+                raise ReleaseError(
+                    f"{folder}: {name} is {getattr(found, name)}, {first} has "
+                    f"{getattr(wanted, name)}; build every shard from the same commit"
+                )
+
+
+def _publish(folder: Path, found: Manifest, origin: Mapping[str, Path], log: Log) -> None:
+    """Copies the source distribution, and the artefacts and logs of this folder's cells."""
+
+    def wanted(artefact: Artefact) -> bool:
+        ours = {origin.get(cell) for cell in artefact.cells} == {folder}
+        return artefact.kind == "sdist" or (artefact.kind != "fat" and ours)
+
+    names = [artefact.path for artefact in found.artefacts if wanted(artefact)]
+    names += [c.log for n, c in found.cells.items() if c.log and origin.get(n) == folder]
+    for path in (folder / name for name in names):
+        if path.suffix == ".conda":
+            index_package(log, path, CHANNEL)
+        elif path.is_file():
+            publish(path, DIST / path.relative_to(folder))
+
+
+def _binaries(shards: Mapping[Path, Manifest], fat: Path) -> dict[str, Binary]:
+    """The entries of the packed binaries, each from a shard that made the same bytes."""
+    found: dict[str, Binary] = {}
+    for path, data in sorted(read_wheel(fat).binaries.items()):
+        name, sha256 = Path(path).name, hashlib.sha256(data).hexdigest()
+        for entry in (m.binaries[name] for m in shards.values() if name in m.binaries):
+            if entry.sha256 == sha256:
+                found[name] = entry
+        if name not in found:
+            text = f"{name}: no manifest has the hash of the packed binary ({sha256})"
+            raise ManifestError(f"{text}; build the shards again")
+    return found

@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,8 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import unquote
 
-from release import PROJECT, REPO, ReleaseError
+from engine.builder import BuildError
+from release import BUILD, PROJECT, REPO, ReleaseError
 
 TAIL = 25  # lines
 FULL = os.strerror(errno.ENOSPC)
@@ -58,6 +60,27 @@ def redacted(text: str) -> str:
     for secret in sorted((value for value in found if len(value) > 5), key=len, reverse=True):
         text = text.replace(secret, "***")
     return TOKENS.sub("***", CREDENTIALS.sub("***", text))
+
+
+def is_disk_full(error: BaseException) -> bool:
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return FULL in str(error)
+
+
+def explain(error: BaseException) -> str:
+    """The message for an error, without secrets; for a full disk it also says what to do."""
+    if not is_disk_full(error):
+        known = isinstance(error, (ReleaseError, BuildError))
+        return redacted(str(error) if known else f"{type(error).__name__}: {error}")
+    name = getattr(error, "filename", None)
+    where = Path(name or BUILD)
+    while not where.is_dir():
+        where = where.parent
+    what = f" for {name}" if name else "" if isinstance(error, OSError) else f" ({error})"
+    free = f"{shutil.disk_usage(where).free / 1e6:.0f} MB are free in {where}"
+    text = f"no space left on device{what}: {free}; free some and run the same again: what is"
+    return f"{text} finished is kept"
 
 
 class CommandFailed(ReleaseError):

@@ -1,38 +1,42 @@
-"""Stamps: the inputs and outputs of a finished task, which runs again only if something changed.
+"""What a build depends on: the commit, files by their hashes, and the stamps of finished tasks.
 
-Its code is an input, too: the function's file, and the modules that it imports. The `__init__.py`
-of a package counts only if the package itself is imported, not if one of its modules is: it
-re-exports code that the function never calls.
+A stamp has the inputs and outputs of a task, which runs again only if something changed. Two builds
+of one commit are equal.
 """
 
-import ast
+from __future__ import annotations
+
 import hashlib
-import inspect
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from release import PACKAGE, REPO
+from engine.builder import sources as engine_sources
+from release import PACKAGE, PROJECT, REPO
 from release.paths import write_atomically
+from release.shell import output_of
 
-# Top-level packages of this checkout, and the folder that contains each.
-PACKAGES = {"release": REPO / "scripts", "engine": PACKAGE}
+STATUS = ("git", "status", "--porcelain", "--untracked-files=normal")
+# What it means that a field of Identity has changed.
+CHANGES = (
+    "the checkout was moved from {} to {}",
+    "source files were changed",
+    "source files were written again",
+    "files were changed, added or removed",
+)
+
 _digests: dict[tuple[int, ...], str] = {}
 
 
-def digest(path: Path, *, quick: bool = False) -> str:
-    """The hash of a file's content, or of a folder's names, contents and links without byte code.
-
-    With `quick`, a folder's hash is only over names and sizes: for an environment of gigabytes that
-    is deleted before the run ends.
-    """
+def digest(path: Path) -> str:
+    """The hash of a file's content, or of a folder's names, contents, links; no byte code."""
     if path.is_dir():
-        return _tree_digest(os.fspath(path), quick)
+        return _tree_digest(os.fspath(path))
     return _file_digest(os.fspath(path), path.stat())
 
 
@@ -48,7 +52,7 @@ def _file_digest(path: str, stat: os.stat_result) -> str:
     return _digests[which]
 
 
-def _tree_digest(root: str, quick: bool) -> str:
+def _tree_digest(root: str) -> str:
     # No Path per file, which would be slow: an environment has tens of thousands of files.
     found = hashlib.sha256()
     for entry in _entries(root):
@@ -57,8 +61,7 @@ def _tree_digest(root: str, quick: bool) -> str:
         elif entry.is_dir():
             what = b""
         else:
-            stat = entry.stat()
-            what = str(stat.st_size if quick else _file_digest(entry.path, stat)).encode()
+            what = _file_digest(entry.path, entry.stat()).encode()
         found.update(os.fsencode(entry.path[len(root) :]) + b"\0" + what + b"\0")
     return found.hexdigest()
 
@@ -80,9 +83,19 @@ def relative(path: Path) -> str:
     return str(path.relative_to(REPO)) if path.is_relative_to(REPO) else str(path)
 
 
+def code() -> tuple[Path, ...]:
+    """The files of this tool, and of the engine."""
+    return (*sources("scripts/release/*.py"), *sources(f"{PACKAGE.name}/engine/**/*.py"))
+
+
+@cache
+def tool() -> str:
+    return hashlib.sha256("".join(map(digest, code())).encode()).hexdigest()
+
+
 def key_of(name: str, inputs: Iterable[Path], facts: Mapping[str, Any]) -> str:
     """The hash of everything that a task's result depends on."""
-    lines = [name, json.dumps(facts, sort_keys=True, default=_plain)]
+    lines = [name, tool(), json.dumps(facts, sort_keys=True, default=_plain)]
     lines += [f"{relative(path)}\0{digest(path)}" for path in inputs]
     return hashlib.sha256(os.fsencode("\n".join(lines))).hexdigest()
 
@@ -103,77 +116,78 @@ class Stamp:
     def paths(self) -> list[Path]:
         return [REPO / path for path in self.outputs]
 
-    def intact(self, *, without: Collection[Path] = (), quick: Collection[Path] = ()) -> bool:
-        """Whether every output except those in `without` still has the content of the task's run.
-
-        For outputs in `quick`, it compares only names and sizes.
-        """
-        paths = {
-            path: value for p, value in self.outputs.items() if (path := REPO / p) not in without
-        }
+    def intact(self, *, without: Collection[Path] = ()) -> bool:
+        """Whether all outputs except those in `without` still have the task's content."""
+        found = ((path, self.outputs[relative(path)]) for path in self.paths if path not in without)
         try:
-            return all(digest(path, quick=path in quick) == paths[path] for path in paths)
+            return all(digest(path) == value for path, value in found)
         except OSError:
             return False
 
 
-class Store:
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def _file(self, task: str) -> Path:
-        return self.folder / f"{task.replace('/', '__')}.json"
-
-    def read(self, task: str) -> Stamp | None:
-        """The stamp of `task`; None if its file is missing, incomplete or not a stamp."""
-        try:
-            return Stamp(**json.loads(self._file(task).read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
-            return None
-
-    def write(self, task: str, stamp: Stamp) -> None:
-        write_atomically(self._file(task), json.dumps(vars(stamp), indent=1))
-
-    def forget(self, task: str) -> None:
-        self._file(task).unlink(missing_ok=True)
+def stamp_file(folder: Path, task: str) -> Path:
+    return folder / "stamps" / f"{task.replace('/', '__')}.json"
 
 
-def code_of(function: Callable[..., Any]) -> tuple[Path, ...]:
-    """The function's own file and every file of this checkout that it imports, even indirectly."""
-    inner = function.func if isinstance(function, partial) else function
-    return closure(Path(inspect.getsourcefile(inner) or __file__))
+def read_stamp(folder: Path, task: str) -> Stamp | None:
+    """The stamp of `task`; None if its file is missing, incomplete or not a stamp."""
+    try:
+        return Stamp(**json.loads(stamp_file(folder, task).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
 
 
-@cache
-def closure(file: Path) -> tuple[Path, ...]:
-    found, waiting = {file}, [file]
-    while waiting:
-        new = _imported(waiting.pop()) - found
-        found |= new
-        waiting += new
-    return tuple(sorted(found))
+def write_stamp(folder: Path, task: str, stamp: Stamp) -> None:
+    write_atomically(stamp_file(folder, task), json.dumps(vars(stamp), indent=1))
 
 
-@cache
-def _imported(file: Path) -> frozenset[Path]:
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    names = [name for node in ast.walk(tree) for name in _names(node, file)]
-    files = (path for name in names for path in (Path(f"{name}.py"), name / "__init__.py"))
-    return frozenset(filter(Path.is_file, files))
+def commit() -> str:
+    return engine_sources.git_commit(PROJECT, os.environ)
 
 
-def _names(node: ast.AST, file: Path) -> Iterator[Path]:
-    """The modules that a statement may import, as paths without suffix."""
-    if isinstance(node, ast.Import):
-        yield from (_absolute(alias.name) for alias in node.names)
-    elif isinstance(node, ast.ImportFrom):
-        base = file.parents[node.level - 1] if node.level else None
-        parts = node.module.split(".") if node.module else []
-        module = base.joinpath(*parts) if base else _absolute(node.module or "")
-        yield module
-        yield from (module / alias.name for alias in node.names)
+class Identity(NamedTuple):
+    """The state of the checkout at one moment.
+
+    `sources` is a hash over the commit and the files, `written` one over their times. Moving the
+    checkout to another commit and back writes the files again, which changes `written`.
+    """
+
+    head: str | None
+    sources: str
+    written: str
+    clean: bool
+
+    def change(self, later: Identity) -> str:
+        """Describes the change between two states; empty if there is none."""
+        pairs = zip(self, later, CHANGES, strict=True)
+        return next((text.format(old, new) for old, new, text in pairs if old != new), "")
 
 
-def _absolute(name: str) -> Path:
-    first, *rest = name.split(".")
-    return PACKAGES.get(first, REPO / "outside").joinpath(first, *rest)
+def identity(files: Iterable[Path]) -> Identity:
+    """The identity of the checkout now; nothing is cached."""
+    files = sorted(files)
+    written = [f"{relative(path)}\0{path.stat().st_mtime_ns}" for path in files]
+    return Identity(
+        head=(output_of("git", "rev-parse", "HEAD", cwd=REPO) or "").strip() or None,
+        clean=output_of(*STATUS, cwd=REPO) == "",
+        sources=source_identity(files),
+        written=hashlib.sha256(os.fsencode("\n".join(written))).hexdigest(),
+    )
+
+
+def source_epoch() -> int:
+    """The commit's date in seconds since 1970; without git, a recorded or a fixed date."""
+    # 2020-01-01; zip files have no years before 1980.
+    return int(engine_sources.source_epoch(PROJECT, os.environ) or 1577836800)
+
+
+def source_env() -> dict[str, str]:
+    """Environment variables for builds outside the checkout, which cannot ask git."""
+    return {"SOURCE_DATE_EPOCH": str(source_epoch()), PROJECT.variable("GIT_COMMIT"): commit()}
+
+
+def source_identity(files: Iterable[Path]) -> str:
+    """A hash over the commit and the files; artefacts with the same hash may be joined."""
+    lines = [commit(), str(source_epoch())]
+    lines += [f"{relative(path)}\0{digest(path)}" for path in files]
+    return hashlib.sha256(os.fsencode("\n".join(lines))).hexdigest()

@@ -1,14 +1,27 @@
-"""The types for a task, its context while it runs, and its outcome; `runner` runs tasks."""
+"""Runs tasks: each after the tasks that it needs, several at a time, only if something changed.
+
+A large output that is quick to make again (an environment with a CUDA torch) is *temporary*: it is
+deleted after the last task that reads it. Its stamp stays valid, and the output is made again when
+a new reader has to run.
+"""
 
 from __future__ import annotations
 
+import math
+import shutil
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from release.shell import Log
+from release import PROJECT, ReleaseError
+from release.processes import deferred
+from release.shell import Log, explain, is_disk_full, redacted
+from release.store import Stamp, digest, key_of, read_stamp, relative, stamp_file, write_stamp
 
 
 class Status(str, Enum):
@@ -33,60 +46,31 @@ class Task:
         run: the function; a task among the arguments of a `partial` becomes that task's first
             output.
         needs: tasks whose outputs it reads; it is skipped if one of them has none.
-        after: tasks that it waits for, whether they succeed or not. It gets their outputs, but a
-            temporary output may already be deleted.
-        inputs: files that the result depends on. Code and the arguments of a `partial` are always
-            inputs and not listed here.
+        anyway: whether it only waits for `needs`, and runs even if they failed. It finds their
+            outcomes in its context, but a temporary output may already be deleted.
+        inputs: files that the result depends on. The tool's code and the arguments of a `partial`
+            are always inputs and not listed here.
         facts: all other facts that the result depends on (versions, the environment).
         temporary: outputs, and other folders, that are deleted after the last reader.
-        disk: roughly how many bytes it puts on the disk.
+        disk: roughly how many bytes the temporary outputs have.
     """
 
     name: str
-    run: Callable[[Context], Sequence[Path]]
+    run: Callable[..., Sequence[Path]]
     needs: tuple[Task, ...] = ()
-    after: tuple[Task, ...] = ()
+    anyway: bool = False
     inputs: tuple[Path, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
     temporary: tuple[Path, ...] = ()
-    disk: int = 20_000_000
+    disk: int = 0
     cells: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         return self.name
 
-
-@dataclass(frozen=True)
-class Context:
-    """The context of a running task: the outputs of the tasks in `needs` and `after` that
-    succeeded, the tasks that failed, and how many processes it may start at a time."""
-
-    log: Log
-    made: Mapping[Task, Sequence[Path]] = field(default_factory=dict)
-    failed: frozenset[Task] = frozenset()
-    jobs: int = 1
-
-    def only(self, task: Task) -> Path:
-        (path,) = self.made[task]
-        return path
-
-    def run(self, task: Task) -> Sequence[Path]:
-        arguments = getattr(task.run, "keywords", {})
-        return task.run(self, **{name: self._output(value) for name, value in arguments.items()})
-
-    def _output(self, value: Any) -> Any:
-        if type(value) is tuple:
-            return tuple(map(self._output, value))
-        return self.made[value][0] if isinstance(value, Task) else value
-
-
-def tasks_of(value: Any) -> Iterator[Task]:
-    """The tasks among arguments."""
-    if isinstance(value, Task):
-        yield value
-    elif type(value) is tuple:
-        for part in value:
-            yield from tasks_of(part)
+    @property
+    def arguments(self) -> dict[str, Any]:
+        return getattr(self.run, "keywords", {})
 
 
 @dataclass(frozen=True)
@@ -108,3 +92,158 @@ class Outcome:
     took: float = 0.0
     blocked: bool = False
     disk_full: bool = False
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a running task may use: its log, so many processes, the outcomes of its needs."""
+
+    log: Log
+    jobs: int = 1
+    outcomes: Mapping[str, Outcome] = field(default_factory=dict)
+
+
+def tasks_of(value: Any) -> Iterator[Task]:
+    """The tasks among arguments."""
+    if isinstance(value, Task):
+        yield value
+    elif type(value) is tuple:
+        for part in value:
+            yield from tasks_of(part)
+
+
+def run_tasks(
+    tasks: Sequence[Task], folder: Path, listener: Any, jobs: int = 1, room: float = math.inf
+) -> dict[str, Outcome]:
+    """Runs every task that it can, and returns the outcomes by the tasks' names.
+
+    A failure stops only the tasks that need the failed one. After a full disk no task is started.
+    A task with temporary outputs waits if these would exceed `room` bytes on the disk, unless no
+    other task could run. Stamps and logs are kept in `folder`. `listener` is told of every task,
+    like :class:`progress.Reporter`.
+    """
+    run = _Run(tasks, folder, listener, jobs)
+    running: dict[Future[Outcome], Task] = {}
+    with deferred() as stop, ThreadPoolExecutor(max_workers=jobs) as pool:
+        while run.waiting or running:
+            while len(running) < jobs and (task := run.next(room, idle=not running)):
+                run.waiting.remove(task)
+                running[pool.submit(run.one, task)] = task
+            if not running:
+                names = sorted(map(str, run.waiting))
+                raise ReleaseError(f"tasks need tasks that are not in this run: {names}")
+            for future in stop.next_of(running):
+                run.finish(running.pop(future), future.result())
+    return run.outcomes
+
+
+class _Run:
+    """The state of one run: waiting tasks, outcomes, and the temporary outputs on the disk."""
+
+    def __init__(self, tasks: Sequence[Task], folder: Path, listener: Any, jobs: int) -> None:
+        self.tasks, self.folder, self.listener, self.jobs = tasks, folder, listener, jobs
+        self.waiting = list(tasks)
+        self.outcomes: dict[str, Outcome] = {}
+        self._full = False
+        self._temporary = [task for task in tasks if task.temporary]  # not deleted yet
+        self._made: set[Task] = set()
+        self._again = threading.RLock()
+
+    def next(self, room: float, *, idle: bool) -> Task | None:
+        """The next task that may start now."""
+        used = sum(task.disk for task in self._temporary if task not in self.waiting)
+        ready = [t for t in self.waiting if all(n.name in self.outcomes for n in t.needs)]
+        fits = [task for task in ready if not task.temporary or used + task.disk <= room]
+        # While nothing runs, nothing could make room, so a task exceeds the limit rather than stop.
+        return next(iter(fits or (ready if idle else ())), None)
+
+    def finish(self, task: Task, outcome: Outcome) -> None:
+        self.outcomes[task.name] = outcome
+        self._full = self._full or outcome.disk_full
+        self.listener.finished(task, outcome)
+        for old in reversed(list(self._temporary)):
+            readers = [t for t in self.tasks if old in t.needs and not t.anyway]
+            # A temporary reader may have to be made again, so it goes first.
+            kept = any(reader in self._temporary for reader in readers)
+            if not kept and all(t.name in self.outcomes for t in (old, *readers)):
+                self._temporary.remove(old)
+                for folder in old.temporary:
+                    shutil.rmtree(folder, ignore_errors=True)
+
+    def _blocked(self, task: Task) -> str:
+        """Why a task cannot run: the first cause of the chain; empty if it can."""
+        if self._full:
+            return "not started: no space left"
+        for need in () if task.anyway else task.needs:
+            outcome = self.outcomes[need.name]
+            if outcome.status is Status.FAILED:
+                return f"{need} failed"
+            if outcome.status is Status.SKIPPED:
+                why = f"{need} was skipped: {outcome.reason}"
+                return outcome.reason if outcome.blocked else why
+        return ""
+
+    def one(self, task: Task) -> Outcome:
+        """Runs a task, or finds that it cannot run or that its outputs are still valid."""
+        if why := self._blocked(task):
+            return Outcome(task.name, Status.SKIPPED, 0, reason=why, blocked=True)
+        begun, path = time.monotonic(), self.folder / "logs" / f"{task.name}.log"
+        facts: dict[str, Any]
+        try:
+            key = self._key(task)
+            status, stamp = Status.REUSED, read_stamp(self.folder, task.name)
+            if stamp is None or stamp.key != key or not stamp.intact(without=task.temporary):
+                stamp_file(self.folder, task.name).unlink(missing_ok=True)
+                self.listener.started(task)
+                with Log(path) as log:
+                    for need in () if task.anyway else task.needs:
+                        self._bring_back(need, log)
+                    status, stamp = Status.DONE, self._do(task, key, log)
+            made, digests = tuple(stamp.paths), tuple(stamp.outputs.values())
+            facts = {"outputs": made, "digests": digests, "took": stamp.seconds}
+        except SkipTask as reason:
+            status, facts = Status.SKIPPED, {"reason": redacted(str(reason))}
+        except Exception as error:
+            status = Status.FAILED
+            facts = {"reason": explain(error), "disk_full": is_disk_full(error)}
+        seconds = 0.0 if status is Status.REUSED else time.monotonic() - begun
+        return Outcome(task.name, status, seconds, log=path, **facts)
+
+    def _key(self, task: Task) -> str:
+        """A hash of the task's arguments, inputs and facts, and of the outputs it reads."""
+        before = [self.outcomes[need.name] for need in task.needs]
+        facts = {
+            "arguments": task.arguments,
+            "facts": task.facts,
+            "project": PROJECT._asdict(),
+            "read": {o.task: [o.status is Status.FAILED, *o.digests] for o in before},
+        }
+        return key_of(task.name, task.inputs, facts)
+
+    def _do(self, task: Task, key: str, log: Log) -> Stamp:
+        begun = time.monotonic()
+        given = {name: self._output(value) for name, value in task.arguments.items()}
+        outputs = task.run(Context(log, self.jobs, self.outcomes), **given)
+        took = round(time.monotonic() - begun, 2)
+        # What reads a temporary output depends on how it was made: its files are not hashed.
+        kept = {p: key if p in task.temporary else digest(p) for p in outputs}
+        stamp = Stamp(key, {relative(path): value for path, value in kept.items()}, took)
+        write_stamp(self.folder, task.name, stamp)
+        self._made.add(task)
+        return stamp
+
+    def _output(self, value: Any) -> Any:
+        if type(value) is tuple:
+            return tuple(map(self._output, value))
+        return self.outcomes[value.name].outputs[0] if isinstance(value, Task) else value
+
+    def _bring_back(self, task: Task, log: Log) -> None:
+        """Makes a temporary output that was deleted again, once for all readers."""
+        if not task.temporary:
+            return
+        with self._again:
+            if task not in self._made:
+                log.write(f"{task.name} was deleted to save space and is made again")
+                for need in task.needs:
+                    self._bring_back(need, log)
+                self._do(task, self._key(task), log)

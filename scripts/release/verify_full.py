@@ -36,14 +36,13 @@ from release import (
 )
 from release.environments import interpreters, python_facts
 from release.evidence import Environment, Evidence
+from release.listing import Reporter
 from release.manifest import parse
 from release.paths import MANIFEST
-from release.progress import Reporter
 from release.run import only_run
-from release.runner import run_tasks
 from release.schema import FIRST, Matrix
-from release.store import Store, digest
-from release.tasks import Outcome, Task
+from release.store import digest
+from release.tasks import Outcome, Task, run_tasks
 from release.verify_one import CACHE, WORK, Target, environment
 from release.wheels import commits, read_wheel
 
@@ -129,7 +128,7 @@ def tried(wheel: Path, wanted: Sequence[Target], console: Console, jobs: int) ->
         for target in wanted
     }
     outcomes: dict[str, Outcome] = {}
-    begun, store = time.monotonic(), Store(WORK / "stamps")
+    begun = time.monotonic()
     with Reporter(console, list(tasks.values())) as reporter:
         for minor in dict.fromkeys(target.torch for target in wanted):
             first, *others = (tasks[target] for target in wanted if target.torch == minor)
@@ -144,7 +143,7 @@ def tried(wheel: Path, wanted: Sequence[Target], console: Console, jobs: int) ->
             # The first environment fetches the files that all of them share.
             try:
                 for group in ([first], others):
-                    outcomes |= run_tasks(group, store, WORK / "logs", reporter, jobs)
+                    outcomes |= run_tasks(group, WORK, reporter, jobs)
             finally:
                 shutil.rmtree(CACHE, ignore_errors=True)
     found: dict[Target, Environment | None] = {}

@@ -75,15 +75,13 @@ def example(context: Context, *, cell: Cell, venv: Path) -> Sequence[Path]:
     return [out]
 
 
-def fat_site(context: Context, *, fat_wheel: Path, python: str) -> Sequence[Path]:
-    """A folder with only the fat wheel; environments with a torch put it on their path."""
-    folder = fresh(ENVS / "fat-site")
+def fat_run(context: Context, *, glue: str, venv: Path, fat_wheel: Path) -> Sequence[Path]:
+    """Runs the fat wheel beside the torch that a glue was built for; it must choose that glue.
+
+    The wheel lies in a folder of its own, which comes first on the environment's path.
+    """
+    python, name = venv / "bin" / "python", f"{glue}-fat"
+    site = fresh(ENVS / name)
     command = [tool("uv"), "pip", "install", "--no-deps", "--no-index", "--python", python]
-    context.log.run([*command, "--target", folder, fat_wheel])
-    return [folder]
-
-
-def fat_run(context: Context, *, glue: str, venv: Path, site: Path) -> Sequence[Path]:
-    """Runs the fat wheel beside the torch that a glue was built for; it must choose that glue."""
-    python = venv / "bin" / "python"
-    return [run_installed(context.log, python, venv, f"{glue}-fat", site=site, glue=glue)]
+    context.log.run([*command, "--target", site, fat_wheel])
+    return [run_installed(context.log, python, venv, name, site=site, glue=glue)]

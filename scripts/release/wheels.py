@@ -18,7 +18,7 @@ from packaging.version import Version
 
 from engine.compat.binary import read_binary
 from release import PLATFORM, ReleaseError
-from release.provenance import source_epoch
+from release.store import source_epoch
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,7 @@ from pathlib import Path
 
 from release import processes, run
 from release.paths import fresh, publish
-from release.runner import run_tasks
-from release.store import Store
-from release.tasks import Context, Task
+from release.tasks import Context, Task, run_tasks
 from rich.console import Console
 
 FOLDER = Path(sys.argv[1])
@@ -71,7 +69,7 @@ def tasks() -> list[Task]:
 if __name__ == "__main__":
     run.BUILD = FOLDER
     with (FOLDER / "said.txt").open("a") as file, run.only_run(Console(file=file)):
-        outcomes = run_tasks(tasks(), Store(FOLDER / "stamps"), FOLDER / "logs", Silent(), jobs=2)
+        outcomes = run_tasks(tasks(), FOLDER, Silent(), jobs=2)
         for name, outcome in outcomes.items():
             note(f"{outcome.status.value} {name}")
         processes.end_children()

@@ -60,8 +60,8 @@ def conda_worker(tmp_path_factory):
 @pytest.fixture(scope="session")
 def make_channels(matrix, conda_worker):
     """Builds a recipe against stubs; returns the URLs of the channels with ours and the stubs."""
+    from release.cells import VARIANTS_FILE
     from release.conda_stubs import stubs, write_channel
-    from release.variants import VARIANTS_FILE
 
     # Something to pack, instead of compiling.
     script = 'mkdir -p "$SP_DIR/lltm_conda"\necho >"$SP_DIR/lltm_conda/__init__.py"\n'

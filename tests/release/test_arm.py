@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 import zstandard
 from release import NATIVE, PROJECT, audit, emulation
-from release.cells import all_cells, by_platform, required, select
+from release.cells import all_cells, arch_list, by_platform, required, select
 from release.host import Host
 from release.listing import json_list
 from release.matrix import MatrixError, load
-from release.variants import arch_list
 from shared_objects import KERNELS_RECORD, fake_torch, gpu_object, shared_object
 
 from lltm_conda.engine.builder import (

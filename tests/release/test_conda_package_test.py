@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from release.cells import all_cells, select
+from release.cells import all_cells, render, select
 from release.conda_stubs import link_torch
 from release.paths import BOOTSTRAP, ENVS
-from release.variants import render
 from shared_objects import KERNELS_RECORD, shared_object
 
 import lltm_conda

@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 from release import REPO, ReleaseError
-from release.cells import all_cells
+from release.cells import all_cells, for_conda
 from release.conda_stubs import OLDER, stubs
-from release.variants import for_conda
 
 pytest.importorskip("rattler")
 pytest.importorskip("rattler_build")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 
 import pytest
-from release.cells import all_cells, select
+from release.cells import all_cells, render, select
 from release.conda_stubs import link_torch
 from release.paths import BOOTSTRAP, ENVS
-from release.variants import render
 
 from lltm_conda.engine.compat.binary import read_binary
 from lltm_conda.engine.compat.records import dotted

@@ -10,9 +10,8 @@ import sys
 
 import pytest
 from release import PACKAGE, REPO
-from release.cells import all_cells
+from release.cells import KEYS, all_cells, for_conda, row
 from release.generated import drifted, named
-from release.variants import KEYS, for_conda, row
 from ruamel.yaml import YAML
 
 from lltm_conda._version import __version__

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from release import ReleaseError, run
-from release import merge as merging
 from release.cells import all_cells, required
 from release.collect import host_facts
 from release.host import Host
@@ -23,13 +22,14 @@ from release.manifest import (
     ManifestError,
     Run,
     carried,
+    grid,
     json_schema,
     parse,
     read_or_set_aside,
+    render,
     write,
     wrong_files,
 )
-from release.report import grid, render
 from release.store import digest
 from rich.console import Console
 from shared_objects import GLUE_RECORD, KERNELS_RECORD, shared_object
@@ -128,8 +128,7 @@ def console() -> Console:
 def dist(tmp_path, monkeypatch) -> Path:
     """An own build/ and dist/."""
     for module, name, path in (
-        (merging, "DIST", "dist"),
-        (merging, "LOGS", "build/logs"),
+        (run, "LOGS", "build/logs"),
         (run, "BUILD", "build"),
         (run, "DIST", "dist"),
         (run, "INDEX", "dist/simple"),
@@ -256,7 +255,7 @@ def test_shards_become_one_wheel_and_one_manifest(matrix, objects, tmp_path, dis
     halves = cells[::2], cells[1::2]
     for number, half in enumerate(halves):
         make_manifest(tmp_path / str(number), matrix, dict.fromkeys(half, "done"), objects)
-    assert merging.merge([tmp_path / "0", tmp_path / "1"], matrix, console) == 0
+    assert run.merge([tmp_path / "0", tmp_path / "1"], matrix, console) == 0
     found = parse(dist / "manifest.json")
     assert not found.partial and list(found.cells) == cells
     assert found.fat is not None and "+" not in found.fat.path
@@ -272,7 +271,7 @@ def test_a_wheel_is_whole_without_what_no_torch_on_pypi_loads(
     optional = [cell.name for cell in all_cells(matrix) if cell.optional]
     make_manifest(tmp_path / "0", matrix, dict.fromkeys(required(matrix), "done"), objects)
     make_manifest(tmp_path / "1", matrix, dict.fromkeys(optional, "skipped"), objects)
-    assert merging.merge([tmp_path / "0", tmp_path / "1"], matrix, console) == 0
+    assert run.merge([tmp_path / "0", tmp_path / "1"], matrix, console) == 0
     found = parse(dist / "manifest.json")
     assert not found.partial and found.fat is not None and "+" not in found.fat.path
     assert list(found.missing) == found.optional == optional
@@ -286,7 +285,7 @@ def test_a_wheel_that_lacks_a_torch_on_pypi_is_partial_whatever_else_it_has(
 ) -> None:
     names = [cell.name for cell in all_cells(matrix) if cell.name != "aten24-abi0-cpu"]
     make_manifest(tmp_path / "0", matrix, dict.fromkeys(names, "done"), objects)
-    assert merging.merge([tmp_path / "0"], matrix, console) == 0
+    assert run.merge([tmp_path / "0"], matrix, console) == 0
     found = parse(dist / "manifest.json")
     assert found.partial and "+partial.14of15-" in found.fat.path
     assert "lacks aten24-abi0-cpu" in console.export_text()
@@ -295,7 +294,7 @@ def test_a_wheel_that_lacks_a_torch_on_pypi_is_partial_whatever_else_it_has(
 def test_what_no_shard_built_makes_it_partial(matrix, objects, tmp_path, dist, console) -> None:
     make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects)
     make_manifest(tmp_path / "1", matrix, {"stable210-cu12": "skipped"}, objects)
-    assert merging.merge([tmp_path / "0", tmp_path / "1"], matrix, console) == 0
+    assert run.merge([tmp_path / "0", tmp_path / "1"], matrix, console) == 0
     found = parse(dist / "manifest.json")
     assert "+partial.1of" in found.fat.path and found.missing["stable210-cu12"].startswith("<sk")
     assert "lacks stable210-cu12" in console.export_text()
@@ -306,14 +305,14 @@ def test_a_cell_that_failed_in_a_shard_fails_the_merge(
 ) -> None:
     make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects)
     make_manifest(tmp_path / "1", matrix, {"aten29-abi1-cpu": "failed"}, objects)
-    assert merging.merge([tmp_path / "0", tmp_path / "1"], matrix, console) == 1
+    assert run.merge([tmp_path / "0", tmp_path / "1"], matrix, console) == 1
     assert "FAILED aten29-abi1-cpu: <failed> because" in console.export_text()
 
 
 def test_the_shard_that_came_furthest_counts(matrix, objects, tmp_path, dist, console) -> None:
     make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "failed"}, objects)
     make_manifest(tmp_path / "1", matrix, {"stable210-cpu": "done"}, objects)
-    assert merging.merge([tmp_path / "0", tmp_path / "1"], matrix, console) == 0
+    assert run.merge([tmp_path / "0", tmp_path / "1"], matrix, console) == 0
     assert parse(dist / "manifest.json").cells["stable210-cpu"].state == "done"
 
 
@@ -324,7 +323,7 @@ def test_shards_of_different_sources_are_refused(
     make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects)
     make_manifest(tmp_path / "1", matrix, {"stable210-cu13": "done"}, objects, **{field: "d" * 40})
     with pytest.raises(ReleaseError, match=f"{field} is dddd.*same commit"):
-        merging.merge([tmp_path / "0", tmp_path / "1"], matrix, console)
+        run.merge([tmp_path / "0", tmp_path / "1"], matrix, console)
 
 
 def test_objects_that_differ_between_shards_are_refused(
@@ -334,7 +333,7 @@ def test_objects_that_differ_between_shards_are_refused(
     other = {**objects, "kernels-cpu.so": objects["kernels-cuda12.so"]}
     make_manifest(tmp_path / "1", matrix, {"stable210-cu13": "done"}, other)
     with pytest.raises(ReleaseError, match=r"kernels-cpu\.so differs"):
-        merging.merge([tmp_path / "0", tmp_path / "1"], matrix, console)
+        run.merge([tmp_path / "0", tmp_path / "1"], matrix, console)
     assert not (dist / "manifest.json").exists()
 
 
@@ -346,7 +345,7 @@ def test_the_hash_of_a_binary_is_that_of_the_packed_one(
     other = {"kernels-cpu.so": binary(b"other")}
     states = {"aten29-abi1-cpu": "failed"}
     make_manifest(tmp_path / "1", matrix, states, objects, binaries=other)
-    assert merging.merge([tmp_path / "0", tmp_path / "1"], matrix, console) == 1
+    assert run.merge([tmp_path / "0", tmp_path / "1"], matrix, console) == 1
     found = parse(dist / "manifest.json").binaries
     assert found["kernels-cpu.so"] == binary(objects["kernels-cpu.so"])
 
@@ -357,7 +356,7 @@ def test_a_binary_that_no_manifest_knows_is_refused(
     wrong = {name: binary(b"other") for name in ("glue-stable210.so", "kernels-cpu.so")}
     make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects, binaries=wrong)
     with pytest.raises(ManifestError, match="no manifest has the hash"):
-        merging.merge([tmp_path / "0"], matrix, console)
+        run.merge([tmp_path / "0"], matrix, console)
     assert not (dist / "manifest.json").exists()
 
 
@@ -365,7 +364,7 @@ def test_a_shard_with_a_changed_wheel_is_refused(matrix, objects, tmp_path, dist
     made = make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects)
     (tmp_path / "0" / made.cells["stable210-cpu"].wheel).write_bytes(b"torn")
     with pytest.raises(ManifestError, match="hash differs"):
-        merging.merge([tmp_path / "0"], matrix, console)
+        run.merge([tmp_path / "0"], matrix, console)
 
 
 def test_a_folder_without_a_whole_manifest_is_refused_and_left_alone(
@@ -374,7 +373,7 @@ def test_a_folder_without_a_whole_manifest_is_refused_and_left_alone(
     (tmp_path / "0").mkdir()
     (tmp_path / "0" / "manifest.json").write_text("{")
     with pytest.raises(ManifestError, match="no whole manifest"):
-        merging.merge([tmp_path / "0"], matrix, console)
+        run.merge([tmp_path / "0"], matrix, console)
     assert (tmp_path / "0" / "manifest.json").read_text() == "{"
 
 

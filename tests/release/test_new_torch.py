@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from release.cells import all_cells
+from release.cells import VARIANTS_FILE, all_cells
 from release.generated import PYPROJECT, SUPPORT_FILE, SUPPORT_PAGE, expected
 from release.host import Host
 from release.listing import github, json_list
 from release.matrix import load
 from release.toolchains import Compilers
-from release.variants import VARIANTS_FILE
 from ruamel.yaml import YAML
 
 from lltm_conda.engine.builder import HostCompiler

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 from release import REPO
-from release.cells import all_cells
-from release.variants import STDLIB, for_conda, render
+from release.cells import STDLIB, all_cells, for_conda, render
 from ruamel.yaml import YAML
 
 FOLDER = REPO / "recipe"

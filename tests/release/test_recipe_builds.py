@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 from release import ReleaseError, conda_steps
-from release.cells import all_cells
+from release.cells import all_cells, for_conda
 from release.conda_steps import build_recipe, driver
 from release.conda_stubs import stubs, write_channel
-from release.provenance import commit
-from release.variants import for_conda
+from release.store import commit
 from rich.console import Console
 from ruamel.yaml import YAML
 

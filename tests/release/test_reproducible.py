@@ -13,7 +13,7 @@ import pytest
 from release import REPO, manifest
 from release.pack_steps import package_sources
 from release.paths import BOOTSTRAP, MANIFEST
-from release.provenance import identity
+from release.store import identity
 
 torch = pytest.importorskip("torch")
 

@@ -7,14 +7,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from release import ReleaseError, pack_steps, provenance, run
+from release import ReleaseError, pack_steps, run, store
 from release import upload as uploading
 from release.cells import required
 from release.host import Host
 from release.manifest import parse, wrong_files
-from release.planner import CellTasks, Plan
+from release.planner import Plan
 from release.run import Release
-from release.tasks import SkipTask, Task
+from release.tasks import SkipTask
 from release.wheels import read_wheel
 from rich.console import Console
 from shared_objects import GLUE_RECORD, KERNELS_RECORD, shared_object
@@ -40,15 +40,11 @@ class World:
         found = Plan(matrix, host, channel=channel)
         found.cells = cells
         for cell in cells:
-            own = found.of[cell.name] = CellTasks()
-            own.wheel = found.add(Task(f"wheel/{cell.name}", self._step("wheel", cell)), cell)
-            step = self._step("venv", cell)
-            own.venv = found.add(Task(f"venv/{cell.name}", step, needs=(own.wheel,)), cell)
-        found.add_fat_wheel(cells, carried or {})
-        for own in found.of.values():
-            own.fat_run = None
+            wheel = found.add(cell, f"wheel/{cell}", self._step("wheel", cell), {})
+            found.add(cell, f"venv/{cell}", self._step("venv", cell), {}, [wheel])
+        found.add_fat_wheel(carried or {})
         for name in list(found.tasks):
-            if name.startswith(("fat-site", "fat-run")):
+            if name.startswith("fat-run"):
                 del found.tasks[name]
         return found
 
@@ -107,12 +103,9 @@ def world(tmp_path, matrix, monkeypatch) -> World:
         "release.run": {
             "BUILD": build,
             "DIST": dist,
-            "CELL_LOGS": dist / "logs",
             "INDEX": dist / "simple",
-            "LOGS": build / "logs",
             "MANIFEST": dist / "manifest.json",
             "REPORT": dist / "report.html",
-            "STAMPS": build / "stamps",
             "TEMPORARY": build / "tmp",
         },
         "release.collect": {"DIST": dist, "CELL_LOGS": dist / "logs"},
@@ -122,7 +115,6 @@ def world(tmp_path, matrix, monkeypatch) -> World:
         for name, path in names.items():
             monkeypatch.setattr(f"{module}.{name}", path)
     monkeypatch.setattr(run, "Plan", made.plan)
-    monkeypatch.setattr(run, "check_space", lambda _plan: None)
     monkeypatch.setattr(run, "obstacle", lambda cell, *_: self_obstacle(cell))
     return made
 
@@ -245,7 +237,7 @@ def test_nothing_is_kept_of_a_torn_manifest(world) -> None:
 
 def test_nothing_is_kept_of_other_sources(world, monkeypatch) -> None:
     world.run("stable210-cu13")
-    monkeypatch.setattr(provenance, "source_identity", lambda _files: "t" * 64)
+    monkeypatch.setattr(store, "source_identity", lambda _files: "t" * 64)
     assert world.run("stable210-cpu") == 0
     assert world.packed == (f"0.1.0+partial.1of{world.total}", {"cpu"})
 
@@ -267,7 +259,7 @@ def checkout(tmp_path, monkeypatch):
         git("add", ".")
         git("commit", "--quiet", "-m", text)
     git("checkout", "--quiet", "HEAD~1")
-    monkeypatch.setattr(provenance, "REPO", root)
+    monkeypatch.setattr(store, "REPO", root)
     monkeypatch.setattr(run, "package_sources", lambda: (root / "op.cpp",))
     return git
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 from release import REPO
-from release.runner import explain
-from release.shell import CommandFailed, Log, redacted
+from release.shell import CommandFailed, Log, explain, redacted
 from test_run import world
 
 __all__ = ["world"]

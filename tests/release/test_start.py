@@ -52,7 +52,7 @@ def tree(tmp_path) -> Path:
     ("name", "arguments", "means"),
     [
         ("build_all.sh", ["--list"], "release --list"),
-        ("cibuildwheel.sh", ["repair", "a.whl", "out"], "release.container repair a.whl out"),
+        ("cibuildwheel.sh", ["repair", "a.whl", "out"], "release.cibuildwheel repair a.whl out"),
     ],
 )
 def test_both_scripts_start_it_so(name, arguments, means, tree, elsewhere) -> None:

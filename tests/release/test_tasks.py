@@ -7,10 +7,10 @@ import os
 from functools import partial
 
 import pytest
-from release import ReleaseError
-from release.runner import explain, run_tasks
-from release.store import Stamp, Store, digest
-from release.tasks import SkipTask, Status, Task
+from release import ReleaseError, store
+from release.shell import explain
+from release.store import Stamp, digest, read_stamp, write_stamp
+from release.tasks import SkipTask, Status, Task, run_tasks
 
 
 class Silent:
@@ -25,7 +25,6 @@ class World:
         self.root, self.runs = root, []
         self.input = root / "input.txt"
         self.input.write_text("one")
-        self.store = Store(root / "stamps")
 
     def copy(self, name, *, source=None, needs=(), fail=None, **options) -> Task:
         target = self.root / f"{name}.out"
@@ -34,7 +33,7 @@ class World:
             self.runs.append(name)
             if fail:
                 raise fail
-            read = context.only(needs[0]) if needs else source or self.input
+            read = context.outcomes[needs[0].name].outputs[0] if needs else source or self.input
             target.write_text(read.read_text())
             return [target]
 
@@ -43,7 +42,7 @@ class World:
 
     def run(self, *tasks, jobs=1):
         self.runs = []
-        return run_tasks(tasks, self.store, self.root / "logs", Silent(), jobs)
+        return run_tasks(tasks, self.root, Silent(), jobs)
 
 
 @pytest.fixture
@@ -80,6 +79,24 @@ def test_a_changed_fact_is_done_again(world) -> None:
     world.run(world.copy("a", facts={"compiler": "g++ 12"}))
     world.run(world.copy("a", facts={"compiler": "g++ 13"}))
     assert world.runs == ["a"]
+
+
+@pytest.mark.parametrize("edited", ["scripts/release/wheels.py", "lltm_conda/engine/compat/elf.py"])
+def test_changed_code_is_done_again(world, monkeypatch, edited) -> None:
+    """The tool's code, and the engine's, which it calls."""
+    assert store.REPO / edited in store.code()
+    copy = world.root / "copy.py"
+    copy.write_bytes((store.REPO / edited).read_bytes())
+    monkeypatch.setattr(store, "code", lambda: (copy,))
+    store.tool.cache_clear()
+    world.run(world.copy("a"))
+    world.run(world.copy("a"))
+    assert world.runs == []
+    copy.write_text("edited")
+    store.tool.cache_clear()  # as a new process has it
+    world.run(world.copy("a"))
+    assert world.runs == ["a"]
+    store.tool.cache_clear()
 
 
 @pytest.mark.parametrize("damage", ["remove", "change"])
@@ -187,9 +204,9 @@ def test_a_changed_byte_in_a_folder_is_made_again(world) -> None:
 
 
 def test_a_stamp_survives_the_way_to_disk_and_back(tmp_path) -> None:
-    store, stamp = Store(tmp_path), Stamp("key", {"a": "b"}, 1.5)
-    store.write("glue/x", stamp)
-    assert store.read("glue/x") == stamp
+    stamp = Stamp("key", {"a": "b"}, 1.5)
+    write_stamp(tmp_path, "glue/x", stamp)
+    assert read_stamp(tmp_path, "glue/x") == stamp
 
 
 def large(world, name="big", **options) -> Task:
@@ -211,7 +228,7 @@ def reader(world, name, need, **options) -> Task:
 
     def run(context):
         world.runs.append(name)
-        target.write_text((context.only(need) / "library").read_text())
+        target.write_text((context.outcomes[need.name].outputs[0] / "library").read_text())
         return [target]
 
     return Task(name, run, needs=(need,), **options)
@@ -252,6 +269,27 @@ def test_a_chain_of_temporary_outputs_comes_back(world) -> None:
     assert world.runs == ["big", "middle", "new"]
 
 
+def test_what_a_temporary_output_is_made_of_stays_as_long(world) -> None:
+    """Both come back: the first for a reader of its own, then for the second."""
+    big = large(world)
+    middle = world.root / "middle.folder"
+
+    def run(context):
+        world.runs.append("middle")
+        middle.mkdir(exist_ok=True)
+        (middle / "library").write_text((world.root / "big.folder" / "library").read_text())
+        return [middle]
+
+    made = Task("middle", run, needs=(big,), temporary=(middle,))
+    for flag in (1, 2):
+        first = reader(world, "first", big, facts={"flag": flag})
+        last = reader(world, "last", made, facts={"flag": flag})
+        outcomes = world.run(big, made, first, last)
+        assert outcomes["last"].status is Status.DONE
+    assert world.runs == ["big", "first", "middle", "last"]
+    assert not list(world.root.glob("*.folder"))
+
+
 def test_a_task_that_only_waits_for_another_does_not_keep_its_output(world) -> None:
     big = large(world)
     one = reader(world, "one", big)
@@ -261,7 +299,7 @@ def test_a_task_that_only_waits_for_another_does_not_keep_its_output(world) -> N
         there.append((world.root / "big.folder").exists())
         return []
 
-    world.run(big, one, Task("look", look, needs=(one,), after=(big,)))
+    world.run(big, one, Task("look", look, needs=(one, big), anyway=True))
     assert there == [False]
 
 
@@ -270,12 +308,12 @@ def test_a_task_that_waits_learns_what_failed_and_gets_the_rest(world) -> None:
     seen = []
 
     def look(context):
-        seen.append((context.only(good), context.failed, bad in context.made))
+        seen.extend((o.status, o.outputs) for o in context.outcomes.values())
         return []
 
-    outcomes = world.run(good, bad, Task("look", look, after=(good, bad)))
+    outcomes = world.run(good, bad, Task("look", look, needs=(good, bad), anyway=True))
     assert outcomes["look"].status is Status.DONE
-    assert seen == [(world.root / "good.out", frozenset({bad}), False)]
+    assert seen == [(Status.DONE, (world.root / "good.out",)), (Status.FAILED, ())]
 
 
 def test_temporary_outputs_that_need_too_much_room_wait_for_others_to_go(world) -> None:
@@ -289,14 +327,12 @@ def test_temporary_outputs_that_need_too_much_room_wait_for_others_to_go(world) 
         def finished(self, task, outcome):
             peak.append(len(list(world.root.glob("*.folder"))))
 
-    run_tasks(tasks, world.store, world.root / "logs", Watch(), 3, room=12)
+    run_tasks(tasks, world.root, Watch(), 3, room=12)
     assert max(peak) == 2 and len(world.runs) == 6
 
 
 def test_a_task_larger_than_the_room_runs_all_the_same(world) -> None:
-    outcomes = run_tasks(
-        [large(world, disk=9)], world.store, world.root / "logs", Silent(), 2, room=5
-    )
+    outcomes = run_tasks([large(world, disk=9)], world.root, Silent(), 2, room=5)
     assert outcomes["big"].status is Status.DONE
 
 
@@ -306,5 +342,5 @@ def test_an_argument_of_a_partial_decides_the_result(world) -> None:
         return []
 
     for flag in (1, 1, 2):
-        run_tasks([Task("a", partial(step, flag=flag))], world.store, world.root, Silent())
+        run_tasks([Task("a", partial(step, flag=flag))], world.root, Silent())
     assert world.runs == [1, 2]

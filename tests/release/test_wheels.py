@@ -24,7 +24,7 @@ from release.pack_steps import (
     write_index,
 )
 from release.paths import replace_wheel
-from release.provenance import source_epoch
+from release.store import source_epoch
 from release.wheels import join, read_wheel
 from shared_objects import KERNELS_RECORD, shared_object
 from wheel_makers import TAG, make_wheel
