@@ -141,7 +141,8 @@ def _read(elf: Elf, blank: BinaryRecord, light: bool) -> BinaryRecord:
             layout = _layout(raw, elf.section_bytes(VTABLE_SECTION))
     except RecordError as error:
         problems.append(str(error))
-    strong = [name for name, weak in elf.undefined() if not weak]
+    symbols = list(elf.symbols())
+    strong = [name for name, defined, weak in symbols if not (defined or weak)]
     torch_symbols = tuple(printable(name) for name in strong if is_torch_symbol(name))
     python = (name for name in strong if name.startswith((b"Py", b"_Py")))
     cuda_archs = record.cuda_archs if record else ()
@@ -185,7 +186,9 @@ def _read(elf: Elf, blank: BinaryRecord, light: bool) -> BinaryRecord:
         floors=newest_versions(version for _, version in elf.version_needs()),
         torch_symbols=torch_symbols,
         python_symbols=tuple(map(printable, python)),
-        modules=tuple(printable(name[7:]) for name in elf.defined(b"PyInit_")),
+        modules=tuple(
+            printable(n[7:]) for n, defined, _ in symbols if defined and n[:7] == b"PyInit_"
+        ),
         cxx11_abi=min(flavours, default=None),
         cuda_archs=cuda_archs,
         size=elf.size,

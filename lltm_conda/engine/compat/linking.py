@@ -188,8 +188,8 @@ def _unresolved(path: Path, scope: list[Path]) -> tuple[str, ...]:
     left: list[bytes] = []
     with suppress(ElfError, OSError):
         with Elf(path) as elf:
-            for name, weak in elf.undefined():
-                if not weak and name != _UNUSED and len(left) < _MAX_SYMBOLS:
+            for name, defined, weak in elf.symbols():
+                if not (defined or weak) and name != _UNUSED and len(left) < _MAX_SYMBOLS:
                     left.append(name)
         for library in scope:
             if not left:
