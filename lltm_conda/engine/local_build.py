@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .builder import BuildError, execute, fitting_request, plan
-from .builder.targets import flag
+from .builder.programs import flag
 from .compat import cache, driver_probe, find_torch, judge_file, probe_runtime, render, select
 from .compat.package_files import source_hash
 from .compat.records import TorchInstall, dotted

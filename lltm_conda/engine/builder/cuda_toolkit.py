@@ -90,35 +90,25 @@ def find_cuda_toolkit(
         BuildError: CUDA_HOME names a folder without nvcc, or nvcc does not run.
     """
     named = next((name for name in _VARIABLES if env.get(name)), None)
-    nvccs = _nvccs([Path(env[named])]) if named else _installed(env, site_packages)
-    toolkits = map(_identify, nvccs)
-    first = next(toolkits, None)
-    if named and first is None:
+    if named and not _nvccs([Path(env[named])]):
         raise BuildError(
             f"{named}={env[named]} holds no bin/nvcc; set it to a CUDA toolkit, or unset it to "
             "build for the CPU only"
         )
-    if first is None or major in (None, first.version[0]):
+    toolkits = find_cuda_toolkits(env, site_packages)
+    first = next(toolkits, None)
+    if named or first is None or major in (None, first.version[0]):
         return first
     return next((toolkit for toolkit in toolkits if toolkit.version[0] == major), first)
 
 
-def find_cuda_toolkits(env: Mapping[str, str]) -> list[CudaToolkit]:
+def find_cuda_toolkits(
+    env: Mapping[str, str], site_packages: Iterable[Path] | None = None
+) -> Iterator[CudaToolkit]:
     """All installed toolkits, in the search order of :func:`find_cuda_toolkit`."""
-    homes = [Path(env[name]) for name in _VARIABLES if env.get(name)]
-    found: dict[Path, Path] = {}
-    for path in (*_nvccs(homes), *_installed(env, None)):
-        found.setdefault(path.resolve(), path)
-    return [_identify(path) for path in found.values()]
-
-
-def _nvccs(homes: Iterable[Path]) -> list[Path]:
-    return [home / "bin" / "nvcc" for home in homes if (home / "bin" / "nvcc").is_file()]
-
-
-def _installed(env: Mapping[str, str], site_packages: Iterable[Path] | None) -> Iterator[Path]:
+    found = _nvccs(Path(env[name]) for name in _VARIABLES if env.get(name))
     if on_path := shutil.which("nvcc", path=env.get("PATH")):
-        yield Path(on_path)
+        found.append(Path(on_path))
     homes = [*SYSTEM_HOMES]
     for home in SYSTEM_HOMES:
         homes += sorted(home.parent.glob(f"{home.name}-*"), reverse=True)
@@ -128,7 +118,14 @@ def _installed(env: Mapping[str, str], site_packages: Iterable[Path] | None) -> 
         site_packages = [Path(sysconfig.get_path("purelib")), *map(Path, sys.path)]
     for folder in site_packages:
         homes += sorted(folder.glob("nvidia/cu*"), reverse=True)
-    yield from _nvccs(homes)
+    different: dict[Path, Path] = {}
+    for path in (*found, *_nvccs(homes)):
+        different.setdefault(path.resolve(), path)
+    return map(_identify, different.values())
+
+
+def _nvccs(homes: Iterable[Path]) -> list[Path]:
+    return [home / "bin" / "nvcc" for home in homes if (home / "bin" / "nvcc").is_file()]
 
 
 def _identify(nvcc: Path) -> CudaToolkit:

@@ -9,8 +9,8 @@ from pathlib import Path
 from ..compat.records import GlueName, TorchInstall
 from ..project import Project
 from .cuda_toolkit import NO_NVCC, CudaToolkit, default_architectures, find_cuda_toolkit
-from .programs import BuildError
-from .targets import BuildRequest, flag
+from .plan import BuildRequest
+from .programs import BuildError, flag
 
 # From this torch on, the stable ABI has all that the op needs: one object serves every later torch.
 FIRST_STABLE = (2, 10)
