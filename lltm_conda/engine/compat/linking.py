@@ -13,8 +13,8 @@ from pathlib import Path
 from ..project import Record
 from .binary import is_torch_library
 from .elf import Elf, ElfError
-from .host_probe import library_folders
 from .records import BinaryRecord, TorchInstall
+from .runtime_probe import library_folders
 from .text import printable
 
 _LOADER_CACHE = Path("/etc/ld.so.cache")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..project import Project
 from . import fixes
-from .host_probe import environment
+from .runtime_probe import environment
 from .text import printable, some
 
 _MAX_RECORD = 4 << 20

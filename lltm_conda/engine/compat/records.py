@@ -3,13 +3,13 @@
 Everything here is plain, frozen data: no file is opened, nothing is decided. Names of binaries and
 variants are parsed and rendered by inverse functions (`parse(str(name)) == name`).
 
-Every import of the package imports this module, so it must be quick: it compiles no pattern, and
-its classes are `Record`s.
+Every import of the package imports this module, so it must be quick: its classes are `Record`s.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -221,14 +221,8 @@ def _shown(value: object) -> str:
 
 def parse_version(version: str | None) -> tuple[int, ...] | None:
     """`"580.65.06"` -> `(580, 65, 6)`; None when the text does not start with a number."""
-    numbers = []
-    for part in (version or "").split(".", 8)[:8]:
-        digits = part[: len(part) - len(part.lstrip("0123456789"))][:9]
-        if digits:
-            numbers.append(int(digits))
-        if not digits or digits != part:
-            break
-    return tuple(numbers) or None
+    found = re.match(r"[0-9]{1,9}(\.[0-9]{1,9}){0,7}", version or "")
+    return tuple(map(int, found[0].split("."))) if found else None
 
 
 def parse_minor(version: str | None) -> tuple[int, int] | None:
@@ -347,8 +341,6 @@ class TorchInstall(Record):
     @property
     def is_release(self) -> bool:
         """False for alphas, nightlies and source builds without a tag, which were not measured."""
-        import re
-
         return re.fullmatch(r"[0-9]+(\.[0-9]+)+(\.post[0-9]+)?(\+.*)?", self.version) is not None
 
 
@@ -449,22 +441,6 @@ class Finding(Record):
         """What follows the cause in errors and reports."""
         fix = (f"to mend:  {self.fix}",) if self.fix else ()
         return (f"observed: {self.observed}", f"needed:   {self.needed}", *fix)
-
-    @classmethod
-    def ok(cls, dimension: str, observed: str, needed: str) -> Finding:
-        return cls(dimension, OK, observed, needed)
-
-    @classmethod
-    def note(cls, dimension: str, observed: str, needed: str, why: str) -> Finding:
-        return cls(dimension, NOTE, observed, needed, why)
-
-    @classmethod
-    def rejected(cls, dimension: str, *said: Any) -> Finding:
-        return cls(dimension, REJECTED, *said)
-
-    @classmethod
-    def unknown(cls, dimension: str, *said: Any) -> Finding:
-        return cls(dimension, UNKNOWN, *said)
 
 
 class Verdict(Record):
