@@ -20,6 +20,7 @@ from .text import printable
 _LOADER_CACHE = Path("/etc/ld.so.cache")
 _MAX_CACHE = 8 << 20
 _MAX_LIBRARIES = 1000
+_MAX_FOLDERS = 32  # every needed library is looked for in each
 _MAX_RODATA = 64 << 20
 _MAX_SYMBOLS = 100_000
 #: GCC's headers refer to this symbol without using it, so the linker never looks for it.
@@ -133,7 +134,7 @@ def _head(path: Path) -> _Head:
     with suppress(ElfError, OSError), Elf(path) as elf:
         origin = str(path.parent.resolve())
         texts = elf.runpath.replace("${ORIGIN}", origin).replace("$ORIGIN", origin).split(":")
-        folders = tuple(Path(text) for text in texts if text)
+        folders = tuple(Path(text) for text in texts[:_MAX_FOLDERS] if text)
         return _Head(elf.needed, folders, not elf.has_runpath, elf.soname)
     return _Head()
 
