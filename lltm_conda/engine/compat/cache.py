@@ -152,10 +152,11 @@ def make(project: Project, folder: Path) -> None:
     It makes nothing inside another user's folder, unless that user is root (as for `/tmp`): root
     running with a user's HOME would leave folders there that the user cannot write to.
     """
-    base, another = root(project), _another(project)
-    missing = [path for path in (base, *base.parents) if not os.path.lexists(path)]
+    chain, another = _chain(project, folder), _another(project)
+    wanted = (*reversed(chain[0].parents), *chain)
+    missing = [path for path in wanted if not os.path.lexists(path)]
     if missing:
-        above = missing[-1].parent
+        above = missing[0].parent
         try:
             owner = above.stat().st_uid
         except OSError as error:
@@ -163,8 +164,7 @@ def make(project: Project, folder: Path) -> None:
         if owner not in (os.geteuid(), 0):
             reason = f"belongs to user {owner}, not to {os.geteuid()}"
             raise CacheError(above, reason, another)
-    chain = _chain(project, folder)
-    for path in (*reversed(missing[1:]), *chain):
+    for path in missing:
         try:
             path.mkdir(mode=0o700)
             path.chmod(0o700)  # whatever the umask is

@@ -21,8 +21,7 @@ MACHINES = {3: "i686", 21: "ppc64le", 22: "s390x", 40: "arm", 62: "x86_64", 183:
 MACHINES |= {243: "riscv64", 258: "loongarch64"}
 
 # Bounds far above any real extension; they limit what a malicious file can cost.
-_MAX_ENTRIES = 4096  # headers, versions, symbols of a bucket
-_MAX_DYNAMIC = 8192
+_MAX_ENTRIES = 4096  # headers, dynamic tags, versions, symbols of a bucket
 _MAX_NEEDED = 1024
 _MAX_NAME = 1 << 14
 _MAX_NAMES_TOTAL = 1 << 18
@@ -115,12 +114,9 @@ class Elf:
         start, size = self._strings
         if not 0 <= offset < size:
             raise ElfError("a string lies outside its table")
-        for length in (128, _MAX_NAME):  # few names are long
-            found = self.read(start + offset, min(size - offset, length))
-            text, nul, _ = found.partition(b"\0")
-            if nul:
-                break
-        else:
+        found = self.read(start + offset, min(size - offset, _MAX_NAME))
+        text, nul, _ = found.partition(b"\0")
+        if not nul:
             raise ElfError("a string does not end")
         self._names_left -= len(text)
         if self._names_left < 0:
@@ -178,7 +174,7 @@ class Elf:
         offset, size = dynamic
         tags: dict[int, int] = {}
         needed: list[int] = []
-        entries = self.read(offset, min(size // 16, _MAX_DYNAMIC) * 16)
+        entries = self.read(offset, min(size // 16, _MAX_ENTRIES) * 16)
         for tag, value in struct.iter_unpack("<QQ", entries):
             if tag == 0:
                 break

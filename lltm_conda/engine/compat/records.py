@@ -135,18 +135,13 @@ def file_name(name: GlueName | KernelsName) -> str:
 
 
 #: The fields of every record and those of each kind, with their types.
-_COMMON: dict[str, tuple[type, ...]] = dict.fromkeys(
-    ("kind", "package", "version", "platform"), (str,)
-)
-_OF_TORCH: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("lane", "torch_target", "torch_built"), (str,)),
-    "cxx11_abi": (int, type(None)),
-}
-_OF_OURS: dict[str, tuple[type, ...]] = {"name": (str,), "kernel_abi": (int,)}
-_OF_KIND: dict[str, dict[str, tuple[type, ...]]] = {
+_COMMON: dict[str, Any] = dict.fromkeys(("kind", "package", "version", "platform"), str)
+_OF_TORCH = {"lane": str, "torch_target": str, "torch_built": str, "cxx11_abi": int | None}
+_OF_OURS = {"name": str, "kernel_abi": int}
+_OF_KIND: dict[str, dict[str, Any]] = {
     "extension": _OF_TORCH,
     "glue": _OF_OURS | _OF_TORCH,
-    "kernels": _OF_OURS | {"device": (str,), "cuda": (str, type(None)), "cuda_archs": (list,)},
+    "kernels": _OF_OURS | {"device": str, "cuda": str | None, "cuda_archs": list},
 }
 
 
@@ -198,9 +193,8 @@ def _problems(data: Any, text: str) -> Iterator[str]:
     if type(schema) is not int or schema != RECORD_SCHEMA:
         yield f" has schema {_shown(schema)}, this package reads {RECORD_SCHEMA}"
     for key, types in (_COMMON | _OF_KIND[kind]).items():
-        value = data.get(key)
-        if (key not in data and type(None) not in types) or not isinstance(value, types):
-            yield f"'s field {key!r} is {_shown(value)}"
+        if not isinstance(data.get(key), types):
+            yield f"'s field {key!r} is {_shown(data.get(key))}"
     if kind == "kernels" and not all(isinstance(arch, str) for arch in data["cuda_archs"]):
         yield "'s field 'cuda_archs' is not a list of names"
     try:

@@ -27,6 +27,7 @@ from .torch_probe import TorchNotFoundError, dist_info, find_torch, installer
 _FOLDERS = ["/usr/lib/{}-linux-gnu", "/lib/{}-linux-gnu", "/usr/lib64", "/lib64"]
 _FOLDERS += ["/usr/lib", "/lib", "/usr/local/lib"]
 _MAX_MAPS = 4 << 20
+_RTLD_DI_LINKMAP = 2
 
 
 def probe_runtime(
@@ -115,7 +116,7 @@ def l4t(path: Path = Path("/etc/nv_tegra_release")) -> str:
 
 def libstdcxx() -> dict[str, tuple[int, ...]] | None:
     """The newest `GLIBCXX` and `CXXABI` of the libstdc++ that is loaded, or would be loaded."""
-    loaded = loaded_file("libstdc++.so.6", "_ZSt9terminatev")
+    loaded = loaded_file("libstdc++.so.6")
     others = (folder / "libstdc++.so.6" for folder in library_folders())
     paths = chain(filter(None, (loaded,)), others)
     return next(filter(None, map(defined_versions, paths)), None)
@@ -131,24 +132,14 @@ def library_folders() -> Iterator[Path]:
     yield from (Path(name.format(machine())) for name in _FOLDERS)
 
 
-class _DlInfo(ctypes.Structure):
-    _fields_ = (
-        ("file", ctypes.c_char_p),
-        ("base", ctypes.c_void_p),
-        ("name", ctypes.c_char_p),
-        ("address", ctypes.c_void_p),
-    )
-
-
-def loaded_file(library: str, symbol: str) -> Path | None:
-    """The file of a library (its SONAME) that this process has already loaded, found by a function
-    that it defines. It loads nothing."""
-    info = _DlInfo()
+def loaded_file(library: str) -> Path | None:
+    """The file of a library (its SONAME) that this process has already loaded; loads nothing."""
+    link_map = ctypes.POINTER(ctypes.c_char_p)()
     with suppress(OSError, AttributeError):
-        handle = ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
-        address = ctypes.cast(getattr(handle, symbol), ctypes.c_void_p)
-        ctypes.CDLL(None).dladdr(address, ctypes.byref(info))
-    return Path(os.fsdecode(info.file)) if info.file else None
+        handle = ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)._handle
+        ctypes.CDLL(None).dlinfo(ctypes.c_void_p(handle), _RTLD_DI_LINKMAP, ctypes.byref(link_map))
+    # A link_map begins with an address and the file's name.
+    return Path(os.fsdecode(link_map[1])) if link_map else None
 
 
 def mapped_files(start: str, maps: Path = Path("/proc/self/maps")) -> list[Path]:
