@@ -83,13 +83,13 @@ class Step:
 
 @dataclass(frozen=True)
 class _Recipe:
-    """How one shared object is made: each source with the command that compiles it, the command
-    that links and its libraries, and facts for the build record."""
+    """How one shared object is made: each source with the command that compiles it, the libraries,
+    facts for the build record, and the command that links, by default the host compiler's."""
 
     sources: Mapping[Path, list[str]]
-    link: list[str]
     libraries: list[str]
     facts: Mapping[str, object]
+    link: list[str] | None = None
 
 
 def plan(request: BuildRequest) -> list[Step]:
@@ -136,7 +136,8 @@ def _steps(request: BuildRequest, compiler: HostCompiler, file: str, recipe: _Re
             Step(f"compile {source.name} for {file}", (source,), output, line, depfile, text)
         )
     objects, output = tuple(step.output for step in steps), request.out_dir / file
-    line = (*recipe.link, "-o", str(output), *map(str, objects), *recipe.libraries)
+    link = recipe.link or [*compiler.command, *_link_flags(request.env)]
+    line = (*link, "-o", str(output), *map(str, objects), *recipe.libraries)
     return [*steps, Step(f"link {file}", objects, output, line)]
 
 
@@ -193,12 +194,8 @@ def _link_flags(env: Mapping[str, str]) -> list[str]:
 
 def _cpu_kernels(request: BuildRequest, compiler: HostCompiler, _: KernelsName) -> _Recipe:
     base = [*compiler.command, "-std=c++17", *_host_flags(request, "-O3")]
-    return _Recipe(
-        dict.fromkeys(kernel_sources(request.csrc, "cpu"), base),
-        [*compiler.command, *_link_flags(request.env)],
-        [],
-        {"device": "cpu", "cuda": None, "cuda_archs": []},
-    )
+    sources = dict.fromkeys(kernel_sources(request.csrc, "cpu"), base)
+    return _Recipe(sources, [], {"device": "cpu", "cuda": None, "cuda_archs": []})
 
 
 def _cuda_kernels(request: BuildRequest, compiler: HostCompiler, kernels: KernelsName) -> _Recipe:
@@ -264,7 +261,7 @@ def _by_nvcc(
         else:
             link += _through_nvcc("-Xcompiler", option)
     sources = dict.fromkeys(kernel_sources(request.csrc, "cuda"), base)
-    return _Recipe(sources, link, [f"-L{folder}" for folder in toolkit.library_dirs], {})
+    return _Recipe(sources, [f"-L{folder}" for folder in toolkit.library_dirs], {}, link)
 
 
 def _through_nvcc(option: str, flag: str) -> tuple[str, str]:
@@ -284,7 +281,6 @@ def _by_clang(
     sources = kernel_sources(request.csrc, "cuda")
     return _Recipe(
         {source: device if source.suffix == ".cu" else host for source in sources},
-        [*compiler.command, *_link_flags(request.env)],
         # The wheels hold no static runtime; a torch of this CUDA major has loaded the shared one.
         [f"-L{toolkit.folder / 'lib64'}", "-lcudart"],
         {},
@@ -344,7 +340,6 @@ def _glue(request: BuildRequest, compiler: HostCompiler, glue: GlueName) -> _Rec
     ]
     return _Recipe(
         dict.fromkeys(glue_sources(request.csrc, glue.lane), base),
-        [*compiler.command, *_link_flags(request.env)],
         [*from_torch, *libraries],
         {**facts, "lane": glue.lane, "cxx11_abi": torch.cxx11_abi, "cxx_standard": standard},
     )
