@@ -18,10 +18,10 @@ from lltm_conda.engine.compat import (
     Device,
     TorchNotFoundError,
     driver_probe,
+    explain,
     find_torch,
     judge_file,
     linking,
-    package_probe,
     probe_runtime,
     read_binary,
     runtime_probe,
@@ -413,17 +413,16 @@ def _urlsafe_sha256(data: bytes) -> str:
 
 
 def test_a_whole_installation_has_no_problems(installed: Path, tmp_path: Path) -> None:
-    assert package_probe.package_problems(PROJECT._replace(folder=installed)) == ()
+    assert explain.package_problems(PROJECT._replace(folder=installed)) == ()
     assert (
-        package_probe.package_problems(PROJECT._replace(folder=tmp_path / "source" / "lltm_conda"))
-        == ()
+        explain.package_problems(PROJECT._replace(folder=tmp_path / "source" / "lltm_conda")) == ()
     )
 
 
 def test_missing_and_altered_files_are_named(installed: Path) -> None:
     (installed / "lib" / "kernels-cpu.so").write_bytes(b"BINARY")  # of the same size
     (installed / "loader.py").unlink()
-    missing, altered = package_probe.package_problems(PROJECT._replace(folder=installed))
+    missing, altered = explain.package_problems(PROJECT._replace(folder=installed))
     assert "missing since it was installed: lltm_conda/loader.py" in missing
     assert "altered since it was installed: lltm_conda/lib/kernels-cpu.so" in altered
 
@@ -432,11 +431,11 @@ def test_two_installations_over_each_other_are_named(installed: Path) -> None:
     other = installed.parent / "lltm-0.0.9.dist-info"
     other.mkdir()
     (other / "RECORD").write_text("")
-    (problem,) = package_probe.package_problems(PROJECT._replace(folder=installed))
+    (problem,) = explain.package_problems(PROJECT._replace(folder=installed))
     assert "lltm-0.0.9.dist-info, lltm-0.1.0.dist-info" in problem
 
 
 def test_a_list_of_files_that_is_none_is_a_problem(installed: Path) -> None:
     record = installed.parent / "lltm-0.1.0.dist-info" / "RECORD"
     record.write_bytes(b"\xff\xfe")
-    assert "cannot be read" in package_probe.package_problems(PROJECT._replace(folder=installed))[0]
+    assert "cannot be read" in explain.package_problems(PROJECT._replace(folder=installed))[0]

@@ -1,6 +1,6 @@
-"""What to compile and link for a request. Compiles nothing; runs tools only for their versions.
+"""Which binaries fit a torch, and what to compile and link for them.
 
-CUDA kernels are made by nvcc, or by clang where there is no nvcc.
+Compiles nothing; runs tools only for their versions. CUDA kernels are made by nvcc, or by clang.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..compat.records import RECORD_SECTION, GlueName, KernelsName, TorchInstall, dotted, file_name
 from ..project import Project
-from .clang_cuda import ClangToolkit
 from .cuda_toolkit import (
     NO_NVCC,
+    ClangToolkit,
     CudaToolkit,
     architecture_flags,
     default_architectures,
@@ -27,6 +27,10 @@ from .cuda_toolkit import (
 )
 from .programs import BuildError, HostCompiler, find_host_compiler, flag, words
 from .sources import git_commit, glue_sources, kernel_abi, kernel_sources, source_date, source_root
+
+# From this torch on, the stable ABI has all that the op needs: one object serves every later torch.
+FIRST_STABLE = (2, 10)
+OLDEST = (2, 4)
 
 _LINK = ("-shared", "-Wl,-z,defs", "-Wl,-z,relro", "-Wl,-z,now", "-Wl,--build-id=sha1")
 _CUDA_NAMES = {"aarch64": "sbsa"}
@@ -90,6 +94,82 @@ class _Recipe:
     libraries: list[str]
     facts: Mapping[str, object]
     link: list[str] | None = None
+
+
+def glue_for(torch: TorchInstall, project: Project) -> str:
+    """The name of the glue that fits `torch`: `stable210`, or `aten<minor>-abi<flavour>`."""
+    if torch.version_tuple >= FIRST_STABLE:
+        return str(GlueName("stable", FIRST_STABLE))
+    if torch.version_tuple < OLDEST:
+        raise BuildError(
+            f"{project.distribution} needs torch 2.4 or newer, got {torch.version} in "
+            f"{torch.root}; upgrade torch: pip install --upgrade torch"
+        )
+    if torch.cxx11_abi is None:
+        raise BuildError(
+            f"the C++ ABI of torch {torch.version} in {torch.root} cannot be told from its libc10; "
+            "reinstall torch: pip install --force-reinstall torch"
+        )
+    return str(GlueName("aten", torch.version_tuple, torch.cxx11_abi))
+
+
+def fitting_request(
+    project: Project,
+    torch: TorchInstall,
+    out_dir: Path,
+    env: Mapping[str, str] | None = None,
+    log: Callable[[str], None] = print,
+) -> BuildRequest:
+    """The request for the one variant that fits `torch` and this machine's compilers.
+
+    CUDA kernels, where the project has any, are built when torch is a CUDA build and an nvcc of its
+    major is found; FORCE_CUDA=1 asks for them regardless, FORCE_CUDA=0 forbids them. No GPU is
+    needed: build machines have none.
+    """
+    env = dict(os.environ) if env is None else env
+    glue = glue_for(torch, project)
+    toolkit = _toolkit(torch, env, log) if "cuda" in project.kernels else None
+    kernels: tuple[str, ...] = ("cpu",) if "cpu" in project.kernels else ()
+    if toolkit is not None:
+        kernels += (f"cuda{toolkit.version[0]}",)
+    return BuildRequest(out_dir, project, glue, torch, kernels, env, toolkit)
+
+
+def _toolkit(
+    torch: TorchInstall, env: Mapping[str, str], log: Callable[[str], None]
+) -> CudaToolkit | None:
+    forced = flag(env, "FORCE_CUDA")
+    if forced is False or (forced is None and torch.cuda is None):
+        return None  # forbidden, or a CPU build of torch, which has no CUDA tensors
+    toolkit = find_cuda_toolkit(env, [torch.root.parent], major=torch.cuda_major)
+    try:
+        if toolkit is None:
+            asks = (
+                "FORCE_CUDA=1 asks" if forced else f"torch {torch.version} is a CUDA build and asks"
+            )
+            raise BuildError(
+                f"{asks} for CUDA kernels, but no nvcc was found: {NO_NVCC}, or set FORCE_CUDA=0"
+            )
+        if not env.get("TORCH_CUDA_ARCH_LIST"):
+            default_architectures(toolkit.version, toolkit.architectures())
+        if torch.cuda_major is not None and toolkit.version[0] > torch.cuda_major:
+            text = (
+                f"nvcc {toolkit.version_text} is newer than the CUDA {torch.cuda} of torch "
+                f"{torch.version}: its kernels need a driver for CUDA {toolkit.version[0]}, which "
+                "may be missing where that torch runs"
+            )
+            if not forced:
+                raise BuildError(
+                    f"{text}; set CUDA_HOME to a CUDA {torch.cuda_major} toolkit, or FORCE_CUDA=1 "
+                    "if the driver is new enough"
+                )
+            log(f"{text}; building them since FORCE_CUDA=1")
+    except BuildError as error:
+        if forced:
+            raise
+        log(f"{error}. Building for the CPU only")
+        return None
+    return toolkit
 
 
 def plan(request: BuildRequest) -> list[Step]:
@@ -205,9 +285,10 @@ def _cuda_kernels(request: BuildRequest, compiler: HostCompiler, kernels: Kernel
             f"the {kernels} kernels need nvcc, but there is none: {NO_NVCC}, or unset FORCE_CUDA"
         )
     if toolkit.version[0] != kernels.cuda_major:
+        place = toolkit.nvcc if isinstance(toolkit, CudaToolkit) else toolkit.folder
         raise BuildError(
             f"the {kernels} kernels need an nvcc {kernels.cuda_major}.x, got "
-            f"{toolkit.version_text} ({toolkit.place}); set CUDA_HOME to a CUDA "
+            f"{toolkit.version_text} ({place}); set CUDA_HOME to a CUDA "
             f"{kernels.cuda_major} toolkit"
         )
     listed = request.env.get("TORCH_CUDA_ARCH_LIST") or request.architectures
