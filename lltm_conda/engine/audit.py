@@ -12,7 +12,7 @@ from typing import Any
 
 from .compat import judge_file, probe_runtime, render
 from .compat.binary import needs_torch_or_cuda, read_binary
-from .compat.judge_cuda import binary_cuda
+from .compat.dimensions import binary_cuda
 from .compat.layouts import LAYOUTS
 from .compat.owner import admits, find_owner, shared_objects, torch_requirements
 from .compat.records import REJECTED, UNKNOWN, BinaryRecord, Runtime, dotted, parse_version

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from .compat import KernelsName, VariantName, judge_file, probe_runtime, render, select
-from .compat.explain import describe_copy, explain, installed_copies
-from .compat.package_files import find_binaries
-from .compat.package_probe import package_problems
+from .compat.cache import find_binaries
+from .compat.explain import describe_copy, explain, installed_copies, package_problems
 from .compat.records import Finding, NameFormatError, Runtime, Verdict, file_name
 from .compat.selection import Selection
 from .compat.text import printable

@@ -2,27 +2,36 @@
 
 Nothing is loaded that was not judged in this process. Facts come from the torch that is already
 imported; CUDA is not touched before the first CUDA tensor (`check_cuda`). Files are judged in order
-of preference until one is accepted, and modules that only explain a failure are imported only
-there: both keep an import of the package cheap.
+of preference until one is accepted, and `explain` is imported only where nothing fits: both keep an
+import of the package cheap.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import re
 import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from .compat import faults, fixes
 from .compat.binary import read_binary
-from .compat.host_probe import mapped_files
+from .compat.cache import find_binaries
 from .compat.judgement import judge, judge_file
-from .compat.package_files import find_binaries
-from .compat.records import BinaryRecord, Device, Finding, NameFormatError, Runtime, Verdict
-from .compat.runtime_probe import runtime_of
+from .compat.records import (
+    OK,
+    REJECTED,
+    BinaryRecord,
+    Device,
+    Finding,
+    NameFormatError,
+    Runtime,
+    Verdict,
+)
+from .compat.runtime_probe import environment, mapped_files, runtime_of
 from .compat.selection import Selection, select
 from .compat.text import printable
 from .compat.torch_probe import TorchNotFoundError, from_module
@@ -31,12 +40,8 @@ from .project import Project, Record
 if TYPE_CHECKING:
     import torch
 
-
-def _explain() -> ModuleType:
-    """The module that only a failure needs, imported only then."""
-    from .compat import explain
-
-    return explain
+# The words that ld.so(8) replaces in a path before it opens the file.
+_LINKER_WORD = r"\$(\{(ORIGIN|LIB|PLATFORM)\}|(ORIGIN|LIB|PLATFORM)(?![A-Za-z0-9_]))"
 
 
 def describe(finding: Finding, project: Project, subject: str = "cannot be loaded") -> str:
@@ -178,14 +183,18 @@ class Loader:
             paths, distrusted = list(built), None
         selection = self.choose(paths, runtime, self._setting("VARIANT"))
         if selection.glue is None or not selection.complete:
-            finding = _explain().explain(selection, runtime, paths, distrusted)
-            raise self._import_error(finding, self.project, selection)
+            from .compat.explain import explain  # only a failure needs it
+
+            cause = explain(selection, runtime, paths, distrusted)
+            raise self._import_error(cause, self.project, selection)
         glue = selection.glue.binary
         cpu, cuda = (x.binary if x else None for x in (selection.cpu, selection.cuda))
         rejection = None
         on_cuda = runtime.torch is not None and runtime.torch.cuda is not None
         if cuda is None and on_cuda and "cuda" in self.project.kernels:
-            rejection = _explain().no_cuda(selection, runtime)
+            from .compat.explain import no_cuda
+
+            rejection = no_cuda(selection, runtime)
         library = self._open(glue, runtime, selection)
         if cpu is not None:
             self._attach(library, cpu, runtime, selection)
@@ -206,7 +215,7 @@ class Loader:
 
         def judge_one(path: Path, facts: Runtime) -> Verdict:
             if unchecked:
-                taken = Finding.ok("not checked", f"{self.project.variable('SKIP_CHECK')}=1", "")
+                taken = Finding("not checked", OK, f"{self.project.variable('SKIP_CHECK')}=1", "")
                 return Verdict(read_binary(path, light=True), (taken,))
             verdict = judge_file(path, facts, light=True)
             cause = verdict.cause.dimension if verdict.cause else ""
@@ -221,8 +230,16 @@ class Loader:
         try:
             return select(paths, runtime, judge_one, forced=forced)
         except NameFormatError as error:
-            finding = _explain().refused_forced_name(str(forced), error, self.project)
-            raise self._import_error(finding, self.project) from None
+            name, needed = self.project.variable("VARIANT"), "the name of a variant, or nothing"
+            fix = f"unset {name}"
+            raise self._refused(None, name, repr(forced), needed, str(error), fix) from None
+
+    def _refused(
+        self, selection: Selection | None, dimension: str, observed: str | bytes, *said: Any
+    ) -> BinariesImportError:
+        """The error for a rejection; `said` are its `needed`, `why`, `fix` and `fault`."""
+        finding = Finding(dimension, REJECTED, printable(observed), *said)
+        return self._import_error(finding, self.project, selection)
 
     def _setting(self, name: str) -> str | None:
         return os.environ.get(self.project.variable(name)) or None
@@ -232,13 +249,20 @@ class Loader:
         try:
             import torch
         except Exception as error:  # a broken torch raises anything from OSError to AttributeError
-            finding = _explain().no_torch(error, self.project)
-            raise self._import_error(finding, self.project) from error
+            missing = isinstance(error, ModuleNotFoundError) and error.name == "torch"
+            here, needed = environment(self.project), "a torch that can be imported"
+            why = "torch is not installed" if missing else "import torch fails"
+            again = fixes.reinstall_torch(here, None)
+            fix = fixes.install_torch(here, self.project) if missing else again
+            observed, fault = f"{type(error).__name__}: {error}", faults.TORCH_NOT_LOADED
+            raise self._refused(None, "torch", observed, needed, why, fix, fault) from error
         try:
             install = from_module(torch)
         except TorchNotFoundError as error:
-            finding = _explain().not_pytorch(torch, error)
-            raise self._import_error(finding, self.project) from error
+            place, why = str(getattr(torch, "__file__", None)), printable(str(error))
+            fix, fault = "rename the file or folder that shadows it", faults.TORCH_NOT_LOADED
+            needed = "the torch package of PyTorch"
+            raise self._refused(None, "torch", place, needed, why, fix, fault) from error
         return runtime_of(install, self.project, self.registered_by(torch))
 
     def registered_by(self, torch: Any) -> str | None:
@@ -258,27 +282,36 @@ class Loader:
     def _open(self, binary: BinaryRecord, runtime: Runtime, selection: Selection) -> ctypes.CDLL:
         """Load an accepted file, and compare the record that the loaded object reports with the
         file's: another object of the same name may be loaded already."""
-        if "$" in str(binary.path):
-            finding = _explain().unusable_path(binary.path)
-            if finding is not None:
-                raise self._import_error(finding, self.project, selection)
+        path, fault = str(binary.path), faults.PACKAGE_FILES
+        if "$" in path and (word := re.search(_LINKER_WORD, path)):
+            why = f"the path of {binary.file} holds {word[0]}, which the dynamic linker replaces"
+            fix = "rename or move that folder, and start Python again"
+            needed = f"a path without {word[0]}"
+            raise self._refused(selection, "path", path, needed, why, fix, fault)
         try:
             if binary.kind == "glue":
                 import torch
 
-                torch.ops.load_library(str(binary.path))
-            library = ctypes.CDLL(str(binary.path))
+                torch.ops.load_library(path)
+            library = ctypes.CDLL(path)
         except OSError as error:
-            finding = _explain().load_failure(binary, runtime, error)
-            raise self._import_error(finding, self.project, selection) from error
+            # torch >= 2.9 hides the linker's text behind "Could not load this library".
+            text = printable(str(error.__cause__ or error))
+            known, needed = faults.classify(text), f"{binary.file} accepted by the dynamic linker"
+            why = f"{binary.file} was accepted but could not be loaded"
+            why += f" ({known.title})" if known else ""
+            said = needed, why, fixes.fit_torch(runtime), known
+            raise self._refused(selection, "loading", text, *said) from error
         reported = ""
         build_record = getattr(library, self.project.symbol("build_record"), None)
         if build_record is not None:
             build_record.restype = ctypes.c_char_p
             reported = (build_record() or b"").decode("utf-8", "replace")
-        if reported != (binary.record.text if binary.record else ""):
-            finding = _explain().other_object(binary, reported)
-            raise self._import_error(finding, self.project, selection)
+        written = binary.record.text if binary.record else ""
+        if reported != written:
+            why = f"{binary.file} on disk is not the one that is loaded in this process"
+            said = written or "a build record in the file", why, "restart Python", fault
+            raise self._refused(selection, "build record", reported or "nothing", *said)
         return library
 
     def _attach(
@@ -293,8 +326,9 @@ class Loader:
         attach.restype = ctypes.c_char_p
         refusal = attach(table())
         if refusal is not None:
-            finding = _explain().refused_kernels(kernels, refusal, runtime)
-            raise self._import_error(finding, self.project, selection)
+            why, fix = f"the glue refused {kernels.file}", fixes.reinstall(runtime)
+            said = "kernels of the same build as the glue", why, fix, faults.PACKAGE_FILES
+            raise self._refused(selection, "kernel table", refusal, *said)
 
     def check_cuda(self, device: torch.device | int | None = None) -> None:
         """Judge driver and GPU before the first call on a CUDA device; later calls cost a lookup.
@@ -329,8 +363,11 @@ class Loader:
         if "cuda" not in self.project.kernels:
             return None  # the project's operators call only torch
         if binaries.cuda is None:
-            no_build: Finding = _explain().no_cuda_build(torch.__version__, self.project)
-            return binaries.cuda_rejection or no_build
+            # Without a rejection, torch was a CPU build when the package was loaded.
+            fix = fixes.cuda_torch(environment(self.project), None)
+            observed, needed = f"torch {torch.__version__}", "a CUDA build of torch"
+            said = observed, needed, "torch is a CPU-only build", fix, faults.CPU_TORCH_SWAPPED_IN
+            return binaries.cuda_rejection or Finding("CUDA kernels", REJECTED, *said)
         if self._setting("SKIP_CHECK") == "1":
             return None
         capability = torch.cuda.get_device_capability(index)

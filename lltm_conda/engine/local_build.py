@@ -18,9 +18,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .builder import BuildError, execute, fitting_request, plan
-from .builder.targets import flag
+from .builder.programs import flag
 from .compat import cache, driver_probe, find_torch, judge_file, probe_runtime, render, select
-from .compat.package_files import source_hash
 from .compat.records import TorchInstall, dotted
 from .compat.torch_probe import TorchNotFoundError
 from .loader import LoadedBinaries, Loader
@@ -149,7 +148,7 @@ def build(
     """
     env = dict(os.environ if env is None else env)
     base = cache.root(project)
-    sources = source_hash(project.folder)
+    sources = cache.source_hash(project.folder)
     name = project.distribution
     if sources is None:
         raise BuildError(

@@ -19,7 +19,7 @@ from lltm_conda.engine.builder import (
     linked_sources,
     source_root,
 )
-from lltm_conda.engine.builder.fit import FIRST_STABLE
+from lltm_conda.engine.builder.plan import FIRST_STABLE
 from lltm_conda.engine.compat import find_torch
 
 PREFIX = torch.utils.cmake_prefix_path

@@ -20,7 +20,7 @@ from lltm_conda._project import PROJECT
 from lltm_conda.engine import local_build
 from lltm_conda.engine.builder import BuildError
 from lltm_conda.engine.compat import cache, find_torch
-from lltm_conda.engine.compat.package_files import source_hash
+from lltm_conda.engine.compat.cache import source_hash
 
 PACKAGE = Path(lltm_conda.__file__).parent
 THREADS = Path(__file__).with_name("threads_program.py")

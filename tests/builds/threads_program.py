@@ -15,7 +15,7 @@ from lltm_conda import loader
 from lltm_conda._project import PROJECT
 from lltm_conda.engine import local_build
 from lltm_conda.engine.compat import find_torch, probe_runtime
-from lltm_conda.engine.compat.package_files import find_binaries
+from lltm_conda.engine.compat.cache import find_binaries
 
 ROUNDS = 40
 torch.set_num_threads(1)

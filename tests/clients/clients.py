@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lltm_conda.engine.builder import execute, fitting_request, plan
-from lltm_conda.engine.builder.fit import FIRST_STABLE
+from lltm_conda.engine.builder.plan import FIRST_STABLE
 from lltm_conda.engine.compat.records import GlueName
 from lltm_conda.engine.compat.torch_probe import find_torch
 from lltm_conda.engine.loader import BinariesCudaError, BinariesImportError, Loader

@@ -120,6 +120,17 @@ def overlapping_needs(count: int, length: int) -> Image:
     return image
 
 
+def many_places(needs: int, folders: int) -> Image:
+    """Needed libraries that would be looked for in many folders."""
+    image = Image()
+    names = b"".join(b"%04x\0" % number for number in range(needs))
+    runpath = b":".join(b"/%x" % number for number in range(folders))
+    image.strings(b"\0" + names + runpath + b"\0")
+    image.dynamic += [(1, 1 + 5 * number) for number in range(needs)]
+    image.dynamic.append((29, 1 + len(names)))
+    return image
+
+
 def overlapping_versions(count: int, length: int, step: int = 16, number: int = 1 << 32) -> Image:
     image = Image()
     image.strings(b"\0" + b"GLIBC_2." + b"1." * (length // 2) + b"\0")

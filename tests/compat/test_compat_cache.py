@@ -11,7 +11,7 @@ import pytest
 from made_facts import make_torch
 
 from lltm_conda._project import PROJECT
-from lltm_conda.engine.compat import cache, package_files
+from lltm_conda.engine.compat import cache
 from lltm_conda.engine.compat.cache import CacheError
 
 
@@ -112,7 +112,7 @@ def test_the_source_hash_tells_names_and_contents_apart(tmp_path: Path) -> None:
         for name, text in {"project.h": "", **texts}.items():
             (tmp_path / folder / "csrc").mkdir(parents=True, exist_ok=True)
             (tmp_path / folder / "csrc" / name).write_text(text)
-        return package_files.source_hash(tmp_path / folder)
+        return cache.source_hash(tmp_path / folder)
 
     hashes = [hashed("1", a="x", b="y"), hashed("2", a="y", b="x"), hashed("3", a="x", c="y")]
     assert len({*hashes, hashed("4", a="x")}) == 4
@@ -226,12 +226,12 @@ def test_cuda_kernels_of_the_user_come_first_and_all_else_after_the_packages(
     names = ["glue-stable210.so", "kernels-cpu.so", "kernels-cuda13.so"]
     for name in names:
         (package / "lib" / name).touch()
-    monkeypatch.setattr(package_files, "source_hash", lambda _: "abc")
+    monkeypatch.setattr(cache, "source_hash", lambda _: "abc")
     folder = cache.entry_folder(PROJECT, make_torch(), "abc")
     cache.make(PROJECT, folder)
     for name in names:
         (folder / name).touch(0o700)
-    paths, distrusted = package_files.find_binaries(PROJECT._replace(folder=package), make_torch())
+    paths, distrusted = cache.find_binaries(PROJECT._replace(folder=package), make_torch())
     assert distrusted is None
     assert paths[0] == folder / "kernels-cuda13.so"
     assert paths[1:4] == [package / "lib" / name for name in names]

@@ -13,9 +13,8 @@ from made_facts import make_runtime, make_torch
 
 from lltm_conda._project import PROJECT
 from lltm_conda.engine.compat import Environment, fixes
-from lltm_conda.engine.compat.explain import describe_copy
-from lltm_conda.engine.compat.host_probe import environment
-from lltm_conda.engine.compat.package_probe import package_problems
+from lltm_conda.engine.compat.explain import describe_copy, package_problems
+from lltm_conda.engine.compat.runtime_probe import environment
 from lltm_conda.engine.compat.torch_probe import TorchNotFoundError, find_torch
 from lltm_conda.engine.project import Project
 

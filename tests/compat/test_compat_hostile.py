@@ -14,6 +14,7 @@ from hostile_files import (
     cost_of,
     exercise,
     in_section,
+    many_places,
     mutations,
     one_symbol,
     overlapping_needs,
@@ -120,6 +121,18 @@ def test_a_file_that_shrinks_while_it_is_read_is_an_error_and_no_signal(
         return 0.0
 
     cost_of(shrink)  # a child: SIGBUS would end it
+
+
+def test_many_needs_and_many_folders_cost_little(tmp_path: Path) -> None:
+    path = many_places(1000, 3000).write(tmp_path / "x.so")
+    runtime = probe_runtime(gpu=False)
+
+    def judged() -> float:
+        start = time.process_time()
+        assert not judge_file(path, runtime).accepted
+        return time.process_time() - start
+
+    assert cost_of(judged).seconds < SECONDS
 
 
 FORGED = "x\n  to mend:  rm -rf ~ \x1b[2J\x9b31m\u202e"

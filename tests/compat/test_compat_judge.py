@@ -22,8 +22,7 @@ from lltm_conda.engine.compat import (
     faults,
     judge,
 )
-from lltm_conda.engine.compat.judge_cuda import driver_cuda, runs_on
-from lltm_conda.engine.compat.judge_torch import cuda_major
+from lltm_conda.engine.compat.dimensions import cuda_major, driver_cuda, runs_on
 from lltm_conda.engine.compat.layouts import LAYOUTS
 from lltm_conda.engine.compat.records import NOTE, OK, REJECTED, UNKNOWN, Owner
 

@@ -18,13 +18,13 @@ from lltm_conda.engine.compat import (
     Device,
     TorchNotFoundError,
     driver_probe,
+    explain,
     find_torch,
-    host_probe,
     judge_file,
     linking,
-    package_probe,
     probe_runtime,
     read_binary,
+    runtime_probe,
     torch_probe,
 )
 from lltm_conda.engine.compat.binary import is_torch_symbol, symbol_flavour
@@ -329,33 +329,33 @@ def test_the_driver_version_is_read_from_proc(
 def test_an_unreadable_proc_is_no_driver(tmp_path: Path) -> None:
     driver = driver_probe.probe_driver(tmp_path)
     assert driver is None or driver.version is None
-    assert host_probe.mapped_files("libc", tmp_path) == []
-    assert host_probe.mapped_files("libc", tmp_path / "missing") == []
+    assert runtime_probe.mapped_files("libc", tmp_path) == []
+    assert runtime_probe.mapped_files("libc", tmp_path / "missing") == []
 
 
 def test_libstdcxx_is_the_one_that_is_loaded() -> None:
     import torch
 
     assert torch.__version__
-    (mapped,) = host_probe.mapped_files("libstdc++.so")
-    found = host_probe.loaded_file("libstdc++.so.6", "_ZSt9terminatev")
+    (mapped,) = runtime_probe.mapped_files("libstdc++.so")
+    found = runtime_probe.loaded_file("libstdc++.so.6")
     assert found is not None
     assert found.resolve() == mapped.resolve()
-    versions = host_probe.defined_versions(found)
+    versions = runtime_probe.defined_versions(found)
     assert versions is not None
     assert versions["GLIBCXX"] >= (3, 4, 20)
 
 
 def test_asking_for_a_library_that_is_not_loaded_does_not_load_it() -> None:
-    assert host_probe.loaded_file("libnothing-of-that-name.so.1", "x") is None
+    assert runtime_probe.loaded_file("libnothing-of-that-name.so.1") is None
 
 
 def test_a_conda_prefix_is_told_from_a_venv_inside_one(tmp_path: Path) -> None:
-    assert not host_probe.is_conda_prefix(tmp_path)
+    assert not runtime_probe.is_conda_prefix(tmp_path)
     (tmp_path / "conda-meta").mkdir()
-    assert host_probe.is_conda_prefix(tmp_path)
+    assert runtime_probe.is_conda_prefix(tmp_path)
     (tmp_path / "pyvenv.cfg").touch()
-    assert not host_probe.is_conda_prefix(tmp_path)
+    assert not runtime_probe.is_conda_prefix(tmp_path)
 
 
 def test_architectures_are_found_in_the_gpu_code(tmp_path: Path) -> None:
@@ -413,17 +413,16 @@ def _urlsafe_sha256(data: bytes) -> str:
 
 
 def test_a_whole_installation_has_no_problems(installed: Path, tmp_path: Path) -> None:
-    assert package_probe.package_problems(PROJECT._replace(folder=installed)) == ()
+    assert explain.package_problems(PROJECT._replace(folder=installed)) == ()
     assert (
-        package_probe.package_problems(PROJECT._replace(folder=tmp_path / "source" / "lltm_conda"))
-        == ()
+        explain.package_problems(PROJECT._replace(folder=tmp_path / "source" / "lltm_conda")) == ()
     )
 
 
 def test_missing_and_altered_files_are_named(installed: Path) -> None:
     (installed / "lib" / "kernels-cpu.so").write_bytes(b"BINARY")  # of the same size
     (installed / "loader.py").unlink()
-    missing, altered = package_probe.package_problems(PROJECT._replace(folder=installed))
+    missing, altered = explain.package_problems(PROJECT._replace(folder=installed))
     assert "missing since it was installed: lltm_conda/loader.py" in missing
     assert "altered since it was installed: lltm_conda/lib/kernels-cpu.so" in altered
 
@@ -432,11 +431,11 @@ def test_two_installations_over_each_other_are_named(installed: Path) -> None:
     other = installed.parent / "lltm-0.0.9.dist-info"
     other.mkdir()
     (other / "RECORD").write_text("")
-    (problem,) = package_probe.package_problems(PROJECT._replace(folder=installed))
+    (problem,) = explain.package_problems(PROJECT._replace(folder=installed))
     assert "lltm-0.0.9.dist-info, lltm-0.1.0.dist-info" in problem
 
 
 def test_a_list_of_files_that_is_none_is_a_problem(installed: Path) -> None:
     record = installed.parent / "lltm-0.1.0.dist-info" / "RECORD"
     record.write_bytes(b"\xff\xfe")
-    assert "cannot be read" in package_probe.package_problems(PROJECT._replace(folder=installed))[0]
+    assert "cannot be read" in explain.package_problems(PROJECT._replace(folder=installed))[0]

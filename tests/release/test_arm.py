@@ -28,7 +28,7 @@ from lltm_conda.engine.builder import (
     plan,
 )
 from lltm_conda.engine.compat import find_torch, read_binary
-from lltm_conda.engine.compat.judge_cuda import runs_on
+from lltm_conda.engine.compat.dimensions import runs_on
 
 REPO = Path(__file__).resolve().parents[2]
 ARM, X86 = "linux-aarch64", "linux-x86_64"

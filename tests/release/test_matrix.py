@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from release.matrix import MatrixError, load
 
-from lltm_conda.engine.compat.judge_cuda import runs_on
+from lltm_conda.engine.compat.dimensions import runs_on
 
 # (what is replaced, by what, what the message must hold)
 MISTAKES = [

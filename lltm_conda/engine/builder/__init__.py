@@ -7,19 +7,19 @@
 
 from __future__ import annotations
 
-from .clang_cuda import ClangToolkit as ClangToolkit
+from .cuda_toolkit import ClangToolkit as ClangToolkit
 from .cuda_toolkit import CudaToolkit as CudaToolkit
 from .cuda_toolkit import find_cuda_toolkit as find_cuda_toolkit
 from .cuda_toolkit import find_cuda_toolkits as find_cuda_toolkits
 from .execute import execute as execute
-from .fit import fitting_request as fitting_request
-from .fit import glue_for as glue_for
+from .plan import BuildRequest as BuildRequest
+from .plan import Step as Step
 from .plan import cxx_standard as cxx_standard
+from .plan import fitting_request as fitting_request
+from .plan import glue_for as glue_for
 from .plan import plan as plan
 from .programs import BuildError as BuildError
 from .programs import HostCompiler as HostCompiler
 from .programs import find_host_compiler as find_host_compiler
 from .sources import linked_sources as linked_sources
 from .sources import source_root as source_root
-from .targets import BuildRequest as BuildRequest
-from .targets import Step as Step

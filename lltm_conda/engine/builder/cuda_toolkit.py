@@ -1,4 +1,4 @@
-"""Finds nvcc and says which architectures to compile for."""
+"""Compilers for CUDA, nvcc and clang, and which architectures they compile for."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import re
 import shutil
 import sys
 import sysconfig
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from ..compat.records import dotted
@@ -58,11 +59,6 @@ class CudaToolkit:
     def version_text(self) -> str:
         return dotted(self.version)
 
-    @property
-    def place(self) -> str:
-        """The path of its nvcc, for messages."""
-        return self.nvcc
-
     def home(self) -> Path:
         """The toolkit's folder, as nvcc prints it: the nvcc on PATH may be a script elsewhere."""
         dry_run = [self.nvcc, "--dryrun", "-x", "cu", os.devnull, "-o", os.devnull]
@@ -73,6 +69,88 @@ class CudaToolkit:
         """Every architecture it compiles for, as `75`, `90`, ..."""
         listed = output_of([self.nvcc, "--list-gpu-arch"], REPAIR)
         return frozenset(re.findall(r"compute_(\d+)", listed))
+
+
+@dataclass(frozen=True)
+class ClangToolkit:
+    """CUDA by clang, for a CUDA major whose nvcc is not there: a clang++, and the folder with the
+    rest of CUDA: include, lib64, bin/ptxas, bin/fatbinary, nvvm/libdevice.
+
+    clang knows fewer architectures than ptxas. For the later ones, ptxas assembles the PTX of the
+    newest architecture that clang knows: `bin/fatbinary` of the toolkit's folder takes
+    ``--assemble=sm_NN`` for that, and ``--drop=`` to leave out intermediate images.
+    """
+
+    clang: str
+    folder: Path
+    version: tuple[int, int]
+
+    @property
+    def version_text(self) -> str:
+        return dotted(self.version)
+
+    @cached_property
+    def name(self) -> str:
+        """For records: `clang++ 19.1.7`."""
+        found = re.search(r"version (\d+(?:\.\d+)+)", output_of([self.clang, "--version"], REPAIR))
+        return f"clang++ {found[1] if found else 'unknown'}"
+
+    @cached_property
+    def native(self) -> frozenset[str]:
+        """The architectures that clang itself makes PTX for and this ptxas knows, as `75`."""
+        command = [self.clang, "--target=nvptx64-nvidia-cuda", "--print-supported-cpus"]
+        return _numbers(command) & self._assembled
+
+    @cached_property
+    def _assembled(self) -> frozenset[str]:
+        return _numbers([str(self.folder / "bin" / "ptxas"), "--help"])
+
+    @property
+    def _newest(self) -> str:
+        if not self.native:
+            raise BuildError(
+                f"{self.clang} compiles for no architecture of CUDA {self.version_text}; set "
+                "CUDA_HOME to a CUDA toolkit with nvcc, or install a newer clang"
+            )
+        return max(self.native, key=int)
+
+    def architectures(self) -> frozenset[str]:
+        """The architectures that clang compiles for, and the later ones that ptxas assembles."""
+        newest = int(self._newest)
+        return self.native | {number for number in self._assembled if int(number) > newest}
+
+    def actual(self, architectures: Iterable[str]) -> list[str]:
+        """The architectures that are made for these: PTX is at most the newest that clang knows."""
+        made = []
+        for name in architectures:
+            kind, _, number = name.partition("_")
+            late = kind == "compute" and number not in self.native
+            made.append(f"compute_{self._newest}" if late else name)
+        return list(dict.fromkeys(made))
+
+    def flags(self, architectures: Sequence[str]) -> list[str]:
+        """The options that make clang compile CUDA for `sm_XY` and keep the PTX `compute_XY`."""
+        code = [name.split("_")[1] for name in architectures if name.startswith("sm_")]
+        ptx = [name.split("_")[1] for name in self.actual(architectures) if "compute" in name]
+        later = [number for number in code if number not in self.native]
+        assembled_from = [self._newest] if later else []
+        kept = {*ptx, *assembled_from}
+        compiled = {*code, *kept} & self.native
+        fatbinary = [f"--assemble=sm_{number}" for number in later]
+        fatbinary += [f"--drop=sm_{number}" for number in sorted(compiled - {*code})]
+        fatbinary += [f"--drop=compute_{number}" for number in sorted(kept - {*ptx})]
+        return [
+            *("-x", "cuda", f"--cuda-path={self.folder}", "-Wno-unknown-cuda-version"),
+            *(f"--cuda-gpu-arch=sm_{number}" for number in sorted(compiled, key=int)),
+            "--no-cuda-include-ptx=all",
+            *(f"--cuda-include-ptx=sm_{number}" for number in sorted(kept, key=int)),
+            *(word for option in fatbinary for word in ("-Xcuda-fatbinary", option)),
+        ]
+
+
+def _numbers(command: list[str]) -> frozenset[str]:
+    """The `NN` of every `sm_NN` that a program prints."""
+    return frozenset(re.findall(r"\bsm_(\d+)\b", output_of(command, REPAIR)))
 
 
 def find_cuda_toolkit(
@@ -90,35 +168,25 @@ def find_cuda_toolkit(
         BuildError: CUDA_HOME names a folder without nvcc, or nvcc does not run.
     """
     named = next((name for name in _VARIABLES if env.get(name)), None)
-    nvccs = _nvccs([Path(env[named])]) if named else _installed(env, site_packages)
-    toolkits = map(_identify, nvccs)
-    first = next(toolkits, None)
-    if named and first is None:
+    if named and not _nvccs([Path(env[named])]):
         raise BuildError(
             f"{named}={env[named]} holds no bin/nvcc; set it to a CUDA toolkit, or unset it to "
             "build for the CPU only"
         )
-    if first is None or major in (None, first.version[0]):
+    toolkits = find_cuda_toolkits(env, site_packages)
+    first = next(toolkits, None)
+    if named or first is None or major in (None, first.version[0]):
         return first
     return next((toolkit for toolkit in toolkits if toolkit.version[0] == major), first)
 
 
-def find_cuda_toolkits(env: Mapping[str, str]) -> list[CudaToolkit]:
+def find_cuda_toolkits(
+    env: Mapping[str, str], site_packages: Iterable[Path] | None = None
+) -> Iterator[CudaToolkit]:
     """All installed toolkits, in the search order of :func:`find_cuda_toolkit`."""
-    homes = [Path(env[name]) for name in _VARIABLES if env.get(name)]
-    found: dict[Path, Path] = {}
-    for path in (*_nvccs(homes), *_installed(env, None)):
-        found.setdefault(path.resolve(), path)
-    return [_identify(path) for path in found.values()]
-
-
-def _nvccs(homes: Iterable[Path]) -> list[Path]:
-    return [home / "bin" / "nvcc" for home in homes if (home / "bin" / "nvcc").is_file()]
-
-
-def _installed(env: Mapping[str, str], site_packages: Iterable[Path] | None) -> Iterator[Path]:
+    found = _nvccs(Path(env[name]) for name in _VARIABLES if env.get(name))
     if on_path := shutil.which("nvcc", path=env.get("PATH")):
-        yield Path(on_path)
+        found.append(Path(on_path))
     homes = [*SYSTEM_HOMES]
     for home in SYSTEM_HOMES:
         homes += sorted(home.parent.glob(f"{home.name}-*"), reverse=True)
@@ -128,7 +196,14 @@ def _installed(env: Mapping[str, str], site_packages: Iterable[Path] | None) -> 
         site_packages = [Path(sysconfig.get_path("purelib")), *map(Path, sys.path)]
     for folder in site_packages:
         homes += sorted(folder.glob("nvidia/cu*"), reverse=True)
-    yield from _nvccs(homes)
+    different: dict[Path, Path] = {}
+    for path in (*found, *_nvccs(homes)):
+        different.setdefault(path.resolve(), path)
+    return map(_identify, different.values())
+
+
+def _nvccs(homes: Iterable[Path]) -> list[Path]:
+    return [home / "bin" / "nvcc" for home in homes if (home / "bin" / "nvcc").is_file()]
 
 
 def _identify(nvcc: Path) -> CudaToolkit:

@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from .plan import Step
 from .programs import BuildError
-from .targets import Step
 
 # A build.ninja cannot hold these in a path or a command: a newline would begin a statement.
 _NOT_FOR_NINJA = re.compile(r"[\n\r|]")

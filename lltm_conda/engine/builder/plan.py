@@ -1,31 +1,175 @@
-"""What to compile and link for a request. Compiles nothing; runs tools only for their versions.
+"""Which binaries fit a torch, and what to compile and link for them.
 
-CUDA kernels are made by nvcc, or by clang where there is no nvcc.
+Compiles nothing; runs tools only for their versions. CUDA kernels are made by nvcc, or by clang.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from ..compat.records import GlueName, KernelsName, dotted, file_name
-from .clang_cuda import ClangToolkit
+from ..compat.records import RECORD_SECTION, GlueName, KernelsName, TorchInstall, dotted, file_name
+from ..project import Project
 from .cuda_toolkit import (
     NO_NVCC,
+    ClangToolkit,
     CudaToolkit,
     architecture_flags,
     default_architectures,
     find_cuda_toolkit,
     parse_architectures,
 )
-from .programs import BuildError, HostCompiler, find_host_compiler
-from .sources import glue_sources, kernel_sources
-from .targets import BuildRequest, Step, Target, flag, host_flags, link_flags
+from .programs import BuildError, HostCompiler, find_host_compiler, flag, words
+from .sources import git_commit, glue_sources, kernel_abi, kernel_sources, source_date, source_root
 
+# From this torch on, the stable ABI has all that the op needs: one object serves every later torch.
+FIRST_STABLE = (2, 10)
+OLDEST = (2, 4)
+
+_LINK = ("-shared", "-Wl,-z,defs", "-Wl,-z,relro", "-Wl,-z,now", "-Wl,--build-id=sha1")
 _CUDA_NAMES = {"aarch64": "sbsa"}
+# The OpenMP symbols that ATen's parallel_for calls; any other missing symbol stays an error.
+_OF_OPENMP = ("GOMP_parallel", "omp_get_num_threads", "omp_get_thread_num")
+
+
+@dataclass(frozen=True)
+class BuildRequest:
+    """The binaries to build, and with what.
+
+    Attributes:
+        out_dir: where the binaries go (`glue-*.so`, `kernels-*.so`).
+        glue: `stable210`, `aten29-abi1`, ..., or None for kernels alone.
+        torch: the torch whose headers and libraries the glue is compiled against.
+        kernels: `cpu`, `cuda12`, `cuda13`.
+        env: the environment. CXX, CXXFLAGS, LDFLAGS, CUDA_HOME, CUDAHOSTCXX, TORCH_CUDA_ARCH_LIST
+            and DEBUG have their usual meanings.
+        cuda: the toolkit for CUDA kernels; None: the one that `env` names.
+        architectures: in TORCH_CUDA_ARCH_LIST's syntax; that variable overrides it.
+        launcher: the command of a compiler cache, put before every compiler.
+    """
+
+    out_dir: Path
+    project: Project
+    glue: str | None = None
+    torch: TorchInstall | None = None
+    kernels: tuple[str, ...] = ("cpu",)
+    env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    cuda: CudaToolkit | ClangToolkit | None = None
+    architectures: str | None = None
+    launcher: tuple[str, ...] = ()
+
+    @property
+    def csrc(self) -> Path:
+        return source_root(self.project.folder)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command, which reads `inputs` and writes `output`.
+
+    The compiler lists the headers that it read in `depfile`. `generated` is the text of inputs[0],
+    when that file is generated; it is written before the command runs.
+    """
+
+    name: str
+    inputs: tuple[Path, ...]
+    output: Path
+    command: tuple[str, ...]
+    depfile: Path | None = None
+    generated: str | None = None
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    """How one shared object is made: each source with the command that compiles it, the libraries,
+    facts for the build record, and the command that links, by default the host compiler's."""
+
+    sources: Mapping[Path, list[str]]
+    libraries: list[str]
+    facts: Mapping[str, object]
+    link: list[str] | None = None
+
+
+def glue_for(torch: TorchInstall, project: Project) -> str:
+    """The name of the glue that fits `torch`: `stable210`, or `aten<minor>-abi<flavour>`."""
+    if torch.version_tuple >= FIRST_STABLE:
+        return str(GlueName("stable", FIRST_STABLE))
+    if torch.version_tuple < OLDEST:
+        raise BuildError(
+            f"{project.distribution} needs torch 2.4 or newer, got {torch.version} in "
+            f"{torch.root}; upgrade torch: pip install --upgrade torch"
+        )
+    if torch.cxx11_abi is None:
+        raise BuildError(
+            f"the C++ ABI of torch {torch.version} in {torch.root} cannot be told from its libc10; "
+            "reinstall torch: pip install --force-reinstall torch"
+        )
+    return str(GlueName("aten", torch.version_tuple, torch.cxx11_abi))
+
+
+def fitting_request(
+    project: Project,
+    torch: TorchInstall,
+    out_dir: Path,
+    env: Mapping[str, str] | None = None,
+    log: Callable[[str], None] = print,
+) -> BuildRequest:
+    """The request for the one variant that fits `torch` and this machine's compilers.
+
+    CUDA kernels, where the project has any, are built when torch is a CUDA build and an nvcc of its
+    major is found; FORCE_CUDA=1 asks for them regardless, FORCE_CUDA=0 forbids them. No GPU is
+    needed: build machines have none.
+    """
+    env = dict(os.environ) if env is None else env
+    glue = glue_for(torch, project)
+    toolkit = _toolkit(torch, env, log) if "cuda" in project.kernels else None
+    kernels: tuple[str, ...] = ("cpu",) if "cpu" in project.kernels else ()
+    if toolkit is not None:
+        kernels += (f"cuda{toolkit.version[0]}",)
+    return BuildRequest(out_dir, project, glue, torch, kernels, env, toolkit)
+
+
+def _toolkit(
+    torch: TorchInstall, env: Mapping[str, str], log: Callable[[str], None]
+) -> CudaToolkit | None:
+    forced = flag(env, "FORCE_CUDA")
+    if forced is False or (forced is None and torch.cuda is None):
+        return None  # forbidden, or a CPU build of torch, which has no CUDA tensors
+    toolkit = find_cuda_toolkit(env, [torch.root.parent], major=torch.cuda_major)
+    try:
+        if toolkit is None:
+            asks = (
+                "FORCE_CUDA=1 asks" if forced else f"torch {torch.version} is a CUDA build and asks"
+            )
+            raise BuildError(
+                f"{asks} for CUDA kernels, but no nvcc was found: {NO_NVCC}, or set FORCE_CUDA=0"
+            )
+        if not env.get("TORCH_CUDA_ARCH_LIST"):
+            default_architectures(toolkit.version, toolkit.architectures())
+        if torch.cuda_major is not None and toolkit.version[0] > torch.cuda_major:
+            text = (
+                f"nvcc {toolkit.version_text} is newer than the CUDA {torch.cuda} of torch "
+                f"{torch.version}: its kernels need a driver for CUDA {toolkit.version[0]}, which "
+                "may be missing where that torch runs"
+            )
+            if not forced:
+                raise BuildError(
+                    f"{text}; set CUDA_HOME to a CUDA {torch.cuda_major} toolkit, or FORCE_CUDA=1 "
+                    "if the driver is new enough"
+                )
+            log(f"{text}; building them since FORCE_CUDA=1")
+    except BuildError as error:
+        if forced:
+            raise
+        log(f"{error}. Building for the CPU only")
+        return None
+    return toolkit
 
 
 def plan(request: BuildRequest) -> list[Step]:
@@ -37,76 +181,141 @@ def plan(request: BuildRequest) -> list[Step]:
     # ninja runs the steps in another folder.
     request = replace(request, out_dir=request.out_dir.absolute())
     compiler = find_host_compiler(request.env)
-    steps: list[Step] = []
+    recipes: dict[str, _Recipe] = {}
     for name in request.kernels:
         if name.rstrip("0123456789") not in request.project.kernels:
             raise BuildError(
                 f"{request.project.distribution} has no {name} kernels; leave them out"
             )
-        if KernelsName.parse(name).cuda_major is None:
-            steps += _cpu_kernels(request, compiler)
-        else:
-            steps += _cuda_kernels(request, compiler, name)
+        kernels = KernelsName.parse(name)
+        make = _cpu_kernels if kernels.cuda_major is None else _cuda_kernels
+        recipes[file_name(kernels)] = make(request, compiler, kernels)
     if request.glue is not None:
-        steps += _glue(request, compiler, request.glue)
-    return steps
+        glue = GlueName.parse(request.glue)
+        recipes[file_name(glue)] = _glue(request, compiler, glue)
+    return [
+        step for file, recipe in recipes.items() for step in _steps(request, compiler, file, recipe)
+    ]
 
 
-def _cpu_kernels(request: BuildRequest, compiler: HostCompiler) -> list[Step]:
-    target = Target(request, file_name(KernelsName()), compiler)
-    base = [*compiler.command, "-std=c++17", *host_flags(request, "-O3")]
-    for source in kernel_sources(request.csrc, "cpu"):
-        target.compile(source, base)
-    target.record(
-        base, device="cpu", cuda=None, cuda_archs=[], compiler=str(compiler), cxx_standard=17
+def _steps(request: BuildRequest, compiler: HostCompiler, file: str, recipe: _Recipe) -> list[Step]:
+    """Compile every source and the build record, then link."""
+    folder = request.out_dir / "objects" / file.removesuffix(".so")
+    record = folder / "record.cpp"
+    plain = [*compiler.command, "-std=c++17", *_host_flags(request, "-O2")]
+    steps = []
+    for source, command in {**recipe.sources, record: plain}.items():
+        output = folder / f"{source.parent.name}_{source.name.replace('.', '_')}.o"
+        depfile = output.with_suffix(".d")
+        flags = ["-MMD", "-MF", str(depfile), "-c", str(source), "-o", str(output)]
+        # A CXX of several words already starts with a launcher.
+        several = len(compiler.command) > 1 and command[0] == compiler.command[0]
+        line = (*(() if several else request.launcher), *command, *flags)
+        text = _record(request, compiler, file, recipe.facts) if source == record else None
+        steps.append(
+            Step(f"compile {source.name} for {file}", (source,), output, line, depfile, text)
+        )
+    objects, output = tuple(step.output for step in steps), request.out_dir / file
+    link = recipe.link or [*compiler.command, *_link_flags(request.env)]
+    line = (*link, "-o", str(output), *map(str, objects), *recipe.libraries)
+    return [*steps, Step(f"link {file}", objects, output, line)]
+
+
+def _record(
+    request: BuildRequest, compiler: HostCompiler, file: str, facts: Mapping[str, object]
+) -> str:
+    """The source of the build record: the facts of the build, in an ELF section of its own and
+    returned at run time by an exported function."""
+    kind, _, name = file.removesuffix(".so").partition("-")
+    project, env = request.project, request.env
+    record = {
+        "schema": 1,
+        "kind": kind,
+        "name": name,
+        "package": project.distribution,
+        "version": project.version,
+        "kernel_abi": kernel_abi(request.csrc),
+        "platform": f"{sys.platform}-{compiler.machine or platform.machine()}",
+        "git_commit": git_commit(project, env),
+        "source_date": source_date(project, env),
+        "compiler": str(compiler),
+        "cxx_standard": 17,
+        **facts,
+    }
+    return (
+        "// Generated by the builder.\n"
+        f'__attribute__((section("{RECORD_SECTION}"), used))\n'
+        f"static const char record[] = {json.dumps(json.dumps(record, sort_keys=True))};\n"
+        'extern "C" __attribute__((visibility("default")))\n'
+        f"const char* {project.symbol('build_record')}(void) {{ return record; }}\n"
     )
-    return target.link([*compiler.command, *link_flags(request.env)], [])
 
 
-def _cuda_kernels(request: BuildRequest, compiler: HostCompiler, name: str) -> list[Step]:
-    kernels = KernelsName.parse(name)
+def _host_flags(request: BuildRequest, optimisation: str) -> list[str]:
+    """The compiler flags of every source, CXXFLAGS first."""
+    level = ["-O0", "-g"] if flag(request.env, "DEBUG") else [optimisation, "-DNDEBUG"]
+    return [
+        *words(request.env, "CXXFLAGS"),
+        *level,
+        "-fPIC",
+        "-fvisibility=hidden",
+        "-fvisibility-inlines-hidden",
+        "-Wall",
+        # So the bytes do not depend on the sources' folder.
+        f"-ffile-prefix-map={request.csrc.parent}{os.sep}=",
+    ]
+
+
+def _link_flags(env: Mapping[str, str]) -> list[str]:
+    """The linker flags of every shared object, LDFLAGS included."""
+    # No code refers to the sections of the records: the linker must not remove them.
+    return [*_LINK, *words(env, "LDFLAGS"), "-Wl,--no-gc-sections"]
+
+
+def _cpu_kernels(request: BuildRequest, compiler: HostCompiler, _: KernelsName) -> _Recipe:
+    base = [*compiler.command, "-std=c++17", *_host_flags(request, "-O3")]
+    sources = dict.fromkeys(kernel_sources(request.csrc, "cpu"), base)
+    return _Recipe(sources, [], {"device": "cpu", "cuda": None, "cuda_archs": []})
+
+
+def _cuda_kernels(request: BuildRequest, compiler: HostCompiler, kernels: KernelsName) -> _Recipe:
     toolkit = request.cuda or find_cuda_toolkit(request.env, major=kernels.cuda_major)
     if toolkit is None:
         raise BuildError(
-            f"the {name} kernels need nvcc, but there is none: {NO_NVCC}, or unset FORCE_CUDA"
+            f"the {kernels} kernels need nvcc, but there is none: {NO_NVCC}, or unset FORCE_CUDA"
         )
     if toolkit.version[0] != kernels.cuda_major:
+        place = toolkit.nvcc if isinstance(toolkit, CudaToolkit) else toolkit.folder
         raise BuildError(
-            f"the {name} kernels need an nvcc {kernels.cuda_major}.x, got {toolkit.version_text} "
-            f"({toolkit.place}); set CUDA_HOME to a CUDA {kernels.cuda_major} toolkit"
+            f"the {kernels} kernels need an nvcc {kernels.cuda_major}.x, got "
+            f"{toolkit.version_text} ({place}); set CUDA_HOME to a CUDA "
+            f"{kernels.cuda_major} toolkit"
         )
     listed = request.env.get("TORCH_CUDA_ARCH_LIST") or request.architectures
     compiled = toolkit.architectures()
     architectures = parse_architectures(
         listed or default_architectures(toolkit.version, compiled), compiled
     )
-    target = Target(request, file_name(kernels), compiler)
     if isinstance(toolkit, CudaToolkit):
-        return _by_nvcc(target, toolkit, architectures)
-    return _by_clang(target, toolkit, architectures)
+        recipe, by = _by_nvcc(request, compiler, toolkit, architectures), "nvcc"
+    else:
+        recipe, by = _by_clang(request, compiler, toolkit, architectures), f"{toolkit.name}, CUDA"
+        architectures = toolkit.actual(architectures)
+    by = f"{by} {toolkit.version_text}, {compiler}"
+    facts = {"cuda": toolkit.version_text, "cuda_archs": architectures, "compiler": by}
+    return replace(recipe, facts={"device": "cuda", **facts})
 
 
-def _record(
-    target: Target, toolkit: CudaToolkit | ClangToolkit, architectures: Sequence[str], compiler: str
-) -> None:
-    target.record(
-        [*target.compiler.command, "-std=c++17", *host_flags(target.request, "-O2")],
-        device="cuda",
-        cuda=toolkit.version_text,
-        cuda_archs=list(architectures),
-        compiler=f"{compiler}, {target.compiler}",
-        cxx_standard=17,
-    )
-
-
-def _by_nvcc(target: Target, toolkit: CudaToolkit, architectures: Sequence[str]) -> list[Step]:
-    env = target.request.env
-    host = [flag for flag in host_flags(target.request, "-O3") if flag not in ("-O3", "-O0", "-g")]
+def _by_nvcc(
+    request: BuildRequest, compiler: HostCompiler, toolkit: CudaToolkit, architectures: list[str]
+) -> _Recipe:
+    env = request.env
+    host = [flag for flag in _host_flags(request, "-O3") if flag not in ("-O3", "-O0", "-g")]
     level = ["-O0", "-g", "-lineinfo"] if flag(env, "DEBUG") else ["-O3"]
     # nvcc's -ccbin takes one program, so a launcher before the host compiler is left out.
-    ccbin = ["-ccbin", env.get("CUDAHOSTCXX") or target.compiler.command[-1]]
+    ccbin = ["-ccbin", env.get("CUDAHOSTCXX") or compiler.command[-1]]
     here = platform.machine()
-    if target.compiler.machine not in ("", here):
+    if compiler.machine not in ("", here):
         # With a cross compiler, nvcc would look for the headers of that platform's toolkit, which
         # is not here. This machine's headers are the same.
         ccbin += ["--target-directory", f"{_CUDA_NAMES.get(here, here)}-linux"]
@@ -121,21 +330,19 @@ def _by_nvcc(target: Target, toolkit: CudaToolkit, architectures: Sequence[str])
         *(["--compress-mode=size"] if toolkit.version >= (13, 0) else []),
         *(part for flag in host for part in _through_nvcc("-Xcompiler", flag)),
     ]
-    for source in kernel_sources(target.request.csrc, "cuda"):
-        target.compile(source, base)
-    _record(target, toolkit, architectures, f"nvcc {toolkit.version_text}")
     # No kernel calls a device function of another file, and nvlink would store the folders of -L.
     link = [toolkit.nvcc, "-cudart", "static", *ccbin, "-shared", "--no-device-link"]
     # Local symbols hold the name of the source's folder; the bytes must not depend on it.
     link += ["-Xlinker", "--strip-all"]
-    for option in link_flags(env)[1:]:  # nvcc has its own -shared, above
+    for option in _link_flags(env)[1:]:  # nvcc has its own -shared, above
         # nvcc splits the value of -Xcompiler at commas, so linker flags go to the linker directly.
         if option.startswith("-Wl,"):
             for word in option.removeprefix("-Wl,").split(","):
                 link += _through_nvcc("-Xlinker", word)
         else:
             link += _through_nvcc("-Xcompiler", option)
-    return target.link(link, [f"-L{folder}" for folder in toolkit.library_dirs])
+    sources = dict.fromkeys(kernel_sources(request.csrc, "cuda"), base)
+    return _Recipe(sources, [f"-L{folder}" for folder in toolkit.library_dirs], {}, link)
 
 
 def _through_nvcc(option: str, flag: str) -> tuple[str, str]:
@@ -144,23 +351,21 @@ def _through_nvcc(option: str, flag: str) -> tuple[str, str]:
     return option, flag if plain else f'"{flag}"'
 
 
-def _by_clang(target: Target, toolkit: ClangToolkit, architectures: Sequence[str]) -> list[Step]:
-    flags = host_flags(target.request, "-O3")
-    host = [*target.compiler.command, "-std=c++17", *flags]
+def _by_clang(
+    request: BuildRequest, compiler: HostCompiler, toolkit: ClangToolkit, architectures: list[str]
+) -> _Recipe:
+    flags = _host_flags(request, "-O3")
+    host = [*compiler.command, "-std=c++17", *flags]
     # clang warns of every `#pragma unroll` that it cannot follow.
     quiet = "-Wno-pass-failed"
     device = [toolkit.clang, "-std=c++17", *toolkit.flags(architectures), *flags, quiet]
-    for source in kernel_sources(target.request.csrc, "cuda"):
-        target.compile(source, device if source.suffix == ".cu" else host)
-    made = toolkit.actual(architectures)
-    _record(target, toolkit, made, f"{toolkit.name}, CUDA {toolkit.version_text}")
-    # The wheels hold no static runtime; a torch of this CUDA major has loaded the shared one.
-    link = [*target.compiler.command, *link_flags(target.request.env)]
-    return target.link(link, [f"-L{toolkit.folder / 'lib64'}", "-lcudart"])
-
-
-# The OpenMP symbols that ATen's parallel_for calls; any other missing symbol stays an error.
-_OF_OPENMP = ("GOMP_parallel", "omp_get_num_threads", "omp_get_thread_num")
+    sources = kernel_sources(request.csrc, "cuda")
+    return _Recipe(
+        {source: device if source.suffix == ".cu" else host for source in sources},
+        # The wheels hold no static runtime; a torch of this CUDA major has loaded the shared one.
+        [f"-L{toolkit.folder / 'lib64'}", "-lcudart"],
+        {},
+    )
 
 
 def cxx_standard(torch: tuple[int, int]) -> int:
@@ -168,11 +373,11 @@ def cxx_standard(torch: tuple[int, int]) -> int:
     return 20 if torch >= (2, 14) else 17
 
 
-def _glue(request: BuildRequest, compiler: HostCompiler, name: str) -> list[Step]:
-    torch, glue = request.torch, GlueName.parse(name)
+def _glue(request: BuildRequest, compiler: HostCompiler, glue: GlueName) -> _Recipe:
+    torch = request.torch
     if torch is None:
         raise BuildError(
-            f"the glue {name} needs a torch to compile against, got none; install torch, or pass "
+            f"the glue {glue} needs a torch to compile against, got none; install torch, or pass "
             "the one to build for"
         )
     if not glue.serves(torch):
@@ -193,31 +398,20 @@ def _glue(request: BuildRequest, compiler: HostCompiler, name: str) -> list[Step
         door = ["-DAT_PER_OPERATOR_HEADERS", "-fopenmp"]
         left = [f"-Wl,--ignore-unresolved-symbol={name}" for name in _OF_OPENMP]
         libraries = ["-lc10", *(["-fopenmp"] if "clang" in compiler.name else left)]
-    target = Target(request, file_name(glue), compiler)
     standard = cxx_standard(torch.version_tuple)
     # Messages in torch's headers hold their paths; the binary must not name the folder of torch.
     sites = dict.fromkeys((torch.root.parent, torch.root.resolve().parent))
     base = [
         *compiler.command,
         f"-std=c++{standard}",
-        *host_flags(request, "-O2"),
+        *_host_flags(request, "-O2"),
         f"-D_GLIBCXX_USE_CXX11_ABI={1 if torch.cxx11_abi is None else torch.cxx11_abi}",
         *(f"-ffile-prefix-map={site}{os.sep}=" for site in sites),
         *("-isystem", str(torch.include_dir)),
         *("-isystem", str(torch.include_dir / "torch" / "csrc" / "api" / "include")),
         *door,
     ]
-    for source in glue_sources(request.csrc, glue.lane):
-        target.compile(source, base)
-    target.record(
-        base,
-        lane=glue.lane,
-        torch_target=dotted(glue.torch),
-        torch_built=torch.version,
-        cxx11_abi=torch.cxx11_abi,
-        compiler=str(compiler),
-        cxx_standard=standard,
-    )
+    facts = {"torch_target": dotted(glue.torch), "torch_built": torch.version}
     from_torch = [
         f"-L{torch.lib_dir}",
         *("-Xlinker", "-rpath-link", "-Xlinker", str(torch.lib_dir)),  # -Wl would split at commas
@@ -225,4 +419,8 @@ def _glue(request: BuildRequest, compiler: HostCompiler, name: str) -> list[Step
         # libtorch_cuda, which resolves the weak references to CUDA functions.
         *("-Wl,--push-state,--no-as-needed", "-ltorch", "-ltorch_cpu", "-Wl,--pop-state"),
     ]
-    return target.link([*compiler.command, *link_flags(request.env)], [*from_torch, *libraries])
+    return _Recipe(
+        dict.fromkeys(glue_sources(request.csrc, glue.lane), base),
+        [*from_torch, *libraries],
+        {**facts, "lane": glue.lane, "cxx11_abi": torch.cxx11_abi, "cxx_standard": standard},
+    )

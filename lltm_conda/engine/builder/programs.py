@@ -34,6 +34,12 @@ def words(env: Mapping[str, str], name: str) -> tuple[str, ...]:
         ) from error
 
 
+def flag(env: Mapping[str, str], name: str) -> bool | None:
+    """The environment variable as a bool; None when it is not set, or empty."""
+    value = env.get(name, "").strip().lower()
+    return None if value == "" else value not in ("0", "off", "no", "false")
+
+
 @dataclass(frozen=True)
 class HostCompiler:
     """A C++ compiler.

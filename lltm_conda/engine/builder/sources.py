@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from ..compat import package_files
+from ..compat import cache as places
 from ..project import Project
 from .programs import BuildError, output_of
 
@@ -21,7 +21,7 @@ _PACKAGE = Path(__file__).resolve().parents[2]
 def source_root(package: Path = _PACKAGE) -> Path:
     """The `csrc` folder: inside an installed package, or beside the package in a checkout."""
     package = package.resolve()
-    root = package_files.source_root(package)
+    root = places.source_root(package)
     if root is None:
         raise BuildError(
             f"the C++ sources of {package.name} are missing: looked for csrc in {package} and "

@@ -141,7 +141,12 @@ def _read(elf: Elf, blank: BinaryRecord, light: bool) -> BinaryRecord:
             layout = _layout(raw, elf.section_bytes(VTABLE_SECTION))
     except RecordError as error:
         problems.append(str(error))
-    strong = [name for name, weak in elf.undefined() if not weak]
+    strong, modules = [], []
+    for name, defined, weak in elf.symbols():
+        if defined and name.startswith(b"PyInit_"):
+            modules.append(printable(name[7:]))
+        elif not (defined or weak):
+            strong.append(name)
     torch_symbols = tuple(printable(name) for name in strong if is_torch_symbol(name))
     python = (name for name in strong if name.startswith((b"Py", b"_Py")))
     cuda_archs = record.cuda_archs if record else ()
@@ -185,7 +190,7 @@ def _read(elf: Elf, blank: BinaryRecord, light: bool) -> BinaryRecord:
         floors=newest_versions(version for _, version in elf.version_needs()),
         torch_symbols=torch_symbols,
         python_symbols=tuple(map(printable, python)),
-        modules=tuple(printable(name[7:]) for name in elf.defined(b"PyInit_")),
+        modules=tuple(modules),
         cxx11_abi=min(flavours, default=None),
         cuda_archs=cuda_archs,
         size=elf.size,

@@ -1,13 +1,14 @@
-"""The user's cache of binaries built on this machine.
+"""Where binaries are: in the package's folder, and in the user's cache of those built here.
 
-It holds code that will be executed, so it belongs to the effective user alone: every folder is
-0700, and a folder or file that is a symlink, belongs to another user or is writable for others is
-refused. An entry is keyed by the torch build, the version of the package and a hash of its sources.
+The cache holds code that will be executed, so it belongs to the effective user alone: every folder
+is 0700, and a folder or file that is a symlink, belongs to another user or is writable for others
+is refused. An entry is keyed by the torch build, the package's version and a hash of its sources.
 """
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import stat
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..project import Project, Record
-from .records import TorchInstall
+from .records import REJECTED, Finding, TorchInstall
 from .text import printable
 
 MANIFEST = "build.json"
@@ -151,10 +152,11 @@ def make(project: Project, folder: Path) -> None:
     It makes nothing inside another user's folder, unless that user is root (as for `/tmp`): root
     running with a user's HOME would leave folders there that the user cannot write to.
     """
-    base, another = root(project), _another(project)
-    missing = [path for path in (base, *base.parents) if not os.path.lexists(path)]
+    chain, another = _chain(project, folder), _another(project)
+    wanted = (*reversed(chain[0].parents), *chain)
+    missing = [path for path in wanted if not os.path.lexists(path)]
     if missing:
-        above = missing[-1].parent
+        above = missing[0].parent
         try:
             owner = above.stat().st_uid
         except OSError as error:
@@ -162,8 +164,7 @@ def make(project: Project, folder: Path) -> None:
         if owner not in (os.geteuid(), 0):
             reason = f"belongs to user {owner}, not to {os.geteuid()}"
             raise CacheError(above, reason, another)
-    chain = _chain(project, folder)
-    for path in (*reversed(missing[1:]), *chain):
+    for path in missing:
         try:
             path.mkdir(mode=0o700)
             path.chmod(0o700)  # whatever the umask is
@@ -228,3 +229,56 @@ def entries(project: Project) -> tuple[Entry, ...]:
                     made_for = [str(data.get(name, "?")) for name in ("variant", "torch")]
                     found.append(Entry(folder, key, *made_for, pattern == _BUILDS))
     return tuple(found)
+
+
+def find_binaries(
+    project: Project, torch: TorchInstall | None
+) -> tuple[list[Path], Finding | None]:
+    """The shared objects to judge, and why the build cache was not trusted, if it was not.
+
+    CUDA kernels that the user built come first, then the package's own objects, then the others
+    that the user built for this torch.
+    """
+    paths: list[Path] = []
+    with suppress(OSError):
+        # Not by `glob`, which compiles a pattern.
+        files = sorted((project.folder / "lib").iterdir())
+        paths += [path for path in files if path.suffix == ".so"]
+    try:
+        if torch is not None and entry_folder(project, torch, "").parent.is_dir():
+            sources = source_hash(project.folder)  # slower than the check of the folder above
+            folder = entry_folder(project, torch, sources or "")
+            if sources is not None and folder.is_dir():
+                built = trusted_files(project, folder)
+                # An import does not ask for the GPU, so it cannot tell which CUDA kernels have code
+                # for it, and prefers those that the user built.
+                device = [path for path in built if path.name.startswith("kernels-cuda")]
+                paths = [*device, *paths, *(path for path in built if path not in device)]
+    except CacheError as error:
+        what = printable(f"{error.path} {error.reason}")
+        needed = "folders and files that only you can write: they are code that is executed"
+        why = f"the build cache is refused: {what}"
+        return paths, Finding("build cache", REJECTED, what, needed, why, printable(error.fix))
+    except (OSError, RuntimeError):
+        pass  # no home folder, or no permission to read it
+    return paths, None
+
+
+def source_hash(package: Path) -> str | None:
+    """A hash of the C++ and CUDA sources beside a package, None when they are not shipped."""
+    root, digest = source_root(package), hashlib.sha256()
+    if root is None:
+        return None
+    for path in sorted(root.glob("csrc/**/*")):
+        if path.is_file():
+            data = path.read_bytes()
+            digest.update(bytes(path.relative_to(root)) + b"\0%d\0" % len(data) + data)
+    return digest.hexdigest()[:16]
+
+
+def source_root(package: Path) -> Path | None:
+    """The folder with `csrc/`: the installed package or the checkout around it; else None."""
+    for folder in (package, package.parent):
+        if (folder / "csrc" / "project.h").is_file():
+            return folder
+    return None

@@ -21,8 +21,7 @@ MACHINES = {3: "i686", 21: "ppc64le", 22: "s390x", 40: "arm", 62: "x86_64", 183:
 MACHINES |= {243: "riscv64", 258: "loongarch64"}
 
 # Bounds far above any real extension; they limit what a malicious file can cost.
-_MAX_ENTRIES = 4096  # headers, versions, symbols of a bucket, places of a name
-_MAX_DYNAMIC = 8192
+_MAX_ENTRIES = 4096  # headers, dynamic tags, versions, symbols of a bucket
 _MAX_NEEDED = 1024
 _MAX_NAME = 1 << 14
 _MAX_NAMES_TOTAL = 1 << 18
@@ -31,7 +30,6 @@ _MAX_SECTION_READ = 1 << 16
 _MAX_SYMBOLS = 1_000_000
 _MAX_SYMBOL = 1 << 16
 _MAX_SYMBOL_TABLE = 256 << 20
-#: For the names of undefined symbols, which are kept; the names of defined ones may take twice it.
 _MAX_SYMBOLS_TOTAL = 32 << 20
 
 _DT_NEEDED, _DT_HASH, _DT_STRTAB, _DT_SYMTAB = 1, 4, 5, 6
@@ -116,12 +114,9 @@ class Elf:
         start, size = self._strings
         if not 0 <= offset < size:
             raise ElfError("a string lies outside its table")
-        for length in (128, _MAX_NAME):  # few names are long
-            found = self.read(start + offset, min(size - offset, length))
-            text, nul, _ = found.partition(b"\0")
-            if nul:
-                break
-        else:
+        found = self.read(start + offset, min(size - offset, _MAX_NAME))
+        text, nul, _ = found.partition(b"\0")
+        if not nul:
             raise ElfError("a string does not end")
         self._names_left -= len(text)
         if self._names_left < 0:
@@ -152,7 +147,7 @@ class Elf:
         segments = self.read(phoff, phnum * 56, "the program header table")
         sections = self.read(shoff, shnum * 64, "the section header table") if shnum else b""
         self._sections = list(struct.iter_unpack("<IIQQQQIIQQ", sections))
-        self._section_names = shstrndx
+        self._names_section = shstrndx
         self._loads: list[tuple[int, int, int]] = []
         dynamic = None
         self.alignment = 0
@@ -179,7 +174,7 @@ class Elf:
         offset, size = dynamic
         tags: dict[int, int] = {}
         needed: list[int] = []
-        entries = self.read(offset, min(size // 16, _MAX_DYNAMIC) * 16)
+        entries = self.read(offset, min(size // 16, _MAX_ENTRIES) * 16)
         for tag, value in struct.iter_unpack("<QQ", entries):
             if tag == 0:
                 break
@@ -207,23 +202,21 @@ class Elf:
 
     def section(self, name: str) -> tuple[int, int] | None:
         """(offset, size) of the first section called `name` that has bytes in the file, or None."""
-        place = self._section_places.get(name.encode())
-        return None if place is None else self._range(*place, f"section {name}")
+        wanted = name.encode() + b"\0"
+        for at, kind, _, _, offset, size, *_ in self._sections:
+            if kind != _SHT_NOBITS and self._section_names.startswith(wanted, at):
+                return self._range(offset, size, f"section {name}")
+        return None
 
     @cached_property
-    def _section_places(self) -> dict[bytes, tuple[int, int]]:
-        if self._section_names >= len(self._sections):
-            return {}
-        offset, size = self._sections[self._section_names][4:6]
+    def _section_names(self) -> bytes:
+        """The names of all sections, each at the place that its header gives."""
+        if self._names_section >= len(self._sections):
+            return b""
+        offset, size = self._sections[self._names_section][4:6]
         if size > _MAX_SECTION_NAMES:
             raise ElfError(f"section names of {size} bytes")
-        names = self.read(offset, size, "the section name table")
-        places: dict[bytes, tuple[int, int]] = {}
-        for name, kind, _, _, place, length, *_ in self._sections:
-            if kind != _SHT_NOBITS:  # such a section has no bytes in the file
-                # No caller asks for a name longer than 64 bytes.
-                places.setdefault(names[name : name + 64].partition(b"\0")[0], (place, length))
-        return places
+        return self.read(offset, size, "the section name table")
 
     def section_bytes(self, name: str) -> bytes | None:
         """The section's content, or None where there is no such section."""
@@ -309,37 +302,21 @@ class Elf:
         last = max(self._unpack(f"<{buckets}I", bucket_at), default=0)
         return first if last < first else max(symbol for symbol, _ in self._chain(last)) + 1
 
-    def symbols(self, *, undefined: bool = False) -> Iterator[tuple[bytes, bool, bool]]:
-        """(name, defined, weak) of every dynamic symbol that is not local, or of undefined ones."""
+    def symbols(self) -> Iterator[tuple[bytes, bool, bool]]:
+        """(name, defined, weak) of every dynamic symbol that is not local."""
         table, strings = self._symbol_tables()
         # Names may share their ends, but a linker never makes their sum twice the table.
-        left = [min(2 * len(strings), times * _MAX_SYMBOLS_TOTAL) for times in (1, 2)]
+        left = min(2 * len(strings), _MAX_SYMBOLS_TOTAL)
         for name, info, _, section, _, _ in struct.iter_unpack("<IBBHQQ", table):
-            if name == 0 or info >> 4 == _STB_LOCAL or (undefined and section):
+            if name == 0 or info >> 4 == _STB_LOCAL:
                 continue
             end = strings.find(b"\0", name, name + _MAX_SYMBOL)
             if end < 0:
                 raise ElfError("a string does not end")
-            left[section != 0] -= end - name
-            if left[section != 0] < 0:
+            left -= end - name
+            if left < 0:
                 raise ElfError("more symbol text than any extension has")
             yield strings[name:end], section != 0, info >> 4 == _STB_WEAK
-
-    def undefined(self) -> Iterator[tuple[bytes, bool]]:
-        """(name, weak) of every undefined symbol."""
-        return ((name, weak) for name, _, weak in self.symbols(undefined=True))
-
-    def defined(self, start: bytes) -> Iterator[bytes]:
-        """The exported names that begin with `start`, among its first few thousand occurrences."""
-        strings = self._symbol_tables()[1]
-        at = strings.find(start)
-        for _ in range(_MAX_ENTRIES):
-            if at < 0:
-                return
-            name = strings[at : max(at, strings.find(b"\0", at, at + _MAX_SYMBOL))]
-            if self.defines(name):
-                yield name
-            at = strings.find(start, at + 1)
 
     def _symbol_tables(self) -> tuple[bytes, bytes]:
         """The dynamic symbols and their names."""

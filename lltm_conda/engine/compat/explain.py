@@ -1,18 +1,22 @@
-"""Turns verdicts into the one cause that the user reads."""
+"""The one cause that the user reads, and what is wrong with the package's own files."""
 
 from __future__ import annotations
 
-import re
+import base64
+import csv
+import hashlib
 import sys
 from pathlib import Path
 
 from ..project import Project
 from . import faults, fixes, support
-from .host_probe import environment
-from .package_files import source_root
-from .records import BinaryRecord, Finding, Runtime
+from .cache import source_root
+from .records import REJECTED, Finding, Runtime
+from .runtime_probe import environment
 from .selection import Selection
 from .text import printable, some
+
+_MAX_RECORD = 4 << 20
 
 
 def explain(
@@ -30,7 +34,7 @@ def explain(
     if runtime.platform not in platforms:
         why = f"there is no binary for {runtime.platform}"
         needed, fix = " or ".join(platforms), fixes.without_binaries(runtime.project)
-        return Finding.rejected("platform", runtime.platform, needed, why, fix)
+        return Finding("platform", REJECTED, runtime.platform, needed, why, fix)
     cause = selection.cause
     if cause is not None:
         return cause
@@ -50,7 +54,7 @@ def explain(
 
 def _package_files(observed: str, needed: str, why: str, fix: str) -> Finding:
     fault = faults.PACKAGE_FILES
-    return Finding.rejected("package files", printable(observed), needed, why, fix, fault)
+    return Finding("package files", REJECTED, printable(observed), needed, why, fix, fault)
 
 
 def no_binaries(runtime: Runtime) -> Finding:
@@ -98,44 +102,6 @@ def installed_copies(package: Path) -> list[Path]:
     return found
 
 
-# The words that ld.so(8) replaces in a path before it opens the file.
-_LINKER_WORD = re.compile(r"\$(\{(ORIGIN|LIB|PLATFORM)\}|(ORIGIN|LIB|PLATFORM)(?![A-Za-z0-9_]))")
-
-
-def unusable_path(path: Path) -> Finding | None:
-    """The dynamic linker would change this path and open another file; None if it would not."""
-    word = _LINKER_WORD.search(str(path))
-    if word is None:
-        return None
-    why = f"the path of {printable(path.name)} holds {word[0]}, which the dynamic linker replaces"
-    needed, fix = f"a path without {word[0]}", "rename or move that folder, and start Python again"
-    return Finding.rejected("path", printable(path), needed, why, fix, faults.PACKAGE_FILES)
-
-
-def load_failure(binary: BinaryRecord, runtime: Runtime, error: OSError) -> Finding:
-    # torch >= 2.9 hides the linker's text behind "Could not load this library".
-    text = printable(str(error.__cause__ or error))
-    known = faults.classify(text)
-    title = f" ({known.title})" if known else ""
-    why = f"{binary.file} was accepted but could not be loaded{title}"
-    needed = f"{binary.file} accepted by the dynamic linker"
-    return Finding.rejected("loading", text, needed, why, fixes.fit_torch(runtime), known)
-
-
-def other_object(binary: BinaryRecord, reported: str) -> Finding:
-    """The object that was loaded does not report the record of the file."""
-    why = f"{binary.file} on disk is not the one that is loaded in this process"
-    written = binary.record.text if binary.record else "a build record in the file"
-    fault, observed = faults.PACKAGE_FILES, printable(reported) or "nothing"
-    return Finding.rejected("build record", observed, written, why, "restart Python", fault)
-
-
-def refused_kernels(kernels: BinaryRecord, refusal: bytes, runtime: Runtime) -> Finding:
-    why, needed = f"the glue refused {kernels.file}", "kernels of the same build as the glue"
-    fault, fix = faults.PACKAGE_FILES, fixes.reinstall(runtime)
-    return Finding.rejected("kernel table", printable(refusal), needed, why, fix, fault)
-
-
 def no_cuda(selection: Selection, runtime: Runtime) -> Finding:
     """Why there are no CUDA kernels although torch is a CUDA build."""
     for verdict in selection.considered:
@@ -150,32 +116,59 @@ def no_cuda(selection: Selection, runtime: Runtime) -> Finding:
         fix = f"unset {variable}"
     why = "the installed package holds no CUDA kernels that fit"
     fault = faults.CPU_ONLY_BINARY
-    return Finding.rejected("CUDA kernels", observed, needed, why, fix, fault)
+    return Finding("CUDA kernels", REJECTED, observed, needed, why, fix, fault)
 
 
-def no_cuda_build(version: str, project: Project) -> Finding:
-    """There are CUDA tensors, but torch was a CPU build when the package was loaded."""
-    fix = fixes.cuda_torch(environment(project), None)
-    why, observed = "torch is a CPU-only build", f"torch {version}"
-    fault = faults.CPU_TORCH_SWAPPED_IN
-    return Finding.rejected("CUDA kernels", observed, "a CUDA build of torch", why, fix, fault)
+def package_problems(project: Project) -> tuple[str, ...]:
+    """Compares the installer's list of files with the files on disk; one sentence per problem.
+
+    The result is empty for a whole package, and for a source folder, which has no such list.
+    """
+    package = project.folder
+    try:
+        lists = sorted(package.parent.glob(f"{project.distribution}-*.dist-info/RECORD"))
+    except OSError:
+        return ()
+    problems = _compare(package, lists[-1]) if lists else []
+    if len(lists) > 1:
+        names = ", ".join(path.parent.name for path in lists)
+        mend = fixes.install_once(environment(project), project)
+        problems.insert(0, f"installed over each other: {names}; to mend: {mend}")
+    return tuple(map(printable, problems))
 
 
-def refused_forced_name(forced: str, error: ValueError, project: Project) -> Finding:
-    name, needed = project.variable("VARIANT"), "the name of a variant, or nothing"
-    return Finding.rejected(name, repr(forced), needed, str(error), f"unset {name}")
-
-
-def no_torch(error: Exception, project: Project) -> Finding:
-    missing = isinstance(error, ModuleNotFoundError) and error.name == "torch"
-    here, needed = environment(project), "a torch that can be imported"
-    why = "torch is not installed" if missing else "import torch fails"
-    fix = fixes.install_torch(here, project) if missing else fixes.reinstall_torch(here, None)
-    observed, fault = printable(f"{type(error).__name__}: {error}"), faults.TORCH_NOT_LOADED
-    return Finding.rejected("torch", observed, needed, why, fix, fault)
-
-
-def not_pytorch(module: object, error: Exception) -> Finding:
-    observed, why = printable(str(getattr(module, "__file__", None))), printable(str(error))
-    needed, fix = "the torch package of PyTorch", "rename the file or folder that shadows it"
-    return Finding.rejected("torch", observed, needed, why, fix, faults.TORCH_NOT_LOADED)
+def _compare(package: Path, record: Path) -> list[str]:
+    try:
+        with record.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.reader(file.read(_MAX_RECORD).splitlines()))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        return [f"{record} cannot be read ({error})"]
+    listed = {row[0] for row in rows if row}
+    missing, altered = [], []
+    for row in rows:
+        if len(row) != 3 or not row[0].startswith(f"{package.name}/") or row[0].endswith(".pyc"):
+            continue
+        path = package.parent / row[0]
+        try:
+            size = path.stat().st_size
+            # Only shared objects are hashed; for other files, the size is compared.
+            wrong = row[2].isdecimal() and row[2] != str(size)
+            if not wrong and path.suffix == ".so" and row[1].startswith("sha256="):
+                digest = base64.urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest())
+                wrong = digest.rstrip(b"=").decode() != row[1].removeprefix("sha256=")
+        except (OSError, ValueError):  # ValueError: no file can have this name
+            missing.append(row[0])
+            continue
+        if wrong:
+            altered.append(row[0])
+    # A folder without any listed file is a source folder or an editable installation.
+    whole = f"{package.name}/__init__.py" in listed
+    objects = sorted(path.name for path in package.glob("lib/*.so")) if whole else []
+    left = [name for name in objects if f"{package.name}/lib/{name}" not in listed]
+    other = f"{package / 'lib'} from another installation"
+    found = {
+        f"left over in {other}: {some(left, 4)}; to mend: delete them": left,
+        f"missing since it was installed: {some(missing, 4)}": missing,
+        f"altered since it was installed: {some(altered, 4)}": altered,
+    }
+    return [text for text, names in found.items() if names]

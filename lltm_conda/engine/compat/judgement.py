@@ -3,40 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
-from . import torch_probe
+from . import dimensions, torch_probe
 from .binary import read_binary
 from .elf import ElfError
 from .fixes import ours
-from .judge_cuda import cuda_build, driver, gpu_architecture
-from .judge_host import pages, platform, python, registration, symbols, system_library, whole_file
-from .judge_torch import cxx_abi, installed_torch, libraries, torch_symbols, torch_version, vouched
 from .layouts import minors_with
-from .records import NOWHERE, UNKNOWN, BinaryRecord, Finding, Runtime, TorchInstall, Verdict
+from .records import NOWHERE, UNKNOWN, BinaryRecord, Runtime, TorchInstall, Verdict
 from .text import printable
-
-# A dimension is a function (binary, runtime) -> finding, or None if it does not apply. Cheap ones
-# come first: the first rejection is the cause.
-_DIMENSIONS: tuple[Callable[[BinaryRecord, Runtime], Finding | None], ...] = (
-    platform,
-    pages,
-    python,
-    installed_torch,
-    torch_version,
-    cxx_abi,
-    registration,
-    *(partial(system_library, family) for family in ("CXXABI", "GLIBC", "GLIBCXX")),
-    cuda_build,
-    driver,
-    gpu_architecture,
-    torch_symbols,
-    libraries,
-    symbols,
-    vouched,
-)
 
 
 def judge(binary: BinaryRecord, runtime: Runtime) -> Verdict:
@@ -47,10 +22,10 @@ def judge(binary: BinaryRecord, runtime: Runtime) -> Verdict:
     here). The verdict is `accepted` only if nothing was rejected and nothing unknown is left that
     could crash the process or falsify a result.
     """
-    verdict = Verdict(binary, tuple(whole_file(binary, runtime)))
+    verdict = Verdict(binary, tuple(dimensions.whole_file(binary, runtime)))
     if verdict.rejection:  # the other dimensions need a whole file
         return verdict
-    found = (dimension(binary, runtime) for dimension in _DIMENSIONS)
+    found = (dimension(binary, runtime) for dimension in dimensions.ALL)
     return Verdict(binary, (*verdict.findings, *filter(None, found)))
 
 

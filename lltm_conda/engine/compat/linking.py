@@ -13,13 +13,14 @@ from pathlib import Path
 from ..project import Record
 from .binary import is_torch_library
 from .elf import Elf, ElfError
-from .host_probe import library_folders
 from .records import BinaryRecord, TorchInstall
+from .runtime_probe import library_folders
 from .text import printable
 
 _LOADER_CACHE = Path("/etc/ld.so.cache")
 _MAX_CACHE = 8 << 20
 _MAX_LIBRARIES = 1000
+_MAX_FOLDERS = 32  # every needed library is looked for in each
 _MAX_RODATA = 64 << 20
 _MAX_SYMBOLS = 100_000
 #: GCC's headers refer to this symbol without using it, so the linker never looks for it.
@@ -133,7 +134,7 @@ def _head(path: Path) -> _Head:
     with suppress(ElfError, OSError), Elf(path) as elf:
         origin = str(path.parent.resolve())
         texts = elf.runpath.replace("${ORIGIN}", origin).replace("$ORIGIN", origin).split(":")
-        folders = tuple(Path(text) for text in texts if text)
+        folders = tuple(Path(text) for text in texts[:_MAX_FOLDERS] if text)
         return _Head(elf.needed, folders, not elf.has_runpath, elf.soname)
     return _Head()
 
@@ -188,8 +189,8 @@ def _unresolved(path: Path, scope: list[Path]) -> tuple[str, ...]:
     left: list[bytes] = []
     with suppress(ElfError, OSError):
         with Elf(path) as elf:
-            for name, weak in elf.undefined():
-                if not weak and name != _UNUSED and len(left) < _MAX_SYMBOLS:
+            for name, defined, weak in elf.symbols():
+                if not (defined or weak) and name != _UNUSED and len(left) < _MAX_SYMBOLS:
                     left.append(name)
         for library in scope:
             if not left:

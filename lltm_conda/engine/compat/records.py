@@ -3,13 +3,13 @@
 Everything here is plain, frozen data: no file is opened, nothing is decided. Names of binaries and
 variants are parsed and rendered by inverse functions (`parse(str(name)) == name`).
 
-Every import of the package imports this module, so it must be quick: it compiles no pattern, and
-its classes are `Record`s.
+Every import of the package imports this module, so it must be quick: its classes are `Record`s.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -135,18 +135,13 @@ def file_name(name: GlueName | KernelsName) -> str:
 
 
 #: The fields of every record and those of each kind, with their types.
-_COMMON: dict[str, tuple[type, ...]] = dict.fromkeys(
-    ("kind", "package", "version", "platform"), (str,)
-)
-_OF_TORCH: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("lane", "torch_target", "torch_built"), (str,)),
-    "cxx11_abi": (int, type(None)),
-}
-_OF_OURS: dict[str, tuple[type, ...]] = {"name": (str,), "kernel_abi": (int,)}
-_OF_KIND: dict[str, dict[str, tuple[type, ...]]] = {
+_COMMON: dict[str, Any] = dict.fromkeys(("kind", "package", "version", "platform"), str)
+_OF_TORCH = {"lane": str, "torch_target": str, "torch_built": str, "cxx11_abi": int | None}
+_OF_OURS = {"name": str, "kernel_abi": int}
+_OF_KIND: dict[str, dict[str, Any]] = {
     "extension": _OF_TORCH,
     "glue": _OF_OURS | _OF_TORCH,
-    "kernels": _OF_OURS | {"device": (str,), "cuda": (str, type(None)), "cuda_archs": (list,)},
+    "kernels": _OF_OURS | {"device": str, "cuda": str | None, "cuda_archs": list},
 }
 
 
@@ -198,9 +193,8 @@ def _problems(data: Any, text: str) -> Iterator[str]:
     if type(schema) is not int or schema != RECORD_SCHEMA:
         yield f" has schema {_shown(schema)}, this package reads {RECORD_SCHEMA}"
     for key, types in (_COMMON | _OF_KIND[kind]).items():
-        value = data.get(key)
-        if (key not in data and type(None) not in types) or not isinstance(value, types):
-            yield f"'s field {key!r} is {_shown(value)}"
+        if not isinstance(data.get(key), types):
+            yield f"'s field {key!r} is {_shown(data.get(key))}"
     if kind == "kernels" and not all(isinstance(arch, str) for arch in data["cuda_archs"]):
         yield "'s field 'cuda_archs' is not a list of names"
     try:
@@ -221,14 +215,8 @@ def _shown(value: object) -> str:
 
 def parse_version(version: str | None) -> tuple[int, ...] | None:
     """`"580.65.06"` -> `(580, 65, 6)`; None when the text does not start with a number."""
-    numbers = []
-    for part in (version or "").split(".", 8)[:8]:
-        digits = part[: len(part) - len(part.lstrip("0123456789"))][:9]
-        if digits:
-            numbers.append(int(digits))
-        if not digits or digits != part:
-            break
-    return tuple(numbers) or None
+    found = re.match(r"[0-9]{1,9}(\.[0-9]{1,9}){0,7}", version or "")
+    return tuple(map(int, found[0].split("."))) if found else None
 
 
 def parse_minor(version: str | None) -> tuple[int, int] | None:
@@ -347,8 +335,6 @@ class TorchInstall(Record):
     @property
     def is_release(self) -> bool:
         """False for alphas, nightlies and source builds without a tag, which were not measured."""
-        import re
-
         return re.fullmatch(r"[0-9]+(\.[0-9]+)+(\.post[0-9]+)?(\+.*)?", self.version) is not None
 
 
@@ -449,22 +435,6 @@ class Finding(Record):
         """What follows the cause in errors and reports."""
         fix = (f"to mend:  {self.fix}",) if self.fix else ()
         return (f"observed: {self.observed}", f"needed:   {self.needed}", *fix)
-
-    @classmethod
-    def ok(cls, dimension: str, observed: str, needed: str) -> Finding:
-        return cls(dimension, OK, observed, needed)
-
-    @classmethod
-    def note(cls, dimension: str, observed: str, needed: str, why: str) -> Finding:
-        return cls(dimension, NOTE, observed, needed, why)
-
-    @classmethod
-    def rejected(cls, dimension: str, *said: Any) -> Finding:
-        return cls(dimension, REJECTED, *said)
-
-    @classmethod
-    def unknown(cls, dimension: str, *said: Any) -> Finding:
-        return cls(dimension, UNKNOWN, *said)
 
 
 class Verdict(Record):

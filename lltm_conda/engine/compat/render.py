@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from .judge_cuda import driver_cuda
+from .dimensions import driver_cuda
 from .records import NOTE, OK, REJECTED, UNKNOWN, Finding, Runtime, Verdict, as_plain, dotted
 from .selection import Selection
 from .text import printable

@@ -1,15 +1,33 @@
-"""Probe: everything about this process and machine that the judge looks at."""
+"""Probe: everything about this process and machine that the judge looks at.
+
+The platform, the Python, the C and C++ libraries, the environment; torch and the driver, which have
+modules of their own.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import json
 import os
+import platform
 import re
 import sys
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
 from ..project import NOBODY, Project
-from . import host_probe, torch_probe
-from .records import Runtime, TorchInstall
+from .binary import newest_versions
+from .elf import Elf, ElfError
+from .records import Environment, Runtime, TorchInstall, parse_version
+from .text import printable
+from .torch_probe import TorchNotFoundError, dist_info, find_torch, installer
+
+_FOLDERS = ["/usr/lib/{}-linux-gnu", "/lib/{}-linux-gnu", "/usr/lib64", "/lib64"]
+_FOLDERS += ["/usr/lib", "/lib", "/usr/local/lib"]
+_MAX_MAPS = 4 << 20
+_RTLD_DI_LINKMAP = 2
 
 
 def probe_runtime(
@@ -28,8 +46,8 @@ def probe_runtime(
     problem, install = None, torch if isinstance(torch, TorchInstall) else None
     try:
         if not isinstance(torch, TorchInstall):
-            install = torch_probe.find_torch(torch or None)
-    except torch_probe.TorchNotFoundError as error:
+            install = find_torch(torch or None)
+    except TorchNotFoundError as error:
         problem = str(error)
     facts = runtime_of(install, project)
     if torch is not None and install is not None:
@@ -54,17 +72,124 @@ def runtime_of(
     """The facts of this process with this torch, without the driver and the GPU."""
     return Runtime(
         system="windows" if sys.platform == "win32" else sys.platform,
-        machine=host_probe.machine(),
+        machine=machine(),
         python=sys.version_info[:3],
         implementation=sys.implementation.name,
         free_threaded="t" in getattr(sys, "abiflags", ""),
-        libc=host_probe.libc(),
-        libstdcxx=host_probe.libstdcxx(),
+        libc=libc(),
+        libstdcxx=libstdcxx(),
         torch=torch,
         registered_by=registered_by,
         package_version=project.version,
-        environment=host_probe.environment(project),
+        environment=environment(project),
         project=project,
         page_size=os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0,
-        l4t=host_probe.l4t(),
+        l4t=l4t(),
     )
+
+
+def machine() -> str:
+    """`x86_64` or `aarch64`; the names that Windows and macOS use are translated."""
+    name = platform.machine().lower() or "unknown"
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
+
+
+def libc() -> tuple[str, tuple[int, ...]] | None:
+    """`("glibc", (2, 36))`; `("musl", ())` for a C library without glibc's name; None elsewhere."""
+    if sys.platform != "linux":
+        return None
+    text = None
+    with suppress(ValueError, OSError, AttributeError):
+        text = os.confstr("CS_GNU_LIBC_VERSION")
+    name, _, version = (text or "musl").partition(" ")
+    return name, parse_version(version) or ()
+
+
+def l4t(path: Path = Path("/etc/nv_tegra_release")) -> str:
+    """`R36.4.3`: the release of NVIDIA's Linux for Jetson; "" on other machines."""
+    with suppress(OSError), path.open("rb") as file:
+        words = printable(file.read(200).decode("utf-8", "replace")).replace(",", " ").split()
+        numbers = [word for word in words if word[:1].isdecimal()]
+        return ".".join([next((w for w in words if w[:1] == "R"), "R?"), *numbers[:1]])
+    return ""
+
+
+def libstdcxx() -> dict[str, tuple[int, ...]] | None:
+    """The newest `GLIBCXX` and `CXXABI` of the libstdc++ that is loaded, or would be loaded."""
+    loaded = loaded_file("libstdc++.so.6")
+    others = (folder / "libstdc++.so.6" for folder in library_folders())
+    paths = chain(filter(None, (loaded,)), others)
+    return next(filter(None, map(defined_versions, paths)), None)
+
+
+def library_folders() -> Iterator[Path]:
+    """The folders that the dynamic linker searches, and that of this Python's libraries."""
+    for entry in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
+        if entry:
+            yield Path(entry)
+    for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
+        yield Path(prefix) / "lib"
+    yield from (Path(name.format(machine())) for name in _FOLDERS)
+
+
+def loaded_file(library: str) -> Path | None:
+    """The file of a library (its SONAME) that this process has already loaded; loads nothing."""
+    link_map = ctypes.POINTER(ctypes.c_char_p)()
+    with suppress(OSError, AttributeError):
+        handle = ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)._handle
+        ctypes.CDLL(None).dlinfo(ctypes.c_void_p(handle), _RTLD_DI_LINKMAP, ctypes.byref(link_map))
+    # A link_map begins with an address and the file's name.
+    return Path(os.fsdecode(link_map[1])) if link_map else None
+
+
+def mapped_files(start: str, maps: Path = Path("/proc/self/maps")) -> list[Path]:
+    """The files of this process's memory map whose names begin with `start`."""
+    with suppress(OSError), maps.open("rb") as file:
+        lines = [line for line in file.read(_MAX_MAPS).splitlines() if b"/" in line]
+        paths = dict.fromkeys(Path(os.fsdecode(line[line.find(b"/") :])) for line in lines)
+        return [path for path in paths if path.name.startswith(start)]
+    return []
+
+
+def defined_versions(path: Path) -> dict[str, tuple[int, ...]] | None:
+    """The newest version of each family that a library defines; None when it cannot be read."""
+    with suppress(ElfError, OSError), Elf(path) as elf:
+        return newest_versions(elf.version_definitions())
+    return None
+
+
+def environment(project: Project = NOBODY) -> Environment:
+    """Which tool manages this environment: conda where it installed the package or the Python."""
+    name, version = project.distribution, project.version
+    by = installer(project.folder, name, version) if version else None
+    prefix = Path(sys.prefix)
+    conda = is_conda_prefix(prefix) and (
+        by is None or any(prefix.glob(f"conda-meta/{name}-*.json"))
+    )
+    kind = "conda" if by == "conda" or conda else "pip"
+    return Environment(kind, installer=by, source=_source(project, kind == "conda"))
+
+
+def _source(project: Project, conda: bool) -> str | None:
+    """The file or folder that the package was installed from; None if it is gone."""
+    with suppress(OSError, ValueError, AttributeError):
+        places: Iterable[Path] = dist_info(project.folder, project.distribution, project.version)
+        places = [place / "direct_url.json" for place in places]
+        if conda:
+            start = f"conda-meta/{project.distribution}-{project.version}-"
+            places = Path(sys.prefix).glob(f"{start}*.json")
+        for place in places:
+            url = str(json.loads(place.read_bytes()).get("url"))
+            if url.startswith("file:///"):
+                from urllib.parse import unquote  # most imports of the package do not need it
+
+                path = unquote(url.removeprefix("file://"))
+                return path if Path(path).exists() else None
+    return None
+
+
+def is_conda_prefix(prefix: Path) -> bool:
+    """Whether `prefix` is a conda environment (not a venv made inside one)."""
+    with suppress(OSError):
+        return (prefix / "conda-meta").is_dir() and not (prefix / "pyvenv.cfg").exists()
+    return False

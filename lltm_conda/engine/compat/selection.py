@@ -52,8 +52,8 @@ class Selection(Record):
         """The name of the chosen variant, e.g. `stable210-cu13`; None if it is not complete."""
         if self.glue is None or not self.complete:
             return None
-        kernels = KernelsName.parse(self.cuda.binary.name) if self.cuda else KernelsName()
-        return str(VariantName(GlueName.parse(self.glue.binary.name), kernels))
+        device = self.cuda.binary.name.replace("cuda", "cu") if self.cuda else "cpu"
+        return f"{self.glue.binary.name}-{device}"
 
     @property
     def cause(self) -> Finding | None:
@@ -117,11 +117,11 @@ def select(
     wanted = VariantName.parse(forced) if forced else None
     torch, named = runtime.torch, [(path, parse_file_name(path.name)) for path in paths]
     glues = [(path, name) for path, name in named if isinstance(name, GlueName)]
+    glues.sort(key=lambda pair: glue_preference(pair[1], torch))
     kernels = [(path, name) for path, name in named if isinstance(name, KernelsName)]
+    kernels.sort(key=lambda pair: kernels_preference(pair[1], torch))
     cpus = [(path, name) for path, name in kernels if name.cuda_major is None]
     cudas = [(path, name) for path, name in kernels if name.cuda_major is not None]
-    glues.sort(key=lambda pair: glue_preference(pair[1], torch))
-    cudas.sort(key=lambda pair: kernels_preference(pair[1], torch))
     considered: list[Verdict] = []
 
     def best(

@@ -23,6 +23,9 @@ _NEW = _ERROR + "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
 _OLD = _ERROR + "Ss"
 _MAX_VERSION_FILE = 1 << 16
 
+# Path.is_file raises for a symlink loop and for a folder without permission.
+_exists = os.path.isfile
+
 
 class TorchNotFoundError(LookupError):
     """No torch installation was found, or it cannot be read."""
@@ -61,14 +64,6 @@ def find_torch(path: Path | str | None = None, python: str | None = None) -> Tor
             "install it there"
         )
     return read_install(located)
-
-
-def _exists(path: Path) -> bool:
-    # Path.is_file raises for a symlink loop and for a folder without permission.
-    try:
-        return path.is_file()
-    except OSError:
-        return False
 
 
 def _located(python: str | None) -> Path | None:

@@ -1,0 +1,631 @@
+"""The dimensions of a verdict, each a function (binary, runtime) -> finding.
+
+None means that the dimension does not apply. First those of the file and the host, then those of
+torch, then those of CUDA.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from . import faults, fixes, support
+from .binary import is_torch_library, is_torch_symbol
+from .fixes import ours
+from .layouts import FATAL_TO_REGISTER, LAYOUTS, difference, minors_with
+from .records import (
+    NOTE,
+    NOWHERE,
+    OK,
+    REJECTED,
+    UNKNOWN,
+    BinaryRecord,
+    BuildRecord,
+    Driver,
+    Finding,
+    Runtime,
+    TorchInstall,
+    dotted,
+    parse_version,
+)
+from .text import printable, some
+
+_OF_PYTHON = ("Py", "_Py", "import ")
+
+
+def whole_file(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
+    wanted = "a whole shared object"
+    if binary.kind == "unreadable" or binary.problems:
+        why = f"{binary.file} is damaged or not what its name says: {binary.problems[0]}"
+        fix, observed = fixes.put_back(binary, runtime), "; ".join(binary.problems)
+        if observed == "Permission denied":
+            why, fix = f"{binary.file} is not readable by this user", f"chmod a+r {binary.path}"
+        yield Finding("file", REJECTED, observed, wanted, why, fix, faults.PACKAGE_FILES)
+        return
+    yield Finding("file", OK, f"{binary.size} bytes", wanted)
+    record, version, table = binary.record, runtime.package_version, runtime.kernel_abi
+    if record is None or not version:
+        return
+    if record.package != runtime.project.distribution:
+        sides = f"a binary of {record.package}", f"one of {runtime.project.distribution}"
+        why = f"{binary.file} belongs to {record.package}"
+        yield _same("package", False, sides, why, runtime)
+        return
+    sides = f"binary {record.version}", f"{version}, as the Python files"
+    why = f"{binary.file} is left over from version {record.version}"
+    yield _same("package version", record.version == version, sides, why, runtime)
+    if record.kind == "kernels" and table is not None:
+        sides = f"version {record.kernel_abi}", f"version {table}, as the glue"
+        why = f"{binary.file} comes from another build than the glue"
+        yield _same("kernel table", record.kernel_abi == table, sides, why, runtime)
+
+
+def _same(
+    dimension: str, same: bool, sides: tuple[str, str], why: str, runtime: Runtime
+) -> Finding:
+    """Compares two files of the package, which must come from the same build."""
+    if same:
+        return Finding(dimension, OK, *sides)
+    return Finding(dimension, REJECTED, *sides, why, fixes.reinstall(runtime), faults.PACKAGE_FILES)
+
+
+def platform(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
+    here, built = runtime.platform, binary.platform or support.FIRST
+    musl = any(name.startswith("libc.musl") for name in binary.needed)
+    if here == built and not (musl and runtime.libc is not None and runtime.libc[0] == "glibc"):
+        return Finding("platform", OK, here, built)
+    why, fix = f"{binary.file} was built for {built}, this is {here}", ""
+    if here == built:
+        here, built = f"{here}, glibc", f"{built}, musl"
+        why = f"{binary.file} was built for musl (Alpine), this system has glibc"
+    elif ours(binary, runtime):
+        project, known = runtime.project, support.load(runtime.project.folder).platforms
+        wheel = f"{project.distribution}-{project.version}-py3-none-manylinux_*_{runtime.machine}"
+        fix = fixes.reinstall(runtime, f"install {wheel}.whl, or: {fixes.build(project)}")
+        if here not in known:
+            why = f"there is no binary for {here}; binaries are built for {' and '.join(known)}"
+            fix = fixes.without_binaries(project)
+    return Finding("platform", REJECTED, here, built, why, fix or fixes.put_back(binary, runtime))
+
+
+def pages(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
+    """Linux kernels for aarch64 have pages of 4, 16 or 64 kB; segments must be aligned to pages."""
+    have, page = binary.alignment, runtime.page_size
+    if not have or not page or binary.platform != runtime.platform:
+        return None
+    observed, needed = f"pages of {page} bytes", f"pages of at most {have} bytes"
+    if have % page == 0:
+        return Finding("page size", OK, observed, needed)
+    why = f"{binary.file} was linked for pages of {have} bytes, this kernel's have {page}"
+    fix = fixes.rebuild(binary, runtime)
+    if ours(binary, runtime):
+        fix = f"LDFLAGS=-Wl,-z,max-page-size={page} {fix}"
+    return Finding("page size", REJECTED, observed, needed, why, fix, faults.SYSTEM_LIBRARIES)
+
+
+def python(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
+    here = f"{runtime.implementation} {dotted(runtime.python)}"
+    if runtime.free_threaded:
+        here += " free-threaded"
+    floor = support.load(runtime.project.folder).python_min
+    anything = "any Python (no Python symbol is used)"
+    absent = [name for name in _missing(binary, runtime) if name.startswith(_OF_PYTHON)]
+    if binary.modules and not ours(binary, runtime):
+        tag = _module_tag(binary, runtime, here)
+        if tag.status == REJECTED or not absent:
+            return tag
+    if absent and absent[0].startswith("import "):
+        package = absent[0].partition(" ")[2]
+        why = f"{binary.file} imports {package}, which was not found"
+        fix = fixes.install(runtime.environment, package, package)
+        return Finding("python", UNKNOWN, f"no {package} was found", package, why, fix)
+    if absent and not ours(binary, runtime):
+        why = f"{binary.file} was built for another Python: this one has no {absent[0]}"
+        fix = fixes.put_back(binary, runtime)
+        return Finding("python", REJECTED, here, some(absent), why, fix, faults.PACKAGE_FILES)
+    if ours(binary, runtime) and runtime.python[:2] < floor:
+        needed = f"Python >= {dotted(floor)}"
+        why = f"Python {dotted(runtime.python[:2])} is older than the oldest that is supported"
+        fix = f"create an environment with Python {dotted(floor)} or newer"
+        return Finding("python", REJECTED, here, needed, why, fix)
+    return Finding("python", OK, here, anything)
+
+
+def _module_tag(binary: BinaryRecord, runtime: Runtime, here: str) -> Finding:
+    """Whether this Python imports a module of this name, `x.cpython-311-*.so` or `x.abi3.so`."""
+    _, _, tag = binary.file.removesuffix(".so").partition(".")
+    if tag == "abi3" and runtime.free_threaded:
+        needed, fault = "a Python with the global interpreter lock (abi3)", faults.REGISTERED_TWICE
+        why = "a limited-API module does not load in a free-threaded Python"
+    elif tag.startswith("cpython-") and not f"{tag}-".startswith(runtime.python_tag):
+        needed, fault = tag, faults.PACKAGE_FILES
+        why = (
+            f"{binary.file} was built for another Python: this one does not find a file of this "
+            "name (ModuleNotFoundError)"
+        )
+    else:
+        said = {"abi3": "any CPython 3 (abi3)", "": "not said by the file's name"}.get(tag, tag)
+        return Finding("python", OK, here, said) if tag else Finding("python", NOTE, here, said, "")
+    return Finding("python", REJECTED, here, needed, why, fixes.put_back(binary, runtime), fault)
+
+
+def _missing(binary: BinaryRecord, runtime: Runtime) -> tuple[str, ...]:
+    return runtime.missing.get(str(binary.path), ())
+
+
+def symbols(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
+    """Missing symbols that neither torch nor Python should define."""
+    absent = [
+        name
+        for name in _missing(binary, runtime)
+        if not is_torch_symbol(name.encode()) and not name.startswith(_OF_PYTHON)
+    ]
+    if not absent:
+        return None
+    observed = f"{len(absent)} missing: {some(absent)}"
+    why = f"no library that {binary.file} needs defines {absent[0][:200]}"
+    fix, fault = fixes.rebuild(binary, runtime), faults.SYSTEM_LIBRARIES
+    return Finding("symbols", REJECTED, observed, "all found", why, fix, fault)
+
+
+def system_library(family: str, binary: BinaryRecord, runtime: Runtime) -> Finding | None:
+    """One of the families of symbol versions: `GLIBC`, `GLIBCXX` or `CXXABI`."""
+    version = binary.floors.get(family)
+    if version is None or (family == "GLIBC" and runtime.libc is None):
+        return None  # on another platform, `platform` has rejected it
+    needed, dimension = f"{family}_{dotted(version)}", "libstdc++"
+    have = (runtime.libstdcxx or {}).get(family)
+    observed = f"{family}_{dotted(have)}" if have else "not known"
+    if family == "GLIBC" and runtime.libc is not None:
+        dimension, name = "glibc", runtime.libc[0]
+        have = runtime.libc[1] if name == "glibc" else None
+        observed = f"{name} {dotted(have) if have else ''}".strip()
+    if have is not None and have >= version:
+        return Finding(dimension, OK, observed, needed)
+    if have is None and family != "GLIBC":
+        why = "no libstdc++ could be read; the dynamic linker reports one that is too old"
+        return Finding(dimension, NOTE, observed, needed, why)
+    why = f"the {dimension} of this system is older than {binary.file} needs"
+    fix, fault = fixes.system_libraries(binary, runtime, family), faults.SYSTEM_LIBRARIES
+    return Finding(dimension, REJECTED, observed, needed, why, fix, fault)
+
+
+def registration(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
+    if binary.kind != "glue" or runtime.registered_by is None:
+        return None
+    other, operators = printable(runtime.registered_by), runtime.project.operators
+    observed, needed = f"already registered by {other}", f"{operators} registered once"
+    why = f"another copy of {runtime.project.distribution} is loaded in this process"
+    fix, fault = fixes.remove_duplicate(runtime, other), faults.REGISTERED_TWICE
+    return Finding("op registration", REJECTED, observed, needed, why, fix, fault)
+
+
+def _whole_torch(binary: BinaryRecord, runtime: Runtime) -> TorchInstall | None:
+    """The torch that the binary would be loaded beside; None if there is nothing to compare."""
+    torch = runtime.torch
+    wanted = binary.kind in ("glue", "extension")
+    return torch if wanted and torch is not None and not torch.problems else None
+
+
+def installed_torch(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
+    torch, environment = runtime.torch, runtime.environment
+    if binary.kind not in ("glue", "extension"):
+        return None
+    if torch is None:
+        problem, needed = runtime.torch_problem, "an installed torch"
+        why = f"torch cannot be used: {problem}" if problem else "torch is not installed"
+        named = [minor for minor, _ in binary.owner.built_for] if binary.owner else []
+        observed, minor = problem or "not installed", next(iter(named), None)
+        fix = fixes.install_torch(environment, runtime.project, minor)
+    elif torch.problems:
+        observed, needed = "; ".join(torch.problems), "a whole torch installation"
+        why = f"the torch installation is damaged: {torch.problems[0]}"
+        fix = fixes.reinstall_torch(environment, torch)
+    elif torch.python_tags and not any(
+        f"{tag}-".startswith(runtime.python_tag) for tag in torch.python_tags
+    ):
+        observed = f"torch for {', '.join(torch.python_tags)}"
+        needed, why = runtime.python_tag.rstrip("-"), "this torch was built for another Python"
+        fix = fixes.reinstall_torch(environment, torch)
+    elif (torch.hip or torch.xpu) and ours(binary, runtime):
+        name, observed = torch.device.partition(" ")[0], f"{torch.version} ({torch.device})"
+        definition = runtime.project.definition.rpartition(".")[0]
+        why = f"CPU tensors are served, {name} tensors are not"
+        why += f": use {definition} for those" if definition else ""
+        return Finding("torch", NOTE, observed, "a CPU or CUDA build of torch", why)
+    else:
+        return Finding("torch", OK, torch.version, "an installed torch")
+    return Finding("torch", REJECTED, observed, needed, why, fix, faults.TORCH_NOT_LOADED)
+
+
+def torch_version(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
+    torch, record = _whole_torch(binary, runtime), binary.record
+    if torch is None or record is None:
+        return None  # `vouched`, the last dimension, judges binaries without a record
+    dimension, version = "torch version", torch.version
+    newest = support.load(runtime.project.folder).torch_max
+    if record.lane != "stable":
+        return _aten_version(binary, record, torch, runtime)
+    target = record.torch_target or (2, 10)
+    needed = f"torch >= {dotted(target)}"
+    if torch.version_tuple < target:
+        why = (
+            f"{binary.name} uses the stable ABI of torch {dotted(target)}, torch {version} is older"
+        )
+        fix, fault = fixes.fit_torch(runtime, binary), faults.TORCH_VERSION
+        return Finding(dimension, REJECTED, version, needed, why, fix, fault)
+    if torch.version_tuple > newest:
+        why = (
+            f"newer than {dotted(newest)}, the newest that was tested: the stable ABI promises "
+            "that it works"
+        )
+        return Finding(dimension, NOTE, version, needed, why)
+    return Finding(dimension, OK, version, needed)
+
+
+def _named_differences(torch: TorchInstall, changed: Sequence[tuple[str, int, int]]) -> str:
+    texts = [f"{name} {there} here {now}" for name, there, now in changed]
+    return f"torch {torch.version} ({some(texts, 12)})"
+
+
+def _aten_version(
+    binary: BinaryRecord, record: BuildRecord, torch: TorchInstall, runtime: Runtime
+) -> Finding:
+    dimension, version, target = "torch version", torch.version, record.torch_target
+    needed = f"torch {dotted(target)}, or one of the same layout"
+    if record.torch_built == version:
+        return Finding(dimension, OK, version, f"torch {version}, as built")
+    observed, fault, fix = version, faults.TORCH_VERSION, fixes.fit_torch(runtime, binary)
+    built = f"{binary.name} was built for torch {dotted(target)}"
+    here = LAYOUTS.get(torch.version_tuple) if torch.is_release else None
+    changed = difference(binary.layout or {}, here or {})
+    status = REJECTED
+    if here is None:
+        why = f"{built}; the class layout of torch {version} was never measured"
+        status = REJECTED if ours(binary, runtime) else UNKNOWN
+    elif not binary.layout:
+        observed, fault = "no layout fingerprint in the file", faults.PACKAGE_FILES
+        why = f"{binary.name} does not say which class layout it was compiled with"
+        fix = fixes.put_back(binary, runtime) if ours(binary, runtime) else fix
+    elif changed:
+        observed = _named_differences(torch, changed)
+        why = (
+            f"{built}, torch {version} lays its classes out differently: loading it would abort "
+            "or compute wrongly"
+        )
+    elif target == torch.version_tuple:
+        return Finding(dimension, OK, version, f"torch {dotted(target)}")
+    else:
+        more = "" if binary.layout == here else " and other scalar types at the end"
+        same = f"the same class layout{more}"
+        why = f"built for torch {dotted(target)}; torch {dotted(torch.version_tuple)} has {same}"
+        return Finding(dimension, NOTE, version, needed, why)
+    return Finding(dimension, status, observed, needed, why, fix, fault)
+
+
+def cxx_abi(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
+    torch = _whole_torch(binary, runtime)
+    claimed = binary.record.cxx11_abi if binary.record else None
+    flavour = binary.cxx11_abi if binary.cxx11_abi is not None else claimed
+    if torch is None or flavour is None or binary.lane == "stable":
+        return None
+    status, needed = REJECTED, f"flavour {flavour}"
+    if claimed is not None and claimed != flavour:
+        observed, needed = f"symbols of {needed}", f"flavour {claimed}, as its record says"
+        why = f"{binary.file} was compiled with the wrong C++ ABI flag"
+        fix = fixes.rebuild(binary, runtime)
+    elif torch.cxx11_abi is None:
+        status, observed = UNKNOWN, "not known"
+        library = printable(torch.lib_dir / "libc10.so")
+        why = f"the C++ ABI flavour of {library} cannot be read"
+        fix = fixes.reinstall_torch(runtime.environment, torch)
+    elif torch.cxx11_abi != flavour:
+        observed = f"torch {torch.version} of flavour {torch.cxx11_abi}"
+        why = (
+            f"{binary.name} was compiled with the C++11 ABI {needed}, this torch with "
+            f"{torch.cxx11_abi}"
+        )
+        fix = fixes.fit_torch(runtime, binary)
+    else:
+        return Finding("C++ ABI", OK, f"flavour {torch.cxx11_abi}", needed)
+    return Finding("C++ ABI", status, observed, needed, why, fix, faults.CXX_ABI)
+
+
+def torch_symbols(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
+    torch = _whole_torch(binary, runtime)
+    if torch is None:
+        return None
+    count, looked_up = len(binary.torch_symbols), runtime.missing.get(str(binary.path))
+    needed = f"{count} symbols"
+    missing = [name for name in looked_up or () if is_torch_symbol(name.encode())]
+    if looked_up is None:
+        why = f"the symbols of {binary.file} were not looked up in torch"
+        return Finding("torch symbols", UNKNOWN, "not looked up", needed, why)
+    if missing:
+        observed = f"{len(missing)} of {count} missing: {some(missing)}"
+        why = f"torch {torch.version} does not have what {binary.file} was linked against"
+        fix = fixes.fit_torch(runtime, binary)
+        return Finding("torch symbols", REJECTED, observed, needed, why, fix, faults.TORCH_VERSION)
+    return Finding("torch symbols", OK, f"all {count} found", needed)
+
+
+def vouched(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
+    """Whether something says for which torch an ATen extension without a record was built.
+
+    A complete set of symbols says nothing: classes change their layout under the same names.
+    """
+    torch = _whole_torch(binary, runtime)
+    if torch is None or binary.record is not None:
+        return None
+    dimension, version, here = "torch version", torch.version, torch.version_tuple
+    if torch.root in binary.path.parents:
+        return Finding(dimension, OK, version, "the torch that it is part of")
+    if binary.lane == "stable":
+        needed = "any torch that has its symbols (the stable ABI)"
+        return Finding(dimension, OK, version, needed if binary.torch_symbols else "any torch")
+    known, fix = LAYOUTS.get(here, {}), fixes.fit_torch(runtime, binary)
+    if binary.layout:
+        changed = difference(binary.layout, known)
+        needed = "a torch with the class layout that it embeds"
+        if known and torch.is_release and not changed:
+            why = "the class layout that it embeds is that of this torch"
+            return Finding(dimension, NOTE, version, needed, why)
+        why = f"{binary.file} was compiled with another class layout than torch {version} has"
+        observed = _named_differences(torch, changed)
+        return Finding(dimension, REJECTED, observed, needed, why, fix, faults.TORCH_VERSION)
+    from .owner import built_for  # an import of the package does not need it
+
+    targets = dict(reversed(built_for(binary)))  # of two sources for a minor, the first wins
+    if not targets:
+        fits = minors_with(binary.torch_symbols)
+        if min(LAYOUTS) not in fits:  # else the binary may be older than all measured minors
+            targets = dict.fromkeys(fits, "its set of symbols")
+    alike = [m for m in targets if known and not difference(LAYOUTS.get(m, {}), known)]
+    same = [minor for minor in targets if minor == here or minor in alike]
+    if same and torch.is_release and len(same) == len(targets):
+        target = here if here in same else same[0]
+        needed = f"torch {dotted(target)}, says {targets[target]}"
+        why = f"{targets[target]} vouches for torch {dotted(target)}"
+        if target != here:
+            why += f"; torch {dotted(here)} has the same class layout"
+        return Finding(dimension, NOTE, version, needed, why)
+    if not targets:
+        needed = "a torch that something names"
+        why = (
+            f"nothing says for which torch {binary.file} was built: no symbol is missing, but "
+            "another class layout could still crash the process"
+        )
+        return Finding(dimension, UNKNOWN, version, needed, why, fix, faults.TORCH_VERSION)
+    target, last = min(targets), max(targets)
+    many = f"one of torch {dotted(target)} to {dotted(last)}"
+    label = many if target != last else f"torch {dotted(target)}"
+    built, names = f"built for {label} ({targets[target]})", binary.torch_symbols
+    needed = f"{label}, or one of the same layout"
+    registers = any("5torch7Library" in name or "5torch11CppFunction" in name for name in names)
+    others = [{name for name, *_ in difference(LAYOUTS.get(m, {}), known)} for m in targets]
+    status = UNKNOWN
+    why = f"whether it works in torch {version} cannot be told from its files"
+    if registers and all(FATAL_TO_REGISTER & fields for fields in others):
+        status = REJECTED
+        why = f"torch {version} has changed the classes that register operators"
+    why = f"{binary.file} was {built}; {why}"
+    return Finding(dimension, status, version, needed, why, fix, faults.TORCH_VERSION)
+
+
+def libraries(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
+    missing = runtime.libraries.get(str(binary.path))
+    cuda = [name for name in binary.needed if name.startswith(("libcudart", "libcublas"))]
+    if missing is None:
+        if cuda:
+            return Finding("libraries", UNKNOWN, "not looked for", some(cuda), "not looked for")
+        return None
+    if not missing:
+        return Finding("libraries", OK, "all found", f"{len(binary.needed)} libraries")
+    torch, mine = runtime.torch, ours(binary, runtime)
+    missing = tuple(sorted(missing, key=_telling))
+    first, order = missing[0][:200], _telling(missing[0])
+    kind = torch.device if torch else ""
+    if order == _GPU_TORCH:
+        fault = faults.CPU_TORCH_SWAPPED_IN
+        device = next((name for name in ("hip", "xpu") if name in first), "cuda").upper()
+        major = cuda_major(missing) if device == "CUDA" else ""
+        label = f"{device} {major}".strip()
+        why = f"{binary.file} needs a {label} build of torch, and this one is built for {kind}"
+        fix = fixes.same_cuda(binary, runtime, major)
+        fix = fixes.cuda_torch(runtime.environment, torch) if mine else fix
+    elif order == _DRIVER:
+        fault = faults.DRIVER
+        why = f"{first} is part of the NVIDIA driver, and no driver is installed here"
+        fix = "install the NVIDIA driver; on a machine without an NVIDIA GPU this cannot be used"
+    elif order == _CUDA:
+        fault = faults.CUDA_MAJOR
+        have = f"torch is built for {kind}" if torch else "there is no torch"
+        why = f"{binary.file} needs {first}, which is not here ({have})"
+        fix = fixes.same_cuda(binary, runtime, cuda_major(missing))
+        fix = fixes.fit_torch(runtime) if mine else fix
+    elif order == _OTHER_TORCH:
+        fault = faults.TORCH_NOT_LOADED
+        why = f"{first} is a library of torch that is not here"
+        fix = fixes.install_torch(runtime.environment, runtime.project)
+        if torch is not None:
+            why = f"torch {torch.version} has no {first}"
+            fix = fixes.rebuild(binary, runtime)
+            fix = fixes.reinstall_torch(runtime.environment, torch) if mine else fix
+    else:
+        fault, why = faults.SYSTEM_LIBRARIES, f"{first} is nowhere on the library path"
+        fix = fixes.machine_library(first, binary, runtime)
+    observed = f"missing: {some(missing, 8)}"
+    return Finding("libraries", REJECTED, observed, "all found", why, fix, fault)
+
+
+#: Kinds of missing libraries, the most informative one first.
+_GPU_TORCH, _OTHER_TORCH, _CUDA, _DRIVER, _ELSE = range(5)
+_DRIVER_LIBRARIES = ("libcuda.so", "libnvidia-", "libnvcuvid.so", "libnvoptix.so")
+
+
+def _telling(name: str) -> int:
+    if is_torch_library(name):
+        device = any(gpu in name for gpu in ("cuda", "hip", "xpu"))
+        return _GPU_TORCH if device else _OTHER_TORCH
+    if name.startswith(_DRIVER_LIBRARIES):
+        return _DRIVER
+    gpu = name.startswith(("libcu", "libnv", "libnccl")) and "nvinfer" not in name
+    return _CUDA if gpu else _ELSE
+
+
+def cuda_major(names: Sequence[str]) -> str:
+    """`12` from `libcudart.so.12`; "" if no name says it."""
+    runtimes = ("libcudart.so.", "libnvrtc.so.", "libcublas.so.", "libcublasLt.so.")
+    found = [name for name in names if name.startswith(runtimes)]
+    return found[0].partition(".so.")[2].partition(".")[0] if found else ""
+
+
+#: The first driver branch of each CUDA release, newest first, for a driver that does not say.
+_DRIVER_CUDA = {580: (13, 0), 575: (12, 9), 570: (12, 8), 565: (12, 7), 560: (12, 6), 555: (12, 5)}
+_DRIVER_CUDA |= {550: (12, 4), 545: (12, 3), 535: (12, 2), 530: (12, 1), 525: (12, 0), 450: (11, 0)}
+
+
+def cuda_build(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
+    torch, cuda = runtime.torch, parse_version(binary.record.cuda if binary.record else None)
+    if torch is None or cuda is None:
+        return None
+    dimension, major = "CUDA build of torch", cuda[0]
+    if torch.root == NOWHERE:
+        why = f"torch {torch.version} is a release, whose builds are for the CPU or one CUDA each"
+        return Finding(dimension, UNKNOWN, "not known", f"a build for CUDA {major}", why)
+    if torch.cuda is None:
+        kind = "ROCm" if torch.hip else "XPU" if torch.xpu else "CPU-only"
+        observed, needed = f"torch {torch.version} ({kind})", "a CUDA build of torch"
+        why = (
+            f"torch is a {kind} build, so there are no CUDA tensors; if there were before, a "
+            f"{kind} torch was swapped in"
+        )
+        fix = fixes.cuda_torch(runtime.environment, torch)
+        swapped = faults.CPU_TORCH_SWAPPED_IN
+        return Finding(dimension, REJECTED, observed, needed, why, fix, swapped)
+    if torch.cuda_major is not None and torch.cuda_major >= major:
+        return Finding(dimension, OK, f"CUDA {torch.cuda}", f"CUDA {major} or newer")
+    speaks, needed = driver_cuda(runtime.driver), f"a driver for CUDA {major}"
+    observed, fault = f"CUDA {torch.cuda}, driver for CUDA {dotted(speaks)}", faults.CUDA_MAJOR
+    if not runtime.gpu_probed:
+        why = "the driver was not looked at"
+        return Finding(dimension, UNKNOWN, observed, needed, why, "", fault)
+    if speaks is not None and speaks[0] >= major:
+        why = "torch is older, the driver is new enough"
+        return Finding(dimension, NOTE, observed, needed, why)
+    why = (
+        f"the kernels need CUDA {major}, torch is built for CUDA {torch.cuda}, and no driver for "
+        f"CUDA {major} is here"
+    )
+    fix = fixes.fit_torch(runtime, binary)
+    return Finding(dimension, REJECTED, observed, needed, why, fix, fault)
+
+
+def driver_cuda(driver: Driver | None) -> tuple[int, int] | None:
+    """The newest CUDA that a driver serves: as it says, else by its version; None if unknown."""
+    if driver is None:
+        return None
+    if driver.cuda is not None:
+        return driver.cuda
+    branch = (parse_version(driver.version) or (0,))[0]
+    return next((cuda for first, cuda in _DRIVER_CUDA.items() if branch >= first), None)
+
+
+def binary_cuda(binary: BinaryRecord) -> tuple[int, ...] | None:
+    """The CUDA that a binary was built for; None if it needs none."""
+    if binary.record is not None and binary.record.cuda is not None:
+        return parse_version(binary.record.cuda)
+    runtimes = [name for name in binary.needed if name.startswith("libcudart.so.")]
+    return parse_version(runtimes[0].removeprefix("libcudart.so.")) if runtimes else None
+
+
+def driver(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
+    cuda = binary_cuda(binary)
+    if cuda is None or not runtime.gpu_probed:
+        return None
+    needed = f"a driver for CUDA {cuda[0]} ({fixes.DRIVER_FLOORS.get(cuda[0], 'any')} or newer)"
+    if runtime.driver is None:
+        why = "no GPU can be used here; the CPU can"
+        return Finding("driver", NOTE, "no NVIDIA driver", needed, why)
+    speaks = driver_cuda(runtime.driver)
+    observed = f"{runtime.driver.version or 'unknown version'} (CUDA {dotted(speaks)})"
+    observed += f", L4T {runtime.l4t} of a Jetson" if runtime.l4t else ""
+    if speaks is None:
+        return Finding("driver", UNKNOWN, observed, needed, "which CUDA it serves is not known")
+    if speaks[0] >= cuda[0]:
+        return Finding("driver", OK, observed, needed)
+    why = f"the NVIDIA driver serves CUDA {dotted(speaks)}, the kernels are CUDA {cuda[0]}"
+    fix = fixes.newer_driver(cuda, binary, runtime)
+    return Finding("driver", REJECTED, observed, needed, why, fix, faults.DRIVER)
+
+
+def runs_on(archs: tuple[str, ...], capability: tuple[int, int]) -> str | None:
+    """ "code" when an architecture's machine code runs on the GPU, "ptx" when only PTX does.
+
+    Machine code runs on GPUs of its major from its minor on; `sm_90a` runs on 9.0 alone; `sm_100f`
+    runs within its family (same major, from its minor on). PTX of `compute_N` runs on N and
+    everything later; the suffixes `a` and `f` limit it in the same way.
+    """
+    best = None
+    for arch in archs:
+        named = re.fullmatch(r"(sm|compute)_(\d{1,3})(\d)([af]?)", arch)
+        if named is None:
+            continue
+        kind, letter, own = named[1], named[4], (int(named[2]), int(named[3]))
+        if letter == "a":
+            fits = own == capability
+        elif kind == "compute" and not letter:
+            fits = own <= capability
+        else:
+            fits = own[0] == capability[0] and own[1] <= capability[1]
+        if fits and kind == "sm":
+            return "code"
+        best = "ptx" if fits else best
+    return best
+
+
+def gpu_architecture(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
+    if not binary.cuda_archs or not runtime.devices:
+        return None
+    cuda, speaks = binary_cuda(binary), driver_cuda(runtime.driver)
+    old_driver = cuda is not None and speaks is not None and speaks < cuda[:2]
+    ways = [(device, runs_on(binary.cuda_archs, device.capability)) for device in runtime.devices]
+    refused = [(d, how) for d, how in ways if how is None or (how == "ptx" and old_driver)]
+    archs = ", ".join(binary.cuda_archs)
+    named = some([f"{d.name} ({dotted(d.capability)})" for d in runtime.devices], 8)
+    if not refused:
+        return Finding("GPU architecture", OK, named, archs)
+    device, how = refused[0]
+    label = f"{device.name} (compute capability {dotted(device.capability)})"
+    if how == "ptx":
+        fault, fix = faults.DRIVER, fixes.newer_driver(cuda, binary, runtime)
+        why = (
+            f"on the {label} only the PTX of {binary.name} could run, and the driver "
+            f"(CUDA {dotted(speaks)}) is older than the PTX (CUDA {dotted(cuda)})"
+        )
+    else:
+        fix = fixes.build_cuda(binary, runtime, [d.capability for d, _ in refused])
+        fault, why = faults.GPU_ARCHITECTURE, f"{binary.name} holds no code for the {label}"
+    found = Finding("GPU architecture", REJECTED, named, archs, why, fix, fault)
+    return found if len(refused) == len(ways) else found._replace(status=NOTE)
+
+
+#: Cheap ones come first: the first rejection is the cause.
+ALL: tuple[Callable[[BinaryRecord, Runtime], Finding | None], ...] = (
+    platform,
+    pages,
+    python,
+    installed_torch,
+    torch_version,
+    cxx_abi,
+    registration,
+    *(partial(system_library, family) for family in ("CXXABI", "GLIBC", "GLIBCXX")),
+    cuda_build,
+    driver,
+    gpu_architecture,
+    torch_symbols,
+    libraries,
+    symbols,
+    vouched,
+)
