@@ -124,7 +124,7 @@ def test_other_settings_build_again(
 def test_an_installation_without_sources_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(local_build, "source_hash", lambda package: None)
+    monkeypatch.setattr(cache, "source_hash", lambda package: None)
     with pytest.raises(BuildError, match="--no-build-isolation FOLDER"):
         local_build.build(PROJECT._replace(cache=tmp_path / "cache"), find_torch())
 

@@ -8,7 +8,7 @@
 namespace lltm {
 
 // The number that `ask` returns for a kernel, a size and a device. Each thread remembers its last
-// answers, since the same sizes come many times.
+// answers other than 0, since the same sizes come many times.
 template <typename Ask>
 int remembered(const void* kernel, int64_t size, int32_t device_index, const Ask& ask) {
   struct Answer {
@@ -17,7 +17,7 @@ int remembered(const void* kernel, int64_t size, int32_t device_index, const Ask
     int32_t device_index;
     int number;
   };
-  constexpr unsigned kAnswers = 8;
+  constexpr unsigned kAnswers = 32;  // a training step of a layer asks a dozen questions
   thread_local Answer answers[kAnswers] = {};
   thread_local unsigned oldest = 0;
   for (const Answer& known : answers) {
@@ -26,7 +26,7 @@ int remembered(const void* kernel, int64_t size, int32_t device_index, const Ask
     }
   }
   const int number = ask();
-  answers[oldest++ % kAnswers] = {kernel, size, device_index, number};
+  if (number != 0) answers[oldest++ % kAnswers] = {kernel, size, device_index, number};
   return number;
 }
 

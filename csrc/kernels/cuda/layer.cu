@@ -40,10 +40,6 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-}  // namespace layer_cu
-
-namespace {
-
 enum Family : int32_t { kGemm = 0, kRegisters = 1, kGrid = 2, kCluster = 3 };
 
 const LayerFamily gemm_family = {"gemm", [](const LayerProblem&) { return true; }, nullptr, nullptr,
@@ -114,7 +110,7 @@ const char* name_family(const char* name, bool empty, const LayerProblem& proble
          "grid or cluster, or unset it";
 }
 
-}  // namespace
+}  // namespace layer_cu
 
 const char* cuda_layer_plan(lltm_dtype dtype, lltm_pass pass, const lltm_layer_sizes* sizes,
                             const lltm_execution* execution, lltm_layer_plan* plan) {
