@@ -32,7 +32,8 @@ constexpr bool kIsBackward = std::is_same_v<Arguments, lltm_layer_backward_argum
 template <typename Arguments>
 constexpr const char* kLayerName = kIsBackward<Arguments> ? "layer_backward" : "layer_forward";
 
-// A way to run layers.
+// A way to run layers. Families are not const: clang would make const ones for the device too,
+// where their functions are missing.
 struct LayerFamily {
   const char* name;
   bool (*fits)(const LayerProblem& problem);
@@ -44,7 +45,7 @@ struct LayerFamily {
 
 // layer_registers.cu: one block runs a few rows of the batch through the whole sequence. The
 // recurrent weights, as float32, must fit the registers of one multiprocessor.
-extern const LayerFamily registers_family;
+extern LayerFamily registers_family;
 
 // layer_cluster.cu: the recurrent weights are spread over the registers of a thread-block cluster.
 // `kernel` is NULL if the problem does not fit.
@@ -57,7 +58,7 @@ struct ClusterShape {
   bool quick = false;  // all clusters run at once, and blocks rarely compete for a multiprocessor
 };
 ClusterShape shape_cluster(const LayerProblem& problem);
-extern const LayerFamily cluster_family;
+extern LayerFamily cluster_family;
 
 // layer_grid.cu: the recurrent weights are spread over the registers of many multiprocessors.
 // `kernel` is NULL if there is none for the problem, or if the device cannot hold all blocks at
@@ -71,6 +72,6 @@ struct GridShape {
   int slice_rows = 0;   // batch rows per slice
 };
 GridShape shape_grid(const LayerProblem& problem);
-extern const LayerFamily grid_family;
+extern LayerFamily grid_family;
 
 }  // namespace lltm

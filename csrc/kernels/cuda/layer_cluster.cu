@@ -127,7 +127,7 @@ static const char* run_cluster(lltm_dtype dtype, const Arguments& arguments,
   });
 }
 
-const LayerFamily cluster_family = {
+LayerFamily cluster_family = {
     "cluster", [](const LayerProblem& problem) { return shape_cluster(problem).kernel != nullptr; },
     run_cluster<lltm_layer_forward_arguments>, run_cluster<lltm_layer_backward_arguments>,
     "lltm: LLTM_LAYER_KERNELS=cluster cannot run this problem on this device: it needs compute "

@@ -134,7 +134,7 @@ static const char* run_grid(lltm_dtype dtype, const Arguments& arguments,
   });
 }
 
-const LayerFamily grid_family = {
+LayerFamily grid_family = {
     "grid", [](const LayerProblem& problem) { return shape_grid(problem).kernel != nullptr; },
     run_grid<lltm_layer_forward_arguments>, run_grid<lltm_layer_backward_arguments>,
     "lltm: LLTM_LAYER_KERNELS=grid cannot run this problem on this device: it needs compute "

@@ -195,7 +195,7 @@ static const char* run_registers(lltm_dtype dtype, const Arguments& arguments,
   });
 }
 
-const LayerFamily registers_family = {
+LayerFamily registers_family = {
     "registers", registers_fit, run_registers<lltm_layer_forward_arguments>,
     run_registers<lltm_layer_backward_arguments>,
     "lltm: LLTM_LAYER_KERNELS=registers cannot run this problem: it needs float32, float16 or "
