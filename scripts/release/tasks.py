@@ -171,7 +171,7 @@ class _Run:
                     shutil.rmtree(folder, ignore_errors=True)
 
     def _blocked(self, task: Task) -> str:
-        """Why a task cannot run: the first cause of the chain; empty if it can."""
+        """Why a task cannot run: the first cause among the tasks that it needs; else empty."""
         if self._full:
             return "not started: no space left"
         for need in () if task.anyway else task.needs:

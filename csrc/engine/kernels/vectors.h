@@ -26,7 +26,8 @@ constexpr int kVectorBytes = 16;
 template <typename T>
 constexpr int kVectorSize = kVectorBytes / static_cast<int>(sizeof(T));
 
-// Whether all pointers are aligned to kVectorBytes, as NULL is. A tensor's view may be unaligned.
+// Whether all pointers are aligned to kVectorBytes; NULL counts as aligned. A view may be
+// unaligned.
 template <typename... Pointers>
 __host__ __device__ bool aligned_for_vectors(const Pointers*... pointers) {
   return ((reinterpret_cast<uintptr_t>(pointers) | ...) % kVectorBytes) == 0;

@@ -248,7 +248,7 @@ def put_back(binary: BinaryRecord, runtime: Runtime) -> str:
 
 
 def same_cuda(binary: BinaryRecord, runtime: Runtime, major: str) -> str:
-    """Bring the CUDA of another package and that of torch together."""
+    """Make torch and another package use the same CUDA: rebuild it, or install another."""
     torch, owner = runtime.torch, binary.owner
     name = owner.name if owner else binary.file
     release = _paired_release(binary, runtime)

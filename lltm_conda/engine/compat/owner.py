@@ -179,7 +179,7 @@ def _named_by_files(folders: set[Path]) -> Iterator[tuple[Minor, str]]:
 
 
 def normal(name: str) -> str:
-    """The name of a distribution as package indexes compare it."""
+    """The normalized name of a distribution (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 

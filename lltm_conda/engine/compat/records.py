@@ -67,7 +67,7 @@ class GlueName(Record):
         )
 
     def serves(self, torch: TorchInstall) -> bool:
-        """Whether the glue is made for this torch."""
+        """Whether the glue serves this torch."""
         if self.lane == "stable":
             return torch.version_tuple >= self.torch
         return (torch.version_tuple, torch.cxx11_abi) == (self.torch, self.cxx11_abi)
