@@ -47,17 +47,17 @@ const LayerFamily gemm_family = {"gemm", [](const LayerProblem&) { return true; 
 const LayerFamily* const kFamilies[] = {&gemm_family, &registers_family, &grid_family,
                                         &cluster_family};
 
-// cuBLAS and `grid` read vectors, so sizes are padded to a multiple of this many elements.
-constexpr int64_t kAligned = 8;
-int64_t aligned(int64_t size) { return (size + kAligned - 1) / kAligned * kAligned; }
-
-// The same problem, padded.
+// The same problem, padded. cuBLAS and `grid` read vectors, so S and I must be multiples of 8. If
+// one is not, both become multiples of 64 bytes, which cuBLAS multiplies quicker.
 LayerProblem padded(LayerProblem problem) {
+  constexpr int64_t kAligned = 8;
   lltm_layer_sizes& sizes = problem.sizes;
   const int64_t inputs = sizes.weight_stride - sizes.state_size;
-  if (problem.dtype == LLTM_FLOAT64) return problem;
-  sizes.state_size = aligned(sizes.state_size);
-  sizes.weight_stride = sizes.state_size + aligned(inputs);
+  const bool aligned = sizes.state_size % kAligned == 0 && inputs % kAligned == 0;
+  if (aligned || problem.dtype == LLTM_FLOAT64) return problem;
+  const int64_t whole = 64 / lltm_dtype_bytes(problem.dtype);
+  sizes.state_size = divide_up(sizes.state_size, whole) * whole;
+  sizes.weight_stride = sizes.state_size + divide_up(inputs, whole) * whole;
   return problem;
 }
 
