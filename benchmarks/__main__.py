@@ -4,26 +4,15 @@ import argparse
 import shlex
 import signal
 import sys
-from collections.abc import Sequence
-from dataclasses import fields
-from functools import partial
 from pathlib import Path
 
-import torch
 from rich.console import Console
 
-from . import baselines, constants, plot, report, schema, session, sizes, targets
-from .contender import DTYPES
+from . import constants, plot, report, schema, session, sizes, targets
+from .contender import DTYPES, OURS
 from .schema import Size
+from .sizes import Draw
 from .timing import PROTOCOLS
-
-
-def size(text: str) -> Size:
-    """An argparse type; argparse shows the message of this error alone."""
-    try:
-        return Size.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def parser() -> argparse.ArgumentParser:
@@ -33,10 +22,11 @@ def parser() -> argparse.ArgumentParser:
     stored = argparse.ArgumentParser(add_help=False)
     stored.add_argument("--json", type=Path, metavar="FILE", help="store the results")
     measuring = argparse.ArgumentParser(add_help=False, parents=[stored])
-    add = measuring.add_argument  # most options fill session.Options
+    add = measuring.add_argument
     add("--device", choices=("cpu", "cuda"), default="cpu")
     add("--threads", type=int, default=1, metavar="N", help="torch's threads (default 1)")
     add("--contenders", nargs="+", default=[], metavar="NAME", help="measure only these")
+    add("--sizes", nargs="+", metavar="B,I,S[,T]", help="measure only these; T for a layer")
     add("--seconds", type=float, default=1.0, help="per contender and size (default 1)")
     add("--rounds", type=int, default=15, help="interleaved rounds (default 15)")
     add("--deadline", type=float, metavar="S", help="begin no further size after S seconds")
@@ -44,16 +34,16 @@ def parser() -> argparse.ArgumentParser:
     shared = argparse.ArgumentParser(add_help=False, parents=[measuring])
     kinds = tuple(name for name in DTYPES if name != "tf32")
     shared.add_argument("--dtype", nargs="+", default=["float32"], choices=kinds, dest="dtypes")
-    flags = "set torch's flags for GEMMs (off by default) and for cuDNN (on by default)"
-    shared.add_argument("--tf32", choices=("on", "off"), help=flags)
+    text = "set torch's flags for GEMMs (off by default) and for cuDNN (on by default)"
+    shared.add_argument("--tf32", choices=("on", "off"), help=text)
 
     cell = commands.add_parser("cell", parents=[shared], help="one step")
-    cell.add_argument("--sizes", nargs="+", type=size, metavar="B,I,S")
     cell.add_argument("--protocol", choices=(*PROTOCOLS, "memory", "kernels"))
+    cell.set_defaults(what="cell")
 
     layer = commands.add_parser("layer", parents=[shared], help="whole sequences")
-    layer.add_argument("--sizes", nargs="+", type=size, metavar="B,I,S,T")
     layer.add_argument("--protocol", choices=("split", "stream", "graph", "kernels"))
+    layer.set_defaults(what="layer")
 
     grid = commands.add_parser("grid", parents=[shared], help="the fixed grid, with verdicts")
     grid.add_argument("what", nargs="?", choices=("cell", "layer"), default="cell")
@@ -61,25 +51,28 @@ def parser() -> argparse.ArgumentParser:
 
     text = "layers or steps drawn by the seed"
     drawn = commands.add_parser("random", parents=[measuring], help=text)
-    drawn.add_argument("--what", choices=tuple(session.PEERS), default="layer")
-    drawn.add_argument("--count", type=int, default=300, help="how many are drawn (default 300)")
-    text = "times that a slower one is measured again (default 3)"
-    drawn.add_argument("--again", type=int, default=3, help=text)
-    drawn.add_argument("--only", nargs=2, metavar=("SIZE", "DTYPE"), help="this one alone")
+    drawn.set_defaults(protocol=None)
+    add = drawn.add_argument
+    add("--what", choices=tuple(session.PEERS), default="layer")
+    add("--count", type=int, default=300, help="the number of draws (default 300)")
+    add("--again", type=int, default=3, help="repeats of a draw where ours is slower (default 3)")
+    text = "of --sizes (default float32)"
+    add("--dtype", nargs=1, default=["float32"], choices=tuple(DTYPES), dest="dtypes", help=text)
 
     text = "how long the parts of a step take on this GPU, for csrc/kernels/cuda/step_plan.cu"
     costs = commands.add_parser("constants", help=text)
     costs.add_argument("--seed", type=int, default=0)
     costs.add_argument("--count", type=int, default=200, help="steps of each dtype (default 200)")
 
-    text = "import lltm_conda, after torch"
+    text = "the time that import lltm_conda adds to import torch"
     imported = commands.add_parser("import", parents=[stored], help=text)
     imported.add_argument("--rounds", type=int, default=20)
+    imported.set_defaults(device="cpu", protocol="fresh process", threads=1, seconds=1.0, seed=0)
 
     for name, text in (
         ("show", "print stored results"),
         ("targets", "compare stored results with the project's targets"),
-        ("plot", "draw stored grids"),
+        ("plot", "draw stored grids and random draws"),
     ):
         command = commands.add_parser(name, help=text)
         command.add_argument("files", nargs="+", type=Path)
@@ -102,7 +95,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if "json" not in arguments:  # the command stores no report
             return _show(arguments, console)
-        found = _measure(arguments, command_line(argv), console)
+        arguments.command_line = command_line(argv)
+        found = _measure(arguments)
         report.show(found, console)
         wrong = any(skip.reason.startswith(session.WRONG) for skip in found.skipped)
         return 1 if wrong or not found.results else 0
@@ -111,50 +105,47 @@ def main(argv: list[str] | None = None) -> int:
         return 2
 
 
-def _measure(arguments: argparse.Namespace, line: str, console: Console) -> schema.Report:
+def _measure(arguments: argparse.Namespace) -> schema.Report:
     if arguments.command == "import":
-        found = session.run_import(line, arguments.rounds)
+        found = session.new_report(arguments)
+        session.run_import(found, arguments.rounds)
         if arguments.json:
             schema.write(found, arguments.json)
         return found
-    command = arguments.command
-    is_layer = "layer" in (command, vars(arguments).get("what"))
-    if command == "random":
-        protocol = "stream" if is_layer and arguments.device == "cuda" else "split"
-    else:
-        protocol = arguments.protocol or ("split" if is_layer else "tutorial")
-    if is_layer and protocol == "tutorial":
+    is_random, is_layer = arguments.command == "random", arguments.what == "layer"
+    if arguments.protocol is None:
+        is_stream = is_random and is_layer and arguments.device == "cuda"
+        step = "split" if is_random else "tutorial"
+        arguments.protocol = "stream" if is_stream else "split" if is_layer else step
+    if is_layer and arguments.protocol == "tutorial":
         raise ValueError("the tutorial protocol is for one step: use split or stream for a layer")
-    if vars(arguments).get("tf32"):
-        torch.backends.cuda.matmul.allow_tf32 = arguments.tf32 == "on"
-        torch.backends.cudnn.allow_tf32 = arguments.tf32 == "on"
-    names = {option.name for option in fields(session.Options)} & vars(arguments).keys()
-    chosen = {name: getattr(arguments, name) for name in names} | {"protocol": protocol}
-    log = partial(console.print, style="dim", highlight=False)
-    options = session.Options(**chosen, log=log)
-    found = session.new_report(command, line, options)
-    if command == "random":
-        what, seed, only = arguments.what, arguments.seed, arguments.only
-        if only:
-            drawn = [sizes.Draw(Size.parse(only[0]), only[1])]
-        else:
-            drawn = sizes.draw(what, seed, arguments.count, arguments.device)
-        session.run_draws(found, what, drawn, arguments.again, options)
-    else:
-        builders = baselines.LAYERS if is_layer else baselines.CELLS
-        session.run_sizes(found, _sizes(arguments, is_layer, protocol), builders, options)
+    if is_random:
+        arguments.contenders = arguments.contenders or (session.PEERS[arguments.what], OURS)
+    elif arguments.tf32:
+        session.set_tf32(arguments.tf32 == "on")
+    found = session.new_report(arguments)
+    session.run(found, _draws(arguments), arguments)
     return found
 
 
-def _sizes(arguments: argparse.Namespace, is_layer: bool, protocol: str) -> Sequence[Size]:
-    """The sizes that were asked for, or those that the command measures by default."""
-    if arguments.command == "grid":
-        return sizes.layer_grid() if is_layer else sizes.cell_grid()
-    for each in arguments.sizes or ():
-        if is_layer != (each.steps > 1):
-            needs = "layer needs B,I,S,T with T > 1" if is_layer else "a step needs B,I,S"
-            raise ValueError(f"{arguments.command} got the size {each}; {needs}")
-    return arguments.sizes or sizes.defaults(is_layer, arguments.device, protocol)
+def _draws(arguments: argparse.Namespace) -> list[Draw]:
+    """The problems that the arguments name, or those that the command measures by default."""
+    is_layer = arguments.what == "layer"
+    if arguments.sizes:
+        found = [Size.parse(text) for text in arguments.sizes]
+    elif arguments.command == "random":
+        return sizes.draw(arguments.what, arguments.seed, arguments.count, arguments.device)
+    elif arguments.command == "grid":
+        found = sizes.layer_grid() if is_layer else sizes.cell_grid()
+    elif not is_layer and arguments.protocol == "kernels":
+        found = sizes.KERNELS
+    else:
+        found = sizes.DEFAULTS[arguments.what, arguments.device]
+    for size in found:
+        if is_layer != (size.steps > 1):
+            needs = "a layer needs B,I,S,T with T > 1" if is_layer else "a step needs B,I,S"
+            raise ValueError(f"{arguments.command} got the size {size}; {needs}")
+    return [Draw(size, dtype) for size in found for dtype in arguments.dtypes]
 
 
 def _show(arguments: argparse.Namespace, console: Console) -> int:

@@ -1,10 +1,12 @@
-"""The formulas of the cells, written independently of the code they check, and the comparison of
-every output and gradient of a contender with them in float64; `results/README.md` says how."""
+"""Compares every output and gradient of a contender with formulas in float64.
+
+The formulas of the cells stand here too. They share no code with the package; `results/README.md`
+describes the comparison.
+"""
 
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -20,47 +22,38 @@ TOLERANCE = {
 }
 """For one step, on ||out - ref|| / ||ref|| of every output and gradient."""
 TF32_TOLERANCE = 3e-3
-"""The same for float32 with tf32 products; the report's settings say whether they were allowed."""
+"""The tolerance for one step in float32 where torch's flags allow tf32 products."""
 FARTHEST = 0.25
-"""The largest relative error that is ever allowed. (An output of zeros has 1.)"""
+"""The largest relative error that a sequence may have. An output of zeros has an error of 1."""
 LARGEST_PART = 2**28
-"""The most elements of a sequence of states in a call of the formula; autograd keeps about ten."""
+"""The formula takes a batch in parts, so that one part's h have at most this many elements.
+
+Autograd keeps about ten tensors of that size.
+"""
 
 
 class WrongResult(RuntimeError):
-    """A contender's output or gradient differs from float64; its times mean nothing."""
+    """A contender's output or gradient differs from float64, so its times mean nothing."""
 
 
 Linear = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-class _Tf32Linear(torch.autograd.Function):
-    """`F.linear` in float32 with the operands of every product, also in backward, rounded to tf32.
+def rounded_to_tf32(tensor: Tensor) -> Tensor:
+    """float32 rounded to the nearest value with a mantissa of ten bits, as for tensor cores."""
+    return ((tensor.detach().view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
 
+
+def tf32_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """`F.linear` in float32 with `x`, and the gradient in backward, rounded to tf32.
+
+    The caller rounds `weight`: a rounded copy for every step would not fit into a GPU's memory.
     A GPU may round like this if torch's flag allows tf32, but not for every shape: it multiplies a
     single row by a matrix exactly.
     """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        x = rounded_to_tf32(x)
-        # Save the weight itself: a rounded copy for every step would not fit into a GPU's memory.
-        ctx.save_for_backward(x, weight)
-        return F.linear(x, rounded_to_tf32(weight), bias)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        x, weight = ctx.saved_tensors
-        rounded = rounded_to_tf32(grad)
-        return rounded @ rounded_to_tf32(weight), rounded.t() @ x, grad.sum(0)
-
-
-def rounded_to_tf32(tensor: Tensor) -> Tensor:
-    """float32 rounded to the nearest value with a mantissa of ten bits, as for tensor cores."""
-    return ((tensor.view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
-
-
-tf32_linear: Linear = _Tf32Linear.apply
+    z = F.linear(x + (rounded_to_tf32(x) - x).detach(), weight)
+    z.register_hook(rounded_to_tf32)
+    return z + bias
 
 
 def lltm_step(p: Mapping[str, Tensor], x: Tensor, state: State, linear: Linear = F.linear) -> State:
@@ -90,10 +83,10 @@ def run_formula(
     linear: Linear = F.linear,
     followed: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
-    """The results of a contender of this kind: the output, then the rest of the final state.
+    """The output and the final state, as `Cell.call` returns them, by the formula of this kind.
 
     If `followed` (T, B, S) is given, every step but the first takes its previous h from there. A
-    sequence adds up c in float32 or float64.
+    sequence adds up c in float64 if `x` is float64, and otherwise in float32.
     """
     step = STEPS[kind]
     if x.dim() == 2:
@@ -111,7 +104,7 @@ def run_formula(
 
 
 def parameters(cell: Cell) -> dict[str, Tensor]:
-    """By the names in the formulas: `weights` for `cell.weights` and for `weights_l0`."""
+    """The parameters by their names in the formulas: `weight_ih` for `weight_ih_l0`."""
     named = cell.module.named_parameters()
     return {name.rsplit(".", 1)[-1].removesuffix("_l0"): value for name, value in named}
 
@@ -122,9 +115,10 @@ def tolerance(cell: Cell, x: Tensor) -> float:
 
 
 def tf32_allowed(x: Tensor) -> bool:
+    """Whether torch's flags allow tf32 products for a contender with this input."""
     if x.dtype is not torch.float32 or not x.is_cuda:
         return False
-    # cuDNN's recurrences follow their own flag, which is on by default.
+    # cuDNN's recurrences follow cuDNN's flag, which is on by default.
     sequence = x.dim() == 3 and torch.backends.cudnn.allow_tf32
     return torch.backends.cuda.matmul.allow_tf32 or sequence
 
@@ -150,18 +144,17 @@ def poison(output: Tensor) -> None:
 def differentiate(
     call: Callable[[Tensor, State], tuple[Tensor, ...]],
     parameters: Mapping[str, Tensor],
-    x: Tensor,
-    state: State,
-    cotangents: State,
+    inputs: Inputs,
+    input_gradients: bool,
 ) -> dict[str, Tensor]:
-    """The outputs, and the gradients of parameters and of inputs that require one, by name."""
+    """The outputs and gradients by name; those of inputs only if `input_gradients` is true."""
+    x, state = inputs.detached(requires_grad=input_gradients)
     outputs = call(x, state)
-    values = {f"output{i}": o.detach().clone() for i, o in enumerate(outputs)}
-    leaves = {"d_input": x, **{f"d_state{i}": s for i, s in enumerate(state)}}
-    leaves = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
+    leaves = {"d_input": x, "d_state0": state[0], "d_state1": state[1]} if input_gradients else {}
     leaves |= {f"d_{name}": parameter for name, parameter in parameters.items()}
-    gradients = torch.autograd.grad(outputs, list(leaves.values()), cotangents)
-    return values | dict(zip(leaves, (g.clone() for g in gradients), strict=True))
+    gradients = torch.autograd.grad(outputs, list(leaves.values()), inputs.cotangents)
+    values = {f"output{i}": output.detach() for i, output in enumerate(outputs)}
+    return values | dict(zip(leaves, gradients, strict=True))
 
 
 def check(
@@ -171,27 +164,24 @@ def check(
     input_gradients: bool = True,
     outputs: tuple[Tensor, ...] | None = None,
 ) -> float:
-    """Run forward and backward once, compare with float64, return the largest relative error.
+    """Run forward and backward once, compare with float64, and return the largest relative error.
 
     With `input_gradients` false only the parameters need gradients, as in the tutorial's protocol.
-    If `outputs` are given, nothing runs, and they alone are compared.
-    Raises :class:`WrongResult` for a wrong value, or one that was not written.
+    If `outputs` are given, the contender does not run, and only these outputs are compared.
+    Raises :class:`WrongResult` if a value is wrong or was not written.
     """
-    x, state = inputs.detached(requires_grad=input_gradients)
     if outputs is None:
         poison(inputs.cotangents[0])
-        cell.new_step()
-        values = differentiate(cell.call, parameters(cell), x, state, inputs.cotangents)
+        values = differentiate(cell.call, parameters(cell), inputs, input_gradients)
     else:
         values = {f"output{i}": output for i, output in enumerate(outputs)}
     formula = partial(_formula, cell, inputs, values["output0"], input_gradients)
-    reference = formula(torch.float64, F.linear)
+    reference = formula(torch.float64)
     errors = {name: relative_error(value, reference[name]) for name, value in values.items()}
-    limit = tolerance(cell, x)
+    x, limit = inputs.x, tolerance(cell, inputs.x)
     allowed = dict.fromkeys(reference, limit)
     if max(errors.values()) > limit and x.dim() == 3 and x.dtype is not torch.float64:
-        linear = tf32_linear if tf32_allowed(x) else F.linear
-        for name, value in formula(x.dtype, linear).items():
+        for name, value in formula(x.dtype, tf32=tf32_allowed(x)).items():
             own_error = relative_error(value, reference[name])
             allowed[name] = max(limit, min(2 * own_error, FARTHEST))
     for name, error in errors.items():
@@ -209,22 +199,25 @@ def _formula(
     followed: Tensor,
     input_gradients: bool,
     dtype: torch.dtype,
-    linear: Linear,
+    tf32: bool = False,
 ) -> dict[str, Tensor]:
-    """In parts of the batch: its rows share nothing but the parameters' gradients."""
+    """What `differentiate` returns for the formula, computed in parts of the batch.
 
-    def leaf(tensor: Tensor, requires_grad: bool) -> Tensor:
-        return tensor.detach().to(dtype, copy=True).requires_grad_(requires_grad)
-
-    named = {name: leaf(parameter, True) for name, parameter in parameters(cell).items()}
+    The rows of a batch share only the gradients of the parameters.
+    """
+    linear = tf32_linear if tf32 else F.linear
+    named = {name: value.detach().to(dtype) for name, value in parameters(cell).items()}
+    for name, value in named.items():
+        rounds = tf32 and name.startswith("weight")
+        named[name] = (rounded_to_tf32(value) if rounds else value).requires_grad_()
     batched = (inputs.x, *inputs.state, followed, *inputs.cotangents)
     rows = max(1, LARGEST_PART // followed[..., 0, :].numel())
     parts = []
-    for x, h, c, outputs, *grads in zip(*(t.split(rows, dim=-2) for t in batched), strict=True):
-        call = partial(run_formula, cell.kind, named, linear=linear, followed=outputs.to(dtype))
-        state = tuple(leaf(s, input_gradients) for s in (h, c))
-        cotangents = tuple(grad.to(dtype) for grad in grads)
-        parts.append(differentiate(call, named, leaf(x, input_gradients), state, cotangents))
+    for part in zip(*(tensor.split(rows, dim=-2) for tensor in batched), strict=True):
+        x, h, c, outputs, *cotangents = (tensor.to(dtype) for tensor in part)
+        call = partial(run_formula, cell.kind, named, linear=linear, followed=outputs)
+        some = Inputs(x, (h, c), tuple(cotangents))
+        parts.append(differentiate(call, named, some, input_gradients))
 
     def joined(name: str) -> Tensor:
         values = [part.pop(name) for part in parts]

@@ -1,7 +1,7 @@
 """Measures the times of the parts of a forward step on this GPU: `ForwardCosts` of step_plan.cu.
 
-Steps are drawn by the seed, and each family of kernels runs them in a CUDA graph. Half of the steps
-fit the constants; the model then predicts the other half.
+The seed draws steps, and each family of kernels runs them in a CUDA graph. The constants are fitted
+to half of the steps; the model then predicts the other half.
 """
 
 import math
@@ -17,7 +17,7 @@ from .baselines.cells import our_cell
 from .contender import DTYPES, Calls, Request, make_inputs
 from .report import new_table
 from .schema import Size
-from .session import tf32
+from .session import set_tf32
 from .sizes import Draw, draw, forward_flops
 from .timing import GRAPH_STEPS, capture, stopwatch
 
@@ -38,7 +38,7 @@ FEW_ROWS = 32
 """The most rows of a step that "few" serves: kFewRows of cell.h."""
 SMALLEST = Size(1, 16, 17)
 MOST_WORK = 1e10
-"""In operations; in a larger step only the products limit the speed."""
+"""The most operations of a step. In a larger step only the products limit the speed."""
 REPEATS = 5
 FIT_ROUNDS = 10
 
@@ -65,11 +65,11 @@ def predicted(family: str, constants: Tensor, rows: Tensor, launch: float) -> Te
 
 
 def fit(family: str, rows: Tensor, times: Tensor, launch: float) -> Tensor:
-    """The constants with the least relative errors: terms (n, k) and times (n,) in microseconds."""
+    """Fit a family's constants to rows of terms (n, k) and times (n,) in microseconds."""
     if not family.startswith("rows"):
         rest = times if family == "cublas" else times - launch
         return torch.linalg.lstsq(rows / times[:, None], rest / times).solution.clamp(min=0)
-    ratios = (times - launch)[:, None] / rows  # the larger of two terms is the time
+    ratios = (times - launch)[:, None] / rows  # the time is the larger of two terms
     constants = ratios.quantile(0.1, dim=0)
     for _ in range(FIT_ROUNDS):
         larger = (rows * constants).argmax(1)
@@ -80,7 +80,7 @@ def fit(family: str, rows: Tensor, times: Tensor, launch: float) -> Tensor:
 
 
 def _serves(family: str, one: Draw) -> bool:
-    """Whether the family serves this unaligned step when it is forced."""
+    """Whether this unaligned step can be forced to run by the family."""
     if family not in ("tensor", "few") or one.dtype != "tf32":
         return True
     return (one.size.batch <= FEW_ROWS) == (family == "few")
@@ -92,7 +92,8 @@ def _measure(one: Draw, family: str) -> tuple[float, float]:
     cell = our_cell(Request(one.size, dtype, "cuda", 0))
     call = Calls(cell, make_inputs(one.size, dtype, "cuda", 0)).plain
     forced = mock.patch.dict(os.environ, LLTM_CUDA_CELL="tensor" if family == "few" else family)
-    with tf32(one.dtype == "tf32"), forced, torch.no_grad():
+    set_tf32(one.dtype == "tf32")
+    with forced, torch.no_grad():
         graph, _ = capture(call, GRAPH_STEPS)
         in_graph, eager = stopwatch(True, GRAPH_STEPS), stopwatch(True, 1)
         graph.replay()
@@ -101,7 +102,7 @@ def _measure(one: Draw, family: str) -> tuple[float, float]:
 
 
 def show(seed: int, count: int, console: Console) -> None:
-    """Measure `count` steps of each dtype, and print the constants and how well they predict."""
+    """Measure `count` steps for each dtype and family; print the constants and test the model."""
     # Only unaligned rows (odd S): for aligned rows step_plan.cu uses limits, not the model.
     found = [one for one in draw("step", seed, 40 * count, "cuda") if one.size.state % 2]
     launch = _measure(Draw(SMALLEST, "float32"), "rows16")[0]

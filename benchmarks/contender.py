@@ -1,4 +1,4 @@
-"""A contender (how it is requested, the function that is called and timed), and its inputs."""
+"""The request for a contender, the contender itself, and its inputs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from torch import Tensor, nn
 from .schema import Size
 
 State = tuple[Tensor, ...]
-"""(h, c), each (B, S), or (1, B, S) beside a sequence."""
+"""(h, c), each (B, S); for a sequence each (1, B, S)."""
 
 OURS = "ours"
 OURS_AGAIN = "ours-again"
-REDUCE_OVERHEAD = "compile-reduce-overhead"
 DTYPES = {
     "float32": torch.float32,
     "tf32": torch.float32,
@@ -29,7 +28,7 @@ DTYPES = {
 
 
 class Unavailable(RuntimeError):
-    """This contender cannot run, or be measured, here; the message says what would change that."""
+    """The contender cannot run here, or the protocol cannot measure it; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -45,16 +44,14 @@ class Cell:
     """A contender at one size: the function to call, and the module that owns the parameters."""
 
     kind: str
-    """Which formulas it computes: a key of :data:`check.STEPS`."""
+    """The formula that the contender computes: a key of :data:`check.STEPS`."""
     module: nn.Module
     call: Callable[[Tensor, State], tuple[Tensor, ...]]
-    """Returns the output, then the rest of the final state, as :func:`check.run_formula` does."""
+    """From input and state to (new_h, new_c), or for a sequence to (output, h_n, c_n)."""
     capturable: bool = True
-    """Whether it can run inside a CUDA graph capture."""
-    new_step: Callable[[], None] = lambda: None
-    """Called before every step; reduce-overhead needs it to reuse its graphs' outputs."""
+    """Whether a CUDA graph can capture the call."""
     slack: float = 1.0
-    """Factor on the tolerance; above 1 only for a known flaw of a baseline."""
+    """A factor on the tolerance, above 1 only for a known flaw of a baseline."""
 
 
 Builder = Callable[[Request], Cell]
@@ -78,7 +75,7 @@ class Inputs:
     """One set of inputs, and random cotangents for the outputs.
 
     For a step `x` is (B, I), and the outputs are the new state. For a sequence `x` is (T, B, I),
-    and the outputs are those of all steps (T, B, S), then the final state.
+    and the outputs are the h of all steps (T, B, S), then the final state.
     """
 
     x: Tensor
@@ -86,13 +83,13 @@ class Inputs:
     cotangents: State
 
     def detached(self, requires_grad: bool) -> tuple[Tensor, State]:
-        """Fresh leaves on the same memory."""
+        """`x` and `state` as new leaves of autograd on the same memory."""
         x = self.x.detach().requires_grad_(requires_grad)
         return x, tuple(s.detach().requires_grad_(requires_grad) for s in self.state)
 
 
 def make_inputs(size: Size, dtype: torch.dtype, device: str, seed: int) -> Inputs:
-    """Draw one set from the normal distribution, so that no value is zero."""
+    """Draw one set of inputs from the normal distribution with this seed."""
     rng = torch.Generator(device).manual_seed(seed)
 
     def draw(*shape: int) -> Tensor:
@@ -103,7 +100,7 @@ def make_inputs(size: Size, dtype: torch.dtype, device: str, seed: int) -> Input
     x, output = draw(*steps, size.batch, size.inputs), draw(*steps, size.batch, size.state)
     h, c, *others = (draw(*state) for _ in range(4 if steps else 3))
     # The cell never forgets, so its gradients grow with the sequence: after some 800 steps,
-    # cotangents of one give gradients beyond the range of float16.
+    # cotangents of size one give gradients beyond the range of float16.
     scale = size.steps if dtype is torch.float16 else 1
     return Inputs(x, (h, c), tuple(grad / scale for grad in (output, *others)))
 
@@ -111,7 +108,7 @@ def make_inputs(size: Size, dtype: torch.dtype, device: str, seed: int) -> Input
 class Calls:
     """The calls of a contender on one set of inputs.
 
-    ``forward()`` records gradients of all inputs, ``plain()`` only of the parameters.
+    In ``forward()`` inputs and parameters need gradients, in ``plain()`` only parameters.
     """
 
     def __init__(self, cell: Cell, inputs: Inputs) -> None:

@@ -1,4 +1,4 @@
-"""The machine, the versions and the commit that a result file names."""
+"""Describes the machine, the versions and the commit for a result file."""
 
 import hashlib
 import os
@@ -39,7 +39,7 @@ def describe_machine(device: str) -> Machine:
 
 def describe_software() -> Software:
     binaries = loaded_binaries()
-    glue = [name[len("glue-") : -len(".so")] for name in binaries if name.startswith("glue-")]
+    glue = [n.removeprefix("glue-").removesuffix(".so") for n in binaries if n.startswith("glue-")]
     return Software(
         python=platform.python_version(),
         torch=torch.__version__,
@@ -53,7 +53,7 @@ def describe_software() -> Software:
 
 
 def loaded_binaries() -> dict[str, str]:
-    """File name to SHA-256 of the glue and kernels in this process's memory map."""
+    """The SHA-256 of our glue and kernels in this process, by file name."""
     lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
     paths = {Path(parts[5]) for line in lines if len(parts := line.split(maxsplit=5)) == 6}
     ours = [p for p in paths if p.suffix == ".so" and p.name.startswith(("glue-", "kernels-"))]
@@ -61,9 +61,9 @@ def loaded_binaries() -> dict[str, str]:
 
 
 def commit() -> str:
-    """The commit of the sources, with `-dirty` where tracked files differ from it.
+    """The commit of the sources, with `-dirty` if tracked files differ from the commit.
 
-    For a copy of the tree without git's folder, set LLTM_BENCHMARK_COMMIT.
+    Where git finds no repository, $LLTM_BENCHMARK_COMMIT names the commit.
     """
     words = ("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
     found = _output("git", "-C", str(ROOT), *words)
@@ -71,9 +71,9 @@ def commit() -> str:
 
 
 def _output(*command: str) -> str | None:
+    """The first line that the command prints; None if the command fails or prints nothing."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    lines = done.stdout.strip().splitlines()
-    return lines[0].strip() if lines else None
+    return done.stdout.strip().partition("\n")[0] or None

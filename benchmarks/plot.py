@@ -11,7 +11,7 @@ from .schema import Report
 from .targets import NAMES
 
 HeatMap = dict[tuple[int, int], float]
-"""The baseline's time over ours, by batch and state size."""
+"""The fastest baseline's time over ours, by batch and state size."""
 
 
 def draw(report: Report, stem: Path) -> Path:
@@ -30,7 +30,7 @@ def draw(report: Report, stem: Path) -> Path:
 
 
 def figure(report: Report) -> Any:
-    """One row of heat maps for each sequence length and dtype, one column for each metric."""
+    """Draw a row of heat maps for each sequence length and dtype, with a column for each metric."""
     from matplotlib.figure import Figure
 
     rows: dict[tuple[int, str], dict[str, HeatMap]] = {}
@@ -65,7 +65,7 @@ def figure(report: Report) -> Any:
 
 
 def points(report: Report) -> Any:
-    """One plot per pass, with a point for each draw and peer, coloured by dtype."""
+    """Draw a plot for each pass, with a point for each draw and peer, coloured by dtype."""
     from matplotlib.figure import Figure
 
     every = ratios(report)

@@ -1,5 +1,8 @@
-"""The protocols `kernels` (which ones run, and when) and `memory` (the peak of a training loop over
-many steps, and what one step keeps for backward)."""
+"""The protocols `kernels` and `memory`.
+
+`kernels` lists the kernels that run, and times them. `memory` finds the peak of a training loop,
+and the bytes that one step keeps for backward.
+"""
 
 import re
 from collections.abc import Callable
@@ -22,10 +25,10 @@ GEMM = re.compile(
     r"gemm|cutlass|nvjet|xmma|splitk|cublas|gemv|forward_step|backward_columns|backward_rows",
     re.IGNORECASE,
 )
-"""Names of matrix product kernels, including the partial sums of a split product, and our kernels
+"""Matches the kernels of matrix products, the kernels that add up a split product, and our kernels
 that compute a whole step with its products."""
 JOIN = re.compile(r"CatArray")
-"""The kernel that joins h and x for the product; the pointwise model does not count it."""
+"""Matches the kernel that joins h and x for the product. The pointwise time leaves it out."""
 REPEATS = 10
 LOOP_STEPS = 256
 
@@ -34,40 +37,37 @@ class Launch(NamedTuple):
     name: str
     us: float
     start: float
-    """In us since the host began the call."""
+    """Microseconds since the host began the call."""
 
 
 def kernels(cell: Cell, request: Request) -> dict[str, Measured]:
-    """The times of the kernels of a step or a sequence, by metric (forward, backward)."""
+    """The times of the kernels of a step or a sequence, for forward and for backward."""
     size, device = request.size, torch.cuda.current_device()
     row = size.batch * size.state * request.dtype.itemsize
-    # As many sets of inputs as fill the L2 cache four times, used in turn.
+    # The sets of inputs of a step take turns; together they fill the L2 cache four times, unless
+    # that needs more than 32 sets. A sequence has one set.
     cache_size = torch.cuda.get_device_properties(device).L2_cache_size
     count = 1 if size.steps > 1 else max(1, min(32, -(-4 * cache_size // (6 * row))))
-    inputs = [make_inputs(size, request.dtype, "cuda", 100 + i) for i in range(count)]
+    inputs = (make_inputs(size, request.dtype, "cuda", 100 + i) for i in range(count))
     sets = [Calls(cell, each) for each in inputs]
     kept: list[tuple[Tensor, ...]] = []
 
-    def forward(i: int) -> None:
-        cell.new_step()
-        kept.append(sets[i % count].forward())
-
-    def backward(i: int) -> None:
-        sets[i % count].backward(kept.pop(0))
-
     # All forward calls run first, so that a profile of backward holds only backward.
-    found = {"forward": _launches(forward), "backward": _launches(backward)}
+    found = {
+        "forward": _launches(lambda i: kept.append(sets[i % count].forward())),
+        "backward": _launches(lambda i: sets[i % count].backward(kept.pop(0))),
+    }
     if size.steps > 1:
         return {metric: of_layer(calls) for metric, calls in found.items()}
-    # The traffic of the pointwise part. Forward: (z, c) in, (h', c') out. Backward: (z, c', gh, gc)
-    # in, (dz, dc) out. If our kernel also joins h and x, this underestimates its rate.
+    # The traffic of the pointwise part. Forward reads (z, c) and writes (h', c'). Backward reads
+    # (z, c', gh, gc) and writes (dz, dc). A kernel of ours that also joins h and x moves more.
     moved = {"forward": 6 * row, "backward": 10 * row}
     return {metric: of_step(calls, moved[metric]) for metric, calls in found.items()}
 
 
 @cache
 def copy_rate() -> float:
-    """Bytes per second, read plus written, of a copy that moves 2 GiB, far beyond any L2 cache."""
+    """Bytes per second, read plus written, of a copy of 1 GiB, which exceeds every L2 cache."""
     source = torch.randn(1 << 28, device="cuda")
     target = torch.empty_like(source)
     timer = Timer("target.copy_(source)", globals={"target": target, "source": source})
@@ -76,7 +76,7 @@ def copy_rate() -> float:
 
 
 def _launches(step: Callable[[int], object]) -> list[list[Launch]]:
-    """The device activities of each of `REPEATS` calls of `step(i)`, in order."""
+    """The device's activities in each of `REPEATS` calls of `step(i)`, in order."""
     for i in range(3):
         step(i)
     torch.cuda.synchronize()
@@ -94,7 +94,7 @@ def _launches(step: Callable[[int], object]) -> list[list[Launch]]:
 
 
 def of_step(calls: list[list[Launch]], bytes_moved: int) -> Measured:
-    """The time of all kernels, and of the pointwise ones."""
+    """The time of all kernels, with the time of the pointwise kernels as a detail."""
 
     def total(belongs: Callable[[str], object]) -> list[float]:
         return [sum(one.us for one in call if belongs(one.name)) for call in calls]
@@ -112,7 +112,10 @@ def of_step(calls: list[list[Launch]], bytes_moved: int) -> Measured:
 
 
 def of_layer(calls: list[list[Launch]]) -> Measured:
-    """The device's busy time, not divided by the steps. The profiler slows the host down."""
+    """The time from the first kernel to the end of the last one, and the busy part of it.
+
+    The times are not divided by the steps. The profiler slows the host down.
+    """
     spans = [call[-1].start + call[-1].us - call[0].start for call in calls]
     busy = median(sum(launch.us for launch in call) for call in calls)
     detail = {
@@ -143,7 +146,7 @@ def training_loop(cell: Cell, x: Tensor, state: State) -> None:
 
 
 def peak_of_loop(cell: Cell, inputs: Inputs) -> int:
-    """Peak bytes of the loop over `inputs.x` (T, B, I), beyond those allocated before it."""
+    """The most bytes that the loop over `inputs.x` (T, B, I) holds beyond those held before it."""
     x, state = inputs.detached(requires_grad=False)
     state = tuple(s[0] for s in state)  # a step has no dimension of layers
     cell.module.zero_grad(set_to_none=True)
@@ -177,8 +180,8 @@ def _peak_of_profile(profiler: Any) -> int:
 def saved_for_backward(cell: Cell, inputs: Inputs) -> int:
     """Bytes that one step keeps for backward beyond its inputs, parameters and outputs.
 
-    Counts the distinct storages that autograd packs. Tensors that an op keeps elsewhere, such as in
-    attributes of its context, show only in the peak of the loop.
+    Autograd packs the storages that are counted. A tensor that an op keeps elsewhere, for example
+    in an attribute of its context, shows only in the peak of the loop.
     """
     calls = Calls(cell, inputs)
     packed: dict[int, Tensor] = {}

@@ -14,15 +14,13 @@ from .contender import OURS, OURS_AGAIN
 from .schema import Report, Result, Size, paired_ratio
 
 MARGIN = 0.05
-"""Ours may be this much slower than a baseline before the grid's verdict says so."""
-
-
+"""The share by which ours may be slower than a baseline in the grid's verdict."""
 SLOWER = 0.97
-"""A ratio of random draws below this counts as slower."""
+"""A random draw counts as slower if its ratio is below this."""
 PASSES = ("forward", "backward")
 
 Groups = dict[tuple[Size, str, str], dict[str, Result]]
-"""By size, dtype and metric, then by contender."""
+"""Results by size, dtype and metric, then by contender."""
 
 
 def groups(report: Report) -> Groups:
@@ -34,7 +32,7 @@ def groups(report: Report) -> Groups:
 
 
 def speedup(baseline: Result, ours: Result) -> float:
-    """The baseline's time (or bytes) over ours: the median of the rounds' ratios, if any."""
+    """The baseline's time or bytes over ours; with rounds, the median of the rounds' ratios."""
     if ours.median == 0:  # ours keeps no bytes
         return 1.0 if baseline.median == 0 else math.inf
     if baseline.rounds and len(baseline.rounds) == len(ours.rounds):
@@ -52,20 +50,20 @@ def slower_than(ours: Result, results: Iterable[Result]) -> list[str]:
 
 
 def verdicts(report: Report) -> list[bool]:
-    """Whether ours is slower than no baseline, for every size, dtype and metric that has ours."""
+    """Whether `slower_than` is empty, for each size, dtype and metric that has ours."""
     every = groups(report).values()
     return [not slower_than(found[OURS], found.values()) for found in every if OURS in found]
 
 
 def quantity(value: float, unit: str) -> str:
-    """`12.34` for microseconds, `1.23 MB` for bytes."""
+    """The value as text: `12.34` for microseconds, `1.23 MB` for bytes."""
     if unit == "bytes":
         return filesize.decimal(int(value), precision=2)
     return f"{value:.2f}" if value < 100 else f"{value:.0f}"
 
 
 def header(report: Report) -> list[str]:
-    """The settings and the machine of a report, one fact per line."""
+    """Lines that describe the run, the machine and the software of a report."""
     m, s = report.machine, report.software
     lines = [
         f"{report.command} ({report.protocol}) on {report.device}, {report.threads} thread(s), "
@@ -157,7 +155,7 @@ def ratios(report: Report) -> list[Ratio]:
 
 
 def summary(found: Report) -> str:
-    """Markdown tables by peer and metric, for all draws and per dtype; then the slower draws."""
+    """A Markdown table by peer, dtype and pass, then a line for each slower draw."""
     every = ratios(found)
     lines = [
         f"| against | dtype | pass | draws | median | worst | below {SLOWER} |",
@@ -199,7 +197,7 @@ def show(report: Report, console: Console) -> None:
     else:
         for (size, dtype, metric), results in groups(report).items():
             console.print(size_table(size, dtype, metric, results))
-    skips: dict[str, dict[str, None]] = {}  # each reason once
+    skips: dict[str, dict[str, None]] = {}  # names by reason
     for skip in report.skipped:
         name = skip.contender if skip.contender != "*" else f"{skip.size} {skip.dtype}"
         skips.setdefault(skip.reason, {})[name] = None

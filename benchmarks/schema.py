@@ -1,4 +1,4 @@
-"""The content of a result file, one :class:`Report`, and how it is written and read."""
+"""The content of a result file, a :class:`Report`, and the functions that write and read it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 SCHEMA_VERSION = 1
-#: Fields of older files that are no longer used: a modelled least time, and its base.
+#: Fields of older files that the reader ignores: a modelled least time, and the rates behind it.
 LEFT_OUT = ("floor", "ceilings")
 
 
@@ -60,7 +60,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Software:
-    """Versions, and which binaries of ours were measured."""
+    """The versions, and the binaries of ours that were measured."""
 
     python: str
     torch: str
@@ -71,35 +71,23 @@ class Software:
     door: str | None = None
     """The loaded glue, such as `stable210` or `aten29-abi1`."""
     binaries: dict[str, str] = field(default_factory=dict)
-    """File name to SHA-256 of every binary of ours in the process."""
+    """The SHA-256 of every binary of ours in the process, by file name."""
 
 
 class Measured(NamedTuple):
-    """What a protocol finds of one metric of a contender."""
+    """The samples of one metric of a contender, as a protocol returns them."""
 
     unit: str
     rounds: list[list[float]]
+    """The samples of each round."""
     detail: dict[str, float]
     names: Sequence[str] = ()
-    """Of the kernels that ran."""
-
-
-def summarise(samples: Sequence[float]) -> dict[str, Any]:
-    """The first fields of a :class:`Result`."""
-    several = samples if len(samples) > 1 else [*samples, *samples]
-    q1, median, q3 = statistics.quantiles(several, n=4, method="inclusive")
-    spread = {"median": median, "q1": q1, "q3": q3}
-    return spread | {"minimum": min(samples), "count": len(samples)}
-
-
-def paired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> float:
-    """The median of the rounds' ratios of two contenders of one run: a slow round slows both."""
-    return statistics.median(a / b for a, b in zip(numerator, denominator, strict=True))
+    """The names of the kernels that ran."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """One contender, one size, one metric."""
+    """The result of one contender for one size, dtype and metric."""
 
     median: float
     q1: float
@@ -112,10 +100,33 @@ class Result:
     metric: str
     unit: str
     rounds: list[float] = field(default_factory=list)
-    """The median of each interleaved round, in order; paired ratios need them."""
+    """The median of each round, in order; paired ratios need these medians."""
     error: float | None = None
-    """Largest relative error of the outputs and gradients against float64."""
+    """The largest relative error of the outputs and gradients against float64."""
     detail: dict[str, float] = field(default_factory=dict)
+
+
+def summarise(samples: Sequence[float]) -> dict[str, Any]:
+    """The quartiles, the minimum and the count: the first fields of a :class:`Result`."""
+    several = samples if len(samples) > 1 else [*samples, *samples]
+    q1, median, q3 = statistics.quantiles(several, n=4, method="inclusive")
+    spread = {"median": median, "q1": q1, "q3": q3}
+    return spread | {"minimum": min(samples), "count": len(samples)}
+
+
+def summarised(measured: Measured, **fields: Any) -> Result:
+    """A result of the samples; `fields` are those that the samples do not give."""
+    fields |= summarise([sample for samples in measured.rounds for sample in samples])
+    fields["rounds"] = [round(statistics.median(samples), 4) for samples in measured.rounds]
+    return Result(**fields, unit=measured.unit, detail=measured.detail)
+
+
+def paired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> float:
+    """The median over the rounds of the ratio of two contenders of one run.
+
+    A slow round slows both contenders, so its ratio stays.
+    """
+    return statistics.median(a / b for a, b in zip(numerator, denominator, strict=True))
 
 
 @dataclass(frozen=True)
@@ -153,7 +164,7 @@ def from_json(text: str) -> Report:
     if found != SCHEMA_VERSION:
         raise ValueError(
             f"this is a result file of schema {found!r}; this reader needs {SCHEMA_VERSION}: "
-            "measure again with the present commit, or read the file with the commit it names"
+            "measure again with the present commit, or read the file with the commit that it names"
         )
     try:
         parts = {
@@ -163,7 +174,7 @@ def from_json(text: str) -> Report:
             "skipped": [_sized(Skip, one) for one in data["skipped"]],
         }
         return Report(**{k: v for k, v in data.items() if k not in LEFT_OUT} | parts)
-    except (KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"this is no report: {error}") from error
 
 

@@ -1,4 +1,4 @@
-"""The sizes that are measured: the defaults, the fixed grids, and those that a seed draws."""
+"""The sizes that the commands measure: defaults, fixed grids, and random draws."""
 
 import math
 import random
@@ -8,26 +8,25 @@ from typing import NamedTuple
 from .contender import DTYPES
 from .schema import Size
 
-CELL = {
-    "cpu": (Size(16, 32, 128), Size(256, 512, 1024)),
-    "cuda": (Size(16, 32, 128), Size(64, 512, 1024), Size(256, 1024, 2048)),
-}
-KERNELS = (Size(16, 32, 128), Size(4096, 1024, 4096))
-LAYER = {
-    "cpu": (Size(16, 32, 128, 100),),
-    "cuda": (
+DEFAULTS = {
+    ("cell", "cpu"): (Size(16, 32, 128), Size(256, 512, 1024)),
+    ("cell", "cuda"): (Size(16, 32, 128), Size(64, 512, 1024), Size(256, 1024, 2048)),
+    ("layer", "cpu"): (Size(16, 32, 128, 100),),
+    ("layer", "cuda"): (
         Size(16, 128, 128, 256),
         Size(16, 512, 512, 256),
         Size(64, 1024, 1024, 256),
         Size(128, 2048, 2048, 256),
     ),
 }
+KERNELS = (Size(16, 32, 128), Size(4096, 1024, 4096))
+"""The default sizes of `cell --protocol kernels`."""
 STATES = (100, 200, 300, 500, 650, 700, 1000, 1150, 1500, 2000, 2400, 3000)
-"""State sizes that papers use; half of the drawn layers take one of these."""
+"""State sizes that papers use; about half of the drawn layers have one of these."""
 KINDS = {"cuda": ("float32", "tf32", "float16", "bfloat16"), "cpu": ("float32", "bfloat16")}
 MOST_BYTES = 4e9
 MOST_WORK = {"cuda": 2e13, "cpu": 2e10}
-"""In operations of forward."""
+"""`draw` leaves out a problem whose forward moves more bytes or has more operations."""
 
 
 def forward_flops(size: Size) -> float:
@@ -41,21 +40,14 @@ def forward_elements(size: Size) -> int:
     return 3 * s * (s + i + 1) + 3 * b * s + t * (b * i + 4 * b * s)
 
 
-def defaults(is_layer: bool, device: str, protocol: str) -> tuple[Size, ...]:
-    """The sizes that `cell` and `layer` measure by default."""
-    if is_layer:
-        return LAYER[device]
-    return KERNELS if protocol == "kernels" else CELL[device]
-
-
 def cell_grid() -> list[Size]:
-    """The grid of single steps; the smallest come first, so that a deadline cuts the largest."""
+    """The grid of single steps. The smallest come first, so a deadline cuts off the largest."""
     states, batches = (16, 128, 512, 2048), (1, 16, 64, 256, 1024)
     return sorted((Size(b, s // 4, s) for s, b in product(states, batches)), key=forward_flops)
 
 
 def layer_grid() -> list[Size]:
-    """The grid of sequences; the shortest and smallest come first."""
+    """The grid of sequences, sorted by length and then by operations."""
     steps, states, batches = (16, 256, 2048), (64, 128, 256, 512, 1024, 2048), (1, 16, 64, 256)
     sizes = [Size(b, s, s, t) for t, s, b in product(steps, states, batches)]
     return sorted(sizes, key=lambda size: (size.steps, forward_flops(size)))
@@ -67,11 +59,11 @@ class Draw(NamedTuple):
 
 
 def draw(what: str, seed: int, count: int, device: str) -> list[Draw]:
-    """Layers or steps drawn at random; docs/numbers/speed/random.md says how."""
+    """Draw layers or steps at random; docs/numbers/speed/random.md says how."""
     rng = random.Random(f"{what} {seed}")
 
     def between(low: int, high: int) -> int:
-        """Log-uniform."""
+        """A log-uniform integer from `low` to `high`."""
         return min(high, int(math.exp(rng.uniform(math.log(low), math.log(high + 1)))))
 
     def layer() -> Size:

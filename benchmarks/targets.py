@@ -1,6 +1,6 @@
-"""The project's targets, whether stored results meet them, and the table of speed in the docs."""
+"""Compares stored results with the project's targets, and writes the table of speed in the docs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,7 +32,7 @@ WHAT = {
 }
 
 TRAINING = "forward and backward"
-"""A metric that no report holds: the sum of the two, round by round."""
+"""A metric that no report holds: the times of forward and backward, added up in every round."""
 ONE_THREAD = "one thread"
 
 
@@ -58,7 +58,7 @@ class Target:
 def _goals(
     command: str, device: str, protocol: str, size: Size, dtype: str, against: str, *ratios: float
 ) -> list[Target]:
-    """For forward, and for backward if there is a second ratio."""
+    """A target for forward, and one for backward if there is a second ratio."""
     kind = (command, device, protocol, size, dtype)
     pairs = zip(PASSES, ratios, strict=False)
     return [Target(*kind, metric, against, ratio) for metric, ratio in pairs]
@@ -88,7 +88,7 @@ def _targets() -> Iterator[Target]:
         (128, 2048, "bfloat16", 2.5, 1.8),
     ):
         size = Size(batch, state, state, 256)
-        # `stream` is as in a training loop; `split` times each call alone, host time included.
+        # `stream` times a training loop; `split` times each call alone, host time included.
         for protocol in ("stream", "split"):
             yield from _goals("layer", "cuda", protocol, size, dtype, "lstm", forward, backward)
         yield from _goals("layer", "cuda", "graph", size, dtype, "lstm", forward)
@@ -103,8 +103,8 @@ IMPORT_LIMIT_MS = 15.0
 
 
 def reached(target: Target, reports: list[Report]) -> float | None:
-    """The value in the newest report with this target, or None if no report has it."""
-    if target.against == ONE_THREAD:  # from two files, so not paired by round
+    """The value in the newest report that has it, or None if no report has it."""
+    if target.against == ONE_THREAD:  # in two files, so the rounds are no pairs
         one, two = (next(_measured(target, reports, threads), None) for threads in (1, 2))
         return one[OURS].median / two[OURS].median if one and two else None
     for results in _measured(target, reports, 1):
@@ -116,9 +116,9 @@ def reached(target: Target, reports: list[Report]) -> float | None:
 
 
 def _measured(target: Target, reports: list[Report], threads: int) -> Iterator[dict[str, Result]]:
-    """By contender, what each report of the target's kind says, the newest first, if it has ours.
+    """The results by contender of each report of the target's kind that has ours, newest first.
 
-    "float32" is ours in float32.
+    The contender "float32" is ours in float32.
     """
     kind = (target.command, target.device, target.protocol, threads)
     for report in sorted(reports, key=lambda report: report.created, reverse=True):
@@ -129,7 +129,7 @@ def _measured(target: Target, reports: list[Report], threads: int) -> Iterator[d
                 forward, backward = (found.get((target.size, target.dtype, m), {}) for m in PASSES)
                 results = {n: _sum(forward[n], backward[n]) for n in forward.keys() & backward}
             float32 = found.get((target.size, "float32", target.metric), {}).get(OURS)
-            if float32:  # measured later in the same run: not paired
+            if float32:  # measured later, so the rounds are no pairs
                 results = results | {"float32": replace(float32, rounds=[])}
             if OURS in results:
                 yield results
@@ -147,41 +147,30 @@ def table(reports: list[Report]) -> Table:
         ("what", "device", "size", "dtype", "metric", "against"),
         ("needed", "reached", "verdict"),
     )
+
+    def add(what: Sequence[object], needed: str, found: str, is_met: bool | None) -> None:
+        verdict = {True: "met", False: "missed", None: "not measured"}[is_met]
+        style = {False: "red", None: "dim"}.get(is_met)
+        drawn.add_row(*map(str, what), needed, found, verdict, style=style)
+
     for t in TARGETS:
         value = reached(t, reports)
-        verdict = "not measured" if value is None else _verdict(value >= t.ratio)
-        what = (f"{t.command} {t.protocol}", t.device, str(t.size), t.dtype, t.metric, t.against)
-        numbers = (f"{t.ratio:.2f}", "-" if value is None else f"{value:.2f}")
-        style = {"missed": "red", "not measured": "dim"}.get(verdict)
-        drawn.add_row(*what, *numbers, verdict, style=style)
+        what = (f"{t.command} {t.protocol}", t.device, t.size, t.dtype, t.metric, t.against)
+        is_met = None if value is None else value >= t.ratio
+        add(what, f"{t.ratio:.2f}", "-" if value is None else f"{value:.2f}", is_met)
     for report in reports:
-        if report.command == "grid":
-            _add_grid(drawn, report)
-        if report.command == "import":
-            _add_import(drawn, report)
+        judged = verdicts(report) if report.command == "grid" else []
+        if judged:
+            kind = "layer" if report.results[0].size.steps > 1 else "cell"
+            against = ", ".join(sorted({r.contender for r in baselines(report.results)}))
+            what = (f"grid {kind} {report.protocol}", report.device, "grid", "-", "all", against)
+            add(what, str(len(judged)), str(sum(judged)), all(judged))
+        for result in report.results if report.command == "import" else ():
+            if result.contender.startswith("added"):
+                what = ("import", "cpu", "-", "-", "time", "import torch")
+                limit, found = f"<= {IMPORT_LIMIT_MS} ms", f"{result.median:.1f} ms"
+                add(what, limit, found, result.median <= IMPORT_LIMIT_MS)
     return drawn
-
-
-def _add_grid(drawn: Table, report: Report) -> None:
-    judged = verdicts(report)
-    if judged:
-        good = sum(judged)
-        kind = "layer" if report.results[0].size.steps > 1 else "cell"
-        against = ", ".join(sorted({r.contender for r in baselines(report.results)}))
-        what = (f"grid {kind} {report.protocol}", report.device, "grid", "-", "all", against)
-        drawn.add_row(*what, str(len(judged)), str(good), _verdict(good == len(judged)))
-
-
-def _add_import(drawn: Table, report: Report) -> None:
-    for result in report.results:
-        if result.contender.startswith("added"):
-            what = ("import", "cpu", "-", "-", "time", "import torch")
-            limit, found = f"<= {IMPORT_LIMIT_MS} ms", f"{result.median:.1f} ms"
-            drawn.add_row(*what, limit, found, _verdict(result.median <= IMPORT_LIMIT_MS))
-
-
-def _verdict(is_met: bool) -> str:
-    return "met" if is_met else "missed"
 
 
 def stored() -> list[Report]:
@@ -199,7 +188,7 @@ def _ratio(target: Target, reports: list[Report]) -> str:
 
 
 def speed_table(reports: list[Report]) -> str:
-    """The table in Markdown; a ratio below its target is followed by the target."""
+    """The table in Markdown. A ratio that misses its target is followed by the target."""
     rows: dict[tuple[str, ...], list[Target]] = {}
     for target in TARGETS:
         what = WHAT.get((target.command, target.protocol))

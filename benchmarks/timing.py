@@ -1,7 +1,7 @@
 """The protocols, which `results/README.md` defines, and the interleaving of contenders.
 
-A protocol turns a contender into a *run*: a function that does n iterations and returns the time of
-each, in microseconds, by metric.
+A protocol turns a contender into a *run*: a function that does n iterations and returns, for each
+metric, the time of every iteration in microseconds.
 """
 
 import gc
@@ -29,12 +29,11 @@ STREAM_CALLS = 4
 GRAPH_STEPS = 20
 GRAPH_SEQUENCES = 2
 SETTLE = 2
-"""Iterations at the start of a turn that are not counted: the caches hold the data of another
-contender."""
+"""Iterations at the start of a turn that are not counted, since the caches hold other data."""
 
 
 def tutorial(cell: Cell, inputs: Inputs) -> Run:
-    """The tutorial's timing: forward, then backward of `new_h.sum() + new_c.sum()`."""
+    """Times forward, then backward of `new_h.sum() + new_c.sum()`, as the tutorial does."""
     timed = host_clock(finish=torch.cuda.synchronize if inputs.x.is_cuda else lambda: None)
 
     def backward(outputs: tuple[Tensor, ...]) -> None:
@@ -44,17 +43,14 @@ def tutorial(cell: Cell, inputs: Inputs) -> Run:
 
 
 def split(cell: Cell, inputs: Inputs) -> Run:
-    """Forward alone, backward alone (all gradients), forward without autograd."""
+    """Times forward, backward (all gradients) and forward without autograd, each alone."""
     calls = Calls(cell, inputs)
     timed = stopwatch(inputs.x.is_cuda, calls.steps)
 
     def run(n: int) -> Samples:
         samples = _train(cell, calls.forward, calls.backward, timed, n)
-        samples["inference"] = []
         with torch.no_grad():
-            for _ in range(n):
-                cell.new_step()
-                samples["inference"].append(timed(calls.plain)[0])
+            samples["inference"] = [timed(calls.plain)[0] for _ in range(n)]
         return samples
 
     return run
@@ -64,7 +60,6 @@ def _train(cell: Cell, forward: Callable, backward: Callable, timed: Callable, n
     samples: Samples = {"forward": [], "backward": []}
     for _ in range(n):
         cell.module.zero_grad(set_to_none=True)
-        cell.new_step()
         time, outputs = timed(forward)
         samples["forward"].append(time)
         time, gradients = timed(partial(backward, outputs))
@@ -74,7 +69,7 @@ def _train(cell: Cell, forward: Callable, backward: Callable, timed: Callable, n
 
 
 Clock = Callable[[Callable[[], Any]], tuple[float, Any]]
-"""Runs an action; returns microseconds per step and the action's value."""
+"""Runs an action, and returns microseconds per step and the action's value."""
 
 
 def host_clock(steps: int = 1, finish: Callable[[], None] = lambda: None) -> Clock:
@@ -88,7 +83,7 @@ def host_clock(steps: int = 1, finish: Callable[[], None] = lambda: None) -> Clo
 
 
 def stopwatch(cuda: bool, steps: int) -> Clock:
-    """The host's clock, or on a GPU the time between two events."""
+    """A clock of the host or, for CUDA, of the time between two events."""
     if not cuda:
         return host_clock(steps)
     before, after = _events(2)
@@ -105,9 +100,9 @@ def stopwatch(cuda: bool, steps: int) -> Clock:
 
 
 def stream(cell: Cell, inputs: Inputs) -> Run:
-    """Like a training loop: some calls in a row, then one backward pass, no synchronisation.
+    """Times a training loop: calls in a row, then one backward pass, without synchronisation.
 
-    Every call has its own inputs. The parameters are shared, so their gradients add up.
+    Every call has input leaves of its own. All calls share the parameters, whose gradients add up.
     """
     if inputs.x.device.type != "cuda":
         raise Unavailable("a CPU has no stream: use --protocol split, or --device cuda")
@@ -124,7 +119,6 @@ def stream(cell: Cell, inputs: Inputs) -> Run:
         marks = _events(2 * n + 1)
         marks[0].record()
         for i in range(n):
-            cell.new_step()
             outputs = [output for calls in row for output in calls.forward()]
             marks[2 * i + 1].record()
             gradients = torch.autograd.grad(outputs, sources, cotangents)
@@ -135,7 +129,6 @@ def stream(cell: Cell, inputs: Inputs) -> Run:
             marks = marks[: n + 1]
             marks[0].record()
             for mark in marks[1:]:
-                cell.new_step()
                 for calls in row:
                     calls.plain()
                 mark.record()
@@ -145,7 +138,7 @@ def stream(cell: Cell, inputs: Inputs) -> Run:
 
 
 def _events(count: int) -> list[torch.cuda.Event]:
-    """Events that are recorded once, since torch creates an event at its first record."""
+    """New events. Each was recorded once, because torch creates an event at its first record."""
     events = [torch.cuda.Event(enable_timing=True) for _ in range(count)]
     for event in events:
         event.record()
@@ -154,11 +147,11 @@ def _events(count: int) -> list[torch.cuda.Event]:
 
 
 def graph(cell: Cell, inputs: Inputs) -> Run:
-    """A step inside a CUDA graph: forward alone, and forward with backward."""
+    """Times a step inside a CUDA graph: forward alone, and forward with backward."""
     if inputs.x.device.type != "cuda":
         raise Unavailable("CUDA graphs need a GPU: use --device cuda")
     if not cell.capturable:
-        raise Unavailable("no graph captures it: it uses the default stream, or its own graphs")
+        raise Unavailable("it runs on the legacy default stream, which no graph captures")
     calls = Calls(cell, inputs)
     forward = torch.no_grad()(calls.plain)
 
@@ -189,7 +182,7 @@ def graph(cell: Cell, inputs: Inputs) -> Run:
 def capture(
     step: Callable[[], tuple[Tensor, ...]], calls: int
 ) -> tuple[torch.cuda.CUDAGraph, tuple[Tensor, ...]]:
-    """Capture this many calls; the outputs of the last one stay readable."""
+    """Capture this many calls of `step`. Returns the graph and the last call's outputs."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -203,17 +196,12 @@ def capture(
     return recorded, outputs
 
 
-PROTOCOLS: dict[str, Callable[[Cell, Inputs], Run]] = {
-    "tutorial": tutorial,
-    "split": split,
-    "stream": stream,
-    "graph": graph,
-}
+PROTOCOLS = {protocol.__name__: protocol for protocol in (tutorial, split, stream, graph)}
 
 
 @contextmanager
 def quiet_collector() -> Iterator[None]:
-    """Turns automatic garbage collection off, and makes explicit collections quick."""
+    """Switch automatic garbage collection off, and make explicit collections quick."""
     gc.collect()
     gc.freeze()  # later collections skip the objects that are alive now
     gc.disable()
@@ -225,9 +213,9 @@ def quiet_collector() -> Iterator[None]:
 
 
 def calibrate(run: Run, seconds: float, rounds: int) -> int:
-    """How many iterations of `run` fit into a round of `seconds / rounds`, at least one.
+    """How many iterations of `run` fit into a round of `seconds / rounds`, from 1 to 2000.
 
-    The quickest of a few iterations decides, since interruptions slow some of them.
+    The quickest of three iterations decides, because an interruption may slow the others.
     """
     run(SETTLE + 1)  # warm-up: allocator, autograd, libraries that choose an algorithm
     quickest = float("inf")

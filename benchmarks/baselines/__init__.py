@@ -1,6 +1,6 @@
-"""Every contender by name."""
+"""Builders of all contenders by name: `CELLS` for one step, `LAYERS` for whole sequences."""
 
-from ..contender import OURS, OURS_AGAIN, REDUCE_OVERHEAD
+from ..contender import OURS, OURS_AGAIN
 from . import cells, extension
 
 CELLS = {
@@ -8,16 +8,14 @@ CELLS = {
     "cpp": extension.cpp_cell,
     "cuda": extension.cuda_cell,
     "compile": cells.compiled_cell,
-    REDUCE_OVERHEAD: cells.reduce_overhead_cell,
     "lstmcell": cells.lstm_cell,
     OURS: cells.our_cell,
     OURS_AGAIN: cells.our_cell,
 }
 LAYERS = {
     "lstm": cells.lstm,
-    "python-loop": cells.loop_over(cells.plain_cell),
-    "ours-loop": cells.loop_over(cells.our_cell),
+    "python-loop": cells.plain_loop,
+    "ours-loop": cells.our_loop,
     OURS: cells.our_layer,
     OURS_AGAIN: cells.our_layer,
 }
-"""For whole sequences."""

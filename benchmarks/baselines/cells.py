@@ -1,4 +1,4 @@
-"""The contenders that need no compiler of ours: plain PyTorch, torch's own modules, the package."""
+"""The contenders that are not compiled here: plain PyTorch, torch's own modules, and ours."""
 
 import importlib
 import sys
@@ -16,7 +16,7 @@ from ..machine import ROOT
 
 
 class PlainLLTM(nn.Module):
-    """`(input, (h, c)) -> (new_h, new_c)`, parameters `weights` (3S, S+I) and `bias` (3S)."""
+    """Maps `(input, (h, c))` to `(new_h, new_c)`, with `weights` (3S, S+I) and `bias` (3S)."""
 
     def __init__(self, input_features: int, state_size: int) -> None:
         super().__init__()
@@ -31,25 +31,33 @@ class PlainLLTM(nn.Module):
         return torch.tanh(new_cell) * torch.sigmoid(z_o), new_cell
 
 
-def _cell(kind: str, make: Callable[[int, int], nn.Module]) -> Builder:
-    def build(request: Request) -> Cell:
-        module = prepared(make, request)
-        return Cell(kind, module, module)
-
-    return build
+def _cell(kind: str, make: Callable[[int, int], nn.Module], request: Request) -> Cell:
+    module = prepared(make, request)
+    return Cell(kind, module, module)
 
 
-def _layer(kind: str, make: Callable[[int, int], nn.Module]) -> Builder:
-    def build(request: Request) -> Cell:
-        module = prepared(make, request)
+def _layer(kind: str, make: Callable[[int, int], nn.Module], request: Request) -> Cell:
+    module = prepared(make, request)
 
-        def call(x: Tensor, state: State) -> tuple[Tensor, ...]:
-            output, final = module(x, state)
-            return output, *final
+    def call(x: Tensor, state: State) -> tuple[Tensor, ...]:
+        output, final = module(x, state)
+        return output, *final
 
-        return Cell(kind, module, call)
+    return Cell(kind, module, call)
 
-    return build
+
+def _loop(builder: Builder, request: Request) -> Cell:
+    """A layer that calls a cell of `builder` once a step."""
+    cell = builder(request)
+
+    def call(x: Tensor, state: State) -> tuple[Tensor, ...]:
+        state, outputs = tuple(s[0] for s in state), []
+        for x_t in x.unbind(0):
+            state = cell.call(x_t, state)
+            outputs.append(state[0])
+        return (torch.stack(outputs), *(s[None] for s in state))
+
+    return replace(cell, call=call)
 
 
 def compiled_cell(request: Request) -> Cell:
@@ -57,41 +65,10 @@ def compiled_cell(request: Request) -> Cell:
     return Cell("lltm", module, torch.compile(module, fullgraph=True, dynamic=False))
 
 
-def reduce_overhead_cell(request: Request) -> Cell:
-    """The contender `compile-reduce-overhead`: the generated kernels in CUDA graphs."""
-    if request.device == "cpu":
-        raise Unavailable(
-            "reduce-overhead needs CUDA graphs and equals the default mode on the CPU: use compile"
-        )
-    module = prepared(PlainLLTM, request)
-    call = torch.compile(module, mode="reduce-overhead", fullgraph=True, dynamic=False)
-    new_step = torch.compiler.cudagraph_mark_step_begin
-    # Not capturable: one CUDA graph cannot capture another.
-    return Cell("lltm", module, call, capturable=False, new_step=new_step)
-
-
-def loop_over(builder: Builder) -> Builder:
-    """A Python loop over a cell, one call a step."""
-
-    def build(request: Request) -> Cell:
-        cell = builder(request)
-
-        def call(x: Tensor, state: State) -> tuple[Tensor, ...]:
-            state, outputs = tuple(s[0] for s in state), []
-            for x_t in x.unbind(0):
-                state = cell.call(x_t, state)
-                outputs.append(state[0])
-            return (torch.stack(outputs), *(s[None] for s in state))
-
-        return replace(cell, call=call)
-
-    return build
-
-
 def _ours(name: str, input_features: int, state_size: int) -> nn.Module:
-    """From the package under test, through the glue that its loader chose in this process."""
-    # `python -m benchmarks` puts the repository first on the path. Its sources may lack binaries,
-    # so the installed package must come before it.
+    """Make a module of this class of the installed package."""
+    # `python -m benchmarks` puts the repository first on the path. The sources there may lack
+    # binaries, so the repository moves to the end of the path.
     sys.path.sort(key=lambda entry: Path(entry or ".").resolve() == ROOT)
     try:
         kind = getattr(importlib.import_module("lltm_conda"), name)
@@ -103,9 +80,11 @@ def _ours(name: str, input_features: int, state_size: int) -> nn.Module:
     return kind(input_features, state_size)
 
 
-plain_cell = _cell("lltm", PlainLLTM)
-our_cell = _cell("lltm", partial(_ours, "LLTM"))
-our_layer = _layer("lltm", partial(_ours, "LLTMLayer"))
-# An LSTM has four gates to LLTM's three.
-lstm_cell = _cell("lstm", nn.LSTMCell)
-lstm = _layer("lstm", nn.LSTM)
+plain_cell = partial(_cell, "lltm", PlainLLTM)
+plain_loop = partial(_loop, plain_cell)
+our_cell = partial(_cell, "lltm", partial(_ours, "LLTM"))
+our_loop = partial(_loop, our_cell)
+our_layer = partial(_layer, "lltm", partial(_ours, "LLTMLayer"))
+# An LSTM has four gates, and the LLTM has three.
+lstm_cell = partial(_cell, "lstm", nn.LSTMCell)
+lstm = partial(_layer, "lstm", nn.LSTM)

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor
@@ -20,27 +19,25 @@ BUILD = Path(__file__).parents[2] / "build" / "benchmarks"
 
 
 @functools.cache
-def load(name: str, *sources: str) -> ModuleType:
-    """Build and import an extension; the first time takes half a minute, with CUDA a minute."""
+def load(name: str, source: str) -> ModuleType:
+    """Build and import an extension; the first build takes half a minute, with CUDA a minute."""
     from torch.utils import cpp_extension
 
     tag = f"torch{torch.__version__}-cp{sys.version_info.major}{sys.version_info.minor}"
     directory = BUILD / tag / name
     directory.mkdir(parents=True, exist_ok=True)
-    # pip installs ninja beside the interpreter, which need not be on the PATH.
-    path = os.pathsep.join((os.environ.get("PATH", ""), str(Path(sys.executable).parent)))
+    # pip installs ninja into the interpreter's folder, which need not be on the PATH.
+    folders = (os.environ.get("PATH", ""), str(Path(sys.executable).parent))
+    os.environ["PATH"] = os.pathsep.join(folders)
     try:
         # A killed build leaves torch's lock file, and the next build would wait for it forever. Our
-        # own lock, which ends with the process, makes it safe to remove that file.
-        with (
-            (directory / "builder.flock").open("w") as lock,
-            mock.patch.dict(os.environ, PATH=path),
-        ):
+        # own lock, which ends with the process, makes it safe to remove torch's file.
+        with (directory / "builder.flock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             (directory / "lock").unlink(missing_ok=True)
             return cpp_extension.load(
                 name,
-                [str(CSRC / source) for source in sources],
+                [str(CSRC / source)],
                 build_directory=str(directory),
                 extra_cflags=["-O3"],
                 extra_cuda_cflags=["-O3"],
@@ -75,7 +72,7 @@ def autograd_function(extension: ModuleType) -> type[torch.autograd.Function]:
 
 
 class ExtensionLLTM(PlainLLTM):
-    """The module of a tutorial-style extension; its `bias` is (1, 3S), like its `d_bias`."""
+    """The module of a tutorial-style extension; `bias` is (1, 3S), the shape of its gradient."""
 
     def __init__(self, extension: ModuleType, input_features: int, state_size: int) -> None:
         super().__init__(input_features, state_size)
@@ -88,8 +85,8 @@ class ExtensionLLTM(PlainLLTM):
 
 def _cell(extension: ModuleType, request: Request, *, capturable: bool) -> Cell:
     module = prepared(functools.partial(ExtensionLLTM, extension), request)
-    # The textbook mask gives elu slope 0 where exp(z) rounds to 1: often in 16 bits, and for one in
-    # some million elements in float32. The gradient of that element is then missing.
+    # The textbook mask gives elu the slope 0 if z is negative and exp(z) rounds to 1: often in 16
+    # bits, and for about one element in a million in float32. The gradient of that element is 0.
     slack = {2: 4.0, 4: 8.0}.get(request.dtype.itemsize, 1.0)
     return Cell("lltm", module, module, capturable, slack=slack)
 
@@ -99,10 +96,10 @@ def cpp_cell(request: Request) -> Cell:
 
 
 def cuda_cell(request: Request) -> Cell:
-    """The contender `cuda`. It launches on the legacy default stream: no graph can capture it."""
+    """The contender `cuda`. It runs on the legacy default stream, which no graph captures."""
     if request.device != "cuda":
         raise Unavailable("the CUDA baseline runs on CUDA tensors only: use --device cuda")
     if request.dtype not in (torch.float32, torch.float64):
-        raise Unavailable(f"its kernels take float32 and float64, not {request.dtype}")
-    extension = load("lltm_baseline_cuda", "cell_cuda.cpp", "cell_cuda_kernel.cu")
+        raise Unavailable(f"the CUDA baseline takes float32 and float64, not {request.dtype}")
+    extension = load("lltm_baseline_cuda", "cell_cuda_kernel.cu")
     return _cell(extension, request, capturable=False)

@@ -19,8 +19,11 @@ def device(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(autouse=True)
-def keep_threads() -> Iterator[None]:
-    """A run sets torch's thread count; another test should not notice."""
-    before = torch.get_num_threads()
+def keep_settings() -> Iterator[None]:
+    """A run sets torch's thread count and its flags for tf32; another test should not notice."""
+    flags = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    threads, allowed = torch.get_num_threads(), [flag.allow_tf32 for flag in flags]
     yield
-    torch.set_num_threads(before)
+    torch.set_num_threads(threads)
+    for flag, value in zip(flags, allowed, strict=True):
+        flag.allow_tf32 = value

@@ -10,7 +10,7 @@ import pytest
 from bench_samples import SIZE, report, result
 
 from benchmarks import __main__ as command
-from benchmarks import plot, session, sizes
+from benchmarks import machine, plot, session, sizes
 from benchmarks.contender import DTYPES
 from benchmarks.report import ratios, summary
 from benchmarks.schema import Size, read, write
@@ -75,15 +75,17 @@ def test_what_is_slower_is_replaced_by_the_median_of_fresh_processes(
         )
 
     found, again = measured(5.0), iter((8.0, 20.0, 12.0))
-    monkeypatch.setattr(session, "run_sizes", lambda *_: None)
+    monkeypatch.setattr(session, "_measure", lambda *_: None)
+    monkeypatch.setattr(machine, "describe_software", lambda: found.software)
 
     def run(words: list[str], **_: object) -> None:
         assert words[words.index("--contenders") + 1 :][:2] == ["lstmcell", "ours"]
         write(measured(next(again)), Path(words[words.index("--json") + 1]))
 
     monkeypatch.setattr(subprocess, "run", run)
-    options = session.Options(contenders=("lstmcell", "ours"))
-    session.run_draws(found, "step", [Draw(SIZE, "float32")], 3, options)
+    words = ["random", "--what", "step", "--contenders", "lstmcell", "ours"]
+    arguments = command.parser().parse_args(words)
+    session.run(found, [Draw(SIZE, "float32")], arguments)
     assert [r.value for r in ratios(found)] == [1.2]
 
 

@@ -1,6 +1,5 @@
 // One LLTM step as a first C++ extension is usually written: one ATen call after another, every
-// intermediate kept, nothing fused. It is the baseline that the fused op is measured against, so it
-// is deliberately left like that.
+// intermediate kept, nothing fused. It is a baseline: do not improve it.
 #include <torch/extension.h>
 
 #include <vector>
