@@ -13,21 +13,20 @@ inline namespace layer_cu {
 
 constexpr int kThreads = 128;
 
-// One thread per element of the state. It sums independent terms over time.
+// Each thread sums one element of the state over time. The terms are independent of one another.
 template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    sum_cells(const lltm_layer_cells_arguments arguments, int64_t plane) {
+__global__ void __launch_bounds__(kThreads) sum_cells(const lltm_layer_cells_arguments arguments) {
   using C = compute_t<T>;
   using Math = ScalarMath<C>;
   const int64_t element = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (element >= plane) return;
   const lltm_layer_sizes& sizes = arguments.sizes;
+  if (element >= sizes.batch_size * sizes.state_size) return;
   const int64_t row = element / sizes.state_size;
   const T* const initial = static_cast<const T*>(arguments.initial_cell);
-  const Walk walk = Walk::forward(sizes);
-  const T* gates = static_cast<const T*>(arguments.gates) + walk.first * 3 * plane + element +
+  const Walk walk(sizes, false);
+  const T* gates = static_cast<const T*>(arguments.gates) + kGateCount * walk.first + element +
                    2 * row * sizes.state_size;
-  T* cells = static_cast<T*>(arguments.cells) + walk.first * plane + element;
+  T* cells = static_cast<T*>(arguments.cells) + walk.first + element;
   C cell = initial != nullptr ? widen(initial[element]) : C(0);
 #pragma unroll 4
   for (int64_t step = 0; step < sizes.steps; ++step) {
@@ -35,8 +34,8 @@ __global__ void __launch_bounds__(kThreads)
     const C z_c = widen(gates[kCandidate * sizes.state_size]);
     cell += Math::elu(z_c) * Math::sigmoid(z_i).value;
     *cells = narrow<T>(cell);
-    gates += walk.stride * 3 * plane;
-    cells += walk.stride * plane;
+    gates += kGateCount * walk.stride;
+    cells += walk.stride;
   }
 }
 
@@ -47,8 +46,8 @@ const LayerFamily gemm_family = {"gemm", [](const LayerProblem&) { return true; 
 const LayerFamily* const kFamilies[] = {&gemm_family, &registers_family, &grid_family,
                                         &cluster_family};
 
-// The same problem, padded. cuBLAS and `grid` read vectors, so S and I must be multiples of 8. If
-// one is not, both become multiples of 64 bytes, which cuBLAS multiplies quicker.
+// The same problem with padded sizes. cuBLAS and `grid` read vectors, so S and I must be multiples
+// of 8 elements. If S or I is not, both become multiples of 64 bytes, for which cuBLAS is quicker.
 LayerProblem padded(LayerProblem problem) {
   constexpr int64_t kAligned = 8;
   lltm_layer_sizes& sizes = problem.sizes;
@@ -61,8 +60,9 @@ LayerProblem padded(LayerProblem problem) {
   return problem;
 }
 
-// Whether padding is worth its copies. `family` runs the padded problem. `registers` and `cluster`
-// take any state, so with them only the products over all steps gain.
+// Whether padding saves more time than the copies take. `family` runs the padded problem. The
+// families `registers` and `cluster` take any state, so padding speeds up only the products over
+// all steps there.
 bool is_worth_padding(Family family, const LayerProblem& problem) {
   const lltm_layer_sizes& sizes = problem.sizes;
   const lltm_layer_sizes larger = padded(problem).sizes;
@@ -76,15 +76,14 @@ bool is_worth_padding(Family family, const LayerProblem& problem) {
          kLeastWork;
 }
 
-// The quickest family as measured on an H200; benchmarks/NOTES.md has the numbers. `cluster` waits
-// least in a step, but each block repeats a step's work for every row of the batch. `registers`
-// needs no exchange between blocks. A step of `grid` takes longer with the work per block: its
-// batch rows times the state. A step of `gemm` takes about the same time for many sizes. It is
-// bound by the launches of a GEMM and a pointwise kernel or, for large states, by reading the
-// weights again.
+// The quickest family, as measured on an H200; benchmarks/NOTES.md has the numbers. `cluster` waits
+// least in a step, but a block repeats the work of a step for each of its batch rows. `registers`
+// needs no exchange between blocks. The time of a step of `grid` grows with the batch rows of a
+// block times the state. The time of a step of `gemm` is that of launching a GEMM and a pointwise
+// kernel or, for large states, that of reading the weights again.
 Family choose(const LayerProblem& problem) {
   const lltm_layer_sizes& sizes = problem.sizes;
-  constexpr int64_t kAlone = 64;  // states up to here are quicker on one multiprocessor
+  constexpr int64_t kAlone = 64;  // states up to this size are quicker on one multiprocessor
   if (sizes.state_size > kAlone && shape_cluster(problem).quick) return kCluster;
   if (registers_family.fits(problem)) return kRegisters;
   const bool half = problem.dtype != LLTM_FLOAT32;
@@ -97,7 +96,9 @@ Family choose(const LayerProblem& problem) {
   return grid.kernel != nullptr && grid.slice_rows * sizes.state_size <= most ? kGrid : kGemm;
 }
 
-// Sets the family that LLTM_LAYER_KERNELS names, or says why it cannot run the problem.
+// Sets `family` to the one with this name, the value of LLTM_LAYER_KERNELS. Returns an error if
+// there is no such family, or if the family cannot run the problem. An `empty` problem needs no
+// family.
 const char* name_family(const char* name, bool empty, const LayerProblem& problem, Family* family) {
   for (int32_t number = kGemm; number <= kCluster; ++number) {
     const LayerFamily& known = *kFamilies[number];
@@ -119,7 +120,7 @@ const char* cuda_layer_plan(lltm_dtype dtype, lltm_pass pass, const lltm_layer_s
   if (backward) {
     set_part_starts(sizes->steps, plan);
   } else {
-    plan->product_adds_bias = 1;  // cuBLAS adds it at no cost
+    plan->product_adds_bias = 1;  // cuBLAS adds the bias at no cost
   }
   const LayerProblem problem{dtype, backward, *sizes, execution->device_index};
   const LayerProblem larger = padded(problem);
@@ -139,7 +140,8 @@ const char* cuda_layer_plan(lltm_dtype dtype, lltm_pass pass, const lltm_layer_s
   }
   plan->family = family;
   if (family == kGrid && !backward) {
-    // Holds a copy of an initial state whose address is not a multiple of 16.
+    // The workspace is for a copy of initial_h, if the address of initial_h is not a multiple
+    // of 16.
     plan->workspace_bytes = sizes->batch_size * sizes->state_size * lltm_dtype_bytes(dtype);
   }
   return nullptr;
@@ -162,9 +164,8 @@ const char* cuda_layer_cells(lltm_dtype dtype, const lltm_layer_cells_arguments*
   return launch_on(*execution, "layer_cells", dtype, [&](auto zero, cudaStream_t stream) {
     const int64_t plane = arguments->sizes.batch_size * arguments->sizes.state_size;
     if (plane == 0) return;  // CUDA refuses empty grids
-    sum_cells<decltype(zero)>
-        <<<static_cast<unsigned>(divide_up(plane, kThreads)), kThreads, 0, stream>>>(*arguments,
-                                                                                     plane);
+    const auto blocks = static_cast<unsigned>(divide_up(plane, kThreads));
+    sum_cells<decltype(zero)><<<blocks, kThreads, 0, stream>>>(*arguments);
   });
 }
 

@@ -1,4 +1,4 @@
-// The layer's part of the CUDA kernel table, and the families that its plan chooses from.
+// The layer's functions in the CUDA kernel table, and the families among which a plan chooses.
 #pragma once
 
 #include <type_traits>
@@ -18,7 +18,7 @@ const char* cuda_layer_backward(lltm_dtype dtype, int32_t family,
 const char* cuda_layer_cells(lltm_dtype dtype, const lltm_layer_cells_arguments* arguments,
                              const lltm_execution* execution);
 
-// The problem from which a family decides whether and how it can run a layer.
+// One pass of a layer. From these facts, a family chooses its kernel, or refuses the problem.
 struct LayerProblem {
   lltm_dtype dtype;
   bool backward;
@@ -26,21 +26,21 @@ struct LayerProblem {
   int32_t device_index;
 };
 
-// `Arguments` are those of forward or of backward.
+// `Arguments`: lltm_layer_forward_arguments or lltm_layer_backward_arguments.
 template <typename Arguments>
 constexpr bool kIsBackward = std::is_same_v<Arguments, lltm_layer_backward_arguments>;
 template <typename Arguments>
 constexpr const char* kLayerName = kIsBackward<Arguments> ? "layer_backward" : "layer_forward";
 
-// A way to run layers. Families are not const: clang would make const ones for the device too,
-// where their functions are missing.
+// A way to run layers. Families are not const, because clang would compile constants for the device
+// too, where the functions are missing.
 struct LayerFamily {
   const char* name;
   bool (*fits)(const LayerProblem& problem);
-  // Run a problem that fits.
+  // These two functions run a problem that fits.
   const char* (*forward)(lltm_dtype, const lltm_layer_forward_arguments&, const lltm_execution&);
   const char* (*backward)(lltm_dtype, const lltm_layer_backward_arguments&, const lltm_execution&);
-  const char* refusal;  // of a problem that does not fit
+  const char* refusal;  // the error if a problem does not fit
 };
 
 // layer_registers.cu: one block runs a few rows of the batch through the whole sequence. The
@@ -55,20 +55,19 @@ struct ClusterShape {
   int64_t clusters = 0;
   int64_t blocks = 0;  // per cluster; each block has its own units of the state
   int rows = 0;        // batch rows per cluster
-  bool quick = false;  // all clusters run at once, and blocks rarely compete for a multiprocessor
+  bool quick = false;  // no family is expected to be quicker, except for very small states
 };
 ClusterShape shape_cluster(const LayerProblem& problem);
 extern LayerFamily cluster_family;
 
 // layer_grid.cu: the recurrent weights are spread over the registers of many multiprocessors.
-// `kernel` is NULL if there is none for the problem, or if the device cannot hold all blocks at
-// once.
+// `kernel` is NULL if the problem has no kernel, or if the device cannot hold all blocks at once.
 struct GridShape {
   const void* kernel = nullptr;
   int threads = 0;
   int64_t shared_bytes = 0;
   int unit_blocks = 0;  // blocks that share a slice of the batch, each with its units of the state
-  int slices = 0;       // of the batch
+  int slices = 0;       // slices of the batch
   int slice_rows = 0;   // batch rows per slice
 };
 GridShape shape_grid(const LayerProblem& problem);

@@ -1,4 +1,4 @@
-// The host side of the family `cluster`: it chooses the kernel, the clusters and their blocks.
+// The host side of the family `cluster`, which chooses a kernel and the number of clusters.
 #include <algorithm>
 
 #include "launch.h"
@@ -17,7 +17,7 @@ void take_forward(ClusterShape* shape) {
 
 template <typename T, typename L, int kRows>
 void take_backward(ClusterShape* shape) {
-  // Whole warps make the parts of dh for all units. The same warps, or additional ones, finish the
+  // Whole warps make the parts of dh for all units. The same warps or additional warps finish the
   // block's own units.
   const int products = static_cast<int>(divide_up(shape->blocks, L::kWidth));
   const int warps = L::kFinishers == 0 && products < kRows ? kRows : products + L::kFinishers;
@@ -26,9 +26,9 @@ void take_backward(ClusterShape* shape) {
   shape->rows = kRows;
 }
 
-// Sets the kernel for the blocks of a shape, if there is one, and the most rows that it takes.
-// These are the quickest: few lanes per unit, since each doubling costs a shuffle, and two rows per
-// cluster if the registers have room for their sums.
+// Sets the quickest kernel for the shape's number of blocks, if there is a kernel, its threads, and
+// the most rows that it takes. Few lanes per unit are quicker, since each doubling costs a shuffle.
+// Two rows per cluster are quicker if the registers have room for the sums of both.
 template <typename T>
 void find_kernel(bool backward, ClusterShape* shape) {
   const int64_t blocks = shape->blocks;
@@ -40,16 +40,14 @@ void find_kernel(bool backward, ClusterShape* shape) {
   take_forward<T, ClusterForward<256, 16, 8, 2>, 1>(shape);
 }
 
-// The configuration of a launch, with the attribute to which it points.
+// The configuration of a launch, and the attribute to which the configuration points.
 struct ClusterLaunch {
   cudaLaunchAttribute attribute = {};
   cudaLaunchConfig_t configuration = {};
 
   ClusterLaunch(const ClusterShape& shape, int64_t clusters, cudaStream_t stream) {
     attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim.x = static_cast<unsigned>(shape.blocks);
-    attribute.val.clusterDim.y = 1;
-    attribute.val.clusterDim.z = 1;
+    attribute.val.clusterDim = {static_cast<unsigned>(shape.blocks), 1, 1};
     configuration.gridDim = dim3(static_cast<unsigned>(clusters * shape.blocks));
     configuration.blockDim = dim3(static_cast<unsigned>(shape.threads));
     configuration.stream = stream;
@@ -59,9 +57,9 @@ struct ClusterLaunch {
   ClusterLaunch(const ClusterLaunch&) = delete;
 };
 
-// The number of clusters that run at once. Lets the kernel have clusters of this size.
+// The number of clusters that run at once. Also allows the kernel to run in clusters of this size.
 int count_active(const ClusterShape& shape, int32_t device_index) {
-  constexpr int kPortableBlocks = 8;  // every device with clusters runs these
+  constexpr int kPortableBlocks = 8;  // every device with clusters can run 8
   if (!compiled_for(shape.kernel, 90, device_index)) return 0;
   const DeviceScope scope(device_index);
   const ClusterLaunch launch(shape, 1, nullptr);
@@ -72,7 +70,7 @@ int count_active(const ClusterShape& shape, int32_t device_index) {
   int active = 0;
   const auto error = cudaOccupancyMaxActiveClusters(&active, shape.kernel, &launch.configuration);
   if (allowed && error == cudaSuccess) return active;
-  cudaGetLastError();  // this device has no clusters of this size
+  cudaGetLastError();  // clear the error: this device has no clusters of this size
   return 0;
 }
 
@@ -97,13 +95,13 @@ ClusterShape shape_cluster(const LayerProblem& problem) {
   const int64_t active = remembered(shape.kernel, blocks, device_index,
                                     [&] { return count_active(shape, device_index); });
   if (active == 0) return {};
-  // The number of clusters that share no multiprocessor. It is at least one: on a small part of a
-  // device, the blocks of one cluster may share multiprocessors.
+  // The number of clusters that can run without sharing a multiprocessor, and at least one: on a
+  // small part of a device, the blocks of one cluster may share multiprocessors.
   const int64_t multiprocessors = device_fact(cudaDevAttrMultiProcessorCount, device_index);
   const int64_t apart = std::min(active, std::max(multiprocessors / blocks, int64_t{1}));
   // Each row makes a step longer, and a second wave of clusters doubles the time. Two forward
-  // blocks share a multiprocessor well. In 16 bits, `registers` is quicker once clusters have two
-  // rows or share multiprocessors.
+  // blocks share a multiprocessor well. In 16 bits and with up to four blocks, `registers` is
+  // quicker once clusters have two rows or share multiprocessors.
   shape.rows = static_cast<int>(std::min<int64_t>(divide_up(sizes.batch_size, apart), shape.rows));
   shape.clusters = divide_up(sizes.batch_size, shape.rows);
   const bool crowded = shape.rows > 1 || shape.clusters > apart;
@@ -131,7 +129,8 @@ LayerFamily cluster_family = {
     "cluster", [](const LayerProblem& problem) { return shape_cluster(problem).kernel != nullptr; },
     run_cluster<lltm_layer_forward_arguments>, run_cluster<lltm_layer_backward_arguments>,
     "lltm: LLTM_LAYER_KERNELS=cluster cannot run this problem on this device: it needs compute "
-    "capability 9.0 and kernels built for it, float32, float16 or bfloat16, and a state of at "
+    "capability 9.0 or later and kernels built for it, float32, float16 or bfloat16, and a state "
+    "of at "
     "most 512, or less where the device has no clusters of 16 blocks; unset it"};
 
 }  // namespace lltm

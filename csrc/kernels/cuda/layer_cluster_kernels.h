@@ -1,10 +1,10 @@
 // The kernels of the family `cluster`. The blocks of a cluster divide the units of the state,
-// kClusterUnits each, for up to kRows batch rows. They keep their weights in registers for the
+// kClusterUnits each, for up to kRows batch rows. A block keeps its weights in registers for the
 // whole sequence. Clusters are independent of one another.
 //
-// A block's numbers are sums over all numbers that it received. So a block that has received all
-// numbers of a step knows that every block has read all numbers of the step before. Two buffers
-// with a barrier each are thus enough, and no block checks whether a buffer is free.
+// The numbers that a block sends are sums over all numbers that the block has received. So a block
+// that has received all numbers of a step knows that every block has read all numbers of the step
+// before. Two buffers with a barrier each are enough, and no block checks whether a buffer is free.
 //
 // A step waits for the step before. Work that does not depend on the step before runs after the
 // sends, so that the next step's addresses are ready before its numbers arrive.
@@ -27,8 +27,8 @@ struct ClusterForward : LaneLayout<kThreads, kUnits, kLanes, kVectors> {
 // Backward: a block holds the rows of W_h for the three gates of its own units. It multiplies only
 // its own dz, and sends each block the part of dh for that block's units. Eight lanes divide the
 // block's dz; a group of eight makes 8 * kWidth units of dh. kFinishers additional warps turn dh
-// into dz, so that their preparations and stores delay no product. With kFinishers = 0, which saves
-// registers, the first warps do both.
+// into dz, so that preparations and stores delay no product. With kFinishers = 0, which saves
+// registers, the first warps multiply and also turn dh into dz.
 template <int kMaxBlocks_, int kWidth_, int kFinishers_>
 struct ClusterBackward {
   static constexpr int kMaxBlocks = kMaxBlocks_;
@@ -44,30 +44,18 @@ struct ClusterBackward {
 
 // Exchange of numbers between the blocks of a cluster. A block writes into the other blocks' shared
 // memory, and each number that arrives counts towards the bytes that the receiver's barrier
-// expects. The code is PTX, so that a compiler without CUDA's headers for clusters builds it.
+// expects. The code is PTX, so that a compiler without CUDA's headers for clusters can build it.
 
 // The 32-bit PTX address of an object in this block's shared memory.
 LLTM_DEVICE uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// threadIdx.x in a register. Otherwise the compiler reads it again at each use, which is slow.
+// threadIdx.x in a register. The compiler would read threadIdx.x itself again at each use, slowly.
 LLTM_DEVICE int thread_index() {
   int index;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
   return index;
-}
-
-LLTM_DEVICE int cluster_rank() {
-  uint32_t rank;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return static_cast<int>(rank);
-}
-
-LLTM_DEVICE int cluster_blocks() {
-  uint32_t blocks;
-  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
-  return static_cast<int>(blocks);
 }
 
 // The address in block `rank` of the cluster that corresponds to `address` in this block.
@@ -89,7 +77,7 @@ LLTM_DEVICE void make_barrier(uint32_t barrier) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
 }
 
-// Makes the barriers visible to the other blocks. Call it before cluster_sync.
+// Makes the barriers visible to the other blocks, together with a cluster_sync that follows.
 LLTM_DEVICE void show_barriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -113,7 +101,7 @@ LLTM_DEVICE void await(uint32_t barrier, uint32_t parity) {
   }
 }
 
-// Both addresses are the receiver's, from address_in.
+// Both addresses lie in the receiver's memory; see address_in.
 LLTM_DEVICE void send(uint32_t address, float value, uint32_t barrier) {
   asm volatile(
       "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 "
@@ -122,10 +110,10 @@ LLTM_DEVICE void send(uint32_t address, float value, uint32_t barrier) {
       : "memory");
 }
 
-// Barriers of two buffers that are filled alternately, the second one first.
+// The barriers of two buffers. The blocks fill the buffers alternately, the second buffer first.
 class BufferBarriers {
  public:
-  uint32_t flip = static_cast<uint32_t>(-8);  // offset from the next buffer's barrier to the other
+  uint32_t flip = static_cast<uint32_t>(-8);  // bytes from the next buffer's barrier to the other
 
   // One thread `arms` the barriers, for `bytes` per turn. cluster_sync must follow.
   LLTM_DEVICE BufferBarriers(const uint64_t (&barriers)[2], int bytes, bool arms)
@@ -160,20 +148,24 @@ class BufferBarriers {
 
 // The units and the batch rows of a block.
 struct ClusterPlace {
+  int blocks;  // of the cluster
+  int rank;    // of this block in its cluster
   int first_unit;
   int64_t first_row;
   int rows;
 
   LLTM_DEVICE ClusterPlace(const lltm_layer_sizes& sizes, int rows_each)
-      : first_unit(cluster_rank() * kClusterUnits),
-        first_row(int64_t{blockIdx.x} / cluster_blocks() * rows_each),
+      : blocks(static_cast<int>((sizes.state_size + kClusterUnits - 1) / kClusterUnits)),
+        rank(static_cast<int>(blockIdx.x) % blocks),
+        first_unit(rank * kClusterUnits),
+        first_row(static_cast<int>(blockIdx.x) / blocks * int64_t{rows_each}),
         rows(static_cast<int>(min(int64_t{rows_each}, sizes.batch_size - first_row))) {}
 
-  // The bytes that a step receives: a float32 for each row and unit.
-  LLTM_DEVICE int step_bytes() const { return rows * cluster_blocks() * kClusterUnits * 4; }
+  // The bytes that a block receives in a step: kClusterUnits float32 for each row from each block.
+  LLTM_DEVICE int step_bytes() const { return rows * blocks * kClusterUnits * 4; }
 };
 
-// The addresses to which a thread sends its elements of h: the same place in kSends blocks.
+// The addresses to which a thread sends its elements of h: the same place in up to kSends blocks.
 template <int kSends>
 struct ForwardTargets {
   uint32_t h[kSends];
@@ -182,8 +174,7 @@ struct ForwardTargets {
 
   // `copies` lanes have the same element and divide the receiving blocks. `offset` is in bytes.
   LLTM_DEVICE ForwardTargets(uint32_t h_address, uint32_t barrier_address, int offset, int copy,
-                             int copies) {
-    const int blocks = cluster_blocks();
+                             int copies, int blocks) {
     unrolled<kSends>([&](int i) {
       const int other = copy + i * copies;
       sends[i] = other < blocks;
@@ -205,17 +196,14 @@ struct ForwardTargets {
   }
 };
 
-// Prefetches one line of the gates, the cell states or the output's gradient.
+// Prefetches one line of the gates, the cell states or the output's gradient, or nothing.
 template <typename T>
 LLTM_DEVICE Prefetch<T> prefetch_line(const lltm_layer_backward_arguments& a,
                                       const ClusterPlace& place, int line) {
-  const int64_t state = a.sizes.state_size;
-  const int64_t plane = a.sizes.batch_size * state;
-  const Walk walk = Walk::backward(a.sizes);
   const auto of = [&](const void* tensor, int64_t vectors, int64_t row) {
-    const int64_t first = vectors * (walk.first * plane + place.first_row * state) + row * state;
-    return Prefetch<T>(static_cast<const T*>(tensor) + first + place.first_unit,
-                       vectors * walk.stride * plane, tensor != nullptr);
+    return Prefetch<T>(tensor, vectors, Walk(a.sizes, true),
+                       (vectors * place.first_row + row) * a.sizes.state_size + place.first_unit,
+                       true);
   };
   const int rows = place.rows;
   if (line < kGateCount * rows) return of(a.gates, kGateCount, line);
@@ -252,32 +240,21 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   const int copy = lane % kCopies;
   // The first step writes the second buffer.
   ForwardTargets<kSends> targets(shared_address(h), arrivals.second(),
-                                 (kBuffer + own_row * L::kInner + unit) * 4, copy, kCopies);
+                                 (kBuffer + own_row * L::kInner + unit) * 4, copy, kCopies,
+                                 place.blocks);
   uint32_t flip_h = static_cast<uint32_t>(-kBuffer * 4);
   ForwardUnit<T, kOwn> own(a, place.first_row + own_row, rows - own_row, unit, copy == 0);
-  const Walk walk = Walk::forward(a.sizes);
-  const int64_t plane = a.sizes.batch_size * a.sizes.state_size;
   // A line holds one gate of one row for all units of this block.
-  Prefetch<T> later(static_cast<const T*>(a.gates) +
-                        (walk.first * plane + place.first_row * a.sizes.state_size) * kGateCount +
-                        thread * a.sizes.state_size + place.first_unit,
-                    kGateCount * walk.stride * plane, thread < kGateCount * rows);
+  Prefetch<T> later(a.gates, kGateCount, Walk(a.sizes, false),
+                    (kGateCount * place.first_row + thread) * a.sizes.state_size + place.first_unit,
+                    thread < kGateCount * rows);
   const float* old_h = h[0] + lane * 4;
   cluster_sync();
 
   for (int left = static_cast<int>(a.sizes.steps); left > 0; --left) {
     const bool more = left > 1;
-    float sums[kRows][L::kUnits][kGateCount] = {};
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      if (r > 0 && r >= rows) break;
-      unrolled<L::kVectors>([&](int v) {
-        const float* const from = old_h + r * L::kInner + v * L::kLanes * 4;
-        add_products(weights, 4 * v, *reinterpret_cast<const float4*>(from), sums[r]);
-      });
-    }
     float products[kOwn][kGateCount];
-    Sum::add(sums, lane, products);
+    multiply_rows<L::kLanes, kRows, L::kInner>(weights, old_h, rows, lane, products);
     own.step(products, more);
     if (more) {
       unrolled<kOwn>([&](int r) {
@@ -294,7 +271,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
     arrivals.turn();
   }
   own.store_final(a);
-  cluster_sync();  // no block leaves while others may still write to it
+  cluster_sync();  // no block ends while other blocks may still write to its memory
 #endif
 }
 
@@ -314,18 +291,19 @@ __global__ void __launch_bounds__(L::kThreads, 1)
 
   const ClusterPlace place(a.sizes, rows_each);
   const int rows = place.rows;
-  const int blocks = cluster_blocks();
+  const int blocks = place.blocks;
   const int thread = thread_index();
   const int lane = thread % L::kLanes;
   const int group_unit = thread / L::kLanes * L::kUnits * L::kWidth;
   // This thread's index among the block's own elements; negative in warps that only multiply.
   const int element = thread - (L::kFinishers == 0 ? 0 : static_cast<int>(blockDim.x) - kElements);
   const bool multiplies = L::kFinishers == 0 || element < 0;
-  const bool wants_h = a.d_initial_h != nullptr;  // d_initial_h is the product of the last dz
+  const int state = static_cast<int>(a.sizes.state_size);
+  const bool makes_d_h = a.d_initial_h != nullptr;  // the product of the last dz is d_initial_h
   float weights[L::kUnits][L::kWidth][L::kInner / L::kLanes];
   load_backward_weights<T>(a, group_unit, weights, [&](int i) {
-    const int unit = place.first_unit + lane * 4 + i % 4;  // a row of this block's units
-    return WeightRow{i / 4, multiplies ? unit : static_cast<int>(a.sizes.state_size)};
+    const int unit = place.first_unit + lane * 4 + i % 4;  // one of this block's units
+    return multiplies && unit < state ? i / 4 * state + unit : -1;
   });
   BufferBarriers arrivals(barriers, place.step_bytes(), element == 0);
 
@@ -335,14 +313,14 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   const int owner = sum_unit / kClusterUnits;
   const bool sends = multiplies && owner < blocks;
   uint32_t to_parts = address_in(shared_address(parts), sends ? owner : 0) +
-                      (kBuffer + cluster_rank() * kElements + sum_unit % kClusterUnits) * 4;
+                      (kBuffer + place.rank * kElements + sum_unit % kClusterUnits) * 4;
   uint32_t to_barrier = address_in(arrivals.second(), sends ? owner : 0);
   uint32_t flip_parts = static_cast<uint32_t>(-kBuffer * 4);
   int flip_dz = kDz;
 
   const int own_row = element / kClusterUnits;
   const int own_unit = element % kClusterUnits;
-  const bool owns = element >= 0 && own_row < rows;  // the same for whole warps
+  const bool owns = element >= 0 && own_row < rows;  // has one value in a whole warp
   BackwardUnit<T, 1> own(a, place.first_row + own_row, owns ? 1 : 0, place.first_unit + own_unit,
                          true);
   if (a.sizes.steps > 1) own.fetch();
@@ -357,7 +335,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
     });
     return total[0] + total[1];
   };
-  float dh = 0.0f;  // only the product
+  float dh = 0.0f;  // without the gradient of the output
   cluster_sync();
 
   for (int left = static_cast<int>(a.sizes.steps); left > 0; --left) {
@@ -368,18 +346,9 @@ __global__ void __launch_bounds__(L::kThreads, 1)
           [&](int gate) { own_dz[gate * kClusterUnits] = own.valid(0) ? own.d_z(0, gate) : 0.0f; });
     }
     __syncthreads();
-    if (multiplies && (more || wants_h)) {
-      float sums[kRows][L::kUnits][L::kWidth] = {};
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        if (r > 0 && r >= rows) break;
-        unrolled<kGateCount>([&](int gate) {
-          const float* const from = all_dz + r * L::kInner + gate * kClusterUnits;
-          add_products(weights, 4 * gate, *reinterpret_cast<const float4*>(from), sums[r]);
-        });
-      }
+    if (multiplies && (more || makes_d_h)) {
       float part[kRows][L::kWidth];
-      Sum::add(sums, lane, part);
+      multiply_rows<L::kLanes, kRows, L::kInner>(weights, all_dz, rows, lane, part);
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
         if (!sends || (r > 0 && r >= rows)) break;
@@ -397,7 +366,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
     if (owns) {
       if (more) own.prepare();
       if (left > 2) own.fetch();  // the reads take about a step
-      if (more || wants_h) {
+      if (more || makes_d_h) {
         arrivals.wait();
         dh = sum_parts();
       }
@@ -406,10 +375,10 @@ __global__ void __launch_bounds__(L::kThreads, 1)
     own_parts += static_cast<int>(flip_parts) / 4;
     flip_parts = 0u - flip_parts;
   }
-  if (own.valid(0) && wants_h) own.store_d_initial_h(a, 0, dh);
+  if (own.valid(0) && makes_d_h) own.store_d_initial_h(a, 0, dh);
   own.store_d_initial_cell(a);
   __syncthreads();  // the next barrier needs whole warps
-  cluster_sync();   // no block leaves while others may still write to it
+  cluster_sync();   // as in forward
 #endif
 }
 

@@ -1,4 +1,4 @@
-// Reads of operands, and products, for the layer's kernels.
+// How the layer's kernels read their operands, multiply, and add up over lanes.
 #pragma once
 
 #include "../../engine/kernels/vectors.h"
@@ -11,19 +11,20 @@ namespace lltm {
 // The steps of a sequence as strides. Moving an address costs two additions. Computing it from
 // indices costs a dozen multiplications, in a loop where every instruction counts.
 struct Walk {
-  int64_t first;   // index of the first step's plane
-  int64_t stride;  // planes from one step to the next: 1 or -1
+  int64_t first;   // the index of the first step's first element in tensors (T, B, S)
+  int64_t stride;  // elements of these tensors from one step to the next; may be negative
 
-  LLTM_DEVICE static Walk forward(const lltm_layer_sizes& sizes) {
-    return sizes.reverse != 0 ? Walk{sizes.steps - 1, -1} : Walk{0, 1};
-  }
-  LLTM_DEVICE static Walk backward(const lltm_layer_sizes& sizes) {
-    return sizes.reverse != 0 ? Walk{0, 1} : Walk{sizes.steps - 1, -1};
+  LLTM_DEVICE Walk(const lltm_layer_sizes& sizes, bool backward) {
+    const int64_t plane = sizes.batch_size * sizes.state_size;
+    const bool last_first = (sizes.reverse != 0) != backward;
+    first = last_first ? (sizes.steps - 1) * plane : 0;
+    stride = last_first ? -plane : plane;
   }
 };
 
-// The division of a product among the threads of a block. A thread has kUnits units and kVectors
-// vectors of four inner elements, one of every kLanes vectors.
+// The division of a product among the threads of a block. Each group of kLanes lanes has kUnits
+// units. The lanes of a group divide the inner dimension: a lane has every kLanes-th vector of four
+// elements, kVectors in all.
 template <int kThreads_, int kUnits_, int kLanes_, int kVectors_>
 struct LaneLayout {
   static constexpr int kThreads = kThreads_;
@@ -34,12 +35,6 @@ struct LaneLayout {
   static constexpr int kPaddedState = kThreads / kLanes * kUnits;
 };
 
-// A row of the recurrent weights.
-struct WeightRow {
-  int gate;
-  int unit;
-};
-
 LLTM_DEVICE int lane_index() { return static_cast<int>(threadIdx.x) % 32; }
 LLTM_DEVICE int warp_index() { return static_cast<int>(threadIdx.x) / 32; }
 
@@ -48,54 +43,30 @@ LLTM_DEVICE float load_or_zero(const void* data, int64_t index, bool valid) {
   return valid && data != nullptr ? widen(static_cast<const T*>(data)[index]) : 0.0f;
 }
 
-// Reads four neighbouring columns of the recurrent weights, with one instruction if they are
-// aligned: kernels read all weights first, and a short sequence waits for that.
-template <typename T>
-class WeightReader {
- public:
-  LLTM_DEVICE WeightReader(const void* weights, const lltm_layer_sizes& sizes)
-      : weights_(static_cast<const T*>(weights)),
-        stride_(sizes.weight_stride),
-        state_(static_cast<int>(sizes.state_size)),
-        aligned_(reinterpret_cast<uintptr_t>(weights) % (4 * sizeof(T)) == 0 && stride_ % 4 == 0) {}
-
-  // `column` is a multiple of four. Values beyond the state are zero.
-  LLTM_DEVICE void read(int gate, int unit, int column, float (&values)[4]) const {
-    const int64_t first = (int64_t{gate} * state_ + unit) * stride_ + column;
-    if (aligned_ && unit < state_ && column + 4 <= state_) {
-      const auto pack = load_pack<4>(weights_ + first);
-      unrolled<4>([&](int i) { values[i] = widen(pack.element[i]); });
-    } else {
-      unrolled<4>([&](int i) {
-        values[i] = load_or_zero<T>(weights_, first + i, unit < state_ && column + i < state_);
-      });
-    }
-  }
-
- private:
-  const T* weights_;
-  int64_t stride_;
-  int state_;
-  bool aligned_;
-};
-
 // The weights of backward: kUnits times kWidth columns of W_h from `first_column` on, in the rows
-// that `row_of(i)` gives.
+// `row_of(i)`. Negative rows and columns beyond the state give zeros. One instruction reads four
+// columns if they are aligned, since the first step waits for all weights.
 template <typename T, int kUnits, int kWidth, int kInner, typename RowOf>
 LLTM_DEVICE void load_backward_weights(const lltm_layer_backward_arguments& a, int first_column,
                                        float (&weights)[kUnits][kWidth][kInner],
                                        const RowOf& row_of) {
   static_assert(kUnits * kWidth % 4 == 0, "whole vectors of columns");
-  const WeightReader<T> reader(a.weights, a.sizes);
-  unrolled<kInner>([&](int i) {
-    const WeightRow row = row_of(i);
-#pragma unroll
-    for (int column = 0; column < kUnits * kWidth; column += 4) {
-      float four[4];
-      reader.read(row.gate, row.unit, first_column + column, four);
-      unrolled<4>(
-          [&](int x) { weights[(column + x) / kWidth][(column + x) % kWidth][i] = four[x]; });
+  const T* const from = static_cast<const T*>(a.weights);
+  const int64_t stride = a.sizes.weight_stride;
+  const bool aligned = reinterpret_cast<uintptr_t>(from) % (4 * sizeof(T)) == 0 && stride % 4 == 0;
+  const int state = static_cast<int>(a.sizes.state_size);
+  unrolled<kInner, kUnits * kWidth / 4>([&](int i, int v) {
+    const int row = row_of(i);
+    const int column = first_column + 4 * v;
+    const T* const at = from + int64_t{row} * stride + column;
+    float four[4];
+    if (aligned && row >= 0 && column + 4 <= state) {
+      const auto pack = load_pack<4>(at);
+      unrolled<4>([&](int x) { four[x] = widen(pack.element[x]); });
+    } else {
+      unrolled<4>([&](int x) { four[x] = load_or_zero<T>(at, x, row >= 0 && column + x < state); });
     }
+    unrolled<4>([&](int x) { weights[(4 * v + x) / kWidth][(4 * v + x) % kWidth][i] = four[x]; });
   });
 }
 
@@ -116,7 +87,7 @@ LLTM_DEVICE void load_forward_weights(const lltm_layer_forward_arguments& a, int
 }
 
 // Fills the first of two buffers with the initial h of `rows` batch rows, in rows of L::kInner
-// elements, and everything else with zeros. All threads of the block take part.
+// elements, and everything else with zeros. All threads of the block call this function.
 template <typename T, typename L, int kBuffer>
 LLTM_DEVICE void load_initial_h(const lltm_layer_forward_arguments& a, int64_t first_row, int rows,
                                 float (&h)[2][kBuffer]) {
@@ -130,33 +101,24 @@ LLTM_DEVICE void load_initial_h(const lltm_layer_forward_arguments& a, int64_t f
   }
 }
 
-// Adds four products to each sum: its weights from `first` on, times x.
-template <int kUnits, int kColumns, int kInner>
-LLTM_DEVICE void add_products(const float (&weights)[kUnits][kColumns][kInner], int first,
-                              const float4& x, float (&sums)[kUnits][kColumns]) {
-  unrolled<kUnits, kColumns>([&](int unit, int column) {
-    const float* const w = weights[unit][column] + first;
-    float& sum = sums[unit][column];
-    sum = fmaf(w[0], x.x, sum);
-    sum = fmaf(w[1], x.y, sum);
-    sum = fmaf(w[2], x.z, sum);
-    sum = fmaf(w[3], x.w, sum);
-  });
-}
-
 LLTM_DEVICE void prefetch_to_l2(const void* address) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }
 
-// Prefetches a line, kAhead steps before it is read.
+// Prefetches one line of each step, kAhead steps before the kernel reads the line.
 template <typename T>
 class Prefetch {
  public:
   static constexpr int kLine = 128 / sizeof(T);
 
-  // `first` points to the line of the first step.
-  LLTM_DEVICE Prefetch(const T* first, int64_t stride, bool asks)
-      : at_(asks ? first + kAhead * stride : nullptr), stride_(stride) {}
+  // The line is at `element` of each step of a tensor (T, B, vectors, S), if there is a tensor and
+  // the thread `asks`.
+  LLTM_DEVICE Prefetch(const void* tensor, int64_t vectors, const Walk& walk, int64_t element,
+                       bool asks)
+      : at_(nullptr), stride_(vectors * walk.stride) {
+    if (tensor == nullptr || !asks) return;
+    at_ = static_cast<const T*>(tensor) + vectors * walk.first + element + kAhead * stride_;
+  }
 
   // `left`: the number of steps left, the present one included.
   LLTM_DEVICE void step(int left) {
@@ -175,9 +137,9 @@ LLTM_DEVICE float shuffle_xor(float value, int mask) {
   return __shfl_xor_sync(0xffffffffu, value, mask);
 }
 
-// Adds values[rows][units][width] of `kLanes` neighbouring lanes. In each halving, a lane gives
-// half of its units, then half of its rows, to its partner. With one unit and one row left, both
-// keep the sum.
+// Adds up values[rows][units][width] over kLanes neighbouring lanes. In each round, two lanes
+// exchange halves of their units or, once one unit is left, of their rows: each lane keeps the sums
+// of one half. Once one unit and one row are left, both lanes keep the same sums.
 template <int kLanes, int kRows, int kUnits, int kWidth>
 struct LaneSum {
   static constexpr int kMask = kLanes / 2;
@@ -187,7 +149,8 @@ struct LaneSum {
   static constexpr int kNextUnits = kSplitUnits ? kUnits / 2 : kUnits;
   using Next = LaneSum<kMask, kNextRows, kNextUnits, kWidth>;
   static constexpr int kOwnRows = Next::kOwnRows;
-  static constexpr int kCopies = kLanes * kOwnRows / (kRows * kUnits);  // lanes with the same sums
+  static constexpr int kCopies =
+      kLanes * kOwnRows / (kRows * kUnits);  // the number of lanes with the same sums
 
   // Writes the sums of one unit for kOwnRows rows to `own`.
   LLTM_DEVICE static void add(const float (&values)[kRows][kUnits][kWidth], int lane,
@@ -224,5 +187,43 @@ struct LaneSum<1, kRows, kUnits, kWidth> {
   LLTM_DEVICE static int unit(int) { return 0; }
   LLTM_DEVICE static int row(int) { return 0; }
 };
+
+LLTM_DEVICE float4 load_four(const float4* from) { return *from; }
+// The family `grid` reads words of another type, because nvcc 13.0 splits a float4 there and joins
+// its elements again, in a way that differs from build to build.
+LLTM_DEVICE float4 load_four(const ulonglong2* from) {
+  const ulonglong2 words = *from;
+  const auto low = [](unsigned long long word) {
+    return __uint_as_float(static_cast<unsigned int>(word));
+  };
+  return {low(words.x), low(words.x >> 32), low(words.y), low(words.y >> 32)};
+}
+
+// Multiplies the first `rows` of kRows rows of numbers by the lanes' weights, and adds up over
+// kLanes lanes; LaneSum tells which sums `own` gets. A lane has four of every 4 * kLanes numbers.
+// `from` points to the first four numbers of the lane.
+template <int kLanes, int kRows, int kPitch, typename Vector = float4, int kUnits, int kWidth,
+          int kInner, int kOwnRows>
+LLTM_DEVICE void multiply_rows(const float (&weights)[kUnits][kWidth][kInner], const float* from,
+                               int rows, int lane, float (&own)[kOwnRows][kWidth]) {
+  float sums[kRows][kUnits][kWidth] = {};
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    if (r > 0 && r >= rows) break;
+    unrolled<kInner / 4>([&](int v) {
+      const float4 x =
+          load_four(reinterpret_cast<const Vector*>(from + r * kPitch + v * kLanes * 4));
+      unrolled<kUnits, kWidth>([&](int unit, int column) {
+        const float* const w = weights[unit][column] + 4 * v;
+        float& sum = sums[r][unit][column];
+        sum = fmaf(w[0], x.x, sum);
+        sum = fmaf(w[1], x.y, sum);
+        sum = fmaf(w[2], x.z, sum);
+        sum = fmaf(w[3], x.w, sum);
+      });
+    });
+  }
+  LaneSum<kLanes, kRows, kUnits, kWidth>::add(sums, lane, own);
+}
 
 }  // namespace lltm

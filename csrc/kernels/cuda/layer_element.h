@@ -1,4 +1,4 @@
-// Code that all families share: a step of one element of the state, apart from the products.
+// A step of one element of the state, without its products. All families share this code.
 #pragma once
 
 #include "device_math.h"
@@ -6,8 +6,8 @@
 
 namespace lltm {
 
-// One forward step of one element, from pre-activations that are rounded as backward reads them.
-// Updates the cell state and returns h.
+// One forward step of one element. The pre-activations are rounded to T, as backward will read
+// them. Updates the cell state and returns h.
 template <typename T>
 LLTM_DEVICE T forward_element(T z_i, T z_o, T z_c, float& cell) {
   const auto next = CellFormulas<SwiftMath>::forward(widen(z_i), widen(z_o), widen(z_c), cell);
@@ -15,7 +15,7 @@ LLTM_DEVICE T forward_element(T z_i, T z_o, T z_c, float& cell) {
   return narrow<T>(next.h);
 }
 
-// Backward of one element from dh, the gradient of h. These factors do not depend on dh.
+// The factors of one element's backward step that do not depend on dh, the gradient of h.
 //   dc = carry + dh * d_cell;  dz_i = dc * input_gate;  dz_o = dh * output_gate;
 //   dz_c = dc * candidate
 struct StepSlopes {
@@ -44,9 +44,9 @@ struct StepSlopes {
   }
 };
 
-// Neighbouring elements. Reads take any address; writes need an address that is aligned to words.
+// Neighbouring elements. `load` takes any address; `store` needs one aligned to n elements.
 template <typename T, int n>
-struct Elements {
+struct alignas(sizeof(T) * n) Elements {
   T at[n];
 
   LLTM_DEVICE void load(const T* address) {
@@ -55,17 +55,14 @@ struct Elements {
   LLTM_DEVICE void set(const float (&values)[n]) {
     unrolled<n>([&](int i) { at[i] = narrow<T>(values[i]); });
   }
-  LLTM_DEVICE void store(T* address) const {
-    if constexpr (sizeof(T) < 4) {
-      *reinterpret_cast<uint32_t*>(address) = word();
+  LLTM_DEVICE void store(T* address) const { *reinterpret_cast<Elements*>(address) = *this; }
+  // A word is a float32, or two 16-bit elements.
+  LLTM_DEVICE uint32_t word(int i) const {
+    if constexpr (sizeof(T) == 4) {
+      return __float_as_uint(at[i]);
     } else {
-      unrolled<n>([&](int i) { address[i] = at[i]; });
+      return at[2 * i].bits | static_cast<uint32_t>(at[2 * i + 1].bits) << 16;
     }
-  }
-  // A 32-bit word of two 16-bit elements.
-  LLTM_DEVICE uint32_t word() const {
-    static_assert(n == 2 && sizeof(T) == 2, "a word is two 16-bit elements");
-    return at[0].bits | static_cast<uint32_t>(at[1].bits) << 16;
   }
 };
 
@@ -83,7 +80,7 @@ struct BackwardInputs {
   }
 };
 
-// The addresses of BackwardInputs. The pointers move from step to step.
+// The addresses of one step's BackwardInputs.
 template <typename T>
 struct BackwardSource {
   const T* gates;
@@ -93,7 +90,7 @@ struct BackwardSource {
   bool has_output;
   bool has_cells;
 
-  // `element` is an index in tensors (T, B, S), `gate_element` in tensors (T, B, 3, S).
+  // `element` is an index in tensors (T, B, S), `gate_element` an index in tensors (T, B, 3, S).
   LLTM_DEVICE BackwardSource(const lltm_layer_backward_arguments& a, int64_t element,
                              int64_t gate_element)
       : gates(static_cast<const T*>(a.gates) + gate_element),
@@ -122,24 +119,22 @@ struct BackwardSource {
   }
 };
 
-// Forward of one unit of the state in kRows rows of the batch, by one thread.
+// One thread's forward of one unit of the state in kRows rows of the batch.
 template <typename T, int kRows>
 class ForwardUnit {
  public:
-  // `row` is the first row; `rows` of the kRows exist, possibly none. Several threads may have the
-  // same unit; one of them `writes`. Starts to read the first step's gates.
+  // `row` is the first row. Only the first `rows` of the kRows rows exist; `rows` may be 0 or less.
+  // Of the threads with the same unit, only one `writes`. Starts to read the first step's gates.
   LLTM_DEVICE ForwardUnit(const lltm_layer_forward_arguments& a, int64_t row, int rows, int unit,
                           bool writes)
       : state_(static_cast<int>(a.sizes.state_size)),
         element_(row * state_ + unit),
         keeps_cells_(a.cells != nullptr) {
-    const Walk walk = Walk::forward(a.sizes);
-    const int64_t plane = a.sizes.batch_size * state_;
-    const int64_t first = walk.first * plane;
-    stride_ = walk.stride * plane;
-    gates_ = static_cast<T*>(a.gates) + (first + row * state_) * kGateCount + unit;
-    output_ = static_cast<T*>(a.output) + first + element_;
-    cells_ = static_cast<T*>(a.cells) + first + element_;
+    const Walk walk(a.sizes, false);
+    stride_ = walk.stride;
+    gates_ = static_cast<T*>(a.gates) + (walk.first + row * state_) * kGateCount + unit;
+    output_ = static_cast<T*>(a.output) + walk.first + element_;
+    cells_ = static_cast<T*>(a.cells) + walk.first + element_;
     unrolled<kRows>([&](int r) {
       valid_[r] = unit < state_ && r < rows;
       writes_[r] = valid_[r] && writes;
@@ -153,7 +148,7 @@ class ForwardUnit {
 
   // Runs one step from the products of the old h. If there are `more` steps, starts to read the
   // next step's gates before the activations, since the read takes about a step. The last step
-  // reads its own gates again, because a condition on the reads would delay them.
+  // reads its own gates again, because a condition would delay all reads.
   LLTM_DEVICE void step(const float (&products)[kRows][kGateCount], bool more) {
     unrolled<kRows, kGateCount>([&](int r, int gate) {
       z_[r][gate] = narrow<T>(products[r][gate] + widen(ahead_[r][gate]));
@@ -194,8 +189,8 @@ class ForwardUnit {
   }
 
   int state_;
-  int64_t element_;  // of tensors (B, S)
-  int64_t stride_;   // from step to step, of tensors (T, B, S)
+  int64_t element_;  // the index in tensors (B, S)
+  int64_t stride_;   // elements of tensors (T, B, S) from step to step
   bool keeps_cells_;
   T* gates_;
   T* output_;
@@ -208,20 +203,18 @@ class ForwardUnit {
   T h_[kRows] = {};
 };
 
-// Backward of one unit of the state in kRows rows of the batch, by one thread.
+// One thread's backward of one unit of the state in kRows rows of the batch.
 template <typename T, int kRows>
 class BackwardUnit {
  public:
-  // Parameters as for ForwardUnit. Prepares the first step.
+  // The parameters are those of ForwardUnit. Prepares the first step.
   LLTM_DEVICE BackwardUnit(const lltm_layer_backward_arguments& a, int64_t row, int rows, int unit,
                            bool writes)
       : state_(static_cast<int>(a.sizes.state_size)),
         element_(row * state_ + unit),
-        from_(a, first_element(a) + element_,
-              kGateCount * (first_element(a) + row * state_) + unit),
-        d_gates_(static_cast<T*>(a.d_gates) + kGateCount * (first_element(a) + row * state_) +
-                 unit) {
-    stride_ = Walk::backward(a.sizes).stride * a.sizes.batch_size * state_;
+        walk_(a.sizes, true),
+        from_(a, walk_.first + element_, kGateCount * (walk_.first + row * state_) + unit),
+        d_gates_(static_cast<T*>(a.d_gates) + kGateCount * (walk_.first + row * state_) + unit) {
     unrolled<kRows>([&](int r) {
       valid_[r] = unit < state_ && r < rows;
       writes_[r] = valid_[r] && writes;
@@ -243,10 +236,10 @@ class BackwardUnit {
     unrolled<kRows>([&](int r) {
       if (valid_[r]) from_.load(state_, r, ahead_[r]);
     });
-    from_.advance(stride_, kGateCount * stride_);
+    from_.advance(walk_.stride, kGateCount * walk_.stride);
   }
 
-  // Computes the values that do not depend on the products, from the inputs of `fetch`.
+  // Computes the values that do not depend on the products, from what `fetch` has read.
   LLTM_DEVICE void prepare() {
     unrolled<kRows>([&](int r) {
       slopes_[r] = ahead_[r].slopes(0);
@@ -265,7 +258,7 @@ class BackwardUnit {
     unrolled<kRows, kGateCount>([&](int r, int gate) {
       if (writes_[r]) d_gates_[(kGateCount * r + gate) * state_] = d_z_[r][gate];
     });
-    d_gates_ += kGateCount * stride_;
+    d_gates_ += kGateCount * walk_.stride;
   }
 
   LLTM_DEVICE void store_d_initial_h(const lltm_layer_backward_arguments& a, int r, float product) {
@@ -281,20 +274,16 @@ class BackwardUnit {
   }
 
  private:
-  LLTM_DEVICE static int64_t first_element(const lltm_layer_backward_arguments& a) {
-    return Walk::backward(a.sizes).first * a.sizes.batch_size * a.sizes.state_size;
-  }
-
   int state_;
-  int64_t element_;  // of tensors (B, S)
-  int64_t stride_;   // from step to step, of tensors (T, B, S)
+  int64_t element_;  // the index in tensors (B, S)
+  Walk walk_;
   BackwardSource<T> from_;
   T* d_gates_;
   bool valid_[kRows];
   bool writes_[kRows];
   BackwardInputs<T, 1> ahead_[kRows] = {};
   StepSlopes slopes_[kRows];
-  float grad_h_[kRows];  // without the product
+  float grad_h_[kRows];  // without the product of the later step's dz
   float grad_cell_[kRows];
   float carry_[kRows];  // dc of the later step
   T d_z_[kRows][kGateCount] = {};

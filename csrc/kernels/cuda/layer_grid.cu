@@ -1,5 +1,5 @@
-// The host side of the family `grid`: it chooses the kernel and its blocks, and checks whether all
-// blocks fit at once.
+// The host side of the family `grid`, which chooses a kernel and its blocks, and checks whether the
+// device holds all blocks at once.
 #include <type_traits>
 
 #include "launch.h"
@@ -8,9 +8,6 @@
 
 namespace lltm {
 namespace {
-
-template <int value>
-using Constant = std::integral_constant<int, value>;
 
 template <typename T, bool backward, typename Engine>
 void take_kernel(GridShape* shape) {
@@ -21,27 +18,27 @@ void take_kernel(GridShape* shape) {
   shape->shared_bytes = GridShared<Engine>::bytes(shape->slice_rows);
 }
 
-// Sets the kernel for the slices of a shape, if there is one.
+template <typename T, bool backward, int kPiecesOfState>
+void choose_engine(bool exact, GridShape* shape) {
+  constexpr int kPieces = kPiecesOfState * (backward ? kGateCount : 1);
+  if constexpr (std::is_same_v<T, float>) {
+    if (exact) return take_kernel<T, backward, ExactEngine<backward, kPieces>>(shape);
+  }
+  if (shape->slice_rows <= kTileRows) {
+    return take_kernel<T, backward, TensorEngine<T, backward, kPieces, true>>(shape);
+  }
+  take_kernel<T, backward, TensorEngine<T, backward, kPieces, false>>(shape);
+}
+
+// Sets the kernel for the shape's slice_rows, if there is one, and what the kernel needs.
 template <typename T, bool backward>
 void find_kernel(const lltm_layer_sizes& sizes, GridShape* shape) {
-  const auto with_pieces = [&](auto pieces) {
-    constexpr int kPieces = pieces() * (backward ? kGateCount : 1);
-    if (shape->slice_rows <= kTileRows) {
-      take_kernel<T, backward, TensorEngine<T, backward, kPieces, true>>(shape);
-    } else {
-      take_kernel<T, backward, TensorEngine<T, backward, kPieces, false>>(shape);
-    }
-    if constexpr (std::is_same_v<T, float>) {
-      // ExactEngine's lanes take two pieces of K = 3S at a time.
-      constexpr int kExact = backward ? (kPieces + 1) / 2 * 2 : kPieces;
-      if (sizes.allow_tf32 == 0) take_kernel<T, backward, ExactEngine<backward, kExact>>(shape);
-    }
-  };
-  // The pieces of K = S that a warp must hold.
+  // The number of pieces of K = S that a warp must hold.
   const int64_t pieces = divide_up(sizes.state_size, kWarps * 64 / static_cast<int>(sizeof(T)));
-  if (pieces <= 2) return with_pieces(Constant<2>{});
-  if (pieces <= 4) return with_pieces(Constant<4>{});
-  if (pieces <= 8) return with_pieces(Constant<8>{});
+  const bool exact = sizes.allow_tf32 == 0;
+  if (pieces <= 2) return choose_engine<T, backward, 2>(exact, shape);
+  if (pieces <= 4) return choose_engine<T, backward, 4>(exact, shape);
+  if (pieces <= 8) return choose_engine<T, backward, 8>(exact, shape);
 }
 
 cudaError_t allow_memory(const GridShape& shape) {
@@ -75,7 +72,7 @@ GridShape shape_grid(const LayerProblem& problem) {
   const int64_t unit_blocks = divide_up(state, kUnits);
   const int64_t room = multiprocessors / unit_blocks;
   if (fact(cudaDevAttrCooperativeLaunch) == 0 || room == 0) return {};
-  // A slice of less than a tile saves reading and finishing, but no products.
+  // A slice of less than a tile has less to read and to finish, but as many products.
   const int64_t share = divide_up(batch, room);
   const int64_t slice_rows = share <= kTileRows ? share : divide_up(share, kTileRows) * kTileRows;
   if (slice_rows > (1 << 19)) return {};
@@ -107,22 +104,19 @@ static const char* run_grid(lltm_dtype dtype, const Arguments& arguments,
     const GridShape shape = shape_grid({dtype, kBackward, sizes, execution.device_index});
     const auto plane_bytes =
         static_cast<size_t>(sizes.batch_size * sizes.state_size * lltm_dtype_bytes(dtype));
+    const size_t all_bytes = plane_bytes * static_cast<size_t>(sizes.steps);
     Arguments copy = arguments;
-    void* exchanged;  // the tensor through which blocks exchange states
-    size_t exchanged_planes = static_cast<size_t>(sizes.steps);
+    // Fill the tensor through which blocks exchange states with kUnwritten.
     if constexpr (kBackward) {
-      exchanged = arguments.d_gates;
-      exchanged_planes *= kGateCount;
+      cudaMemsetAsync(arguments.d_gates, 0xff, kGateCount * all_bytes, stream);
     } else {
-      exchanged = arguments.output;
+      cudaMemsetAsync(arguments.output, 0xff, all_bytes, stream);
       if (reinterpret_cast<uintptr_t>(arguments.initial_h) % 16 != 0) {
         copy.initial_h = arguments.workspace;
         cudaMemcpyAsync(arguments.workspace, arguments.initial_h, plane_bytes,
                         cudaMemcpyDeviceToDevice, stream);
       }
     }
-    // Fills the tensor with kUnwritten.
-    cudaMemsetAsync(exchanged, 0xff, exchanged_planes * plane_bytes, stream);
     allow_memory(shape);
     if (cudaPeekAtLastError() != cudaSuccess) return;
     int slice = shape.slice_rows;
@@ -138,7 +132,8 @@ LayerFamily grid_family = {
     "grid", [](const LayerProblem& problem) { return shape_grid(problem).kernel != nullptr; },
     run_grid<lltm_layer_forward_arguments>, run_grid<lltm_layer_backward_arguments>,
     "lltm: LLTM_LAYER_KERNELS=grid cannot run this problem on this device: it needs compute "
-    "capability 8.0 and kernels built for it, float32, float16 or bfloat16, and weights that fit "
+    "capability 8.0 or later and kernels built for it, float32, float16 or bfloat16, and weights "
+    "that fit "
     "the registers of all multiprocessors; unset it"};
 
 }  // namespace lltm

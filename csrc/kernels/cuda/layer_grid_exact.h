@@ -22,9 +22,9 @@ class ExactEngine {
   static constexpr int kUnitsEach = kUnits * kSlices / 32;
   static constexpr int kVectors = kPieces * 16 / (4 * kSlices);  // float4 per lane
   static_assert(kVectors * 4 * kSlices == kPieces * 16, "pieces fill the lanes' vectors");
-  static constexpr int kStagePitch = kPieces * 16 + (kPieces % 2 == 0 ? 16 : 0);
+  static constexpr int kStagePitch = (kPieces + 1) * 16;  // odd rows use other banks
   using Lane = LanePiece<float>;
-  // Pieces are read into registers, a group at a time.
+  // A lane reads pieces into registers, a group at a time.
   static constexpr int kInFlight = kUnitsEach * kGates * 4 * kVectors > 128 ? 4 : 8;
   static constexpr int kGroup = kPieces <= kInFlight ? kPieces : kInFlight;
   static constexpr int kGroups = (kPieces + kGroup - 1) / kGroup;
@@ -45,13 +45,20 @@ class ExactEngine {
     });
   }
 
-  LLTM_DEVICE void issue(const Source<float>& source) { issue<0>(source); }
+  LLTM_DEVICE void issue(const Source<float>& source) { start(source, 0); }
 
   template <typename Free>
   LLTM_DEVICE void multiply(const Source<float>& source, const Source<float>& next, bool has_next,
                             float* partial, const Free& free) {
     __syncwarp();  // all lanes have read the stage
-    stage<0>(source);
+    unrolled<kGroups>([&](int group) {
+      if (group + 1 < kGroups) start(source, group + 1);
+      settle(source, group);
+      for_pieces(group, [&](int piece, const uint4& words) {
+        float* const row = stage_ + lane_index() / 4 * kStagePitch;
+        *reinterpret_cast<uint4*>(row + piece * 16 + lane_index() % 4 * 4) = words;
+      });
+    });
     if (has_next) issue(next);
     __syncwarp();
     free();
@@ -59,16 +66,10 @@ class ExactEngine {
 #pragma unroll 1
     for (int row = 0; row < kTileRows; row += 2) {
       if (row >= source.rows) break;
-      float sum[2][kUnitsEach][kGates] = {};
-      unrolled<kVectors, 2>([&](int v, int r) {
-        const float* const from =
-            stage_ + (row + r) * kStagePitch + (v * kSlices + lane % kSlices) * 4;
-        add_products(weights_, 4 * v, load_whole(from), sum[r]);
-      });
       using Sum = LaneSum<kSlices, 2, kUnitsEach, kGates>;
-      float own[Sum::kOwnRows][kGates];
-      static_assert(Sum::kOwnRows == 1, "LaneSum must leave every lane with one element");
-      Sum::add(sum, lane, own);
+      float own[1][kGates];
+      const float* const from = stage_ + row * kStagePitch + lane % kSlices * 4;
+      multiply_rows<kSlices, 2, kStagePitch, ulonglong2>(weights_, from, 2, lane, own);
       float* const at = partial + (row + Sum::row(lane)) * kUnitPitch +
                         lane / kSlices * kUnitsEach + Sum::unit(lane);
       unrolled<kGates>([&](int gate) { at[gate * kTileRows * kUnitPitch] = own[0][gate]; });
@@ -76,60 +77,31 @@ class ExactEngine {
   }
 
  private:
-  // nvcc 13.0 splits a float4 and joins its elements again, not the same way each time.
-  LLTM_DEVICE static float4 load_whole(const float* from) {
-    const ulonglong2 words = *reinterpret_cast<const ulonglong2*>(from);
-    const auto low = [](unsigned long long word) {
-      return __uint_as_float(static_cast<unsigned int>(word));
-    };
-    return {low(words.x), low(words.x >> 32), low(words.y), low(words.y >> 32)};
-  }
-
-  template <int group>
-  LLTM_DEVICE void stage(const Source<float>& source) {
-    if constexpr (group < kGroups) {
-      if constexpr (group + 1 < kGroups) issue<group + 1>(source);
-      settle<group>(source);
-      const int lane = lane_index();
-      for_pieces<group>([&](int piece, const uint4& words) {
-        *reinterpret_cast<uint4*>(stage_ + lane / 4 * kStagePitch + piece * 16 + lane % 4 * 4) =
-            words;
-      });
-      stage<group + 1>(source);
-    }
-  }
-
   // Starts to read a group of pieces.
-  template <int group>
-  LLTM_DEVICE void issue(const Source<float>& source) {
-    for_pieces<group>([&](int piece, uint4& words) { load(source, piece, words); });
+  LLTM_DEVICE void start(const Source<float>& source, int group) {
+    for_pieces(group, [&](int piece, uint4& words) { load(source, piece, words); });
   }
 
   // Waits until all words of the group have arrived.
-  template <int group>
-  LLTM_DEVICE void settle(const Source<float>& source) {
-    if (!source.wait) {
-      for_pieces<group>([](int, uint4& words) { words = plain<float>(words); });
-      return;
-    }
-    for (;;) {
-      bool complete = true;
-      for_pieces<group>([&](int piece, uint4& words) {
+  LLTM_DEVICE void settle(const Source<float>& source, int group) {
+    bool complete = !source.wait;
+    while (!__all_sync(0xffffffffu, complete)) {
+      complete = true;
+      for_pieces(group, [&](int piece, uint4& words) {
         if (!unwritten(words)) return;
         complete = false;
         load(source, piece, words);
       });
-      if (__all_sync(0xffffffffu, complete)) return;
     }
   }
 
   // Calls `use(piece, words)` for each piece of the group.
-  template <int group, typename Use>
-  LLTM_DEVICE void for_pieces(const Use& use) {
-#pragma unroll
-    for (int i = 0; i < kGroup && group * kGroup + i < kPieces; ++i) {
-      use(group * kGroup + i, words_[group % 2][i]);
-    }
+  template <typename Use>
+  LLTM_DEVICE void for_pieces(int group, const Use& use) {
+    unrolled<kGroup>([&](int i) {
+      const int piece = group * kGroup + i;
+      if (piece < kPieces) use(piece, words_[group % 2][i]);
+    });
   }
 
   LLTM_DEVICE void load(const Source<float>& source, int piece, uint4& words) {

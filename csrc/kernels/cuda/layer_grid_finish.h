@@ -1,5 +1,5 @@
-// The place of a block of the family `grid`, its shared memory, and its finisher, which adds up the
-// products of a chunk, computes the formulas and publishes the results.
+// The place and the shared memory of a block of the family `grid`, and the finishers. A finisher
+// adds up the partial products of a chunk, computes the formulas and publishes the results.
 #pragma once
 
 #include "layer_element.h"
@@ -13,7 +13,7 @@ struct GridShared {
   static constexpr int kPartial = Engine::kGates * kRows * kUnitPitch;
   float* partials;  // [2][kWarps][gates][kRows][kUnitPitch]
   float* stage;     // [kWarps][Engine::kStageFloats]
-  float* carried;   // [slice][kUnits]: cells in forward, their gradients in backward
+  float* carried;   // [slice][kUnits]: cells in forward, gradients of cells in backward
 
   __host__ __device__ static int64_t bytes(int64_t slice) {
     return (2 * kWarps * kPartial + slice * kUnits + kWarps * Engine::kStageFloats) * 4;
@@ -24,10 +24,10 @@ struct GridShared {
         carried(stage + kWarps * Engine::kStageFloats) {}
 };
 
-// The position of a kernel in its loop over steps and, within a step, over chunks.
+// The position of a role in its loop over steps and, within a step, over chunks.
 struct GridPosition {
-  int step = 0;
-  int chunk = 0;
+  int step;
+  int chunk;
   int chunks;
 
   LLTM_DEVICE bool wraps() const { return chunk + 1 == chunks; }
@@ -37,10 +37,10 @@ struct GridPosition {
   }
 };
 
-// Elements from one chunk to the next; see Walk.
+// How far an address moves, in elements, to the next chunk; see Walk.
 struct GridStride {
-  int64_t chunk;
-  int64_t wrap;  // from a step's last chunk to the next step's first
+  int64_t chunk;  // within a step
+  int64_t wrap;   // from a step's last chunk to the next step's first chunk
 
   LLTM_DEVICE GridStride(int64_t step_stride, int64_t chunk_stride, int chunks)
       : chunk(chunk_stride), wrap(step_stride - (chunks - 1) * chunk_stride) {}
@@ -57,7 +57,6 @@ struct GridPlace {
   int rows;
   int steps;
   int chunks;
-  int64_t plane;
   Walk walk;
   GridStride state_stride;  // of tensors (T, B, S)
   GridStride gate_stride;   // of tensors (T, B, 3, S)
@@ -69,30 +68,19 @@ struct GridPlace {
         rows(static_cast<int>(min(int64_t{slice}, sizes.batch_size - first_row))),
         steps(static_cast<int>(sizes.steps)),
         chunks(Engine::kOneChunk ? 1 : (rows + kRows - 1) / kRows),
-        plane(sizes.batch_size * state),
-        walk(backward ? Walk::backward(sizes) : Walk::forward(sizes)),
-        state_stride(walk.stride * plane, int64_t{kRows} * state, chunks),
-        gate_stride(kGateCount * walk.stride * plane, int64_t{kRows} * kGateCount * state, chunks) {
-  }
-
-  LLTM_DEVICE GridPosition start(int step) const {
-    GridPosition at;
-    at.step = step;
-    at.chunks = chunks;
-    return at;
-  }
+        walk(sizes, backward),
+        state_stride(walk.stride, int64_t{kRows} * state, chunks),
+        gate_stride(kGateCount * walk.stride, int64_t{kRows} * kGateCount * state, chunks) {}
 };
 
 constexpr int kPrefetchSteps = 4;
 
-// Stores elements for other blocks, which wait for them.
+// Stores elements for which other blocks wait.
 template <typename T, int n>
 LLTM_DEVICE void publish(const Elements<T, n>& elements, T* address) {
-  if constexpr (sizeof(T) < 4) {
-    store_shared_word(address, shared_word(elements.word()));
-  } else {
-    unrolled<n>([&](int i) { store_shared_word(address + i, shared_word(elements.at[i])); });
-  }
+  constexpr int kEach = 4 / sizeof(T);  // elements in a word
+  unrolled<n / kEach>(
+      [&](int i) { store_shared_word(address + i * kEach, shared_word<T>(elements.word(i))); });
 }
 
 // A thread finishes kEach neighbouring units in one row of every chunk.
@@ -102,9 +90,9 @@ class Finisher {
   using Place = GridPlace<Engine, backward>;
   static constexpr int kEach = Engine::kFinishEach;
 
-  // `initial`, (B, S) or NULL for zeros, is carried into the first step.
+  // `initial`, (B, S) or NULL for zeros, holds the values for the first step to carry on.
   LLTM_DEVICE Finisher(const Place& place, float* carried, const void* initial)
-      : place_(place), at_(place.start(0)) {
+      : place_(place), at_{0, 0, place.chunks} {
     const int thread = static_cast<int>(threadIdx.x) - (Engine::kFinishWarps > 0 ? 32 * kWarps : 0);
     active_ = thread < kThreads;
     // Threads that read partial products together take rows four apart, to use different banks.
@@ -123,8 +111,7 @@ class Finisher {
 
   // The thread's first element of the first chunk: its index in tensors (T, B, S) or (T, B, 3, S).
   LLTM_DEVICE int64_t first_element(int vectors) const {
-    return vectors * (place_.walk.first * place_.plane +
-                      (place_.first_row + row_) * int64_t{place_.state}) +
+    return vectors * (place_.walk.first + (place_.first_row + row_) * int64_t{place_.state}) +
            place_.first_unit + unit_;
   }
   // The thread's first element of the present chunk: its index in tensors (B, S).
@@ -143,18 +130,15 @@ class Finisher {
     next.advance();
     return owns_ && next.step < place_.steps && next.chunk * Place::kRows + row_ < place_.rows;
   }
-  // One thread per row prefetches the inputs of kPrefetchSteps later.
+  // One thread per row prefetches the inputs of the step that comes kPrefetchSteps later.
   LLTM_DEVICE bool prefetches() const {
     return valid() && unit_ == 0 && at_.step + kPrefetchSteps < place_.steps;
   }
-  LLTM_DEVICE int64_t prefetch_offset() const {
-    return kPrefetchSteps * place_.walk.stride * place_.plane;
-  }
-  LLTM_DEVICE int64_t state() const { return place_.state; }
+  LLTM_DEVICE int64_t prefetch_offset() const { return kPrefetchSteps * place_.walk.stride; }
   LLTM_DEVICE int64_t stride() const { return place_.state_stride.from(at_); }
   LLTM_DEVICE int64_t gate_stride() const { return place_.gate_stride.from(at_); }
 
-  // Adds the products to `sums`. Issues all reads before it waits for any of them.
+  // Adds the partial products to `sums`. All reads start before the first sum waits for one.
   LLTM_DEVICE void add(const float* partials, float (&sums)[Engine::kGates][kEach]) const {
     constexpr int kGate = Engine::kTiles * kTileRows * kUnitPitch;
     const float* const at = partials + row_ * kUnitPitch + unit_;
@@ -174,14 +158,14 @@ class Finisher {
 
   const Place& place_;
   GridPosition at_;
-  bool active_;  // the same for whole warps
+  bool active_;  // has one value in a whole warp
   bool owns_;    // has elements of the state
 
  private:
   static constexpr int kRowThreads = kUnits / kEach;
   static constexpr int kThreads = Engine::kTiles * kTileRows * kRowThreads;
   static_assert(Engine::kFinishWarps == 0 || Engine::kFinishWarps * 32 == kThreads,
-                "finishing warps take a chunk at once");
+                "there is a finishing thread for each kEach elements of a chunk");
   int unit_;
   int row_;
   float* carried_;
@@ -212,15 +196,16 @@ class ForwardFinisher : Finisher<T, Engine, false> {
     unrolled<kGateCount, kEach>([&](int gate, int i) { z_[gate][i] = widen(ahead_[gate].at[i]); });
     if (this->prefetches()) {
       const int64_t later = this->prefetch_offset();
-      unrolled<kGateCount>(
-          [&](int gate) { prefetch_to_l2(gates_ + kGateCount * later + gate * this->state()); });
+      unrolled<kGateCount>([&](int gate) {
+        prefetch_to_l2(gates_ + kGateCount * later + gate * this->place_.state);
+      });
       prefetch_to_l2(output_ + later);
     }
     gates_ += this->gate_stride();
     fetch(this->next_valid());
   }
 
-  // Finishes one chunk, with its partial products if it has any.
+  // Finishes one chunk, with its partial products if there are any.
   LLTM_DEVICE void finish(const float* partials, bool has_product) {
     if (!this->active_) return;
     if (has_product) this->add(partials, z_);
@@ -232,15 +217,13 @@ class ForwardFinisher : Finisher<T, Engine, false> {
       Elements<T, kEach> new_h;
       Elements<T, kEach> new_cell;
       unrolled<kEach>([&](int i) {
-        float cell = carried[i];
-        new_h.at[i] =
-            forward_element(z[kInputGate].at[i], z[kOutputGate].at[i], z[kCandidate].at[i], cell);
-        new_cell.at[i] = narrow<T>(cell);
-        carried[i] = cell;
+        new_h.at[i] = forward_element(z[kInputGate].at[i], z[kOutputGate].at[i],
+                                      z[kCandidate].at[i], carried[i]);
+        new_cell.at[i] = narrow<T>(carried[i]);
       });
       publish(new_h, output_);
       T* const gates = gates_ - this->gate_stride();
-      unrolled<kGateCount>([&](int gate) { z[gate].store(gates + gate * this->state()); });
+      unrolled<kGateCount>([&](int gate) { z[gate].store(gates + gate * this->place_.state); });
       if (keeps_cells_) new_cell.store(cells_);
       if (this->at_.step + 1 == this->place_.steps) {
         new_h.store(final_h_ + this->element());
@@ -257,10 +240,10 @@ class ForwardFinisher : Finisher<T, Engine, false> {
 
   LLTM_DEVICE void fetch(bool valid) {
     if (!valid) return;
-    unrolled<kGateCount>([&](int gate) { ahead_[gate].load(gates_ + gate * this->state()); });
+    unrolled<kGateCount>([&](int gate) { ahead_[gate].load(gates_ + gate * this->place_.state); });
   }
 
-  // Members instead of a reference to the arguments, which compilers may copy to memory.
+  // Members, since compilers may copy the arguments to memory if there is a reference to them.
   T* const final_h_;
   T* const final_cell_;
   const bool keeps_cells_;
@@ -303,8 +286,8 @@ class BackwardFinisher : Finisher<T, Engine, true> {
     if (this->prefetches()) {
       const int64_t later = this->prefetch_offset();
       unrolled<kGateCount>([&](int gate) {
-        prefetch_to_l2(from_.gates + kGateCount * later + gate * this->state());
-        prefetch_to_l2(d_gates_ + kGateCount * later + gate * this->state());
+        prefetch_to_l2(from_.gates + kGateCount * later + gate * this->place_.state);
+        prefetch_to_l2(d_gates_ + kGateCount * later + gate * this->place_.state);
       });
       prefetch_to_l2(from_.cells + later);
       if (from_.has_output) prefetch_to_l2(from_.grad_output + later);
@@ -317,12 +300,11 @@ class BackwardFinisher : Finisher<T, Engine, true> {
   // Finishes one chunk. After the last step, only the gradient of the initial h is left.
   LLTM_DEVICE void finish(const float* partials, bool has_product) {
     if (!this->active_) return;
-    float products[1][kEach] = {};
-    if (has_product) this->add(partials, products);
-    const float (&product)[kEach] = products[0];
+    float product[1][kEach] = {};
+    if (has_product) this->add(partials, product);
     if (this->valid() && this->at_.step == this->place_.steps) {
       Elements<T, kEach> d_initial_h;
-      d_initial_h.set(product);
+      d_initial_h.set(product[0]);
       d_initial_h.store(d_initial_h_ + this->element());
     } else if (this->valid()) {
       float* const carried = this->carried();
@@ -330,13 +312,13 @@ class BackwardFinisher : Finisher<T, Engine, true> {
       Elements<T, kEach> d_old_cell;
       unrolled<kEach>([&](int i) {
         T rounded[kGateCount];
-        const float d_cell =
-            slopes_[i].gradients(product[i] + grad_h_[i], grad_cell_[i] + carried[i], rounded);
+        carried[i] =
+            slopes_[i].gradients(product[0][i] + grad_h_[i], grad_cell_[i] + carried[i], rounded);
         unrolled<kGateCount>([&](int gate) { d_z[gate].at[i] = rounded[gate]; });
-        d_old_cell.at[i] = narrow<T>(d_cell);
-        carried[i] = d_cell;
+        d_old_cell.at[i] = narrow<T>(carried[i]);
       });
-      unrolled<kGateCount>([&](int gate) { publish(d_z[gate], d_gates_ + gate * this->state()); });
+      unrolled<kGateCount>(
+          [&](int gate) { publish(d_z[gate], d_gates_ + gate * this->place_.state); });
       if (this->at_.step + 1 == this->place_.steps && d_initial_cell_ != nullptr) {
         d_old_cell.store(d_initial_cell_ + this->element());
       }

@@ -6,10 +6,10 @@
 //
 // There are two roles. The Multiplier makes a chunk's products, as one partial sum per warp. The
 // finisher adds the partial sums, computes the formulas and publishes the results. With several
-// chunks, and if registers allow it, different warps have the two roles, and one chunk is finished
-// while the next is multiplied. Otherwise all warps do both, one after the other.
+// chunks, and if there are enough registers, different warps have the two roles, and finish one
+// chunk while they multiply the next. Otherwise each warp has both roles, one after the other.
 //
-// All blocks must run at once. The cooperative launch requests this, and the driver may refuse it.
+// All blocks must run at once. Where this is impossible, the driver refuses the cooperative launch.
 #pragma once
 
 #include "layer.h"
@@ -22,7 +22,8 @@ namespace lltm {
 template <typename Engine>
 constexpr int kGridThreads = 32 * (kWarps + Engine::kFinishWarps);
 
-// Named barriers for some of the warps; number 0 is __syncthreads. arrive_at does not wait.
+// Named barriers for `threads` threads of a block. __syncthreads is barrier 0. arrive_at does not
+// wait.
 template <int threads>
 LLTM_DEVICE void arrive_at(int barrier) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "n"(threads) : "memory");
@@ -32,10 +33,10 @@ LLTM_DEVICE void wait_at(int barrier) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(threads) : "memory");
 }
 
-// Cycles to wait before a block reads the words that other blocks write in the same step. A read
-// that comes too early must be repeated, at the cost of one more trip to L2. These values were
-// measured on an H200 and affect only the speed.
-constexpr int kPatience = 600;        // after the block's own sums
+// Cycles to wait before a block reads the words that other blocks write in the same step. A block
+// must repeat a read that comes too early, which costs one more trip to L2. These values come from
+// measurements on an H200. They affect only the speed.
+constexpr int kPatience = 600;        // after the block's own products
 constexpr int kRowPatience = 12;      // in addition, per row
 constexpr int kHandedPatience = 400;  // after other warps have finished the chunk
 
@@ -49,10 +50,10 @@ LLTM_DEVICE void wait_since(uint32_t start, int patience) {
   }
 }
 
-// The products of steps `first` to `end`. Step 0 multiplies `initial`, each later step the states
-// that the step before has written; both are planes of rows of K elements. The product of
-// backward's last dz is the gradient of the initial h. Forward's first step without an initial h
-// has no product.
+// The products of the steps from `first` on, before `end`. Step 0 multiplies `initial`. Each later
+// step multiplies the states that the step before has written to `written`. Backward may have one
+// more product than steps: that of the last dz is the gradient of the initial h. Without an initial
+// h, the first step of forward has no product.
 template <typename T>
 struct GridProducts {
   const T* initial;
@@ -63,7 +64,7 @@ struct GridProducts {
   template <typename Arguments, typename Place>
   LLTM_DEVICE static GridProducts of(const Arguments& a, const Place& place) {
     const int64_t row = place.first_row * place.state;
-    const int64_t first = place.walk.first * place.plane + row;
+    const int64_t first = place.walk.first + row;
     if constexpr (kIsBackward<Arguments>) {
       return {nullptr, static_cast<const T*>(a.d_gates) + kGateCount * first, 1,
               place.steps + (a.d_initial_h != nullptr ? 1 : 0)};
@@ -74,7 +75,7 @@ struct GridProducts {
   }
 };
 
-// The role that waits for other blocks' states and multiplies them.
+// The role that waits for the states of other blocks, and multiplies these states.
 template <typename T, typename Engine, bool backward>
 class Multiplier {
  public:
@@ -86,7 +87,7 @@ class Multiplier {
       : engine_(weights, shared.stage),
         place_(place),
         products_(products),
-        next_(place.start(products.first)) {
+        next_{products.first, 0, place.chunks} {
     constexpr int kTimes = backward ? kGateCount : 1;
     source_ = {products.first == 0 ? products.initial : products.written,
                int64_t{kTimes} * place.state, place.rows, products.first > 0};
@@ -98,8 +99,8 @@ class Multiplier {
   // Starts to read the states of the next product.
   LLTM_DEVICE void issue() { engine_.issue(source_); }
 
-  // Makes one chunk's products, after `issue`; the engines describe `free`. With `ahead`, issues
-  // the next product.
+  // Makes one chunk's products, after `issue`. With `ahead`, issues the next product. TensorEngine
+  // describes `free`.
   template <typename Free>
   LLTM_DEVICE void multiply(float* partials, bool ahead, const Free& free) {
     Source<T> next_source = source_;
@@ -147,8 +148,8 @@ __global__ void __launch_bounds__(kGridThreads<Engine>, 1)
   };
   if constexpr (Engine::kFinishWarps > 0) {
     constexpr int kThreads = kGridThreads<Engine>;
-    constexpr int kFull = 1;   // and 2: the products of a turn are made
-    constexpr int kEmpty = 3;  // and 4: the products of a turn are finished
+    constexpr int kFull = 1;   // barriers 1 and 2: the products of a turn are ready
+    constexpr int kEmpty = 3;  // barriers 3 and 4: the finishing warps have read these products
     int turn = 0;
     if (threadIdx.x < 32 * kWarps) {
       auto multiplier = make_multiplier();
@@ -159,8 +160,8 @@ __global__ void __launch_bounds__(kGridThreads<Engine>, 1)
           if (many && made >= 2) wait_at<kThreads>(kEmpty + turn);
         });
         arrive_at<kThreads>(kFull + turn);
-        // With one chunk, the next product needs the results of the finishing warps. An earlier
-        // read would slow these warps down.
+        // With one chunk, the next product needs the results of the finishing warps. A read before
+        // then would slow these warps down.
         if (!many && !multiplier.done()) {
           wait_at<kThreads>(kEmpty + turn);
           wait_since(cycles(), kHandedPatience);
@@ -171,7 +172,8 @@ __global__ void __launch_bounds__(kGridThreads<Engine>, 1)
       }
     } else {
       Finish finisher(a, place, shared.carried);
-      // The multiplying warps wait until each product is finished, except the last ones.
+      // How often the multiplying warps wait at kEmpty: before they overwrite products or, with one
+      // chunk, before they read.
       int waits = (products.end - products.first) * place.chunks - (many ? 2 : 1);
       for (int step = 0; step < last; ++step) {
         const bool has_product = step >= products.first;

@@ -1,11 +1,11 @@
 // The product of one step in a block of the family `grid`: (rows of weights) x (batch rows). Each
 // warp holds the block's weights over its own slice of the inner dimension K for the whole
-// sequence, and reads its own slice of the state from L2. The caller adds the warps' partial
-// products in shared memory.
+// sequence, and reads the same slice of the states from L2. A finisher adds up the partial products
+// of all warps.
 //
 // A warp reads a piece with one instruction: 64 bytes of each of 8 batch rows, 16 bytes per lane.
-// Pieces are assigned to the warps in turn. Registers may hold the elements of K in any order, as
-// long as weights and states agree. So a lane's 16 bytes are its operands of two tensor core
+// The warps take pieces in turn. The order of K's elements in registers does not matter, as long as
+// it is the same for weights and states. So a lane's 16 bytes are its operands of two tensor core
 // multiplications, without any rearrangement.
 #pragma once
 
@@ -20,27 +20,17 @@ namespace lltm {
 //
 // The host fills the tensor with kUnwritten words before the launch. A block that needs a word
 // reads it from L2, which all multiprocessors share, until it is no longer kUnwritten. Every word
-// shows its own arrival, so the order of words does not matter. Writers never store kUnwritten: it
-// is a NaN (or two 16-bit NaNs), and `shared_word` replaces it with another NaN.
+// shows its own arrival, so the order of words does not matter. Writers never store kUnwritten.
+// This word is a NaN or two 16-bit NaNs, and `shared_word` replaces them with other NaNs.
 
 constexpr uint32_t kUnwritten = 0xffffffffu;
 
 // A float32, or two 16-bit numbers, in a form that never equals kUnwritten.
-LLTM_DEVICE uint32_t shared_word(float value) {
-  return value == value ? __float_as_uint(value) : 0x7fc00000u;
-}
-LLTM_DEVICE uint32_t shared_word(uint32_t pair) { return pair == kUnwritten ? 0x7fff7fffu : pair; }
-
-// Applies `shared_word` to float32 words that have not passed through it, for example the initial
-// state's. 16-bit words stay unchanged.
 template <typename T>
-LLTM_DEVICE uint4 plain(const uint4& words) {
-  if constexpr (sizeof(T) < 4) {
-    return words;
-  } else {
-    return make_uint4(shared_word(__uint_as_float(words.x)), shared_word(__uint_as_float(words.y)),
-                      shared_word(__uint_as_float(words.z)), shared_word(__uint_as_float(words.w)));
-  }
+LLTM_DEVICE uint32_t shared_word(uint32_t word) {
+  if constexpr (sizeof(T) < 4) return word == kUnwritten ? 0x7fff7fffu : word;
+  const float value = __uint_as_float(word);
+  return value == value ? word : 0x7fc00000u;
 }
 
 LLTM_DEVICE bool unwritten(const uint4& words) {
@@ -77,7 +67,7 @@ struct WeightRows {
   static constexpr int kGates = backward ? 1 : kGateCount;
 
   LLTM_DEVICE int inner() const { return backward ? kGateCount * state : state; }
-  // Loads `count` elements from k on. They must be all inside or all outside of K.
+  // Loads `count` elements from k on. Either all of them or none must be inside K.
   template <int count>
   LLTM_DEVICE void load(int gate, int unit, int k, T (&values)[count]) const {
     unit += first_unit;
@@ -95,10 +85,10 @@ template <typename T>
 struct Source {
   const T* data;   // of the chunk's first row
   int64_t stride;  // elements between rows
-  int rows;        // valid rows; the others count as zero
-  bool wait;       // other blocks write the data: wait for every word
+  int rows;        // the number of valid rows; the others count as zero
+  bool wait;       // other blocks write the data, so readers wait for every word
 
-  // Whether a tile has valid rows; always true for the first. The same for the whole block.
+  // Whether a tile has valid rows, or is the first. All threads of a block get the same answer.
   LLTM_DEVICE bool has_tile(int tile) const { return tile == 0 || rows > tile * kTileRows; }
 };
 
@@ -123,10 +113,9 @@ struct LanePiece {
   LLTM_DEVICE static int row(int tile) { return tile * kTileRows + lane_index() / 4; }
 };
 
-// Copies pieces to shared memory, where each lane reads back the words that it requested. `kRing`
-// pieces are in flight at a time. Words that have not arrived by then are requested again. The
-// `kGroup_` pieces of a group are settled together: missing words of another group are requested
-// again only after those of this group.
+// Copies pieces to shared memory, where each lane reads back the words that it requested. kRing
+// pieces are in flight at a time. A lane settles one group of kGroup_ pieces after another: it
+// reads the words that were still kUnwritten again, until other blocks have written all of them.
 template <typename T, int kPieces_, int kTiles, int kRing, int kGroup_>
 class StagedPieces {
  public:
@@ -136,8 +125,8 @@ class StagedPieces {
   static constexpr int kGroups = kPieces / kGroup;
   static constexpr int kRingGroups = kRing / kGroup;
   static_assert(kPieces % kGroup == 0 && kRing % kGroup == 0 && kRing <= kPieces, "whole groups");
-  // If the ring holds a whole chunk, the first groups of the next chunk are requested while the
-  // last groups of this chunk are multiplied. Earlier requests would come before the other blocks
+  // If the ring holds a whole chunk, the warp requests the first groups of the next chunk while it
+  // multiplies the last groups of this chunk. Earlier requests would come before the other blocks
   // have made the words.
   static constexpr int kLag = kRingGroups == kGroups ? kGroups / 2 : kGroups;
   static constexpr int kStageWords = kRing * kTiles * 32 * 4;  // per warp
@@ -156,7 +145,7 @@ class StagedPieces {
     }
   }
 
-  // Waits until all words of the group have arrived.
+  // Waits until all words of the group have arrived, and reads them back.
   template <int group>
   LLTM_DEVICE void settle(const Source<T>& source, int inner) {
     constexpr int kLater =
@@ -164,29 +153,34 @@ class StagedPieces {
     constexpr int kNext = group > kLag ? group - kLag : 0;
     wait_copies<kLater + kNext>();
     bool complete = true;
-    for_words([&](int i, int tile) {
+    unrolled<kGroup, kTiles>([&](int i, int tile) {
       if (!source.has_tile(tile)) return;
       words_[tile][i] = lane_[slot(group, i, tile)];
       complete &= !unwritten(words_[tile][i]);
     });
     if (!source.wait) {
-      for_words([&](int i, int tile) { words_[tile][i] = plain<T>(words_[tile][i]); });
+      unrolled<kGroup, kTiles>([&](int i, int tile) {
+        if (sizeof(T) < 4) return;
+        uint4& words = words_[tile][i];  // words of an initial h: see round_word for NaNs
+        words = make_uint4(shared_word<T>(words.x), shared_word<T>(words.y),
+                           shared_word<T>(words.z), shared_word<T>(words.w));
+      });
       return;
     }
     while (!__all_sync(0xffffffffu, complete)) {
-      for_words([&](int i, int tile) {
+      unrolled<kGroup, kTiles>([&](int i, int tile) {
         if (source.has_tile(tile) && unwritten(words_[tile][i])) {
           words_[tile][i] = load_shared_words(Lane::address(source, tile, group * kGroup + i));
         }
       });
       complete = true;
-      for_words([&](int i, int tile) {
+      unrolled<kGroup, kTiles>([&](int i, int tile) {
         complete &= !source.has_tile(tile) || !unwritten(words_[tile][i]);
       });
     }
   }
 
-  // Called after the group has been multiplied. Requests the group that takes its place.
+  // Call this after the product of the group. Requests the group that takes its place.
   template <int group>
   LLTM_DEVICE void refill(const Source<T>& source, const Source<T>& next, bool has_next,
                           int inner) {
@@ -198,8 +192,8 @@ class StagedPieces {
       end_copies();
     }
   }
-  // Called after a chunk's last group. Requests the next chunk's first groups that `refill` has
-  // left out.
+  // Call this after a chunk's last group. Requests those of the next chunk's first groups that
+  // `refill` has left out.
   LLTM_DEVICE void start_rest(const Source<T>& next, int inner) {
     start<(kLag < kGroups ? kGroups - kLag : 0)>(next, inner);
   }
@@ -210,13 +204,8 @@ class StagedPieces {
   __device__ static constexpr int slot(int group, int i, int tile) {
     return ((group % kRingGroups * kGroup + i) * kTiles + tile) * 32;
   }
-  // Calls `use(i, tile)` for each of the lane's words of a group.
-  template <typename Use>
-  LLTM_DEVICE static void for_words(const Use& use) {
-    unrolled<kGroup, kTiles>([&](int i, int tile) { use(i, tile); });
-  }
   LLTM_DEVICE void ask(const Source<T>& source, int inner, int group) {
-    for_words([&](int i, int tile) {
+    unrolled<kGroup, kTiles>([&](int i, int tile) {
       if (!source.has_tile(tile)) return;
       const int piece = group * kGroup + i;
       const bool exists = Lane::exists(source, inner, tile, piece);

@@ -8,8 +8,8 @@ namespace lltm {
 
 // A lane's part of a piece, 4 words, is the second operand of two multiplications.
 //
-// `one_chunk`: for slices of one chunk of one tile. No other chunk's products could hide the
-// finishing, and handing it to other warps takes longer than the finishing itself. So there are no
+// `one_chunk`: for slices of one chunk of one tile. No products of another chunk could hide the
+// finishing, and to hand the chunk to other warps takes longer than to finish it. So there are no
 // finishing warps, registers hold more weights, and all pieces are in flight at once.
 template <typename T, bool backward, int kPieces, bool one_chunk>
 class TensorEngine {
@@ -21,8 +21,8 @@ class TensorEngine {
   static constexpr int kGates = WeightRows<T, backward>::kGates;
 
  private:
-  // Weights that the registers do not hold go to shared memory. The rest of shared memory limits
-  // the number of pieces in flight.
+  // Shared memory holds the weights for which the registers have no room. The rest of shared memory
+  // limits the number of pieces in flight.
   static constexpr int kMostPieces = one_chunk ? (backward ? 12 : 4) : (backward ? 8 : 3);
   static constexpr int kRegisterPieces = kPieces <= kMostPieces ? kPieces : kMostPieces;
   static constexpr int kSharedPieces = kPieces - kRegisterPieces;
@@ -41,7 +41,7 @@ class TensorEngine {
         pieces_(reinterpret_cast<uint4*>(stage + warp_index() * kStageFloats + kWeightFloats)) {
     unrolled<kRegisterPieces, kGates>(
         [&](int piece, int gate) { read(rows, gate, piece, weights_[gate][piece]); });
-    // Unrolled a few at a time: all at once would be a large part of the kernel's code.
+    // A whole unrolled loop would be a large part of the kernel's code.
     constexpr int kAtOnce = backward ? 4 : 1;
 #pragma unroll kAtOnce
     for (int piece = kRegisterPieces; piece < kPieces; ++piece) {
@@ -99,7 +99,7 @@ class TensorEngine {
     });
   }
 
-  // Independent sums: a multiplication waits about 30 cycles for the sum of the one before.
+  // Independent sums, since a multiplication waits about 30 cycles for its sum of the one before.
   static constexpr int kChains = kGates == 1 ? 2 : kGates;
 
   template <int group>
@@ -136,7 +136,7 @@ class TensorEngine {
   }
 
   int inner_;
-  uint4* shared_;  // this lane's
+  uint4* shared_;  // the lane's weights
   uint32_t weights_[kGates][kRegisterPieces][2][4];
   Piece pieces_;
 };

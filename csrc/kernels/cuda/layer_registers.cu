@@ -2,11 +2,11 @@
 // block, which runs a few batch rows through the whole sequence. Blocks are independent of one
 // another.
 //
-// A thread holds the weights of a few units over a slice of the product's inner dimension; the
-// lanes that share a unit's slices add up by shuffles. So a step needs one barrier, after the new
-// state is written to shared memory. A multiprocessor reads 32 words of shared memory and does 128
-// multiplications per cycle. Each word must be used in at least four products, so a thread has
-// several units.
+// A thread holds the weights of a few units over a slice of the product's inner dimension. The
+// lanes with the same units add up by shuffles. So a step needs only one barrier, after the threads
+// have written the new state to shared memory. In a cycle, a multiprocessor reads 32 words of
+// shared memory and does 128 multiplications. So a thread has several units, and uses each word in
+// at least four products.
 #include <algorithm>
 #include <type_traits>
 
@@ -17,22 +17,19 @@
 namespace lltm {
 inline namespace layer_registers_cu {
 
-// Prefetches some rows of a tensor (T, B, vectors, S), one line per thread. NULL has no rows.
+// Prefetches `rows` rows of each step of a tensor (T, B, vectors, S), one line per thread. Without
+// a tensor, it does nothing.
 template <typename T>
-LLTM_DEVICE Prefetch<T> prefetch_rows(const void* tensor, int64_t vectors,
-                                      const lltm_layer_sizes& sizes, const Walk& walk,
-                                      int64_t first_row, int rows) {
-  const int64_t row = vectors * sizes.state_size;
-  const int64_t plane = sizes.batch_size * row;
+LLTM_DEVICE Prefetch<T> prefetch_rows(const void* tensor, int64_t vectors, int64_t state,
+                                      const Walk& walk, int64_t first_row, int rows) {
   const int64_t line = int64_t{threadIdx.x} * Prefetch<T>::kLine;
-  const T* const first =
-      static_cast<const T*>(tensor) + walk.first * plane + first_row * row + line;
-  return Prefetch<T>(first, walk.stride * plane, tensor != nullptr && line < rows * row);
+  const int64_t row = vectors * state;
+  return Prefetch<T>(tensor, vectors, walk, first_row * row + line, line < rows * row);
 }
 
 template <typename T, typename L, int kRows>
 __global__ void __launch_bounds__(L::kThreads, 1)
-    forward_kernel(const lltm_layer_forward_arguments a) {
+    registers_kernel(const lltm_layer_forward_arguments a) {
   using Sum = LaneSum<L::kLanes, kRows, L::kUnits, kGateCount>;
   __shared__ __align__(16) float h[2][kRows * L::kInner];
 
@@ -48,21 +45,16 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   const int own_row = Sum::row(lane);
   ForwardUnit<T, Sum::kOwnRows> own(a, first_row + own_row, rows - own_row, unit,
                                     lane % Sum::kCopies == 0);
-  auto later_gates =
-      prefetch_rows<T>(a.gates, kGateCount, a.sizes, Walk::forward(a.sizes), first_row, rows);
+  auto later_gates = prefetch_rows<T>(a.gates, kGateCount, a.sizes.state_size, Walk(a.sizes, false),
+                                      first_row, rows);
   int half = 0;
   __syncthreads();
 
   for (int left = static_cast<int>(a.sizes.steps); left > 0; --left) {
     const float* const old_h = h[half] + lane * 4;
     half ^= 1;
-    float sums[kRows][L::kUnits][kGateCount] = {};
-    unrolled<L::kVectors, kRows>([&](int v, int r) {
-      const float* const from = old_h + r * L::kInner + v * L::kLanes * 4;
-      add_products(weights, 4 * v, *reinterpret_cast<const float4*>(from), sums[r]);
-    });
     float products[Sum::kOwnRows][kGateCount];
-    Sum::add(sums, lane, products);
+    multiply_rows<L::kLanes, kRows, L::kInner>(weights, old_h, kRows, lane, products);
     own.step(products, left > 1);
     unrolled<Sum::kOwnRows>([&](int r) {
       if (own.writes(r)) h[half][(own_row + r) * L::kInner + unit] = own.h(r);
@@ -78,7 +70,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
 // one gate after another, each padded to the layout's state.
 template <typename T, typename L, int kRows>
 __global__ void __launch_bounds__(L::kThreads, 1)
-    backward_kernel(const lltm_layer_backward_arguments a) {
+    registers_kernel(const lltm_layer_backward_arguments a) {
   using Sum = LaneSum<L::kLanes, kRows, L::kUnits, 1>;
   constexpr int kOwn = Sum::kOwnRows;
   static_assert(L::kInner == kGateCount * L::kPaddedState, "the inner dimension is that of dz");
@@ -88,28 +80,25 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   const int first_unit = threadIdx.x / L::kLanes * L::kUnits;
   const int64_t first_row = int64_t{blockIdx.x} * kRows;
   const int rows = static_cast<int>(min(int64_t{kRows}, a.sizes.batch_size - first_row));
+  const int state = static_cast<int>(a.sizes.state_size);
   float weights[L::kUnits][1][4 * L::kVectors];
   // A lane holds four of every 4 * L::kLanes rows.
   load_backward_weights<T>(a, first_unit, weights, [&](int i) {
     const int inner = (i / 4 * L::kLanes + lane) * 4 + i % 4;
-    return WeightRow{inner / L::kPaddedState, inner % L::kPaddedState};
+    const int unit = inner % L::kPaddedState;
+    return unit < state ? inner / L::kPaddedState * state + unit : -1;
   });
   for (int i = threadIdx.x; i < 2 * kRows * L::kInner; i += L::kThreads) (&dz[0][0][0])[i] = 0.0f;
 
   const int unit = first_unit + Sum::unit(lane);
   const int own_row = Sum::row(lane);
   BackwardUnit<T, kOwn> own(a, first_row + own_row, rows - own_row, unit, lane % Sum::kCopies == 0);
-  const Walk walk = Walk::backward(a.sizes);
-  auto later_gates = prefetch_rows<T>(a.gates, kGateCount, a.sizes, walk, first_row, rows);
-  auto later_cells = prefetch_rows<T>(a.cells, 1, a.sizes, walk, first_row, rows);
-  auto later_grads = prefetch_rows<T>(a.grad_output, 1, a.sizes, walk, first_row, rows);
+  const Walk walk(a.sizes, true);
+  auto later_gates = prefetch_rows<T>(a.gates, kGateCount, state, walk, first_row, rows);
+  auto later_cells = prefetch_rows<T>(a.cells, 1, state, walk, first_row, rows);
+  auto later_grads = prefetch_rows<T>(a.grad_output, 1, state, walk, first_row, rows);
   const auto product = [&](const float (&from)[kRows][L::kInner], float (&dh)[kOwn][1]) {
-    float sums[kRows][L::kUnits][1] = {};
-    unrolled<L::kVectors, kRows>([&](int v, int r) {
-      const float4 x = reinterpret_cast<const float4*>(from[r])[v * L::kLanes + lane];
-      add_products(weights, 4 * v, x, sums[r]);
-    });
-    Sum::add(sums, lane, dh);
+    multiply_rows<L::kLanes, kRows, L::kInner>(weights, from[0] + lane * 4, kRows, lane, dh);
   };
   int half = 0;
   __syncthreads();
@@ -156,11 +145,7 @@ void launch(const Arguments& arguments, cudaStream_t stream) {
   const auto run = [&](auto layout) {
     using L = decltype(layout);
     const auto blocks = static_cast<unsigned>(divide_up(arguments.sizes.batch_size, kRows));
-    if constexpr (kBackward) {
-      backward_kernel<T, L, kRows><<<blocks, L::kThreads, 0, stream>>>(arguments);
-    } else {
-      forward_kernel<T, L, kRows><<<blocks, L::kThreads, 0, stream>>>(arguments);
-    }
+    registers_kernel<T, L, kRows><<<blocks, L::kThreads, 0, stream>>>(arguments);
   };
   if (arguments.sizes.state_size <= Forward64::kPaddedState) {
     run(std::conditional_t<kBackward, Backward64, Forward64>{});
@@ -183,8 +168,8 @@ static const char* run_registers(lltm_dtype dtype, const Arguments& arguments,
   return launch_on(execution, kLayerName<Arguments>, dtype, [&](auto zero, cudaStream_t stream) {
     using T = decltype(zero);
     if constexpr (sizeof(T) <= 4) {  // registers_fit refuses float64
-      // The fewest rows per block with which all blocks fit the device at once: a step takes longer
-      // with every row, but a second wave of blocks would double the time.
+      // Blocks take 1, 2 or 4 rows: the fewest with which all blocks run at once, or else 4. A step
+      // takes longer with every row, but a second wave of blocks doubles the time.
       const int blocks = device_fact(cudaDevAttrMultiProcessorCount, execution.device_index);
       const int64_t rows = divide_up(arguments.sizes.batch_size, std::max(blocks, 1));
       const auto launch_rows = rows <= 1   ? launch<T, 1, Arguments>
