@@ -22,23 +22,23 @@ if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null
   echo "error: $python is not a working Python >= 3.10; install one, or set PYTHON to one" >&2
   exit 2
 fi
-# The interpreter that a launcher such as pyenv's starts: the launcher's choice depends on the folder.
+# Use the interpreter that a launcher such as pyenv's starts here; elsewhere it may start another.
 python=$("$python" -c 'import sys; print(sys.executable)')
 
-# The tool's own environment, made again when its requirements or the Python change.
+# The tool's own environment is made again when its requirements or the Python change.
 tools="$root/build/tools"
 stamp=$("$python" -c 'import hashlib, pathlib, sys
 text = pathlib.Path(sys.argv[1]).read_text() + sys.version + sys.base_prefix
 print(hashlib.sha256(text.encode()).hexdigest())' "$requirements")
 
-# Every running tool holds a shared lock, so that no other run replaces its environment. The tool
-# does not pass descriptor 9 on to its commands.
+# Every running tool holds a shared lock, so that no other run replaces the tool's environment. The
+# tool does not pass the lock's descriptor, 9, on to its commands.
 lock() {
   flock --nonblock "$1" 9 && return
   echo "waiting for another build_all.sh in this checkout (build/tools.lock)" >&2
   flock "$1" 9
 }
-# The lines of a lock file for uv.
+# Prints the lines of a lock file that lock uv itself.
 uv_of() { sed -n '/^uv==/,/[^\\]$/p' "$1"; }
 is_made() { [ "$(cat "$tools/.complete" 2>/dev/null || true)" = "$stamp" ]; }
 if ! { mkdir -p "$root/build/logs" "$root/dist" && exec 9>>"$root/build/tools.lock"; }; then
@@ -53,7 +53,7 @@ if ! is_made; then
   log="$root/build/logs/tools.log"
   # uv does not read pip's settings, and a URL with a password must not appear in a command.
   if [ -n "${PIP_INDEX_URL:-}" ]; then export UV_INDEX_URL="$PIP_INDEX_URL"; fi
-  # Every file must have the hash that is locked, uv's own too.
+  # Every file, uv included, must have its locked hash.
   if ! { "$python" -m venv "$tools" &&
     "$tools/bin/python" -m pip install --quiet --require-hashes -r <(uv_of "$requirements") &&
     "$tools/bin/uv" pip install --quiet --python "$tools/bin/python" --require-hashes \
@@ -61,8 +61,8 @@ if ! is_made; then
     sed -E 's#(://)[^ /]+@#\1***@#g' >"$log"; then
     tail -n 25 "$log" >&2
     echo "error: the tool's environment cannot be made (log: $log)." >&2
-    echo "It needs the venv module (Debian: apt-get install python3-venv) and a package index" >&2
-    echo "(PIP_INDEX_URL is used)." >&2
+    echo "It needs the venv module (Debian: apt-get install python3-venv) and a package index, which" >&2
+    echo "PIP_INDEX_URL may name." >&2
     exit 2
   fi
   echo "$stamp" >"$tools/.complete"

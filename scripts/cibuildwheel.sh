@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# What pyproject.toml's [tool.cibuildwheel] runs in the container, step by step:
+# Runs one step of cibuildwheel, as [tool.cibuildwheel] in pyproject.toml says, in a container:
 #
-#   scripts/cibuildwheel.sh before-all [SELECTOR ...]   compile and audit, into $..._PREBUILT
+#   scripts/cibuildwheel.sh before-all [SELECTOR ...]   compile and audit; fill the PREBUILT folder
 #   scripts/cibuildwheel.sh before-build                delete what earlier builds left
 #   scripts/cibuildwheel.sh repair WHEEL DEST_DIR       give the wheel its platform tag and final name
 #   scripts/cibuildwheel.sh test                        run the installed wheel in this environment
 #
-# It works outside a container too, with this machine's platform tag.
+# The steps work outside a container, too: the wheel then gets the platform tag of this machine.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd && echo .)
 root=${root%$'\n'.}
@@ -19,7 +19,7 @@ of_project() { sed -n "s/^  $1: *//p" "$root/build_matrix.yaml"; }
 
 case ${1:-} in
   before-all)
-    # git refuses a checkout owned by a user other than the container's.
+    # git refuses a checkout that does not belong to the container's user.
     git config --global --get-all safe.directory | grep -qxF "$root" ||
       git config --global --add safe.directory "$root"
     "$root/scripts/build_all.sh" --list # makes the tool's environment

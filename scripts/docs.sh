@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Builds the site from docs/ into build/site. Every warning is an error: a dead link, too.
+# Builds the site from docs/ into build/site. Every warning is an error, also that of a dead link.
 #
 #   scripts/docs.sh [--serve [PORT] | --browser]
 #
-#   --serve     builds, then shows the site on http://localhost:8000 (or PORT)
+#   --serve     builds the site, then serves it on http://localhost:8000 (or PORT)
 #   --browser   installs the browser with which tests/test_site.py looks at the site; needs root
 #
-# Needs Python 3.11 or newer (python3, or what PYTHON names) and a package index, nothing else.
+# Needs only Python 3.11 or newer (python3, or the program that PYTHON names) and a package index.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 unset PYTHONDONTWRITEBYTECODE PYTHONPATH PYTHONHOME
@@ -39,7 +39,7 @@ if [[ $(cat "$env/.complete" 2>/dev/null) != "$wanted" ]]; then
   echo "$wanted" >"$env/.complete"
 fi
 
-# Built beside build/site, and moved there in one step.
+# A failed build leaves the old site, since the new one replaces it only at the end.
 rm -rf build/site.new
 "$env/bin/sphinx-build" --quiet --fail-on-warning --keep-going -b html \
   -d build/site-cache docs build/site.new

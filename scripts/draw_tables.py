@@ -1,4 +1,4 @@
-"""Draws pair_table.json and foreign_table.json in docs/fails/compat.md, between their markers.
+"""Draws pair_table.json and foreign_table.json as tables into docs/fails/compat.md.
 
 python scripts/draw_tables.py
 """
@@ -15,13 +15,8 @@ sys.path.insert(0, str(HERE))
 from release.generated import filled  # noqa: E402
 
 PAGE = HERE.parent / "docs" / "fails" / "compat.md"
-LETTERS = {
-    "works": "W",
-    "import error": "i",
-    "call error": "c",
-    "abort": "X",
-    "wrong result": "!",
-}
+OUTCOMES = ("works", "import error", "call error", "abort", "wrong result")
+LETTERS = dict(zip(OUTCOMES, "WicX!", strict=True))
 Cells = list[dict[str, Any]]
 
 
@@ -30,33 +25,34 @@ def row(*words: object) -> str:
 
 
 def pairs(table: dict[str, Any]) -> str:
-    """The grid of measured outcomes with the judge's verdicts, and how many verdicts agree."""
+    """The grid of the measured outcomes with the judge's verdicts, and how many verdicts agree."""
     minors, every = table["minors"], table["cells"]
-    aten, stable = ([c for c in every if c["glue"].startswith(n)] for n in ("aten", "stable"))
-    works = [cell for cell in aten if cell["outcome"] == "works"]
-    refused = [cell for cell in works if not cell["accepted"]]
-    wrong = [c for c in every if c["accepted"] and c["outcome"] != "works"]
-    right = sum(cell["accepted"] == (cell["outcome"] == "works") for cell in stable)
     shown: dict[str, dict[str, str]] = defaultdict(dict)
     for cell in every:
-        letter = LETTERS[cell["outcome"]]
+        cell["works"], letter = cell["outcome"] == "works", LETTERS[cell["outcome"]]
         shown[cell["glue"]][cell["torch"]] = f"**{letter}**" if cell["accepted"] else letter
+    aten, stable = ([c for c in every if c["glue"].startswith(n)] for n in ("aten", "stable"))
+    works = [cell for cell in aten if cell["works"]]
+    refused = [cell for cell in works if not cell["accepted"]]
+    wrong = sum(cell["accepted"] and not cell["works"] for cell in every)
+    right = sum(cell["accepted"] == cell["works"] for cell in stable)
     outcomes = Counter(cell["outcome"] for cell in aten).most_common()
     lines = [
         f"Every glue was loaded into every torch minor, {len(every)} ordered pairs. Each "
         "torch was installed; each pair ran in a process of its own and computed forward and "
         "backward in three dtypes and three batch sizes. The verdict came first, from the files "
-        "alone. Rows are what a glue was built for, columns what it was run in.",
+        "alone. A row names the torch that a glue was built for, a column the torch beside which "
+        "the glue ran.",
         "",
         row("built for", *minors),
         "|---" * (len(minors) + 1) + "|",
         *(row(f"`{glue}`", *map(cells.get, minors)) for glue, cells in shown.items()),
         "",
-        "W works, i import error, c error at the first call, X the process died, ! wrong result; "
-        "**bold**: the judge accepted it.",
+        "W: works; i: import error; c: error at the first call; X: the process died; !: wrong "
+        "result; **bold**: the judge accepted the pair.",
         "",
         f"- ATen glue: {len(aten)} pairs; {', '.join(f'{n} {name}' for name, n in outcomes)}.",
-        f"- Accepted although it does not work: **{len(wrong)}**.",
+        f"- Accepted although it does not work: **{wrong}**.",
         f"- Refused although it works: {len(refused)} of {len(works)} working ATen pairs"
         + (":" if refused else "."),
         *(f"  - `{c['glue']}` in torch {c['torch']}: {c['reason']}" for c in refused),
@@ -70,7 +66,7 @@ def pairs(table: dict[str, Any]) -> str:
 
 
 def counts(cells: Cells) -> dict[str, int]:
-    """How often each thing happened among these cells."""
+    """The numbers of a row of the foreign table: how often each outcome and verdict occurred."""
     seen = Counter((cell["outcome"] == "works", cell["verdict"]) for cell in cells)
     vouched = [cell for cell in cells if cell["vouched"] and cell["outcome"] == "works"]
     wrong = [cell for cell in cells if cell.get("right_cause") is False]
@@ -88,26 +84,25 @@ def counts(cells: Cells) -> dict[str, int]:
 
 
 def foreign(table: dict[str, Any]) -> str:
-    """The rates by distribution."""
+    """The counts of each distribution's objects, and the rates of wrong and missing verdicts."""
     columns, groups = table["columns"], defaultdict[str, Cells](list)
     for column in columns:
         for item, cell in zip(table["objects"], column["cells"], strict=True):
-            if cell is not None:
-                groups[item["distribution"]].append(cell)
+            groups[item["distribution"]].append(cell)
     every = [cell for cells in groups.values() for cell in cells]
     crashes = sum(cell["outcome"].startswith("crash") for cell in every)
     total, objects = counts(every), len(table["objects"])
     slowest = max(cell["seconds"] for cell in every)
     longest = max(sum(cell["seconds"] for cell in column["cells"]) for column in columns)
+    vouched, refused = total["of these vouched"], total["working, refused"]
 
     def rate(part: int, whole: str) -> str:
         return f"{100 * part / max(1, total[whole]):.1f} %"
 
-    vouched, refused = total["of these vouched"], total["working, refused"]
     lines = [
         f"{objects} objects of {len(groups)} distributions beside {len(columns)} torches "
         f"({', '.join(column['torch'] for column in columns)}), Python {table['python']}: each "
-        f"judged from its files, then loaded in a process of its own ({crashes} of these died).",
+        f"judged from its files, then loaded in a process of its own ({crashes} processes died).",
         "",
         row("distribution", *total),
         "|---" * (len(total) + 1) + "|",
@@ -116,9 +111,8 @@ def foreign(table: dict[str, Any]) -> str:
         "",
         f"- Accepted that fail: **{total['accepted that fail']}**.",
         f"- Working and not accepted: {rate(refused + vouched, 'work')} ({refused} "
-        f"refused; {vouched} unknown although the requirement of their package "
-        "names this torch and leaves out later ones; the other unknown ones have no such "
-        "requirement).",
+        f"refused; {vouched} unknown although the requirement of their package names this torch "
+        "and excludes later torches; no other unknown pair has such a requirement).",
         f"- Refusals with a wrong cause: {rate(total['wrong cause'], 'refused rightly')}.",
         f"- Unknown: {rate(total['unknown'], 'pairs')}.",
         f"- Slowest verdict: {slowest:.2f} s of processor time; all {objects} "

@@ -1,12 +1,13 @@
-"""Compares the installed package's op with its definition, by the parts that its `smoke` names.
+"""Compares the installed package's op with the op's definition; both come from `PACKAGE.smoke`.
 
     python engine_smoke.py [--outside DIR] [--glue NAME] [--json FILE]
 
-For the release tool, beside build_matrix.yaml. Unlike `python -m PACKAGE` it compares 16-bit types
-and every shape of `smoke.SHAPES`, checks gradients by differences, counts OpenMP runtimes and can
-require one glue. The exit code is 0 if everything holds. An import of torch and the last shape, the
-largest, take an emulator long: with EMULATED in the environment it also does the live run of
-`python -m PACKAGE`, and leaves that shape out.
+The release tool runs this script, which reads the package's name from build_matrix.yaml. The script
+does more than `python -m PACKAGE`: it compares 16-bit types and every shape of `smoke.SHAPES`,
+checks gradients by differences, counts OpenMP runtimes and can require one glue. The exit code is 0
+if every check passes. An emulator takes long to import torch and to compute the last shape, the
+largest. So with EMULATED in the environment the script also does the live run of
+`python -m PACKAGE`, and leaves out the last shape.
 """
 
 import argparse
@@ -28,7 +29,7 @@ OPENMP = re.compile(r"lib(gomp|omp|iomp5|omp5)\b")
 def openmp_runtimes(maps: str) -> list[str]:
     """The OpenMP runtimes among a process's mapped files, from the text of /proc/self/maps.
 
-    Two of them would be two thread pools that compete for the processors, or worse.
+    Two runtimes in a process are two thread pools that compete for the processors.
     """
     paths = {line.split(None, 5)[5] for line in maps.splitlines() if line.count("/")}
     return sorted(path for path in paths if OPENMP.match(Path(path).name))
@@ -38,12 +39,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--outside", type=Path, help="fail if the package lies in this folder")
     parser.add_argument("--glue", help="fail if another glue was chosen")
-    parser.add_argument("--json", type=Path, help="where to store what was found")
+    parser.add_argument("--json", type=Path, help="store the facts in this file")
     args = parser.parse_args()
     package = import_module(PACKAGE)
     folder = Path(str(package.__file__)).resolve().parent
     if args.outside and folder.is_relative_to(args.outside.resolve()):
-        print(f"FAILED: {PACKAGE} is that of the source tree ({folder}), not the installed one")
+        print(f"FAILED: this is the {PACKAGE} in the sources ({folder}), not the installed one")
         return 1
     import torch
 
@@ -68,7 +69,7 @@ def main() -> int:
         worst = live_run.difference(smoke.parts(*shape), device, dtype)
         comparisons.append({"device": device, "dtype": dtype, "shape": shape, "worst": worst})
         text = f"{device} {dtype} {'x'.join(map(str, shape))}: {worst:.1e}, allowed {tolerance:.0e}"
-        check(worst <= tolerance, text)  # False for NaN
+        check(worst <= tolerance, text)  # the comparison is False for NaN
     op, _, samples = smoke.parts()
     leaves = [sample.requires_grad_() for sample in samples]
     gradcheck = torch.autograd.gradcheck(op, leaves, raise_exception=False)

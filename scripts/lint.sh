@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks format, style and types of everything; with --fix, fixes what the tools can fix.
+# Checks the format, style and types of all sources; --fix first lets the tools fix what they can.
 #
 #   scripts/lint.sh [--fix]
 set -euo pipefail

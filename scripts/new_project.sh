@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Makes a repository for an op of your own: the engine as it is, and an example as its first op.
+# Makes a repository for an op of your own, with a copy of the engine and an example as its first op.
 #
 #   scripts/new_project.sh NAME DIR [--template rms_norm|aten]
-#   scripts/new_project.sh --update DIR       brings this checkout's engine into it
+#   scripts/new_project.sh --update DIR       copies this checkout's engine into the repository DIR
 #
-# rms_norm is a fused RMSNorm with kernels for the CPU and CUDA; aten calls torch alone.
+# The template rms_norm is a fused RMSNorm with kernels for the CPU and CUDA; aten has no kernels.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 if [[ ${1:-} == "" || ${1:-} == --help || ${1:-} == -h ]]; then

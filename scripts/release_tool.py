@@ -8,7 +8,7 @@ import os
 import runpy
 import sys
 
-# The lock that build_all.sh holds for this process; its commands must not inherit it.
+# build_all.sh holds its lock by descriptor 9, which the tool's commands must not inherit.
 with contextlib.suppress(OSError):
     os.set_inheritable(9, False)
 del sys.argv[0]

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Makes a test environment, checks the sources, builds everything that fits this machine, and runs
-# the tests. It can be run again at any time, and makes again only what has changed.
+# the tests. A second run repeats only what has changed, and the tests.
 #
 #   scripts/test.sh [--quick] [--torch VERSION] [PYTEST ARGUMENT ...]
 #
 #   --quick           only the tests: no linters, no scripts/build_all.sh host
 #   --torch VERSION   only the tests, with another torch, in an environment of its own
 #
-# Everything else goes to pytest: scripts/test.sh --quick -k guards; scripts/test.sh -m cuda. Without
-# such arguments, the test files are spread over up to four processes.
+# All further arguments go to pytest: scripts/test.sh --quick -k guards; scripts/test.sh -m cuda.
+# Without such arguments, pytest spreads the test files over up to four processes.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 prefix=$(sed -n 's/^  prefix: *//p' build_matrix.yaml)
@@ -45,7 +45,7 @@ if ! $quick; then
 fi
 
 step "pip install . --no-build-isolation"
-# Modules deleted since an earlier build must not be packed. ninja compiles only changed sources.
+# Modules that an earlier build packed may be deleted now. ninja compiles only changed sources.
 rm -rf build/lib build/lib.*
 python -m pip install --quiet --no-build-isolation --no-deps --force-reinstall .
 (cd "$env" && python -m "$package")

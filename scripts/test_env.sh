@@ -4,9 +4,10 @@
 #   scripts/test_env.sh [TORCH_VERSION]
 #   scripts/test_env.sh --cross    only installs the cross compiler for Arm and qemu; needs root
 #
-# Without a version: the torch that build_matrix.yaml tests with by default, in build/test-env.
-# With one: build/test-env-TORCH_VERSION. An up-to-date environment is kept. PYTHON names the
-# interpreter to use (python3); UV_TORCH_BACKEND=cpu takes PyTorch's own CPU builds.
+# Without a version, build/test-env gets the torch that build_matrix.yaml tests with by default. With
+# a version, the folder is build/test-env-TORCH_VERSION. The script keeps an environment that is up
+# to date. PYTHON names the interpreter (default: python3); UV_TORCH_BACKEND=cpu takes PyTorch's own
+# CPU builds.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 unset PYTHONDONTWRITEBYTECODE PYTHONPATH PYTHONHOME VIRTUAL_ENV
@@ -18,11 +19,8 @@ if [[ ${1:-} == --cross ]]; then
 fi
 
 default_torch() {
-  awk '{ gsub(/["]/, "") }
-       $1 == "default_torch:" { wanted = $2 ":" }
-       /^[a-z]/ { section = $1 }
-       section == "torch:" && $1 == wanted { found = 1 }
-       found && $1 == "release:" { print $2; exit }' build_matrix.yaml
+  minor=$(sed -n 's/^  default_torch: *//p' build_matrix.yaml)
+  sed -n "/^  $minor:/,/release:/s/^    release: *//p" build_matrix.yaml | tr -d '"'
 }
 
 python=${PYTHON:-python3}
@@ -31,7 +29,7 @@ if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null
   exit 1
 fi
 
-# The base interpreter: that of an environment may be deleted below.
+# Take the base interpreter, since this script may delete the environment of $python.
 python=$("$python" -c 'import sys; print(sys._base_executable)')
 
 torch=${1:-$(default_torch)}
@@ -40,19 +38,18 @@ wanted=$({ "$python" --version; echo "$env torch==$torch"; cat requirements/dev.
 
 if [[ ! -x $env/bin/python || $(cat "$env/.complete" 2>/dev/null) != "$wanted" ]]; then
   # uv does not read pip's settings.
-  sources=()
-  [[ -n ${PIP_INDEX_URL:-} ]] && sources+=(--index-url "$PIP_INDEX_URL")
-  for url in ${PIP_EXTRA_INDEX_URL:-}; do sources+=(--extra-index-url "$url"); done
-  for place in ${PIP_FIND_LINKS:-}; do sources+=(--find-links "$place"); done
+  [[ -z ${PIP_INDEX_URL:-} ]] || export UV_INDEX_URL=$PIP_INDEX_URL
+  [[ -z ${PIP_EXTRA_INDEX_URL:-} ]] || export UV_EXTRA_INDEX_URL=$PIP_EXTRA_INDEX_URL
+  [[ -z ${PIP_FIND_LINKS:-} ]] || export UV_FIND_LINKS=${PIP_FIND_LINKS// /,}
 
   echo "making $env: $("$python" --version), torch $torch, tools of requirements/dev.txt" >&2
   rm -rf "$env"
   mkdir -p build
   "$python" -m venv "$env" >&2
-  # Every file must have the hash that is locked; torch's version is an argument, so it has none.
+  # Every file must have its locked hash; only torch has none, since its version is an argument.
   "$env/bin/python" -m pip install --quiet --require-hashes \
     -r <(sed -n '/^uv==/,/[^\\]$/p' requirements/dev.txt) >&2
-  install=("$env/bin/uv" pip install --quiet --python "$env/bin/python" ${sources[@]+"${sources[@]}"})
+  install=("$env/bin/uv" pip install --quiet --python "$env/bin/python")
   "${install[@]}" --require-hashes -r requirements/dev.txt >&2
   "${install[@]}" "torch==$torch" >&2
   echo "$wanted" >"$env/.complete"

@@ -1,12 +1,12 @@
-"""Runs the suite of the op against several versions of torch, one after the other.
+"""Runs the tests of the op with several versions of torch, one after the other.
 
     python scripts/test_torches.py [TORCH[@PYTHON] ...]
 
 TORCH is a minor of build_matrix.yaml or a full version. PYTHON is by default the oldest Python on
-this machine for which that torch has a wheel. For each TORCH, the committed state is checked out in
-build/torches/, and `scripts/test.sh --torch` runs `tests/op` there (all tests without a GPU, slow
-ones too). The result is stored as benchmarks/results/torches/TORCH.json and shown in
-docs/numbers/support.md.
+this machine for which that torch has a wheel. For each TORCH, the script checks out the committed
+state in build/torches/, runs `scripts/test.sh --torch` there on `tests/op` (without the tests that
+need a GPU or the network), and stores benchmarks/results/torches/TORCH.json, which
+docs/numbers/support.md shows.
 
 Needs 8 GB of disk for a while, and the Python of the environment of scripts/test_env.sh.
 """
@@ -25,50 +25,49 @@ from pathlib import Path
 from typing import Any
 
 from release import ReleaseError
-from release.environments import interpreters
+from release.environments import interpreter
 from release.matrix import load
+from release.shell import output_of
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "torches"
 WORK = ROOT / "build" / "torches"
-# Both ends of the ATen door and three torches of the stable one, on several Pythons.
+# The first and the last torch of the ATen door, and three torches of the stable door.
 DEFAULTS = ("2.4@3.11", "2.9@3.12", "2.10@3.10", "2.13@3.11", "2.15@3.13")
 MARKERS = "not cuda and not network"
 
 
 def target(text: str) -> tuple[str, str]:
-    """The version of torch and the interpreter that TORCH[@PYTHON] means."""
+    """The version of torch and the path of the interpreter that TORCH[@PYTHON] means."""
     matrix = load()
     version, _, python = text.partition("@")
     minor = ".".join(version.split(".")[:2])
     if minor not in matrix.torch:
-        known = ", ".join(matrix.minors())
-        raise ReleaseError(
-            f"build_matrix.yaml has no torch {minor}; add it, or name one of {known}"
-        )
+        known = f"add it, or name one of {', '.join(matrix.minors())}"
+        raise ReleaseError(f"build_matrix.yaml has no torch {minor}; {known}")
     entry = matrix.torch[minor]
     if python and python not in entry.pythons:
         known = ", ".join(entry.pythons)
         raise ReleaseError(f"torch {minor} has wheels for Python {known}, not for {python}")
-    # The oldest Python: an older torch.compile refuses the newest Python of its wheels.
+    # By default the oldest Python, since an old torch.compile refuses the newest with a wheel.
     wanted = [python] if python else entry.pythons
-    found = next((path for name in wanted for path in interpreters(name)), None)
+    found = next(filter(None, map(interpreter, wanted)), None)
     if found is None:
-        needed = f"torch {version} needs a Python {' or '.join(wanted)} with venv"
-        text = f"{needed}, and none is on PATH or in pyenv; install one (uv python install)"
+        text = f"torch {version} needs a Python {' or '.join(wanted)} with venv"
+        text += ", and none is on PATH or in pyenv; install one (uv python install)"
         raise ReleaseError(text)
     return entry.release if version == minor else version, found
 
 
 def run_suite(torch: str, interpreter: str, folder: Path) -> dict[str, Any]:
-    """Checks out, installs and tests, all in `folder`; returns the result to store.
+    """Checks out, installs and tests in `folder`; returns the result to store.
 
     Raises ReleaseError, with the log's last lines, if the tests did not run to their end.
     """
-    # A new checkout: earlier builds do not matter, and the results belong to a commit.
+    # In a new checkout earlier builds do not matter, and the results belong to a commit.
     checkout, report, log = folder / "checkout", folder / "report.xml", WORK / f"{torch}.log"
     subprocess.run(["git", "clone", "-q", "--shared", str(ROOT), str(checkout)], check=True)
-    # No CUDA kernels, since no test here needs a GPU. uv's cache is removed with the folder.
+    # No test here needs a GPU, so FORCE_CUDA=0. The caller deletes uv's cache with the folder.
     env = {"FORCE_CUDA": "0", "UV_CACHE_DIR": str(folder / "cache")} | os.environ
     env["PYTHON"] = interpreter
     command = ["scripts/test.sh", "--torch", torch, "tests/op", "-m", MARKERS, "-n", "2"]
@@ -80,11 +79,14 @@ def run_suite(torch: str, interpreter: str, folder: Path) -> dict[str, Any]:
     if status not in (0, 1) or not report.exists():
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-25:])
         raise ReleaseError(f"scripts/test.sh ended with {status} (log: {log}):\n{tail}")
-    python = checkout / "build" / f"test-env-{torch}" / "bin" / "python"
+    python = str(checkout / "build" / f"test-env-{torch}" / "bin" / "python")
+    facts = output_of(python, "-W", "ignore", "-c", FACTS, cwd=folder)
+    if facts is None:
+        raise ReleaseError(f"{python} cannot load the package that was tested (log: {log})")
     return {
         "schema": 1,
-        **json.loads(_output([python, "-W", "ignore", "-c", FACTS], folder)),
-        "commit": _output(["git", "rev-parse", "HEAD"], checkout),
+        **json.loads(facts),
+        "commit": (output_of("git", "rev-parse", "HEAD", cwd=checkout) or "unknown").strip(),
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
         "seconds": round(seconds),
         "command": shlex.join([f"FORCE_CUDA={env['FORCE_CUDA']}", *command]),
@@ -100,13 +102,8 @@ print(json.dumps(dict(torch=torch.__version__, cuda=torch.version.cuda,
 """
 
 
-def _output(command: list[str | Path], cwd: Path) -> str:
-    run = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=True)
-    return run.stdout.strip()
-
-
 def outcome(report: Path) -> dict[str, Any]:
-    """The facts of pytest's JUnit file: counts, reasons of skips, and failures with their text."""
+    """Counts, the reasons of skips, and the failed tests with their messages, from a JUnit file."""
     passed, failures, reasons = 0, [], Counter[str]()
     for case in ET.parse(report).getroot().iter("testcase"):
         bad = next((part for part in case if part.tag in ("failure", "error")), None)
@@ -124,13 +121,12 @@ def outcome(report: Path) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("versions", nargs="*", metavar="TORCH[@PYTHON]", default=DEFAULTS)
     options = parser.parse_args()
 
-    if changed := _output(["git", "status", "--porcelain"], ROOT).splitlines():
+    if changed := (output_of("git", "status", "--porcelain") or "").splitlines():
         print(f"note: {len(changed)} changed files are not committed, and so not tested")
     WORK.mkdir(parents=True, exist_ok=True)
     RESULTS.mkdir(parents=True, exist_ok=True)
@@ -149,7 +145,7 @@ def main() -> int:
         for failure in result["failures"]:
             print(f"  {failure['test']}: {failure['message'].splitlines()[0]}", flush=True)
         failed = failed or result["failed"] > 0
-    print("to show it in the docs: scripts/build_all.sh --write-generated")
+    print("to show the results in the docs: scripts/build_all.sh --write-generated")
     return 1 if failed else 0
 
 

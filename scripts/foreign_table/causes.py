@@ -1,10 +1,10 @@
-"""What the real loader's error means, by rules, and whether a verdict names that cause. Pure."""
+"""Rules that find the cause in the loader's error, and judge the cause that a verdict names."""
 
 import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
-#: A rule is (a pattern of the error's text, the cause). The first match decides.
+#: A rule is a pattern of the error's text and the cause. The first rule that matches decides.
 _RULES = (
     (r"invalid ELF header|file too short|cannot read file data|ELF load command", "file"),
     (r"cannot dynamically load|only ET_DYN|object file has no dynamic section", "file"),
@@ -22,20 +22,18 @@ _RULES = (
 )
 _TORCH_SYMBOL = r"(aoti_torch_|torch_|THP|_Z\w*?(2at|3c10|5torch|6caffe2))"
 
-#: The cause that each dimension of a verdict names; "libraries" is handled apart.
+#: The cause that a dimension of a verdict names, where it is not the dimension's own name. For the
+#: dimension "libraries" the cause depends on the library.
 _DIMENSIONS = {
     **dict.fromkeys(("torch version", "C++ ABI", "torch symbols", "class layout"), "torch"),
     **dict.fromkeys(("glibc", "libstdc++"), "system"),
     "CUDA build of torch": "build",
-    "python": "python",
-    "file": "file",
-    "platform": "platform",
     "symbols": "library",
-    "torch": "torch",
 }
 
 
 def real_cause(outcome: str, error: str) -> str | None:
+    """The cause of an outcome; None if the object works."""
     if outcome == "works":
         return None
     if outcome != "load error":
@@ -55,11 +53,12 @@ def named_cause(dimension: str, claimed: Sequence[str]) -> str | None:
 
 
 def right_cause(cell: dict[str, Any], truth: str | None, lacks: Collection[str]) -> bool:
-    """Whether the cause that a verdict names is the real one, or another true one.
+    """Whether the cause that a verdict names is the real cause, or another true cause.
 
-    The loader names only one of several causes. Two facts prove others: the libraries that the
-    loader could not open by name (`absent`), and the symbols that neither torch nor Python exports
-    by `nm` (`lacks`). `truth` is the cause for which the file was chosen, if any.
+    The loader names only one of several causes. Two facts prove other causes: the libraries that
+    the loader could not open by name (`absent` of the cell), and the symbols that the object needs
+    and that neither torch nor Python exports (`lacks`). `truth` is the cause for which the file was
+    chosen, None for most files.
     """
     claimed = claimed_libraries(cell)
     real = real_cause(cell["outcome"], cell["error"])
@@ -76,11 +75,11 @@ def right_cause(cell: dict[str, Any], truth: str | None, lacks: Collection[str])
 
 
 def claimed_libraries(cell: dict[str, Any]) -> list[str]:
-    """The libraries that a verdict calls missing."""
+    """The libraries that the verdict in a cell calls missing."""
     library = cell["dimension"] == "libraries"
     return re.findall(r"[\w.+-]+\.so[.\w]*", cell["observed"]) if library else []
 
 
 def without_folders(text: str) -> str:
-    """The start of a text, without the folders of this machine."""
+    """The first 400 characters of a text, without the folders of this machine."""
     return re.sub(r"(?<![\w.])/\S*/(?=[^/\s]+)", "", text)[:400]

@@ -1,13 +1,14 @@
-"""Load shared objects beside the torch of this interpreter, each in a process of its own.
+"""Loads shared objects beside the torch of this interpreter, each in a process of its own.
 
-torch is imported once. Every object is then loaded in a fork (and called, if the task has a call),
-so that a crash ends only that fork. The package is not imported: nothing is judged here.
+    python load_objects.py < tasks > outcomes
 
-    python load_objects.py < tasks > outcomes      (both with one JSON object per line)
+The script imports torch once. A fork then loads each object and evaluates the task's call, so that
+a crash ends only the fork. The script does not import our package: nothing judges the objects.
 
-A task: `root` (the folder that replaces site-packages), `object`, `preloads` (both inside root),
-`load` ("file" or "import"), `beside` (more folders for sys.path), `claimed` (libraries that the
-verdict calls missing) and `call` (null, or an expression that must be true; a string is stored).
+Both streams hold one JSON object per line. A task has `root` (the folder that replaces
+site-packages), `object` and `preloads` (paths inside root), `load` ("file" or "import"), `beside`
+(more folders for sys.path), `claimed` (libraries that the verdict calls missing) and `call` (null,
+or an expression that must be true; the outcome stores its value if that is a string).
 """
 
 import contextlib
@@ -21,6 +22,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +33,11 @@ SECONDS = 120
 
 
 def load(task: dict[str, Any]) -> dict[str, Any]:
-    """Load the object of a task in this process; returns the names that its call may use."""
+    """Loads the object of a task in this process; returns the names that its call may use."""
     root = Path(task["root"])
     sys.path[:0] = [str(root), *task["beside"]]
     failed: dict[str, Exception] = {}
-    for name in task["preloads"] * 3:  # several tries, since their order is unknown
+    for name in task["preloads"] * 3:  # three times, since their right order is unknown
         try:
             open_file(root / name)
             failed.pop(Path(name).name, None)
@@ -46,7 +48,7 @@ def load(task: dict[str, Any]) -> dict[str, Any]:
     except (OSError, ImportError) as error:
         for name, cause in failed.items():
             if f"{name}: " in told(error):
-                raise cause  # noqa: B904  # the library of the package that it needs
+                raise cause  # noqa: B904  # the cause: a library of the package that did not load
         raise
 
 
@@ -76,7 +78,7 @@ def open_file(path: Path) -> dict[str, Any]:
 
 
 def module_name(path: Path) -> str | None:
-    """The Python module that a file defines, by its name and its content."""
+    """The name of the Python module that a file defines; None if the file defines no module."""
     name = path.name.partition(".")[0]
     return name if b"PyInit_" + name.encode() + b"\0" in path.read_bytes() else None
 
@@ -88,7 +90,7 @@ def opens(library: str) -> bool:
 
 
 def told(error: BaseException) -> str:
-    # torch >= 2.9 hides the linker's text behind "Could not load this library".
+    # From 2.9 on, torch hides the linker's text behind "Could not load this library".
     seen = error.__cause__ or error
     return f"{type(seen).__name__}: {seen}"
 
@@ -114,11 +116,9 @@ def run(task: dict[str, Any], say: Callable[..., None]) -> None:
 
 
 def in_a_fork(task: dict[str, Any]) -> dict[str, Any]:
-    """The last outcome that the fork wrote, or how it died after it."""
-    with (
-        tempfile.TemporaryFile("w+", errors="replace") as printed,
-        tempfile.TemporaryFile("w+") as said,
-    ):
+    """The last outcome that the fork wrote, or the way in which the fork died."""
+    file = partial(tempfile.TemporaryFile, "w+", errors="replace")
+    with file() as printed, file() as said:
 
         def say(**outcome: Any) -> None:
             print(json.dumps(outcome), file=said, flush=True)
@@ -134,8 +134,8 @@ def in_a_fork(task: dict[str, Any]) -> dict[str, Any]:
         process.join(SECONDS)
         process.kill()
         process.join()
-        for file in (said, printed):
-            file.seek(0)
+        said.seek(0)
+        printed.seek(0)
         outcomes, text = said.read().splitlines(), " ".join(printed.read().split())
     status = process.exitcode or 0
     if status == 0:

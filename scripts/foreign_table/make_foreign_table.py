@@ -1,10 +1,15 @@
-"""Judge other people's shared objects beside many torches, load them for real, and store both.
+"""Judges other people's shared objects beside many torches, loads them for real, and stores both.
 
     python scripts/foreign_table/make_foreign_table.py --work FOLDER [--torches 2.6.0,2.13.0+cpu]
+    python scripts/foreign_table/make_foreign_table.py --work FOLDER --symbols
 
-The objects are those of the wheels that `distributions.json` names. Needs uv, binutils, a Python
-3.11 and about 12 GB. FOLDER keeps the wheels for the next run; the torches are removed. Without
---torches it writes foreign_table.json, which draw_tables.py shows.
+The objects are those of the wheels that distributions.json names. Needs uv, binutils, Python 3.11
+and about 12 GB. FOLDER keeps the wheels for the next run; the script deletes each torch after its
+use. Without --torches the script writes foreign_table.json, which draw_tables.py shows.
+
+With --symbols it writes symbols.json beside the checker's code: the torch minors that export each
+symbol that the objects use. The file leaves out symbols that identify no minor, because every minor
+has them or because they disappear and come back, and symbols of GPUs, which depend on the build.
 """
 
 import argparse
@@ -17,6 +22,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
@@ -31,11 +37,14 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parents[1]), str(HERE)]
 
 from causes import claimed_libraries, right_cause, without_folders  # noqa: E402
 from release.environments import uv  # noqa: E402
+from release.paths import fresh  # noqa: E402
 from release.shell import Log  # noqa: E402
 
 from engine.compat import find_torch, judge_file, probe_runtime  # noqa: E402
+from engine.compat.binary import is_torch_symbol, symbol_flavour  # noqa: E402
+from engine.compat.layouts import LAYOUTS, SYMBOLS  # noqa: E402
 from engine.compat.owner import shared_objects  # noqa: E402
-from engine.compat.records import UNKNOWN, Runtime  # noqa: E402
+from engine.compat.records import UNKNOWN, Runtime, dotted  # noqa: E402
 
 RESULT = HERE / "foreign_table.json"
 LIST = json.loads((HERE / "distributions.json").read_text())
@@ -44,25 +53,27 @@ TORCHES = (
     "2.14.1", "2.15.0",
 )  # fmt: skip
 PLATFORM = "x86_64-manylinux_2_36"
-TORCH_NAMES = ("libtorch", "libc10", "libcudart")
+COMMAND = "scripts/foreign_table/make_foreign_table.py"
+TORCH_NAMES = (b"libtorch", b"libc10", b"libcudart")
+# PyPI's wheels of older minors have the old C++ ABI, other builds of these minors the new ABI.
+FIRST_NEW_ABI = (2, 7)
 
 
 def install(work: Path, *arguments: str) -> None:
-    """`uv pip install`; PyPI alone, so that no other build of a release is taken."""
+    """`uv pip install`; only a release with a local version (`+cpu`) may be in PIP_FIND_LINKS."""
     with Log(work / "uv.log") as log:
         uv(log, ["pip", "install", "--no-cache", *arguments], find_links="+" in arguments[-1])
 
 
 def fetch(work: Path) -> Iterator[dict[str, Any]]:
-    """Unpack every wheel into a folder of its own and yield its objects."""
+    """Unpacks every wheel into a folder of its own, and yields a task for each of its objects."""
     for wheel in LIST["wheels"]:
         for version in wheel["versions"]:
             suffix = "".join(f"-{wheel[key]}" for key in ("python", "platform") if key in wheel)
             name = f"{wheel['name']}-{version}{suffix}"
             root = work / "wheels" / name
             if not root.exists():
-                part = root.with_name("part")
-                shutil.rmtree(part, ignore_errors=True)
+                part = fresh(root.with_name("part"))
                 where = ("--python-version", wheel.get("python", "3.11"))
                 where += ("--python-platform", wheel.get("platform", PLATFORM))
                 flags = ("--no-deps", "--only-binary", ":all:", "--target", str(part))
@@ -77,18 +88,18 @@ def chosen(root: Path, wheel: dict[str, Any]) -> list[Path]:
 
     `except` leaves out objects that need a vendor's kit or a setting when they are initialised.
     """
-    most = wheel.get("most", 40)
-    left_out = wheel.get("except", "")
-    found = [p for p in shared_objects(root) if not fnmatch.fnmatch(p.as_posix(), left_out)]
-    names = {path: path.read_bytes() for path in found}
-    first = [path for path in found if any(n.encode() in names[path] for n in TORCH_NAMES)]
-    rest = [path for path in found if path not in first]
+    most, left_out = wheel.get("most", 40), wheel.get("except", "")
+    first, rest = [], []
+    for path in shared_objects(root):
+        if not fnmatch.fnmatch(path.as_posix(), left_out):
+            content = path.read_bytes()
+            (first if any(name in content for name in TORCH_NAMES) else rest).append(path)
     step = max(1, len(rest) // max(1, most - len(first)))
     return [*first, *rest[::step]][:most]
 
 
 def task(root: Path, path: Path, wheel: dict[str, Any]) -> dict[str, Any]:
-    """What load_objects.py is to do with an object; `truth`: the cause that it was chosen for."""
+    """A task for load_objects.py; its `truth` is the cause for which the object was chosen."""
     inner = path.relative_to(root).as_posix()
     digits = (re.findall("[0-9]+", path.name.partition(".")[0]) or [""])[-1]
     before = [
@@ -114,10 +125,8 @@ def task(root: Path, path: Path, wheel: dict[str, Any]) -> dict[str, Any]:
 
 
 def damaged(work: Path) -> Iterator[dict[str, Any]]:
-    """Damaged files, made from whole shared objects."""
-    root = work / "damaged"
-    shutil.rmtree(root, ignore_errors=True)
-    root.mkdir(parents=True)
+    """Writes damaged shared objects, and files of other kinds; yields a task for each."""
+    root = fresh(work / "damaged")
     whole = (work / "wheels" / "torchvision-0.28.0" / "torchvision" / "_C.so").read_bytes()
     pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 9\n"
     files = {
@@ -133,7 +142,7 @@ def damaged(work: Path) -> Iterator[dict[str, Any]]:
 
 
 def vouched(root: Path, torch: str) -> bool:
-    """Whether the requirement of a wheel names this torch and leaves out later ones."""
+    """Whether the requirement of a wheel names this torch and excludes later torches."""
     texts = [text for found in distributions(path=[str(root)]) for text in found.requires or ()]
     needs = [need for text in texts if (need := Requirement(text)).name == "torch"]
     return any(
@@ -152,7 +161,7 @@ def symbols(which: str, *files: Path) -> frozenset[str]:
 
 
 def torch_in(work: Path, version: str, *flags: str) -> Path:
-    """A folder with this torch, which is installed if it is not there."""
+    """The folder with this torch; installs the torch if the folder lacks it."""
     folder = work / "torch" / version
     if not (folder / "torch").exists():
         shutil.rmtree(folder, ignore_errors=True)
@@ -163,18 +172,18 @@ def torch_in(work: Path, version: str, *flags: str) -> Path:
 
 @cache
 def exported(folder: Path) -> frozenset[str]:
-    """Every symbol that the libraries of the torch in `folder` and this Python define."""
+    """The symbols that this Python and the libraries of the torch in `folder` define."""
     program = Path(sys.executable).resolve()
     files = [program, *program.parents[1].glob("lib/libpython3.*.so.1.0")]
     return symbols("--defined-only", *files, *(folder / "torch" / "lib").glob("*.so*"))
 
 
 def load(folder: Path, tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What happens to objects that are loaded beside the torch in `folder`."""
+    """The outcomes of tasks that load objects beside the torch in `folder`."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     environment |= {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        # Without the packages of this environment.
+        # -S: without the packages of this environment.
         [sys.executable, "-S", str(HERE / "load_objects.py")],
         input="".join(json.dumps(task) + "\n" for task in tasks),
         stdout=subprocess.PIPE,
@@ -188,7 +197,7 @@ def load(folder: Path, tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def judged(task: dict[str, Any], runtime: Runtime) -> dict[str, Any]:
     start, before = time.process_time(), sys.path
-    # The packages of the process that loads the object, and none of this environment.
+    # The judge shall see the packages of the process that loads the object, and no others.
     sys.path = [*task["beside"], *(p for p in before if "site-packages" not in p)]
     cause = judge_file(Path(task["root"]) / task["object"], runtime).cause
     sys.path = before
@@ -214,27 +223,60 @@ def column(work: Path, version: str, tasks: list[dict[str, Any]]) -> dict[str, A
         cell = {**outcome, **verdict, "vouched": vouched(Path(task["root"]), version)}
         if cell["verdict"] != "works" and cell["outcome"] != "works":
             right = right_cause(cell, task["truth"], ())
-            if not right:  # `nm` takes longer than everything else
+            if not right:  # only now, because `nm` takes longer than everything else
                 needed = symbols("--undefined-only", Path(task["root"]) / task["object"])
                 right = right_cause(cell, task["truth"], needed - exported(folder))
             cell["right_cause"] = right
         cell.pop("absent", None)
-        # The table stores the starts of texts, and no empty values.
+        # The table stores the first 110 characters of a text, and no empty values.
         cut = {key: text[:110] if isinstance(text, str) else text for key, text in cell.items()}
         cells.append({key: value for key, value in cut.items() if value != ""})
     shutil.rmtree(folder)
     return {"torch": torch.version, "cells": cells}
 
 
+def write_symbols(work: Path) -> None:
+    """Measures which minors export the torch symbols that the objects use, and writes SYMBOLS."""
+    used = symbols("--undefined-only", *(Path(t["root"]) / t["object"] for t in fetch(work)))
+    gpu = re.compile("cuda|hip|xpu", re.IGNORECASE)
+    asked = {n for n in used if is_torch_symbol(n.encode()) and not gpu.search(n)}
+    having: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    minors = sorted(LAYOUTS)
+    for minor in minors:
+        folder = torch_in(work, f"{dotted(minor)}.*", "--no-deps")
+        for name in asked:
+            if name in exported(folder) or (minor < FIRST_NEW_ABI and symbol_flavour(name) == 1):
+                having[name].append(minor)
+        shutil.rmtree(folder)
+        print(dotted(minor), len(exported(folder)), flush=True)
+    groups: dict[tuple[int, int], list[str]] = defaultdict(list)
+    for name, found in having.items():
+        first, last = minors.index(found[0]), minors.index(found[-1])
+        if len(found) == last - first + 1 < len(minors):
+            groups[found[0][1], found[-1][1]].append(name)
+    table = {
+        "source": f"{COMMAND} --symbols, PyPI's wheels for Linux x86-64",
+        "meaning": "[first minor, last minor, symbols]: torch 2.first to 2.last export these",
+        "ranges": [[*key, sorted(names)] for key, names in sorted(groups.items())],
+    }
+    SYMBOLS.write_text(json.dumps(table, indent=1) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--work", type=Path, required=True, help="folder for wheels and torches")
-    parser.add_argument("--torches", help="comma-separated versions; all that are proven")
+    parser.add_argument("--torches", help="comma-separated versions instead of all")
+    parser.add_argument("--symbols", action="store_true", help="write symbols.json, no table")
     options = parser.parse_args()
-    work = options.work.resolve()
-    start = time.monotonic()
+    work, start = options.work.resolve(), time.monotonic()
+    if options.symbols:
+        write_symbols(work)
+        return
     tasks = [*fetch(work), *damaged(work)]
-    names = [f"{Path(task['root']).name}/{task['object']}" for task in tasks]
+    objects = [
+        {"name": f"{Path(t['root']).name}/{t['object']}", "distribution": t["distribution"]}
+        for t in tasks
+    ]
     print(f"{len(tasks)} objects of {len({t['distribution'] for t in tasks})} distributions")
     columns = []
     for version in options.torches.split(",") if options.torches else TORCHES:
@@ -245,13 +287,10 @@ def main() -> None:
         print(f"[{seconds} s] {columns[-1]['torch']}: {wrong} accepted that fail", flush=True)
     table = {
         "schema": 1,
-        "command": "python scripts/foreign_table/make_foreign_table.py",
+        "command": f"python {COMMAND}",
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         "python": platform.python_version(),
-        "objects": [
-            {"name": name, "distribution": task["distribution"]}
-            for name, task in zip(names, tasks, strict=True)
-        ],
+        "objects": objects,
         "columns": columns,
     }
     if not options.torches:

@@ -2,10 +2,10 @@
 
     python scripts/pair_table/make_pair_table.py --work FOLDER [--minors 2.4,2.9]
 
-Every glue is compiled and loaded beside every torch of the table of layouts, after the judge's
-verdict from the files alone. Needs uv, a C++ compiler, a Python 3.11 and about 40 GB for a while.
-Without --minors it writes pair_table.json, which draw_tables.py shows. Objects that FOLDER
-already holds are built again only if their sources changed, so a killed run continues.
+The script compiles every glue and loads it beside every torch of the table of layouts, after the
+judge's verdict from the files alone. Needs uv, a C++ compiler, Python 3.11 and about 40 GB for a
+while. Without --minors it writes pair_table.json, which draw_tables.py shows. It builds an object
+that FOLDER holds again only if the sources of the object changed, so a killed run continues.
 """
 
 import argparse
@@ -31,12 +31,12 @@ from engine.compat.records import GlueName, dotted  # noqa: E402
 
 RESULT = HERE / "pair_table.json"
 STABLE = "stable210"
-# This table's names for outcomes that the table of foreign objects names differently.
+# The names in this table of outcomes that load_objects.py names differently.
 OUTCOMES = {"load error": "import error", "crash at load": "abort", "crash at call": "abort"}
 
 
 def build(work: Path, minor: str, glue: str | None = None) -> Path:
-    """The glue of a minor and the CPU kernels; returns the glue."""
+    """Builds a glue (None: the ATen glue of the minor) and the CPU kernels; returns the glue."""
     torch = find_torch(work / "torch" / f"{minor}.*")
     glue = glue or str(GlueName("aten", torch.version_tuple, torch.cxx11_abi))
     out = work / "objects" / glue
@@ -49,8 +49,8 @@ def column(folder: Path, minor: str, glues: list[Path]) -> list[dict[str, Any]]:
     torch = find_torch(folder)
     runtime = probe_runtime(torch, gpu=False, project=PROJECT)
     causes = [judge_file(glue, runtime).cause for glue in glues]
-    task = {"preloads": [], "load": "file", "beside": [str(HERE)], "claimed": []}
-    task["call"] = "__import__('run_pair').works(library)"
+    call = "__import__('run_pair').works(library)"
+    task = {"preloads": [], "load": "file", "beside": [str(HERE)], "claimed": [], "call": call}
     tasks = [{**task, "root": str(glue.parent), "object": glue.name} for glue in glues]
     return [
         {
@@ -69,34 +69,28 @@ def column(folder: Path, minor: str, glues: list[Path]) -> list[dict[str, Any]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--work", type=Path, required=True, help="folder for torches and objects")
-    parser.add_argument("--minors", help="comma-separated; all that have a measured layout")
+    parser.add_argument("--minors", help="comma-separated; default: all with a measured layout")
     options = parser.parse_args()
     minors = options.minors.split(",") if options.minors else [dotted(m) for m in sorted(LAYOUTS)]
     work, start = options.work.resolve(), time.monotonic()
     work.mkdir(parents=True, exist_ok=True)
 
-    def say(text: str) -> None:
-        print(f"[{time.monotonic() - start:5.0f} s] {text}", flush=True)
-
-    glues = []
-    for minor in minors:
+    glues, cells = [], []
+    for minor, glue in (*((minor, None) for minor in minors), (minors[-1], STABLE)):
         torch_in(work, f"{minor}.*", "--no-deps")
         try:
-            glues.append(build(work, minor))
+            glues.append(build(work, minor, glue))
         except BuildError as error:
             print(f"torch {minor}: {error}", file=sys.stderr)
             return 1
-        say(f"built {glues[-1].stem}")
-    glues.append(build(work, minors[-1], STABLE))
-    say(f"built {glues[-1].stem}")
-    cells = []
+        print(f"built {glues[-1].stem}", flush=True)
     for minor in minors:
         folder = torch_in(work, f"{minor}.*")
         where = ("--target", str(folder), "--python-version", "3.11")
-        install(work, *where, f"torch=={minor}.*")  # what it needs
+        install(work, *where, f"torch=={minor}.*")  # with the packages that torch needs
         cells += column(folder, minor, glues)
         works = sum(cell["outcome"] == "works" for cell in cells if cell["torch"] == minor)
-        say(f"torch {minor}: {works} of {len(glues)} glues work")
+        print(f"torch {minor}: {works} of {len(glues)} glues work", flush=True)
         shutil.rmtree(folder)
     record = read_binary(glues[0]).record
     table = {
@@ -114,7 +108,7 @@ def main() -> int:
         print(json.dumps(cells, indent=1))
     wrong = [cell for cell in cells if cell["accepted"] and cell["outcome"] != "works"]
     for cell in wrong:
-        say(f"ACCEPTED BUT {cell['outcome']}: {cell['glue']} in torch {cell['torch']}")
+        print(f"ACCEPTED BUT {cell['outcome']}: {cell['glue']} in torch {cell['torch']}")
     return 1 if wrong else 0
 
 

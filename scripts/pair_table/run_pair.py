@@ -1,6 +1,6 @@
-"""One pair of the table: computes with a glue that this process has loaded beside its torch.
+"""Runs one pair of the table: computes with the glue that this process has loaded beside torch.
 
-Nothing is judged here: the package's loader stays idle.
+The package's loader stays idle, so nothing judges the glue here.
 """
 
 import ctypes
@@ -17,9 +17,9 @@ TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 3e-2}
 
 
 def works(library: ctypes.CDLL) -> str:
-    """Attaches the kernels beside the glue and computes; returns the float64 error as text.
+    """Attaches the kernels that lie beside the glue, and computes; returns the float64 error.
 
-    Raises AssertionError for a wrong result.
+    Raises AssertionError for a wrong result, RuntimeError if the glue refuses the kernels.
     """
     table = ctypes.CDLL(str(Path(library._name).with_name("kernels-cpu.so"))).lltm_kernel_table
     table.restype = ctypes.c_void_p
@@ -36,7 +36,7 @@ def works(library: ctypes.CDLL) -> str:
         for batch in (5, 0, 300):
             found[dtype] = difference(parts(batch, 7, 11), "cpu", dtype)
             assert found[dtype] <= tolerance, f"{dtype}, batch {batch}: {found[dtype]:.1e}"
-    # A wrong argument must raise an exception that names it, across torch's C++ interface.
+    # An exception that names the wrong argument must pass through torch's C++ interface.
     x, weights, *others = parts(5, 7, 11)[2]
     try:
         torch.ops.lltm.forward(x, weights[:, :-1].contiguous(), *others)

@@ -1,4 +1,4 @@
-"""The gates that a cell's binaries must pass before they are packed."""
+"""The checks (gates) that a cell's binaries must pass before the tool packs them."""
 
 import hashlib
 import json
@@ -7,13 +7,14 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import zstandard
 
 from engine.compat.binary import read_binary
 from engine.compat.elf import Elf
 from engine.compat.fatbin import codes
-from engine.compat.records import RECORD_SECTION, BinaryRecord, dotted
+from engine.compat.records import RECORD_SECTION, BinaryRecord, dotted, parse_version
 from release import MACHINE, ReleaseError
 from release.cells import Cell
 from release.emulation import LDD
@@ -21,15 +22,15 @@ from release.paths import tool
 from release.shell import CommandFailed, Log, clean_env
 from release.tasks import Context
 
-# The libraries that a binary may need: the system's, torch's and CUDA's runtime.
+# The libraries that a binary may need: those of the system, of torch, and of CUDA's runtime.
 SYSTEM = r"ld-linux-(x86-64|aarch64)\.so\.\d|lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+)\.so\.\d+"
 TORCH = r"libtorch(_cpu|_cuda)?\.so|libc10(_cuda)?\.so|libgomp\.so\.1"
 CUDA = r"libcudart\.so\.\d+|libcuda\.so\.1"
-# The largest page of a platform's Linux kernels, in bytes: segments must be aligned to it.
-PAGES = {"aarch64": 65536}
+# Bytes of the largest memory page of the platform's Linux kernels, to which segments are aligned.
+PAGE = 65536 if MACHINE == "aarch64" else 4096
 ALLOWED = re.compile(f"{SYSTEM}|{TORCH}|{CUDA}")
-ZSTD = b"\x28\xb5\x2f\xfd"  # the start of an image that nvcc has compressed
-# A hash of nvcc's options, architectures included, is part of the name of each private symbol.
+ZSTD = b"\x28\xb5\x2f\xfd"  # the first bytes of an image that nvcc has compressed
+# nvcc puts a hash of its options, architectures included, into the name of each private symbol.
 PRIVATE = re.compile(rb"[0-9a-f]{8}(?=_\d+_\w+_cu_)|(?<=_cu_)[0-9a-f]{8}")
 
 
@@ -43,10 +44,12 @@ def audit(
     toolkit: Path | None,
     natives: Sequence[Path] = (),
 ) -> Sequence[Path]:
-    """Checks every binary of the cell, and writes what they need to the log; makes no file.
+    """Checks every binary of the cell, and logs its size and the symbol versions that it needs.
 
-    `toolkit` is the CUDA toolkit if a task made it: clang's objects need its runtime. `natives` are
-    this machine's own builds of the cell's CUDA kernels, in a run for another platform.
+    `env` is the environment with the torch that the glue was compiled against, and `toolkit` the
+    CUDA toolkit that a task made, if any: objects of clang need its runtime library. In a run for
+    another platform, `natives` are this machine's own builds of the CUDA kernels. Returns no path;
+    raises ReleaseError with every problem.
     """
     torch_lib = next(env.glob("lib/python*/site-packages/torch/lib"))
     folders = (torch_lib, *(toolkit.glob("cuda/lib64") if toolkit else ()))
@@ -65,9 +68,9 @@ def audit(
 
 
 def gates(log: Log, path: Path, cell: Cell, *folders: Path) -> list[str]:
-    """The problems of one shared object of a cell; none if it may be packed.
+    """The problems of one shared object of a cell; none if the tool may pack it.
 
-    `folders` hold the libraries that are loaded before it: torch's, and the CUDA runtime.
+    `folders` hold the libraries that a process loads before the object: torch and the CUDA runtime.
     """
     record = read_binary(path)
     problems = [*_problems(record, cell), *_unresolved(log, path, folders)]
@@ -77,27 +80,30 @@ def gates(log: Log, path: Path, cell: Cell, *folders: Path) -> list[str]:
 
 
 def too_new(record: BinaryRecord, manylinux: str) -> list[str]:
-    """The symbol versions that are newer than the manylinux policy (`2.34`) allows."""
-    from auditwheel.architecture import Architecture
-    from auditwheel.libc import Libc
-    from auditwheel.policy import WheelPolicies
-
+    """A text for each symbol version that is newer than the manylinux policy (`2.34`) allows."""
     name = f"manylinux_{manylinux.replace('.', '_')}_{MACHINE}"
-    policies = WheelPolicies(libc=Libc.GLIBC, arch=Architecture[MACHINE])
-    policy = next((policy for policy in policies if policy.name == name), None)
-    if policy is None:
-        known = ", ".join(policy.name for policy in policies)
-        raise ReleaseError(f"build_matrix.yaml: package.manylinux: no {name}; there are {known}")
+    known = {policy.name: policy.symbol_versions for policy in policies()}
+    if name not in known:
+        text = f"build_matrix.yaml: package.manylinux: no {name}"
+        raise ReleaseError(f"{text}; there are {', '.join(known)}")
     problems = []
     for kind, version in record.floors.items():
-        known = (text.split(".") for text in policy.symbol_versions[kind])
-        newest = max(tuple(int(part) for part in parts if part.isdigit()) for parts in known)
+        newest = max(filter(None, map(parse_version, known[name][kind])))
         if version > newest:
             problems.append(
                 f"{record.path.name}: needs {kind}_{dotted(version)}, {name} has at most "
                 f"{kind}_{dotted(newest)}; build with an older compiler or in a manylinux image"
             )
     return problems
+
+
+def policies() -> Any:
+    """auditwheel's manylinux policies for the platform of this run."""
+    from auditwheel.architecture import Architecture
+    from auditwheel.libc import Libc
+    from auditwheel.policy import WheelPolicies
+
+    return WheelPolicies(libc=Libc.GLIBC, arch=Architecture[MACHINE])
 
 
 def _problems(record: BinaryRecord, cell: Cell) -> Iterator[str]:
@@ -110,9 +116,9 @@ def _problems(record: BinaryRecord, cell: Cell) -> Iterator[str]:
     if record.platform != cell.platform:
         text = f"{name}: is built for {record.platform}, the cell needs {cell.platform}"
         yield f"{text}; set CXX to a compiler for that platform"
-    if record.alignment < PAGES.get(MACHINE, 4096):
-        pages = f"pages have up to {PAGES.get(MACHINE, 4096)}; link with -z max-page-size"
-        yield f"{name}: its segments are aligned to {record.alignment} bytes, {pages}"
+    if record.alignment < PAGE:
+        text = f"{name}: its segments are aligned to {record.alignment} bytes"
+        yield f"{text}, pages have up to {PAGE}; link with -z max-page-size"
     if record.python_symbols:
         yield f"{name}: references Python ({', '.join(record.python_symbols[:3])}); it must not"
     if record.runpath:
@@ -135,7 +141,7 @@ def _problems(record: BinaryRecord, cell: Cell) -> Iterator[str]:
 
 def _unresolved(log: Log, path: Path, folders: Sequence[Path]) -> list[str]:
     env = clean_env(LD_LIBRARY_PATH=":".join(map(str, folders)))
-    # ldd only resolves the symbols; it runs none of the code.
+    # ldd only resolves the symbols; it runs no code of the object.
     done = subprocess.run([LDD, "-r", str(path)], env=env, capture_output=True, text=True)
     log.write(f"$ ldd -r {path}\n{done.stdout}{done.stderr}")
     bad = [
@@ -158,39 +164,34 @@ def _stable_abi(log: Log, path: Path) -> list[str]:
 
 
 def machine_code(path: Path) -> dict[str, list[str]]:
-    """The hashes of a shared object's machine code, by architecture.
+    """The sorted hashes of a shared object's machine code, by architecture.
 
-    PTX is left out, and so are the linker's own images, which hold no code.
+    The function leaves out PTX, and the linker's own images, which hold no code.
     """
     found: dict[str, list[str]] = {}
+    data = path.read_bytes()
     with Elf(path) as elf:
-        data = path.read_bytes()
-        for code in codes(elf):
-            if not code.ptx:
-                image = data[code.at : code.at + code.size]
-                if image.startswith(ZSTD):
-                    image = zstandard.ZstdDecompressor().decompressobj().decompress(image)
-                if b".text." in image:
-                    text = PRIVATE.sub(b"", image)
-                    found.setdefault(str(code), []).append(hashlib.sha256(text).hexdigest())
+        for code in (code for code in codes(elf) if not code.ptx):
+            image = data[code.at : code.at + code.size]
+            if image.startswith(ZSTD):
+                image = zstandard.ZstdDecompressor().decompressobj().decompress(image)
+            if b".text." in image:
+                text = PRIVATE.sub(b"", image)
+                found.setdefault(str(code), []).append(hashlib.sha256(text).hexdigest())
     return {arch: sorted(hashes) for arch, hashes in found.items()}
 
 
 def compare(path: Path, other: Path) -> tuple[str, list[str]]:
     """Compares two builds: a text for the log, and the architectures whose machine code differs.
 
-    It compares only builds of the same commit; `other` may be missing.
+    The function compares only builds of one commit and CUDA; the file `other` may be missing.
     """
-    mine, its = record_of(path), record_of(other)
-    if not its or (mine.get("git_commit"), mine.get("cuda")) != (its["git_commit"], its["cuda"]):
+    records = (read_binary(file).record for file in (path, other))
+    mine, its = (json.loads(record.text) if record else {} for record in records)
+    if any(mine.get(fact) != its.get(fact, "") for fact in ("git_commit", "cuda")):
         return f"{path.name}: no build of this commit for another platform to compare with", []
     left, right = machine_code(path), machine_code(other)
     common = [arch for arch in left if arch in right]
     differ = [arch for arch in common if left[arch] != right[arch]]
     same = ", ".join(arch for arch in common if arch not in differ) or "no architecture"
     return f"{path.name}: its machine code for {same} is that of {its['platform']}'s build", differ
-
-
-def record_of(path: Path) -> dict[str, str]:
-    record = read_binary(path).record
-    return json.loads(record.text) if record else {}

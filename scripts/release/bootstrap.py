@@ -1,8 +1,8 @@
-"""A base conda channel made of PyPI's wheels and this host's Python and compilers.
+"""A base conda channel made of PyPI's wheels and of this host's Python and compiler.
 
-With it our own package can be built, solved, installed and run where no conda channel is in reach.
-It is for tests on this machine only: its packages contain the host's Python and libraries, and must
-never be published.
+It lets the tool build, solve, install and run our own package where no conda channel is in reach.
+The channel is only for tests on this machine: its packages contain the host's Python and libraries,
+so nobody may publish them.
 """
 
 import os
@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from email.parser import HeaderParser
 from functools import partial
@@ -28,10 +27,10 @@ from release.paths import tool
 SUMMARY = "Bootstrap package for tests on this machine, never for publishing"
 # Names that differ between PyPI and conda-forge.
 CONDA_NAMES = {"torch": "pytorch", "typing-extensions": "typing_extensions"}
-# Parts of the standard library that our tests do not need.
+# The parts of the standard library that our tests do not need.
 STDLIB_LEFT_OUT = ("site-packages", "dist-packages", "test", "idlelib", "tkinter", "turtledemo")
 STDLIB_LEFT_OUT += ("ensurepip", "lib2to3", "__pycache__")
-# Debian's site module reads only dist-packages.
+# Debian's `site` module reads dist-packages alone.
 SITECUSTOMIZE = "import site, sys\nsite.addsitedir(sys.prefix + '/lib/python{}/site-packages')\n"
 
 
@@ -41,7 +40,7 @@ def conda_name(pypi: str) -> str:
 
 
 def stage_python(root: Path, facts: dict[str, str]) -> Stub:
-    """The host's interpreter and standard library, without installed packages."""
+    """Puts an interpreter and its standard library, without installed packages, into `root`."""
     minor = facts["minor"]
     stdlib = root / "lib" / f"python{minor}"
     left_out = shutil.ignore_patterns(*STDLIB_LEFT_OUT)
@@ -60,7 +59,7 @@ def stage_python(root: Path, facts: dict[str, str]) -> Stub:
         shutil.copy(library, root / "lib" / library.name, follow_symlinks=False)
     if Path(facts["include"]).is_dir():
         shutil.copytree(facts["include"], root / "include" / f"python{minor}")
-    if binary.read_bytes()[:2] == b"#!":  # the script that starts it under qemu
+    if binary.read_bytes()[:2] == b"#!":  # the script that starts the interpreter under qemu
         return found
     rpath = ["--force-rpath", "--set-rpath", "$ORIGIN/../lib"]
     subprocess.run([tool("patchelf"), *rpath, binary], check=True)
@@ -68,7 +67,7 @@ def stage_python(root: Path, facts: dict[str, str]) -> Stub:
 
 
 def stage_wheel(root: Path, wheel: Path, minor: str) -> Stub:
-    """One wheel as one package. torch becomes `pytorch`, with its libraries linked into `lib/`."""
+    """Unpacks a wheel into `root`; torch becomes `pytorch`, whose libraries `lib` links to."""
     name, version, _, _ = parse_wheel_filename(wheel.name)
     site = root / "lib" / f"python{minor}" / "site-packages"
     with ZipFile(wheel) as archive:
@@ -104,34 +103,31 @@ def depends_of(archive: ZipFile, minor: str) -> list[str]:
     return found
 
 
-def stage_compiler(root: Path) -> Stub:
+def compiler() -> Stub:
+    """A package that sets CXX to the host's g++."""
     found = shutil.which("g++")
     if not found:
         raise SystemExit("g++ is missing; install it (Debian: apt-get install g++)")
     out = subprocess.run([found, "-dumpfullversion"], check=True, capture_output=True, text=True)
-    script = root / "etc" / "conda" / "activate.d" / "gxx.sh"
-    script.parent.mkdir(parents=True)
-    script.write_text(f"export CXX={found}\n")
-    return Stub(f"gxx_{SUBDIR}", out.stdout.strip(), "bootstrap_0")
+    script = {"etc/conda/activate.d/gxx.sh": f"export CXX={found}\n"}
+    return Stub(f"gxx_{SUBDIR}", out.stdout.strip(), "bootstrap_0", files=script)
 
 
 def sysroot() -> Stub:
-    """A package without files: builds use the host's C library, so they need no older one."""
+    """A package without files, since builds use the host's own C library."""
     host = str(os.confstr("CS_GNU_LIBC_VERSION")).split()[-1]
     exports = {"strong": (f"__glibc >={host}",)}
     return Stub(f"sysroot_{SUBDIR}", "2.28", "bootstrap_0", run_exports=exports)
 
 
 def build_channel(out: Path, wheels: list[Path], python: str) -> None:
-    """Packs every package of the channel into `out`, which is not indexed yet.
+    """Packs every package of the channel into `out`; the caller indexes the channel.
 
-    A channel for another platform has two Pythons: this machine's, which makes the package, and
-    `python`, beside which it is installed.
+    A channel for another platform has two Pythons: that of this machine, which makes our package,
+    and `python`, beside which our package is installed.
     """
-    write_channel(out, [sysroot()])
-    if not FOREIGN:
-        _stage(out, SUBDIR, [stage_compiler])
-    own = sys._base_executable  # the interpreter that made the tool's own environment
+    write_channel(out, [sysroot(), *([] if FOREIGN else [compiler()])])
+    own = sys._base_executable  # the interpreter from which the tool's environment was made
     for subdir, interpreter in {NATIVE_SUBDIR: own, SUBDIR: python}.items():
         facts = python_facts(interpreter, modules="sys")
         stages: list[Callable[[Path], Stub]] = [partial(stage_python, facts=facts)]
@@ -144,7 +140,6 @@ def _stage(out: Path, subdir: str, stages: Sequence[Callable[[Path], Stub]]) -> 
 
     (out / subdir).mkdir(parents=True, exist_ok=True)
     for stage in stages:
-        begun = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="stage-", dir=out.parent) as folder:
             package = stage(Path(folder))
             assemble_package(
@@ -159,5 +154,4 @@ def _stage(out: Path, subdir: str, stages: Sequence[Callable[[Path], Stub]]) -> 
                 compression_level=1,
                 detect_prefix=False,
             )
-        seconds = time.monotonic() - begun
-        print(f"{package.name} {package.version}: {seconds:.1f} s", flush=True)
+        print(f"{package.name} {package.version}", flush=True)

@@ -1,16 +1,15 @@
-"""How cibuildwheel makes the fat wheel: its table in pyproject.toml, and its steps in a container.
+"""Makes the table of cibuildwheel in pyproject.toml, and runs cibuildwheel's steps in a container.
 
-The table is generated from the matrix. scripts/cibuildwheel.sh runs the steps:
+The table follows from the matrix. scripts/cibuildwheel.sh runs the steps:
 
     python -m release.cibuildwheel before-all [SELECTOR ...]
     python -m release.cibuildwheel repair WHEEL DEST_DIR
 
-Between them, cibuildwheel calls the build backend, which finds the binaries in the folder that the
-project's variable PREBUILT names.
+Between the two steps, cibuildwheel calls the build backend, which packs the binaries in the folder
+that the project's variable PREBUILT names.
 """
 
 import os
-import shutil
 import sys
 from pathlib import Path
 
@@ -21,11 +20,9 @@ from release import PROJECT, ReleaseError
 from release.cells import all_cells, required
 from release.host import probe
 from release.matrix import load
-from release.pack_steps import PREBUILT, partial_version, true_tag
-from release.paths import LOGS, TEMPORARY, fresh
+from release.pack_steps import PREBUILT, gather, partial_version, true_tag
 from release.run import Release
 from release.schema import Matrix
-from release.shell import Log
 from release.tasks import GOOD, Status
 from release.wheels import read_wheel
 
@@ -36,10 +33,9 @@ BINARIES = f"/tmp/{PROJECT.distribution}-binaries"
 
 
 def python(matrix: Matrix) -> str:
-    """The newest Python for which every torch has a wheel; it builds the wheel for all Pythons."""
-    common = set(matrix.package.pythons)
-    for torch in matrix.torch.values():
-        common &= set(torch.pythons)
+    """The newest Python for which every torch has a wheel; one build serves all Pythons."""
+    pythons = (set(torch.pythons) for torch in matrix.torch.values())
+    common = set(matrix.package.pythons).intersection(*pythons)
     if not common:
         text = "build_matrix.yaml: no Python has a wheel of every torch, but cibuildwheel compiles"
         raise ReleaseError(f"{text} all glues with one Python; drop the oldest torch")
@@ -47,7 +43,7 @@ def python(matrix: Matrix) -> str:
 
 
 def image(matrix: Matrix) -> str:
-    """The container with the nvcc that PyPI lacks; PyPI's wheels give the other toolkits."""
+    """The build image with the CUDA toolkit that has no nvcc on PyPI, or else with the newest."""
     missing = [name for name, toolkit in matrix.toolkits.items() if not toolkit.nvcc]
     if len(missing) > 1:
         text = f"build_matrix.yaml: PyPI has no nvcc {' nor '.join(missing)}"
@@ -81,7 +77,10 @@ PYTHON = "/opt/python/{tag}-{tag}/bin/python"
 
 
 def before_all(*selectors: str) -> int:
-    """Compiles and audits what this machine can build, into the folder of PREBUILT."""
+    """Compiles and audits what this machine can build, into the folder of PREBUILT.
+
+    Returns the exit code: 1 if a task failed or the folder stays empty.
+    """
     target = os.environ.get(PREBUILT)
     if not target:
         raise ReleaseError(f"{PREBUILT} is not set; set it to a folder for the binaries")
@@ -93,11 +92,9 @@ def before_all(*selectors: str) -> int:
         console.print(f"skipped {name}: {reason}", markup=False, soft_wrap=True)
     plan = release.plan(pack=False)
     outcomes = release.do(plan)
-    folder = fresh(Path(target))
-    for cell in plan.cells:
-        if outcomes[f"audit/{cell}"].status in GOOD:
-            for path in (p for t in plan.binaries(cell) for p in outcomes[t.name].outputs):
-                shutil.copy2(path, folder / path.name)
+    good = [cell for cell in plan.cells if outcomes[f"audit/{cell}"].status in GOOD]
+    made = {p for cell in good for task in plan.binaries(cell) for p in outcomes[task.name].outputs}
+    folder = gather(made, Path(target))
     names = ", ".join(sorted(path.name for path in folder.iterdir()))
     console.print(f"{folder}: {names or 'empty'}", markup=False, soft_wrap=True)
     failed = any(outcome.status is Status.FAILED for outcome in outcomes.values())
@@ -105,17 +102,16 @@ def before_all(*selectors: str) -> int:
 
 
 def repair(name: str, dest: str) -> int:
-    """Writes the wheel with its true tag into a folder; its name says if variants are missing."""
-    wheel, folder = Path(name).resolve(), Path(dest)
-    packed = read_wheel(wheel)
-    given = {Path(name).name: data for name, data in packed.binaries.items()}
-    matrix = load()
-    whole = [cell.name for cell in all_cells(matrix) if {*cell.files} <= given.keys()]
-    with Log(LOGS / "cibuildwheel" / "repair.log") as log:
-        tagged = true_tag(log, wheel, given, fresh(TEMPORARY / "cibuildwheel"))
+    """Writes the wheel with its true tag into the folder `dest`; returns the exit code.
+
+    The version of a wheel that lacks variants says so.
+    """
+    packed, folder, matrix = read_wheel(Path(name)), Path(dest), load()
+    binaries = {Path(path).name for path in packed.binaries}
+    whole = [cell.name for cell in all_cells(matrix) if {*cell.files} <= binaries]
     local = partial_version(whole, required(matrix))
     folder.mkdir(parents=True, exist_ok=True)
-    final = tagged.renamed(local=local).write(folder)
+    final = packed.renamed(local=local, tag=true_tag(packed)).write(folder)
     console.print(f"{final.name}: {', '.join(whole)}", markup=False)
     return 0
 

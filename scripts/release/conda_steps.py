@@ -1,4 +1,4 @@
-"""The conda side: base channel, package, index, installation into a fresh prefix."""
+"""The conda steps of a run: base channel, package, index, installation into a new prefix."""
 
 import json
 import shutil
@@ -26,7 +26,7 @@ from release.verify_steps import run_installed
 CONDA_FORGE = "https://conda.anaconda.org/conda-forge"
 BOOTSTRAP_WHEELS = ("setuptools", "pip")
 PATHS = f"{REPO / 'scripts'}:{REPO}"
-# One task at a time: indexing reads and writes the whole channel.
+# Only one task at a time may index, since indexing reads and writes the whole channel.
 _INDEX = threading.Lock()
 
 
@@ -50,12 +50,12 @@ def _work(log: Log, command: str, extra: Mapping[str, str] | None = None, **give
 
 
 def download(context: Context, *, release: str | None) -> Sequence[Path]:
-    """The wheels for the bootstrap channel, and their requirements.
+    """Downloads the wheels of the bootstrap channel with their requirements; returns their folder.
 
-    Without a `release`, there is no torch among them: for another platform, torch is linked.
+    Without a `release` of torch, the folder holds no torch: a run for another platform links one.
     """
     folder = fresh(BUILD / "wheelhouse")
-    # The tool's own interpreter has the same version as that of the channel.
+    # The tool's own interpreter has the same version as the channel's Python.
     words = ["download", "--quiet", "--only-binary", ":all:", "--dest", folder]
     words += [*BOOTSTRAP_WHEELS, *([f"torch=={release}", "ninja", "numpy"] if release else [])]
     pip(context.log, words)
@@ -72,9 +72,9 @@ def bootstrap(context: Context, *, wheels: Path, python: str) -> Sequence[Path]:
 def package(
     context: Context, *, cell: Cell, variants: str, binaries: Sequence[Path], channel: str
 ) -> Sequence[Path]:
-    """One conda package with the cell's binaries, put into dist/channel and indexed.
+    """Builds a conda package with the cell's binaries, and indexes it in `dist/channel`.
 
-    `variants` is the text of a variants file with only this cell.
+    `variants` is the text of a variants file for this cell alone.
     """
     work = TEMPORARY / "conda" / cell.name
     file, out = work / "variants.yaml", fresh(work / "out")
@@ -107,7 +107,7 @@ def no_torch(_: Context, *, cuda_major: int | None, python: str) -> Sequence[Pat
 
 
 def build_recipe(selector: str, matrix: Matrix, channel: str | None, console: Console) -> None:
-    """Builds packages from source, by `conda build` or else py-rattler-build, and tests them."""
+    """Builds and tests packages from source with `conda build`, or without it py-rattler-build."""
     base, conda = channel or BOOTSTRAP.as_uri(), shutil.which("conda")
     if conda and subprocess.run([conda, "build", "--version"], capture_output=True).returncode:
         conda = None
@@ -134,9 +134,9 @@ def package_tests(
     binaries: Sequence[Path],
     channels: Sequence[str],
 ) -> Sequence[Path]:
-    """Checks the content of the package, and runs the tests inside it, as any conda tool would.
+    """Checks the content of the package, and runs its own tests as any conda tool would.
 
-    The tests of another platform's package are left out: they run only on that platform.
+    A package for another platform is not tested, because its tests run only on that platform.
     """
     _work(context.log, "contents", package=package, binaries=binaries)
     if not FOREIGN:
@@ -146,10 +146,11 @@ def package_tests(
 
 
 def driver(cell: Cell) -> dict[str, str]:
-    """The variable that tells the solver which driver to assume, if it must not look for one.
+    """The variable that tells the solver which driver to assume; none if the solver shall look.
 
-    A CPU package is tried beside a CPU pytorch, so the solver assumes no driver. For a CUDA package
-    on a machine without a GPU it assumes one; the package then computes on the CPU.
+    The tool tries a CPU package beside a CPU pytorch, so the solver assumes no driver. For a CUDA
+    package on a machine without a GPU the solver assumes a driver, and the package computes on the
+    CPU.
     """
     if cell.cuda_major is None:
         return {"CONDA_OVERRIDE_CUDA": ""}
@@ -161,24 +162,25 @@ def driver(cell: Cell) -> dict[str, str]:
 def prefix(
     context: Context, *, cell: Cell, package: Path, channels: Sequence[str], python: str
 ) -> Sequence[Path]:
-    """Installs the package into a new conda prefix and runs it there.
+    """Installs the package into a new conda prefix and runs the package there.
 
-    The last output is the smoke test's report, with the name of the `pytorch` package beside it.
+    The last output is the smoke test's report, to which the step adds the name of the `pytorch`
+    package.
     """
     _, version, build = package.name.removesuffix(".conda").rsplit("-", 2)
     specs = [f"{PROJECT.distribution} =={version} {build}", f"python {python}.*"]
     folder, name = ENVS / f"{cell.name}-conda", f"{cell.name}-conda"
     wanted = {"specs": specs, "channels": [CHANNEL.as_uri(), *channels]}
     _work(context.log, "install", driver(cell), prefix=folder, **wanted)
-    gpu = cell.cuda_major is not None
-    interpreter = folder / "bin" / "python"
-    # The run of the wheel has tested the checker, which is slow under qemu.
+    gpu, interpreter = cell.cuda_major is not None, folder / "bin" / "python"
+    # Under qemu the checker is slow, and the run of the wheel has tested the checker already.
     words = {"glue": cell.glue, "gpu": gpu, "checker": not FOREIGN}
     report = run_installed(context.log, interpreter, folder, name, **words)
     (pytorch,) = (path.stem for path in folder.glob("conda-meta/pytorch-*.json"))
     facts = json.loads(report.read_text(encoding="utf-8"))
     write_atomically(report, json.dumps({**facts, "pytorch": pytorch}, indent=1))
-    if "linked" in pytorch or (gpu and driver(cell)):  # it does not work after its torch is deleted
+    # A prefix with a linked torch would stop working when the tool deletes that torch.
+    if "linked" in pytorch or (gpu and driver(cell)):
         shutil.rmtree(folder)
         return [report]
     return [folder, report]

@@ -1,12 +1,11 @@
 """A channel of packages without content, which looks like conda-forge to a solver.
 
-With it, tests render the recipe and solve for every kind of machine in seconds, without a network
-or a GPU (`tests/release/test_conda_solve.py`, `test_conda_installs.py`). It copies these facts:
-pytorch's run_exports pin its minor; it needs one build of libtorch; its CUDA builds need `__cuda`
-and bind `cuda-version` to one major; `cuda-version` constrains `__cuda`; the build number of a CUDA
-build is higher by 200. Versions and build strings are those of the feedstock:
-
-    cuda118_py311h0_300 (2.4), cuda126_mkl_py311_h0_300, cpu_mkl_py311_h0_100
+With this channel, tests render the recipe and solve for every kind of machine in seconds, without a
+network or a GPU (`tests/release/test_conda_solve.py`, `test_conda_installs.py`). It copies these
+facts of conda-forge: the run_exports of pytorch pin its minor; pytorch needs one build of libtorch;
+a CUDA build of pytorch needs `__cuda`, binds `cuda-version` to one major, and has a build number
+that is higher by 200; `cuda-version` constrains `__cuda`. Versions and build strings are those of
+the feedstock: cuda118_py311h0_300 (2.4), cuda126_mkl_py311_h0_300, cpu_mkl_py311_h0_100.
 """
 
 import hashlib
@@ -23,32 +22,19 @@ from engine.compat.torch_probe import find_torch
 from release import SUBDIR
 from release.schema import Matrix, pair
 
-# The CUDA versions that conda-forge built each pytorch with.
-CUDA_OF_TORCH = {
-    "2.3": ("11.8", "12.0"),
-    "2.4": ("11.8", "12.0"),
-    "2.5": ("11.8", "12.0", "12.6"),
-    "2.6": ("12.6",),
-    "2.7": ("12.6", "12.9"),
-    "2.8": ("12.9",),
-    "2.9": ("12.9",),
-}
-NEWER_CUDA = ("12.9", "13.0")
-# A pytorch older than every pytorch of the matrix: release, Pythons.
+# The CUDA versions that conda-forge built pytorch with: the first and the last minor of torch 2.
+CUDA_BUILDS = {"11.8": (3, 5), "12.0": (3, 5), "12.6": (5, 7), "12.9": (7, 99), "13.0": (10, 99)}
+# A pytorch older than every pytorch of the matrix: its release and its Pythons.
 OLDER = ("2.3.1", ("3.10", "3.11", "3.12"))
-# A conda package may link to an installed torch: packing it would cost gigabytes. This package has
-# `linked` in its build string, and works as long as torch's environment exists.
+# A package that only links to an installed torch has `linked` in its build string. It saves the
+# gigabytes of a copy, and works as long as torch's environment exists.
 LINK = "linked-torch.pth"
 CUDA_VERSIONS = ("11.8", "12.0", "12.4", "12.6", "12.8", "12.9", "13.0", "13.2")
 
 
 @dataclass(frozen=True)
 class Stub:
-    """One package: its metadata for a solver, its run_exports, and its files, if it has any.
-
-    Attributes:
-        files: path in the prefix -> text.
-    """
+    """One package: its metadata for a solver, its run_exports, and its files (text by path)."""
 
     name: str
     version: str
@@ -61,19 +47,20 @@ class Stub:
 
     @property
     def index(self) -> dict[str, Any]:
-        left_out = ("run_exports", "files")
-        facts = {name: value for name, value in vars(self).items() if name not in left_out}
-        return {**facts, "subdir": SUBDIR}
+        facts = {**vars(self), "subdir": SUBDIR}
+        del facts["run_exports"], facts["files"]
+        return facts
 
 
 def stubs(matrix: Matrix) -> Iterator[Stub]:
-    """conda-forge: Pythons, tools, compilers, CUDA, and pytorch in all builds."""
+    """The packages of conda-forge: Pythons, tools, compilers, CUDA, and every build of pytorch."""
     yield from tools(matrix)
     releases = [OLDER, *((torch.release, torch.pythons) for torch in matrix.torch.values())]
     for release, pythons in releases:
-        minor = release.rpartition(".")[0]
-        blas = "" if minor in ("2.3", "2.4") else "_mkl"  # old CUDA builds do not name it
-        for cuda in (None, *CUDA_OF_TORCH.get(minor, NEWER_CUDA)):
+        minor = pair(release)[1]
+        blas = "" if minor < 5 else "_mkl"  # old CUDA builds do not name the BLAS library
+        built = [cuda for cuda, (first, last) in CUDA_BUILDS.items() if first <= minor <= last]
+        for cuda in (None, *built):
             flavour = f"cuda{cuda.replace('.', '')}{blas}" if cuda else "cpu_mkl"
             tag = "py{}_h0" if blas else "py{}h0"
             yield from pytorch(release, pythons, cuda, f"{flavour}_{tag}")
@@ -108,13 +95,13 @@ def tools(matrix: Matrix) -> Iterator[Stub]:
 
 
 def cuda_version(version: str) -> Stub:
-    """conda-forge's `cuda-version`, which has no files either."""
+    """The package `cuda-version`, which has no files on conda-forge either."""
     major = version.split(".")[0]
     return Stub("cuda-version", version, "h0_3", 3, constrains=(f"__cuda >={major}",))
 
 
 def exports_of_pytorch(release: str) -> dict[str, tuple[str, ...]]:
-    """conda-forge's run_exports of pytorch: they pin packages built against it to its minor."""
+    """The run_exports of pytorch: a package that is built against it needs the same minor."""
     major, minor = pair(release)
     pin = f">={release},<{major}.{minor + 1}.0a0"
     return {"weak": (f"pytorch {pin}", f"libtorch {pin}")}
@@ -123,31 +110,29 @@ def exports_of_pytorch(release: str) -> dict[str, tuple[str, ...]]:
 def pytorch(release: str, pythons: Iterable[str], cuda: str | None, build: str) -> Iterator[Stub]:
     """One build of pytorch for each Python, with its libtorch and its metapackage.
 
-    Args:
-        build: the build string up to its number, with `{}` for the digits of Python.
+    `cuda` is None for a CPU build. `build` is the build string up to its number, with `{}` for the
+    digits of Python's version.
     """
-    number = 300 if cuda else 100
-    depends, binds = ["libstdcxx >=14", "__glibc >=2.28,<3.0.a0"], [f"pytorch-cpu {release}"]
+    number, own, other = (300, "gpu", "cpu") if cuda else (100, "cpu", "gpu")
+    depends = ["libstdcxx >=14", "__glibc >=2.28,<3.0.a0"]
     if cuda:
         after = int(cuda.split(".")[0]) + 1
         depends += [f"cuda-version >={cuda},<{after}", f"cuda-cudart >={cuda}.96,<{after}.0a0"]
-        binds = [f"pytorch-gpu {release}"]
-    binds.append(f"pytorch-{'cpu' if cuda else 'gpu'} <0.0a0")
-    library = f"{build.partition('_py')[0]}_h0_{number}"
+    flavour = build.partition("_py")[0]
+    library = f"{flavour}_h0_{number}"
+    binds = (f"pytorch-{own} {release}", f"pytorch-{other} <0.0a0")
     yield Stub("libtorch", release, library, number, tuple(depends))
-    needs = (f"pytorch {release} {build.partition('_py')[0]}_*",)
-    yield Stub(binds[0].split()[0], release, library, number, needs)
+    yield Stub(f"pytorch-{own}", release, library, number, (f"pytorch {release} {flavour}_*",))
     for python in pythons:
         tag = python.replace(".", "")
-        own = [f"python {python}.*", f"python_abi {python}.* *_cp{tag}"]
-        own += [f"libtorch {release} {library}", *(["__cuda"] if cuda else []), *depends]
-        exports = exports_of_pytorch(release)
-        text = f"{build.format(tag)}_{number}"
-        yield Stub("pytorch", release, text, number, tuple(own), tuple(binds), exports)
+        needs = [f"python {python}.*", f"python_abi {python}.* *_cp{tag}"]
+        needs += [f"libtorch {release} {library}", *(["__cuda"] if cuda else []), *depends]
+        text, exports = f"{build.format(tag)}_{number}", exports_of_pytorch(release)
+        yield Stub("pytorch", release, text, number, tuple(needs), binds, exports)
 
 
 def pack(stub: Stub) -> bytes:
-    """The package's file: its metadata, and its files if it has any."""
+    """The content of the package's file, a `.tar.bz2`."""
     paths = [{"_path": name, "path_type": "hardlink"} for name in stub.files]
     members = {
         "info/index.json": json.dumps(stub.index),
@@ -166,30 +151,29 @@ def pack(stub: Stub) -> bytes:
 
 def write_channel(folder: Path, packages: Iterable[Stub]) -> Path:
     """Writes a channel into `folder`, over an older one, and returns `folder`."""
-    entries: dict[str, Any] = {}
-    for subdir in (SUBDIR, "noarch"):
+    for subdir, stubs_of in ((SUBDIR, packages), ("noarch", ())):
         (folder / subdir).mkdir(parents=True, exist_ok=True)
-    for stub in packages:
-        name, data = f"{stub.name}-{stub.version}-{stub.build}.tar.bz2", pack(stub)
-        (folder / SUBDIR / name).write_bytes(data)
-        sha256 = hashlib.sha256(data).hexdigest()
-        entries[name] = {**stub.index, "sha256": sha256, "size": len(data)}
-    for subdir, found in ((SUBDIR, entries), ("noarch", {})):
-        text = json.dumps({"info": {"subdir": subdir}, "packages": found, "packages.conda": {}})
+        entries: dict[str, Any] = {}
+        for stub in stubs_of:
+            name, data = f"{stub.name}-{stub.version}-{stub.build}.tar.bz2", pack(stub)
+            (folder / subdir / name).write_bytes(data)
+            sha256 = hashlib.sha256(data).hexdigest()
+            entries[name] = {**stub.index, "sha256": sha256, "size": len(data)}
+        text = json.dumps({"info": {"subdir": subdir}, "packages": entries, "packages.conda": {}})
         (folder / subdir / "repodata.json").write_text(text, encoding="utf-8")
     return folder
 
 
 def link_torch(folder: Path, env: Path, python: str) -> Path:
-    return write_channel(folder, linked(find_torch(env), python))
+    return write_channel(folder, _linked(find_torch(env), python))
 
 
-def linked(torch: TorchInstall, python: str) -> Iterator[Stub]:
+def _linked(torch: TorchInstall, python: str) -> Iterator[Stub]:
     """The pytorch packages of an installed torch, with the `cuda-version` of a CUDA build.
 
-    PyPI has no CPU builds, so a CUDA build is also packed as a CPU build: without a driver it
-    computes on the CPU. That build string names both (`cpu_linked_cu128_py311_0`), without the word
-    by which CUDA packages recognise a CUDA build.
+    PyPI has no CPU builds, so a CUDA build becomes a CPU package, too: without a driver it computes
+    on the CPU. The build string of this package (`cpu_linked_cu128_py311_0`) must not contain
+    `cuda`, by which our CUDA packages recognise a CUDA build.
     """
     release, tag = torch.version.split("+")[0], f"py{python.replace('.', '')}_0"
     builds: dict[str, tuple[str, ...]] = {f"cpu_linked_{tag}": ()}
@@ -198,7 +182,7 @@ def linked(torch: TorchInstall, python: str) -> Iterator[Stub]:
         yield cuda_version(torch.cuda)
         needs = ("__cuda", f"cuda-version >={torch.cuda},<{after}")
         builds = {f"cuda{flavour}_linked_{tag}": needs, f"cpu_linked_cu{flavour}_{tag}": ()}
-    # One .pth file does: torch's dependencies, CUDA libraries included, are in its folder.
+    # One .pth file is enough: the folder holds torch's dependencies, too, with CUDA's libraries.
     files = {f"lib/python{python}/site-packages/{LINK}": f"{torch.root.resolve().parent}\n"}
     for build, needs in builds.items():
         needs, exports = (f"python {python}.*", *needs), exports_of_pytorch(release)

@@ -2,8 +2,8 @@
 
     python -m release.conda_worker bootstrap|build|index|contents|test|install ARGUMENTS
 
-The arguments are a JSON object. Each step is a process of its own, because its output is the log,
-and both libraries read the environment and their cache only once.
+ARGUMENTS are a JSON object. Each command runs in a process of its own, because its output is a
+log, and because both libraries read the environment and their cache only once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from release.bootstrap import build_channel
 from release.paths import publish
 from release.store import digest, source_epoch
 
-# Both libraries read this when they first touch their cache.
+# Both libraries read this variable when they first use their cache.
 os.environ.setdefault("RATTLER_CACHE_DIR", str(BUILD / "cache" / "rattler"))
 
 LEVEL = 19  # the compression level: conda-build's default
@@ -48,7 +48,7 @@ def bootstrap(out: Path, wheels: Path, python: str) -> None:
 def build(
     variants: Path, out: Path, channels: list[str], recipe: Path = RECIPE, tests: bool = False
 ) -> None:
-    """Builds every package that a variants file describes, into `out/SUBDIR`; tests them too."""
+    """Builds every package of a variants file into `out`; tests each package if `tests` says so."""
     import rattler_build as rb
 
     platform = rb.PlatformConfig(target_platform=SUBDIR)
@@ -63,7 +63,7 @@ def build(
         )
         for package in made.packages:
             repack(Path(package), source_epoch())
-            # Otherwise rattler-build runs the tests of an older package of this name.
+            # With an older package of this name in its cache, rattler-build runs the older tests.
             old = Path(os.environ["RATTLER_CACHE_DIR"], "pkgs", Path(package).stem)
             shutil.rmtree(old, ignore_errors=True)
             print(package)
@@ -76,12 +76,12 @@ def index(channel: Path, packages: list[Path]) -> None:
     for package in packages:
         publish(package, channel / SUBDIR / package.name)
     (channel / "noarch").mkdir(parents=True, exist_ok=True)
-    # `force`, because a rebuilt file keeps its name.
+    # `force`, because a package that was built again keeps its name.
     asyncio.run(index_fs(channel, force=True))
 
 
 def contents(package: Path, binaries: list[Path]) -> None:
-    """Checks that a package holds these binaries unchanged, and no path of the build."""
+    """Checks that a package holds these binaries unchanged, and no path of the build machine."""
     import rattler.package_streaming
 
     with TemporaryDirectory(prefix="package-") as folder:
@@ -101,14 +101,13 @@ def contents(package: Path, binaries: list[Path]) -> None:
 
 
 def test(package: Path, channels: list[str]) -> None:
-    """Runs the tests inside a package, each in a new prefix."""
+    """Runs each test that a package holds in a new prefix."""
     import rattler_build as rb
 
     loaded = rb.Package.from_file(str(package))
     for number, result in enumerate(loaded.run_tests(channel=channels)):
         print(f"package test {number}: {'passed' if result.success else 'FAILED'}")
-        for line in result.output:
-            print(f"  {line}")
+        print(*(f"  {line}" for line in result.output), sep="\n")
         if not result.success:
             raise ReleaseError(f"{package.name}: its test {number} failed; see the lines above")
     print(f"{loaded.test_count} package test(s) passed")
@@ -119,7 +118,7 @@ def install(prefix: Path, specs: list[str], channels: list[str]) -> None:
     import rattler
 
     shutil.rmtree(prefix, ignore_errors=True)
-    overrides = rattler.VirtualPackageOverrides.from_env()  # CONDA_OVERRIDE_CUDA and the like
+    overrides = rattler.VirtualPackageOverrides.from_env()  # such as CONDA_OVERRIDE_CUDA
     found = [package.into_generic() for package in rattler.VirtualPackage.detect(overrides)]
     records = list(solve(channels, specs, found).values())
     where = {"target_prefix": str(prefix), "platform": rattler.Subdir(SUBDIR)}
@@ -136,9 +135,12 @@ def solve(
     """The packages that a solver would install, by name; installs nothing.
 
     Args:
-        channels: URLs, the preferred one first.
-        virtual: what the machine has: `__cuda`, `__glibc`.
-        cache: a folder for the channels' index, None for the library's own.
+        channels: the URLs of the channels, the preferred channel first.
+        specs: the packages to install, such as `lltm` and `python 3.11.*`.
+        virtual: the virtual packages of the machine, such as `__cuda` and `__glibc`.
+        cache: a folder for the index of the channels, None for the library's own folder.
+
+    Raises ReleaseError if no set of packages fits.
     """
     import rattler
     from rattler.exceptions import SolverError
@@ -158,19 +160,19 @@ def solve(
         have = ", ".join(f"{p.name.normalized} {p.version}" for p in virtual)
         text = f"no packages serve {', '.join(specs)} on a machine with {have}:\n{error}"
         raise ReleaseError(
-            f"{text}\nask for less, or for what these channels hold: {', '.join(channels)}"
+            f"{text}\nask for fewer, or for packages of these channels: {', '.join(channels)}"
         ) from error
 
 
 def repack(package: Path, epoch: int) -> None:
-    """Replaces a `.conda` by one without facts about the machine, with `epoch` as its date.
+    """Rewrites a `.conda` file without facts about the build machine, and with `epoch` as its date.
 
-    It requires the glibc that its objects need, whatever the sysroot's version is.
+    The package then requires the glibc that its shared objects need, not that of the sysroot.
     """
     from rattler.package_streaming import extract
 
     def neutral(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-        # A deep copy would copy the archive, too.
+        # `deep=False`, because a deep copy would copy the archive, too.
         facts = {"mtime": epoch, "mode": 0o755 if entry.mode & 0o100 else 0o644}
         return entry.replace(**facts, uid=0, gid=0, uname="", gname="", deep=False)
 
@@ -179,16 +181,15 @@ def repack(package: Path, epoch: int) -> None:
         root, info = Path(folder), Path(folder, "info")
         extract(package, root)
         index, about = (json.loads((info / f"{n}.json").read_text()) for n in ("index", "about"))
-        # The order of the requirements is random.
         floors = [f for path in root.rglob("*.so") if (f := read_binary(path).floors.get("GLIBC"))]
         depends = [need for need in index["depends"] if not floors or need.split()[0] != "__glibc"]
         depends += [f"__glibc >={dotted(max(floors))}"] if floors else []
-        index |= {"timestamp": epoch * 1000, "depends": sorted(depends)}
+        index |= {"timestamp": epoch * 1000, "depends": sorted(depends)}  # their order is random
         about["channels"] = [url for url in about["channels"] if not url.startswith("file:")]
         for name, facts in (("index", index), ("about", about)):
             (info / f"{name}.json").write_text(json.dumps(facts, indent=2, sort_keys=True))
-        # This file names folders, Linux kernel and processor of the machine. The recipe itself and
-        # its variant stay in the package.
+        # rendered_recipe.yaml names folders, the Linux kernel and the processor of the machine. The
+        # recipe itself and its variant stay in the package.
         (info / "recipe" / "rendered_recipe.yaml").unlink(missing_ok=True)
         for kind in ("pkg", "info"):
             buffer = io.BytesIO()
@@ -211,5 +212,5 @@ if __name__ == "__main__":
         code = 1
     sys.stdout.flush()
     sys.stderr.flush()
-    # py-rattler's runtime has crashed once at the interpreter's exit.
+    # Not `sys.exit`: py-rattler's runtime has crashed once while the interpreter ended.
     os._exit(code)

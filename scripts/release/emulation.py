@@ -1,7 +1,7 @@
-"""Builds and runs for another platform: with a cross compiler, and its Python under qemu.
+"""Builds for another platform with a cross compiler, and runs that platform's Python under qemu.
 
-A small script starts that Python. uv, pip and `sys.executable` treat the script as an interpreter,
-so a run for another platform takes the same steps as a run for this machine's.
+A small script starts this Python. uv, pip and `sys.executable` treat the script as an interpreter,
+so a run for another platform takes the same steps as a run for the platform of this machine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PYTHON = ROOT / "usr" / "bin" / "python3"
 QEMU = f"qemu-{MACHINE}"
 GXX = f"{MACHINE}-linux-gnu-g++"
 PACKAGES = f"g++-{MACHINE.replace('_', '-')}-linux-gnu qemu-user"
-# The program that resolves the symbols of a shared object without running it.
+# The program that resolves the symbols of a shared object without running the object.
 LDD = str(PYTHON.with_name("ldd")) if FOREIGN else "ldd"
 
 
@@ -34,16 +34,16 @@ def compilers(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def settings() -> dict[str, str]:
-    """The variables for a program under qemu; none for this machine's own platform.
+    """The environment variables for a program under qemu; none for this machine's own platform.
 
-    qemu is slow: the smoke test leaves out its largest size. Threads must not wait in busy loops,
-    which qemu would emulate, too.
+    qemu is slow: EMULATED makes the smoke test leave out its largest size, and OMP_WAIT_POLICY
+    keeps waiting threads out of busy loops, which qemu would emulate.
     """
     return {"EMULATED": "1", "OMP_WAIT_POLICY": "passive"} if FOREIGN else {}
 
 
 def missing(compiler: HostCompiler | None) -> str | None:
-    """The tools that this machine lacks for the platform of this run; None if it has all."""
+    """The tools that this machine lacks for the platform of this run; None if it lacks none."""
     if compiler and (compiler.machine or MACHINE) != MACHINE:
         text = f"{compiler} compiles for linux-{compiler.machine}, this run is for {PLATFORM}"
         return f"{text}; set CXX to a compiler for it" + (", or unset CXX" if FOREIGN else "")
@@ -58,28 +58,28 @@ def missing(compiler: HostCompiler | None) -> str | None:
     return f"cross: no {' and no '.join(lacks)}; {remedy}" if lacks else None
 
 
-@cache  # apt takes most of a second, and every cell asks
+@cache  # apt-cache takes most of a second, and the tool asks for every cell
 def python_minor() -> str:
-    """The version of Debian's Python, such as `3.11`; empty if apt does not say."""
+    """The minor version of Debian's Python, such as `3.11`; empty if apt knows no such package."""
     said = output_of("apt-cache", "depends", "python3") or ""
     found = re.search(r"Depends: python(3\.\d+)", said)
     return found[1] if found else ""
 
 
 def version() -> str | None:
-    """qemu's version, such as `qemu-aarch64 7.2.15`; None if it is not installed."""
+    """qemu's name and version, such as `qemu-aarch64 7.2.15`; None if there is no qemu."""
     found = re.search(r"version (\S+)", output_of(QEMU, "--version") or "")
     return f"{QEMU} {found[1]}" if found else None
 
 
 def root(context: Context, *, debian: str, minor: str) -> Sequence[Path]:
-    """Debian's Python of the platform, unpacked into a folder, and the scripts for qemu."""
+    """Unpacks Debian's Python of the platform; returns the scripts for this Python and for ldd."""
     log, place = context.log, fresh(ROOT)
     apt(log, place, [f"python{minor}", "libstdc++6", "libgomp1"], debian)
     (loader,) = place.glob("lib/ld-linux-*.so.*")
     _script(PYTHON, f'exec {QEMU} -L "{place}" -0 "$0" "{place}/usr/bin/python{minor}" "$@"')
     _script(
-        Path(LDD),  # the same as `ldd -r FILE`
+        Path(LDD),  # does what `ldd -r FILE` does
         "libraries=$LD_LIBRARY_PATH; unset LD_LIBRARY_PATH; shift\n"
         f'exec {QEMU} -L "{place}" -E LD_TRACE_LOADED_OBJECTS=1 -E LD_WARN=yes -E LD_BIND_NOW=yes '
         f'-E "LD_LIBRARY_PATH=$libraries" "{loader}" "$@"',

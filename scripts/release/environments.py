@@ -1,17 +1,19 @@
-"""The Pythons of this machine, environments made from them, and Debian's packages.
+"""Finds the Pythons of this machine, makes environments from them, and unpacks Debian's packages.
 
-uv fetches torch from PyPI, or from the index in the user's pip settings. A download with a wrong
-hash is fetched once more; a second wrong hash is a failure.
+uv fetches torch from PyPI, or from the index in the user's pip settings. The tool fetches a
+download with a wrong hash once more; a second wrong hash is a failure.
 """
 
+import contextlib
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from release import ReleaseError
@@ -19,14 +21,14 @@ from release.paths import CACHE, ENVS, fresh, tool
 from release.shell import CommandFailed, Log, clean_env
 from release.tasks import Context
 
-REMEDY = "Is the package index in reach? PIP_INDEX_URL and PIP_FIND_LINKS are used"
+REMEDY = "Is the package index in reach? The tool uses PIP_INDEX_URL and PIP_FIND_LINKS"
 # The messages of uv and pip for a wrong hash.
 WRONG_HASH = re.compile(r"hash(es)? (mismatch|do not match)|do not match the hashes", re.IGNORECASE)
 TWICE = (
-    "The hash of a download was wrong twice: the index, or a proxy before it, serves another file "
-    "than it announces; try again later, or name another index in PIP_INDEX_URL"
+    "The hash of a download was wrong twice: the index, or a proxy before the index, serves "
+    "another file than the announced one; try again later, or name another index in PIP_INDEX_URL"
 )
-# Describes the base interpreter.
+# A program that describes the base interpreter of the Python that runs it.
 _CODE = """
 import json, os, sys, sysconfig
 free = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
@@ -42,10 +44,10 @@ print(json.dumps({
 
 
 def python_facts(python: str, modules: str = "ensurepip, venv") -> dict[str, str]:
-    """Path, version and folders of an interpreter, as it reports them itself.
+    """The path, the version and the folders of the base interpreter of `python`.
 
-    Raises ReleaseError if it does not run, or lacks one of `modules`; the default modules make
-    environments.
+    Raises ReleaseError if `python` does not run or lacks one of `modules`. The default names the
+    modules that make environments.
     """
     code = f"import {modules}{_CODE}"
     try:
@@ -57,23 +59,23 @@ def python_facts(python: str, modules: str = "ensurepip, venv") -> dict[str, str
     return facts
 
 
-def interpreters(minor: str) -> Iterator[str]:
-    """Working interpreters of a Python minor (`3.12`, `3.14t`): on PATH, then those of pyenv."""
+@cache
+def interpreter(minor: str) -> str | None:
+    """A working interpreter of a Python minor (`3.12`, `3.14t`), from PATH or else from pyenv."""
     candidates = [shutil.which(f"python{minor}"), sys.executable]
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     candidates += sorted(str(path) for path in pyenv.glob(f"{minor.rstrip('t')}.*/bin/python3"))
     for candidate in filter(None, candidates):
-        try:
+        with contextlib.suppress(ReleaseError):
             facts = python_facts(candidate)
-        except ReleaseError:
-            continue
-        if facts["minor"] == minor:
-            yield facts["exe"]
+            if facts["minor"] == minor:
+                return facts["exe"]
+    return None
 
 
 @dataclass(frozen=True)
 class TorchEnv:
-    """An environment with a torch from PyPI, or with a link to the package folder `borrowed`."""
+    """An environment with a torch, which comes from PyPI or is a link to the folder `borrowed`."""
 
     name: str
     python: str
@@ -88,12 +90,12 @@ class TorchEnv:
 
     @property
     def cache(self) -> Path | None:
-        """The environment's own cache, which is deleted with it; None if it has none."""
+        """The uv cache of this environment alone, which is deleted with the environment, if any."""
         return None if self.stays or self.borrowed else CACHE / f"uv-{self.name}"
 
 
 def torch_env(context: Context, *, env: TorchEnv) -> Sequence[Path]:
-    """The environment to compile against; a borrowed torch is a link to its package folder."""
+    """Makes the environment with the torch to compile against; returns the environment's folder."""
     if env.borrowed:
         site = fresh(env.folder) / "lib" / "python3" / "site-packages"
         site.mkdir(parents=True)
@@ -119,12 +121,14 @@ def make_venv(
     """Makes a new environment and returns the path of its interpreter.
 
     Args:
-        folder: the new environment's folder; an existing one is deleted.
-        python: the interpreter to make it from.
-        cache: uv's cache, None for the user's. The environment's files are hard links into the
-            cache, so only an environment with its own cache can free the disk: delete both.
-        borrowed: a site-packages folder whose torch is used instead of installing one.
-        find_links: whether the folders of wheels in PIP_FIND_LINKS are used.
+        folder: the new environment's folder; an existing folder is deleted first.
+        python: the interpreter from which the environment is made.
+        requirements: the packages to install, and options of `uv pip install`.
+        cache: uv's cache, None for the user's cache. The files of the environment are hard links
+            into the cache, so only the deletion of both frees the disk.
+        borrowed: a site-packages folder with a torch, which the environment uses; None to install
+            a torch.
+        find_links: whether uv uses the folders of wheels in PIP_FIND_LINKS.
     """
     log.run([tool("uv"), "venv", "--quiet", "--python", python, fresh(folder)])
     interpreter = folder / "bin" / "python"
@@ -141,10 +145,8 @@ def make_venv(
 
 
 def uv_settings(*, find_links: bool = True) -> dict[str, str]:
-    """pip's index settings under uv's names; URLs with passwords must not be in a command."""
-    settings = {
-        name: os.environ.get(f"PIP_{name}", "") for name in ("INDEX_URL", "EXTRA_INDEX_URL")
-    }
+    """pip's index settings as variables of uv, since a command must show no URL with a password."""
+    settings = {n: os.environ.get(f"PIP_{n}", "") for n in ("INDEX_URL", "EXTRA_INDEX_URL")}
     if find_links:
         settings["FIND_LINKS"] = ",".join(os.environ.get("PIP_FIND_LINKS", "").split())
     return {f"UV_{name}": value for name, value in settings.items() if value}
@@ -156,7 +158,7 @@ def uv(log: Log, words: Sequence[str | Path], *, find_links: bool = True) -> Non
 
 
 def pip(log: Log, words: Sequence[str | Path]) -> None:
-    """Runs the tool's own `pip` in the same way."""
+    """Runs the tool's own `pip`; as `uv`, once more after a wrong hash."""
     _fetch(log, [sys.executable, "-m", "pip", *words], "--no-cache-dir")
 
 
@@ -171,10 +173,11 @@ def _fetch(log: Log, command: Sequence[str | Path], no_cache: str, **settings: s
 
 
 def apt(log: Log, place: Path, packages: Sequence[str], debian: str = "") -> None:
-    """Unpacks Debian's packages and their dependencies into a folder; this needs no root.
+    """Unpacks Debian's packages and their dependencies into the folder `place`, without root.
 
-    For an architecture `debian`, all dependencies are unpacked: apt uses a state of its own, and
-    does not change the machine's. Otherwise, packages that this machine has are left out.
+    For an architecture `debian`, the function unpacks all dependencies: apt then works on a state
+    of its own, not on that of the machine. Otherwise it leaves out the packages that this machine
+    has.
     """
     state = fresh(place.with_name("apt"))
     (state / "status").touch()

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Lets clang's CUDA driver use the fatbinary of CUDA 13, which no longer takes clang's options:
+"""Lets clang use the `fatbinary` of CUDA 13, which no longer takes clang's options:
 
     -image=profile=sm_90,file=F       becomes  --image3=kind=elf,sm=90,file=F
     -image=profile=compute_90,file=F  becomes  --image3=kind=ptx,sm=90,file=F
 
-and adds two options:
+This script adds two options:
 
-    --assemble=sm_NN   machine code for an architecture that clang does not know, from the PTX
-    --drop=NAME        leaves out an image that only served to make another
+    --assemble=sm_NN   makes machine code from the PTX, for an architecture that clang does not know
+    --drop=NAME        leaves out an image from which another was made
 
-The release tool copies it into the bin folder of a toolkit, beside ptxas and fatbinary.nvidia.
+The release tool copies this script into the bin folder of a toolkit, beside ptxas and NVIDIA's own
+program, there called fatbinary.nvidia.
 """
 
 import re
@@ -21,16 +22,15 @@ from pathlib import Path
 HERE, GIVEN = Path(__file__).resolve().parent, sys.argv[1:]
 later = [word.partition("=sm_")[2] for word in GIVEN if word.startswith("--assemble=sm_")]
 dropped = [word.partition("=")[2] for word in GIVEN if word.startswith("--drop=")]
-# CUDA 13's default compresses better, but only newer drivers can read it.
+# The default mode of CUDA 13 compresses better, but older drivers cannot read its images.
 words, ptx = ["--compress-mode=speed"], ""
 for word in GIVEN:
     if image := re.fullmatch(r"--?image=profile=(sm|compute)_(\w+),file=(.*)", word):
         kind, number, file = image.groups()
         ptx = file if kind == "compute" else ptx
         if f"{kind}_{number}" not in dropped:
-            words.append(
-                f"--image3=kind={'elf' if kind == 'sm' else 'ptx'},sm={number},file={file}"
-            )
+            code = "elf" if kind == "sm" else "ptx"
+            words.append(f"--image3=kind={code},sm={number},file={file}")
     elif not word.startswith(("--assemble=", "--drop=")):
         words.append(word)
 with tempfile.TemporaryDirectory() as made:

@@ -1,24 +1,26 @@
-"""Packs the source distribution, the thin wheels, and the fat wheel with every binary once."""
+"""Packs the source distribution, thin wheels of one variant, and the fat wheel of all variants."""
 
 import gzip
+import io
 import sys
 import tarfile
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
 from release import DIST, FOREIGN, PLATFORM, PROJECT, REPO, ReleaseError, of_project
+from release.audit import ALLOWED, policies
 from release.cells import Cell
-from release.paths import TEMPORARY, WHEELS, fresh, publish, replace_wheel, tool, write_atomically
+from release.paths import TEMPORARY, WHEELS, fresh, publish, replace_wheel, write_atomically
 from release.shell import Log, clean_env, output_of
 from release.store import digest, source_env, source_epoch
 from release.tasks import Context, SkipTask, Status, Task
 from release.wheels import Wheel, join, read_wheel
 
-# The variable that names a folder of binaries, which a build packs instead of compiling.
+# The environment variable that names a folder of compiled binaries for a build to pack.
 PREBUILT = PROJECT.variable("PREBUILT")
-LIMIT = int(of_project("wheel_limit"))  # bytes of the fat wheel
-EXCLUDED = ("libtorch*", "libc10*", "libcudart*", "libcuda.so*", "libnv*", "libgomp*")
+LIMIT = int(of_project("wheel_limit"))  # the most bytes that the fat wheel may have
 PAGE = """\
 <!DOCTYPE html>
 <html lang="en">
@@ -31,9 +33,9 @@ PAGE = """\
 
 
 def package_sources() -> tuple[Path, ...]:
-    """The files that a distribution may hold (MANIFEST.in chooses); no tests, no tools.
+    """The files from which MANIFEST.in chooses those of a distribution; no tests, no tools.
 
-    They are files that git tracks or would track; without git, all files but build products.
+    git tracks these files, or would track them. Without git, they are all files but build products.
     """
     listed = output_of("git", "ls-files", "-co", "--exclude-standard", "-z")
     names = [name for name in (listed or "").split("\0") if name]
@@ -48,7 +50,7 @@ def package_sources() -> tuple[Path, ...]:
 
 
 def sdist(context: Context) -> Sequence[Path]:
-    """The source distribution, made from a copy so that nothing is written into the checkout."""
+    """Makes the source distribution from a copy of the files, so as to spare the checkout."""
     stage = fresh(TEMPORARY / "sdist" / "source")
     for path in package_sources():
         target = stage / path.relative_to(REPO)
@@ -63,7 +65,7 @@ def sdist(context: Context) -> Sequence[Path]:
 
 
 def repack(archive: Path, folder: Path, epoch: int) -> Path:
-    """The same files in an archive whose bytes depend only on them and `epoch`."""
+    """Packs an archive anew, so that its bytes depend on its files and `epoch` alone."""
     final = folder / archive.name
     with (
         tarfile.open(archive) as old,
@@ -81,7 +83,7 @@ def repack(archive: Path, folder: Path, epoch: int) -> Path:
 
 
 def gather(binaries: Iterable[Path], folder: Path) -> Path:
-    """Copies binaries into a new folder; PREBUILT passes its name to a build."""
+    """Copies binaries into the new folder `folder`, whose name a build gets in PREBUILT."""
     fresh(folder)
     for path in binaries:
         publish(path, folder / path.name)
@@ -89,23 +91,23 @@ def gather(binaries: Iterable[Path], folder: Path) -> Path:
 
 
 def wheel(context: Context, *, cell: Cell, sdist: Path, binaries: Sequence[Path]) -> Sequence[Path]:
-    """The thin wheel of one cell, with its true platform tag, in the folder of the index."""
+    """Packs the thin wheel of one cell, with its true platform tag, into the index's folder."""
     work = TEMPORARY / "wheel" / cell.name
     prebuilt = gather(binaries, work / "prebuilt")
-    given = {path.name: path.read_bytes() for path in binaries}
     with tarfile.open(sdist) as archive:
         archive.extractall(fresh(work / "source"), filter="data")
     (source,) = (work / "source").iterdir()
     out = fresh(work / "out")
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, source]
     env = clean_env(**{PREBUILT: str(prebuilt)}, **source_env())
-    # Without this variable the wheel's tag would name this machine's platform.
+    # Without this variable the wheel's tag would name the platform of this machine.
     env |= {"_PYTHON_HOST_PLATFORM": PLATFORM} if FOREIGN else {}
     context.log.run(command, env=env)
     (made,) = out.glob("*.whl")
-    tagged = true_tag(context.log, made, given, fresh(work / "repaired"))
-    final = tagged.renamed(local=cell.local_version).write(fresh(work / "final"))
-    return [replace_wheel(final, WHEELS)]
+    packed = read_wheel(made)
+    check_binaries(packed, {path.name: path.read_bytes() for path in binaries})
+    final = packed.renamed(local=cell.local_version, tag=true_tag(packed))
+    return [replace_wheel(final.write(fresh(work / "final")), WHEELS)]
 
 
 def fat_wheel(
@@ -115,10 +117,10 @@ def fat_wheel(
     required: Collection[str],
     carried: Mapping[str, Path],
 ) -> Sequence[Path]:
-    """Joins the thin wheels of this run's cells, and those of cells that an earlier run built.
+    """Joins the thin wheels of this run's cells and the wheels `carried` of an earlier run.
 
-    For each cell, `wheels` names the task that packed it, then the tasks that ran it. A cell is
-    left out if its wheel was not packed or a run failed.
+    For each cell, `wheels` holds the task that packed its wheel, then the tasks that ran the wheel.
+    The step leaves out a cell whose wheel was not packed or failed in a run.
     """
     found = {
         cell: context.outcomes[packed.name].outputs[0]
@@ -133,7 +135,7 @@ def fat_wheel(
 
 
 def agreeing(carried: Mapping[str, Path], wheels: Iterable[Path]) -> dict[str, Path]:
-    """The carried wheels, except those with a binary whose bytes differ from this run's."""
+    """The carried wheels without those that hold another build of a binary of this run."""
     now = {n: data for path in wheels for n, data in read_wheel(path).binaries.items()}
     return {
         cell: path
@@ -143,57 +145,59 @@ def agreeing(carried: Mapping[str, Path], wheels: Iterable[Path]) -> dict[str, P
 
 
 def make_fat_wheel(log: Log, wheels: Mapping[str, Path], required: Collection[str]) -> Path:
-    """The joined wheel in a temporary folder, with its true tag, and within the size limit."""
-    work = fresh(TEMPORARY / "fat-wheel")
-    joined = join(dict(sorted(wheels.items())), local=partial_version(wheels, required))
+    """Writes the joined wheel with its true tag; raises ReleaseError if the wheel exceeds LIMIT."""
+    local = partial_version(wheels, required)
+    joined = join(dict(sorted(wheels.items())), local=local)
     for name, data in joined.binaries.items():
         log.write(f"{name}: {len(data)} bytes")
-    given = {Path(name).name: data for name, data in joined.binaries.items()}
-    made = joined.write(fresh(work / "joined"))
-    tagged = true_tag(log, made, given, fresh(work / "repaired"))
-    final = tagged.write(fresh(work / "final"))
+    tagged = joined.renamed(local=local, tag=true_tag(joined))
+    final = tagged.write(fresh(TEMPORARY / "fat-wheel"))
     if final.stat().st_size > LIMIT:
         text = f"{final.name}: {final.stat().st_size} bytes, at most {LIMIT} are allowed"
-        raise ReleaseError(f"{text}; build for fewer architectures, or find what grew in the log")
+        raise ReleaseError(f"{text}; build for fewer architectures, or see in the log what grew")
     return final
 
 
 def partial_version(packed: Collection[str], required: Collection[str]) -> str | None:
-    """The local version of a wheel that lacks required cells, `partial.3of15`; else None."""
+    """The local version of a wheel, `partial.3of15`; None if the wheel lacks no required cell."""
     count = len({*packed} & {*required})
     return None if count == len(required) else f"partial.{count}of{len(required)}"
 
 
-def true_tag(log: Log, made: Path, given: Mapping[str, bytes], folder: Path) -> Wheel:
-    """The wheel `made` with the oldest manylinux tag that auditwheel allows.
+def true_tag(wheel: Wheel) -> str:
+    """The wheel's tag with the oldest manylinux platform that auditwheel's policies allow.
 
-    `given` holds the binaries in the wheel by name; `folder` is an empty folder for auditwheel.
+    Raises ReleaseError if the policies allow none, or if a binary needs a library outside ALLOWED.
     """
-    command = [sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", folder, made]
-    for name in EXCLUDED:
-        command += ["--exclude", name]
-    path = f"{Path(tool('patchelf')).parent}:{clean_env()['PATH']}"
-    remedy = "auditwheel finds no manylinux tag for it, or a library is not excluded; see the log"
-    log.run(command, env=clean_env(PATH=path, **source_env()), remedy=remedy)
-    (tagged,) = folder.glob("*.whl")
-    check_binaries(tagged, given)
-    return read_wheel(tagged)
+    from auditwheel.elfutils import elf_find_versioned_symbols
+    from elftools.elf.elffile import ELFFile
+
+    symbols: dict[str, set[str]] = defaultdict(set)
+    for name, data in wheel.binaries.items():
+        elf = ELFFile(io.BytesIO(data))
+        needed = elf.get_section_by_name(".dynamic").iter_tags("DT_NEEDED")
+        if other := [tag.needed for tag in needed if not ALLOWED.fullmatch(tag.needed)]:
+            raise ReleaseError(f"{name}: needs {other[0]}, which is outside the allowed libraries")
+        for library, version in elf_find_versioned_symbols(elf):
+            symbols[library].add(version)
+    policy = policies().versioned_symbols_policy(symbols)
+    if policy.name.startswith("linux"):
+        text = f"{wheel.name} {wheel.version}: its binaries need newer system libraries than any"
+        raise ReleaseError(f"{text} manylinux tag allows; build in a manylinux image")
+    return f"py3-none-{'.'.join(sorted([policy.name, *policy.aliases]))}"
 
 
-def check_binaries(path: Path, given: Mapping[str, bytes]) -> None:
-    """Checks that only the tag changed: a grafted library would mean two OpenMP runtimes."""
-    packed = read_wheel(path).binaries
-    wanted = {f"{PROJECT.package}/lib/{name}": content for name, content in given.items()}
-    for name in sorted(packed.keys() - wanted.keys()):
-        text = f"{path.name}: auditwheel has added {name}, which no task built"
-        raise ReleaseError(f"{text}; add that library to EXCLUDED in pack_steps.py")
-    for name, content in wanted.items():
-        if packed.get(name) != content:
-            raise ReleaseError(f"{path.name}: {name} is missing or was changed by auditwheel")
+def check_binaries(wheel: Wheel, given: Mapping[str, bytes]) -> None:
+    """Checks that the wheel holds the given binaries (contents by file name) and no others."""
+    wanted = {f"{PROJECT.package}/lib/{name}": data for name, data in given.items()}
+    found = wheel.binaries
+    if wrong := sorted(n for n in {*wanted, *found} if wanted.get(n) != found.get(n)):
+        text = f"{wheel.name} {wheel.version}: {wrong[0]} is missing, was changed or was added"
+        raise ReleaseError(f"{text} when the wheel was packed; build it again")
 
 
 def write_index(root: Path) -> None:
-    """Writes the index page of `root`, and one for each project's folder in it."""
+    """Writes the index page of `root`, and the page of each project's folder in `root`."""
     root.mkdir(parents=True, exist_ok=True)
     projects = sorted(path for path in root.iterdir() if path.is_dir())
     _page(root, ((project.name, f"{project.name}/") for project in projects))

@@ -1,4 +1,4 @@
-"""Where the tool puts its files; all of them can be deleted at any time."""
+"""The places of the tool's files, which may all be deleted at any time."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ LOGS = BUILD / "logs"
 CACHE = BUILD / "cache"
 ENVS = BUILD / "envs"
 BINARIES = BUILD / "binaries"
-NATIVE_BINARIES = REPO / "build" / BINARIES.name  # for this machine's platform, in every run
+NATIVE_BINARIES = REPO / "build" / BINARIES.name  # binaries for this machine's own platform
 BOOTSTRAP = BUILD / "bootstrap-channel"
 LINKED = BUILD / "linked-channels"
 TEMPORARY = BUILD / "tmp"
@@ -26,7 +26,7 @@ REPORT = DIST / "report.html"
 
 
 def fresh(folder: Path) -> Path:
-    """Makes an empty folder, and deletes an existing one first."""
+    """Makes an empty folder, after deleting an existing one; returns `folder`."""
     if folder.exists():
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
@@ -35,7 +35,7 @@ def fresh(folder: Path) -> Path:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A new file that replaces `path` in one step: a reader sees the old file or the new one."""
+    """The path of a new file, which replaces `path` in one step at the end of the block."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -51,14 +51,17 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def publish(source: Path, target: Path) -> Path:
-    """Copies a finished file to its place in one step, over an older one; returns `target`."""
+    """Copies a finished file to `target` in one step, over an older file; returns `target`."""
     with replacing(target) as part:
         shutil.copy2(source, part)
     return target
 
 
 def replace_wheel(source: Path, folder: Path, *, any_version: bool = False) -> Path:
-    """Publishes a wheel, and deletes those with other platform tags, or with `any_version`."""
+    """Publishes a wheel, and deletes the same version with other platform tags; returns its path.
+
+    With `any_version` it deletes all other versions, too.
+    """
     target = publish(source, folder / source.name)
     name, version, *_ = source.name.split("-")
     for path in folder.glob(f"{name}-*.whl" if any_version else f"{name}-{version}-*.whl"):
@@ -68,6 +71,6 @@ def replace_wheel(source: Path, folder: Path, *, any_version: bool = False) -> P
 
 
 def tool(name: str) -> str:
-    """A program of the tool's own environment, or else one on PATH."""
+    """The path of a program of the tool's own environment, or else of one on PATH."""
     beside = Path(sys.executable).with_name(name)
     return str(beside) if beside.exists() else shutil.which(name) or name

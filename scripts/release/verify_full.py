@@ -1,32 +1,39 @@
 """`--verify full`: runs the fat wheel with every torch, on every Python that has a wheel of it.
 
-When every environment has a result, all of them are stored in
-benchmarks/results/environments.json, and the support tables show them. `--python PATH` tries the
-environments of that interpreter alone; their results are added to the stored ones. On platforms
-other than the first, a run under qemu costs minutes and some torches crash there: each torch is
-tried on one Python, and whatever has a result is stored.
+Once every environment has a result, `benchmarks/results/environments.json` stores all results, and
+the support tables show them. `--python PATH` tries only the environments of that interpreter, and
+adds their results to the stored ones. On a platform other than the first of the matrix, the tool
+tries each torch on one Python and stores the results that it gets: under qemu an environment takes
+minutes, and some torches crash.
 
-Environments of one torch share a cache of about 12 GB, which is deleted before the next torch.
-Results are kept in build/verify-full and are valid for one wheel, so an interrupted run continues.
+The environments of one torch share a cache of about 12 GB, which is deleted before the next torch.
+`build/verify-full` keeps the results of one wheel, so an interrupted run continues.
 """
 
+import json
 import os
 import platform
+import re
 import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from functools import cache, partial
+from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from release import (
+    BUILD,
     DIST,
     FOREIGN,
     MACHINE,
+    PACKAGE,
     PLATFORM,
+    PROJECT,
     REPO,
     SMOKE,
     WRITE,
@@ -34,33 +41,49 @@ from release import (
     emulation,
     evidence,
 )
-from release.environments import interpreters, python_facts
+from release.environments import interpreter, make_venv, python_facts
 from release.evidence import Environment, Evidence
 from release.listing import Reporter
 from release.manifest import parse
-from release.paths import MANIFEST
+from release.paths import MANIFEST, fresh, write_atomically
 from release.run import only_run
 from release.schema import FIRST, Matrix
+from release.shell import CommandFailed, Log, clean_env
 from release.store import digest
-from release.tasks import Outcome, Task, run_tasks
-from release.verify_one import CACHE, WORK, Target, environment
+from release.tasks import Context, Outcome, SkipTask, Task, run_tasks
 from release.wheels import commits, read_wheel
 
-Results = Mapping[Target, Environment | None]
-# The cache of one torch with its CUDA libraries, plus the files that its environments do not share.
+WORK = BUILD / "verify-full"
+CACHE = WORK / "cache"
+# Bytes for the cache of one torch, CUDA libraries included, and for its environments' own files.
 DISK_NEEDED = 15_000_000_000
+# Exit codes after an interrupt, a kill or a termination, which say nothing about the wheel.
+STOPPED = re.compile(r"exit code -(2|9|15)\b")
+TORCH_ALONE = "import torch; torch.ones(2, 2) @ torch.ones(2, 2)"
 
 
-@cache
-def _interpreter(python: str) -> str | None:
-    return next(interpreters(python), None)
+@dataclass(frozen=True)
+class Target:
+    """One environment; `interpreter` is None if this machine lacks that Python."""
+
+    torch: str
+    release: str
+    python: str
+    interpreter: str | None
+
+    @property
+    def name(self) -> str:
+        return f"torch-{self.torch}-py{self.python}"
+
+
+Results = Mapping[Target, Environment | None]
 
 
 def targets(matrix: Matrix, given: Sequence[Path] = ()) -> list[Target]:
     """Every environment for which PyPI has a torch, newest torch first.
 
-    Free-threaded Pythons count only if this machine has them. `given` limits the result to these
-    interpreters.
+    A free-threaded Python counts only if this machine has it. With `given`, the result holds only
+    the environments of these interpreters.
     """
     named = {python_facts(str(path))["minor"]: str(path) for path in given}
     for python, path in named.items():
@@ -68,18 +91,18 @@ def targets(matrix: Matrix, given: Sequence[Path] = ()) -> list[Target]:
             known = ", ".join(matrix.every_python())
             raise ReleaseError(f"{path} is Python {python}; name one of {known}")
     return [
-        Target(minor, torch.release, python, named.get(python) or _interpreter(python))
+        Target(minor, torch.release, python, named.get(python) or interpreter(python))
         for minor, torch in reversed([(minor, matrix.torch[minor]) for minor in matrix.minors()])
         for python in torch.every_python
-        if (python in named if named else python in torch.pythons or _interpreter(python))
+        if (python in named if named else python in torch.pythons or interpreter(python))
     ]
 
 
 def verify_built(matrix: Matrix, console: Console, jobs: int, given: Sequence[Path]) -> int:
-    """Tries the fat wheel that dist/manifest.json names; returns the exit code."""
+    """Tries the fat wheel that `dist/manifest.json` names; returns the exit code."""
     manifest = parse(MANIFEST) if MANIFEST.exists() else None
     if manifest is None or manifest.fat is None:
-        raise ReleaseError(f"{MANIFEST}: names no fat wheel; the run above says why none was made")
+        raise ReleaseError(f"{MANIFEST}: names no fat wheel; the run above says why it made none")
     with only_run(console):
         if PLATFORM != FIRST and not given:
             own = os.environ.get("RELEASE_PYTHON", sys.executable)
@@ -97,9 +120,10 @@ def verify(
     *,
     join: bool = False,
 ) -> int:
-    """Runs the wanted environments that have no result yet; returns the exit code.
+    """Runs those of the environments `wanted` that have no result yet; returns the exit code.
 
-    Stores all results if none is missing; with `join`, adds them to the stored ones.
+    Stores the results if none is missing; on a platform other than the first, if there is one.
+    With `join`, adds the results to the stored ones.
     """
     found = tried(wheel, wanted, console, jobs)
     every = wanted if join else targets(matrix)
@@ -107,7 +131,7 @@ def verify(
     path, missing = evidence.results(PLATFORM), len(every) - len(known)
     if missing and (PLATFORM == FIRST or not known):
         text = f"{missing} of {len(every)} environments have no result in this run"
-        console.print(f"{text}: {path.relative_to(REPO)} is left as it was")
+        console.print(f"{text}, so {path.relative_to(REPO)} stays as it was")
     else:
         old = evidence.load(path) if join and PLATFORM == FIRST else None
         evidence.save(joined(old, wheel, known) if old else gathered(wheel, matrix, known), path)
@@ -116,17 +140,13 @@ def verify(
 
 
 def tried(wheel: Path, wanted: Sequence[Target], console: Console, jobs: int) -> Results:
-    """Runs the environments that have no result yet; the result is None if one was skipped."""
-    read_wheel(wheel)  # raises if it is not a wheel
+    """Runs the environments that have no result yet; a skipped environment's result is None."""
+    read_wheel(wheel)  # raises for a file that is not a wheel
     console.print(f"{wheel.name} ({digest(wheel)[:12]}): {len(wanted)} environments")
-    tasks = {
-        target: Task(
-            f"verify/{target.name}",
-            partial(environment, target=target, wheel=wheel),
-            inputs=(wheel, SMOKE),
-        )
-        for target in wanted
-    }
+    tasks = {}
+    for target in wanted:
+        run = partial(environment, target=target, wheel=wheel)
+        tasks[target] = Task(f"verify/{target.name}", run, inputs=(wheel, SMOKE))
     outcomes: dict[str, Outcome] = {}
     begun = time.monotonic()
     with Reporter(console, list(tasks.values())) as reporter:
@@ -134,13 +154,10 @@ def tried(wheel: Path, wanted: Sequence[Target], console: Console, jobs: int) ->
             first, *others = (tasks[target] for target in wanted if target.torch == minor)
             WORK.mkdir(parents=True, exist_ok=True)
             if (free := shutil.disk_usage(WORK).free) < DISK_NEEDED:
-                have, need = (
-                    f"{free / 1e9:.1f} GB are free",
-                    f"{DISK_NEEDED / 1e9:.0f} GB are needed",
-                )
-                text = "free some and run the same again: what was done is kept"
-                raise ReleaseError(f"{WORK}: {have}, {need}; {text}")
-            # The first environment fetches the files that all of them share.
+                need = f"{DISK_NEEDED / 1e9:.0f} GB are needed; free some"
+                text = f"{WORK}: {free / 1e9:.1f} GB are free, {need} and run the same again"
+                raise ReleaseError(f"{text}: the tool keeps the finished results")
+            # The first environment fetches the files that all environments of this torch share.
             try:
                 for group in ([first], others):
                     outcomes |= run_tasks(group, WORK, reporter, jobs)
@@ -162,7 +179,7 @@ def tried(wheel: Path, wanted: Sequence[Target], console: Console, jobs: int) ->
 
 
 def joined(stored: Evidence, wheel: Path, known: Sequence[Environment]) -> Evidence:
-    """The stored results, updated by these; each new row names its wheel."""
+    """The stored results, updated by the rows `known`, each of which then names its wheel."""
     origin = {"wheel": wheel.name, "commit": " ".join(commits(read_wheel(wheel)))}
     rows = {(row.torch, row.python): row for row in stored.environments}
     rows |= {(row.torch, row.python): row.model_copy(update=origin) for row in known}
@@ -170,7 +187,7 @@ def joined(stored: Evidence, wheel: Path, known: Sequence[Environment]) -> Evide
 
 
 def gathered(wheel: Path, matrix: Matrix, known: Sequence[Environment]) -> Evidence:
-    """The results, and a line for every Python of the matrix for which a torch has no wheel."""
+    """The results, with a row for each torch and Python of the matrix that have no wheel."""
     found = {(result.torch, result.python): result for result in known}
     date, rows, packed = max(result.date for result in known), [], read_wheel(wheel)
     for minor, python in product(matrix.minors(), matrix.every_python()):
@@ -195,3 +212,108 @@ def gathered(wheel: Path, matrix: Matrix, known: Sequence[Environment]) -> Evide
         command=f"scripts/build_all.sh {selector}--verify full",
         environments=rows,
     )
+
+
+def environment(context: Context, *, target: Target, wheel: Path) -> Sequence[Path]:
+    """Installs, judges, runs and deletes one environment; returns the file with its result.
+
+    Raises SkipTask if the environment cannot be installed, if a signal stopped its program, or if
+    its torch fails without our package. The next run tries a skipped environment again.
+    """
+    if target.interpreter is None:
+        text = f"no Python {target.python} on PATH or in pyenv"
+        raise SkipTask(f"{text}; install one, or name its path with --python")
+    begun, folder = time.monotonic(), WORK / target.name
+    date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    facts: dict[str, Any] = {"torch": target.torch, "python": target.python, "date": date}
+    try:
+        facts |= _run(context.log, target, wheel, fresh(folder))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    facts["seconds"] = round(time.monotonic() - begun, 1)
+    found = Environment.model_validate(facts).model_dump(mode="json")
+    file = WORK / "results" / f"{target.name}.json"
+    write_atomically(file, json.dumps(found, indent=1))
+    return [file]
+
+
+def _run(log: Log, target: Target, wheel: Path, folder: Path) -> dict[str, Any]:
+    """Installs the wheel beside torch, judges it and runs the smoke test; returns the facts."""
+    # `--only-binary`, because the newest numpy may have no wheel for this Python.
+    wanted = [wheel, f"torch=={target.release}", "numpy", "--only-binary", "numpy"]
+    env = folder / "env"
+    try:
+        python = make_venv(log, env, target.interpreter, wanted, cache=CACHE, find_links=False)
+    except ReleaseError as error:
+        raise SkipTask(f"{error}: {_last(log)}") from error
+    empty = fresh(folder / "empty")
+    problem = _tried(log, [python, "-m", PROJECT.package, "--json"], empty)
+    facts, cause = _verdicts(log.path.read_text(encoding="utf-8"))
+    if facts and facts["variant"] is None:
+        return {"state": "rejected", "reason": cause, **facts}
+    problems = [f"{PROJECT.command}: {problem}"] if problem else []
+    numbers = folder / "smoke.json"
+    if problem := _tried(log, [python, SMOKE, "--outside", PACKAGE, "--json", numbers], empty):
+        problems.append(f"{SMOKE.name}: {problem}: {_last(log)}")
+    facts |= computed(numbers)
+    if not facts.get("gradcheck"):
+        problems.append("gradcheck did not pass")
+    if problems and (problem := _tried(log, [python, "-c", TORCH_ALONE], empty)):
+        raise SkipTask(f"torch fails here without {PROJECT.package}: {problem}: {_last(log)}")
+    return {"state": "failed" if problems else "ran", "reason": "; ".join(problems), **facts}
+
+
+def _tried(log: Log, command: Sequence[str | Path], cwd: Path) -> str:
+    """Runs a program of the environment; returns the text of its failure, or ""."""
+    try:
+        log.run(command, env=clean_env(**emulation.settings()), cwd=cwd)
+    except CommandFailed as error:
+        if STOPPED.search(str(error)):
+            raise SkipTask(str(error)) from error
+        return str(error)
+    return ""
+
+
+def _verdicts(text: str) -> tuple[dict[str, Any], str]:
+    """The checker's findings in the text of its log, and the cause if no binary fits."""
+    try:
+        # The report starts at the last line with a leading brace; torch may print text after it.
+        data, _ = json.JSONDecoder().raw_decode(text, text.rfind("\n{") + 1)
+    except ValueError:
+        return {}, "the checker printed no report"
+    rejected = {}
+    for binary in (b for b in data["binaries"] if not b["accepted"]):
+        bad = [f["dimension"] for f in binary["findings"] if f["status"] == "rejected"]
+        rejected[Path(binary["path"]).name] = bad[0] if bad else "unknown"
+    facts = {
+        "torch_version": (data["runtime"]["torch"] or {}).get("version"),
+        "variant": data["chosen"],
+        "accepted": sorted(Path(b["path"]).name for b in data["binaries"] if b["accepted"]),
+        "rejected": dict(sorted(rejected.items())),
+    }
+    return facts, (data["cause"] or {}).get("why", "")
+
+
+def computed(numbers: Path) -> dict[str, Any]:
+    """The facts of a smoke test's report; none if the test has written no readable report."""
+    try:
+        data = json.loads(numbers.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    worst: dict[str, float] = {}
+    for row in data["comparisons"]:
+        kind, error = row["dtype"], float(f"{row['worst']:.2e}")
+        worst[kind] = max(worst.get(kind, 0.0), error)
+    return {
+        "torch_version": data["torch"],
+        "python_version": data["python"],
+        "devices": data["devices"],
+        "comparisons": len(data["comparisons"]),
+        "worst": worst,
+        "gradcheck": data["gradcheck"],
+    }
+
+
+def _last(log: Log) -> str:
+    lines = [line.strip() for line in log.tail(4).splitlines() if line.strip()]
+    return " | ".join(lines[-2:])[:400]

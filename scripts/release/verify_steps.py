@@ -1,4 +1,4 @@
-"""Installs the packed wheels into fresh environments and runs them there."""
+"""Installs the packed wheels into new environments and runs the wheels there."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,9 +24,10 @@ def run_installed(
 ) -> Path:
     """Runs the checker and the smoke test in an environment; returns the smoke test's JSON report.
 
-    Both run in an empty folder, where they cannot see the source tree. `site` is a folder with the
-    package, used instead of the installed one; `glue` is the glue that must be chosen. Without
-    `gpu`, a CUDA build of torch finds no GPU, like a CPU build.
+    Both run in an empty folder, from which Python does not find the source tree. `site` is a folder
+    with a package that hides the installed package, and `glue` the glue that the loader must choose
+    (None allows any). Without `gpu`, a CUDA build of torch sees no GPU; without `checker`, only the
+    smoke test runs.
     """
     empty = fresh(TEMPORARY / "run" / name)
     env = clean_env(PATH=f"{folder / 'bin'}:{clean_env()['PATH']}")
@@ -34,7 +35,7 @@ def run_installed(
     env |= {} if gpu else {"CUDA_VISIBLE_DEVICES": ""}
     env |= emulation.settings()
     if checker:
-        # Under qemu, importing torch takes 20 s, so the smoke test does the live run.
+        # Under qemu an import of torch takes 20 s, so the smoke test does the checker's live run.
         words = ["--torch", folder] if FOREIGN else []
         log.run([python, "-m", PROJECT.package, *words], env=env, cwd=empty)
     report = BUILD / "smoke" / f"{name}.json"
@@ -51,24 +52,18 @@ def folder_of(cell: Cell) -> Path:
 
 
 def venv(context: Context, *, cell: Cell, wheel: Path, env: TorchEnv) -> Sequence[Path]:
-    """A new virtual environment with the wheel and the torch of `env`, in which it is run."""
+    """Makes a virtual environment with the wheel and the torch of `env`; runs the wheel there."""
     extras = "" if FOREIGN else "[examples]"
-    wanted = [
-        f"{PROJECT.distribution}{extras} @ {wheel.as_uri()}",
-        f"torch=={env.release}",
-        "numpy",
-    ]
+    wanted = [f"{PROJECT.distribution}{extras} @ {wheel.as_uri()}", "numpy"]
+    wanted.append(f"torch=={env.release}")
     folder, site = folder_of(cell), env.borrowed and env.borrowed.parent
     python = make_venv(context.log, folder, env.python, wanted, cache=env.cache, borrowed=site)
-    gpu = cell.cuda_major is not None
-    return [
-        folder,
-        run_installed(context.log, python, folder, folder.name, glue=cell.glue, gpu=gpu),
-    ]
+    options = {"glue": cell.glue, "gpu": cell.cuda_major is not None}
+    return [folder, run_installed(context.log, python, folder, folder.name, **options)]
 
 
 def example(context: Context, *, cell: Cell, venv: Path) -> Sequence[Path]:
-    """Runs the example in the virtual environment; its exit code says whether it passed."""
+    """Runs the example in the virtual environment; raises CommandFailed if the example fails."""
     out = fresh(BUILD / EXAMPLE.stem / cell.name)
     command = [venv / "bin" / "python", EXAMPLE, "--out", out]
     context.log.run(command, cwd=out, remedy=of_project("example_needs"))
@@ -76,9 +71,9 @@ def example(context: Context, *, cell: Cell, venv: Path) -> Sequence[Path]:
 
 
 def fat_run(context: Context, *, glue: str, venv: Path, fat_wheel: Path) -> Sequence[Path]:
-    """Runs the fat wheel beside the torch that a glue was built for; it must choose that glue.
+    """Runs the fat wheel beside the torch for which a glue was built; it must choose that glue.
 
-    The wheel lies in a folder of its own, which comes first on the environment's path.
+    The step installs the wheel into a folder of its own, which comes first on Python's path.
     """
     python, name = venv / "bin" / "python", f"{glue}-fat"
     site = fresh(ENVS / name)

@@ -1,4 +1,4 @@
-"""Reads and rewrites wheels; their bytes depend only on their content, not on time or folder."""
+"""Reads and writes wheels; the bytes of a written wheel depend on its content and date alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from release.store import source_epoch
 
 @dataclass(frozen=True)
 class Wheel:
-    """A wheel in memory; `info` holds the files of the `.dist-info` folder except RECORD."""
+    """A wheel in memory; `info` holds the files in `.dist-info` but RECORD, `files` all others."""
 
     name: str
     version: str
@@ -35,30 +35,25 @@ class Wheel:
     def binaries(self) -> dict[str, bytes]:
         return {name: data for name, data in self.files.items() if ".so" in Path(name).name}
 
-    @property
-    def sources(self) -> dict[str, bytes]:
-        return {name: data for name, data in self.files.items() if ".so" not in Path(name).name}
-
     def renamed(self, *, local: str | None, tag: str | None = None) -> Wheel:
-        """The same content under another local version and tag."""
+        """The same content with the local version `local` (None for none) and another tag."""
         public = Version(self.version).public
         version = f"{public}+{local}" if local else public
         head, blank, body = self.info["METADATA"].partition(b"\n\n")
         old, new = (f"\nVersion: {text}".encode() for text in (self.version, version))
         metadata = head.replace(old, new, 1) + blank + body
         tag = tag or self.tag
-        lines = [line for line in self.info["WHEEL"].decode().splitlines() if line]
-        lines = [line for line in lines if not line.startswith("Tag: ")]
+        lines = self.info["WHEEL"].decode().splitlines()
+        lines = [line for line in lines if line and not line.startswith("Tag: ")]
         python, abi, platforms = tag.split("-")
         lines += [f"Tag: {python}-{abi}-{platform}" for platform in platforms.split(".")]
         info = {"METADATA": metadata, "WHEEL": "".join(f"{line}\n" for line in lines).encode()}
         return replace(self, version=version, tag=tag, info={**self.info, **info})
 
     def write(self, folder: Path) -> Path:
-        """Writes the wheel into a folder: entries sorted, times fixed, a new RECORD."""
+        """Writes the wheel into a folder, with sorted entries, the source date and a new RECORD."""
         inside = f"{self.name}-{self.version}.dist-info"
-        entries = dict(self.files)
-        entries.update({f"{inside}/{name}": data for name, data in self.info.items()})
+        entries = self.files | {f"{inside}/{name}": data for name, data in self.info.items()}
         lines = [f"{n},sha256={_hash(data)},{len(data)}\n" for n, data in sorted(entries.items())]
         entries[f"{inside}/RECORD"] = "".join([*lines, f"{inside}/RECORD,,\n"]).encode()
         path = folder / f"{self.name}-{self.version}-{self.tag}.whl"
@@ -73,7 +68,7 @@ class Wheel:
 
 
 def read_wheel(path: Path) -> Wheel:
-    """The wheel at `path`; raises ReleaseError if its content does not match its RECORD."""
+    """The wheel at `path`; raises ReleaseError if it is unreadable or does not match its RECORD."""
     try:
         parse_wheel_filename(path.name)
         name, version, *tags = path.name.removesuffix(".whl").split("-")
@@ -95,7 +90,7 @@ def read_wheel(path: Path) -> Wheel:
 
 
 def commits(wheel: Wheel) -> list[str]:
-    """The commits in the build records of its binaries."""
+    """The commits in the build records of the wheel's binaries, sorted."""
     with TemporaryDirectory() as folder:
         records = []
         for index, data in enumerate(wheel.binaries.values()):
@@ -110,30 +105,30 @@ def commits(wheel: Wheel) -> list[str]:
 
 
 def join(wheels: Mapping[str, Path], *, local: str | None) -> Wheel:
-    """One wheel of local version `local` with the binaries of all `wheels`, each of them once.
+    """One wheel of local version `local` (None for none) with the files of all `wheels`.
 
-    The wheels are given by the names of their variants. Raises ReleaseError if two of them hold
-    different files under one name, as wheels of different builds do.
+    The keys of `wheels` are the names of their variants. Raises ReleaseError if there is no wheel,
+    if a file differs between two wheels, or if a wheel lacks a source file of the first.
     """
-    files: dict[str, bytes] = {}
-    origin: dict[str, str] = {}
+    files: dict[str, tuple[str, bytes]] = {}
     first: Wheel | None = None
     for label, path in wheels.items():
         wheel = read_wheel(path)
         first = first or wheel
         for name, data in wheel.files.items():
-            if files.setdefault(name, data) != data:
+            other, known = files.setdefault(name, (label, data))
+            if known != data:
                 raise ReleaseError(
-                    f"{name} differs between the wheels of {origin[name]} and {label}: they are "
-                    "not of one commit and one compiler; build both again on like machines"
+                    f"{name} differs between the wheels of {other} and {label}; build both again, "
+                    "from one commit and with one compiler"
                 )
-            origin.setdefault(name, label)
-        if missing := sorted({*first.sources} - {*wheel.sources}):
+        if missing := sorted({*first.files} - {*first.binaries} - {*wheel.files}):
             raise ReleaseError(f"the wheel of {label} lacks {missing[0]}; build it again")
     if first is None:
         raise ReleaseError("no wheel to join: build at least one variant")
-    joined = replace(first, files=dict(sorted(files.items())))
-    return joined.renamed(local=local, tag=f"py3-none-{PLATFORM.replace('-', '_')}")
+    tag = f"py3-none-{PLATFORM.replace('-', '_')}"
+    joined = {name: data for name, (_, data) in sorted(files.items())}
+    return replace(first, files=joined).renamed(local=local, tag=tag)
 
 
 def _hash(data: bytes) -> str:

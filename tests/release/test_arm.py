@@ -141,7 +141,7 @@ def test_the_audit_stops_another_platform_and_small_pages(arm, tmp_path, monkeyp
     record = read_binary(shared_object(tmp_path / "kernels-cpu.so", record=KERNELS_RECORD))
     wanted = f"is built for {X86}, the cell needs {ARM}"
     assert any(wanted in text for text in audit._problems(record, cell))
-    monkeypatch.setattr(audit, "MACHINE", "aarch64")
+    monkeypatch.setattr(audit, "PAGE", 65536)
     ours = record._replace(platform=ARM, alignment=4096)
     assert any(
         "aligned to 4096 bytes, pages have up to 65536" in t for t in audit._problems(ours, cell)

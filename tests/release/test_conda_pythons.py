@@ -12,7 +12,7 @@ import pytest
 from release import DIST, REPO
 from release.bootstrap import stage_python
 from release.conda_stubs import stubs, write_channel
-from release.environments import interpreters, python_facts, uv_settings
+from release.environments import interpreter, python_facts, uv_settings
 from release.paths import CHANNEL, tool
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
@@ -35,7 +35,7 @@ def other_python(matrix) -> tuple[str, str]:
     host = f"{sys.version_info[0]}.{sys.version_info[1]}"
     built_with = matrix.torch[matrix.stable.built_with].pythons
     for minor in ("3.12", "3.10", "3.13"):
-        found = next(interpreters(minor), None)
+        found = interpreter(minor)
         if found and minor != host and minor in built_with:
             return minor, found
     pytest.skip("there is one Python here; install another (uv python install, pyenv install)")

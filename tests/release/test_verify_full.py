@@ -9,7 +9,7 @@ from collections import namedtuple
 from pathlib import Path
 
 import pytest
-from release import ReleaseError, evidence, support_table, verify_full, verify_one
+from release import ReleaseError, evidence, support_table, verify_full
 from release.__main__ import main
 from release.environments import python_facts
 from release.evidence import Environment
@@ -18,8 +18,7 @@ from release.schema import pair
 from release.shell import Log
 from release.store import digest
 from release.tasks import Context, SkipTask
-from release.verify_full import targets
-from release.verify_one import Target
+from release.verify_full import Target, targets
 from rich.console import Console
 from shared_objects import GLUE_RECORD, shared_object
 from wheel_makers import make_wheel
@@ -46,17 +45,16 @@ class World:
         self.tried: list[str] = []
         self.state, self.error = "ran", None
         self.results = root / "environments.json"
-        for module in (verify_full, verify_one):
-            monkeypatch.setattr(module, "WORK", root)
-            monkeypatch.setattr(module, "CACHE", root / "cache")
-        monkeypatch.setattr(verify_one, "_run", self.run)
-        monkeypatch.setattr(verify_full, "_interpreter", lambda python: f"python{python}")
+        monkeypatch.setattr(verify_full, "WORK", root)
+        monkeypatch.setattr(verify_full, "CACHE", root / "cache")
+        monkeypatch.setattr(verify_full, "_run", self.run)
+        monkeypatch.setattr(verify_full, "interpreter", lambda python: f"python{python}")
         monkeypatch.setattr(evidence, "results", lambda platform: self.results)
         monkeypatch.setattr(verify_full, "REPO", root)
 
     def run(self, log, target: Target, wheel: Path, folder: Path) -> dict:
         self.tried.append(target.name)
-        (verify_one.CACHE / target.name).mkdir(parents=True)
+        (verify_full.CACHE / target.name).mkdir(parents=True)
         if self.error:
             raise self.error
         return {"state": self.state, "gradcheck": True, "comparisons": 16}
@@ -85,7 +83,7 @@ def test_the_newest_torch_comes_first(matrix) -> None:
 
 
 def test_a_missing_interpreter_is_known(matrix, monkeypatch) -> None:
-    monkeypatch.setattr(verify_full, "_interpreter", lambda python: None)
+    monkeypatch.setattr(verify_full, "interpreter", lambda python: None)
     found = targets(matrix)
     assert {target.interpreter for target in found} == {None}
     assert not any(target.python.endswith("t") for target in found), "files alone prove nothing"
@@ -193,7 +191,7 @@ def test_another_wheel_is_tried_anew(world, matrix, wheel, console, tmp_path) ->
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"key": 1, "result": {}}'])
 def test_a_torn_result_is_tried_again(world, matrix, wheel, console, damage) -> None:
     verify_full.verify(wheel, some(matrix, "2.4@3.10"), matrix, console)
-    (file,) = verify_one.WORK.glob("results/*.json")
+    (file,) = verify_full.WORK.glob("results/*.json")
     file.write_text(damage)
     verify_full.verify(wheel, some(matrix, "2.4@3.10"), matrix, console)
     assert len(world.tried) == 2
@@ -227,15 +225,15 @@ def test_a_program_that_was_stopped_proves_nothing(
         f"if sys.argv[1] == {where!r}: os.kill(os.getpid(), signal.SIG{signal})\n"
     )
     python.chmod(0o755)
-    monkeypatch.setattr(verify_one, "WORK", tmp_path)
-    monkeypatch.setattr(verify_one, "make_venv", lambda *_, **__: python)
+    monkeypatch.setattr(verify_full, "WORK", tmp_path)
+    monkeypatch.setattr(verify_full, "make_venv", lambda *_, **__: python)
     target = Target("2.10", "2.10.0", "3.12", "python3.12")
     context = Context(Log(tmp_path / "log"))
     if state is None:
         with pytest.raises(SkipTask, match=skipped):
-            verify_one.environment(context, target=target, wheel=wheel)
+            verify_full.environment(context, target=target, wheel=wheel)
         return
-    (made,) = verify_one.environment(context, target=target, wheel=wheel)
+    (made,) = verify_full.environment(context, target=target, wheel=wheel)
     assert Environment.model_validate_json(made.read_text()).state == state
 
 
@@ -251,8 +249,8 @@ def test_the_cache_goes_with_its_torch_whatever_happens(world, matrix, wheel, co
     world.error = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
         verify_full.verify(wheel, some(matrix, "2.4@3.10"), matrix, console)
-    assert not verify_one.CACHE.exists()
-    assert not list(verify_one.WORK.glob("torch-*"))
+    assert not verify_full.CACHE.exists()
+    assert not list(verify_full.WORK.glob("torch-*"))
 
 
 def test_too_little_space_stops_with_what_is_missing(
@@ -268,7 +266,7 @@ def test_too_little_space_stops_with_what_is_missing(
 def test_a_python_that_is_missing_is_named_with_what_to_do(
     world, matrix, wheel, console, monkeypatch
 ) -> None:
-    monkeypatch.setattr(verify_full, "_interpreter", lambda python: None)
+    monkeypatch.setattr(verify_full, "interpreter", lambda python: None)
     assert verify_full.verify(wheel, some(matrix, "2.4@3.10"), matrix, console) == 1
     assert "no Python 3.10 on PATH or in pyenv; install one" in console.file.getvalue()
     assert world.tried == []
