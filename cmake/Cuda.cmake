@@ -1,7 +1,7 @@
 # Decides whether CUDA kernels are built, and for which architectures.
 #
-# Sets CUDA_CHOSEN, CUDA_REASON and CUDA_ARCHITECTURES. Whether there is a GPU does not matter:
-# machines that build have none.
+# Sets CUDA_CHOSEN, CUDA_REASON and, if CUDA_CHOSEN is on, CUDA_ARCHITECTURES. A GPU is not needed,
+# since machines that build often have none.
 include(CheckLanguage)
 
 set(CUDA_CHOSEN OFF)
@@ -21,7 +21,7 @@ elseif(CUDA)
 endif()
 
 if(CUDA_CHOSEN)
-  # What TORCH_CUDA_ARCH_LIST asks for, else every major architecture this nvcc compiles for.
+  # CMAKE_CUDA_ARCHITECTURES, else TORCH_CUDA_ARCH_LIST, else every major architecture of this nvcc.
   set(CUDA_ARCHITECTURES all-major)
   if(DEFINED CMAKE_CUDA_ARCHITECTURES AND CMAKE_CUDA_ARCHITECTURES)
     set(CUDA_ARCHITECTURES ${CMAKE_CUDA_ARCHITECTURES})

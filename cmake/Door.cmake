@@ -1,4 +1,4 @@
-# Chooses the door to torch, after Torch.cmake.
+# Chooses the door to torch: the stable ABI or ATen. Include Torch.cmake before.
 #
 # Sets TORCH_CXX_STANDARD, DOOR_CHOSEN, DOOR_DEFINITIONS and DOOR_LIBRARIES.
 if(Torch_VERSION VERSION_LESS 2.4)
@@ -24,11 +24,11 @@ if(DOOR_CHOSEN STREQUAL "stable")
     message(FATAL_ERROR "${NAME}: the stable door needs torch 2.10 or newer, got "
       "${Torch_VERSION}; configure with -D${OPTIONS}_DOOR=aten")
   endif()
-  # The newest interface the library may use: it works with every torch from 2.10 on.
+  # The library uses the interface of torch 2.10, so it works with every torch from 2.10 on.
   set(DOOR_DEFINITIONS TORCH_TARGET_VERSION=0x020a000000000000)
   set(DOOR_LIBRARIES ${CMAKE_DL_LIBS})
 elseif(DOOR_CHOSEN STREQUAL "aten")
-  # ATen's parallel_for is OpenMP in a header.
+  # ATen's parallel_for uses OpenMP in a header.
   find_package(OpenMP REQUIRED COMPONENTS CXX)
   set(DOOR_DEFINITIONS AT_PER_OPERATOR_HEADERS)
   set(DOOR_LIBRARIES OpenMP::OpenMP_CXX)

@@ -1,10 +1,10 @@
-# torch's headers and libraries as the target torch_extension_torch.
+# Defines the target torch_extension_torch: torch's headers and libraries.
 #
-# Not by find_package(Torch): for a CUDA build of torch it wants a whole CUDA toolkit of torch's own
-# version, which PyPI's wheels do not bring. Neither our library nor a program that uses it needs
-# one.
+# find_package(Torch) would ask a CUDA build of torch for a whole CUDA toolkit of torch's version.
+# PyPI's wheels do not bring the toolkit, and neither our library nor a program that uses our library
+# needs one.
 #
-# Looks where CMAKE_PREFIX_PATH or Torch_DIR point, then in TORCH_DEFAULT. Sets TORCH_FOLDER,
+# Looks in Torch_DIR and CMAKE_PREFIX_PATH, then in TORCH_DEFAULT. Sets TORCH_FOLDER,
 # Torch_VERSION and TORCH_HAS_CUDA. NAME is the project that asks.
 find_file(torch_version_file TorchConfigVersion.cmake NO_CACHE NO_DEFAULT_PATH
   HINTS ${Torch_DIR} ${CMAKE_PREFIX_PATH} ENV CMAKE_PREFIX_PATH ${TORCH_DEFAULT}
@@ -26,13 +26,13 @@ file(STRINGS "${TORCH_FOLDER}/share/cmake/Torch/TorchConfig.cmake" torch_abi
 if("${torch_abi}" MATCHES "_GLIBCXX_USE_CXX11_ABI=([01])")
   set(torch_abi ${CMAKE_MATCH_1})
 else()
-  set(torch_abi 1)  # torch 2.7 and newer know no other
+  set(torch_abi 1)  # the only ABI of torch 2.7 and newer
 endif()
 if(NOT TARGET torch_extension_torch)
   add_library(torch_extension_torch INTERFACE IMPORTED GLOBAL)
   set(torch_lib "${TORCH_FOLDER}/lib")
-  # The linker must keep libtorch: it loads libtorch_cuda, where there is one, for the weak
-  # references to CUDA functions.
+  # The linker must keep libtorch. In a CUDA build, libtorch loads libtorch_cuda, which has the
+  # functions of our weak references.
   set_target_properties(torch_extension_torch PROPERTIES
     INTERFACE_INCLUDE_DIRECTORIES
       "${TORCH_FOLDER}/include;${TORCH_FOLDER}/include/torch/csrc/api/include"

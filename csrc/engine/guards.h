@@ -1,5 +1,5 @@
-// Argument checks of the raw operators. Every message names the argument, what it got, what it
-// needs, and what to do.
+// Argument checks of the raw operators. Every message names the argument, the value that it has and
+// the value that it needs, and says what to do or where the needed value comes from.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 #include "kernel_registry.h"
 
-// The tutorial's names. They need `Torch` in scope; messages name the argument like the variable.
+// The checks by the names of PyTorch's C++ extension tutorial. `Torch` must be in scope. Messages
+// name the argument like the variable.
 #define CHECK_CPU(x) \
   ::PROJECT_NAMESPACE::Guards<Torch>::on_device(x, #x, ::PROJECT_NAMESPACE::Device::kCPU)
 #define CHECK_CUDA(x) \
@@ -21,8 +22,8 @@
 
 namespace PROJECT_NAMESPACE {
 
-// The names of torch's scalar type codes, which are part of its serialisation format and do not
-// change.
+// The name of a scalar type, by torch's code. The codes are part of torch's serialisation format
+// and do not change.
 inline std::string dtype_name(int32_t scalar_type) {
   static const char* const names[] = {
       "uint8",     "int8",      "int16",      "int32", "int64", "float16", "float32", "float64",
@@ -35,8 +36,8 @@ inline std::string dtype_name(int32_t scalar_type) {
   return "scalar type " + std::to_string(scalar_type);
 }
 
-// Messages are joined from strings. A stream would use locales, which crash if libstdc++ is linked
-// statically in a process that also has torch's.
+// The text of a part of a message. Messages are joined from strings, because a stream would use
+// locales, and these crash if a process has both a statically linked libstdc++ and torch's.
 inline std::string text_of(const char* part) { return part; }
 inline std::string text_of(const std::string& part) { return part; }
 inline std::string text_of(int64_t part) { return std::to_string(part); }
@@ -81,13 +82,13 @@ struct Guards {
          "; call ", name, ".contiguous()");
   }
 
-  // Checks that a kernel can read the tensor: on the device, and contiguous.
+  // Checks that the tensor is on the device and contiguous, so that a kernel can read it.
   static void input(const Tensor& tensor, const char* name, Device wanted) {
     on_device(tensor, name, wanted);
     contiguous(tensor, name);
   }
 
-  // Checks for the shape of `model`, whose name is `model_name`.
+  // Checks that the tensor has the shape of `model`. Messages call the model `model_name`.
   static void same_shape(const Tensor& tensor, const char* name, const Tensor& model,
                          const char* model_name) {
     if (shape(tensor) != shape(model)) {
@@ -96,7 +97,7 @@ struct Guards {
     }
   }
 
-  // Checks for the dtype and the device of `model`, whose name is `model_name`.
+  // Checks that the tensor has the dtype and the device of `model`.
   static void like(const Tensor& tensor, const char* name, const Tensor& model,
                    const char* model_name) {
     if (Torch::scalar_type(tensor) != Torch::scalar_type(model)) {
@@ -111,6 +112,7 @@ struct Guards {
     }
   }
 
+  // Checks the number of dimensions. `meaning` writes the shape in letters.
   static void has_dim(const Tensor& tensor, const char* name, int64_t dim, const char* meaning) {
     if (Torch::dim(tensor) != dim) {
       fail(name, " must have shape ", meaning, ", got ", Torch::dim(tensor),
@@ -118,7 +120,8 @@ struct Guards {
     }
   }
 
-  // `origin` says where the values of the letters in `meaning` come from.
+  // Checks that the tensor has the shape `wanted`, which `meaning` writes in letters. `origin` says
+  // which arguments give the values of the letters.
   static void has_shape(const Tensor& tensor, const char* name,
                         std::initializer_list<int64_t> wanted, const char* meaning,
                         const char* origin) {

@@ -7,14 +7,14 @@
 #include "guards.h"
 #include "kernel_registry.h"
 
-// From libtorch_cuda of torch >= 2.4. The reference is weak, so one glue loads into CPU and CUDA
-// builds alike, and no CUDA header is needed.
+// A function of libtorch_cuda, from torch 2.4 on. The reference is weak, so one glue loads into CPU
+// and CUDA builds alike. The declaration here needs no CUDA header.
 extern "C" __attribute__((weak)) int32_t aoti_torch_get_current_cuda_stream(int32_t device_index,
                                                                             void** stream);
 
 namespace PROJECT_NAMESPACE {
 
-// `Table` is the client's table of functions, which begins with the table_head.
+// `Table` is the client's table of functions. Its first member is the table_head.
 template <typename Torch, Device device, typename Table>
 struct AttachedKernels {
   using Tensor = typename Torch::Tensor;
@@ -50,7 +50,8 @@ struct AttachedKernels {
     if (error != nullptr) throw std::runtime_error(error);
   }
 
-  // At least `bytes` bytes, in elements of the dtype of `like`; none for 0.
+  // Returns a tensor of at least `bytes` bytes, with the dtype and the device of `like`; or no
+  // tensor if `bytes` is 0.
   static std::optional<Tensor> workspace(int64_t bytes, const Tensor& like) {
     if (bytes == 0) return std::nullopt;
     const int64_t element = Torch::element_size(like);

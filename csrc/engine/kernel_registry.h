@@ -1,4 +1,4 @@
-// The kernels that were attached to this glue, per device.
+// The tables of kernels that were attached to this glue, one per device.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +11,12 @@ enum class Device { kCPU, kCUDA };
 
 using TableHead = PROJECT_SYMBOL(table_head);
 
-// The table of the attached kernels of `device`, or nullptr.
+// Returns the table that is attached for `device`, or nullptr.
 const TableHead* attached_kernels(Device device);
 
-// Attaches the table of a kernels object, and replaces an earlier one. Returns NULL, or a text that
-// says why the table was refused: it has another ABI, or fewer bytes.
+// Attaches the table of a kernels object in place of an earlier table for the same device. Returns
+// nullptr, or a text that says why it refuses the table: the table is missing, has another ABI or
+// too few bytes, or is for an unknown device.
 const char* attach_kernels(const void* table, uint32_t abi, size_t byte_size);
 
 }  // namespace PROJECT_NAMESPACE

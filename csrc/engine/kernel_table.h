@@ -1,5 +1,5 @@
-// The types that kernels and glue of every op share: where a kernel runs, and its table's head.
-// This file is C without torch, since kernels include it.
+// The types that kernels and glue of every op share: where a kernel runs, and the head of the table
+// of kernels. Kernels include this file, so it is C and does not include torch.
 #pragma once
 
 #include <stdint.h>
@@ -15,8 +15,8 @@ typedef void (*PROJECT_SYMBOL(parallel_for))(int64_t begin, int64_t end, int64_t
                                              PROJECT_SYMBOL(range_function) function,
                                              void* context);
 
-// torch's cuBLAS handle for the current device and stream, with a workspace, and in the mode that
-// torch's flags ask for; NULL if there is none.
+// Returns torch's cuBLAS handle for the current device and stream, or NULL if torch has none. The
+// handle has a workspace, and the mode that torch's flags ask for.
 typedef void* (*PROJECT_SYMBOL(blas_handle))(void);
 
 // Where a kernel runs: a CUDA device and stream, or the caller's CPU thread pool.
@@ -27,16 +27,19 @@ typedef struct {
   PROJECT_SYMBOL(blas_handle) blas_handle;    // CUDA kernels only; NULL where torch gives none
 } PROJECT_SYMBOL(execution);
 
-// The first member of the table of functions that a kernels object gives.
+// The head of a kernels object's table of functions: the first member of the table.
 typedef struct {
   uint32_t abi;        // the kernel ABI of the kernels
   uint32_t byte_size;  // of the whole table
   const char* device;  // "cpu" or "cuda"
 } PROJECT_SYMBOL(table_head);
 
-// Defines the function that gives the kernels' table: PROJECT_KERNEL_TABLE(cpu) { return &table; }
-// Only a separate kernels object exports it; CMake and torch.utils.cpp_extension link kernels and
-// glue into one object.
+// Defines the function that returns the kernels' table:
+//
+//   PROJECT_KERNEL_TABLE(cpu) { return &table; }
+//
+// A separate kernels object exports this function. CMake and torch.utils.cpp_extension link kernels
+// and glue into one object, which does not export the function.
 #if defined(PROJECT_LINKED_CPU) || defined(PROJECT_LINKED_CUDA)
 #define PROJECT_KERNEL_TABLE(device) \
   extern "C" const void* PROJECT_SYMBOL(device##_kernel_table)(void)

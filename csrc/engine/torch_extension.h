@@ -1,10 +1,12 @@
-// Records the torch that an extension is compiled for, readable from the file without loading it.
+// Records the torch that an extension is compiled for. The record can be read from the file without
+// loading the file.
 //
-// Include this in ONE source file of any extension, and define TORCH_EXTENSION_PACKAGE and
-// TORCH_EXTENSION_VERSION (bare words: -DTORCH_EXTENSION_PACKAGE=your_package). It needs only
-// torch's headers, exports nothing and runs nothing. It writes a record into an ELF section, and,
-// unless the extension uses only the stable ABI (TORCH_TARGET_VERSION), the layout of torch's
-// classes into others. It does nothing on systems other than Linux.
+// Include this header in ONE source file of any extension, and define TORCH_EXTENSION_PACKAGE and
+// TORCH_EXTENSION_VERSION as bare words: -DTORCH_EXTENSION_PACKAGE=your_package. The header needs
+// only torch's headers, exports nothing and runs nothing. It writes a record into an ELF section.
+// Unless TORCH_TARGET_VERSION says that the extension uses only the stable ABI, the header also
+// writes the layout of torch's classes into two more sections. On systems other than Linux it does
+// nothing.
 #pragma once
 
 #if defined(__linux__) && defined(__GNUC__)
@@ -12,10 +14,27 @@
 #include <array>
 #include <cstddef>
 
+#ifdef TORCH_EXTENSION_PACKAGE
+#if __has_include(<torch/headeronly/version.h>)
+#include <torch/headeronly/version.h>
+#else
+#include <torch/version.h>
+#endif
+#endif
+
+#ifndef TORCH_TARGET_VERSION
+#include <ATen/core/function_schema.h>
+#include <c10/core/DispatchKey.h>
+#include <c10/core/ScalarType.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/core/TensorImpl.h>
+#include <torch/library.h>
+#endif
+
 namespace {
 namespace torch_extension {
 
-// The JSON in a section must be a compile-time constant, so numbers become digits here.
+// A text that is built at compile time, as the text in a section must be.
 template <size_t Capacity>
 struct Text {
   std::array<char, Capacity> data{};
@@ -41,21 +60,9 @@ struct Text {
   }
 };
 
-}  // namespace torch_extension
-}  // namespace
-
 #ifdef TORCH_EXTENSION_PACKAGE
-#if __has_include(<torch/headeronly/version.h>)
-#include <torch/headeronly/version.h>
-#else
-#include <torch/version.h>
-#endif
-
 #define TORCH_EXTENSION_QUOTED(words) #words
 #define TORCH_EXTENSION_TEXT(macro) TORCH_EXTENSION_QUOTED(macro)
-
-namespace {
-namespace torch_extension {
 
 constexpr auto record() {
   Text<640> text;
@@ -89,24 +96,11 @@ constexpr auto record() {
 }
 
 __attribute__((section(".torch_extension.record"), used)) const auto record_text = record();
-
-}  // namespace torch_extension
-}  // namespace
 #endif
 
 #ifndef TORCH_TARGET_VERSION
-#include <ATen/core/function_schema.h>
-#include <c10/core/DispatchKey.h>
-#include <c10/core/ScalarType.h>
-#include <c10/core/StorageImpl.h>
-#include <c10/core/TensorImpl.h>
-#include <torch/library.h>
-
-namespace {
-namespace torch_extension {
-
-// Code for one torch may find all its symbols in another and still abort or compute nonsense,
-// because an enum moved or a struct changed its size. These few numbers tell all measured cases
+// Code for one torch may find all its symbols in another torch and still abort or compute nonsense,
+// because an enumerator moved or a class changed its size. These numbers tell all measured cases
 // apart.
 constexpr auto layout() {
   Text<384> text;
@@ -127,9 +121,9 @@ constexpr auto layout() {
 __attribute__((section(".torch_extension.layout"), used)) const auto layout_text = layout();
 
 // A new virtual function moves all later ones without changing a size: torch 2.10 put three into
-// TensorImpl's base, so code for 2.9 calls the wrong function there, although no symbol is missing.
-// In the C++ ABI of Linux a pointer to a virtual member function holds 1 + 8 * its slot and no
-// address, so the compiler writes plain numbers.
+// TensorImpl's base, so code for 2.9 calls a wrong function in 2.10, although no symbol is missing.
+// These pointers to virtual member functions tell the slots. In the C++ ABI of x86-64 such a
+// pointer holds 1 + 8 * the slot and no address, so the compiler writes plain numbers.
 struct VirtualSlots {
   const c10::Storage& (c10::TensorImpl::*storage)() const;
   void (c10::TensorImpl::*shallow_copy_from)(const c10::intrusive_ptr<c10::TensorImpl>&);
@@ -137,9 +131,9 @@ struct VirtualSlots {
 
 __attribute__((section(".torch_extension.vtable"), used))
 const VirtualSlots virtual_slots = {&c10::TensorImpl::storage, &c10::TensorImpl::shallow_copy_from};
+#endif
 
 }  // namespace torch_extension
 }  // namespace
-#endif
 
 #endif  // Linux

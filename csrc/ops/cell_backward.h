@@ -22,9 +22,9 @@ class CellBackward {
       "Tensor weights, Tensor bias, Tensor old_h, Tensor new_cell, Tensor? gates, int needs) -> "
       "(Tensor d_input, Tensor d_weights, Tensor d_bias, Tensor d_old_h, Tensor d_old_cell)";
 
-  // A missing grad_* counts as zero; missing gates are recomputed. `needs` is a mask of the wanted
-  // gradients: 1 input, 2 weights, 4 bias, 8 old_h, 16 old_cell. The other gradients are returned
-  // without elements.
+  // A missing grad_* counts as zero. Backward computes missing gates again. `needs` is the mask of
+  // the gradients to compute: 1 input, 2 weights, 4 bias, 8 old_h, 16 old_cell. The other
+  // gradients have no elements.
   static std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> run(
       const OptionalTensor& grad_h, const OptionalTensor& grad_cell,
       const OptionalTensor& grad_gates, const Tensor& input, const Tensor& weights,
@@ -47,7 +47,8 @@ class CellBackward {
     const lltm_step_plan plan = Calls::plan_step(LLTM_BACKWARD, needs, sizes, where);
     OptionalTensor gates = given_gates;
     if (!gates && plan.makes_gates == 0) {
-      // Gates do not depend on the old cell state, so any tensor of its shape will do: new_cell.
+      // Gates do not depend on the old cell state, so forward gets any tensor of its shape:
+      // new_cell.
       gates = std::get<2>(CellForward<Torch, device>::run(input, weights, bias, old_h, new_cell));
     }
     Gradients<Torch> d(needs, input, weights, bias, old_h, new_cell);
@@ -86,7 +87,8 @@ class CellBackward {
   static constexpr Strides kStrides =
       device == Device::kCUDA ? Strides::kAny : Strides::kContiguous;
 
-  // Computes the wanted gradients `d`: the pointwise part by a kernel, the products by torch.
+  // Computes the gradients for which `d` has tensors. A kernel makes the pointwise part, torch the
+  // products.
   static void by_gemm(const CellSizes& sizes, lltm_step_backward_arguments step,
                       const lltm_execution& where, const Tensor& input, const Tensor& weights,
                       const Tensor& old_h, const Gradients<Torch>& d) {

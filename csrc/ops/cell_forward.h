@@ -1,5 +1,5 @@
 // torch.ops.lltm.forward: one step of the cell, written once for both doors and both devices.
-// `Torch` is the door: a struct of the few calls to torch that the op needs, see
+// `Torch` is a door: a struct of the few calls to torch that the op needs. The doors are in
 // engine/torch_stable/torch.h and engine/torch_aten/torch.h.
 #pragma once
 
@@ -20,8 +20,8 @@ class CellForward {
       "forward(Tensor input, Tensor weights, Tensor bias, Tensor old_h, Tensor old_cell) -> "
       "(Tensor new_h, Tensor new_cell, Tensor gates)";
 
-  // input (B, I), weights (3S, S + I), bias (3S) or (1, 3S), old_h and old_cell (B, S)
-  // -> new_h (B, S), new_cell (B, S), gates (B, 3, S), the pre-activations
+  // Arguments: input (B, I), weights (3S, S + I), bias (3S) or (1, 3S), old_h and old_cell (B, S).
+  // Returns new_h (B, S), new_cell (B, S), and gates (B, 3, S), the pre-activations.
   static std::tuple<Tensor, Tensor, Tensor> run(const Tensor& input, const Tensor& weights,
                                                 const Tensor& bias, const Tensor& old_h,
                                                 const Tensor& old_cell) {
@@ -60,15 +60,16 @@ class CellForward {
   using Calls = KernelCalls<Torch, device>;
   using Check = OperandChecks<Torch, device>;
 
-  // On the CPU, torch's GEMM would write the bias to memory first.
+  // On the CPU, torch's GEMM would write the bias to memory first, so the kernel adds the bias.
   static constexpr bool kGemmAddsBias = device == Device::kCUDA;
 
-  // gates = [old_h, input] weights^T, plus the bias if kGemmAddsBias
+  // gates = [old_h, input] weights^T, plus the bias if kGemmAddsBias.
   static void multiply(const CellSizes& sizes, const Tensor& input, const Tensor& weights,
                        const Tensor& bias, const Tensor& old_h, const Tensor& gates) {
     const int64_t rows = 3 * sizes.state;
     const Tensor z = Views<Torch>::rows(gates, 0, sizes.batch, rows);
-    // Two products cost less than a copy of a wide input; in 16 bits they would round z twice.
+    // Two products cost less than a copy of a wide input. In 16 bits two products would round z
+    // twice.
     if (!kGemmAddsBias && sizes.features > 2 * rows && lltm_dtype_bytes(sizes.dtype) > 2) {
       const auto part = [&](int64_t columns, int64_t first) {
         return Torch::strided(weights, {columns, rows}, {1, sizes.columns()}, first);

@@ -1,7 +1,7 @@
 // torch.ops.lltm.layer_backward: the gradients of a layer over a whole sequence, in one direction.
 //
-// Only the recurrence is serial. After it, the gradients of input, weights and bias take one GEMM
-// or sum each, or a few over parts of the sequence.
+// Only the recurrence is serial. The gradients of input, weights and bias are products and sums
+// over all steps, or over a few parts of the sequence.
 #pragma once
 
 #include <algorithm>
@@ -28,9 +28,10 @@ class LayerBackward {
       "bool allow_tf32) -> (Tensor d_input, Tensor d_weights, Tensor d_bias, Tensor d_initial_h, "
       "Tensor d_initial_cell)";
 
-  // A missing grad_* counts as zero. Cells without elements were not kept by forward and are
-  // computed again. `needs` is a mask of the wanted gradients: 1 input, 2 weights, 4 bias,
-  // 8 initial_h, 16 initial_cell. The other gradients are returned without elements.
+  // A missing grad_* counts as zero. If `cells` has no elements, forward did not keep the cell
+  // states, and backward computes them again. `needs` is the mask of the gradients to compute:
+  // 1 input, 2 weights, 4 bias, 8 initial_h, 16 initial_cell. The other gradients have
+  // no elements.
   static std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> run(
       const OptionalTensor& grad_output, const OptionalTensor& grad_final_h,
       const OptionalTensor& grad_final_cell, const OptionalTensor& grad_cells, const Tensor& input,
@@ -89,7 +90,7 @@ class LayerBackward {
   using View = Views<Torch>;
   using Operands = LayerOperands<Tensor>;
 
-  // The gradients of forward's results, and the results that backward reads.
+  // The gradients of forward's results, and the results of forward that backward reads.
   struct Saved {
     OptionalTensor grad_output;
     OptionalTensor grad_final_h;
@@ -100,7 +101,7 @@ class LayerBackward {
     Tensor cells;
   };
 
-  // Computes the wanted gradients `d`.
+  // Computes the gradients for which `d` has tensors.
   static void compute(const LayerSizes& sizes, const lltm_layer_plan& plan,
                       const lltm_execution& where, const Operands& given, const Saved& saved,
                       const Gradients<Torch>& d) {
@@ -124,12 +125,9 @@ class LayerBackward {
     layer.output = Torch::data(saved.output);
     layer.d_input = Calls::data_or_null(d.input);
     layer.d_weights = Calls::data_or_null(d.weights);
-    // The products over time for the steps [first, last); it is called for the last steps first.
     const auto products = [&](int64_t first, int64_t last) {
-      if (plan.makes_all_products != 0) return;
-      if (d.input) input_gradient(sizes, first, last, given.weights, d_gates, *d.input);
-      if (d.weights) {
-        weights_gradient(sizes, first, last, given, saved.output, d_gates, *d.weights);
+      if (plan.makes_all_products == 0) {
+        multiply(sizes, first, last, given, saved.output, d_gates, d);
       }
     };
     if (plan.family != 0) {
@@ -145,7 +143,7 @@ class LayerBackward {
     }
   }
 
-  // The recurrence step by step, if no family of the kernels runs it whole. Calls
+  // Runs the recurrence step by step, if no family of the kernels runs the whole recurrence. Calls
   // `products(first, last)` for each part of the sequence in the plan, the last part first.
   template <typename Products>
   static void loop(const LayerSizes& sizes, const lltm_layer_backward_arguments& layer,
@@ -158,24 +156,17 @@ class LayerBackward {
         Calls::plan_step(LLTM_BACKWARD, LLTM_NEEDS_OLD_H | LLTM_NEEDS_OLD_CELL, sizes, where);
     const StepProducts<Torch, device> of_step(sizes, plan, where);
     const int32_t planes = of_step.planes();  // of d_old_h
-    // In 16 bits, the gradient of the cell state would lose small addends.
+    // A 16-bit gradient of the cell state would lose small addends. So this gradient is float32,
+    // and each element takes the place of two 16-bit elements.
     const bool float32_cells = lltm_dtype_bytes(sizes.dtype) == 2;
-    const auto empty_d_h = [&] {
-      return Torch::empty({int64_t{planes}, sizes.batch, sizes.state}, d_gates);
+    const auto empty = [&](int64_t count) {
+      return Torch::empty({count, sizes.batch, sizes.state}, d_gates);
     };
-    // A float32 element takes the place of two 16-bit ones.
-    const auto empty_d_cell = [&] {
-      return Torch::empty({float32_cells ? 2 * sizes.batch : sizes.batch, sizes.state}, d_gates);
-    };
-    // Two of each: one is read while the other is written.
-    const Tensor d_h[] = {empty_d_h(), empty_d_h()};
-    const Tensor d_cells[] = {empty_d_cell(), empty_d_cell()};
-    const std::optional<Tensor> workspace = Calls::workspace(plan.workspace_bytes, d_gates);
-    const int64_t plane_bytes = sizes.plane() * lltm_dtype_bytes(sizes.dtype);
-    const auto at = [&](const void* sequence, int64_t plane) -> const void* {
-      return sequence != nullptr ? static_cast<const char*>(sequence) + plane * plane_bytes
-                                 : nullptr;
-    };
+    // Two of each: a step reads one and writes the other.
+    const Tensor d_h[] = {empty(planes), empty(planes)};
+    const int64_t cell_planes = float32_cells ? 2 : 1;
+    const Tensor d_cells[] = {empty(cell_planes), empty(cell_planes)};
+    const OptionalTensor workspace = Calls::workspace(plan.workspace_bytes, d_gates);
     step.weights = Torch::data(weights);
     step.workspace = Calls::data_or_null(workspace);
     step.more_grad_h = layer.grad_final_h;
@@ -184,11 +175,11 @@ class LayerBackward {
     const int64_t* part_start = layer_plan.part_starts;
     for (int64_t n = sizes.steps - 1; n >= 0; --n) {
       const int64_t t = sizes.time(n);
-      step.grad_h = at(layer.grad_output, t);
-      step.grad_cell = at(layer.grad_cells, t);
-      step.gates = at(layer.gates, 3 * t);
-      step.new_cell = at(layer.cells, t);
-      step.d_gates = static_cast<char*>(layer.d_gates) + 3 * t * plane_bytes;
+      step.grad_h = sizes.plane_at(layer.grad_output, t);
+      step.grad_cell = sizes.plane_at(layer.grad_cells, t);
+      step.gates = sizes.plane_at(layer.gates, 3 * t);
+      step.new_cell = sizes.plane_at(layer.cells, t);
+      step.d_gates = sizes.plane_at(layer.d_gates, 3 * t);
       step.d_old_h = n > 0 ? Torch::data(d_h[n % 2]) : layer.d_initial_h;
       step.d_old_cell = n > 0 ? Torch::data(d_cells[n % 2]) : layer.d_initial_cell;
       step.float32.more_grad_cell = float32_cells && n + 1 < sizes.steps;
@@ -214,38 +205,33 @@ class LayerBackward {
     }
   }
 
+  // Computes the cell states that forward did not keep.
   static Tensor make_cells(const LayerSizes& sizes, const Operands& given, const Saved& saved,
                            const lltm_execution& where) {
     const Tensor cells = Torch::empty({sizes.steps, sizes.batch, sizes.state}, saved.gates);
-    lltm_layer_cells_arguments arguments = {};
-    arguments.sizes = sizes.layer();
-    arguments.initial_cell = Calls::data_or_null(given.initial_cell);
-    arguments.gates = Torch::data(saved.gates);
-    arguments.cells = Torch::data(cells);
+    const lltm_layer_cells_arguments arguments = {sizes.layer(),
+                                                  Calls::data_or_null(given.initial_cell),
+                                                  Torch::data(saved.gates), Torch::data(cells)};
     Calls::check(Calls::kernels().layer_cells(sizes.dtype, &arguments, &where));
     return cells;
   }
 
-  // d_input of the steps [first, last).
-  static void input_gradient(const LayerSizes& sizes, int64_t first, int64_t last,
-                             const Tensor& weights, const Tensor& d_gates, const Tensor& d_input) {
-    const int64_t row = sizes.earliest(first, last) * sizes.batch;
-    const int64_t rows = (last - first) * sizes.batch;
-    Torch::mm_out(View::rows(d_input, row, rows, sizes.features),
-                  View::rows(d_gates, row, rows, 3 * sizes.state),
-                  View::input_columns(weights, sizes));
-  }
-
-  // d_weights of the steps [first, last), added to those of the steps from `last` on.
-  static void weights_gradient(const LayerSizes& sizes, int64_t first, int64_t last,
-                               const Operands& given, const Tensor& output, const Tensor& d_gates,
-                               const Tensor& d_weights) {
-    // A view of the steps [begin, end) of a sequence as one matrix, with a row per batch entry.
+  // The products that batch over time, for the steps [first, last): d_input of these steps, and
+  // d_weights, added to that of the steps from `last` on. So the caller begins with the last steps.
+  static void multiply(const LayerSizes& sizes, int64_t first, int64_t last, const Operands& given,
+                       const Tensor& output, const Tensor& d_gates, const Gradients<Torch>& d) {
+    // Returns the steps [begin, end) of a sequence as one matrix, with a row for each batch entry.
     const auto steps = [&](const auto& view, const Tensor& tensor, int64_t begin, int64_t end,
                            int64_t columns) {
       return view(tensor, sizes.earliest(begin, end) * sizes.batch, (end - begin) * sizes.batch,
                   columns);
     };
+    if (d.input) {
+      Torch::mm_out(steps(View::rows, *d.input, first, last, sizes.features),
+                    steps(View::rows, d_gates, first, last, 3 * sizes.state),
+                    View::input_columns(given.weights, sizes));
+    }
+    if (!d.weights) return;
     const auto d_z_transposed = [&](int64_t begin, int64_t end) {
       return steps(View::rows_transposed, d_gates, begin, end, 3 * sizes.state);
     };
@@ -253,11 +239,11 @@ class LayerBackward {
       last == sizes.steps ? Torch::mm_out(sum, left, right)
                           : Torch::addmm_out(sum, sum, left, right);
     };
-    add(View::input_columns(d_weights, sizes), d_z_transposed(first, last),
+    add(View::input_columns(*d.weights, sizes), d_z_transposed(first, last),
         steps(View::rows, given.input, first, last, sizes.features));
     // In forward, each step after the first has read the output of the step before it.
     const int64_t second = std::max<int64_t>(first, 1);
-    const Tensor of_h = View::h_columns(d_weights, sizes);
+    const Tensor of_h = View::h_columns(*d.weights, sizes);
     add(of_h, d_z_transposed(second, last),
         steps(View::rows, output, second - 1, last - 1, sizes.state));
     if (first == 0 && given.initial_h) {

@@ -1,7 +1,7 @@
 // torch.ops.lltm.layer_forward: a layer of LLTM cells over a whole sequence, in one direction.
 //
-// Only the recurrence is serial. Before it, one GEMM multiplies the input of all steps with the
-// weights.
+// Only the recurrence is serial. Before the recurrence, one GEMM multiplies the inputs of all steps
+// by the weights.
 #pragma once
 
 #include <optional>
@@ -25,10 +25,11 @@ class LayerForward {
       "Tensor? initial_cell, bool reverse, bool keep_cells, bool allow_tf32) -> "
       "(Tensor output, Tensor final_h, Tensor final_cell, Tensor gates, Tensor cells)";
 
-  // input (T, B, I), weights (3S, S + I), bias (3S) or (1, 3S) or none, initial_h and initial_cell
-  // (B, S) or (1, B, S) or none, which means zeros
-  // -> output (T, B, S), final_h and final_cell with the shape of the initial ones, else (B, S),
-  // gates (T, B, 3, S), cells (T, B, S), or without elements if not `keep_cells`
+  // Arguments: input (T, B, I), weights (3S, S + I), bias (3S) or (1, 3S), initial_h and
+  // initial_cell (B, S) or (1, B, S). A missing bias or state counts as zero.
+  //
+  // Returns output (T, B, S), final_h and final_cell with the shapes of the initial states, or (B,
+  // S), gates (T, B, 3, S), and cells (T, B, S). Without `keep_cells`, cells has no elements.
   static std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> run(
       const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
       const OptionalTensor& initial_h, const OptionalTensor& initial_cell, bool reverse,
@@ -107,7 +108,8 @@ class LayerForward {
     return {output, final_h, final_cell, gates, cells};
   }
 
-  // A state of shape (B, S), or of the shape of `model`: (1, B, S), as in nn.LSTM, needs no views.
+  // An uninitialised state with the shape of `model`, which may be (1, B, S) as in nn.LSTM, or (B,
+  // S) if there is no model.
   static Tensor state_like(const OptionalTensor& model, const LayerSizes& sizes,
                            const Tensor& like) {
     return model ? Torch::empty_like(*model) : Torch::empty({sizes.batch, sizes.state}, like);
@@ -118,11 +120,12 @@ class LayerForward {
     return View::rows(sequence, index * sizes.batch, sizes.batch, sizes.state);
   }
 
+  // The index of the plane that holds the cell state of a step.
   static int64_t cell_plane(const LayerSizes& sizes, bool keep_cells, int64_t step) {
     return keep_cells ? sizes.time(step) : step % 2;
   }
 
-  // gates = input W_x^T for all steps, plus the bias if the plan says so
+  // gates = input W_x^T for all steps, plus the bias if the plan says so.
   static void multiply_input(const LayerSizes& sizes, const lltm_layer_plan& plan,
                              const Operands& given, const Tensor& gates) {
     const int64_t rows = 3 * sizes.state;
@@ -137,8 +140,8 @@ class LayerForward {
     }
   }
 
-  // One step at a time, for every size and dtype. A family of the kernels runs the whole step, or a
-  // GEMM and then the pointwise kernel.
+  // Runs one step at a time, for every size and dtype. A family of the kernels runs the whole step,
+  // or a GEMM and then the pointwise kernel run it.
   static void loop(const LayerSizes& sizes, const lltm_layer_forward_arguments& layer,
                    const lltm_execution& where, const Operands& given, const Tensor& gates,
                    const Tensor& output, const Tensor& cells) {
@@ -151,17 +154,12 @@ class LayerForward {
     step.bias = layer.bias;
     step.gates_hold_addend = 1;
     step.workspace = Calls::data_or_null(workspace);
-    // Addresses instead of tensors, because the host limits the speed of small steps.
-    const int64_t plane_bytes = sizes.plane() * lltm_dtype_bytes(sizes.dtype);
-    const auto at = [&](void* sequence, int64_t planes) -> void* {
-      return static_cast<char*>(sequence) + planes * plane_bytes;
-    };
-    // In 16 bits, a cell state would lose small addends: float32 states alternate between two
-    // planes.
+    // A 16-bit cell state would lose small addends. So float32 states alternate between two planes,
+    // each of which takes the place of two 16-bit planes.
     const bool runs = lltm_dtype_bytes(sizes.dtype) == 2;
-    const OptionalTensor running = Calls::workspace(runs ? 4 * plane_bytes : 0, output);
+    const OptionalTensor running = Calls::workspace(runs ? 8 * sizes.plane() : 0, output);
     const auto running_cell = [&](int64_t n) {
-      return running && n >= 0 ? at(Torch::data(*running), n % 2 * 2) : nullptr;
+      return n >= 0 ? sizes.plane_at(Calls::data_or_null(running), n % 2 * 2) : nullptr;
     };
     const Tensor first_cell =
         given.initial_cell ? *given.initial_cell : state_like(std::nullopt, sizes, output);
@@ -170,9 +168,10 @@ class LayerForward {
     step.old_h = layer.initial_h;
     for (int64_t n = 0; n < sizes.steps; ++n) {
       const int64_t t = sizes.time(n);
-      step.gates = at(layer.gates, 3 * t);
-      step.new_h = at(layer.output, t);
-      step.new_cell = at(Torch::data(cells), cell_plane(sizes, layer.cells != nullptr, n));
+      step.gates = sizes.plane_at(layer.gates, 3 * t);
+      step.new_h = sizes.plane_at(layer.output, t);
+      step.new_cell =
+          sizes.plane_at(Torch::data(cells), cell_plane(sizes, layer.cells != nullptr, n));
       step.running.old_cell = running_cell(n - 1);
       step.running.new_cell = running_cell(n);
       if (step.old_h != nullptr && plan.family != 0) {

@@ -1,5 +1,6 @@
-// Pads a layer's operands with rows and columns of zeros, and removes them from its results. For
-// unaligned rows, cuBLAS is slow, and families of the kernels are slow or do not exist.
+// Pads a layer's operands with rows and columns of zeros, and removes the padding from the results.
+// Without padding, cuBLAS would be slow for unaligned rows, and the families of the kernels would
+// be slow or could not run.
 #pragma once
 
 #include <initializer_list>
@@ -10,7 +11,8 @@
 
 namespace lltm {
 
-// Collects copies; `run` makes them all in one launch. Missing tensors are left out.
+// Collects copies from tensors of the sizes `from` to tensors of the sizes `to`. `run` makes all
+// copies in one launch. A missing tensor is not copied.
 template <typename Torch, Device device>
 class LayerPadding {
  public:
@@ -20,36 +22,33 @@ class LayerPadding {
   LayerPadding(const LayerSizes& from, const LayerSizes& to, const lltm_execution& where)
       : from_(from), to_(to), where_(where) {}
 
-  // Copies into an existing tensor: the input (T, B, I), the weights, or states (..., S).
+  // Copy into an existing tensor: the input (T, B, I), the weights, or states (..., S).
   void input(const OptionalTensor& from, const OptionalTensor& to) {
-    if (!from) return;
-    copies_[count_++] = {at(*from),    at(*to),        1,
-                         to_.rows(),   to_.rows(),     from_.features,
-                         to_.features, from_.features, to_.features};
+    if (from) rows(*from, *to, to_.rows(), from_.features, to_.features);
   }
   void weights(const OptionalTensor& from, const OptionalTensor& to) {
     if (!from) return;
-    copies_[count_++] = {at(*from),   at(*to),         3,
-                         from_.state, to_.state,       from_.state,
-                         to_.state,   from_.columns(), to_.columns()};
-    copies_[count_++] = {at(*from, from_.state),
-                         at(*to, to_.state),
-                         3,
-                         from_.state,
-                         to_.state,
-                         from_.features,
-                         to_.features,
-                         from_.columns(),
-                         to_.columns()};
+    const auto columns = [&](int64_t from_first, int64_t to_first, int64_t from_columns,
+                             int64_t to_columns) {
+      copies_[count_++] = {from_.at(Torch::data(*from), from_first),
+                           to_.at(Torch::data(*to), to_first),
+                           3,
+                           from_.state,
+                           to_.state,
+                           from_columns,
+                           to_columns,
+                           from_.columns(),
+                           to_.columns()};
+    };
+    columns(0, 0, from_.state, to_.state);
+    columns(from_.state, to_.state, from_.features, to_.features);
   }
   void states(const OptionalTensor& from, const OptionalTensor& to) {
-    if (!from) return;
-    const int64_t rows = View::elements(*from) / from_.state;
-    copies_[count_++] = {at(*from),   at(*to),   1,           rows,     rows,
-                         from_.state, to_.state, from_.state, to_.state};
+    if (from) rows(*from, *to, View::elements(*from) / from_.state, from_.state, to_.state);
   }
 
-  // Copies into a new tensor, if its size differs.
+  // Copy into a new tensor, and return the new tensor. An input or states whose rows do not grow
+  // are returned without a copy.
   Tensor input(const Tensor& tensor) {
     if (from_.features == to_.features) return tensor;
     const Tensor copy = Torch::empty({to_.steps, to_.batch, to_.features}, tensor);
@@ -67,7 +66,7 @@ class LayerPadding {
     states(tensor, copy);
     return copy;
   }
-  // The same as one matrix, a state in a row.
+  // Here the new tensor is one matrix, with a state in each row.
   OptionalTensor states(const OptionalTensor& tensor) {
     if (!tensor) return tensor;
     return states(*tensor, {View::elements(*tensor) / from_.state, to_.state});
@@ -82,8 +81,10 @@ class LayerPadding {
   using Calls = KernelCalls<Torch, device>;
   using View = Views<Torch>;
 
-  void* at(const Tensor& tensor, int64_t element = 0) const {
-    return static_cast<char*>(Torch::data(tensor)) + element * lltm_dtype_bytes(from_.dtype);
+  void rows(const Tensor& from, const Tensor& to, int64_t rows, int64_t from_columns,
+            int64_t to_columns) {
+    copies_[count_++] = {Torch::data(from), Torch::data(to), 1,         rows, rows, from_columns,
+                         to_columns,        from_columns,    to_columns};
   }
 
   const LayerSizes& from_;

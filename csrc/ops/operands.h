@@ -19,14 +19,13 @@ struct CellSizes {
 
   int64_t columns() const { return state + features; }
 
-  lltm_step_sizes step() const {
-    lltm_step_sizes sizes = {};
-    sizes.batch_size = batch;
-    sizes.input_size = features;
-    sizes.state_size = state;
-    sizes.weight_stride = columns();
-    return sizes;
+  // The address of an element in a tensor of this dtype. NULL, a missing tensor, stays NULL.
+  void* at(const void* tensor, int64_t element) const {
+    if (tensor == nullptr) return nullptr;
+    return static_cast<char*>(const_cast<void*>(tensor)) + element * lltm_dtype_bytes(dtype);
   }
+
+  lltm_step_sizes step() const { return {batch, features, state, columns(), 0}; }
 };
 
 struct LayerSizes : CellSizes {
@@ -45,31 +44,22 @@ struct LayerSizes : CellSizes {
   }
 
   int64_t rows() const { return steps * batch; }
-  int64_t plane() const { return batch * state; }
+  int64_t plane() const { return batch * state; }  // elements of (B, S)
 
-  // The index in time of a step: `reverse` runs from the last to the first.
+  // The address of a plane (B, S) in a sequence of planes.
+  void* plane_at(const void* sequence, int64_t index) const {
+    return at(sequence, index * plane());
+  }
+
+  // The index in time of a step. With `reverse`, step 0 is the last in time.
   int64_t time(int64_t step) const { return reverse ? steps - 1 - step : step; }
   // The smallest index in time of the steps [first, last).
   int64_t earliest(int64_t first, int64_t last) const { return reverse ? steps - last : first; }
 
-  lltm_layer_sizes layer() const {
-    lltm_layer_sizes sizes = {};
-    sizes.steps = steps;
-    sizes.batch_size = batch;
-    sizes.state_size = state;
-    sizes.weight_stride = columns();
-    sizes.reverse = reverse;
-    sizes.allow_tf32 = allow_tf32;
-    return sizes;
-  }
-
-  // One step of the loop. It multiplies only the state: one GEMM has multiplied all inputs.
-  lltm_step_sizes step() const {
-    lltm_step_sizes sizes = CellSizes::step();
-    sizes.input_size = 0;
-    sizes.allow_tf32 = allow_tf32;
-    return sizes;
-  }
+  lltm_layer_sizes layer() const { return {steps, batch, state, columns(), reverse, allow_tf32}; }
+  // One step of the loop multiplies only the state, since one GEMM multiplies the inputs of all
+  // steps.
+  lltm_step_sizes step() const { return {batch, 0, state, columns(), allow_tf32}; }
 };
 
 enum class Strides { kContiguous, kAny };
@@ -90,7 +80,7 @@ struct OperandChecks {
     sizes.features = Torch::sizes(input)[1];
     sizes.state = Torch::sizes(old_h)[1];
     like_input(weights, "weights", input, sizes, {3 * sizes.state, sizes.columns()}, "(3S, S + I)");
-    bias_of(bias, input, sizes);
+    one_of(bias, "bias", input, sizes, {3 * sizes.state}, {1, 3 * sizes.state}, "(3S) or (1, 3S)");
     like_input(old_h, "old_h", input, sizes, {sizes.batch, sizes.state}, "(B, S)");
     return sizes;
   }
@@ -115,14 +105,14 @@ struct OperandChecks {
     }
     Guard::has_shape(weights, "weights", {3 * sizes.state, sizes.columns()}, "(3S, S + I)",
                      "I is read from input (T, B, I), S from the rows of weights");
-    bias_of(bias, input, sizes);
+    one_of(bias, "bias", input, sizes, {3 * sizes.state}, {1, 3 * sizes.state}, "(3S) or (1, 3S)");
     state(initial_h, "initial_h", input, sizes);
     state(initial_cell, "initial_cell", input, sizes);
     return sizes;
   }
 
-  // Checks an operand other than input: it must have input's device and dtype, and this shape,
-  // which `letters` name. A missing operand passes.
+  // Checks that an operand has the device and the dtype of input, and this shape, which `letters`
+  // describe. A missing operand passes.
   template <typename Sizes>
   static void like_input(const OptionalTensor& tensor, const char* name, const Tensor& input,
                          const Sizes&, std::initializer_list<int64_t> shape, const char* letters,
@@ -132,18 +122,15 @@ struct OperandChecks {
     Guard::has_shape(*tensor, name, shape, letters, Sizes::kOrigin);
   }
 
-  // (B, S) or (1, B, S) of a layer.
+  // Checks a state of a layer.
   static void state(const OptionalTensor& tensor, const char* name, const Tensor& input,
                     const LayerSizes& sizes) {
-    constexpr const char* kLetters = "(B, S) or (1, B, S)";
-    if (tensor && Torch::dim(*tensor) == 3) {
-      like_input(tensor, name, input, sizes, {1, sizes.batch, sizes.state}, kLetters);
-    } else {
-      like_input(tensor, name, input, sizes, {sizes.batch, sizes.state}, kLetters);
-    }
+    one_of(tensor, name, input, sizes, {sizes.batch, sizes.state}, {1, sizes.batch, sizes.state},
+           "(B, S) or (1, B, S)");
   }
 
-  // `states` names the bits of the two states' gradients.
+  // Checks the mask `needs`. `states` is the part of the message that names the bits of the two
+  // states.
   static void needs(int64_t needs, const char* states) {
     if (needs < 0 || needs > LLTM_NEEDS_ALL) {
       Guard::fail("needs must be a mask from 0 to ", int64_t{LLTM_NEEDS_ALL}, ", got ", needs,
@@ -152,7 +139,7 @@ struct OperandChecks {
   }
 
  private:
-  // Checks input, whose device and dtype all other operands must have.
+  // Checks input, and returns its dtype. All other operands are compared with input.
   static lltm_dtype model(const Tensor& input) {
     if constexpr (device == Device::kCUDA) {
       CHECK_INPUT(input);
@@ -160,7 +147,7 @@ struct OperandChecks {
       CHECK_CPU(input);
       CHECK_CONTIGUOUS(input);
     }
-    switch (const int32_t code = Torch::scalar_type(input)) {  // as torch numbers its dtypes
+    switch (const int32_t code = Torch::scalar_type(input)) {  // torch's numbers of the dtypes
       case 5:
         return LLTM_FLOAT16;
       case 6:
@@ -182,14 +169,14 @@ struct OperandChecks {
     if (strides == Strides::kContiguous) Guard::contiguous(tensor, name);
   }
 
+  // Checks an operand that may have either of two shapes. `longer` has one dimension more than
+  // `shape`.
   template <typename Sizes>
-  static void bias_of(const OptionalTensor& bias, const Tensor& input, const Sizes& sizes) {
-    constexpr const char* kLetters = "(3S) or (1, 3S)";
-    if (bias && Torch::dim(*bias) == 2) {
-      like_input(bias, "bias", input, sizes, {1, 3 * sizes.state}, kLetters);
-    } else {
-      like_input(bias, "bias", input, sizes, {3 * sizes.state}, kLetters);
-    }
+  static void one_of(const OptionalTensor& tensor, const char* name, const Tensor& input,
+                     const Sizes& sizes, std::initializer_list<int64_t> shape,
+                     std::initializer_list<int64_t> longer, const char* letters) {
+    const bool is_longer = tensor && Torch::dim(*tensor) == static_cast<int64_t>(longer.size());
+    like_input(tensor, name, input, sizes, is_longer ? longer : shape, letters);
   }
 };
 

@@ -1,4 +1,4 @@
-// What several operators share: calls of kernels, views of tensors, and the gradients.
+// Code that several operators share: calls of kernels, views of tensors, and the gradients.
 #pragma once
 
 #include <cstdint>
@@ -39,14 +39,11 @@ struct KernelCalls : AttachedKernels<Torch, device, lltm_kernel_functions> {
     return plan;
   }
 
-  // sums (columns) = the sums of the columns of `matrix` (rows, columns).
+  // Writes the sums of the columns of `matrix` (rows, columns) to `sums` (columns).
   static void sum_columns(lltm_dtype dtype, int64_t rows, int64_t columns, const Tensor& matrix,
                           const Tensor& sums, const lltm_execution& where) {
-    lltm_column_sum_arguments arguments = {};
-    arguments.rows = rows;
-    arguments.columns = columns;
-    arguments.matrix = Torch::data(matrix);
-    arguments.sums = Torch::data(sums);
+    const lltm_column_sum_arguments arguments = {rows, columns, Torch::data(matrix),
+                                                 Torch::data(sums)};
     check(kernels().column_sum(dtype, &arguments, &where));
   }
 };
@@ -61,7 +58,7 @@ struct LayerOperands {
   std::optional<Tensor> initial_cell;
 };
 
-// Views of tensors, or of parts of them, as matrices by strides, without copies.
+// Matrices that are views of tensors, or of parts of tensors.
 template <typename Torch>
 struct Views {
   using Tensor = typename Torch::Tensor;
@@ -71,21 +68,22 @@ struct Views {
     return std::accumulate(sizes, sizes + Torch::dim(tensor), int64_t{1}, std::multiplies<>());
   }
 
-  // (count, columns): rows of a contiguous tensor, from row `first` on.
+  // (count, columns): `count` rows of a contiguous tensor, from row `first` on.
   static Tensor rows(const Tensor& tensor, int64_t first, int64_t count, int64_t columns) {
     return Torch::strided(tensor, {count, columns}, {columns, 1}, first * columns);
   }
-  // (columns, count): the same, transposed.
+  // (columns, count): the same rows, transposed.
   static Tensor rows_transposed(const Tensor& tensor, int64_t first, int64_t count,
                                 int64_t columns) {
     return Torch::strided(tensor, {columns, count}, {1, columns}, first * columns);
   }
 
-  // The columns of `weights` (3S, S + I) that multiply old_h, then those that multiply the input.
+  // The columns of `weights` (3S, S + I) that multiply h: (3S, S).
   template <typename Sizes>
   static Tensor h_columns(const Tensor& weights, const Sizes& sizes) {
     return Torch::strided(weights, {3 * sizes.state, sizes.state}, {sizes.columns(), 1}, 0);
   }
+  // The columns that multiply the input: (3S, I).
   template <typename Sizes>
   static Tensor input_columns(const Tensor& weights, const Sizes& sizes) {
     return Torch::strided(weights, {3 * sizes.state, sizes.features}, {sizes.columns(), 1},
@@ -93,7 +91,7 @@ struct Views {
   }
 };
 
-// The results of a backward operator: the wanted gradients, each shaped like its operand.
+// The gradients that a backward operator was asked for, each with the shape of its operand.
 template <typename Torch>
 struct Gradients {
   using Tensor = typename Torch::Tensor;
@@ -105,8 +103,7 @@ struct Gradients {
   OptionalTensor h;
   OptionalTensor cell;
 
-  // Makes uninitialised gradients; `needs` is the mask of the wanted ones. A missing operand has
-  // no gradient.
+  // Allocates the gradients that the mask `needs` asks for. A missing operand has no gradient.
   Gradients(int64_t needs, const OptionalTensor& input, const OptionalTensor& weights,
             const OptionalTensor& bias, const OptionalTensor& h, const OptionalTensor& cell)
       : input(like(input, needs & LLTM_NEEDS_INPUT)),
@@ -115,7 +112,8 @@ struct Gradients {
         h(like(h, needs & LLTM_NEEDS_OLD_H)),
         cell(like(cell, needs & LLTM_NEEDS_OLD_CELL)) {}
 
-  // Returns all gradients; those that are not wanted have no elements.
+  // Moves the gradients out, in the operator's order. Where no gradient was asked for, the result
+  // has a tensor without elements.
   std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> take(const Tensor& model) {
     const auto or_nothing = [&](OptionalTensor& gradient) {
       return gradient ? std::move(*gradient) : Torch::empty({0}, model);

@@ -7,7 +7,7 @@
 #include "layer_backward.h"
 #include "layer_forward.h"
 
-// One line for each operator, as engine/register.h reads it.
+// One line for each operator. PROJECT_OPERATORS in engine/register.h describes the arguments.
 #define LLTM_OPERATORS(OPERATOR)                          \
   OPERATOR(forward, CellForward, kOnCPU | kOnCUDA)        \
   OPERATOR(backward, CellBackward, kOnCPU | kOnCUDA)      \

@@ -1,4 +1,5 @@
-// The products of a sequence's steps: by the kernels if the plan says so, otherwise by torch.
+// The products of the steps of a sequence. The kernels' `product` makes them if the plan says so
+// and torch gives a cuBLAS handle; otherwise torch makes them.
 #pragma once
 
 #include <algorithm>
@@ -19,10 +20,10 @@ class StepProducts {
         handle_(plan.calls_product != 0 ? where.blas_handle() : nullptr),
         planes_(handle_ != nullptr ? std::max(plan.split_k, 1) : 1) {}
 
-  // The number of planes that `of_gates` may be asked for: torch makes one.
+  // The number of planes that `of_gates` can make. Torch makes 1.
   int32_t planes() const { return planes_; }
 
-  // gates (T, B, 3S) at `t` += h W_h^T, with the plane `index` of h
+  // Adds h W_h^T to plane `t` of gates (T, B, 3S), for the plane `index` of h.
   void add_h(const Tensor& gates, int64_t t, const Tensor& h, int64_t index,
              const Tensor& weights) const {
     const int64_t rows = 3 * sizes_.state;
@@ -37,16 +38,17 @@ class StepProducts {
     product.planes = 1;
     product.columns = rows;
     product.depth = sizes_.state;
-    product.left = at(h, index * sizes_.plane());
+    product.left = sizes_.at(Torch::data(h), index * sizes_.plane());
     product.left_stride = sizes_.state;
     product.right_transposed = 1;
-    product.to = at(gates, 3 * t * sizes_.plane());
+    product.to = sizes_.at(Torch::data(gates), 3 * t * sizes_.plane());
     product.to_stride = rows;
     product.adds = 1;
     run(product, weights);
   }
 
-  // d_h = d_z W_h, with d_z = d_gates (T, B, 3S) at `t`; each of several planes sums a part of 3S
+  // Makes d_h = d_z W_h, where d_z is plane `t` of d_gates (T, B, 3S). If d_h has several planes,
+  // each plane sums over a part of the depth 3S.
   void of_gates(const Tensor& d_h, int64_t planes, const Tensor& d_gates, int64_t t,
                 const Tensor& weights) const {
     const int64_t depth = 3 * sizes_.state / planes;
@@ -60,11 +62,11 @@ class StepProducts {
     product.planes = planes;
     product.columns = sizes_.state;
     product.depth = depth;
-    product.left = at(d_gates, 3 * t * sizes_.plane());
+    product.left = sizes_.at(Torch::data(d_gates), 3 * t * sizes_.plane());
     product.left_stride = 3 * sizes_.state;
     product.left_plane = depth;
     product.right_plane = depth * sizes_.columns();
-    product.to = at(d_h, 0);
+    product.to = Torch::data(d_h);
     product.to_stride = sizes_.state;
     product.to_plane = sizes_.plane();
     run(product, weights);
@@ -81,9 +83,6 @@ class StepProducts {
     product.allow_tf32 = sizes_.allow_tf32;
     product.blas_handle = handle_;
     Calls::check(Calls::kernels().product(sizes_.dtype, &product, &where_));
-  }
-  void* at(const Tensor& tensor, int64_t elements) const {
-    return static_cast<char*>(Torch::data(tensor)) + elements * lltm_dtype_bytes(sizes_.dtype);
   }
 
   const LayerSizes& sizes_;

@@ -1,10 +1,11 @@
-// The LLTM cell for C++ programs: torch's dispatcher and autograd, no Python in the process.
+// The LLTM cell for C++ programs, with torch's dispatcher and autograd, and without Python.
 //
 //   #include <lltm/lltm.h>
 //   auto [new_h, new_cell] = lltm::cell(input, weights, bias, old_h, old_cell);
 //
 // Link lltm::lltm (CMake: find_package(lltm)). Your program compiles this header against its own
-// torch; with AT_PER_OPERATOR_HEADERS defined and without <ATen/ATen.h>, in two thirds of the time.
+// torch. This takes two thirds of the time if you define AT_PER_OPERATOR_HEADERS and do not include
+// <ATen/ATen.h>.
 #pragma once
 
 #include <ATen/TensorOperators.h>
@@ -32,13 +33,13 @@ extern "C" const char* lltm_version(void);
 namespace lltm {
 
 // torch.ops.lltm.forward: (new_h, new_cell, gates), where gates (B, 3, S) are the pre-activations.
-// Does not record for autograd; `cell` does.
+// This function does not record for autograd; `cell` does.
 inline std::tuple<at::Tensor, at::Tensor, at::Tensor> forward(const at::Tensor& input,
                                                               const at::Tensor& weights,
                                                               const at::Tensor& bias,
                                                               const at::Tensor& old_h,
                                                               const at::Tensor& old_cell) {
-  // Asking for the version makes the linker keep the library, which registers the op.
+  // The call of lltm_version makes the linker keep the library, which registers the op.
   static const auto op = (lltm_version(), c10::Dispatcher::singleton()
                                               .findSchemaOrThrow("lltm::forward", "")
                                               .typed<decltype(forward)>());
@@ -47,8 +48,8 @@ inline std::tuple<at::Tensor, at::Tensor, at::Tensor> forward(const at::Tensor& 
 }
 
 // torch.ops.lltm.backward: the gradients of (input, weights, bias, old_h, old_cell). `needs` is the
-// mask of the wanted ones, 1 << their position; the others come back without elements. Missing
-// gates are recomputed.
+// mask of the gradients to compute: bit k stands for argument k of this list. The others have no
+// elements. Missing gates are computed again.
 inline std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward(
     const std::optional<at::Tensor>& grad_h, const std::optional<at::Tensor>& grad_cell,
     const std::optional<at::Tensor>& grad_gates, const at::Tensor& input, const at::Tensor& weights,
@@ -62,8 +63,9 @@ inline std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> ba
                  needs);
 }
 
-// The cell as an autograd function: (new_h, new_cell, gates), differentiable to any order. The
-// gates are an output so that derivatives of backward flow through what it reads.
+// The cell as an autograd function, differentiable to any order. It returns (new_h, new_cell,
+// gates). The gates are an output so that derivatives of backward, which reads the gates, reach the
+// inputs.
 class CellFunction : public torch::autograd::Function<CellFunction> {
  public:
   using Context = torch::autograd::AutogradContext;
@@ -104,19 +106,20 @@ class CellFunction : public torch::autograd::Function<CellFunction> {
   }
 
  private:
-  // The same gradients in ATen's own, differentiable operations.
+  // Computes the same gradients by ATen's differentiable operations.
   static Tensors differentiable_backward(const Tensors& grads, const Tensors& saved,
                                          const std::array<bool, 5>& wanted) {
     const at::Tensor &input = saved[0], &weights = saved[1], &bias = saved[2], &old_h = saved[3];
     const at::ScalarType dtype = input.scalar_type();
-    // 16-bit tensors are computed in float32, as the kernels do.
+    // Like the kernels, compute 16-bit tensors in float32.
     const at::ScalarType compute =
         dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;
     const Tensors z = saved[5].to(compute).unbind(1);
     const at::Tensor i = at::sigmoid(z[0]), o = at::sigmoid(z[1]), g = at::elu(z[2]);
     // 1 - sigmoid(z) loses all digits for large z; sigmoid(-z) does not.
     const at::Tensor i_rest = at::sigmoid(-z[0]), o_rest = at::sigmoid(-z[1]);
-    const at::Tensor slope = at::where(g >= 0, at::ones_like(g), g + 1);  // at 0 as at::elu
+    // At 0 the slope is that of at::elu.
+    const at::Tensor slope = at::where(g >= 0, at::ones_like(g), g + 1);
     const at::Tensor t = at::tanh(saved[4].to(compute));
     const at::Tensor zero = at::zeros_like(t);
     const at::Tensor grad_h = grads[0].defined() ? grads[0].to(compute) : zero;
@@ -139,7 +142,8 @@ class CellFunction : public torch::autograd::Function<CellFunction> {
   }
 };
 
-// One step of the LLTM cell, recorded for autograd: (new_h, new_cell), each (B, S).
+// Makes one step of the LLTM cell and records it for autograd. Returns new_h and new_cell, both (B,
+// S).
 //
 // input (B, I), weights (3S, S + I) with the columns of h first and the rows in the order i, o, c,
 // bias (3S) or (1, 3S), old_h and old_cell (B, S); float32, float64, float16 or bfloat16, all on

@@ -173,14 +173,25 @@ def test_small_step_is_one_launch_forward_and_two_backward(gpu, dtype, shape) ->
     assert len(of_parameters) == 1, of_parameters
 
 
-@pytest.mark.parametrize("batch", [200, 2048, 4096], ids=["one part", "16 parts", "32 parts"])
-def test_nothing_is_filled_and_the_bias_gradient_rides_along(gpu, monkeypatch, batch) -> None:
+@pytest.mark.parametrize(
+    ("batch", "wanted"),
+    [
+        (200, ["backward_strips"]),
+        (2048, ["backward_strips", "sum_columns"]),
+        (4096, ["backward_strips", "sum_columns"]),
+    ],
+    ids=["one part", "16 parts", "32 parts"],
+)
+def test_nothing_is_filled_and_the_bias_gradient_rides_along(
+    gpu, monkeypatch, batch, wanted
+) -> None:
     monkeypatch.setenv("LLTM_CUDA_CELL", "cublas")
     inputs = make_inputs(batch, 64, 512, dtype=torch.float32, device=gpu)
     results = torch.ops.lltm.forward(*inputs)
     incoming, saved = like(results), saved_for_backward(inputs, results)
     names = launches(lambda: torch.ops.lltm.backward(*incoming, *saved, 4 + 16))
-    assert len(names) == 1 and "backward_strips" in names[0], names
+    assert len(names) == len(wanted), names
+    assert all(part in name for part, name in zip(wanted, names, strict=True)), names
 
 
 PRODUCT = re.compile(r"gemm|gemv|nvjet|cutlass|xmma", re.IGNORECASE)
@@ -188,17 +199,17 @@ OF_A_PRODUCT = re.compile(r"splitk|reduce|memset", re.IGNORECASE)  # cuBLAS's ow
 
 
 @pytest.mark.parametrize(
-    ("dtype", "shape"),
+    ("dtype", "shape", "sums"),
     [
-        (torch.float32, (64, 512, 1024)),
-        (torch.bfloat16, (64, 512, 1024)),
-        (torch.float16, (64, 512, 1024)),
-        (torch.bfloat16, (2048, 64, 512)),  # parts of rows, whose sums are added up on the way
-        (torch.float16, (2048, 64, 512)),
+        (torch.float32, (64, 512, 1024), 0),
+        (torch.bfloat16, (64, 512, 1024), 0),
+        (torch.float16, (64, 512, 1024), 0),
+        (torch.bfloat16, (2048, 64, 512), 1),  # parts of rows, whose sums take a launch
+        (torch.float16, (2048, 64, 512), 1),
     ],
     ids=str,
 )
-def test_large_step_is_four_launches_backward(gpu, dtype, shape) -> None:
+def test_large_step_is_four_launches_backward_and_five_in_parts(gpu, dtype, shape, sums) -> None:
     """Where cuBLAS itself takes one kernel a product, but for sums of a split one."""
     inputs = make_inputs(*shape, dtype=dtype, device=gpu)
     results = torch.ops.lltm.forward(*inputs)
@@ -206,7 +217,8 @@ def test_large_step_is_four_launches_backward(gpu, dtype, shape) -> None:
     names = launches(lambda: torch.ops.lltm.backward(*incoming, *saved, 31))
     names = [n for n in names if not OF_A_PRODUCT.search(n)]
     assert sum("backward_strips" in n for n in names) == 1, names
-    assert sum(bool(PRODUCT.search(n)) for n in names) == len(names) - 1 <= 3, names
+    assert sum("sum_columns" in n for n in names) == sums, names
+    assert sum(bool(PRODUCT.search(n)) for n in names) == len(names) - 1 - sums <= 3, names
 
 
 @every_dtype

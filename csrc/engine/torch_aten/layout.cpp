@@ -1,2 +1,2 @@
-// The layout of torch's classes goes into every ATen glue; the record is the builder's.
+// Writes the layout of torch's classes into every ATen glue. The builder writes the record.
 #include "../torch_extension.h"

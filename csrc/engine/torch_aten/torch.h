@@ -15,7 +15,8 @@
 
 #include "../kernel_table.h"
 
-// Declared here, weakly: a CPU build of torch lacks it, and its header needs CUDA's.
+// Declared here because torch's header for this function includes CUDA's headers. The reference is
+// weak because a CPU build of torch lacks the function.
 struct cublasContext;
 namespace at::cuda {
 __attribute__((weak)) cublasContext* getCurrentCUDABlasHandle();
@@ -46,7 +47,7 @@ struct AtenTorch {
     return at::empty(model.sizes(), model.options());
   }
 
-  // A view that starts `offset` elements after the start of `tensor`.
+  // Returns a view that starts `offset` elements after the start of `tensor`.
   static Tensor strided(const Tensor& tensor, std::initializer_list<int64_t> sizes,
                         std::initializer_list<int64_t> strides, int64_t offset) {
     return tensor.as_strided(at::IntArrayRef(sizes), at::IntArrayRef(strides),
@@ -81,8 +82,8 @@ struct AtenTorch {
     return []() -> void* { return at::cuda::getCurrentCUDABlasHandle(); };
   }
 
-  // Makes the tensor's device current, and hides the op's inner calls from autograd and autocast:
-  // both treat the op as one operator.
+  // Makes the tensor's device current, and hides the op's calls to torch from autograd and
+  // autocast, since both treat the op as one operator.
   class DeviceGuard {
    public:
     explicit DeviceGuard(const Tensor& tensor) : device_(tensor.device()) {}

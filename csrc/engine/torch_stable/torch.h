@@ -16,9 +16,9 @@
 #include "../kernel_table.h"
 
 // Declared here, not included from torch/csrc/inductor/aoti_torch/generated/c_shim_cuda.h, because
-// the CUDA functions must be weak: a CPU build of torch lacks them. All belong to the C interface
-// that AOTInductor's packages link against, which torch keeps stable. They call ATen's GEMM without
-// the dispatcher, so autograd and autocast do not see the op's inner calls.
+// the CUDA functions must be weak: a CPU build of torch lacks them. These functions belong to the C
+// interface that AOTInductor's packages link against, and torch keeps this interface stable. They
+// call ATen without the dispatcher, so autograd and autocast do not see the op's calls.
 extern "C" {
 AOTITorchError aoti_torch_cpu_cat(const AtenTensorHandle*, int64_t, int64_t, AtenTensorHandle*);
 AOTITorchError aoti_torch_cpu_addmm_out(AtenTensorHandle, AtenTensorHandle, AtenTensorHandle,
@@ -61,12 +61,12 @@ struct StableTorch {
   static Tensor empty(std::initializer_list<int64_t> sizes, const Tensor& like) {
     return empty(sizes.begin(), sizes.size(), like);
   }
-  // Contiguous, even if dimensions of size 1 have odd strides in `model`.
+  // The result is contiguous, even if dimensions of size 1 have unusual strides in `model`.
   static Tensor empty_like(const Tensor& model) {
     return empty(sizes(model), static_cast<size_t>(dim(model)), model);
   }
 
-  // A view that starts `offset` elements after the start of `tensor`.
+  // Returns a view that starts `offset` elements after the start of `tensor`.
   static Tensor strided(const Tensor& tensor, std::initializer_list<int64_t> sizes,
                         std::initializer_list<int64_t> strides, int64_t offset) {
     AtenTensorHandle handle = nullptr;
@@ -143,14 +143,15 @@ struct StableTorch {
     return Tensor(handle);
   }
 
-  // `what` names the call to torch.
+  // Throws if `error` reports a failure. `what` names the call to torch.
   static void check(AOTITorchError error, const char* what) {
     if (error == AOTI_TORCH_SUCCESS) return;
     throw std::runtime_error(std::string(PROJECT_NAME ": torch's ") + what + " failed: " + cause());
   }
 
-  // From 2.13 on, a function of torch returns the text of its last exception. It is looked up by
-  // name, so that the object also loads into older torches.
+  // Returns the cause of torch's last failure. From 2.13 on, a function of torch returns the text
+  // of the last exception. This code looks up the function by name, so that the object also loads
+  // into older torches.
   static std::string cause() {
     if (void* torch = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD)) {
       using What = const char* (*)();

@@ -5,7 +5,8 @@
 
 namespace lltm {
 
-// Copies 16 bytes, or writes zeros in their place.
+// Copies 16 bytes to an address in shared memory, or writes zeros there if not `valid`. Does
+// nothing before compute capability 8.0.
 LLTM_DEVICE void copy_to_shared(uint32_t address, const void* from, bool valid) {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from),
@@ -14,7 +15,7 @@ LLTM_DEVICE void copy_to_shared(uint32_t address, const void* from, bool valid) 
 #endif
 }
 
-// The same; on older devices the copy is synchronous.
+// Copies 16 bytes likewise. Before compute capability 8.0 the copy is synchronous.
 LLTM_DEVICE void copy_vector(void* to_shared, const void* from, bool valid) {
 #if __CUDA_ARCH__ >= 800
   copy_to_shared(static_cast<uint32_t>(__cvta_generic_to_shared(to_shared)), from, valid);
@@ -23,7 +24,7 @@ LLTM_DEVICE void copy_vector(void* to_shared, const void* from, bool valid) {
 #endif
 }
 
-// Copies one element of 4 or 8 bytes, or writes zero in its place.
+// Copies one element of 4 or 8 bytes likewise.
 template <typename T>
 LLTM_DEVICE void copy_element(T* to_shared, const T* from, bool valid) {
 #if __CUDA_ARCH__ >= 800

@@ -1,4 +1,4 @@
-// N neighbouring elements of one LLTM step: loads, mathematics, stores.
+// Loads, computes and stores N neighbouring elements of one LLTM step.
 #pragma once
 
 #include "../../engine/kernels/vectors.h"
@@ -14,8 +14,8 @@ struct Incoming {
   Pack<T, N> grad_h;
   Pack<T, N> grad_cell;
 
-  // Loads N elements of one row of (B, S), from `column` on. N may exceed 1 only if the gradients
-  // are contiguous; a single element may have any strides, which the caller has set.
+  // Loads N elements of one row of (B, S), from `column` on. If N is 1, the gradients may have any
+  // strides, and the arguments must give these strides. Otherwise the gradients must be contiguous.
   LLTM_DEVICE static Incoming load(const lltm_step_backward_arguments& arguments, int64_t row,
                                    int64_t state_size, int64_t column) {
     const int64_t element = row * state_size + column;
@@ -39,7 +39,8 @@ struct Incoming {
 template <typename T>
 constexpr bool kSixteenBits = sizeof(T) == 2;
 
-// Sets strides that are not given, since the kernels always read them.
+// Returns the arguments with strides, since the kernels always read strides. Without given strides,
+// the gradients are contiguous.
 inline lltm_step_backward_arguments with_strides(lltm_step_backward_arguments arguments) {
   const int64_t row = arguments.sizes.state_size;
   if (arguments.strides.given == 0) arguments.strides = {1, {row, 1}, {row, 1}};
@@ -55,7 +56,8 @@ inline bool has_contiguous_gradients(const lltm_step_backward_arguments& argumen
          contiguous(arguments.grad_cell, arguments.strides.grad_cell);
 }
 
-// A gate's N pre-activations or gradients at [gate][element] of one row (3, S).
+// Load and store N pre-activations, or N gradients, of a gate: the elements from
+// [row][gate][column] on of a matrix (B, 3, S).
 template <typename T, int N>
 LLTM_DEVICE Pack<T, N> load_gate(const void* gates, int64_t row, int64_t state_size, int gate,
                                  int64_t column) {
@@ -76,7 +78,8 @@ LLTM_DEVICE Pack<T, N> narrow_pack(const Pack<compute_t<T>, N>& values) {
   return pack;
 }
 
-// N cell states before and after a forward step. `running` is NULL, or holds them in float32.
+// Load N cell states before a forward step, and store N cell states after the step. `running` is
+// NULL, or the float32 copy of the states.
 template <typename T, int N>
 LLTM_DEVICE Pack<compute_t<T>, N> load_cell(const void* old_cell, const void* running,
                                             int64_t element) {
@@ -101,13 +104,13 @@ LLTM_DEVICE void store_cell(void* new_cell, void* running, int64_t element,
 
 // The memory layout of the gradients that come from the next step.
 struct FromLater {
-  int64_t planes = 1;      // more_grad_h is the sum of this many
+  int64_t planes = 1;      // more_grad_h is stored as this number of planes, to be added up
   int64_t plane_size = 0;  // in elements
   lltm_float32_gradients float32 = {0, 0};
 };
 
-// Computes the gradients of the N pre-activations `z` and adds the op's incoming gradients to them.
-// Writes d_old_cell if it is wanted and `writes` is true.
+// Computes the gradients `d_z` of the N pre-activations `z`, grad_gates included. Writes d_old_cell
+// if `writes` is true and d_old_cell is not NULL.
 template <typename T, int N>
 LLTM_DEVICE void backward_elements(const lltm_step_backward_arguments& arguments,
                                    const Incoming<T, N>& incoming, int64_t row, int64_t state_size,

@@ -5,8 +5,9 @@
 
 namespace lltm {
 
-// In float32, without branches and divisions. elu and tanh are within about 2 ulp, exact at zero,
-// at infinity and for NaN. The two halves of a polynomial are independent.
+// The activations in float32, without branches and divisions. elu and tanh are within about 2 ulp,
+// and exact at zero, at infinity and for NaN. The two halves of a polynomial do not depend on each
+// other, so the device computes both at once.
 struct FloatMath {
   using Scalar = float;
   using Value = float;
@@ -16,7 +17,7 @@ struct FloatMath {
     return sigmoid_of(z, exp2(-fabsf(z) * kLog2OfE));
   }
 
-  // A sum in which one term is zero: a choice would become a branch.
+  // The result is a sum with one term that is zero: a choice would become a branch.
   LLTM_DEVICE static float elu(float z) {
     return expm1_below(z > 0.0f ? 0.0f : z) + (z > 0.0f ? z : 0.0f);
   }
@@ -24,8 +25,8 @@ struct FloatMath {
   LLTM_DEVICE static float elu_slope(float g) { return g > 0.0f ? 1.0f : g + 1.0f; }
 
   LLTM_DEVICE static float tanh(float x) {
-    const float large = large_tanh(x);  // first, or it would wait for the comparison
-    // Fitted on [-0.6, 0.6], where `large` loses digits.
+    const float large = large_tanh(x);  // first: in the last line it would wait for the comparison
+    // The polynomial was fitted on [-0.6, 0.6], where `large` loses digits.
     const float s = x * x;
     const float high = fmaf(s, 2.07946189e-2f, -5.37832938e-2f);
     const float low = fmaf(s, 1.33319154e-1f, -3.33332986e-1f);
@@ -51,29 +52,30 @@ struct FloatMath {
     return result;
   }
 
-  // From decay = exp(-|z|), which never overflows.
+  // The sigmoid from decay = exp(-|z|), which never overflows.
   LLTM_DEVICE static Sigmoid<float> sigmoid_of(float z, float decay) {
     const float larger = reciprocal(1.0f + decay);
     const float smaller = decay * larger;
     return z < 0.0f ? Sigmoid<float>{smaller, larger} : Sigmoid<float>{larger, smaller};
   }
 
-  // Loses digits near zero.
+  // tanh(x). The result loses digits near zero.
   LLTM_DEVICE static float large_tanh(float x) {
     const float decay = exp2(fabsf(x) * (-2.0f * kLog2OfE));
     return copysignf((1.0f - decay) * reciprocal(1.0f + decay), x);
   }
 
  private:
-  // exp(x) - 1 for x <= 0. It is 2^n (expm1(r) + 1) - 1 for x = n ln2 + r with an integer n and |r|
-  // <= ln2 / 2. CUDA's expm1f takes any x, and twice the instructions.
+  // exp(x) - 1 for x <= 0, computed as 2^n (expm1(r) + 1) - 1. Here x = n ln2 + r, n is an integer,
+  // and |r| <= ln2 / 2. CUDA's expm1f takes any x, and twice the instructions.
   LLTM_DEVICE static float expm1_below(float x) {
-    x = x < -87.0f ? -87.0f : x;  // the result is -1 below; 2^n would not be a normal number
-    constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: leaves the integer in the low bits
+    x = x < -87.0f ? -87.0f : x;  // below -87 the result is -1, and 2^n would not be normal
+    constexpr float kRound =
+        12582912.0f;  // 1.5 * 2^23: this addend leaves an integer in the low bits
     const float shifted = fmaf(x, kLog2OfE, kRound);
     const float n = shifted - kRound;
     const float power = __int_as_float((__float_as_int(shifted) << 23) + 0x3f800000);  // 2^n
-    const float r = fmaf(n, -0.693147182f, x);  // 2^n makes the error small compared with 1
+    const float r = fmaf(n, -0.693147182f, x);
     const float square = r * r;
     float p = fmaf(fmaf(r, 1.98412698e-4f, 1.38888889e-3f), square,
                    fmaf(r, 8.33333333e-3f, 4.16666667e-2f));
@@ -83,15 +85,17 @@ struct FloatMath {
   }
 };
 
-// For low latency: a step of a sequence waits for these functions, and all other work waits for the
-// step. A caller that reads only one of the sigmoid's two numbers does not wait for a selection.
+// Activations of low latency, for the steps of a sequence: all other work waits for a step, and the
+// step waits for these functions. A caller that reads only one of the sigmoid's two numbers does
+// not wait for a selection.
 struct SwiftMath : FloatMath {
   LLTM_DEVICE static Sigmoid<float> sigmoid(float z) {
     return {reciprocal(1.0f + exp2(z * -kLog2OfE)), reciprocal(1.0f + exp2(z * kLog2OfE))};
   }
 };
 
-// For results of 11 bits or fewer, in fewer instructions: relative errors below 1e-5.
+// Activations in fewer instructions, for results of at most 11 bits. Relative errors are below
+// 1e-5.
 struct SixteenBitMath : FloatMath {
   LLTM_DEVICE static float elu(float z) {
     // Near zero, exp(z) - 1 loses digits, so four terms of its series replace it.

@@ -1,4 +1,4 @@
-// Helpers for launches and their plans: facts about the device, and a grid for any size.
+// Helpers for launches and their plans.
 #pragma once
 
 #include "../../engine/kernels/cuda.h"
@@ -7,8 +7,8 @@
 
 namespace lltm {
 
-// The number that `ask` returns for a kernel, a size and a device. Each thread remembers its last
-// answers other than 0, since the same sizes come many times.
+// Returns what `ask` returns: a number for a kernel, a size and a device. Each thread remembers its
+// last numbers other than 0, since the same sizes come many times.
 template <typename Ask>
 int remembered(const void* kernel, int64_t size, int32_t device_index, const Ask& ask) {
   struct Answer {
@@ -30,8 +30,8 @@ int remembered(const void* kernel, int64_t size, int32_t device_index, const Ask
   return number;
 }
 
-// A fact about a device. It is 0 if CUDA does not answer: then no family of ours fits, and the
-// caller's own launches report the error.
+// The value of a device's attribute, or 0 if CUDA reports an error. With 0, no family of the
+// kernels fits, and the caller's next launch reports the error.
 inline int device_fact(cudaDeviceAttr attribute, int32_t device_index) {
   return remembered(nullptr, attribute, device_index, [&] {
     int value = 0;
@@ -40,9 +40,9 @@ inline int device_fact(cudaDeviceAttr attribute, int32_t device_index) {
   });
 }
 
-// Whether the device runs code of `kernel` that was compiled for this compute capability (10 times
-// its number) or a later one. A device can also run code for older capabilities, which lacks the
-// features of later ones.
+// Whether the device runs code of `kernel` that was compiled for a compute capability of at least
+// `capability` / 10. A device can also run code for older capabilities, without the features of
+// later ones.
 inline bool compiled_for(const void* kernel, int capability, int32_t device_index) {
   return remembered(kernel, 0, device_index, [&] {
            const DeviceScope device(device_index);
@@ -56,8 +56,8 @@ constexpr __host__ __device__ int64_t divide_up(int64_t numerator, int64_t denom
   return (numerator + denominator - 1) / denominator;
 }
 
-// Calls `launch(T{}, stream)` with the storage type T of `dtype`, where `execution` says. Returns
-// the text of an error, which names `kernel`.
+// Calls `launch(T{}, stream)`, with the storage type T of `dtype`, on the device and the stream of
+// `execution`. Returns NULL, or the text of an error, which names `kernel`.
 template <typename Launch>
 const char* launch_on(const lltm_execution& execution, const char* kernel, lltm_dtype dtype,
                       const Launch& launch) {

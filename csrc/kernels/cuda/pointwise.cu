@@ -1,7 +1,6 @@
 // The pointwise part of one LLTM step, after the GEMM. Memory bandwidth bounds it, so each thread
-// moves 16 bytes at a time.
+// moves up to 16 bytes at a time.
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <type_traits>
 
@@ -13,7 +12,6 @@ namespace lltm {
 inline namespace pointwise_cu {
 
 constexpr int kThreads = 256;
-constexpr int64_t kMostGridY = 65535;
 
 // Waits until earlier kernels in the stream have ended and their results can be read. A kernel that
 // starts early calls this first.
@@ -23,46 +21,41 @@ LLTM_DEVICE void wait_for_earlier() {
 #endif
 }
 
-// kRunning: the kernel also has float32 cell states, which take registers. It reads the
-// pre-activations from `from`, and writes them to gates if gates is other memory.
+// Each thread makes N neighbouring elements. It reads the pre-activations from `from`, and writes
+// them to gates if gates is other memory. kRunning: the arguments have float32 cell states, which
+// take more registers.
 template <typename T, int N, bool kRunning>
 __global__ void __launch_bounds__(kThreads)
-    forward_plane(const lltm_step_forward_arguments arguments, int64_t packs, const void* from,
+    forward_plane(const lltm_step_forward_arguments arguments, const void* from,
                   int64_t from_stride) {
   wait_for_earlier();
   const int64_t state_size = arguments.sizes.state_size;
-  const int64_t first_row = int64_t{blockIdx.y} * blockDim.y + threadIdx.y;
-  const int64_t first_pack = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  const int64_t row_stride = int64_t{gridDim.y} * blockDim.y;
-  const int64_t pack_stride = int64_t{gridDim.x} * blockDim.x;
-  for (int64_t row = first_row; row < arguments.sizes.batch_size; row += row_stride) {
-    for (int64_t pack = first_pack; pack < packs; pack += pack_stride) {
-      const int64_t column = pack * N;
-      const int64_t element = row * state_size + column;
-      const auto old_cell = load_cell<T, N>(
-          arguments.old_cell, kRunning ? arguments.running.old_cell : nullptr, element);
-      Pack<T, N> z[kGateCount];
-      unrolled<kGateCount>([&](int gate) {
-        z[gate] = load_pack<N>(static_cast<const T*>(from) + row * from_stride + gate * state_size +
-                               column);
-        if (from != arguments.gates) {
-          store_gate(arguments.gates, row, state_size, gate, column, z[gate]);
-        }
-      });
-      Pack<T, N> new_h;
-      Pack<compute_t<T>, N> new_cell;
-      unrolled<N>([&](int e) {
-        const auto state = CellFormulas<DeviceMath<T>>::forward(
-            widen(z[kInputGate].element[e]), widen(z[kOutputGate].element[e]),
-            widen(z[kCandidate].element[e]), old_cell.element[e]);
-        new_h.element[e] = narrow<T>(state.h);
-        new_cell.element[e] = state.cell;
-      });
-      store_pack(static_cast<T*>(arguments.new_h) + element, new_h);
-      store_cell<T>(arguments.new_cell, kRunning ? arguments.running.new_cell : nullptr, element,
-                    new_cell);
+  const int64_t row = int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
+  const int64_t column = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * N;
+  if (row >= arguments.sizes.batch_size || column >= state_size) return;
+  const int64_t element = row * state_size + column;
+  const auto old_cell =
+      load_cell<T, N>(arguments.old_cell, kRunning ? arguments.running.old_cell : nullptr, element);
+  Pack<T, N> z[kGateCount];
+  unrolled<kGateCount>([&](int gate) {
+    z[gate] =
+        load_pack<N>(static_cast<const T*>(from) + row * from_stride + gate * state_size + column);
+    if (from != arguments.gates) {
+      store_gate(arguments.gates, row, state_size, gate, column, z[gate]);
     }
-  }
+  });
+  Pack<T, N> new_h;
+  Pack<compute_t<T>, N> new_cell;
+  unrolled<N>([&](int e) {
+    const auto state = CellFormulas<DeviceMath<T>>::forward(
+        widen(z[kInputGate].element[e]), widen(z[kOutputGate].element[e]),
+        widen(z[kCandidate].element[e]), old_cell.element[e]);
+    new_h.element[e] = narrow<T>(state.h);
+    new_cell.element[e] = state.cell;
+  });
+  store_pack(static_cast<T*>(arguments.new_h) + element, new_h);
+  store_cell<T>(arguments.new_cell, kRunning ? arguments.running.new_cell : nullptr, element,
+                new_cell);
 }
 
 constexpr int kCopyWarp = 32;
@@ -70,8 +63,9 @@ constexpr int64_t kCopyRows = kThreads / kCopyWarp;  // rows per block at a time
 
 // Makes part `block` of `blocks` parts of a copy. Each warp takes whole rows.
 template <typename T>
-LLTM_DEVICE void copy_rows(const lltm_copy& copy, int thread, int64_t block, int64_t blocks) {
-  constexpr int kAtOnce = 8;  // per lane in flight
+LLTM_DEVICE void copy_rows(const lltm_copy& copy, int64_t block, int64_t blocks) {
+  constexpr int kAtOnce = 8;  // elements that a lane reads before it writes them
+  const int thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
   const int lane = thread % kCopyWarp;
   const int64_t rows = copy.planes * copy.to_rows;
   for (int64_t to_row = block * kCopyRows + thread / kCopyWarp; to_row < rows;
@@ -95,11 +89,10 @@ LLTM_DEVICE void copy_rows(const lltm_copy& copy, int thread, int64_t block, int
   }
 }
 
-// The number of blocks for a copy; warps stride over further rows.
+// The number of blocks for a copy. Their warps stride over further rows.
 inline int64_t copy_blocks(const lltm_copy& copy) {
   constexpr int64_t kMostBlocks = 1024;
-  const int64_t blocks = divide_up(copy.planes * copy.to_rows, kCopyRows);
-  return blocks < kMostBlocks ? blocks : kMostBlocks;
+  return std::min(divide_up(copy.planes * copy.to_rows, kCopyRows), kMostBlocks);
 }
 
 struct Copies {
@@ -108,12 +101,12 @@ struct Copies {
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads) copy_all(const Copies copies) {
-  copy_rows<T>(copies.at[blockIdx.y], static_cast<int>(threadIdx.x), blockIdx.x, gridDim.x);
+  copy_rows<T>(copies.at[blockIdx.y], blockIdx.x, gridDim.x);
 }
 
-// A backward block owns a strip of columns and goes down its rows, so that it can sum them for the
-// bias. If this gives too few blocks, the rows are divided into parts too, and the parts' sums are
-// added up.
+// A block of backward goes down the rows of a strip of columns, and adds up its gradients for the
+// bias. If this gives too few blocks, the rows are divided into parts too, and a second launch adds
+// up the sums of the parts.
 struct StripGeometry {
   dim3 block;
   int64_t strips;
@@ -124,7 +117,8 @@ struct StripGeometry {
     constexpr int kSectorBytes = 32;   // the smallest memory access
     constexpr int64_t kBlocks = 1024;  // fills any GPU several times over
     constexpr int64_t kFewBlocks = 128;
-    constexpr int64_t kFewRows = 8;  // per thread; more rows are divided into parts
+    constexpr int64_t kFewRows = 8;        // per thread; more rows are divided into parts
+    constexpr int64_t kMostParts = 65535;  // CUDA's limit of a grid's y
     int width = kStripBytes / pack_bytes;
     const auto most_blocks = [&] {
       return divide_up(packs, width) * divide_up(rows, kFewRows * (kThreads / width));
@@ -133,40 +127,13 @@ struct StripGeometry {
     block = dim3(width, kThreads / width);
     strips = divide_up(packs, width);
     const int64_t rounds = divide_up(rows, block.y);
-    parts = rounds;
+    parts = std::min(rounds, kMostParts);
     if (sums) {
-      const int64_t wanted = divide_up(kBlocks, strips);
       const int64_t most = rounds <= kFewRows ? 1 : divide_up(rounds, 4);
-      parts = wanted < most ? wanted : most;
+      parts = std::min(divide_up(kBlocks, strips), most);
     }
-    parts = std::clamp(parts, int64_t{1}, kMostGridY);
   }
 };
-
-// The arrival counters of launches. The blocks of a strip write their sums to the workspace, and
-// the last block to arrive adds them up. So a counter must be zero before a launch, and no other
-// launch may use it at the same time. This needs no fill: the counters are variables of the module,
-// which are zero when it is loaded. They are zero again after each launch, since the last arrival
-// wraps to zero (unless the launch destroys its CUDA context). Each row of counters belongs to one
-// workspace address. Launches that share a workspace never run at the same time, whatever their
-// streams or graphs.
-constexpr int kArrivalRows = 512;
-constexpr int kArrivalStrips = 256;
-__device__ unsigned arrivals[kArrivalRows][kArrivalStrips];
-
-// The row of a workspace, or -1 if too many other addresses came first.
-int arrival_row(const void* workspace) {
-  static std::atomic<uintptr_t> owners[kArrivalRows];
-  constexpr int kTries = 16;
-  const auto key = reinterpret_cast<uintptr_t>(workspace);
-  const uint64_t mixed = (uint64_t{key} >> 4) * 0x9E3779B97F4A7C15u;  // spreads neighbours
-  for (int attempt = 0; attempt < kTries; ++attempt) {
-    const int row = static_cast<int>(((mixed >> 32) + attempt) % kArrivalRows);
-    uintptr_t owner = 0;
-    if (owners[row].compare_exchange_strong(owner, key) || owner == key) return row;
-  }
-  return -1;
-}
 
 // Backward keeps more numbers per element: with eight elements per thread, registers run out.
 constexpr int backward_vector(int element_bytes) {
@@ -175,20 +142,14 @@ constexpr int backward_vector(int element_bytes) {
 template <typename T>
 constexpr int kBackwardVector = backward_vector(sizeof(T));
 
-// Whether a thread that sums reads its next row before it computes the present one. In bfloat16
-// this takes so many registers that a multiprocessor would hold fewer threads.
+// Whether a thread that makes bias gradients reads its next row before it computes the present one.
+// In bfloat16 this takes so many registers that a multiprocessor would hold fewer threads.
 template <typename T>
 constexpr bool kReadsAhead = !std::is_same_v<T, bfloat16>;
 
-constexpr int kPartsBits = 5;
-constexpr int kMostParts =
-    1 << kPartsBits;  // one block adds them up as quickly as a launch of many
-
-// The layout of a backward launch.
+// How a backward launch divides its work.
 struct Strips {
-  int64_t packs;  // per row
   int64_t rows_per_part;
-  int arrival_row;    // or -1: a second launch adds up the parts
   int64_t to_stride;  // of d_gates
   unsigned count;     // of strips; the blocks after them copy
   CopiesBeside copies;
@@ -199,102 +160,32 @@ struct BackwardLoads {
   Pack<T, N> z[kGateCount];
   Incoming<T, N> incoming;
 
-  LLTM_DEVICE BackwardLoads(const lltm_step_backward_arguments& arguments, int64_t row,
-                            int64_t column) {
+  LLTM_DEVICE static BackwardLoads load(const lltm_step_backward_arguments& arguments, int64_t row,
+                                        int64_t column) {
+    BackwardLoads loads;
     unrolled<kGateCount>([&](int gate) {
-      z[gate] = load_gate<T, N>(arguments.gates, row, arguments.sizes.state_size, gate, column);
+      loads.z[gate] =
+          load_gate<T, N>(arguments.gates, row, arguments.sizes.state_size, gate, column);
     });
-    incoming = Incoming<T, N>::load(arguments, row, arguments.sizes.state_size, column);
+    loads.incoming = Incoming<T, N>::load(arguments, row, arguments.sizes.state_size, column);
+    return loads;
   }
 };
 
-// Adds up the threads' sums of the block's strip. Writes them to the bias gradient if the strip is
-// one part, else to the workspace.
-template <typename T, int N>
-LLTM_DEVICE void sum_block(const lltm_step_backward_arguments& arguments,
-                           const compute_t<T> (&sums)[kGateCount][N], int thread, int width,
-                           int columns) {
-  using C = compute_t<T>;
-  const int64_t state_size = arguments.sizes.state_size;
-  __shared__ C partial[kGateCount * N][kThreads];
-  unrolled<kGateCount, N>([&](int gate, int e) { partial[gate * N + e][thread] = sums[gate][e]; });
-  __syncthreads();
-  // Neighbouring threads take neighbouring columns. Each thread adds up some rows in order, and a
-  // few threads add up these sums.
-  const int segments = kThreads / columns > 1 ? kThreads / columns : 1;
-  const int rows = (static_cast<int>(blockDim.y) + segments - 1) / segments;
-  __shared__ C segment_sums[kThreads];
-  for (int first = 0; first < columns; first += kThreads) {
-    const int k = first + thread % (columns < kThreads ? columns : kThreads);
-    const int segment = columns < kThreads ? thread / columns : 0;
-    const int gate = k / (width * N);
-    const int inner = k % (width * N);
-    C sum = C(0);
-    if (k < columns && segment < segments) {
-      const int y_end = min((segment + 1) * rows, static_cast<int>(blockDim.y));
-      for (int y = segment * rows; y < y_end; ++y) {
-        sum += partial[gate * N + inner % N][y * width + inner / N];
-      }
-    }
-    segment_sums[thread] = sum;
+// Adds up the sums of threads with the same threadIdx.x, in a fixed order, for the thread with
+// threadIdx.y == 0. All kBlockThreads threads of the block must call this function.
+template <int kBlockThreads, int n, typename C>
+LLTM_DEVICE void sum_over_rows(C (&sums)[n]) {
+  __shared__ C partial[n][kBlockThreads];
+  const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
+  unrolled<n>([&](int i) { partial[i][thread] = sums[i]; });
+  for (unsigned half = blockDim.y / 2; half > 0; half /= 2) {
     __syncthreads();
-    const int64_t to = int64_t{blockIdx.x} * width * N + inner;
-    if (segment == 0 && k < columns && to < state_size) {
-      for (int s = 1; s < segments; ++s) sum += segment_sums[s * columns + k];
-      if (gridDim.y == 1) {
-        static_cast<T*>(arguments.d_bias)[gate * state_size + to] = narrow<T>(sum);
-      } else {
-        static_cast<C*>(
-            arguments.workspace)[(int64_t{blockIdx.y} * kGateCount + gate) * state_size + to] = sum;
-      }
+    if (threadIdx.y < half) {
+      unrolled<n>([&](int i) { partial[i][thread] += partial[i][thread + half * blockDim.x]; });
     }
-    __syncthreads();  // before the sums are written again
   }
-}
-
-// Whether this block is the last of its strip to arrive. If so, it may read the others' sums.
-LLTM_DEVICE bool arrives_last(int arrival_row) {
-  __threadfence();  // orders this thread's writes before the block's arrival
-  __syncthreads();
-  __shared__ bool last;
-  if (threadIdx.x == 0 && threadIdx.y == 0) {
-    const unsigned others = gridDim.y - 1;
-    last = atomicInc(&arrivals[arrival_row][blockIdx.x], others) == others;
-  }
-  __syncthreads();
-  if (!last) return false;
-  __threadfence();  // orders the others' arrival before the reads of their sums
-  return true;
-}
-
-// Adds up the sums of a strip's parts.
-template <typename T, int N>
-LLTM_DEVICE void sum_parts(const lltm_step_backward_arguments& arguments, int thread, int width,
-                           int columns) {
-  using C = compute_t<T>;
-  const int64_t state_size = arguments.sizes.state_size;
-  for (int k = thread; k < columns; k += kThreads) {
-    const int gate = k / (width * N);
-    const int64_t to = int64_t{blockIdx.x} * width * N + k % (width * N);
-    if (to >= state_size) continue;
-    const int64_t of_gate = gate * state_size + to;
-    // Volatile: this multiprocessor's own cache may hold older values.
-    const volatile C* const from = static_cast<const C*>(arguments.workspace) + of_gate;
-    C part[kMostParts];
-    unrolled<kMostParts>([&](int i) {
-      const bool there = i < static_cast<int>(gridDim.y);
-      part[i] = there ? from[i * kGateCount * state_size] : C(0);
-    });
-    // In the order of sum_columns, so that both give the same bits.
-#pragma unroll
-    for (int step = 1; step <= kPartsBits; ++step) {
-      unrolled<kMostParts / 2>([&](int i) {
-        const int half = kMostParts >> step;
-        if (i < half) part[i] += part[i + half];
-      });
-    }
-    static_cast<T*>(arguments.d_bias)[of_gate] = narrow<T>(part[0]);
-  }
+  unrolled<n>([&](int i) { sums[i] = partial[i][thread]; });
 }
 
 template <typename T, int N, bool kSums>
@@ -306,32 +197,29 @@ __global__ void __launch_bounds__(kThreads)
     const unsigned block = (blockIdx.x - strips.count) * gridDim.y + blockIdx.y;
     const unsigned blocks = (gridDim.x - strips.count) * gridDim.y;
     const unsigned count = strips.copies.count;
-    const int thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
-    copy_rows<T>(strips.copies.at[block % count], thread, block / count,
-                 (blocks - block % count + count - 1) / count);
+    copy_rows<T>(strips.copies.at[block % count], block / count,
+                 divide_up(blocks - block % count, count));
     return;
   }
   const int64_t state_size = arguments.sizes.state_size;
-  // In a sequence another kernel makes the bias gradient, so kernels with kSums leave out the later
-  // step's gradients: both together need too many registers.
+  // In a sequence another kernel makes the bias gradient, so kernels with kSums leave out the
+  // gradients from the next step: both together need too many registers.
   const FromLater later =
       kSums ? FromLater{}
             : FromLater{arguments.more_grad_h_planes, arguments.sizes.batch_size * state_size,
                         arguments.float32};
-  const int64_t pack = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  const int64_t column = pack * N;
+  const int64_t column = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * N;
   const int64_t begin = blockIdx.y * strips.rows_per_part;
-  const int64_t end = begin + strips.rows_per_part < arguments.sizes.batch_size
-                          ? begin + strips.rows_per_part
-                          : arguments.sizes.batch_size;
-  C sums[kGateCount][N] = {};
-  int64_t row = begin + threadIdx.y;
-  if (pack < strips.packs && row < end) {
-    BackwardLoads<T, N> next(arguments, row, column);
-    while (true) {
-      const BackwardLoads<T, N> loads = next;
+  const int64_t end = min(begin + strips.rows_per_part, arguments.sizes.batch_size);
+  C sums[kGateCount * N] = {};
+  if (column < state_size) {
+    int64_t row = begin + threadIdx.y;
+    BackwardLoads<T, N> next;
+    if (kAhead && row < end) next = BackwardLoads<T, N>::load(arguments, row, column);
+    for (; row < end; row += blockDim.y) {
+      const auto loads = kAhead ? next : BackwardLoads<T, N>::load(arguments, row, column);
       const int64_t next_row = row + blockDim.y;
-      if (kAhead && next_row < end) next = BackwardLoads<T, N>(arguments, next_row, column);
+      if (kAhead && next_row < end) next = BackwardLoads<T, N>::load(arguments, next_row, column);
       C z[kGateCount][N];
       C d_z[kGateCount][N];
       unrolled<kGateCount, N>(
@@ -342,58 +230,50 @@ __global__ void __launch_bounds__(kThreads)
         Pack<T, N> stored;
         unrolled<N>([&](int e) {
           stored.element[e] = narrow<T>(d_z[gate][e]);
-          if (kSums) sums[gate][e] += d_z[gate][e];
+          if (kSums) sums[gate * N + e] += d_z[gate][e];
         });
         store_pack(static_cast<T*>(arguments.d_gates) + row * strips.to_stride + gate * state_size +
                        column,
                    stored);
       });
-      row = next_row;
-      if (row >= end) break;
-      if (!kAhead) next = BackwardLoads<T, N>(arguments, row, column);
     }
   }
   if constexpr (kSums) {
-    const int thread = threadIdx.y * blockDim.x + threadIdx.x;
-    const int width = static_cast<int>(blockDim.x);
-    const int columns = width * N * kGateCount;
-    sum_block<T, N>(arguments, sums, thread, width, columns);
-    if (gridDim.y == 1 || strips.arrival_row < 0) return;
-    if (arrives_last(strips.arrival_row)) sum_parts<T, N>(arguments, thread, width, columns);
+    sum_over_rows<kThreads>(sums);
+    if (threadIdx.y != 0 || column >= state_size) return;
+    unrolled<kGateCount, N>([&](int gate, int e) {
+      const int64_t to = gate * state_size + column + e;
+      if (gridDim.y == 1) {
+        static_cast<T*>(arguments.d_bias)[to] = narrow<T>(sums[gate * N + e]);
+      } else {
+        C* const parts = static_cast<C*>(arguments.workspace);  // (parts, 3S)
+        parts[blockIdx.y * kGateCount * state_size + to] = sums[gate * N + e];
+      }
+    });
   }
 }
 
-// A block of `sum_columns` reads 32 bytes of a row at a time, the smallest memory access. Its few
-// columns let many blocks divide a narrow matrix.
+// A block of `sum_columns` reads 32 bytes of a row at a time, the smallest memory access. A block
+// of few columns lets many blocks share a narrow matrix.
 constexpr int kSumThreads = 512;
 template <typename T>
 constexpr int kSumColumns = 32 / sizeof(T);
 template <typename T>
 constexpr int kSumRows = kSumThreads / kSumColumns<T>;
 
-// Each thread sums every kSumRows-th row of a column; the block adds these up in a tree, always in
-// the same order.
 template <typename From, typename To>
 __global__ void __launch_bounds__(kSumThreads)
     sum_columns(const From* matrix, To* sums, int64_t rows, int64_t columns) {
-  using C = compute_t<From>;
-  __shared__ C partial[kSumRows<From>][kSumColumns<From>];
   const int64_t column = int64_t{blockIdx.x} * kSumColumns<From> + threadIdx.x;
-  C sum = 0;
+  compute_t<From> sum[1] = {};
   if (column < columns) {
 #pragma unroll 4
     for (int64_t row = threadIdx.y; row < rows; row += kSumRows<From>) {
-      sum += widen(matrix[row * columns + column]);
+      sum[0] += widen(matrix[row * columns + column]);
     }
   }
-  partial[threadIdx.y][threadIdx.x] = sum;
-  for (int half = kSumRows<From> / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (threadIdx.y < half) {
-      partial[threadIdx.y][threadIdx.x] += partial[threadIdx.y + half][threadIdx.x];
-    }
-  }
-  if (threadIdx.y == 0 && column < columns) sums[column] = narrow<To>(partial[0][threadIdx.x]);
+  sum_over_rows<kSumThreads>(sum);
+  if (threadIdx.y == 0 && column < columns) sums[column] = narrow<To>(sum[0]);
 }
 
 template <typename From, typename To>
@@ -414,17 +294,11 @@ bool takes_vectors(const lltm_step_backward_arguments& a, int64_t to_stride) {
 template <typename T, int N>
 void launch_backward(const lltm_step_backward_arguments& arguments, int64_t to_stride,
                      const CopiesBeside& copies, cudaStream_t stream) {
-  const int64_t packs = arguments.sizes.state_size / N;
+  const auto& sizes = arguments.sizes;
   const bool sums = arguments.d_bias != nullptr;
-  const StripGeometry geometry(arguments.sizes.batch_size, packs, N * sizeof(T), sums);
-  const bool parted = sums && geometry.parts > 1;
-  const bool few = geometry.parts <= kMostParts && geometry.strips <= kArrivalStrips;
-  const Strips strips = {packs,
-                         divide_up(arguments.sizes.batch_size, geometry.parts),
-                         parted && few ? arrival_row(arguments.workspace) : -1,
-                         to_stride,
-                         static_cast<unsigned>(geometry.strips),
-                         copies};
+  const StripGeometry geometry(sizes.batch_size, sizes.state_size / N, N * sizeof(T), sums);
+  const Strips strips = {divide_up(sizes.batch_size, geometry.parts), to_stride,
+                         static_cast<unsigned>(geometry.strips), copies};
   int64_t blocks = 0;  // blocks that copy
   for (int i = 0; i < copies.count; ++i) {
     blocks = std::max(blocks, copies.count * copy_blocks(copies.at[i]));
@@ -433,14 +307,14 @@ void launch_backward(const lltm_step_backward_arguments& arguments, int64_t to_s
                   static_cast<unsigned>(geometry.parts));
   const auto kernel = sums ? backward_strips<T, N, true> : backward_strips<T, N, false>;
   kernel<<<grid, geometry.block, 0, stream>>>(arguments, strips);
-  if (!parted || strips.arrival_row >= 0) return;
+  if (!sums || geometry.parts == 1) return;
   launch_sum(static_cast<const compute_t<T>*>(arguments.workspace),
-             static_cast<T*>(arguments.d_bias), geometry.parts,
-             kGateCount * arguments.sizes.state_size, stream);
+             static_cast<T*>(arguments.d_bias), geometry.parts, kGateCount * sizes.state_size,
+             stream);
 }
 
-// Whether `kernel` may start early. It may not during the capture of a graph: a graph's launches
-// never overlap, and older runtimes refuse to capture early launches.
+// Whether `kernel` may start early. During the capture of a graph it may not, since older runtimes
+// refuse to capture early launches.
 bool may_start_early(const void* kernel, const lltm_execution& execution) {
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   const auto stream = static_cast<cudaStream_t>(execution.stream);
@@ -454,14 +328,13 @@ bool may_start_early(const void* kernel, const lltm_execution& execution) {
 template <typename T, int N>
 void launch_forward(const lltm_step_forward_arguments& arguments, const void* from,
                     int64_t from_stride, const lltm_execution& execution) {
+  // Neighbouring threads take neighbouring elements of a row.
   const int64_t packs = arguments.sizes.state_size / N;
-  // x runs along the columns, so that neighbouring threads touch neighbouring elements; y along the
-  // rows. The kernel strides over planes that are larger than the grid.
   int width = 32;
   while (width < packs && width < kThreads) width *= 2;
   const dim3 block(width, kThreads / width);
-  const int64_t grid_x = divide_up(packs, width);
-  const int64_t grid_y = divide_up(arguments.sizes.batch_size, block.y);
+  const dim3 grid(static_cast<unsigned>(divide_up(arguments.sizes.batch_size, block.y)),
+                  static_cast<unsigned>(divide_up(packs, width)));
   auto kernel = forward_plane<T, N, false>;
   if constexpr (kSixteenBits<T>) {
     if (arguments.running.new_cell != nullptr) kernel = forward_plane<T, N, true>;
@@ -471,14 +344,11 @@ void launch_forward(const lltm_step_forward_arguments& arguments, const void* fr
   cudaLaunchAttribute early = {};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(std::min(grid_x, int64_t{1} << 20)),
-                        static_cast<unsigned>(std::min(grid_y, kMostGridY)));
-  config.blockDim = block;
-  config.stream = static_cast<cudaStream_t>(execution.stream);
-  config.attrs = &early;
-  config.numAttrs = may_start_early(reinterpret_cast<const void*>(kernel), execution) ? 1 : 0;
-  cudaLaunchKernelEx(&config, kernel, arguments, packs, from, from_stride);
+  const unsigned attributes =
+      may_start_early(reinterpret_cast<const void*>(kernel), execution) ? 1 : 0;
+  const cudaLaunchConfig_t config = {
+      grid, block, 0, static_cast<cudaStream_t>(execution.stream), &early, attributes};
+  cudaLaunchKernelEx(&config, kernel, arguments, from, from_stride);
 }
 
 }  // namespace pointwise_cu

@@ -1,5 +1,5 @@
-// Products by the cuBLAS that torch has loaded into the process, with torch's handle. A call
-// through torch takes the host longer than many steps take the device.
+// Matrix products by the cuBLAS that torch has loaded into the process, with torch's handle. A call
+// of cuBLAS through torch takes the host longer than many steps take the device.
 #include <dlfcn.h>
 
 #include <cstdio>
@@ -10,7 +10,7 @@
 namespace lltm {
 namespace {
 
-// Enumerators of cublas_api.h, which a compiler without the library lacks.
+// Enumerators of cublas_api.h. The build may lack this header.
 constexpr int kNormal = 0;
 constexpr int kTransposed = 1;
 constexpr int kDefaultAlgorithm = -1;
@@ -18,7 +18,7 @@ constexpr int kCompute32 = 68;
 constexpr int kCompute64 = 70;
 constexpr int kDefaultMath = 0;
 constexpr int kTf32Math = 3;
-constexpr int kTypes[] = {0, 1, 2, 14};  // by lltm_dtype
+constexpr int kTypes[] = {0, 1, 2, 14};  // cudaDataType for each lltm_dtype
 
 struct Library {
   int (*get_mode)(void* handle, int* mode);
@@ -31,7 +31,7 @@ struct Library {
                void* c, int, int ldc, long long, int batch, int compute, int algorithm);
 };
 
-// All NULL if torch has loaded no cuBLAS of this CUDA major.
+// The functions of cuBLAS, or NULL pointers if torch has loaded no cuBLAS of this CUDA major.
 const Library& library() {
   static const Library functions = [] {
     char name[32];
@@ -78,7 +78,8 @@ const char* cuda_product(lltm_dtype dtype, const lltm_product_arguments* argumen
   const void* const one = wide ? static_cast<const void*>(&one64) : &one32;
   const void* const sum = wide ? static_cast<const void*>(&sum64) : &sum32;
   const auto number = [](int64_t size) { return static_cast<int>(size); };
-  // cuBLAS counts by columns: its matrices are ours transposed, so left and right change places.
+  // cuBLAS stores matrices by columns, so its matrices are ours transposed, and left and right
+  // change places.
   const int of_right = a.right_transposed != 0 ? kTransposed : kNormal;
   const int of_left = a.left_transposed != 0 ? kTransposed : kNormal;
   const int m = number(a.columns);

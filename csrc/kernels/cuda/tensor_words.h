@@ -1,4 +1,4 @@
-// Operands of tensor cores: words of float32 rounded to tf32, or of a 16-bit type.
+// Operands of tensor cores: words of 4 bytes, which hold tf32 (rounded float32) or 16-bit elements.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 
 namespace lltm {
 
-// A word is a tf32 or two 16-bit elements.
+// The elements in a word: one tf32 or two 16-bit elements.
 template <typename T>
 constexpr int kWordElements = 4 / sizeof(T);
 
-// Rounds a tf32 to nearest, since tensor cores cut off the low 13 bits. A NaN must have zeros there
-// to stay a NaN.
+// Rounds a float32 to the nearest tf32, since tensor cores cut off the low 13 bits. A NaN must have
+// zeros in these bits to stay a NaN. Other types are returned unchanged.
 template <typename T>
 LLTM_DEVICE uint32_t round_word(uint32_t value) {
   return sizeof(T) == 4 ? value + 0x1000u : value;
@@ -28,7 +28,7 @@ LLTM_DEVICE uint32_t tensor_word(const T* values) {
   }
 }
 
-// sum += a b, a tile of 16 by 8 sums and a depth of 32 bytes.
+// sum += a b for a tile of 16 by 8 sums. The depth is 32 bytes: 8 tf32 or 16 elements of 16 bits.
 template <typename T>
 LLTM_DEVICE void multiply_tiles(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
 #if __CUDA_ARCH__ >= 800
