@@ -1,5 +1,4 @@
-"""Builds the package ahead of time. The metadata is in pyproject.toml; the engine's builder says
-how to compile, and is imported without torch."""
+"""Builds the package with the engine's builder. The metadata is in pyproject.toml."""
 
 from __future__ import annotations
 
@@ -9,6 +8,7 @@ import os
 import re
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 
 from setuptools import Extension, find_namespace_packages, find_packages, setup
@@ -25,22 +25,21 @@ PREBUILT = f"{NAMES['prefix']}_PREBUILT"
 os.environ[f"{NAMES['prefix']}_LOAD"] = "0"  # nothing is built yet that could be loaded
 sys.path.insert(0, str(ROOT))
 builder = importlib.import_module(f"{PACKAGE}.engine.builder")
-sources = importlib.import_module(f"{PACKAGE}.engine.builder.sources")
 PROJECT = importlib.import_module(f"{PACKAGE}._project").PROJECT
 compat = importlib.import_module(f"{PACKAGE}.engine.compat")
 
 NO_TORCH = (
-    f"{NAME} is compiled against the torch of your environment, and the build sees none ({{}}). "
-    "pip builds in an isolated environment unless told otherwise. Install torch, then run the same "
+    f"{NAME} is compiled against the torch of your environment, but the build finds no torch "
+    "({}). By default, pip builds in an isolated environment. Install torch, then run the same "
     "command with --no-build-isolation; in a checkout: pip install --no-build-isolation ."
 )
 
 
 def carry_source(root: Path) -> None:
-    """Writes into a distribution what its builds cannot ask git for."""
+    """Writes the commit of the sources and the commit's date into a distribution."""
     facts = {
-        "commit": sources.git_commit(PROJECT, os.environ),
-        "epoch": sources.source_epoch(PROJECT, os.environ),
+        "commit": builder.sources.git_commit(PROJECT, os.environ),
+        "epoch": builder.sources.source_epoch(PROJECT, os.environ),
     }
     path = root / PACKAGE / "source.json"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,7 +53,7 @@ class SourceDistribution(sdist):
 
 
 class BuildBinaries(build_ext):
-    """Compiles the variant that fits, or packs the binaries of the folder that PREBUILT names."""
+    """Compiles the variant that fits, or packs the binaries of a folder (the variable PREBUILT)."""
 
     def run(self) -> None:
         in_place = self.inplace or self.editable_mode
@@ -70,7 +69,7 @@ class BuildBinaries(build_ext):
                 )
         else:
             binaries = self._compile()
-        # Nothing stale may be packed: a wheel holds what this build made.
+        # A wheel must hold only what this build made.
         shutil.rmtree(lib_dir, ignore_errors=True)
         lib_dir.mkdir(parents=True)
         for path in binaries:
@@ -79,23 +78,18 @@ class BuildBinaries(build_ext):
             carry_source(package)
 
     def _compile(self) -> list[Path]:
+        work_dir = Path(self.build_temp).resolve() / "binaries"
+        log = partial(self.announce, level=2)
         try:
             torch = compat.find_torch()
+            request = builder.fitting_request(PROJECT, torch, work_dir / "lib", log=log)
+            steps = builder.plan(request)
+            builder.execute(steps, work_dir, self.parallel or None, log)
         except compat.TorchNotFoundError as error:
             raise SetupError(NO_TORCH.format(error)) from None
-        work_dir = Path(self.build_temp).resolve() / "binaries"
-        try:
-            request = builder.fitting_request(
-                PROJECT, torch, work_dir / "lib", log=self.announce_line
-            )
-            steps = builder.plan(request)
-            builder.execute(steps, work_dir, self.parallel or None, self.announce_line)
         except builder.BuildError as error:
             raise SetupError(f"{NAME} was not built: {error}") from None
         return [step.output for step in steps if step.output.suffix == ".so"]
-
-    def announce_line(self, line: str) -> None:
-        self.announce(line, level=2)
 
     def get_outputs(self) -> list[str]:
         lib_dir = Path(self.build_lib) / PACKAGE / "lib"
@@ -106,7 +100,7 @@ class BuildBinaries(build_ext):
 
 
 class PlatformWheel(bdist_wheel):
-    """No binary references a Python symbol, so one wheel serves every Python of the platform."""
+    """No binary refers to a Python symbol, so one wheel serves every Python of the platform."""
 
     def get_tag(self) -> tuple[str, str, str]:
         _python, _abi, platform = super().get_tag()

@@ -1,10 +1,10 @@
 """LLTM: a recurrent cell (an LSTM without a forget gate, with ELU inside) as a PyTorch op.
 
-Importing the package judges its binaries and loads those that fit the torch in the environment. If
-none fits, the import raises :class:`LLTMImportError` with the cause and the command that mends it.
-``python -m lltm_conda`` prints the same judgement as a table, and loads nothing for it. Programs
-that need only :mod:`lltm_conda.compat` or :mod:`lltm_conda.builder` set ``LLTM_CONDA_LOAD=0`` to
-import the package without loading anything.
+An import of the package judges the binaries and loads those that fit the torch of the environment.
+If none fits, the import raises :class:`LLTMImportError` with the cause and the command that mends
+it. ``python -m lltm_conda`` prints the verdicts on all binaries. Programs that need only
+:mod:`lltm_conda.compat` or :mod:`lltm_conda.builder` set ``LLTM_CONDA_LOAD=0``, so that the import
+loads no binaries.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ._version import __version__
 from .engine import aliases
 from .loader import LLTMImportError
 
-# The names that parts of the engine had before it was a package; the modules are the same.
+# The older names of three parts of the engine.
 for _name in ("compat", "builder", "local_build"):
     aliases.add(f"{__name__}.{_name}", f"{__name__}.engine.{_name}")
 

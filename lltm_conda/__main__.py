@@ -1,4 +1,4 @@
-"""What `python -m PACKAGE` does: what is installed here, what fits, and does it compute?"""
+"""The command `python -m PACKAGE`, which reports whether the op works here."""
 
 import sys
 

@@ -1,9 +1,7 @@
 """Derivatives of the LLTM cell, in two forms.
 
 `by_kernels` calls the raw backward op. `differentiable` computes the same gradients in PyTorch's
-own operations, for a caller who differentiates the gradients again. The autograd
-Functions of `functions` and what `register` gives torch for the raw op all lead to one of these
-two. The formulas are in `differentiable`; `reference` defines the cell itself.
+own operations, for a caller that differentiates the gradients again; it holds the formulas.
 """
 
 from __future__ import annotations
@@ -19,29 +17,30 @@ from torch import Tensor
 NEEDS = (1, 2, 4, 8, 16)
 
 Gradients = tuple[Tensor | None, ...]
+Tensors = Sequence[Tensor | None]
+Op = Callable[..., tuple[Tensor, ...]]
 
 
 def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
-    """Saves the step's inputs and outputs for backward, and the gates: 3·B·S elements more."""
+    """Saves the inputs except old_cell, the new cell state and the gates for backward."""
     input, weights, bias, old_h, _old_cell = inputs
     _new_h, new_cell, gates = output
     ctx.save_for_backward(input, weights, bias, old_h, new_cell, gates)
     ctx.set_materialize_grads(False)
 
 
-def backward(
-    ctx: Any, *grads: Tensor | None, op: Callable[..., tuple[Tensor, ...]] | None = None
-) -> Gradients:
-    """The raw op's backward pass: the gradients of its inputs, given those of its three outputs.
+def backward(ctx: Any, *grads: Tensor | None, op: Op | None = None) -> Gradients:
+    """The gradients of the raw op's inputs, given the gradients of its three outputs.
 
     `op` is the raw backward op, by default with torch's dispatch.
     """
     saved, wanted = ctx.saved_tensors, ctx.needs_input_grad
-    if torch.is_grad_enabled():  # create_graph=True: these will be differentiated again
-        # Gates that a Function saved but did not return have no graph: recompute them.
+    if torch.is_grad_enabled():  # create_graph=True: the gradients will be differentiated again
+        # Gates that a Function saved but did not return have no graph, so recompute them.
         return differentiable(grads, (*saved[:5], None), wanted)
     grad_h, grad_cell, grad_gates = grads
-    # Not `is_cuda`, which the dynamo of torch 2.4 cannot trace in a backward pass.
+    # CUDA kernels read grad_h and grad_cell with any strides, such as those of an expanded scalar.
+    # Dynamo of torch 2.4 cannot trace `is_cuda` in a backward pass.
     if saved[0].device.type != "cuda":
         grad_h, grad_cell = contiguous(grad_h), contiguous(grad_cell)
     grads = (grad_h, grad_cell, contiguous(grad_gates))
@@ -49,48 +48,32 @@ def backward(
 
 
 def contiguous(grad: Tensor | None) -> Tensor | None:
-    """A contiguous gradient, if there is one.
-
-    CUDA kernels need none for `grad_h` and `grad_cell`: they read any strides, such as those of an
-    expanded scalar.
-    """
     return None if grad is None else grad.contiguous()
 
 
 def by_kernels(
-    op: Callable[..., tuple[Tensor, ...]],
-    grads: Sequence[Tensor | None],
-    saved: Sequence[Any],
-    wanted: Sequence[bool],
-    *options: Any,
+    op: Op, grads: Tensors, saved: Sequence[Any], wanted: Sequence[bool], *options: Any
 ) -> Gradients:
     """Gradients of a raw forward op's five tensors by `op`, its raw backward op.
 
-    `grads` are those of the forward op's differentiable outputs, where None stands for zeros;
-    `wanted` says which of the five gradients to compute (the others are None).
+    `grads` are the gradients of the forward op's differentiable outputs, where None stands for
+    zeros. `wanted` says which of the five gradients to compute; the others are None. `options` are
+    the last arguments of `op`.
     """
     if all(grad is None for grad in grads):
         return (None,) * 5
     of_input, of_weights, of_bias, of_h, of_cell = wanted[:5]
     needs = of_input + 2 * of_weights + 4 * of_bias + 8 * of_h + 16 * of_cell
-    d_input, d_weights, d_bias, d_h, d_cell = op(*grads, *saved, needs, *options)
-    return (
-        d_input if of_input else None,
-        d_weights if of_weights else None,
-        d_bias if of_bias else None,
-        d_h if of_h else None,
-        d_cell if of_cell else None,
-    )
+    found = op(*grads, *saved, needs, *options)
+    return tuple([found[k] if wanted[k] else None for k in range(5)])
 
 
-def differentiable(
-    grads: Sequence[Tensor | None], saved: Sequence[Any], wanted: Sequence[bool]
-) -> Gradients:
-    """Gradients of (input, weights, bias, old_h, old_cell), to be differentiated or mapped again.
+def differentiable(grads: Tensors, saved: Sequence[Any], wanted: Sequence[bool]) -> Gradients:
+    """Gradients of (input, weights, bias, old_h, old_cell), in operations that have derivatives.
 
-    `grads` are those of (new_h, new_cell, gates), where None stands for zeros; `saved` is (input,
-    weights, bias, old_h, new_cell, gates), where gates of None are recomputed; `wanted` is as in
-    `by_kernels`.
+    `grads` are the gradients of (new_h, new_cell, gates), where None stands for zeros. `saved` is
+    (input, weights, bias, old_h, new_cell, gates); if its gates are None, they are computed here.
+    `wanted` is as in `by_kernels`.
     """
     grad_h, grad_cell, grad_gates = grads
     if grad_h is None and grad_cell is None and grad_gates is None:
@@ -101,7 +84,7 @@ def differentiable(
     if gates is None:
         gates = F.linear(x, weights, bias.flatten()).unflatten(1, (3, state_size))
     dtype = gates.dtype
-    # 16-bit tensors are computed in float32, as the kernels do.
+    # 16-bit tensors are computed in float32, as in the kernels.
     compute = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
     z_i, z_o, z_c = gates.to(compute).unbind(1)
     i, o, g = torch.sigmoid(z_i), torch.sigmoid(z_o), F.elu(z_c)
@@ -130,18 +113,15 @@ def differentiable(
 
 
 def gradients_through(
-    function: Callable[..., Sequence[Tensor | None]],
-    inputs: Sequence[Tensor | None],
-    wanted: Sequence[bool],
-    grads: Sequence[Tensor | None],
+    function: Callable[..., Tensors], inputs: Tensors, wanted: Sequence[bool], grads: Tensors
 ) -> Gradients:
-    """Gradients of `inputs` by running `function` on them and differentiating it.
+    """Gradients of `inputs`, by running `function` on them and differentiating the outputs.
 
-    `grads` are those of the outputs. In grad mode the result can be differentiated again.
+    `grads` are the gradients of the outputs. In grad mode, the result can be differentiated again.
     """
     create_graph = torch.is_grad_enabled()
     with torch.enable_grad():
-        # Views keep the caller's graph apart from the one built here.
+        # Views keep the caller's graph apart from the graph of this call.
         views = [tensor if tensor is None else tensor.view_as(tensor) for tensor in inputs]
         leaves = {k: view for k, view in enumerate(views) if view is not None and wanted[k]}
         pairs = [
@@ -159,14 +139,14 @@ def gradients_through(
     return tuple(gradients.get(k) for k in range(len(views)))
 
 
-def setup_context_of_backward(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    """Keeps the raw backward op's own inputs, for its own derivative."""
+def save_inputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    """Saves the inputs of the raw backward op, for its derivative."""
     *tensors, ctx.needs = inputs
     ctx.save_for_backward(*tensors)
 
 
 def backward_of_backward(ctx: Any, *grads: Tensor | None) -> Gradients:
-    """The raw backward op's own backward pass, through `differentiable`."""
+    """The gradients of the raw backward op's inputs, through `differentiable`."""
     wanted = [bool(ctx.needs & bit) for bit in NEEDS]
 
     def gradients(*tensors: Tensor | None) -> Gradients:

@@ -1,11 +1,10 @@
-"""The raw ops without data: shapes and dtypes for meta and fake tensors, with the same refusals.
+"""The raw ops for fake and meta tensors: shapes, dtypes and refusals, but no data.
 
-``csrc/ops`` declares the operators with their arguments.
+Each `fake_...` has the arguments of one operator, which ``csrc/ops`` declares.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,38 +13,54 @@ from torch import Tensor
 from ._derivatives import NEEDS
 from ._torch_private import device_of
 
-_CELL = "B, I and S are read from input (B, I) and old_h (B, S)"
-_LAYER = "T, B and I are read from input (T, B, I), S from weights (3S, S + I)"
-_WEIGHTS_OF_LAYER = "I is read from input (T, B, I), S from the rows of weights"
+# The names and shapes of the arguments besides `input`, in the order of the checks.
+_CELL = "old_h (B, S); weights (3S, S + I); bias (3S) or (1, 3S)"
+_CELL_BACKWARD = (
+    f"{_CELL}; new_cell (B, S); gates (B, 3, S); "
+    "grad_h (B, S); grad_cell (B, S); grad_gates (B, 3, S)"
+)
+_LAYER = "bias (3S) or (1, 3S); initial_h (B, S) or (1, B, S); initial_cell (B, S) or (1, B, S)"
+_LAYER_BACKWARD = (
+    "output (T, B, S); gates (T, B, 3, S); cells (T, B, S); grad_output (T, B, S); "
+    "grad_final_h (B, S) or (1, B, S); grad_final_cell (B, S) or (1, B, S); grad_cells (T, B, S)"
+)
+_OF_LAYER = "T, B and I are read from input (T, B, I), S from weights (3S, S + I)"
 
 
-def _check_dim(tensor: Tensor, name: str, dim: int, meaning: str) -> None:
+def _check_dim(name: str, tensor: Tensor, dim: int, letters: str) -> None:
     if tensor.dim() != dim:
         raise RuntimeError(
-            f"lltm: {name} must have shape {meaning}, got {tensor.dim()} dimensions: "
+            f"lltm: {name} must have shape {letters}, got {tensor.dim()} dimensions: "
             f"{tuple(tensor.shape)}; reshape it"
         )
 
 
 def _check(
-    tensor: Tensor | None,
-    name: str,
-    input: Tensor,
-    shape: tuple[int, ...],
-    meaning: str,
-    origin: str,
+    arguments: str, *tensors: Tensor | None, input: Tensor, state_size: int, origin: str
 ) -> None:
-    """Refuses the tensors that the kernels refuse, with the same text.
+    """Refuses the tensors that the real op refuses.
 
-    `shape` is the shape without a leading 1, if `meaning` allows both, as "(3S) or (1, 3S)" does.
-    `origin` says where the letters of `meaning` come from.
+    `arguments` holds the names and shapes of `tensors`; `origin` says from which arguments the
+    letters of the shapes are read.
     """
-    if tensor is None:
-        return
-    wanted, device = device_of(input), device_of(tensor)
-    if device != wanted:
+    *steps, batch_size, features = input.shape
+    sizes = {"1": 1, "3": 3, "T": steps[0] if steps else 0, "B": batch_size, "S": state_size}
+    sizes |= {"3S": 3 * state_size, "S + I": state_size + features}
+    for argument, tensor in zip(arguments.split("; "), tensors, strict=True):
+        name, _, letters = argument.partition(" ")
+        shapes = [tuple(sizes[x] for x in text[1:-1].split(", ")) for text in letters.split(" or ")]
+        if tensor is not None:
+            shape = next((shape for shape in shapes if len(shape) == tensor.dim()), shapes[0])
+            _check_one(name, tensor, input, shape, letters, origin)
+
+
+def _check_one(
+    name: str, tensor: Tensor, input: Tensor, shape: tuple[int, ...], letters: str, origin: str
+) -> None:
+    needed, device = device_of(input), device_of(tensor)
+    if device != needed:
         raise RuntimeError(
-            f"lltm: {name} must be on the device of input, {wanted}, got {device}; "
+            f"lltm: {name} must be on the device of input, {needed}, got {device}; "
             f"move it with {name}.to(input.device)"
         )
     if tensor.dtype != input.dtype:
@@ -53,121 +68,85 @@ def _check(
             f"lltm: {name} must have the dtype of input, {input.dtype}, got {tensor.dtype}; "
             f"convert it with {name}.to(input.dtype)"
         )
-    if "or (1, " in meaning and tensor.dim() > len(shape):
-        shape = (1, *shape)
-    _check_dim(tensor, name, len(shape), meaning)
+    _check_dim(name, tensor, len(shape), letters)
     for size, expected in zip(tensor.shape, shape, strict=True):
         torch._check(
             size == expected,
             lambda: (
-                f"lltm: {name} must have shape {meaning} = {tuple(shape)}, got "
-                f"{tuple(tensor.shape)}; {origin}"
+                f"lltm: {name} must have shape {letters} = {shape}, got {tuple(tensor.shape)}; "
+                f"{origin}"
             ),
         )
 
 
-def _empty_gradients(
-    needs: int, input: Tensor, others: Sequence[Tensor | None]
-) -> tuple[Tensor, ...]:
-    """The gradients of `input` and `others`, each without elements if `needs` lacks its bit."""
+def _gradients(needs: int, *inputs: Tensor | None) -> tuple[Tensor, ...]:
+    """Uninitialised gradients of a raw op's inputs, empty for an input without a bit in `needs`."""
+    assert inputs[0] is not None
     return tuple(
-        input.new_empty(like.shape if like is not None and needs & bit else (0,))
-        for like, bit in zip((input, *others), NEEDS, strict=True)
+        inputs[0].new_empty(like.shape if like is not None and needs & bit else (0,))
+        for like, bit in zip(inputs, NEEDS, strict=True)
     )
 
 
-# The cell.
-
-
-def _cell_sizes(input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor) -> tuple[int, int]:
-    _check_dim(input, "input", 2, "(B, I)")
-    _check_dim(old_h, "old_h", 2, "(B, S)")
-    (batch_size, input_features), state_size = input.shape, old_h.shape[1]
-    rows, columns = 3 * state_size, state_size + input_features
-    _check(old_h, "old_h", input, (batch_size, state_size), "(B, S)", _CELL)
-    _check(weights, "weights", input, (rows, columns), "(3S, S + I)", _CELL)
-    _check(bias, "bias", input, (rows,), "(3S) or (1, 3S)", _CELL)
-    return batch_size, state_size
+def _check_cell(arguments: str, input: Tensor, old_h: Tensor, *others: Tensor | None) -> None:
+    _check_dim("input", input, 2, "(B, I)")
+    _check_dim("old_h", old_h, 2, "(B, S)")
+    origin = "B, I and S are read from input (B, I) and old_h (B, S)"
+    _check(arguments, old_h, *others, input=input, state_size=old_h.shape[1], origin=origin)
 
 
 def fake_forward(
     input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Empty results of ``torch.ops.lltm.forward``."""
-    batch_size, state_size = _cell_sizes(input, weights, bias, old_h)
-    _check(old_cell, "old_cell", input, (batch_size, state_size), "(B, S)", _CELL)
-    return (
-        input.new_empty((batch_size, state_size)),
-        input.new_empty((batch_size, state_size)),
-        input.new_empty((batch_size, 3, state_size)),
-    )
+    """Uninitialised results of ``torch.ops.lltm.forward``."""
+    _check_cell(f"{_CELL}; old_cell (B, S)", input, old_h, weights, bias, old_cell)
+    batch_size, state_size = old_h.shape
+    new_h, new_cell = (input.new_empty(old_h.shape) for _ in range(2))
+    return new_h, new_cell, input.new_empty((batch_size, 3, state_size))
 
 
 def fake_backward(*arguments: Any) -> tuple[Tensor, ...]:
-    """Empty results of ``torch.ops.lltm.backward``."""
-    grad_h, grad_cell, grad_gates, input, weights, bias, old_h, new_cell, gates, needs = arguments
-    batch_size, state_size = _cell_sizes(input, weights, bias, old_h)
-    state, all_gates = (batch_size, state_size), (batch_size, 3, state_size)
-    _check(new_cell, "new_cell", input, state, "(B, S)", _CELL)
-    _check(gates, "gates", input, all_gates, "(B, 3, S)", _CELL)
-    _check(grad_h, "grad_h", input, state, "(B, S)", _CELL)
-    _check(grad_cell, "grad_cell", input, state, "(B, S)", _CELL)
-    _check(grad_gates, "grad_gates", input, all_gates, "(B, 3, S)", _CELL)
-    return _empty_gradients(needs, input, (weights, bias, old_h, new_cell))
+    """Uninitialised results of ``torch.ops.lltm.backward``."""
+    *grads, input, weights, bias, old_h, new_cell, gates, needs = arguments
+    _check_cell(_CELL_BACKWARD, input, old_h, weights, bias, new_cell, gates, *grads)
+    return _gradients(needs, input, weights, bias, old_h, new_cell)
 
 
-# The layer.
-
-
-def _layer_sizes(*tensors: Any) -> tuple[int, int, int]:
-    input, weights, bias, initial_h, initial_cell = tensors
-    _check_dim(input, "input", 3, "(T, B, I)")
-    _check_dim(weights, "weights", 2, "(3S, S + I)")
-    steps, batch_size, input_features = input.shape
+def _check_layer(*inputs: Any) -> tuple[int, int, int]:
+    """Checks the inputs of the forward op, and returns (T, B, S)."""
+    input, weights, *others = inputs
+    _check_dim("input", input, 3, "(T, B, I)")
+    _check_dim("weights", weights, 2, "(3S, S + I)")
     torch._check(
-        steps > 0,
+        input.shape[0] > 0,
         lambda: (
             "lltm: input must have shape (T, B, I) with at least one step, got "
             f"{tuple(input.shape)}; leave out empty sequences"
         ),
     )
     state_size = weights.shape[0] // 3
-    rows, columns = 3 * state_size, state_size + input_features
-    _check(weights, "weights", input, (rows, columns), "(3S, S + I)", _WEIGHTS_OF_LAYER)
-    _check(bias, "bias", input, (rows,), "(3S) or (1, 3S)", _LAYER)
-    state = (batch_size, state_size)
-    _check(initial_h, "initial_h", input, state, "(B, S) or (1, B, S)", _LAYER)
-    _check(initial_cell, "initial_cell", input, state, "(B, S) or (1, B, S)", _LAYER)
-    return steps, batch_size, state_size
+    origin = "I is read from input (T, B, I), S from the rows of weights"
+    _check("weights (3S, S + I)", weights, input=input, state_size=state_size, origin=origin)
+    _check(_LAYER, *others, input=input, state_size=state_size, origin=_OF_LAYER)
+    return (*input.shape[:2], state_size)
 
 
 def fake_layer_forward(*arguments: Any) -> tuple[Tensor, ...]:
-    """Empty results of ``torch.ops.lltm.layer_forward``."""
-    input, _weights, _bias, initial_h, initial_cell, _reverse, keep_cells, _allow_tf32 = arguments
-    steps, batch_size, state_size = _layer_sizes(*arguments[:5])
-    state = (batch_size, state_size)
-    return (
-        input.new_empty((steps, *state)),
-        input.new_empty(state if initial_h is None else initial_h.shape),
-        input.new_empty(state if initial_cell is None else initial_cell.shape),
-        input.new_empty((steps, batch_size, 3, state_size)),
-        input.new_empty((steps, *state) if keep_cells else (0,)),
-    )
+    """Uninitialised results of ``torch.ops.lltm.layer_forward``."""
+    *inputs, _reverse, keep_cells, _allow_tf32 = arguments
+    steps, *state = _check_layer(*inputs)
+    batch_size, state_size = state
+    finals = [state if initial is None else initial.shape for initial in inputs[3:]]
+    shapes = [(steps, *state), *finals, (steps, batch_size, 3, state_size)]
+    shapes.append((steps, *state) if keep_cells else (0,))
+    return tuple(inputs[0].new_empty(shape) for shape in shapes)
 
 
 def fake_layer_backward(*arguments: Any) -> tuple[Tensor, ...]:
-    """Empty results of ``torch.ops.lltm.layer_backward``."""
-    grad_output, grad_final_h, grad_final_cell, grad_cells, *tensors = arguments[:9]
-    output, gates, cells, needs, _reverse, _allow_tf32 = arguments[9:]
-    steps, batch_size, state_size = _layer_sizes(*tensors)
-    input, *others = tensors
-    state, sequence = (batch_size, state_size), (steps, batch_size, state_size)
-    _check(output, "output", input, sequence, "(T, B, S)", _LAYER)
-    _check(gates, "gates", input, (steps, batch_size, 3, state_size), "(T, B, 3, S)", _LAYER)
-    if cells.dim() == 3:  # otherwise forward did not keep them
-        _check(cells, "cells", input, sequence, "(T, B, S)", _LAYER)
-    _check(grad_output, "grad_output", input, sequence, "(T, B, S)", _LAYER)
-    _check(grad_cells, "grad_cells", input, sequence, "(T, B, S)", _LAYER)
-    _check(grad_final_h, "grad_final_h", input, state, "(B, S) or (1, B, S)", _LAYER)
-    _check(grad_final_cell, "grad_final_cell", input, state, "(B, S) or (1, B, S)", _LAYER)
-    return _empty_gradients(needs, input, others)
+    """Uninitialised results of ``torch.ops.lltm.layer_backward``."""
+    *grads, input, weights, bias, h, cell, output, gates, cells, needs, _, _ = arguments
+    state_size = _check_layer(input, weights, bias, h, cell)[2]
+    kept = cells if cells.dim() == 3 else None  # forward may have left out the cell states
+    saved = (output, gates, kept)
+    _check(_LAYER_BACKWARD, *saved, *grads, input=input, state_size=state_size, origin=_OF_LAYER)
+    return _gradients(needs, input, weights, bias, h, cell)

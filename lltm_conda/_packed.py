@@ -1,4 +1,4 @@
-"""Sequences of several lengths: into a padded rectangle, on which the op runs, and back."""
+"""Pads sequences of several lengths to the rectangle on which the op runs, and packs results."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ class Rectangle:
     """A PackedSequence padded to ``(T, B, I)``, longest sequence first.
 
     Attributes:
-        padded: ``(T, B, I)``; zero after the end of a sequence.
-        lengths: ``(B,)``, int64, on the CPU.
+        padded: ``(T, B, I)``, with zeros after the end of a sequence.
+        lengths: the sequences' lengths ``(B,)``, int64, on the CPU.
     """
 
     def __init__(self, packed: PackedSequence) -> None:
@@ -28,7 +28,7 @@ class Rectangle:
         self._mirrored = torch.where(time < lengths, lengths - 1 - time, time)
 
     def mirror(self, sequence: Tensor) -> Tensor:
-        """Reverses each sequence of ``(T, B, ...)``, without its padding; its own inverse."""
+        """Reverses each sequence of ``(T, B, ...)`` and leaves the padding in place."""
         return sequence[self._mirrored, self._rows]
 
     def final(self, sequence: Tensor) -> Tensor:
@@ -36,7 +36,7 @@ class Rectangle:
         return sequence[self._last, self._rows]
 
     def pack(self, sequence: Tensor) -> PackedSequence:
-        """``(T, B, S)`` as a PackedSequence with the lengths and order of the original one."""
+        """``(T, B, S)`` as a PackedSequence with the lengths and order of the input."""
         data = pack_padded_sequence(sequence, self.lengths).data
         packed = self._packed
         return PackedSequence(
@@ -44,7 +44,7 @@ class Rectangle:
         )
 
     def sort(self, state: Tensor) -> Tensor:
-        """Reorders ``(L, B, S)`` from the caller's order to that of the rectangle."""
+        """Reorders ``(L, B, S)`` from the caller's order to the order of the rectangle."""
         order = self._packed.sorted_indices
         return state if order is None else state.index_select(1, order)
 

@@ -1,5 +1,5 @@
 # Generated from build_matrix.yaml by `scripts/build_all.sh --write-generated`; do not edit.
-"""Who the project is, for the engine."""
+"""The record of the project, for the engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Registers a raw op's rules besides its kernels: fake tensors, autograd, ZeroTensors, vmap."""
+"""Registers the Python rules of a raw op: for fake tensors, autograd, ZeroTensors and vmap."""
 
 from __future__ import annotations
 
@@ -22,20 +22,17 @@ def register(
     backward: Callable[..., Any],
     setup_context: Callable[..., None] | None = None,
 ) -> None:
-    """Registers the Python side of ``torch.ops.lltm.<name>``, once per process.
+    """Registers the Python rules of ``torch.ops.lltm.<name>``, once per process.
 
-    Args:
-        name: the operator.
-        fake: the operator without data, for meta and fake tensors.
-        backward: its derivative, which reads what `setup_context` has saved.
-        setup_context: saves what `backward` reads.
+    `fake` is the operator for meta and fake tensors. `backward` and `setup_context` are the
+    arguments of ``torch.library.register_autograd``.
     """
     op = getattr(torch.ops.lltm, name).default
-    # `torch.library.register_fake` does this and more, but adds 3 ms to the import.
+    # `torch.library.register_fake` would do, too, but adds 3 ms to the import.
     _library.impl(name, fake, "Meta")
     torch.library.register_autograd(op, backward, setup_context=setup_context, lib=_library)
 
-    # Torch's own fallback turns a ZeroTensor into an expanded zero, which is not contiguous.
+    # Torch's own fallback makes a ZeroTensor an expanded zero, which is not contiguous.
     def with_memory(*arguments: Any) -> Any:
         return op(
             *(
@@ -53,11 +50,11 @@ def batching_rule(
     in_dims: tuple[int | None, ...],
     *inputs: Tensor,
 ) -> Batched:
-    """Results of the cell under ``torch.vmap``, and the mapped dimension of each.
+    """Results of the cell under ``torch.vmap``, and the mapped dimension of each result.
 
-    `cell` is the cell one level below this map; torch gives the other arguments. If the weights are
-    shared, the mapped dimension joins the batch, and one call of `cell` computes everything. If
-    they are mapped, a batched GEMM in PyTorch's own operations does.
+    `cell` is the cell one level below this map. Torch gives the other arguments. If weights and
+    bias are not mapped, the mapped dimension joins the batch in one call of `cell`. Otherwise the
+    cell runs in PyTorch's own operations, with a batched GEMM.
     """
     size = info.batch_size
 

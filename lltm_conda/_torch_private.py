@@ -1,4 +1,4 @@
-"""All private parts of torch that the op's Python uses, each with its reason."""
+"""All private parts of torch that the op's Python uses, each with the reason for its use."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Whether torch.func or torch.vmap runs. An autograd Function without `setup_context` raises there,
-# so `lltm` must ask first. Torch has no public function for it.
+# Whether torch.func or torch.vmap runs. An autograd Function without `setup_context` raises an
+# error there, so `lltm` must ask first. Torch has no public function for this question.
 functorch_is_active = torch._C._are_functorch_transforms_active
 
 
 def apply_in_c(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     """``function.apply`` without its Python part, for calls while functorch is not active.
 
-    The Python part takes 2 µs to unwrap dead functorch tensors, which the dispatcher does, too.
+    The Python part takes 2 µs to unwrap dead functorch tensors, which the dispatcher unwraps, too.
     """
     return super(torch.autograd.Function, function).apply  # type: ignore[misc, no-any-return]
 
 
 def in_c(op: torch._ops.OpOverload) -> Callable[..., Any]:
-    """``op`` without its Python part, which dynamo needs and eager calls do not."""
+    """``op`` without its Python part, which only dynamo needs."""
     return op._op
 
 
-# In this context raw ops run without the autograd that `register` gave them. Inside an autograd
-# Function it would record nothing, but take as long as a tiny step. Dynamo cannot trace this.
+# In this context raw ops run without the autograd rules of `register`. Inside an autograd Function
+# these rules record nothing, but take as long as a tiny step. Dynamo cannot trace the context.
 below_autograd: Any = torch._C._AutoDispatchBelowAutograd
 
 # Whether autocast is on for any device. `torch.is_autocast_enabled` needs the name of one device,
-# and takes a thousand instructions to parse it.
+# and takes a thousand instructions to parse this name.
 autocast_is_active = torch._C._is_any_autocast_enabled
 
 _libraries = ExitStack()
 
 
 def implementations(namespace: str) -> torch.library.Library:
-    """A ``torch.library.Library`` of kind "IMPL", kept for as long as the process runs.
+    """A ``torch.library.Library`` of kind "IMPL", which lives as long as the process.
 
-    ``Library(...)`` hands the name of its caller's file to C++, which refuses a path that is not
+    ``Library(...)`` passes the name of its caller's file to C++, which refuses a path that is not
     UTF-8. Here the caller is torch itself.
     """
     library: torch.library.Library = _libraries.enter_context(
@@ -53,7 +53,7 @@ def implementations(namespace: str) -> torch.library.Library:
 def is_forward_over_reverse() -> bool:
     """Whether functorch runs forward mode over reverse mode, as ``torch.func.hessian`` does.
 
-    Only the stack of transforms shows the difference to plain forward mode, which the op refuses.
+    The op refuses plain forward mode; only the stack of transforms tells the two apart.
     """
     functorch: Any = torch._C._functorch
     transforms = [level.key() for level in functorch.get_interpreter_stack() or ()]
@@ -68,13 +68,13 @@ def forward_mode_is_active() -> bool:
 
 
 def is_zero_tensor(tensor: Tensor) -> bool:
-    """Whether a tensor is a ZeroTensor: zeros without memory, which autograd makes."""
+    """Whether a tensor is a ZeroTensor: zeros without memory, which autograd creates."""
     return tensor._is_zerotensor()
 
 
 def device_of(tensor: Tensor) -> torch.device:
-    """The device of a tensor; of a fake tensor, the device that it stands for.
+    """The device of a tensor; for a fake tensor, the device of the tensor that it stands for.
 
-    Torch calls the Meta implementation of an op with fake tensors whose ``device`` is meta.
+    In an op's Meta implementation, the attribute ``device`` of a fake tensor is meta.
     """
     return getattr(tensor, "fake_device", tensor.device)

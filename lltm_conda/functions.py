@@ -5,20 +5,20 @@ In eager mode, on both devices, `lltm` does this (the other modes are below)::
     forward    lltm -> LLTMFunction.forward -> torch.ops.lltm.forward
     backward   LLTMFunction.backward -> torch.ops.lltm.backward
 
-The raw ops are C++ (``csrc/ops/register.cpp`` lists them). They check their arguments, ask the plan
-of the device's kernels (``csrc/kernels``) what is quickest for these sizes, allocate the results,
-and call either the kernels for a whole step or torch's GEMM and one pointwise kernel.
+The raw ops are C++ (``csrc/ops/register.cpp`` lists them). They check their arguments, ask the
+device's kernels (``csrc/kernels``) for the quickest way to compute these sizes, allocate the
+results, and call either the kernels for a whole step or torch's GEMM and one pointwise kernel.
 
 Torch has three ways to ask for derivatives, so there are three ways from a caller to the raw ops.
-All use the derivatives of `_derivatives`:
+All three use the derivatives of `_derivatives`:
 
-* `LLTMFunction`: eager mode. ``forward`` takes ``ctx``, the quickest form: a tiny step takes half
-  the time of the next form. Its ``apply`` is `lltm`, but ``torch.compile`` traces its ``forward``
-  and ``backward`` instead, where these make no private calls.
-* `FunctorchLLTMFunction`: ``torch.func`` and ``torch.vmap``. They need ``setup_context`` and a rule
-  for ``vmap``.
-* No Function, but the rules that `register` gives torch for the raw op itself: ``torch.compile``
-  and ``torch.export``, which see one operator, and callers of ``torch.ops.lltm.forward``.
+* `LLTMFunction` serves eager mode. Its ``forward`` has a ``ctx``; with the ``setup_context`` of the
+  next Function, a tiny step would take twice the time. Its ``apply`` is `lltm`. ``torch.compile``
+  does not call ``apply``, but traces ``forward`` and ``backward``.
+* `FunctorchLLTMFunction` serves ``torch.func`` and ``torch.vmap``, which need ``setup_context`` and
+  a rule for ``vmap``.
+* The rules that `register` gives torch for the raw op serve ``torch.compile`` and ``torch.export``,
+  which see one operator, and callers of ``torch.ops.lltm.forward``.
 """
 
 from __future__ import annotations
@@ -47,31 +47,25 @@ from .reference import reference
 __all__ = ["FunctorchLLTMFunction", "LLTMFunction", "lltm"]
 
 register("forward", fake_forward, _derivatives.backward, _derivatives.setup_context)
-register(
-    "backward",
-    fake_backward,
-    _derivatives.backward_of_backward,
-    _derivatives.setup_context_of_backward,
-)
+register("backward", fake_backward, _derivatives.backward_of_backward, _derivatives.save_inputs)
 _forward_op = torch.ops.lltm.forward.default
 _eager_forward = in_c(_forward_op)
 _eager_backward = in_c(torch.ops.lltm.backward.default)
 
 
 def refuse_forward_mode(ctx: Any, *grad_inputs: Any) -> Any:
-    """The ``jvp`` of every Function here."""
+    """The ``jvp`` of the autograd Functions. Its error names the alternatives."""
     raise NotImplementedError(
         "lltm: forward-mode automatic differentiation (jvp) is not implemented; use reverse "
         "mode (torch.func.vjp, jacrev, grad), or lltm_conda.reference, which has both"
     )
 
 
-# On a GPU, the graph of a step with at most this many multiplications does not keep the gates:
-# backward recomputes them. Gates are three of the five (B, S) blocks that a step returns (new_h,
-# new_cell, gates), and take less than a microsecond to compute. Asking the kernels' plan would take
-# one more operator call per step; if the plan does not recompute the gates, the raw op runs forward
-# for them.
-# The raw op always returns gates: its schema, its fake and its second derivatives need them.
+# On a GPU, the graph of a step with at most this many multiplications does not keep the gates, and
+# backward recomputes them in less than a microsecond. The gates are three fifths of the elements
+# that a step returns (new_h, new_cell, gates). If the kernels of the backward pass cannot recompute
+# the gates, the raw backward op runs forward again; asking the kernels here would take one more
+# operator call per step.
 _MOST_WORK_TO_RECOMPUTE = 2_000_000
 
 
@@ -80,7 +74,8 @@ def lltm(
 ) -> tuple[Tensor, Tensor]:
     """One step of the LLTM cell: :func:`lltm_conda.reference`, compiled.
 
-    Non-contiguous arguments are copied. Under ``torch.autocast`` arguments are cast to its dtype.
+    The function copies non-contiguous arguments, and under ``torch.autocast`` casts all arguments
+    except float64 ones to the autocast dtype.
 
     Args:
         input: ``(B, I)``; float32, float64, float16 or bfloat16, on the CPU or a CUDA device. All
@@ -94,8 +89,8 @@ def lltm(
         ``(new_h, new_cell)``, each ``(B, S)``; differentiable to any order in reverse mode.
 
     Raises:
-        RuntimeError: an argument has a wrong shape, dtype or device; the text names it.
-        NotImplementedError: forward-mode differentiation, or a layout or device that has no kernel
+        RuntimeError: an argument has a wrong shape, dtype or device; the text names the argument.
+        NotImplementedError: forward-mode differentiation, or a layout or device without kernels
             (sparse, quantised, MPS, XPU, ...); :func:`lltm_conda.reference` may work there.
     """
     if is_compiling():
@@ -125,7 +120,7 @@ def lltm(
 
 
 def refusal(**tensors: Tensor) -> str | None:
-    """Names the first argument that has no kernel, and says what to do; None if all have one."""
+    """The refusal of the first argument that has no kernels; None if all arguments have kernels."""
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor):
             return (
@@ -154,15 +149,15 @@ def refusal(**tensors: Tensor) -> str | None:
 class LLTMFunction(torch.autograd.Function):
     """The tutorial's autograd Function: ``LLTMFunction.apply(...) -> (new_h, new_cell)``.
 
-    ``apply`` is :func:`lltm`. The gates are saved for backward but not returned: torch would wrap
-    an output at every step. So they are not part of the graph.
+    ``apply`` is :func:`lltm`. ``forward`` saves the gates for backward without returning them,
+    because torch would wrap one more output at every step.
     """
 
     @staticmethod
     def forward(ctx: Any, *inputs: Tensor) -> tuple[Tensor, Tensor]:
         if is_compiling():
-            # Not tensor.contiguous(): torch 2.4's dynamo would give its results the same names as
-            # the results of such calls in backward, and pass the wrong tensors to backward.
+            # With tensor.contiguous(), torch 2.4's dynamo would give the results the names of
+            # results of such calls in backward, and pass wrong tensors to backward.
             inputs = tuple(torch.ops.aten.contiguous.default(tensor) for tensor in inputs)
             output = _forward_op(*inputs)
             _derivatives.setup_context(ctx, inputs, output)
@@ -188,7 +183,7 @@ class LLTMFunction(torch.autograd.Function):
 
 
 class _EagerLLTMFunction(LLTMFunction):
-    """The same for eager mode, where forward mode is refused. Dynamo traces no `jvp`."""
+    """`LLTMFunction` in eager mode, which refuses forward mode. Dynamo cannot trace a `jvp`."""
 
     jvp = staticmethod(refuse_forward_mode)
 
@@ -202,7 +197,7 @@ _apply = apply_in_c(_EagerLLTMFunction)
 
 
 class FunctorchLLTMFunction(torch.autograd.Function):
-    """The cell for ``torch.func`` and ``torch.vmap``: returns ``(new_h, new_cell, gates)``."""
+    """The cell under ``torch.func`` and ``torch.vmap``; returns ``(new_h, new_cell, gates)``."""
 
     @staticmethod
     def forward(
@@ -214,7 +209,8 @@ class FunctorchLLTMFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> _derivatives.Gradients:
-        # Under functorch a gradient may be mapped or differentiated; that of the raw op cannot be.
+        # Under functorch a gradient may be mapped or differentiated again, which the raw backward
+        # op does not allow.
         return _derivatives.differentiable(grads, ctx.saved_tensors, ctx.needs_input_grad)
 
     @staticmethod
@@ -224,8 +220,8 @@ class FunctorchLLTMFunction(torch.autograd.Function):
     jvp = staticmethod(refuse_forward_mode)
 
 
-# Torch 2.5 has register_vmap too, but its own assertions fail when maps are nested, compiled or
-# differentiated. Without it torch calls the op once for each element of the map.
+# Torch 2.5 has register_vmap, too, but there torch's assertions fail when maps are nested, compiled
+# or differentiated. Without a rule, torch calls the op once for each element of the map.
 if torch.__version__ >= "2.6":  # compares versions, not text: "2.10" is newer
     torch.library.register_vmap("lltm::forward", partial(batching_rule, _forward_op))
 
@@ -240,7 +236,7 @@ def _under_functorch(*tensors: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def autocast(tensors: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Casts as autocast casts a linear layer: everything but float64 to the autocast dtype."""
+    """Casts as autocast casts a linear layer: all tensors except float64 to the autocast dtype."""
     device_type = tensors[0].device.type
     if device_type not in ("cpu", "cuda") or not torch.is_autocast_enabled(device_type):
         return tensors

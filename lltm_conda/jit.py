@@ -1,8 +1,8 @@
-"""The op compiled just in time: ``lltm_conda.jit.load()``.
+"""Compiles the op just in time: ``lltm_conda.jit.load()``.
 
-For an environment that none of the package's binaries serves, and for work on the C++ sources, see
-docs/start/building/jit.md. An op can be registered only once per process, so the package must not
-load a binary of its own. Set ``LLTM_CONDA_LOAD=0`` in the environment before the import::
+Use it in an environment that none of the package's binaries serves, and while you change the C++
+sources; see docs/start/building/jit.md. An op can be registered only once per process, so the
+package must not load a binary of its own. Set ``LLTM_CONDA_LOAD=0`` before the import::
 
     import os
     os.environ["LLTM_CONDA_LOAD"] = "0"
@@ -33,23 +33,25 @@ def load(
     build_directory: str | os.PathLike[str] | None = None,
     name: str | None = None,
 ) -> LoadedBinaries:
-    """Compile the op for the torch of this process, load it, and complete the package with it.
+    """Compiles the op for the torch of this process and loads it.
 
     Afterwards ``torch.ops.lltm`` exists, and the package has its public names (``from lltm_conda
-    import LLTM``). An earlier build is taken from the cache; a change of the sources, of torch or
-    of a setting compiles again. Several processes and threads may call this at once: one compiles,
-    the others wait.
+    import LLTM``). The cache keeps the build; a change of the sources, of torch or of a variable
+    compiles again. If several processes or threads call this function at once, one compiles and the
+    others wait.
 
-    `CXX`, `CXXFLAGS`, `LDFLAGS`, `CUDA_HOME`, `TORCH_CUDA_ARCH_LIST` (by default the GPUs of this
-    machine), `FORCE_CUDA`, `MAX_JOBS`, `DEBUG` and `LLTM_CONDA_CACHE` are honoured.
+    The build reads the environment variables `CXX`, `CXXFLAGS`, `LDFLAGS`, `CUDA_HOME`,
+    `TORCH_CUDA_ARCH_LIST` (by default the GPUs of this machine), `FORCE_CUDA`, `MAX_JOBS`, `DEBUG`
+    and `LLTM_CONDA_CACHE`.
 
     Args:
-        verbose: print what the builder does.
-        with_cuda: True demands CUDA kernels, False leaves them out (as `FORCE_CUDA`). None makes
-            them if torch is a CUDA build and a fitting nvcc is found, and warns if there is none.
-        build_directory: the cache folder; by default that of ``python -m lltm_conda build``. It
-            must belong to you, and nobody else may write to it.
-        name: has no effect any more, and gives a DeprecationWarning.
+        verbose: print the builder's steps and messages.
+        with_cuda: True demands CUDA kernels and False leaves them out, whatever `FORCE_CUDA` says.
+            With None, the build has CUDA kernels if torch is a CUDA build and a fitting nvcc is
+            installed; a CUDA build of torch without such an nvcc gives a warning.
+        build_directory: the cache folder; by default that of ``python -m lltm_conda build``. The
+            folder must belong to you, and nobody else may write to it.
+        name: has no effect any more; a value gives a DeprecationWarning.
 
     Returns:
         The loaded binaries. A second call with the same arguments returns the same object.

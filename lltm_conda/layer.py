@@ -1,4 +1,4 @@
-"""The LLTM over whole sequences as a module, with the interface of ``torch.nn.LSTM``."""
+"""The LLTM over whole sequences as a module with the interface of ``torch.nn.LSTM``."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ from .modules import LLTM, Recurrent, parameter
 __all__ = ["LLTMLayer"]
 
 State = tuple[Tensor, Tensor]
-NO_STATE = (None, None)
+Start = tuple[Tensor | None, Tensor | None]
+NO_STATE: Start = (None, None)
 T = TypeVar("T")
 Input = TypeVar("Input", Tensor, PackedSequence)
 
 
 def _either(**names: T | None) -> T:
-    """The one value of an argument that has two names."""
+    """The value of an argument that has two names; the caller must use exactly one name."""
     given = {name: value for name, value in names.items() if value is not None}
     if len(given) != 1:
         raise TypeError(
@@ -41,32 +42,33 @@ def _either(**names: T | None) -> T:
 class LLTMLayer(Recurrent):
     """LLTM cells over whole sequences, in one or several layers and one or both directions.
 
-    Arguments, their names and order, shapes and results are those of ``torch.nn.LSTM``, without
-    ``proj_size``. The parameters differ: each layer and direction has those of one :class:`LLTM`.
-    They are ``weights_l0`` ``(3S, S + I)`` and ``bias_l0`` ``(3S,)`` for the first layer,
-    ``weights_l0_reverse`` and ``bias_l0_reverse`` for its backward direction, ``weights_l1`` and so
-    on. A later layer reads the ``S`` features of the layer before it, or ``2S`` if bidirectional.
+    The arguments and results have the names, order and shapes of ``torch.nn.LSTM``; there is no
+    ``proj_size``. The parameters differ: each layer and direction has the parameters of one
+    :class:`LLTM`. The first layer has ``weights_l0`` ``(3S, S + I)`` and ``bias_l0`` ``(3S,)``, and
+    in its backward direction ``weights_l0_reverse`` and ``bias_l0_reverse``. The names of later
+    layers have ``l1``, ``l2`` and so on. A later layer reads the ``S`` features of the previous
+    layer, or ``2S`` features if bidirectional.
 
     Args:
         input_size: ``I``, features of the input.
         hidden_size: ``S``, size of the hidden and of the cell state.
-        num_layers: layers on top of one another.
+        num_layers: the number of layers, each of which reads the output of the one before.
         bias: whether the cells have a bias.
-        batch_first: input and output are ``(B, T, ...)`` instead of ``(T, B, ...)``; states are not
-            affected.
+        batch_first: input and output are ``(B, T, ...)`` instead of ``(T, B, ...)``; the shapes of
+            the states stay the same.
         dropout: probability of dropping an element of a layer's output before the next layer reads
             it, in training.
         bidirectional: run each layer in both directions and concatenate their outputs.
-        device: where the parameters are made.
-        dtype: their dtype; float32, float64, float16 or bfloat16.
-        keep_cells: keep the cell state of every step for backward. If False, backward computes them
-            again: it needs a quarter less memory and some more time.
+        device: the device of the parameters.
+        dtype: the dtype of the parameters; float32, float64, float16 or bfloat16.
+        keep_cells: keep the cell state of every step for backward. If False, backward computes the
+            cell states again; training then needs a quarter less memory and some more time.
         checkpoint: keep for backward only the states before each run of this many steps, and
-            compute the run again in backward. About √T needs the least memory.
+            compute the run again in backward. A run of about √T steps needs the least memory.
         input_features, state_size: :class:`LLTM`'s names for `input_size` and `hidden_size`.
 
     Raises:
-        TypeError: a size is missing, or given by both of its names.
+        TypeError: a size is missing, or both of its names are given.
         ValueError: a size, `dropout` or `checkpoint` is out of range.
     """
 
@@ -127,10 +129,7 @@ class LLTMLayer(Recurrent):
     def forward(
         self, input: Input, hx: State | None = None, *, state: State | None = None
     ) -> tuple[Input, State]:
-        """All steps of all layers. D is 2 if bidirectional, else 1; L is `num_layers`.
-
-        `output` is the last layer's hidden state of every step; `h_n` and `c_n` are the states of
-        every layer and direction after its last step, without their B if `input` has none.
+        """Runs all steps of all layers. D is 2 if bidirectional, else 1; L is `num_layers`.
 
         Args:
             input: ``(T, B, I)``, or ``(B, T, I)`` with `batch_first`, or ``(T, I)`` for one
@@ -140,10 +139,13 @@ class LLTMLayer(Recurrent):
             state: :class:`LLTM`'s name for `hx`.
 
         Returns:
-            ``(output, (h_n, c_n))``: ``(T, B, D·S)`` in the form of `input`; ``(L·D, B, S)`` each.
+            ``(output, (h_n, c_n))``. `output` is the last layer's hidden state of every step, with
+            ``D·S`` features and otherwise in the form of `input`. `h_n` and `c_n` are the states of
+            every layer and direction after its last step, in the shape of `hx`.
 
         Raises:
             RuntimeError: a shape, dtype or device does not match; the text names the argument.
+            TypeError: both `hx` and `state` are given.
         """
         if state is not None:
             hx = _either(hx=hx, state=state)
@@ -172,9 +174,9 @@ class LLTMLayer(Recurrent):
         return output.transpose(0, 1) if self.batch_first else output, final
 
     def cell(self, layer: int = 0, *, reverse: bool = False) -> LLTM:
-        """The cell of one layer and direction; its parameters are the layer's own, not copies.
+        """The cell of one layer and direction, which shares the parameters of this module.
 
-        If this layer has no bias, the cell gets a bias of zeros that is not trained.
+        If this module has no bias, the cell gets a bias of zeros that is not trained.
 
         Raises:
             ValueError: the layer or direction does not exist.
@@ -195,7 +197,7 @@ class LLTMLayer(Recurrent):
 
         Raises:
             ValueError: the layer or direction does not exist, the sizes differ, or `cell` has a
-                bias other than zero and this layer has none.
+                bias other than zero although this module has no bias.
         """
         own = self.cell(layer, reverse=reverse)
         if cell.weights.shape != own.weights.shape:
@@ -222,10 +224,12 @@ class LLTMLayer(Recurrent):
             cells: the cells layer by layer; if bidirectional, each layer's forward cell before its
                 backward cell.
             bidirectional: as in the constructor.
-            options: `batch_first`, `dropout`, `keep_cells` and `checkpoint` of the constructor.
+            options: the constructor's other options: `bias`, `batch_first`, `dropout`,
+                `keep_cells` and `checkpoint`.
 
         Raises:
-            ValueError: their number or sizes do not fit together.
+            ValueError: the number or the sizes of the cells do not fit together, or an option is
+                out of range.
         """
         directions = 2 if bidirectional else 1
         if not cells or len(cells) % directions:
@@ -265,7 +269,7 @@ class LLTMLayer(Recurrent):
         return ", ".join([f"{self.input_features}, {self.state_size}", *texts])
 
     def _cells(self) -> Iterator[tuple[str, int]]:
-        """For every cell in order: the suffix of its parameters' names, and its input features."""
+        """The suffix of the parameters' names and the input features of each cell, in order."""
         directions = ("", "_reverse") if self.bidirectional else ("",)
         features = self.input_features
         for layer in range(self.num_layers):
@@ -308,14 +312,12 @@ class LLTMLayer(Recurrent):
     def _run(
         self, input: Tensor, state: State | None, rectangle: Rectangle | None
     ) -> tuple[Tensor, State]:
-        """All layers on ``(T, B, I)``."""
+        """Runs all layers on ``(T, B, I)``. `rectangle` is given for a PackedSequence."""
         if self.num_layers == 1 and not self.bidirectional:  # quicker: no splits and no copies
             output, h, cell = self._direction(input, "_l0", state or NO_STATE, False, rectangle)
             return output, (h, cell) if h.dim() == 3 else (h.unsqueeze(0), cell.unsqueeze(0))
-        starts: list[tuple[Tensor | None, Tensor | None]]
-        if state is None:
-            starts = [NO_STATE] * (2 * self.num_layers)
-        else:
+        starts = [NO_STATE] * (2 * self.num_layers)
+        if state is not None:
             starts = list(zip(state[0].unbind(0), state[1].unbind(0), strict=True))
         finals: list[State] = []
         for layer in range(self.num_layers):
@@ -332,23 +334,17 @@ class LLTMLayer(Recurrent):
         return input, (h_n, c_n)
 
     def _direction(
-        self,
-        input: Tensor,
-        suffix: str,
-        start: tuple[Tensor | None, Tensor | None],
-        reverse: bool,
-        rectangle: Rectangle | None,
+        self, input: Tensor, suffix: str, start: Start, reverse: bool, rectangle: Rectangle | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """One cell over ``(T, B, I)``: its output, and its states after the last step."""
+        """Runs one cell over ``(T, B, I)``; returns its output and last states."""
         weights = parameter(self, "weights" + suffix)
         bias = parameter(self, "bias" + suffix) if self.bias else None
         checkpointed = self.checkpoint is not None and torch.is_grad_enabled()
         run = self._checkpointed if checkpointed else lltm_sequence
         if rectangle is None:
-            return run(input, weights, bias, *start, reverse=reverse, keep_cells=self.keep_cells)[
-                :3
-            ]
-        # `mirror` reverses each sequence without its padding, which stays at the end.
+            found = run(input, weights, bias, *start, reverse=reverse, keep_cells=self.keep_cells)
+            return found[:3]
+        # `mirror` reverses each sequence and leaves the padding at the end.
         if reverse:
             input = rectangle.mirror(input)
         output, _, _, cells = run(input, weights, bias, *start)
@@ -365,22 +361,24 @@ class LLTMLayer(Recurrent):
         reverse: bool = False,
         keep_cells: bool = True,
     ) -> Results:
-        """`lltm_sequence`, but it keeps only the states before each run of steps for backward."""
+        """`lltm_sequence` in runs of steps; the graph keeps only the states before each run."""
         assert self.checkpoint is not None
-        runs = list(input.split(self.checkpoint))
-        outputs, all_cells = [], []
         steps = partial(
             checkpoint,
             partial(lltm_sequence, reverse=reverse, keep_cells=keep_cells),
             use_reentrant=False,
             preserve_rng_state=False,
         )
-        for run in reversed(runs) if reverse else runs:
+        runs, order = input.split(self.checkpoint), -1 if reverse else 1
+        found = []
+        for run in runs[::order]:
             output, h, cell, cells = steps(run, weights, bias, h, cell)
-            outputs.append(output)
-            all_cells.append(cells)
-        if reverse:
-            outputs.reverse()
-            all_cells.reverse()
+            found.append((output, cells))
         assert h is not None and cell is not None
-        return torch.cat(outputs), h, cell, torch.cat(all_cells)
+        found = found[::order]
+        return (
+            torch.cat([pair[0] for pair in found]),
+            h,
+            cell,
+            torch.cat([pair[1] for pair in found]),
+        )

@@ -1,20 +1,19 @@
 """One direction of an LLTM layer over a whole sequence, as a function.
 
-What `lltm_sequence` does, on both devices::
+In eager mode, on both devices, `lltm_sequence` does this::
 
     forward    _LayerFunction.forward -> torch.ops.lltm.layer_forward
-    backward   _LayerFunction.backward -> _gradients -> torch.ops.lltm.layer_backward
+    backward   _LayerFunction.backward -> _backward -> torch.ops.lltm.layer_backward
 
-As for the cell (see `functions`), torch asks for derivatives in three ways: eager mode takes
-`_LayerFunction`, compilers and callers of the raw op take what `register` tells torch about it,
-and ``torch.func`` and ``torch.vmap`` take a loop over the cell, which has rules for both. All
-outputs of the raw op except the gates are differentiable. First derivatives are the raw backward
-op's; higher ones go through the loop.
+As for the cell (see `functions`), torch asks for derivatives in three ways. Eager mode uses
+`_LayerFunction`. Compilers and callers of the raw op use the rules that `register` gives torch.
+``torch.func`` and ``torch.vmap`` run a loop over the cell, which has rules for both. The gates are
+not differentiable, nor is `cells` without `keep_cells`. The raw backward op computes first
+derivatives, the loop computes higher ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -22,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
-from ._derivatives import Gradients, by_kernels, contiguous, gradients_through
+from ._derivatives import Gradients, Op, by_kernels, contiguous, gradients_through
 from ._fake import fake_layer_backward, fake_layer_forward
 from ._registration import register
 from ._torch_private import (
@@ -43,7 +42,7 @@ Arguments = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    """Saves inputs and output, and 4·B·S elements per step, or 3·B·S without `keep_cells`."""
+    """Saves the inputs, the hidden states, the gates and, with `keep_cells`, the cell states."""
     *tensors, ctx.reverse, keep_cells, ctx.allow_tf32 = inputs
     states, _final_h, _final_cell, gates, cells = output
     ctx.save_for_backward(*tensors, states, gates, cells)
@@ -51,28 +50,22 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
     ctx.set_materialize_grads(False)
 
 
-def _raw_backward(ctx: Any, *grads: Tensor | None) -> Gradients:
-    """The raw op's backward pass: gradients of its tensors, and None for each option.
+def _backward(ctx: Any, *grads: Tensor | None, op: Op | None = None) -> Gradients:
+    """Gradients of the raw op's five tensors, and None for each of its three options.
 
-    `grads` are those of (output, final_h, final_cell, gates, cells).
-    """
-    op = torch.ops.lltm.layer_backward.default
-    return (*_gradients(op, ctx, (*grads[:3], grads[4])), None, None, None)
-
-
-def _gradients(
-    op: Callable[..., tuple[Tensor, ...]], ctx: Any, grads: tuple[Tensor | None, ...]
-) -> Gradients:
-    """Gradients of (input, weights, bias, initial_h, initial_cell) by `op`, the raw backward op.
-
-    `grads` are those of (output, final_h, final_cell, cells); None stands for zeros.
+    `grads` are the gradients of (output, final_h, final_cell, gates, cells), where None stands for
+    zeros. `op` is the raw backward op, by default with torch's dispatch.
     """
     saved, wanted = ctx.saved_tensors, ctx.needs_input_grad
-    if torch.is_grad_enabled():  # create_graph=True: these will be differentiated again
+    grads = (*grads[:3], grads[4])
+    if torch.is_grad_enabled():  # create_graph=True: the gradients will be differentiated again
         steps = partial(_steps_of_cells, ctx.reverse)
-        return gradients_through(steps, saved[:5], wanted, grads)
-    grads = tuple([contiguous(grad) for grad in grads])
-    return by_kernels(op, grads, saved, wanted, ctx.reverse, ctx.allow_tf32)
+        found = gradients_through(steps, saved[:5], wanted, grads)
+    else:
+        op = op or torch.ops.lltm.layer_backward.default
+        grads = tuple([contiguous(grad) for grad in grads])
+        found = by_kernels(op, grads, saved, wanted, ctx.reverse, ctx.allow_tf32)
+    return (*found, None, None, None)
 
 
 def _steps_of_cells(
@@ -82,10 +75,10 @@ def _steps_of_cells(
     bias: Tensor | None,
     initial_h: Tensor | None,
     initial_cell: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(output, final_h, final_cell, cells) step by step: slower, differentiable to any order.
+) -> Sequence:
+    """`lltm_sequence` as a loop over the cell: slower, but differentiable to any order.
 
-    States are (B, S) or (1, B, S); the final states have the shape of the initial ones.
+    The states are (B, S) or (1, B, S); a final state has the shape of the initial one, if any.
     """
     state_size = weights.shape[0] // 3
     if bias is None:
@@ -93,18 +86,14 @@ def _steps_of_cells(
     zeros = input.new_zeros(input.shape[1], state_size)
     h = zeros if initial_h is None else _matrix(initial_h)
     cell = zeros if initial_cell is None else _matrix(initial_cell)
-    states, cells = [], []
-    inputs = input.unbind(0)
-    for x in reversed(inputs) if reverse else inputs:
+    states, order = [], -1 if reverse else 1
+    for x in input.unbind(0)[::order]:
         h, cell = lltm(x, weights, bias, h, cell)
-        states.append(h)
-        cells.append(cell)
-    if reverse:
-        states.reverse()
-        cells.reverse()
+        states.append((h, cell))
+    output, cells = (torch.stack(parts) for parts in zip(*states[::order], strict=True))
     final_h = h if initial_h is None else h.reshape(initial_h.shape)
     final_cell = cell if initial_cell is None else cell.reshape(initial_cell.shape)
-    return torch.stack(states), final_h, final_cell, torch.stack(cells)
+    return output, final_h, final_cell, cells
 
 
 def _matrix(state: Tensor) -> Tensor:
@@ -112,19 +101,20 @@ def _matrix(state: Tensor) -> Tensor:
 
 
 def _refuse_backward_of_backward(ctx: Any, *grads: Tensor | None) -> Gradients:
-    """For a direct call of the raw backward op: its inputs do not determine its derivative."""
+    """The derivative of the raw backward op, which its inputs do not determine."""
     raise NotImplementedError(
         "lltm: torch.ops.lltm.layer_backward has no derivative of its own; differentiate "
         "torch.ops.lltm.layer_forward or LLTMLayer with create_graph=True instead"
     )
 
 
-register("layer_forward", fake_layer_forward, _raw_backward, _setup_context)
+register("layer_forward", fake_layer_forward, _backward, _setup_context)
 register("layer_backward", fake_layer_backward, _refuse_backward_of_backward)
 _forward_op = torch.ops.lltm.layer_forward.default
 _forward_in_c = in_c(_forward_op)
 _backward_in_c = in_c(torch.ops.lltm.layer_backward.default)
-# From 2.9 on, reading the older flag raises if the newer one was set. Compares versions, not text.
+# From torch 2.9 on, reading the older setting raises an error if the newer one was set. This
+# compares versions, not text: "2.10" is newer than "2.9".
 _NEWER_TF32_FLAG = torch.__version__ >= "2.9"
 _NAMES = ("input", "weights", "bias", "initial_h", "initial_cell")
 
@@ -141,30 +131,32 @@ def lltm_sequence(
 ) -> Sequence:
     """Runs the LLTM cell over a sequence: a loop over :func:`lltm_conda.lltm`, in one op.
 
-    Non-contiguous arguments are copied. Under ``torch.autocast`` arguments are cast to its dtype.
-    Under ``torch.func`` and ``torch.vmap`` it runs as that loop, with the same results up to
-    rounding. In 16 bits, the loop is less exact, since it rounds the cell state at every step.
+    The function copies non-contiguous arguments, and under ``torch.autocast`` casts all arguments
+    except float64 ones to the autocast dtype. Under ``torch.func`` and ``torch.vmap``, the loop
+    runs instead of the op, with the same results up to rounding. In 16 bits, the loop is less
+    exact, because the loop rounds the cell state at every step.
 
     Args:
         input: ``(T, B, I)``, T >= 1; float32, float64, float16 or bfloat16, on the CPU or a CUDA
             device. All other arguments have its dtype and device.
         weights: ``(3S, S + I)``; the columns of ``h`` come first, the rows in the order i, o, c.
-        bias: ``(3S,)`` or ``(1, 3S)``; none when None.
+        bias: ``(3S,)`` or ``(1, 3S)``; None for a cell without a bias.
         initial_h: ``(B, S)`` or ``(1, B, S)``, the hidden state before the first step; zeros when
             None.
-        initial_cell: likewise, the cell state before the first step.
+        initial_cell: the cell state before the first step, like `initial_h`.
         reverse: start at the last step and go back to the first.
         keep_cells: keep the cell state of every step for backward. If False, backward computes them
             again.
 
     Returns:
-        ``(output, final_h, final_cell, cells)``: the hidden state of every step ``(T, B, S)``, both
-        states after the last step, shaped like the initial ones or ``(B, S)``, and the cell state
-        of every step ``(T, B, S)``, which without `keep_cells` has no elements. Differentiable to
-        any order in reverse mode; orders beyond the first go step by step.
+        ``(output, final_h, final_cell, cells)``. `output` ``(T, B, S)`` is the hidden state of
+        every step. `final_h` and `final_cell` are the states after the last step, in the shape of
+        the initial ones, or ``(B, S)`` if these are None. `cells` ``(T, B, S)`` is the cell state
+        of every step, or empty without `keep_cells`. All are differentiable to any order in reverse
+        mode, except an empty `cells`; orders beyond the first run step by step.
 
     Raises:
-        RuntimeError: an argument has a wrong shape, dtype or device; the text names it.
+        RuntimeError: an argument has a wrong shape, dtype or device; the text names the argument.
         NotImplementedError: forward-mode differentiation, or a layout or device without kernels.
     """
     tensors = (input, weights, bias, initial_h, initial_cell)
@@ -193,16 +185,13 @@ def _without_gates(results: tuple[Tensor, ...]) -> Sequence:
     return output, final_h, final_cell, cells
 
 
-def _backward(*arguments: Any) -> tuple[Tensor, ...]:
+def _backward_below_autograd(*arguments: Any) -> tuple[Tensor, ...]:
     with below_autograd():
         return _backward_in_c(*arguments)  # type: ignore[no-any-return]
 
 
 class _LayerFunction(torch.autograd.Function):
-    """A sequence in eager mode: returns ``(output, final_h, final_cell, cells)``.
-
-    As in the cell's Function, the gates are saved for backward but not returned.
-    """
+    """`lltm_sequence` in eager mode. As in `LLTMFunction`, the gates are saved, not returned."""
 
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> Sequence:
@@ -212,8 +201,8 @@ class _LayerFunction(torch.autograd.Function):
         return _without_gates(results)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        return (*_gradients(_backward, ctx, grads), None, None, None)
+    def backward(ctx: Any, *grads: Tensor | None) -> Gradients:
+        return _backward(ctx, *grads[:3], None, grads[3], op=_backward_below_autograd)
 
     jvp = staticmethod(refuse_forward_mode)
 
@@ -222,7 +211,7 @@ _apply = apply_in_c(_LayerFunction)
 
 
 def _operands(tensors: Arguments, reverse: bool, keep_cells: bool) -> tuple[Any, ...]:
-    """The arguments of the raw op: contiguous tensors, cast by autocast, and the options."""
+    """The arguments of the raw op: contiguous tensors, cast under autocast, and three options."""
     input, weights, bias, initial_h, initial_cell = (
         autocast(tensors) if autocast_is_active() else tensors
     )
@@ -239,7 +228,7 @@ def _operands(tensors: Arguments, reverse: bool, keep_cells: bool) -> tuple[Any,
 
 
 def _tf32_allowed(input: Tensor) -> bool:
-    """Whether torch's flag for float32 products allows tf32."""
+    """Whether torch's setting for float32 products allows tf32 for this input."""
     if not input.is_cuda or input.dtype is not torch.float32:
         return False
     matmul: Any = torch.backends.cuda.matmul

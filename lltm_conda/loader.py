@@ -10,13 +10,13 @@ class LLTMImportError(BinariesImportError):
     """No binary of the package can be used here.
 
     Attributes:
-        finding: the one cause.
-        selection: every verdict that led to it, or None when nothing was judged.
+        finding: the cause.
+        selection: every verdict that led to the cause; None if no file was judged.
     """
 
 
 class LLTMCudaError(BinariesCudaError):
-    """The op cannot compute on CUDA tensors here; `finding` holds the one cause."""
+    """The op cannot compute on CUDA tensors here; `finding` is the cause."""
 
 
 LOADER = Loader(PROJECT, LLTMImportError, LLTMCudaError)

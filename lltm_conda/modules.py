@@ -14,14 +14,13 @@ __all__ = ["LLTM"]
 
 
 def parameter(module: nn.Module, name: str) -> Tensor:
-    """``getattr(module, name)`` without the two failed look-ups of ``nn.Module``."""
-    # A parametrisation keeps the tensor elsewhere; then this is None, too.
-    found = module._parameters.get(name)
+    """``getattr(module, name)``, but quicker: ``nn.Module`` looks in two other places first."""
+    found = module._parameters.get(name)  # None for a parametrised tensor, too
     return getattr(module, name) if found is None else found
 
 
 class Recurrent(nn.Module):
-    """The common part of the cell and the layer."""
+    """The base class of the cell and of the layer."""
 
     state_size: int
 
@@ -32,7 +31,7 @@ class Recurrent(nn.Module):
             nn.init.uniform_(tensor, -bound, bound)
 
     def __prepare_scriptable__(self) -> NoReturn:
-        """``torch.jit.script`` calls this first; it refuses, and names what works instead."""
+        """Refuses ``torch.jit.script``, which calls this method first."""
         raise NotImplementedError(
             "lltm: TorchScript is not supported (a custom autograd Function cannot be scripted); "
             "use torch.export or torch.compile, or script a module on lltm_conda.reference"
@@ -42,15 +41,15 @@ class Recurrent(nn.Module):
 class LLTM(Recurrent):
     """One step of the LLTM recurrent cell, with its parameters.
 
-    Parameters are named and laid out as in PyTorch's tutorial: ``weights`` ``(3S, S + I)`` with the
-    columns of ``h`` first, and ``bias`` ``(3S,)``. State dicts of the tutorial load unchanged, also
-    those of its repository, where ``bias`` is ``(1, 3S)``.
+    The parameters have the names and shapes of PyTorch's tutorial: ``weights`` ``(3S, S + I)`` with
+    the columns of ``h`` first, and ``bias`` ``(3S,)``. State dicts of the tutorial load unchanged,
+    also those of the tutorial's repository, where ``bias`` is ``(1, 3S)``.
 
     Args:
         input_features: ``I``, features of the input.
         state_size: ``S``, size of the hidden and of the cell state.
-        device: where the parameters are made.
-        dtype: their dtype; float32, float64, float16 or bfloat16.
+        device: the device of the parameters.
+        dtype: the dtype of the parameters; float32, float64, float16 or bfloat16.
 
     Raises:
         ValueError: a size is negative, or ``state_size`` is zero.
@@ -81,7 +80,7 @@ class LLTM(Recurrent):
     def forward(
         self, input: Tensor, state: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
-        """One step.
+        """Computes one step.
 
         Args:
             input: ``(B, I)``.

@@ -1,6 +1,6 @@
-"""The LLTM cell in plain PyTorch: the definition that every other implementation is tested against.
+"""The LLTM cell in plain PyTorch: the definition with which tests compare the compiled op.
 
-It runs on every device and dtype that PyTorch itself supports and needs no compiled code, so use it
+The definition runs on every device that PyTorch supports and needs no compiled code, so use it
 where no binary of the package fits.
 """
 
@@ -36,7 +36,7 @@ def reference(
         ``(new_h, new_cell)``, each ``(B, S)``, of the dtype of ``input``.
 
     Raises:
-        RuntimeError: shapes, dtypes or devices do not match (from the PyTorch call that noticed).
+        RuntimeError: shapes, dtypes or devices do not match; the text is PyTorch's own.
     """
     z = F.linear(torch.cat([old_h, input], dim=1), weights, bias.flatten())
     z_i, z_o, z_c = z.chunk(3, dim=1)

@@ -1,9 +1,7 @@
-"""A live run of the op, forward and backward, against the plain PyTorch definition, per device."""
+"""Runs the op on every device, forward and backward, and compares it with the reference."""
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import TYPE_CHECKING, Any
 
 from . import loader
@@ -14,8 +12,8 @@ if TYPE_CHECKING:
 
     from .engine.live_run import Parts
 
-#: The shapes that a release compares: steps (B, I, S), and sequences (T, B, I, S), one for each
-#: family of the layer's kernels.
+#: The shapes that a release compares: steps (B, I, S), and sequences (T, B, I, S), a sequence for
+#: each way in which the layer's kernels run.
 SHAPES = (
     *((1, 1, 1), (16, 32, 128), (5, 7, 3), (0, 4, 4)),
     *((4, 5, 7, 3), (5, 4, 8, 64), (6, 16, 32, 128), (3, 40, 16, 512)),
@@ -23,7 +21,8 @@ SHAPES = (
 
 
 def parts(*shape: int) -> Parts:
-    """The cell, or one layer for a sequence, its definition, and random arguments of this shape."""
+    """The op, its definition, and random arguments: the cell for (B, I, S), the layer for
+    (T, B, I, S)."""
     import torch
 
     from .functions import lltm
@@ -58,9 +57,5 @@ def parts(*shape: int) -> Parts:
 
 
 def run() -> dict[str, Any]:
-    """Load the binaries and check every device that torch sees."""
+    """Loads the binaries and checks every device that torch sees."""
     return live_run.live_run(loader.LOADER, parts)
-
-
-if __name__ == "__main__":
-    json.dump(run(), sys.stdout)

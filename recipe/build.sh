@@ -1,15 +1,15 @@
 #!/bin/bash
-# Installs from a wheel in a folder rather than from the source tree: pip then
-# leaves no direct_url.json with the path of this build in the package.
+# Makes a wheel and installs this wheel. An installation from the source
+# folder would leave a direct_url.json with this build's path in the package.
 set -euo pipefail
 prefix=$(sed -n 's/^  prefix: *//p' build_matrix.yaml)
 [ -z "${PREBUILT:-}" ] || export "${prefix}_PREBUILT=$PREBUILT"
-# The build's flags and LD_RUN_PATH ask for an RPATH into this host environment. Our binaries need
-# none: torch has loaded its libraries before them.
+# The build's flags and LD_RUN_PATH ask for an RPATH into this host environment. Our binaries need no
+# RPATH, because torch has loaded their libraries before.
 LDFLAGS=$(printf '%s' "${LDFLAGS:-}" | sed -E 's/-Wl,-rpath,[^ ]+//g')
 export LDFLAGS
 unset LD_RUN_PATH
-# The Python is this machine's, also where the package is for another platform.
+# The Python runs on this machine even if the package is for another platform.
 export _PYTHON_HOST_PLATFORM=${target_platform/%-64/-x86_64}
 wheels=$(mktemp -d)
 "$PYTHON" -m pip wheel . --no-deps --no-build-isolation --no-index -w "$wheels" -v

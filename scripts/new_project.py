@@ -1,4 +1,4 @@
-"""Makes a repository for an op of one's own, or brings a later engine into it: new_project.sh."""
+"""new_project.sh: makes a repository for an op of your own, or updates the engine in one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REPO = Path(__file__).resolve().parents[1]
 MATRIX = (REPO / "build_matrix.yaml").read_text(encoding="utf-8")
 RECORD = "engine.json"
 
-# The files and folders that every project has unchanged. {package} is the project's package.
+# The files and folders that are the same in every project. {package} is the project's package.
 ENGINE = (
     *(".ci", ".clang-format", ".gitignore", "CMakeLists.txt", "MANIFEST.in", "setup.py"),
     *(f".github/workflows/{name}.yml" for name in ("publish", "pull-request", "release", "weekly")),
@@ -27,11 +27,11 @@ ENGINE = (
     *(f"scripts/{name}.sh" for name in ("build_all", "cibuildwheel", "lint", "lock", "test")),
     *("scripts/test_env.sh", "scripts/release_tool.py", "scripts/engine_smoke.py", "tests/engine"),
 )
-# The files that a project starts with; later only its author changes them.
+# The files that a new project gets once, and an update does not replace.
 BEGINNING = ("LICENSE", "environment.yml", "pyproject.toml")
 TEMPLATES = {"rms_norm": "own_op", "aten": "own_op_aten"}
-FRAME = REPO / "examples" / "project"  # the same for every template
-TAKEN = {"engine", "examples", "release", "scripts", "tests", "torch"}
+FRAME = REPO / "examples" / "project"  # the files that do not depend on the template
+TAKEN = {"engine", "examples", "release", "scripts", "tests", "torch"}  # names of other modules
 
 
 def git(*words: str, cwd: Path = REPO) -> subprocess.CompletedProcess[str]:
@@ -45,7 +45,7 @@ def project_of(matrix: str) -> dict[str, str]:
 
 
 def engine_files(root: Path, package: str) -> dict[str, Path]:
-    """The engine's files in the checkout `root`, by their names with {package} in them."""
+    """The engine's files in the checkout `root`, by their names as in `ENGINE`."""
     listed = git("ls-files", "-co", "--exclude-standard", "-z", cwd=root)
     if listed.returncode:
         sys.exit(f"error: {root} must be a git checkout: {listed.stderr.strip()}; clone it")
@@ -58,19 +58,18 @@ def engine_files(root: Path, package: str) -> dict[str, Path]:
 
 
 def digest(path: Path) -> str:
-    """The hash of a file without the values from the matrix, in lines that end in `#= ...`."""
+    """The hash of a file, without the part before `#= ...` in lines that follow from the matrix."""
     text = re.sub(rb"(?m)^.*(?=  #= )", b"", path.read_bytes())
     return hashlib.sha256(text).hexdigest()
 
 
 def bring_engine(target: Path, package: str) -> None:
-    """Copies the engine, writes the files generated from the matrix, and records the copies."""
+    """Copies the engine, generates files from the matrix, and writes `RECORD` with all hashes."""
     ours = project_of(MATRIX)
-    files = engine_files(REPO, ours["package"])
-    for generic, path in files.items():
-        to = target / generic.format(package=package)
-        to.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(path, to)
+    names = []
+    for generic, path in engine_files(REPO, ours["package"]).items():
+        names.append(generic.format(package=package))
+        copy(path, target / names[-1])
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "RELEASE_"))}
     env["PYTHONPATH"] = f"{target / 'scripts'}{os.pathsep}{target}"
     tool = [sys.executable, target / "scripts" / "release_tool.py", "release", "--write-generated"]
@@ -78,26 +77,30 @@ def bring_engine(target: Path, package: str) -> None:
     if done.returncode:
         sys.exit(f"{done.stdout}{done.stderr}error: {target}: the engine cannot read its matrix")
     version = (REPO / ours["package"] / "_version.py").read_text(encoding="utf-8").split('"')[1]
-    commit = git("rev-parse", "HEAD").stdout.strip()
-    names = [generic.format(package=package) for generic in files]
     record = {
         "note": f"the engine of {ours['url']}; its new_project.sh --update replaces these files",
         "version": version,
-        "commit": commit,
+        "commit": git("rev-parse", "HEAD").stdout.strip(),
         "files": {name: digest(target / name) for name in names},
     }
     (target / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
+def copy(path: Path, to: Path) -> None:
+    to.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(path, to)
+
+
 def matrix_for(template: Path) -> str:
-    """Our matrix with the template's project, and only with the devices of its kernels."""
+    """Our matrix with the template's project; without CUDA if the template has no kernels."""
     project = (FRAME / "project.yaml").read_text(encoding="utf-8")
     for key, value in project_of((template / "project.yaml").read_text(encoding="utf-8")).items():
         project = re.sub(rf"(?m)^  {key}: .*$", f"  {key}: {value}", project)
     text = re.sub(r"^project:\n(?:  .*\n)*", lambda _: project, MATRIX, flags=re.MULTILINE)
     if not (template / "csrc" / "kernels").is_dir():
         text = re.sub(r"^kernels:\n(?:  .*\n)*", "kernels: {}\n", text, flags=re.MULTILINE)
-        text = re.sub(r"^ +kernels:\n +cuda.*\n", "", text, flags=re.MULTILINE)  # of a platform
+        # The kernels of a platform.
+        text = re.sub(r"^ +kernels:\n +cuda.*\n", "", text, flags=re.MULTILINE)
         text = re.sub(r"^( +(?:devices|aten): )\[.*\]$", r"\1[cpu]", text, flags=re.MULTILINE)
     return text
 
@@ -109,7 +112,7 @@ def new(name: str, target: Path, template: Path) -> None:
     if module in TAKEN or module in sys.stdlib_module_names:
         sys.exit(f"error: a package named {module} would hide another; choose another NAME")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        sys.exit(f"error: {target} must be empty or not there; name another folder")
+        sys.exit(f"error: {target} must be empty or must not exist; name another folder")
     target.mkdir(parents=True, exist_ok=True)
     for path in BEGINNING:
         shutil.copy2(REPO / path, target / path)
@@ -120,11 +123,8 @@ def new(name: str, target: Path, template: Path) -> None:
     for root in (FRAME, template):
         for path in sorted(root.rglob("*")):
             if path.is_file() and path.name != "project.yaml" and path.suffix != ".pyc":
-                to = target / str(path.relative_to(root)).replace("own_op", module)
-                to.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(path, to)
-    made = [path for path in target.rglob("*") if path.is_file()]
-    for path in made:
+                copy(path, target / str(path.relative_to(root)).replace("own_op", module))
+    for path in [path for path in target.rglob("*") if path.is_file()]:
         text = path.read_text(encoding="utf-8")
         renamed = text.replace("own_op", module).replace("OWN_OP", module.upper())
         path.write_text(renamed.replace("own-op", module.replace("_", "-")), encoding="utf-8")
@@ -138,7 +138,7 @@ def new(name: str, target: Path, template: Path) -> None:
 
 
 def update(target: Path) -> None:
-    """Raises SystemExit if new_project.sh did not make the target, or if its engine was changed."""
+    """Replaces the engine in `target`; exits with an error if somebody changed the engine there."""
     record = target / RECORD
     if not record.is_file():
         sys.exit(f"error: {target} has no {RECORD}: new_project.sh did not make it; name another")
@@ -146,7 +146,7 @@ def update(target: Path) -> None:
     changed = [n for n, d in old.items() if (p := target / n).is_file() and digest(p) != d]
     if changed:
         text = f"error: the engine's files were changed in {target}: {', '.join(changed)}; put them"
-        sys.exit(f"{text} back as they were (git checkout), and run this again")
+        sys.exit(f"{text} back (git checkout), and run this again")
     package = project_of((target / "build_matrix.yaml").read_text(encoding="utf-8"))["package"]
     for name in old:
         (target / name).unlink(missing_ok=True)

@@ -1,1 +1,1 @@
-"""Ships an op: the checker, the builder, the loader, local builds. It knows no op."""
+"""Ships an op: the checker, the builder, the loader, local builds. No op is in this package."""

@@ -1,4 +1,4 @@
-"""Second names for modules: importing the alias gives the same module, not a copy."""
+"""Second names of modules. An import by the second name gives the same module, not a copy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Aliases(MetaPathFinder, Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        # The import system has just written the alias's spec into the module.
+        # The import system has just replaced the module's own spec by that of the alias.
         assert module.__spec__ is not None
         module.__spec__, module.__loader__ = module.__spec__.loader_state
 
@@ -37,7 +37,7 @@ _aliases = _Aliases()
 
 
 def add(alias: str, module: str) -> None:
-    """Let `import ALIAS` and `import ALIAS.x` find `MODULE` and `MODULE.x`."""
+    """Makes `import ALIAS` and `import ALIAS.x` find `MODULE` and `MODULE.x`."""
     _aliases.names[alias] = module
     if _aliases not in sys.meta_path:
         sys.meta_path.insert(0, _aliases)

@@ -1,4 +1,4 @@
-"""`python -m PACKAGE doctor --audit WHEEL`: which users will a published wheel serve?"""
+"""`python -m PACKAGE doctor --audit WHEEL`: tells which users a wheel will serve."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OLD_TAGS = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2
 
 
 def main(project: Project, wheel: Path, *, as_json: bool) -> int:
-    """Audit a wheel; returns the exit code: 1 if the wheel promises more than it keeps."""
+    """Audits a wheel; returns the exit code: 1 if the wheel breaks a promise, 2 for bad usage."""
     with tempfile.TemporaryDirectory() as place:
         try:
             with zipfile.ZipFile(wheel) as file:
@@ -34,13 +34,12 @@ def main(project: Project, wheel: Path, *, as_json: bool) -> int:
             print(f"{printable(wheel)} is no wheel: {error}. Name a .whl file.", file=sys.stderr)
             return 2
         runtime = probe_runtime(gpu=False, project=project)._replace(package_version="")
-        read = [(path.relative_to(place).as_posix(), read_binary(path), path)
-                for path in shared_objects(Path(place))]  # fmt: skip
-        served = [
-            {"object": name, **_serves(binary._replace(owner=find_owner(path)), runtime)}
-            for name, binary, path in read
-            if needs_torch_or_cuda(binary) or binary.problems
-        ]
+        served = []
+        for path in shared_objects(Path(place)):
+            binary = read_binary(path)
+            if needs_torch_or_cuda(binary) or binary.problems:
+                name, owner = path.relative_to(place).as_posix(), find_owner(path)
+                served.append({"object": name, **_serves(binary._replace(owner=owner), runtime)})
         pins = [pin for info in Path(place).glob("*.dist-info") for pin in torch_requirements(info)]
     problems = [text for row in served for text in _broken(row, wheel.name, pins)]
     if as_json:
@@ -57,7 +56,7 @@ def main(project: Project, wheel: Path, *, as_json: bool) -> int:
 
 
 def _serves(binary: BinaryRecord, runtime: Runtime) -> dict[str, Any]:
-    """The torches, Pythons, CUDAs, GPUs and C libraries that an object can be loaded with."""
+    """The versions of torch, Python, CUDA, GPUs and C library that an object serves."""
     states = {minor: _state(binary, runtime, minor) for minor in sorted(LAYOUTS)}
     surely = [dotted(minor) for minor, state in states.items() if state == "works"]
     perhaps = [f"{dotted(minor)}?" for minor, state in states.items() if state == "unknown"]
@@ -78,13 +77,13 @@ def _serves(binary: BinaryRecord, runtime: Runtime) -> dict[str, Any]:
 
 
 def _state(binary: BinaryRecord, runtime: Runtime, minor: tuple[int, int]) -> str:
-    """Whether an object works with the torches of a minor, of either C++ ABI."""
+    """ "works", "fails" or "unknown": an object with the torches of a minor, of either C++ ABI."""
     states = []
     for abi in {0, 1} if minor < (2, 7) else {1}:
         torch = release(f"{dotted(minor)}.0", minor, abi)
         found = judge_file(binary, runtime._replace(torch=torch)).findings
         said = {finding.status for finding in found if finding.dimension in _OF_TORCH}
-        # Without the files of a release, only the measured symbols can be looked up.
+        # No files of this release are here, so only the symbols that we measured can be looked up.
         own = minor in [m for m, _ in binary.owner.built_for] if binary.owner else False
         own = own or (binary.record is not None and binary.record.torch_target == minor)
         unsure = UNKNOWN in said and not own and binary.lane != "stable"
@@ -93,7 +92,7 @@ def _state(binary: BinaryRecord, runtime: Runtime, minor: tuple[int, int]) -> st
 
 
 def _broken(row: dict[str, Any], name: str, pins: list[str]) -> Iterator[str]:
-    """The promises of the wheel's name and requirement that this object breaks."""
+    """The promises of the wheel's name and requirements that this object breaks, as sentences."""
     what = row["object"]
     yield from (f"{what}: {problem}" for problem in row["problems"])
     admitted = [dotted(m) for m in sorted(LAYOUTS) if all(admits(pin, m) for pin in pins)]
@@ -105,10 +104,9 @@ def _broken(row: dict[str, Any], name: str, pins: list[str]) -> Iterator[str]:
             f"(torch {pin}) admits; require only what the table names"
         )
     tags = name.removesuffix(".whl").split("-")[-3:]
-    platforms = [re.match(r"(manylinux\w*?)(?:_(\d+)_(\d+))?_(x86_64|aarch64)$", tag)
-                 for tag in tags[-1].split(".")]  # fmt: skip
+    manylinux = re.compile(r"(manylinux\w*?)(?:_(\d+)_(\d+))?_(x86_64|aarch64)$")
     floor = next((parse_version(t.split()[1]) for t in row["glibc"] if t.startswith("GLIBC ")), ())
-    for found in filter(None, platforms):
+    for found in filter(None, map(manylinux.match, tags[-1].split("."))):
         promised = _OLD_TAGS.get(found[1]) or (int(found[2] or 0), int(found[3] or 0))
         if floor and floor > promised:
             yield (

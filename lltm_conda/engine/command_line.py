@@ -1,7 +1,7 @@
-"""`python -m PACKAGE`: what is installed here, what fits, what was chosen, and does it compute?
+"""`python -m PACKAGE`: reports which binaries fit here, and whether the op computes correctly.
 
-Judges without loading anything; the live run happens in a process of its own, so that this report
-survives whatever happens there. Works where the import of the package fails.
+This process judges the binaries and loads none, so the report works where the package's import
+fails. The op runs in a process of its own, which may crash without ending this one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SMOKE_SECONDS = 600
 
 
 def main(project: Project, arguments: list[str] | None = None) -> int:
-    """The command line; returns the exit code: 0 when the op works here, else 1 (2: bad usage)."""
+    """The command line; returns the exit code: 0 if the op works here, 2 for bad usage, else 1."""
     arguments = sys.argv[1:] if arguments is None else arguments
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -44,7 +44,7 @@ def main(project: Project, arguments: list[str] | None = None) -> int:
     options = _parser(project).parse_args(arguments)
     runtime = probe_runtime(options.torch, project=project)
     if options.binary is not None:
-        # The version of another package's file need not agree with ours.
+        # FILE may belong to another package, which has another version.
         verdict = judge_file(Path(options.binary), runtime._replace(package_version=""))
         _print_verdicts(options, [verdict])
         return 0 if verdict.accepted else 1
@@ -58,16 +58,16 @@ def _parser(project: Project) -> argparse.ArgumentParser:
         prog=project.command,
         description=f"Say whether {project.distribution} works in this environment, and if not, "
         "why and what to do.",
-        epilog=f"{project.command} build: compile the variant that fits this torch "
-        f"(see {project.command} build --help). {project.command} doctor: judge the torch "
-        f"extensions of every package here (see {project.command} doctor --help).",
+        epilog=f"{project.command} build: compile the variant that fits this torch. "
+        f"{project.command} doctor: judge the torch extensions of every package here. "
+        "Both have a --help of their own.",
     )
     add = parser.add_argument
-    add("--json", action="store_true", help="the same as JSON (docs/fails/compat.md)")
+    add("--json", action="store_true", help="print the report as JSON (docs/fails/compat.md)")
     add("--torch", metavar="PATH", help="judge against another torch or environment")
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--binary", metavar="FILE", help="judge any shared object, of any package")
-    group.add_argument("--explain", metavar="VARIANT", help="every dimension of one variant")
+    group.add_argument("--explain", metavar="VARIANT", help="print every finding of one variant")
     add("--version", action="version", version=f"{project.distribution} {project.version}")
     return parser
 
@@ -111,7 +111,7 @@ def _report(options: argparse.Namespace, runtime: Runtime) -> int:
         print("\n" + render.selection_table(selection))
     for problem in problems:
         print(f"\npackage files: {problem}")
-    for path in copies if paths else ():  # if this package has no binaries, the cause names them
+    for path in copies if paths else ():  # without binaries here, the cause names the copies
         print(f"\n{render.shorten(describe_copy(path, project.folder))}")
     if distrusted:
         print(f"\n{render.cause_text(distrusted)}")
@@ -125,24 +125,21 @@ def _report(options: argparse.Namespace, runtime: Runtime) -> int:
 
 
 def _smoke(project: Project) -> dict[str, Any]:
-    """Run `PACKAGE.smoke` in a process of its own."""
-    environment = {**os.environ, project.variable("LOAD"): "0"}
+    """Runs `PACKAGE.smoke` in a process of its own."""
     # This package comes first on the path. PYTHONPATH cannot hold a folder with a colon.
-    parent = str(project.folder.resolve().parent)
+    code = (
+        "import json, sys; sys.path.insert(0, sys.argv[1]);"
+        f"from {project.package} import smoke; result = smoke.run();"
+        "sys.stdout.write('\\n' + json.dumps(result))"
+    )
+    command = [sys.executable, "-c", code, str(project.folder.resolve().parent)]
+    env = {**os.environ, project.variable("LOAD"): "0"}
+    options: dict[str, Any] = {"text": True, "errors": "replace", "timeout": _SMOKE_SECONDS}
     crash: dict[str, Any] = {"variant": None, "devices": []}
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", "import json, sys; sys.path.insert(0, sys.argv[1]);"
-             f"from {project.package} import smoke; result = smoke.run();"
-             "sys.stdout.write('\\n' + json.dumps(result))", parent],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_SMOKE_SECONDS,
-            env=environment,
-        )  # fmt: skip
+        done = subprocess.run(command, capture_output=True, env=env, **options)
     except subprocess.TimeoutExpired:
-        return {**crash, "error": f"the live run did not end within {_SMOKE_SECONDS} s"}
+        return {**crash, "error": f"the live run took longer than {_SMOKE_SECONDS} s"}
     if done.returncode == 0:
         with suppress(ValueError):
             result: dict[str, Any] = json.loads(done.stdout.rpartition("\n")[2])

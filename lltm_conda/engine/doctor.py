@@ -1,6 +1,6 @@
-"""`python -m PACKAGE doctor`: does every torch extension of this environment work here?
+"""`python -m PACKAGE doctor`: judges the torch extensions of every package in this environment.
 
-It judges extensions of any package by their files, without importing torch or loading anything.
+The doctor reads files; it imports no torch and loads no extension.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _WORDS = {"works": "works", "fails": "does not work", "unknown": "cannot be told
 
 
 class UsageError(ValueError):
-    """The file, package or torch that was asked for does not exist."""
+    """The user named a file, package or torch that cannot be found, read or judged."""
 
 
 def main(project: Project, arguments: list[str]) -> int:
-    """The `doctor` command; returns the exit code: 1 where something does not work, 2 bad usage."""
+    """The `doctor` command; returns the exit code: 1 if an extension fails, 2 for bad usage."""
     options = _parser(project).parse_args(arguments)
     try:
         if options.audit is not None:
@@ -76,20 +76,20 @@ def _doctor(options: argparse.Namespace, project: Project) -> int:
 def _parser(project: Project) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"{project.command} doctor",
-        description="Say for every torch extension of this environment, of whatever package, "
-        "whether it works with the torch that is here, and if not, why and what to do.",
+        description="Say for every torch extension of this environment, of any package, whether "
+        "it works with the installed torch, and if not, why and what to do.",
     )
     add, named = parser.add_argument, "PACKAGE|FILE|FOLDER"
-    what = "only these (NAME is a package first, ./NAME is a file or folder)"
+    what = "judge only these (NAME is a package if there is one, ./NAME is a file or folder)"
     add("what", nargs="*", metavar=named, help=what)
-    add("--json", action="store_true", help="the same as JSON (docs/fails/compat.md)")
-    add("--audit", metavar="WHEEL", help="for authors: which users will this wheel serve?")
-    add("--torch", metavar="DIR|VERSION", help="what if this torch were here, e.g. 2.15")
+    add("--json", action="store_true", help="print the report as JSON (docs/fails/compat.md)")
+    add("--audit", metavar="WHEEL", help="for authors: say which users this wheel will serve")
+    add("--torch", metavar="DIR|VERSION", help="judge as if this torch were installed, e.g. 2.15")
     return parser
 
 
 def _torch(asked: str | None) -> TorchInstall | None:
-    """The torch to judge against; None for this environment's own."""
+    """The torch to judge against; None means the torch of this environment."""
     if asked is None:
         return None
     if os.path.exists(asked) or not re.fullmatch(r"\d+\.\d+[\w.+]*", asked):  # noqa: PTH110
@@ -97,13 +97,13 @@ def _torch(asked: str | None) -> TorchInstall | None:
     minor = parse_minor(asked)
     if minor is None or minor not in LAYOUTS:
         known = f"{dotted(min(LAYOUTS))} to {dotted(max(LAYOUTS))}"
-        text = f"the class layout of torch {asked} was never measured"
+        text = f"the class layouts of torch {asked} were not measured"
         raise UsageError(f"{text}; name a torch from {known}, or a folder")
     return release(asked if asked.count(".") > 1 else f"{asked}.0", minor)
 
 
 def _files(asked: Iterable[str], torch: TorchInstall | None) -> Iterator[Path]:
-    """The shared objects that were asked for; by default, those of the whole environment."""
+    """The shared objects that the user names; by default, those of the whole environment."""
     sites = [Path(entry) for entry in dict.fromkeys((*sys.path, sys.prefix)) if entry]
     owned = [files for site in sites for files in distributions(site).values()]
     if not asked:
@@ -111,23 +111,23 @@ def _files(asked: Iterable[str], torch: TorchInstall | None) -> Iterator[Path]:
             owner = find_owner(files[0])
             if owner is None or not _TORCHS_OWN.fullmatch(owner.name):
                 yield from files
-        # Files that no distribution owns: copied there, or installed by `setup.py install`.
+        # Files that no distribution lists: somebody copied them, or ran `setup.py install`.
         known = {file for files in owned for file in files}
         named = [site for site in sites if site.name in ("site-packages", "dist-packages")]
         for file in (file for site in named for file in shared_objects(site)):
             if file not in known and not (torch and torch.root in file.parents):
                 yield file
     for name in asked:
-        # Path.exists and Path.is_dir raise for a folder that this user may not search.
-        # A package comes before a folder of the same name.
-        found = [file for files in owned if _is_named(files, name) for file in files]
-        if found and os.sep not in name:
-            pass
-        elif os.path.isdir(name or "?"):  # noqa: PTH112
+        # A package comes before a folder of the same name. Path.exists and Path.is_dir would raise
+        # for a folder that this user may not search.
+        found = []
+        if os.sep not in name:
+            found = [file for files in owned if _is_named(files, name) for file in files]
+        if not found and os.path.isdir(name or "?"):  # noqa: PTH112
             if not os.access(name, os.R_OK | os.X_OK):
                 raise UsageError(f"{printable(name)} is not readable by this user")
             found = shared_objects(Path(name))
-        elif os.path.exists(name):  # noqa: PTH110
+        elif not found and os.path.exists(name):  # noqa: PTH110
             found = [Path(name)]
         if not found:
             raise UsageError(
@@ -139,14 +139,14 @@ def _files(asked: Iterable[str], torch: TorchInstall | None) -> Iterator[Path]:
 
 
 def _is_named(files: list[Path], name: str) -> bool:
-    """Whether a package has this name, as a distribution or as it is imported."""
+    """Whether the package of these files has this name, as a distribution or in an import."""
     owner = find_owner(files[0])
     names = [normal(owner.name)] if owner else []
     return normal(name) in names or bool(names and any(name in file.parts for file in files))
 
 
 def _judged(files: list[Path], runtime: Runtime, asked: list[str]) -> Iterator[Verdict]:
-    """The verdicts of torch extensions, of unreadable files, and of files asked for by path."""
+    """The verdicts on torch extensions, on unreadable files, and on files that the user names."""
     for number, path in enumerate(files, 1):
         if sys.stderr.isatty() and (number % 20 == 0 or number == len(files)):
             end = "\n" if number == len(files) else "\r"
@@ -156,7 +156,7 @@ def _judged(files: list[Path], runtime: Runtime, asked: list[str]) -> Iterator[V
         wanted = str(path) in asked or len(files) == 1 or alien
         if not (needs_torch_or_cuda(binary) or (asked and wanted)):
             continue
-        # Our package's version does not concern another package's binaries.
+        # The version of our package does not matter for binaries of other packages.
         mine = ours(binary, runtime)
         yield judge_file(binary, runtime if mine else runtime._replace(package_version=""))
 
@@ -176,12 +176,12 @@ def _print_table(verdicts: list[Verdict], runtime: Runtime, looked: str) -> None
         if cause and cause.fix:
             cures.setdefault(cause.fix, name)
         rows.append((name, verdict.binary.file, _WORDS[_state(verdict)], why))
-    if rows:
-        print(render.table(("package", "extension", "", "why"), rows))
+    if not rows:
+        print("no torch extension is here")
+        return
+    print(render.table(("package", "extension", "", "why"), rows))
     for cure, name in cures.items():
         print(f"\nto mend {name}: {render.shorten(cure)}")
-    states = [_state(verdict) for verdict in verdicts]
-    works, fails, unknown = map(states.count, _WORDS)
-    counts = f"working: {works}, not working: {fails}, cannot be told: {unknown}"
+    works, fails, unknown = map([_state(verdict) for verdict in verdicts].count, _WORDS)
     noun = f"{len(rows)} torch extension{'s' * (len(rows) != 1)}"
-    print(f"\n{noun}: {counts}" if rows else "no torch extension is here")
+    print(f"\n{noun}: working: {works}, not working: {fails}, cannot be told: {unknown}")

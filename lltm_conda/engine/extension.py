@@ -1,4 +1,4 @@
-"""For authors of any torch extension: one line for setup.py, beside `#include <torch_extension.h>`.
+"""Gives any torch extension a build record, if a source includes <torch_extension.h>. In setup.py:
 
 from PACKAGE.engine.extension import recorded
 setup(ext_modules=[recorded(CppExtension("yours._C", ["yours.cpp"]), "yours", "1.0")])
@@ -15,7 +15,7 @@ FOLDER = source_root() / "engine"
 
 
 def recorded(extension: Any, package: str, version: str) -> Any:
-    """A setuptools extension whose record names this package and version."""
+    """Makes the record of a setuptools extension name this package and version."""
     extension.include_dirs.append(str(FOLDER))
     names = {"TORCH_EXTENSION_PACKAGE": package, "TORCH_EXTENSION_VERSION": version}
     extension.define_macros += names.items()

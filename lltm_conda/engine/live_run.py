@@ -1,4 +1,4 @@
-"""A live run of a project's op, forward and backward, against its plain definition, per device."""
+"""Runs a project's op forward and backward on every device, and compares it with its definition."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from .loader import BinariesCudaError, Loader
 if TYPE_CHECKING:
     import torch
 
-#: Relative norm of the difference, by dtype: far above rounding, far below a wrong result.
+#: The largest accepted relative difference by dtype: far above rounding, far below a wrong result.
 TOLERANCES = {"float64": 1e-12, "float32": 1e-5}
 
-#: The op, its definition, and the arguments of both: tensors in float64 on the CPU.
+#: The op, its definition in plain PyTorch, and float64 arguments for both, on the CPU.
 Parts = tuple[Callable[..., Any], Callable[..., Any], "Sequence[torch.Tensor]"]
 
 
 def live_run(loader: Loader, parts: Callable[[], Parts]) -> dict[str, Any]:
-    """Load the binaries and check every device that torch sees; docs/fails/compat.md ("smoke")
-    lists what comes back. `parts` is called when the binaries are loaded.
+    """Loads the binaries and checks every device that torch sees, with `parts()`.
+
+    docs/fails/compat.md ("smoke") lists the fields of the result.
     """
     try:
         loaded = loader.load()
@@ -34,7 +35,7 @@ def live_run(loader: Loader, parts: Callable[[], Parts]) -> dict[str, Any]:
 
 
 def _check_device(device: str, loader: Loader, parts: Callable[[], Parts]) -> dict[str, Any]:
-    """Compute on `device` in float64 and float32, and compare with the definition."""
+    """Compares the op on `device` with its definition, in float64 and float32."""
     result: dict[str, Any] = {"device": device, "ok": False, "error": None, "differences": {}}
     try:
         if device != "cpu":
@@ -42,7 +43,7 @@ def _check_device(device: str, loader: Loader, parts: Callable[[], Parts]) -> di
         for dtype, tolerance in TOLERANCES.items():
             found = difference(parts(), device, dtype)
             result["differences"][dtype] = found
-            if not found <= tolerance:  # also for a NaN
+            if not found <= tolerance:  # also true for a NaN
                 result["error"] = (
                     f"{dtype}: differs from the reference by {found:.1e}, more than {tolerance:.0e}"
                 )
@@ -50,13 +51,16 @@ def _check_device(device: str, loader: Loader, parts: Callable[[], Parts]) -> di
         result["ok"] = True
     except BinariesCudaError as error:
         result["error"] = f"{error.finding.why}; to mend: {error.finding.fix}"
-    except Exception as error:  # the report names it, whatever it is
+    except Exception as error:  # the report must name every failure
         result["error"] = f"{type(error).__name__}: {error}"
     return result
 
 
 def difference(parts: Parts, device: str, dtype: str) -> float:
-    """The largest relative norm of a difference among all outputs and all gradients."""
+    """The largest relative difference (in the 2-norm) between op and definition.
+
+    The outputs and all gradients are compared. The result is NaN if their numbers differ.
+    """
     import torch
 
     op, definition, samples = parts
@@ -66,7 +70,7 @@ def difference(parts: Parts, device: str, dtype: str) -> float:
         inputs = [value.to(device, kind, copy=True).requires_grad_() for value in rounded]
         made = function(*inputs)
         outputs = [made] if isinstance(made, torch.Tensor) else list(made)
-        # Different weights, so that a mix-up of outputs or of elements shows.
+        # The weights differ, so that swapped outputs or elements give wrong gradients.
         weights = [torch.linspace(k + 1, k + 2, x.numel()) for k, x in enumerate(outputs)]
         total = sum((o.flatten() * w.to(o)).sum() for o, w in zip(outputs, weights, strict=True))
         total.backward()  # type: ignore[union-attr]
@@ -76,7 +80,7 @@ def difference(parts: Parts, device: str, dtype: str) -> float:
     exact = run(definition, "cpu", torch.float64)
     if len(ours) != len(exact):
         return float("nan")
-    # A tensor of zeros, such as the gradient of an empty batch, is compared absolutely.
+    # If the exact tensor is zero, as for an empty batch, the difference is absolute.
     return max(
         float((a.cpu().double() - b).norm() / (b.norm() if b.any() else 1))
         for a, b in zip(ours, exact, strict=True)

@@ -1,9 +1,9 @@
-"""Judge the binaries, load the ones that fit, and say why when none does.
+"""Judges the binaries and loads those that fit, or raises an error that names the cause.
 
-Nothing is loaded that was not judged in this process. Facts come from the torch that is already
-imported; CUDA is not touched before the first CUDA tensor (`check_cuda`). Files are judged in order
-of preference until one is accepted, and `explain` is imported only where nothing fits: both keep an
-import of the package cheap.
+The loader loads only files that it has judged in this process, unless `$PREFIX_SKIP_CHECK` is 1. It
+takes the facts from the imported torch, and judges a GPU only before the first computation on it
+(`check_cuda`). To keep the package's import quick, it judges files in order of preference until one
+is accepted, and imports `explain` only after a failure.
 """
 
 from __future__ import annotations
@@ -40,24 +40,26 @@ from .project import Project, Record
 if TYPE_CHECKING:
     import torch
 
-# The words that ld.so(8) replaces in a path before it opens the file.
-_LINKER_WORD = r"\$(\{(ORIGIN|LIB|PLATFORM)\}|(ORIGIN|LIB|PLATFORM)(?![A-Za-z0-9_]))"
+# The tokens in a path that ld.so(8) replaces before opening the file.
+_LINKER_TOKEN = r"\$(\{(ORIGIN|LIB|PLATFORM)\}|(ORIGIN|LIB|PLATFORM)(?![A-Za-z0-9_]))"
 
 
 def describe(finding: Finding, project: Project, subject: str = "cannot be loaded") -> str:
-    """A finding as the text of an error: the cause, observed and needed, the command."""
+    """The text of an error: the cause, what was observed and needed, the fix, and the checker."""
     lines = [
         f"{project.distribution} {subject}: {finding.why or finding.dimension}",
         *(f"  {line}" for line in finding.lines),
-        f"  every binary and why: {project.command}",
+        f"  the verdicts on all binaries: {project.command}",
     ]
     return "\n".join(map(printable, lines))
 
 
 class BinariesImportError(ImportError):
-    """No binary of the package can be used here; each client has a subclass of its own.
+    """No binary of the package can be used here.
 
-    `finding` is the one cause; `selection` holds every verdict that led to it, or is None.
+    Attributes:
+        finding: the cause.
+        selection: every verdict that led to the cause; None if no file was judged.
     """
 
     def __init__(
@@ -69,7 +71,7 @@ class BinariesImportError(ImportError):
 
 
 class BinariesCudaError(RuntimeError):
-    """The op cannot compute on CUDA tensors here; `finding` holds the one cause."""
+    """The op cannot compute on CUDA tensors here; `finding` is the cause."""
 
     def __init__(self, finding: Finding, project: Project) -> None:
         super().__init__(describe(finding, project, "cannot compute on this CUDA device"))
@@ -80,10 +82,11 @@ class LoadedBinaries(Record):
     """The binaries that were loaded into this process.
 
     Attributes:
-        glue, cpu, cuda: their records; None if not loaded (`cuda`: the project has no CUDA kernels,
-            torch is not a CUDA build, or none was accepted).
-        cuda_rejection: why there are no CUDA kernels although torch is a CUDA build and the project
-            has some; else None.
+        glue: the record of the glue.
+        cpu: the record of the CPU kernels; None if the project has none.
+        cuda: the record of the CUDA kernels; None if none were loaded.
+        cuda_rejection: why no CUDA kernels were loaded although torch is a CUDA build and the
+            project has CUDA kernels; else None.
     """
 
     glue: BinaryRecord
@@ -93,13 +96,13 @@ class LoadedBinaries(Record):
 
     @property
     def variant(self) -> str:
-        """Its name, e.g. `stable210-cu13`."""
+        """The variant's name, e.g. `stable210-cu13`."""
         device = "cpu" if self.cuda is None else self.cuda.name.replace("cuda", "cu")
         return f"{self.glue.name}-{device}"
 
     @property
     def paths(self) -> tuple[Path | None, ...]:
-        """The files of glue, CPU kernels and CUDA kernels."""
+        """The files of glue, CPU kernels and CUDA kernels; None for kernels that are not loaded."""
         return tuple(file.path if file else None for file in (self.glue, self.cpu, self.cuda))
 
     def __repr__(self) -> str:
@@ -109,7 +112,7 @@ class LoadedBinaries(Record):
 class Loader:
     """Loads the binaries of one project, once per process.
 
-    If they cannot be used it raises `import_error` or `cuda_error`.
+    A client may have its own subclasses of the two errors that a loader raises.
     """
 
     def __init__(
@@ -122,7 +125,7 @@ class Loader:
         self._import_error = import_error
         self._cuda_error = cuda_error
         self.lock = threading.RLock()
-        #: The arguments with_cuda and build_directory of the `jit.load` that compiled the binaries.
+        #: The arguments (with_cuda, build_directory) of the `jit.load` that compiled the binaries.
         self.compiled_with: tuple[bool | None, Path | None] | None = None
         self._loaded: LoadedBinaries | None = None
         self._checked: set[int] = set()
@@ -131,10 +134,10 @@ class Loader:
         return self._loaded
 
     def at_import(self) -> bool:
-        """Load for an import of the package; says whether its binaries are loaded.
+        """Loads the binaries for an import of the package; returns whether they are loaded.
 
-        With `$PREFIX_LOAD=0`, and for `python -m PACKAGE`, it loads nothing: the checker must work
-        where no binary does.
+        With `$PREFIX_LOAD=0`, and for `python -m PACKAGE`, this method loads nothing: the checker
+        must work where no binary works.
         """
         if not (self._loaded or self._is_the_program() or self._setting("LOAD") == "0"):
             self.load()
@@ -142,7 +145,7 @@ class Loader:
 
     def _is_the_program(self) -> bool:
         """Whether Python was started as `python -m PACKAGE`."""
-        # While runpy imports the package, argv is "-m" and the words after the module's name.
+        # While runpy imports the package, argv is "-m" and the arguments after the module's name.
         if sys.argv[:1] != ["-m"]:
             return False
         module = sys.orig_argv[-len(sys.argv)]  # "PACKAGE", or joined to options: "-mPACKAGE"
@@ -150,7 +153,10 @@ class Loader:
         return module == name or (module.startswith("-") and module.endswith(f"m{name}"))
 
     def absent(self, name: str, names: Sequence[str]) -> Exception:
-        """The exception for a missing attribute `name`; `names` are those that loading brings."""
+        """The exception for a missing attribute `name` of the package.
+
+        `names` are the attributes that the package has once its binaries are loaded.
+        """
         package, variable = self.project.package, self.project.variable("LOAD")
         if name not in names:
             return AttributeError(f"module {package!r} has no attribute {name!r}")
@@ -162,13 +168,13 @@ class Loader:
         )
 
     def load(self, built: Sequence[Path] | None = None) -> LoadedBinaries:
-        """Judge binaries and load the ones that fit; once per process, from any thread.
+        """Judges binaries and loads those that fit; every later call returns the same object.
 
-        `built` are the files to choose from; by default those of the package, then those of the
-        build cache. Every later call returns the same object.
+        `built` are the files to choose from, by default those of the package and of the build
+        cache. Several threads may call this method at once.
 
         Raises:
-            BinariesImportError: nothing fits. Its first line is the cause, the command follows.
+            BinariesImportError: no binaries fit, or a file cannot be loaded.
         """
         with self.lock:
             if self._loaded is None:
@@ -201,15 +207,15 @@ class Loader:
         if cuda is not None:
             try:
                 self._attach(library, cuda, runtime, selection)
-            except BinariesImportError as error:  # the CPU works; `check_cuda` tells the rest
+            except BinariesImportError as error:  # the CPU works; `check_cuda` raises the cause
                 rejection, cuda = error.finding, None
         return LoadedBinaries(glue, cpu, cuda, rejection)
 
     def choose(self, paths: Sequence[Path], runtime: Runtime, forced: str | None) -> Selection:
-        """Judge in order of preference until a glue and its kernels are accepted.
+        """Judges files in order of preference until it has accepted a glue and the kernels.
 
-        `forced` is `$PREFIX_VARIANT`. With `$PREFIX_SKIP_CHECK=1` the first of each is taken
-        unjudged.
+        `forced` is the value of `$PREFIX_VARIANT`. With `$PREFIX_SKIP_CHECK=1`, the loader takes
+        the first file of each kind without judging it.
         """
         unchecked = self._setting("SKIP_CHECK") == "1"
 
@@ -220,7 +226,7 @@ class Loader:
             verdict = judge_file(path, facts, light=True)
             cause = verdict.cause.dimension if verdict.cause else ""
             if cause == "CUDA build of torch" and not facts.gpu_probed:
-                # Kernels newer than torch's CUDA need the driver's version already here.
+                # Kernels for a newer CUDA than torch's need a driver for that CUDA.
                 from .compat.driver_probe import probe_driver
 
                 facts = facts._replace(gpu_probed=True, driver=probe_driver())
@@ -237,7 +243,7 @@ class Loader:
     def _refused(
         self, selection: Selection | None, dimension: str, observed: str | bytes, *said: Any
     ) -> BinariesImportError:
-        """The error for a rejection; `said` are its `needed`, `why`, `fix` and `fault`."""
+        """The error for a rejection. `said` holds its `needed`, `why`, `fix` and `fault`."""
         finding = Finding(dimension, REJECTED, printable(observed), *said)
         return self._import_error(finding, self.project, selection)
 
@@ -245,7 +251,7 @@ class Loader:
         return os.environ.get(self.project.variable(name)) or None
 
     def import_runtime(self) -> Runtime:
-        """The facts for an import: of this process and its torch, nothing about the GPU."""
+        """The facts about this process and its torch; the GPU and its driver are not probed."""
         try:
             import torch
         except Exception as error:  # a broken torch raises anything from OSError to AttributeError
@@ -260,13 +266,13 @@ class Loader:
             install = from_module(torch)
         except TorchNotFoundError as error:
             place, why = str(getattr(torch, "__file__", None)), printable(str(error))
-            fix, fault = "rename the file or folder that shadows it", faults.TORCH_NOT_LOADED
+            fix, fault = "rename the file or folder that shadows torch", faults.TORCH_NOT_LOADED
             needed = "the torch package of PyTorch"
             raise self._refused(None, "torch", place, needed, why, fix, fault) from error
         return runtime_of(install, self.project, self.registered_by(torch))
 
     def registered_by(self, torch: Any) -> str | None:
-        """Which file registered the operators before us; None if nobody did."""
+        """The file that has registered the operators already; None if no file has."""
         try:
             project = self.project
             if not torch._C._dispatch_has_kernel(f"{project.namespace}::{project.operator}"):
@@ -280,10 +286,12 @@ class Loader:
         return "another library of this process"
 
     def _open(self, binary: BinaryRecord, runtime: Runtime, selection: Selection) -> ctypes.CDLL:
-        """Load an accepted file, and compare the record that the loaded object reports with the
-        file's: another object of the same name may be loaded already."""
+        """Loads an accepted file, and checks that the loaded object is this file.
+
+        If another object of the same name is loaded already, the build records differ.
+        """
         path, fault = str(binary.path), faults.PACKAGE_FILES
-        if "$" in path and (word := re.search(_LINKER_WORD, path)):
+        if "$" in path and (word := re.search(_LINKER_TOKEN, path)):
             why = f"the path of {binary.file} holds {word[0]}, which the dynamic linker replaces"
             fix = "rename or move that folder, and start Python again"
             needed = f"a path without {word[0]}"
@@ -317,7 +325,7 @@ class Loader:
     def _attach(
         self, glue: ctypes.CDLL, kernels: BinaryRecord, runtime: Runtime, selection: Selection
     ) -> None:
-        """Open kernels and hand their table to the glue, which may refuse it."""
+        """Opens kernels and passes their table to the glue, which may refuse the table."""
         library = self._open(kernels, runtime, selection)
         table = getattr(library, self.project.symbol("kernel_table"))
         attach = getattr(glue, self.project.symbol("attach_kernels"))
@@ -331,13 +339,13 @@ class Loader:
             raise self._refused(selection, "kernel table", refusal, *said)
 
     def check_cuda(self, device: torch.device | int | None = None) -> None:
-        """Judge driver and GPU before the first call on a CUDA device; later calls cost a lookup.
+        """Judges driver and GPU before the first computation on a CUDA device.
 
-        `device` None means the current device.
+        Later calls for the same device only look up the result. `device` is the current device if
+        it is None.
 
         Raises:
-            BinariesCudaError: there are no CUDA kernels, or they cannot run on this GPU; the text
-                says why.
+            BinariesCudaError: no CUDA kernels are loaded, or they cannot run on this GPU.
         """
         index = device if isinstance(device, int) else getattr(device, "index", None)
         if index in self._checked:
@@ -345,17 +353,17 @@ class Loader:
         import torch
 
         if not torch.cuda.is_available():
-            return  # a fake tensor: there is no GPU to compute on
+            return  # only a fake tensor can be on a CUDA device here
         if index is None:
             index = torch.cuda.current_device()
-        # This loader has loaded nothing if another library registered the op.
+        # If another library registered the op, this loader has loaded nothing.
         finding = None if self._loaded is None else self._cuda_finding(index, self._loaded)
         if finding is not None:
             raise self._cuda_error(finding, self.project)
         self._checked.add(index)
 
     def _cuda_finding(self, index: int, binaries: LoadedBinaries) -> Finding | None:
-        """Why the CUDA kernels cannot run on this device, or None."""
+        """Why the CUDA kernels cannot run on this device; None if they can."""
         import torch
 
         from .compat.driver_probe import probe_driver

@@ -1,6 +1,6 @@
-"""Compile the variant that fits here into the user's cache: `python -m PACKAGE build`.
+"""Compiles the variant that fits here into the user's cache: `python -m PACKAGE build`.
 
-`load` is what a client's `jit.load` does: it loads the result into this process.
+A client's `jit.load` is `load`, which also loads the variant into this process.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .builder import BuildError, execute, fitting_request, plan
-from .builder.programs import flag
+from .builder.programs import Log, flag
 from .compat import cache, driver_probe, find_torch, judge_file, probe_runtime, render, select
 from .compat.records import TorchInstall, dotted
 from .compat.torch_probe import TorchNotFoundError
 from .loader import LoadedBinaries, Loader
 from .project import Project
 
-#: The settings that a build depends on, beside torch and the sources.
+#: The environment variables on which a build depends. A change of one compiles again.
 _SETTINGS = ["CXX", "CXXFLAGS", "LDFLAGS", "DEBUG"]
 _SETTINGS += ["CUDA_HOME", "TORCH_CUDA_ARCH_LIST", "FORCE_CUDA"]
 
@@ -46,7 +46,7 @@ def main(project: Project, arguments: list[str]) -> int:
 
 @contextmanager
 def _readable_files() -> Iterator[None]:
-    """Sets umask 077 if the present one takes rights from the owner: compilers would fail."""
+    """Sets the umask 077 if the present one takes rights from the owner, which compilers need."""
     before = os.umask(0o077)
     if not before & 0o700:
         os.umask(before)
@@ -59,16 +59,15 @@ def _readable_files() -> Iterator[None]:
 def _parser(project: Project) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"{project.command} build",
-        description=f"Compile {project.distribution} for the torch of this environment, into a "
-        f"cache of your own that import {project.package} looks into: "
-        f"${project.variable('CACHE')}, else $XDG_CACHE_HOME/{project.package}, "
-        f"else ~/.cache/{project.package}. "
-        f"{', '.join(_SETTINGS)} and MAX_JOBS are honoured.",
+        description=f"Compile {project.distribution} for the torch of this environment, into your "
+        f"cache: ${project.variable('CACHE')}, else $XDG_CACHE_HOME/{project.package}, else "
+        f"~/.cache/{project.package}. import {project.package} finds the result there. The build "
+        f"honours {', '.join(_SETTINGS)} and MAX_JOBS.",
     )
     group = parser.add_mutually_exclusive_group()
-    group.add_argument("--list", action="store_true", help="what the cache holds")
+    group.add_argument("--list", action="store_true", help="list the builds in the cache")
     group.add_argument("--remove", metavar="KEY", help="remove one build, or `all`")
-    parser.add_argument("--force", action="store_true", help="build again what is there already")
+    parser.add_argument("--force", action="store_true", help="build again even if it is cached")
     return parser
 
 
@@ -94,16 +93,13 @@ def _remove(project: Project, key: str) -> int:
         if key == "all":
             return 0
         known = ", ".join(entry.key for entry in entries) or "nothing"
-        print(f"no build {key!r} in the cache; it holds: {known}", file=sys.stderr)
-        return 1
+        raise BuildError(f"no build {key!r} in the cache; it holds: {known}")
     cache.make(project, cache.root(project))
     with _readable_files(), cache.locked(project, wait=False) as held:
         if held is False:
-            print("nothing was removed: another process builds here. Try again later",
-                  file=sys.stderr)  # fmt: skip
-            return 1
+            raise BuildError("nothing was removed: another process builds here. Try again later")
         for entry in chosen:
-            with suppress(FileNotFoundError):  # the folder of a build that has just ended
+            with suppress(FileNotFoundError):  # this build has just ended
                 shutil.rmtree(entry.path)
                 if entry.finished and not any(entry.path.parent.iterdir()):
                     entry.path.parent.rmdir()
@@ -115,7 +111,7 @@ def _build(project: Project, options: argparse.Namespace) -> int:
     torch = find_torch()
     folder = build(project, torch, force=options.force)
     runtime = probe_runtime(torch, project=project)
-    # Judge the build as the import will.
+    # The import will judge the build in the same way.
     selection = select(cache.trusted_files(project, folder), runtime, judge_file)
     if selection.complete:
         print(f"import {project.package} will find {selection.variant}")
@@ -130,21 +126,14 @@ def build(
     env: Mapping[str, str] | None = None,
     *,
     force: bool = False,
-    remark: Callable[[str], None] = print,
-    log: Callable[[str], None] = print,
+    remark: Log = print,
+    log: Log = print,
 ) -> Path:
-    """Compile the variant that fits `torch`, unless the cache holds it; one process at a time.
+    """Compiles the variant that fits `torch` unless it is cached; returns the folder of binaries.
 
-    Args:
-        project: the project whose sources to compile.
-        torch: the torch to compile against.
-        env: the environment of the build (CXX, FORCE_CUDA, ...); by default that of the process.
-        force: compile even if the cache holds the variant.
-        remark: called with what the user should know, such as why CUDA kernels are left out.
-        log: called with every other line of output.
-
-    Returns:
-        The folder of the binaries.
+    One process compiles at a time. `env` is the environment of the build (CXX, FORCE_CUDA, ...), by
+    default that of this process. `remark` gets the warnings, such as why CUDA kernels are left out;
+    `log` gets every other line of output.
     """
     env = dict(os.environ if env is None else env)
     base = cache.root(project)
@@ -152,14 +141,14 @@ def build(
     name = project.distribution
     if sources is None:
         raise BuildError(
-            f"this installation of {name} carries no C++ sources (no csrc folder), so nothing can "
-            "be built; install from a source distribution or a checkout: "
+            f"this installation of {name} has no C++ sources (no csrc folder) to build; install "
+            "from a source distribution or a checkout: "
             "python -m pip install --no-build-isolation FOLDER"
         )
     folder = cache.entry_folder(project, torch, sources)
     cache.make(project, base)
     with _readable_files(), cache.locked(project) as held:
-        if held:  # no other process builds, so unfinished builds were killed
+        if held:  # no other process builds, so every unfinished build was killed
             for entry in cache.entries(project):
                 if not entry.finished:
                     shutil.rmtree(entry.path, ignore_errors=True)
@@ -188,14 +177,9 @@ def build(
 
 
 def _compile_into(
-    project: Project,
-    folder: Path,
-    torch: TorchInstall,
-    env: dict[str, str],
-    remark: Callable[[str], None],
-    log: Callable[[str], None],
+    project: Project, folder: Path, torch: TorchInstall, env: dict[str, str], remark: Log, log: Log
 ) -> str:
-    """Compile in a temporary folder, and move the result to `folder` in one step."""
+    """Compiles in a temporary folder, and renames it to `folder`; returns the variant's name."""
     settings = {name: env[name] for name in _SETTINGS if name in env}
     if not env.get("TORCH_CUDA_ARCH_LIST"):
         found = sorted({device.capability for device in driver_probe.probe_devices()})
@@ -228,9 +212,10 @@ def load(
     with_cuda: bool | None = None,
     build_directory: str | os.PathLike[str] | None = None,
 ) -> LoadedBinaries:
-    """Compile for this process's torch unless it is cached, load it, and reload the package.
+    """Compiles the variant for this process's torch unless it is cached, and loads it.
 
-    The docstring of the client's own `load` lists the exceptions.
+    Then the package is reloaded, for its public names. The docstring of the client's `jit.load`
+    lists the exceptions.
     """
     project = loader.project
     name = f"{project.package}.jit.load"
@@ -276,6 +261,5 @@ def load(
                 warnings.warn(f"{name}: {text}", stacklevel=3)
         loaded = loader.load(files)
         loader.compiled_with = (with_cuda, base)
-        # The binaries are loaded now, so a reload gives the package its public names.
         importlib.reload(sys.modules[project.package])
         return loaded

@@ -1,4 +1,4 @@
-"""The client that the engine works for, as a record, and the base class of all records."""
+"""The record of a client of the engine, and the base class of all records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Self = TypeVar("Self", bound="Record")
 class Record:
     """A frozen record whose fields are the annotations of its class.
 
-    A class takes 0.01 ms to make; as a NamedTuple it takes 0.1 ms, as a frozen dataclass 1 ms.
+    Python makes such a class in 0.01 ms, a NamedTuple in 0.1 ms, a frozen dataclass in 1 ms.
     """
 
     _fields: ClassVar[tuple[str, ...]]
@@ -38,7 +38,7 @@ class Record:
         return {name: getattr(self, name) for name in self._fields}
 
     def _replace(self: Self, **changes: Any) -> Self:
-        """A copy with other values in some fields."""
+        """A copy with these fields changed."""
         return type(self)(**{**self.__dict__, **changes})
 
     def __eq__(self, other: object) -> bool:
@@ -53,20 +53,20 @@ class Record:
 
 
 class Project(Record):
-    """A client of the engine; it travels in the runtime, the build request and the loader.
+    """A client of the engine: an op with its Python package.
 
     Attributes:
-        distribution: the name of its wheels and of its conda package.
+        distribution: the name of the wheels and of the conda package.
         package: the Python package that users import.
-        namespace: of its operators, `torch.ops.NAMESPACE`; also the prefix of its C symbols.
-        prefix: of its environment variables.
-        operator: one of its operators; if it is registered, all are.
-        version: the version of its Python files; binaries must have the same.
-        folder: the folder of its Python files.
-        kernels: the devices, "cpu" and "cuda", for which it has kernels of its own; on the others
-            its operators call torch alone.
-        definition: the dotted name of its operator in plain PyTorch, "" where there is none.
-        cache: the folder of local builds; None: the user's (`compat.cache.root`).
+        namespace: the namespace of the operators in `torch.ops`, and the prefix of the C symbols.
+        prefix: the prefix of the environment variables.
+        operator: the name of one operator. If it is registered, all operators are registered.
+        version: the version of the Python files. Binaries must have the same version.
+        folder: the folder of the Python files.
+        kernels: the devices, "cpu" and "cuda", for which there are kernels. On other devices the
+            operators call torch alone.
+        definition: the dotted name of the operator in plain PyTorch; "" if there is none.
+        cache: the folder of local builds; None for the default (`compat.cache.root`).
     """
 
     distribution: str
@@ -87,17 +87,17 @@ class Project(Record):
 
     @property
     def operators(self) -> str:
-        """The module of the operators in torch."""
+        """The namespace of the operators in torch, as users write it."""
         return f"torch.ops.{self.namespace}"
 
     def variable(self, name: str) -> str:
-        """The environment variable of this name."""
+        """The name of an environment variable, with the prefix."""
         return f"{self.prefix}_{name}"
 
     def symbol(self, name: str) -> str:
-        """The exported C symbol of this name."""
+        """The name of an exported C symbol, with the prefix."""
         return f"{self.namespace}_{name}"
 
 
-#: For judging without a client: no file is "ours".
+#: Stands for the client if there is none; no file belongs to it.
 NOBODY = Project("", "", "", "", "", "", Path(os.devnull))

@@ -39,7 +39,7 @@ def project_record() -> str:
     text = MATRIX_FILE.read_text(encoding="utf-8")
     devices = dict.fromkeys(re.findall(r"^  (cpu|cuda)\d*:", text, re.MULTILINE))
     return f'''# {ORIGIN}
-"""Who the project is, for the engine."""
+"""The record of the project, for the engine."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ HEADER = """\
 # Generated from build_matrix.yaml by `scripts/build_all.sh --write-generated`; do not edit.
 # All values are text in quotes: conda-build hashes 12 and "12" differently.
 """
-_NAMES = ("glue", "device", "cuda", "cuda_archs", "gcc", "pytorch_host", "pytorch_run")
+_NAMES = ("glue", "cuda", "cuda_archs", "gcc", "pytorch_host", "pytorch_run")
 KEYS = tuple(f"variant_{name}" for name in _NAMES)
 # A package that the recipe compiles runs on the same old systems as its pytorch.
 STDLIB = {"c_stdlib": "sysroot", "c_stdlib_version": "2.28"}
@@ -175,15 +175,15 @@ def for_conda(cell: Cell) -> bool:
 
 
 def row(cell: Cell, matrix: Matrix) -> tuple[str, ...]:
-    flavour, cuda, archs, (low, high) = "cpu", "", "", cell.torch.gcc
+    cuda, archs, (low, high) = "", "", cell.torch.gcc
     if cell.cuda_major is not None:
         kernels = matrix.kernels[str(cell.variant.kernels)]  # type: ignore[index]
-        flavour, cuda, archs = "cuda", kernels.toolkit or "", arch_list(kernels.archs)
+        cuda, archs = kernels.toolkit or "", arch_list(kernels.archs)
         accepted = matrix.toolkits[cuda].gcc
         low, high = max(low, accepted[0]), min(high, accepted[1])
     run = f">={matrix.stable.target}.0" if cell.stable else cell.torch.conda
     gcc = f">={low},<{high + 1}"
-    return cell.glue, flavour, cuda, archs, gcc, f"{cell.torch_minor}.*", run
+    return cell.glue, cuda, archs, gcc, f"{cell.torch_minor}.*", run
 
 
 def arch_list(archs: Sequence[str]) -> str:

@@ -63,14 +63,14 @@ def test_github_builds_it(grown) -> None:
 def test_conda_has_variants_of_it(matrix, grown) -> None:
     data = YAML(typ="safe").load(expected(grown)[VARIANTS_FILE])
     rows = [
-        (glue, device, pin)
-        for glue, device, pin in zip(
-            data["variant_glue"], data["variant_device"], data["variant_pytorch_run"], strict=True
+        (glue, cuda, pin)
+        for glue, cuda, pin in zip(
+            data["variant_glue"], data["variant_cuda"], data["variant_pytorch_run"], strict=True
         )
         if glue == "aten216-abi1"
     ]
     pin = ">=2.16.0,<2.17.0a0"
-    assert rows == [("aten216-abi1", "cpu", pin), ("aten216-abi1", "cuda", pin)]
+    assert rows == [("aten216-abi1", "", pin), ("aten216-abi1", "13.0", pin)]
 
 
 def test_the_installed_package_knows_it(grown) -> None:

@@ -1,8 +1,8 @@
-"""Compiles the binaries of a project, with nothing but the standard library and a compiler.
+"""Compiles the binaries of a project, with a compiler and Python's standard library alone.
 
 `pip install .`, ``python -m PACKAGE build`` and the release tool build the same way: a
-:class:`BuildRequest` says what is wanted, :func:`plan` lists the steps and compiles nothing,
-:func:`execute` runs them.
+:class:`BuildRequest` names the binaries and tools, :func:`plan` lists the steps without compiling
+anything, :func:`execute` runs the steps.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Compilers for CUDA, nvcc and clang, and which architectures they compile for."""
+"""nvcc and clang, the compilers for CUDA, and the GPU architectures that they compile for."""
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import sys
@@ -15,26 +14,26 @@ from pathlib import Path
 from ..compat.records import dotted
 from .programs import BuildError, output_of
 
-# What to do where no nvcc is found.
+# The advice if no nvcc is found.
 NO_NVCC = (
     "looked for CUDA_HOME, nvcc on PATH, /usr/local/cuda and PyPI's cuda-toolkit. Install one "
     '(pip install "cuda-toolkit[nvcc,cudart,cccl]==13.0.*"), set CUDA_HOME'
 )
 
-# What to do where a program of a toolkit does not run.
+# The advice if a program of a toolkit does not run.
 REPAIR = "repair it, or set CUDA_HOME to a CUDA toolkit"
 
-# The oldest CUDA and the oldest GPU generation that kernels are compiled for by default.
+# The oldest CUDA and the oldest generation of GPUs that kernels are compiled for by default.
 OLDEST_CUDA = 12
 OLDEST_GENERATION = 7
 
 # The variables that name a toolkit's folder; the first one that is set wins.
 _VARIABLES = ("CUDA_HOME", "CUDA_PATH")
 
-# Where NVIDIA's own installers put a toolkit.
+# The folders into which NVIDIA's installers put a toolkit.
 SYSTEM_HOMES = (Path("/usr/local/cuda"),)
 
-# The names that TORCH_CUDA_ARCH_LIST accepts beside numbers.
+# The names of generations that TORCH_CUDA_ARCH_LIST accepts besides numbers.
 _GENERATIONS = {
     "maxwell": "5.0;5.2",
     "pascal": "6.0;6.1+PTX",
@@ -49,7 +48,7 @@ _GENERATIONS = {
 
 @dataclass(frozen=True)
 class CudaToolkit:
-    """A CUDA toolkit of NVIDIA's; `library_dirs` hold libcudart_static.a."""
+    """A CUDA toolkit with nvcc. `library_dirs` are the folders that hold libcudart_static.a."""
 
     nvcc: str
     version: tuple[int, int]
@@ -59,26 +58,21 @@ class CudaToolkit:
     def version_text(self) -> str:
         return dotted(self.version)
 
-    def home(self) -> Path:
-        """The toolkit's folder, as nvcc prints it: the nvcc on PATH may be a script elsewhere."""
-        dry_run = [self.nvcc, "--dryrun", "-x", "cu", os.devnull, "-o", os.devnull]
-        top = re.search(r"^#\$ TOP=(.+)$", output_of(dry_run, REPAIR), re.MULTILINE)
-        return Path(top[1]).resolve() if top else Path(self.nvcc).resolve().parents[1]
-
     def architectures(self) -> frozenset[str]:
-        """Every architecture it compiles for, as `75`, `90`, ..."""
+        """The architectures that nvcc compiles for, as `75`, `90`, ..."""
         listed = output_of([self.nvcc, "--list-gpu-arch"], REPAIR)
         return frozenset(re.findall(r"compute_(\d+)", listed))
 
 
 @dataclass(frozen=True)
 class ClangToolkit:
-    """CUDA by clang, for a CUDA major whose nvcc is not there: a clang++, and the folder with the
-    rest of CUDA: include, lib64, bin/ptxas, bin/fatbinary, nvvm/libdevice.
+    """A clang++ that compiles CUDA, for a CUDA major without an nvcc.
 
-    clang knows fewer architectures than ptxas. For the later ones, ptxas assembles the PTX of the
-    newest architecture that clang knows: `bin/fatbinary` of the toolkit's folder takes
-    ``--assemble=sm_NN`` for that, and ``--drop=`` to leave out intermediate images.
+    `folder` holds the rest of CUDA: include, lib64, bin/ptxas, bin/fatbinary, nvvm/libdevice.
+
+    clang compiles for fewer architectures than ptxas. For later ones, ptxas assembles the PTX of
+    the newest architecture that clang compiles for. The program `bin/fatbinary` of this folder
+    does so for ``--assemble=sm_NN``, and leaves out intermediate images for ``--drop=NAME``.
     """
 
     clang: str
@@ -91,13 +85,13 @@ class ClangToolkit:
 
     @cached_property
     def name(self) -> str:
-        """For records: `clang++ 19.1.7`."""
+        """The compiler's name in build records: `clang++ 19.1.7`."""
         found = re.search(r"version (\d+(?:\.\d+)+)", output_of([self.clang, "--version"], REPAIR))
         return f"clang++ {found[1] if found else 'unknown'}"
 
     @cached_property
     def native(self) -> frozenset[str]:
-        """The architectures that clang itself makes PTX for and this ptxas knows, as `75`."""
+        """The architectures that both clang and this ptxas compile for, as `75`."""
         command = [self.clang, "--target=nvptx64-nvidia-cuda", "--print-supported-cpus"]
         return _numbers(command) & self._assembled
 
@@ -120,7 +114,10 @@ class ClangToolkit:
         return self.native | {number for number in self._assembled if int(number) > newest}
 
     def actual(self, architectures: Iterable[str]) -> list[str]:
-        """The architectures that are made for these: PTX is at most the newest that clang knows."""
+        """The architectures that a build for `architectures` contains.
+
+        PTX that is too late for clang is replaced by the latest PTX that clang makes.
+        """
         made = []
         for name in architectures:
             kind, _, number = name.partition("_")
@@ -129,7 +126,7 @@ class ClangToolkit:
         return list(dict.fromkeys(made))
 
     def flags(self, architectures: Sequence[str]) -> list[str]:
-        """The options that make clang compile CUDA for `sm_XY` and keep the PTX `compute_XY`."""
+        """clang's options for `sm_XY` (machine code) and `compute_XY` (PTX)."""
         code = [name.split("_")[1] for name in architectures if name.startswith("sm_")]
         ptx = [name.split("_")[1] for name in self.actual(architectures) if "compute" in name]
         later = [number for number in code if number not in self.native]
@@ -159,13 +156,14 @@ def find_cuda_toolkit(
     *,
     major: int | None = None,
 ) -> CudaToolkit | None:
-    """The toolkit that CUDA_HOME or CUDA_PATH names, else that of the nvcc on PATH, of
-    /usr/local/cuda, or of PyPI's `cuda-toolkit[nvcc]` in the running environment; else None.
+    """The toolkit that CUDA_HOME or CUDA_PATH names, else the first one that is installed, or None.
 
-    With `major`, it prefers a toolkit of that CUDA major to the first one found.
+    Without such a variable, a toolkit of CUDA `major` comes before all others. The search order is
+    nvcc on PATH, /usr/local/cuda, $CONDA_PREFIX, PyPI's `cuda-toolkit[nvcc]` in `site_packages` (by
+    default, those of the running environment).
 
     Raises:
-        BuildError: CUDA_HOME names a folder without nvcc, or nvcc does not run.
+        BuildError: the variable names a folder without nvcc, or nvcc does not run.
     """
     named = next((name for name in _VARIABLES if env.get(name)), None)
     if named and not _nvccs([Path(env[named])]):
@@ -183,7 +181,7 @@ def find_cuda_toolkit(
 def find_cuda_toolkits(
     env: Mapping[str, str], site_packages: Iterable[Path] | None = None
 ) -> Iterator[CudaToolkit]:
-    """All installed toolkits, in the search order of :func:`find_cuda_toolkit`."""
+    """The toolkits that are installed, in the search order of :func:`find_cuda_toolkit`."""
     found = _nvccs(Path(env[name]) for name in _VARIABLES if env.get(name))
     if on_path := shutil.which("nvcc", path=env.get("PATH")):
         found.append(Path(on_path))
@@ -212,7 +210,7 @@ def _identify(nvcc: Path) -> CudaToolkit:
     if release is None:
         raise BuildError(f"{nvcc} --version names no release: {text.strip()[-200:]!r}")
     home = nvcc.parents[1]
-    # PyPI's toolkit has lib where nvcc looks for lib64.
+    # PyPI's toolkit has its libraries in lib, but nvcc looks for them in lib64.
     library_dirs = tuple(
         str(home / name)
         for name in ("lib64", "lib")
@@ -224,17 +222,18 @@ def _identify(nvcc: Path) -> CudaToolkit:
 def default_architectures(version: tuple[int, int], compiled: frozenset[str]) -> str:
     """The default architectures, in the syntax of TORCH_CUDA_ARCH_LIST.
 
-    They are the oldest architecture of every GPU generation that the toolkit compiles for, because
-    later GPUs of a generation run its code, and PTX of the newest one for later generations.
+    For every generation of GPUs, the default is the oldest architecture that the toolkit compiles
+    for, since later GPUs of the generation run its machine code. PTX of the newest of these
+    architectures serves later generations.
     """
     numbers = sorted(map(int, compiled), reverse=True)
     oldest = {number // 10: number for number in numbers if number // 10 >= OLDEST_GENERATION}
     if version[0] < OLDEST_CUDA or not oldest:
         raise BuildError(
             f"CUDA {dotted(version)} compiles for "
-            f"{', '.join(map(str, numbers[::-1])) or 'no GPU'}; kernels are made by CUDA "
-            f"{OLDEST_CUDA} or newer, for GPUs of {OLDEST_GENERATION}.0 or newer. Set CUDA_HOME to "
-            "such a toolkit, or TORCH_CUDA_ARCH_LIST to what yours compiles, for example 8.0+PTX"
+            f"{', '.join(map(str, numbers[::-1])) or 'no GPU'}; kernels need CUDA {OLDEST_CUDA} or "
+            f"newer, and an architecture of {OLDEST_GENERATION}.0 or newer. Set CUDA_HOME to such a"
+            " toolkit, or TORCH_CUDA_ARCH_LIST to an architecture of this one, for example 8.0+PTX"
         )
     return ";".join(f"{n // 10}.{n % 10}" for n in sorted(oldest.values())) + "+PTX"
 
@@ -242,7 +241,7 @@ def default_architectures(version: tuple[int, int], compiled: frozenset[str]) ->
 def parse_architectures(text: str, compilable: Collection[str]) -> list[str]:
     """`8.0;9.0a+PTX` -> `["sm_80", "sm_90a", "compute_90a"]`: TORCH_CUDA_ARCH_LIST's syntax.
 
-    `compilable` are the architectures that may be named, as `80`.
+    `compilable` are the architectures that the compiler accepts, as `80`.
     """
     result: list[str] = []
     for entry in re.split(r"[;,\s]+", text.strip()):
@@ -250,7 +249,7 @@ def parse_architectures(text: str, compilable: Collection[str]) -> list[str]:
         for item in expanded.split(";"):
             match = re.fullmatch(r"(\d+)\.(\d)([af]?)(\+PTX)?", item, re.IGNORECASE)
             number = f"{match[1]}{match[2]}" if match else ""
-            # nvcc lists 90, but also accepts 90a: code for exactly that architecture.
+            # nvcc lists 90, and also accepts 90a (this GPU alone) and 100f (GPUs of its family).
             if match is None or number not in compilable:
                 known = ", ".join(sorted(compilable, key=int))
                 raise BuildError(

@@ -1,4 +1,4 @@
-"""Runs a plan: with ninja where it is found and can write the paths, else one command at a time."""
+"""Runs the steps of a plan, with ninja if it is installed, else one command at a time."""
 
 from __future__ import annotations
 
@@ -9,37 +9,35 @@ import shutil
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from .plan import Step
-from .programs import BuildError
+from .programs import BuildError, Log
 
-# A build.ninja cannot hold these in a path or a command: a newline would begin a statement.
+# Characters that a path or command in a build.ninja cannot contain.
 _NOT_FOR_NINJA = re.compile(r"[\n\r|]")
-#: The advice for a failed compiler: the default, and that for a text in its output.
-_HINT = "read the compiler's message above, fix its cause, and run the same command again"
+# The advice after a failed command, by a text in its output; `_HINT` if there is none of these.
+_HINT = "read the compiler's message above, remove its cause, and run the same command again"
 _HINTS = (
-    ("unsupported GNU version", "this nvcc refuses this g++: set CXX to an older one"),
+    ("unsupported GNU version", "this nvcc refuses this g++: set CXX to an older g++"),
     ("No space left on device", "free some disk space and run the same command again"),
-    ("unrecognized command-line", "the compiler is too old for C++17: set CXX to a newer one"),
+    ("unrecognized command-line", "the compiler is too old: set CXX to a newer compiler"),
     ("Killed", "the compiler ran out of memory: set MAX_JOBS=1 and run the same command again"),
 )
 
 
 def execute(
-    steps: Sequence[Step],
-    work_dir: Path,
-    jobs: int | None = None,
-    log: Callable[[str], None] = print,
+    steps: Sequence[Step], work_dir: Path, jobs: int | None = None, log: Log = print
 ) -> None:
-    """Run `steps`. With ninja, what is up to date is not built again.
+    """Runs `steps`. ninja leaves out the steps whose output is up to date.
 
     `work_dir` is the folder for `build.ninja`. `jobs` is the number of commands at a time, by
     default MAX_JOBS, else the number of processors. `log` gets the progress, line by line.
 
     Raises:
-        BuildError: a command failed; holds the end of its output. Finished objects stay.
+        BuildError: a command failed. The text holds the end of the command's output. Files that
+            other steps have written stay.
     """
     for step in steps:
         step.output.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +50,7 @@ def execute(
             log(step.name)
             _run(step.command, step.name)
         return
-    work_dir = work_dir.resolve()  # ninja changes its folder
+    work_dir = work_dir.resolve()  # ninja changes its working directory
     file = work_dir / "build.ninja"
     _write_if_changed(file, _ninja_file(steps))
     for step in steps:
@@ -65,8 +63,8 @@ def _jobs(max_jobs: str | None) -> int:
         return os.cpu_count() or 1
     if not max_jobs.isdecimal() or int(max_jobs) < 1:
         raise BuildError(
-            f"MAX_JOBS must be the number of compilers to run at a time, got {max_jobs!r}; set it "
-            "to a whole number from 1 on, or unset it"
+            f"MAX_JOBS must be the number of commands to run at a time, got {max_jobs!r}; set "
+            "MAX_JOBS to a whole number from 1 on, or unset it"
         )
     return int(max_jobs)
 
@@ -103,7 +101,7 @@ def _escape(path: Path) -> str:
     return str(path).replace("$", "$$").replace(" ", "$ ").replace(":", "$:")
 
 
-def _run(command: Sequence[str], name: str, log: Callable[[str], None] = lambda _: None) -> None:
+def _run(command: Sequence[str], name: str, log: Log = lambda _: None) -> None:
     try:
         process = subprocess.Popen(
             command,
@@ -111,8 +109,8 @@ def _run(command: Sequence[str], name: str, log: Callable[[str], None] = lambda 
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            # A child holds the release tool's lock until its exec, which closes Python's files:
-            # scripts/release/processes.py relies on that.
+            # scripts/release/processes.py needs this: a child holds the release tool's lock until
+            # its exec, which closes Python's files.
             close_fds=False,
         )
     except OSError as error:

@@ -1,6 +1,6 @@
-"""Which binaries fit a torch, and what to compile and link for them.
+"""Tells which binaries fit a torch, and plans the commands that compile and link them.
 
-Compiles nothing; runs tools only for their versions. CUDA kernels are made by nvcc, or by clang.
+This module compiles nothing; it runs compilers only to ask for their versions and architectures.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -25,32 +25,33 @@ from .cuda_toolkit import (
     find_cuda_toolkit,
     parse_architectures,
 )
-from .programs import BuildError, HostCompiler, find_host_compiler, flag, words
+from .programs import BuildError, HostCompiler, Log, find_host_compiler, flag, words
 from .sources import git_commit, glue_sources, kernel_abi, kernel_sources, source_date, source_root
 
-# From this torch on, the stable ABI has all that the op needs: one object serves every later torch.
+# The first torch whose stable ABI has all that the op needs; one object serves it and later ones.
 FIRST_STABLE = (2, 10)
 OLDEST = (2, 4)
 
 _LINK = ("-shared", "-Wl,-z,defs", "-Wl,-z,relro", "-Wl,-z,now", "-Wl,--build-id=sha1")
 _CUDA_NAMES = {"aarch64": "sbsa"}
-# The OpenMP symbols that ATen's parallel_for calls; any other missing symbol stays an error.
+# The OpenMP symbols that ATen's parallel_for calls. Any other missing symbol stays an error.
 _OF_OPENMP = ("GOMP_parallel", "omp_get_num_threads", "omp_get_thread_num")
 
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """The binaries to build, and with what.
+    """The binaries to build, the sources, and the tools.
 
     Attributes:
-        out_dir: where the binaries go (`glue-*.so`, `kernels-*.so`).
-        glue: `stable210`, `aten29-abi1`, ..., or None for kernels alone.
+        out_dir: the folder for the binaries (`glue-*.so`, `kernels-*.so`).
+        project: the project whose sources to compile.
+        glue: the name of the glue (`stable210`, `aten29-abi1`, ...), or None for kernels alone.
         torch: the torch whose headers and libraries the glue is compiled against.
-        kernels: `cpu`, `cuda12`, `cuda13`.
+        kernels: the names of the kernels (`cpu`, `cuda12`, `cuda13`).
         env: the environment. CXX, CXXFLAGS, LDFLAGS, CUDA_HOME, CUDAHOSTCXX, TORCH_CUDA_ARCH_LIST
             and DEBUG have their usual meanings.
-        cuda: the toolkit for CUDA kernels; None: the one that `env` names.
-        architectures: in TORCH_CUDA_ARCH_LIST's syntax; that variable overrides it.
+        cuda: the toolkit for CUDA kernels, by default the one that `find_cuda_toolkit` finds.
+        architectures: the default for TORCH_CUDA_ARCH_LIST, in its syntax.
         launcher: the command of a compiler cache, put before every compiler.
     """
 
@@ -73,8 +74,8 @@ class BuildRequest:
 class Step:
     """One command, which reads `inputs` and writes `output`.
 
-    The compiler lists the headers that it read in `depfile`. `generated` is the text of inputs[0],
-    when that file is generated; it is written before the command runs.
+    The compiler writes the names of the headers that it reads into `depfile`. If inputs[0] is a
+    generated file, `generated` is its text, to be written before the command runs.
     """
 
     name: str
@@ -87,8 +88,9 @@ class Step:
 
 @dataclass(frozen=True)
 class _Recipe:
-    """How one shared object is made: each source with the command that compiles it, the libraries,
-    facts for the build record, and the command that links, by default the host compiler's."""
+    """How to make one shared object: the start of each source's command, the linker's options for
+    libraries, facts for the build record, and the start of the link command (by default the host
+    compiler's)."""
 
     sources: Mapping[Path, list[str]]
     libraries: list[str]
@@ -97,7 +99,7 @@ class _Recipe:
 
 
 def glue_for(torch: TorchInstall, project: Project) -> str:
-    """The name of the glue that fits `torch`: `stable210`, or `aten<minor>-abi<flavour>`."""
+    """The name of the glue that fits `torch`: `stable210`, or `aten29-abi1` and the like."""
     if torch.version_tuple >= FIRST_STABLE:
         return str(GlueName("stable", FIRST_STABLE))
     if torch.version_tuple < OLDEST:
@@ -118,13 +120,13 @@ def fitting_request(
     torch: TorchInstall,
     out_dir: Path,
     env: Mapping[str, str] | None = None,
-    log: Callable[[str], None] = print,
+    log: Log = print,
 ) -> BuildRequest:
     """The request for the one variant that fits `torch` and this machine's compilers.
 
-    CUDA kernels, where the project has any, are built when torch is a CUDA build and an nvcc of its
-    major is found; FORCE_CUDA=1 asks for them regardless, FORCE_CUDA=0 forbids them. No GPU is
-    needed: build machines have none.
+    The variant has CUDA kernels if the project has them, torch is a CUDA build, and there is an
+    nvcc whose CUDA major is not newer than torch's. FORCE_CUDA=1 demands CUDA kernels, FORCE_CUDA=0
+    leaves them out. No GPU is needed, since build machines have none.
     """
     env = dict(os.environ) if env is None else env
     glue = glue_for(torch, project)
@@ -135,20 +137,17 @@ def fitting_request(
     return BuildRequest(out_dir, project, glue, torch, kernels, env, toolkit)
 
 
-def _toolkit(
-    torch: TorchInstall, env: Mapping[str, str], log: Callable[[str], None]
-) -> CudaToolkit | None:
+def _toolkit(torch: TorchInstall, env: Mapping[str, str], log: Log) -> CudaToolkit | None:
     forced = flag(env, "FORCE_CUDA")
     if forced is False or (forced is None and torch.cuda is None):
-        return None  # forbidden, or a CPU build of torch, which has no CUDA tensors
+        return None  # FORCE_CUDA=0, or a CPU build of torch, which has no CUDA tensors
     toolkit = find_cuda_toolkit(env, [torch.root.parent], major=torch.cuda_major)
     try:
         if toolkit is None:
-            asks = (
-                "FORCE_CUDA=1 asks" if forced else f"torch {torch.version} is a CUDA build and asks"
-            )
+            who = "FORCE_CUDA=1" if forced else f"torch {torch.version} is a CUDA build and"
             raise BuildError(
-                f"{asks} for CUDA kernels, but no nvcc was found: {NO_NVCC}, or set FORCE_CUDA=0"
+                f"{who} asks for CUDA kernels, but no nvcc was found: {NO_NVCC}, or set "
+                "FORCE_CUDA=0"
             )
         if not env.get("TORCH_CUDA_ARCH_LIST"):
             default_architectures(toolkit.version, toolkit.architectures())
@@ -176,17 +175,16 @@ def plan(request: BuildRequest) -> list[Step]:
     """All steps of a request, in an order in which they can run.
 
     Raises:
-        BuildError: a compiler, torch or CUDA toolkit is missing or does not fit.
+        BuildError: a compiler, torch, CUDA toolkit or the project does not fit the request.
     """
-    # ninja runs the steps in another folder.
+    # ninja runs the steps in another folder, so paths must be absolute.
     request = replace(request, out_dir=request.out_dir.absolute())
     compiler = find_host_compiler(request.env)
     recipes: dict[str, _Recipe] = {}
     for name in request.kernels:
         if name.rstrip("0123456789") not in request.project.kernels:
-            raise BuildError(
-                f"{request.project.distribution} has no {name} kernels; leave them out"
-            )
+            owner = request.project.distribution
+            raise BuildError(f"{owner} has no {name} kernels; leave them out of the request")
         kernels = KernelsName.parse(name)
         make = _cpu_kernels if kernels.cuda_major is None else _cuda_kernels
         recipes[file_name(kernels)] = make(request, compiler, kernels)
@@ -199,7 +197,7 @@ def plan(request: BuildRequest) -> list[Step]:
 
 
 def _steps(request: BuildRequest, compiler: HostCompiler, file: str, recipe: _Recipe) -> list[Step]:
-    """Compile every source and the build record, then link."""
+    """The steps that compile every source and the build record, and the step that links."""
     folder = request.out_dir / "objects" / file.removesuffix(".so")
     record = folder / "record.cpp"
     plain = [*compiler.command, "-std=c++17", *_host_flags(request, "-O2")]
@@ -224,8 +222,10 @@ def _steps(request: BuildRequest, compiler: HostCompiler, file: str, recipe: _Re
 def _record(
     request: BuildRequest, compiler: HostCompiler, file: str, facts: Mapping[str, object]
 ) -> str:
-    """The source of the build record: the facts of the build, in an ELF section of its own and
-    returned at run time by an exported function."""
+    """The C++ source of the build record.
+
+    The record is in an ELF section of its own, and an exported function returns it.
+    """
     kind, _, name = file.removesuffix(".so").partition("-")
     project, env = request.project, request.env
     record = {
@@ -261,14 +261,14 @@ def _host_flags(request: BuildRequest, optimisation: str) -> list[str]:
         "-fvisibility=hidden",
         "-fvisibility-inlines-hidden",
         "-Wall",
-        # So the bytes do not depend on the sources' folder.
+        # The binary must not depend on the folder of the sources.
         f"-ffile-prefix-map={request.csrc.parent}{os.sep}=",
     ]
 
 
 def _link_flags(env: Mapping[str, str]) -> list[str]:
     """The linker flags of every shared object, LDFLAGS included."""
-    # No code refers to the sections of the records: the linker must not remove them.
+    # The linker must not remove the sections of the records, to which no code refers.
     return [*_LINK, *words(env, "LDFLAGS"), "-Wl,--no-gc-sections"]
 
 
@@ -312,12 +312,12 @@ def _by_nvcc(
     env = request.env
     host = [flag for flag in _host_flags(request, "-O3") if flag not in ("-O3", "-O0", "-g")]
     level = ["-O0", "-g", "-lineinfo"] if flag(env, "DEBUG") else ["-O3"]
-    # nvcc's -ccbin takes one program, so a launcher before the host compiler is left out.
+    # nvcc's -ccbin takes one program, so this leaves out a launcher before the host compiler.
     ccbin = ["-ccbin", env.get("CUDAHOSTCXX") or compiler.command[-1]]
     here = platform.machine()
     if compiler.machine not in ("", here):
-        # With a cross compiler, nvcc would look for the headers of that platform's toolkit, which
-        # is not here. This machine's headers are the same.
+        # With a cross compiler, nvcc would look for a toolkit of the compiler's platform, which is
+        # not here. The headers of this machine's toolkit are the same.
         ccbin += ["--target-directory", f"{_CUDA_NAMES.get(here, here)}-linux"]
     base = [
         toolkit.nvcc,
@@ -325,17 +325,18 @@ def _by_nvcc(
         *level,
         *ccbin,
         *architecture_flags(architectures),
-        # Machine code is three quarters of a wheel. Every driver for CUDA 13 reads this
-        # compression; drivers for CUDA 12 before 12.4 do not.
+        # GPU code is three quarters of a wheel. Every driver for CUDA 13 reads this compression,
+        # but drivers for CUDA 12.0 to 12.3 do not.
         *(["--compress-mode=size"] if toolkit.version >= (13, 0) else []),
         *(part for flag in host for part in _through_nvcc("-Xcompiler", flag)),
     ]
-    # No kernel calls a device function of another file, and nvlink would store the folders of -L.
+    # No kernel calls a device function of another file, so the build needs no nvlink, which would
+    # store the folders of -L in the binary.
     link = [toolkit.nvcc, "-cudart", "static", *ccbin, "-shared", "--no-device-link"]
-    # Local symbols hold the name of the source's folder; the bytes must not depend on it.
+    # Names of local symbols depend on the folder of the sources; the binary must not.
     link += ["-Xlinker", "--strip-all"]
     for option in _link_flags(env)[1:]:  # nvcc has its own -shared, above
-        # nvcc splits the value of -Xcompiler at commas, so linker flags go to the linker directly.
+        # nvcc splits the value of -Xcompiler at commas, so -Wl,A,B is passed as -Xlinker A and B.
         if option.startswith("-Wl,"):
             for word in option.removeprefix("-Wl,").split(","):
                 link += _through_nvcc("-Xlinker", word)
@@ -346,7 +347,7 @@ def _by_nvcc(
 
 
 def _through_nvcc(option: str, flag: str) -> tuple[str, str]:
-    """A flag for nvcc's host compiler or linker, quoted, since nvcc passes it through a shell."""
+    """nvcc's `option` with a flag for the host compiler or linker, quoted: nvcc runs a shell."""
     plain = re.fullmatch(r"[\w@%+=:./-]+", flag)
     return option, flag if plain else f'"{flag}"'
 
@@ -356,13 +357,14 @@ def _by_clang(
 ) -> _Recipe:
     flags = _host_flags(request, "-O3")
     host = [*compiler.command, "-std=c++17", *flags]
-    # clang warns of every `#pragma unroll` that it cannot follow.
+    # clang warns of every `#pragma unroll` that it does not apply.
     quiet = "-Wno-pass-failed"
     device = [toolkit.clang, "-std=c++17", *toolkit.flags(architectures), *flags, quiet]
     sources = kernel_sources(request.csrc, "cuda")
     return _Recipe(
         {source: device if source.suffix == ".cu" else host for source in sources},
-        # The wheels hold no static runtime; a torch of this CUDA major has loaded the shared one.
+        # NVIDIA's wheels of CUDA 12 hold no static runtime. A torch of this CUDA major has loaded
+        # the shared runtime before.
         [f"-L{toolkit.folder / 'lib64'}", "-lcudart"],
         {},
     )
@@ -388,18 +390,18 @@ def _glue(request: BuildRequest, compiler: HostCompiler, glue: GlueName) -> _Rec
             "torch that fits"
         )
     if glue.lane == "stable":
-        # The newest torch whose interface the object may use, in the encoding of torch's headers.
+        # The newest torch whose functions the object may call, in the encoding of torch's headers.
         door = [f"-DTORCH_TARGET_VERSION={(glue.torch[0] << 56) | (glue.torch[1] << 48):#018x}"]
         libraries = ["-ldl"]  # dlopen is in libdl before glibc 2.34
     else:
-        # ATen's parallel_for is OpenMP in a header: serial without the flag. Its symbols resolve to
-        # libtorch_cpu's own runtime, whatever that file is called: some wheels for Arm rename it,
-        # and linking libgomp would load a second one. clang's code calls another runtime.
+        # Without -fopenmp, ATen's parallel_for (in a header) is serial. The OpenMP symbols resolve
+        # to the runtime of libtorch_cpu. Linking libgomp could load a second runtime, because some
+        # wheels for Arm rename theirs. clang's code calls another runtime.
         door = ["-DAT_PER_OPERATOR_HEADERS", "-fopenmp"]
         left = [f"-Wl,--ignore-unresolved-symbol={name}" for name in _OF_OPENMP]
         libraries = ["-lc10", *(["-fopenmp"] if "clang" in compiler.name else left)]
     standard = cxx_standard(torch.version_tuple)
-    # Messages in torch's headers hold their paths; the binary must not name the folder of torch.
+    # Error messages in torch's headers contain __FILE__; the binary must not name torch's folder.
     sites = dict.fromkeys((torch.root.parent, torch.root.resolve().parent))
     base = [
         *compiler.command,
@@ -415,8 +417,8 @@ def _glue(request: BuildRequest, compiler: HostCompiler, glue: GlueName) -> _Rec
     from_torch = [
         f"-L{torch.lib_dir}",
         *("-Xlinker", "-rpath-link", "-Xlinker", str(torch.lib_dir)),  # -Wl would split at commas
-        # libtorch must stay in DT_NEEDED although no symbol of it is used: in a CUDA build it loads
-        # libtorch_cuda, which resolves the weak references to CUDA functions.
+        # libtorch must stay in DT_NEEDED although the glue uses no symbol of it: in a CUDA build,
+        # libtorch loads libtorch_cuda, which resolves the weak references to CUDA functions.
         *("-Wl,--push-state,--no-as-needed", "-ltorch", "-ltorch_cpu", "-Wl,--pop-state"),
     ]
     return _Recipe(

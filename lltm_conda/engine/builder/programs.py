@@ -1,4 +1,4 @@
-"""The programs that a build runs, and the one error of the builder."""
+"""The programs that a build runs, and the builder's error."""
 
 from __future__ import annotations
 
@@ -6,16 +6,23 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+
+#: Gets the lines of a progress report.
+Log = Callable[[str], None]
 
 
 class BuildError(RuntimeError):
-    """A build cannot be planned, or failed; the text names the cause and ends with what to do."""
+    """A build failed or cannot be planned. The text names the cause and ends with advice."""
 
 
 def output_of(command: Sequence[str], repair: str, env: Mapping[str, str] | None = None) -> str:
-    """A program's output, standard output first; `repair` says what to do if it does not run."""
+    """A program's output, standard output first.
+
+    Raises:
+        BuildError: the program does not run, or fails; the text ends with the advice `repair`.
+    """
     try:
         run = subprocess.run(command, capture_output=True, timeout=60, env=env, check=True)
     except (OSError, subprocess.SubprocessError) as error:
@@ -35,7 +42,7 @@ def words(env: Mapping[str, str], name: str) -> tuple[str, ...]:
 
 
 def flag(env: Mapping[str, str], name: str) -> bool | None:
-    """The environment variable as a bool; None when it is not set, or empty."""
+    """The environment variable as a bool; None if it is not set, or empty."""
     value = env.get(name, "").strip().lower()
     return None if value == "" else value not in ("0", "off", "no", "false")
 
@@ -44,8 +51,8 @@ def flag(env: Mapping[str, str], name: str) -> bool | None:
 class HostCompiler:
     """A C++ compiler.
 
-    A launcher such as ccache may come first in `command`. `machine` is its target, `x86_64` or
-    `aarch64`; "" if the compiler does not print one.
+    A launcher such as ccache may come first in `command`. `machine` is the compiler's target, such
+    as `x86_64` or `aarch64`; "" if the compiler does not print its target.
     """
 
     command: tuple[str, ...]
@@ -58,7 +65,7 @@ class HostCompiler:
 
 
 def find_host_compiler(env: Mapping[str, str]) -> HostCompiler:
-    """The compiler that `CXX` names, else the first of g++, c++, clang++ on PATH."""
+    """The compiler that `CXX` names, else the first one of g++, c++ and clang++ on PATH."""
     named = env.get("CXX")
     candidates = [words(env, "CXX")] if named else [("g++",), ("c++",), ("clang++",)]
     for command in candidates:

@@ -1,4 +1,4 @@
-"""Where the C++ and CUDA sources are, and which commit they come from."""
+"""The C++ and CUDA sources, and the commit that they come from."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def kernel_sources(root: Path, device: str) -> list[Path]:
 def linked_sources(lane: str, *, cuda: bool) -> list[Path]:
     """The sources of one object that holds the glue of `lane` and its kernels.
 
-    CMake and torch.utils.cpp_extension build such objects; they define PROJECT_LINKED_CPU and
-    PROJECT_LINKED_CUDA for the kernels that they link.
+    CMake and torch.utils.cpp_extension build such objects, and define PROJECT_LINKED_CPU and
+    PROJECT_LINKED_CUDA if they link the CPU and CUDA kernels.
     """
     root = source_root()
     kernels = kernel_sources(root, "cpu") + (kernel_sources(root, "cuda") if cuda else [])
@@ -54,7 +54,7 @@ def linked_sources(lane: str, *, cuda: bool) -> list[Path]:
 
 
 def kernel_abi(root: Path | None = None) -> int:
-    """The ..._KERNEL_ABI that a header of `csrc/kernels` defines; 0 if none does."""
+    """The value of ..._KERNEL_ABI in the headers of `csrc/kernels`; 0 if none defines it."""
     for header in sorted(((root or source_root()) / "kernels").glob("*.h")):
         text = header.read_text(encoding="utf-8")
         if found := re.search(r"^#define \w+_KERNEL_ABI (\d+)$", text, re.MULTILINE):
@@ -73,13 +73,13 @@ def _git(project: Project, *arguments: str) -> str | None:
 
 
 def _carried(project: Project, fact: str) -> str:
-    """The fact `commit` or `epoch`, which setup.py wrote into the distribution; "" if none."""
+    """The fact `commit` or `epoch` that setup.py wrote into the distribution; "" if none."""
     path = project.folder / "source.json"
     return str(json.loads(path.read_text("utf-8")).get(fact, "")) if path.is_file() else ""
 
 
 def git_commit(project: Project, env: Mapping[str, str]) -> str:
-    """The commit of the sources by `$PREFIX_GIT_COMMIT`, git or the distribution; "unknown"."""
+    """The commit of the sources by `$PREFIX_GIT_COMMIT`, git or the distribution, or "unknown"."""
     said = env.get(project.variable("GIT_COMMIT")) or _git(project, "rev-parse", "HEAD")
     return said or _carried(project, "commit") or "unknown"
 
@@ -87,7 +87,8 @@ def git_commit(project: Project, env: Mapping[str, str]) -> str:
 def source_epoch(project: Project, env: Mapping[str, str]) -> str:
     """The date of the sources' commit, in seconds since 1970; "" if unknown.
 
-    SOURCE_DATE_EPOCH comes last: conda's tools set it to the time of the build.
+    SOURCE_DATE_EPOCH counts only if git and the distribution do not know the date, because conda's
+    tools set it to the time of the build.
     """
     said = _git(project, "log", "-1", "--format=%ct") or _carried(project, "epoch")
     said = said or env.get("SOURCE_DATE_EPOCH", "")
@@ -95,7 +96,7 @@ def source_epoch(project: Project, env: Mapping[str, str]) -> str:
 
 
 def source_date(project: Project, env: Mapping[str, str]) -> str:
-    """The date of the sources, never that of the build: builds must be reproducible."""
+    """The date of the sources' commit as text. A build date would make builds irreproducible."""
     seconds = source_epoch(project, env)
     if not seconds:
         return "unknown"
