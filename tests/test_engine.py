@@ -113,7 +113,7 @@ def test_binaries_of_one_project_are_not_those_of_another() -> None:
     runtime = probe_runtime(gpu=False, project=OTHER)
     cause = compat.judge_file(loaded.paths[0], runtime).cause
     assert cause is not None
-    assert (cause.dimension, cause.observed) == ("package", "a binary of lltm")
+    assert (cause.dimension, cause.observed) == ("package", "package lltm")
     # Judged for nobody, as by a program that asks about any file, they fit.
     assert compat.judge_file(loaded.paths[0], probe_runtime(gpu=False)).accepted
 

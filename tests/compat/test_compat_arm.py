@@ -28,7 +28,7 @@ def test_a_binary_of_the_other_platform_is_refused_for_that_alone(built: str, he
     verdict = judge(make_glue(platform=built), runtime_on(here))
     rejected = [found.dimension for found in verdict.findings if found.status == "rejected"]
     assert rejected == ["platform"]
-    assert verdict.cause.why == f"glue-stable210.so was built for {built}, this is {here}"
+    assert verdict.cause.why == f"glue-stable210.so was built for {built}, but this is {here}"
     machine = here.removeprefix("linux-")
     assert f"{PROJECT.version}-py3-none-manylinux_*_{machine}.whl" in verdict.cause.fix
 

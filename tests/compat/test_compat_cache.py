@@ -208,13 +208,12 @@ def test_a_lock_that_is_a_symlink_is_refused_and_its_target_left_alone(tmp_path:
     assert victim.read_text() == "kept"
 
 
-def test_what_old_versions_and_killed_builds_leave_is_seen(entry: Path) -> None:
-    for name in ("building-x", "verdicts"):
-        (cache.root(PROJECT) / name).mkdir(0o700)
-        (cache.root(PROJECT) / name / "file").write_text("12")
+def test_what_killed_builds_leave_is_seen(entry: Path) -> None:
+    (cache.root(PROJECT) / "building-x").mkdir(0o700)
+    (cache.root(PROJECT) / "building-x" / "file").write_text("12")
     found = [(found.key, found.finished) for found in cache.entries(PROJECT)]
     build = str(entry.relative_to(cache.root(PROJECT)))  # one without its build.json too
-    assert found == [(build, True), ("building-x", False), ("verdicts", False)]
+    assert found == [(build, True), ("building-x", False)]
 
 
 def test_cuda_kernels_of_the_user_come_first_and_all_else_after_the_packages(

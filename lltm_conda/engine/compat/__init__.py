@@ -1,8 +1,7 @@
 """Will this shared object work in this Python, with this torch, on this machine?
 
-Answered without loading anything, by the standard library alone:
-`judge_file(path, probe_runtime())` gives a `Verdict` for any torch extension; see
-docs/fails/compat.md.
+`judge_file(path, probe_runtime())` gives a `Verdict` for any torch extension. It loads nothing and
+needs the standard library alone; see docs/fails/compat.md.
 """
 
 from .binary import read_binary as read_binary

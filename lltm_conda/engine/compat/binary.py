@@ -1,7 +1,5 @@
 """Probe: read one shared object into a `BinaryRecord`, without loading it."""
 
-from __future__ import annotations
-
 import json
 import re
 import struct
@@ -30,14 +28,14 @@ _MAX_FLAVOURS = 1 << 18
 
 
 def is_torch_symbol(name: bytes) -> bool:
-    """Whether an undefined symbol is one that torch's libraries must provide."""
+    """Whether torch's libraries must provide this undefined symbol."""
     if name.startswith(_TORCH_C):
         return True
     if not any(space in name for space in (b"2at", b"3c10", b"5torch", b"6caffe2")):
-        return False  # so most imports of the package compile no pattern
-    # at::, c10::, torch:: and caffe2:: (which libc10 defines), as functions, members, type
-    # information, virtual tables, guards and thunks. Each part of a name matches in one way only,
-    # so the match takes linear time.
+        return False  # so that most imports of the package compile no pattern
+    # Functions, members, type information, virtual tables, guards and thunks of at::, c10::,
+    # torch:: and caffe2:: (which libc10 defines). Each part of a name matches in one way only, so
+    # the match takes linear time.
     pattern = (
         rb"_Z(?:[0-9]+THP|(?:T[ISVTC]|GV|GR|Thn?[0-9]+_)*(?:N[rVK]*[RO]?)?"
         rb"(?:2at|3c10|5torch|6caffe2))"
@@ -46,16 +44,16 @@ def is_torch_symbol(name: bytes) -> bool:
 
 
 def is_torch_library(name: str) -> bool:
-    """Whether a library is one of torch's own: `libtorchaudio.so` is not."""
+    """Whether this is the file name of a library of torch: `libtorchaudio.so` is not."""
     stem = name.partition(".")[0]
     return stem == "libtorch" or stem.startswith(("libtorch_", "libc10"))
 
 
 def symbol_flavour(name: str) -> int | None:
-    """The C++11 ABI flavour of a mangled name: 1, 0, or None when no std::string is in it.
+    """The C++11 ABI flavour of a mangled name: 1, 0, or None for a name without `std::string`.
 
-    `std::__cxx11` can only come from flavour 1; the substitution `Ss` (the old `std::string`) only
-    from flavour 0. Identifiers are skipped by their lengths, so `DispatchKeySset` is no `Ss`.
+    Only flavour 1 has `std::__cxx11`; only flavour 0 has the substitution `Ss` (the old
+    `std::string`). Identifiers are skipped by their lengths, so `DispatchKeySset` holds no `Ss`.
     """
     if not name.startswith("_Z"):
         return None
@@ -76,9 +74,9 @@ def symbol_flavour(name: str) -> int | None:
 def read_binary(path: str | Path, *, light: bool = False) -> BinaryRecord:
     """Read a shared object.
 
-    A file that cannot be read or is malformed gives kind "unreadable" and says why in `problems`;
-    nothing is raised, and a file of 1 MB costs at most 1 s and 100 MB. An import of the package
-    reads its own files `light`: it trusts the architectures in the build record and skips GPU code.
+    Nothing is raised: if the file is malformed or cannot be read, the kind is "unreadable" and
+    `problems` says why. A file of 1 MB costs at most 1 s and 100 MB. An import of the package reads
+    its own files `light`: it trusts the architectures in the build record and skips the GPU code.
     """
     path = Path(path)
     blank = BinaryRecord(path=path, kind="unreadable", name=printable(path.name))
@@ -87,7 +85,7 @@ def read_binary(path: str | Path, *, light: bool = False) -> BinaryRecord:
             return _read(elf, blank, light)
     except OSError as error:
         return blank._replace(problems=(error.strerror or str(error),))
-    except ValueError as error:  # ElfError, or an impossible path
+    except ValueError as error:  # an ElfError, or a path that no file can have
         what, platform = _other_format(path)
         if platform is not None:
             return blank._replace(kind="library", platform=platform)
@@ -95,13 +93,13 @@ def read_binary(path: str | Path, *, light: bool = False) -> BinaryRecord:
 
 
 def needs_torch_or_cuda(binary: BinaryRecord) -> bool:
-    """Whether a file is an extension of torch, or uses the CUDA runtime."""
+    """Whether the binary is an extension of torch, or uses the CUDA runtime or cuBLAS."""
     cuda = any(name.startswith(("libcudart.so", "libcublas.so")) for name in binary.needed)
     return binary.kind in ("extension", "glue", "kernels") or cuda
 
 
 _LINKER_SCRIPT = (b"/* GNU ld script", b"INPUT", b"GROUP")
-#: Files that cannot be loaded here: their first bytes, what they are, and their platform.
+#: Formats that cannot be loaded here: the first bytes, a description, and the platform.
 _FORMATS: tuple[tuple[bytes | tuple[bytes, ...], str, str | None], ...] = (
     (b"\xcf\xfa\xed\xfe\x0c\x00\x00\x01", "", "darwin-aarch64"),
     (b"\xcf\xfa\xed\xfe", "", "darwin-x86_64"),
@@ -117,8 +115,8 @@ _FORMATS: tuple[tuple[bytes | tuple[bytes, ...], str, str | None], ...] = (
 
 
 def _other_format(path: Path) -> tuple[str, str | None]:
-    """The format of a file that is not 64-bit ELF, and its platform if it has one."""
-    start = b"\0"  # of an unreadable file: matches no format
+    """The format of a file that is not 64-bit little-endian ELF, and its platform or None."""
+    start = b"\0"  # an unreadable file matches no format
     with suppress(OSError, ValueError):
         if path.is_file():
             with path.open("rb") as file:
@@ -151,14 +149,14 @@ def _read(elf: Elf, blank: BinaryRecord, light: bool) -> BinaryRecord:
     python = (name for name in strong if name.startswith((b"Py", b"_Py")))
     cuda_archs = record.cuda_archs if record else ()
     if not light:
-        from . import fatbin  # an ordinary import of the package believes the record
+        from . import fatbin  # an import of the package does not need it
 
         found_archs = fatbin.architectures(elf)
         absent = [arch for arch in cuda_archs if arch not in found_archs]
         if absent:
             problems.append(f"its record names GPU code that is not in it: {' '.join(absent)}")
-        # Code that the record does not name is fine: nvcc's link step adds an empty stub for its
-        # default architecture.
+        # The file may hold more code than the record names: nvcc's link step adds an empty stub for
+        # its default architecture.
         cuda_archs = cuda_archs if record else found_archs
     named = parse_file_name(blank.path.name)
     if record is not None:
@@ -168,9 +166,7 @@ def _read(elf: Elf, blank: BinaryRecord, light: bool) -> BinaryRecord:
     elif named is not None:
         kind, label = ("glue" if isinstance(named, GlueName) else "kernels"), str(named)
         if not problems:
-            problems.append(
-                f"no build record (section {RECORD_SECTION}): not built by this package"
-            )
+            problems.append(f"no build record ({RECORD_SECTION}): not built by this package")
     else:
         needs_torch = any(map(is_torch_library, elf.needed))
         kind, label = ("extension" if torch_symbols or needs_torch else "library"), blank.name
@@ -211,14 +207,15 @@ def newest_versions(names: Iterable[str]) -> dict[str, tuple[int, ...]]:
 
 
 def _flavours(symbols: tuple[str, ...]) -> set[int]:
-    """The C++ ABI flavours of the symbols; of long lists, only the first 256 kB are read."""
+    """The C++ ABI flavours of the symbols. Only the first 256 kB of a long list are read."""
     ends = accumulate(map(len, symbols))
     read = (name for name, end in zip(symbols, ends, strict=True) if end <= _MAX_FLAVOURS)
     return {flavour for flavour in map(symbol_flavour, read) if flavour is not None}
 
 
 def _layout(raw: bytes, slots: bytes | None) -> dict[str, int]:
-    """The layout fingerprint. `slots` holds pointers to virtual functions: (1 + 8 * slot, 0)."""
+    """The layout fingerprint from its two sections. `slots` holds two numbers for each virtual
+    function, 1 + 8 * slot and 0. Raises RecordError."""
     try:
         data = json.loads(raw.rstrip(b"\0").decode("utf-8"))
     except (UnicodeDecodeError, ValueError, RecursionError) as error:

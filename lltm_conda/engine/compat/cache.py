@@ -1,11 +1,9 @@
-"""Where binaries are: in the package's folder, and in the user's cache of those built here.
+"""Where binaries are: in the package's folder, and in the user's cache of local builds.
 
 The cache holds code that will be executed, so it belongs to the effective user alone: every folder
 is 0700, and a folder or file that is a symlink, belongs to another user or is writable for others
-is refused. An entry is keyed by the torch build, the package's version and a hash of its sources.
+is refused. The key of a build is the torch build, the package's version and a hash of the sources.
 """
-
-from __future__ import annotations
 
 import errno
 import hashlib
@@ -24,7 +22,6 @@ from .text import printable
 MANIFEST = "build.json"
 #: The start of the name of an unfinished build's folder; a killed build leaves such a folder.
 UNFINISHED = "building-"
-_BUILDS = "torch*/*"
 
 
 class CacheError(RuntimeError):
@@ -39,14 +36,13 @@ class CacheError(RuntimeError):
 
 
 class NoCacheFolderError(RuntimeError):
-    """There is no place for the cache: no setting names one and the user has no home folder."""
+    """There is no folder for the cache: neither a setting nor the user's home folder gives one."""
 
 
 class Entry(Record):
-    """A folder of the cache, with the facts of its `build.json` ("?" for a missing fact).
+    """A build in the cache, with the facts of its `build.json` ("?" for a missing fact).
 
-    `finished` is False for a build that was killed or is still running (see `locked`), and for
-    the verdicts that old versions stored.
+    `finished` is False for a build that was killed or is still running (see `locked`).
     """
 
     path: Path
@@ -57,7 +53,7 @@ class Entry(Record):
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """The size of all files together, in bytes."""
         total = 0
         for place, _, names in os.walk(self.path):
             for name in names:
@@ -67,24 +63,21 @@ class Entry(Record):
 
 
 def root(project: Project) -> Path:
-    """The project's, else `$PREFIX_CACHE`, `$XDG_CACHE_HOME/PACKAGE`, `~/.cache/PACKAGE`."""
+    """The cache's folder: the project's `cache`, else `$PREFIX_CACHE`, else the folder PACKAGE in
+    `$XDG_CACHE_HOME` or `~/.cache`. Raises NoCacheFolderError."""
     if project.cache is not None:
         return project.cache
     variable = project.variable("CACHE")
     if own := os.environ.get(variable):
         with suppress(RuntimeError):
             return Path(own).expanduser().absolute()
-        raise NoCacheFolderError(
-            f"{variable}={own} names no folder, because that home folder is unknown; "
-            "write the whole path"
-        )
+        raise NoCacheFolderError(f"{variable}={own}: unknown home folder; write the whole path")
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not base.is_absolute():
+        with suppress(RuntimeError):
+            base = Path.home() / ".cache"
     if base.is_absolute():
         return base / project.package
-    with suppress(RuntimeError):
-        folder = Path.home()
-        if folder.is_absolute():
-            return folder / ".cache" / project.package
     raise NoCacheFolderError(
         "there is no folder for the build cache: HOME is not set, and the password file has no "
         f"home folder for user {os.geteuid()}; {_another(project)}"
@@ -96,7 +89,7 @@ def _another(project: Project) -> str:
 
 
 def entry_folder(project: Project, torch: TorchInstall, sources: str) -> Path:
-    """The folder for a build of these sources for this torch; it may not exist."""
+    """The folder for a build for this torch, made or not; `sources` is the hash of the sources."""
     device = f"cuda{torch.cuda}" if torch.cuda else "cpu"
     key = f"torch{torch.version}-{device}-abi{torch.cxx11_abi}"
     key = "".join(c if (c.isascii() and c.isalnum()) or c in ".+-" else "_" for c in key)
@@ -104,7 +97,7 @@ def entry_folder(project: Project, torch: TorchInstall, sources: str) -> Path:
 
 
 def distrust(path: Path) -> str | None:
-    """Why `path` must not be loaded from, or None when it is the user's own."""
+    """Why nothing may be loaded from `path`, or None if `path` is the user's own."""
     try:
         status = os.lstat(path)
     except OSError as error:
@@ -122,7 +115,8 @@ def distrust(path: Path) -> str | None:
 
 
 def trusted_files(project: Project, folder: Path) -> tuple[Path, ...]:
-    """The shared objects of an entry, after checking them and every folder down from the root."""
+    """The shared objects of a build. Raises CacheError if one of them, or a folder between the
+    cache's root and them, cannot be trusted."""
     _insist(project, _chain(project, folder))
     files = tuple(sorted(folder.glob("*.so")))
     _insist(project, files)
@@ -130,7 +124,7 @@ def trusted_files(project: Project, folder: Path) -> tuple[Path, ...]:
 
 
 def _chain(project: Project, folder: Path) -> list[Path]:
-    """The root, then every folder below it down to `folder`."""
+    """The cache's root, then every folder below it down to `folder`."""
     base = root(project)
     parts = folder.relative_to(base).parts
     return [base.joinpath(*parts[:depth]) for depth in range(len(parts) + 1)]
@@ -149,29 +143,25 @@ def _insist(project: Project, paths: Iterable[Path]) -> None:
 def make(project: Project, folder: Path) -> None:
     """Create the folders down to `folder`, each 0700; refuse folders that are not the user's own.
 
-    It makes nothing inside another user's folder, unless that user is root (as for `/tmp`): root
-    running with a user's HOME would leave folders there that the user cannot write to.
+    Nothing is made inside another user's folder, unless that user is root (as for `/tmp`): root
+    running with a user's HOME would leave folders there that the user cannot write to. Raises
+    CacheError.
     """
     chain, another = _chain(project, folder), _another(project)
-    wanted = (*reversed(chain[0].parents), *chain)
-    missing = [path for path in wanted if not os.path.lexists(path)]
-    if missing:
-        above = missing[0].parent
-        try:
-            owner = above.stat().st_uid
-        except OSError as error:
-            raise CacheError(above, f"cannot be used ({error.strerror})", another) from error
-        if owner not in (os.geteuid(), 0):
-            reason = f"belongs to user {owner}, not to {os.geteuid()}"
-            raise CacheError(above, reason, another)
-    for path in missing:
-        try:
-            path.mkdir(mode=0o700)
-            path.chmod(0o700)  # whatever the umask is
-        except FileExistsError:
-            pass
-        except OSError as error:
-            raise CacheError(path, f"cannot be made ({error.strerror})", another) from error
+    missing = [p for p in (*reversed(chain[0].parents), *chain) if not os.path.lexists(p)]
+    try:
+        if missing:
+            path = missing[0].parent
+            owner = path.stat().st_uid
+            if owner not in (os.geteuid(), 0):
+                reason = f"belongs to user {owner}, not to {os.geteuid()}"
+                raise CacheError(path, reason, another)
+        for path in missing:
+            with suppress(FileExistsError):
+                path.mkdir(mode=0o700)
+                path.chmod(0o700)  # whatever the umask is
+    except OSError as error:
+        raise CacheError(path, f"cannot be made ({error.strerror})", another) from error
     _insist(project, chain)
     for path in chain:
         if not path.is_dir():
@@ -180,10 +170,10 @@ def make(project: Project, folder: Path) -> None:
 
 @contextmanager
 def locked(project: Project, *, wait: bool = True) -> Iterator[bool | None]:
-    """Hold the lock of a cache made by `make()`, until the block or the process ends.
+    """Hold the lock of the cache, whose root `make` has made, until the block or the process ends.
 
-    Yields True if it holds the lock, False if another process holds it and `wait` is false, and
-    None if the file system has no locks.
+    Yields True if the lock is held, False if another process holds it and `wait` is false, and None
+    if the file system has no locks. Raises CacheError if the lock's file cannot be opened.
     """
     import fcntl
 
@@ -210,7 +200,7 @@ def locked(project: Project, *, wait: bool = True) -> Iterator[bool | None]:
 
 
 def manifest(folder: Path) -> dict[str, Any]:
-    """What the `build.json` of an entry says; empty when it cannot be read."""
+    """The content of a build's `build.json`; empty if the file cannot be read."""
     with suppress(OSError, ValueError, RecursionError):
         data = json.loads((folder / MANIFEST).read_text("utf-8"))
         return data if isinstance(data, dict) else {}
@@ -218,26 +208,26 @@ def manifest(folder: Path) -> dict[str, Any]:
 
 
 def entries(project: Project) -> tuple[Entry, ...]:
-    """Every finished build of the cache by path, then the unfinished ones."""
+    """The finished builds of the cache, sorted by path, then the unfinished ones."""
     found = []
     with suppress(OSError, NoCacheFolderError):  # there is no cache, or it cannot be read
         base = root(project)
-        for pattern in (_BUILDS, f"{UNFINISHED}*", "verdicts"):
+        for pattern, finished in (("torch*/*", True), (f"{UNFINISHED}*", False)):
             for folder in sorted(base.glob(pattern)):
                 if folder.is_dir() and not folder.is_symlink():
                     key, data = str(folder.relative_to(base)), manifest(folder)
                     made_for = [str(data.get(name, "?")) for name in ("variant", "torch")]
-                    found.append(Entry(folder, key, *made_for, pattern == _BUILDS))
+                    found.append(Entry(folder, key, *made_for, finished))
     return tuple(found)
 
 
 def find_binaries(
     project: Project, torch: TorchInstall | None
 ) -> tuple[list[Path], Finding | None]:
-    """The shared objects to judge, and why the build cache was not trusted, if it was not.
+    """The shared objects to judge; and a finding if the build cache is refused, else None.
 
-    CUDA kernels that the user built come first, then the package's own objects, then the others
-    that the user built for this torch.
+    CUDA kernels that the user built come first, then the package's own objects, then the user's
+    other builds for this torch.
     """
     paths: list[Path] = []
     with suppress(OSError):
@@ -250,8 +240,8 @@ def find_binaries(
             folder = entry_folder(project, torch, sources or "")
             if sources is not None and folder.is_dir():
                 built = trusted_files(project, folder)
-                # An import does not ask for the GPU, so it cannot tell which CUDA kernels have code
-                # for it, and prefers those that the user built.
+                # An import does not look at the GPU, so it cannot tell which CUDA kernels hold code
+                # for that GPU, and prefers the kernels that the user built.
                 device = [path for path in built if path.name.startswith("kernels-cuda")]
                 paths = [*device, *paths, *(path for path in built if path not in device)]
     except CacheError as error:
@@ -260,12 +250,12 @@ def find_binaries(
         why = f"the build cache is refused: {what}"
         return paths, Finding("build cache", REJECTED, what, needed, why, printable(error.fix))
     except (OSError, RuntimeError):
-        pass  # no home folder, or no permission to read it
+        pass  # there is no home folder, or this user may not read it
     return paths, None
 
 
 def source_hash(package: Path) -> str | None:
-    """A hash of the C++ and CUDA sources beside a package, None when they are not shipped."""
+    """A hash of the C++ and CUDA sources that `source_root` finds; None without sources."""
     root, digest = source_root(package), hashlib.sha256()
     if root is None:
         return None
@@ -277,7 +267,7 @@ def source_hash(package: Path) -> str | None:
 
 
 def source_root(package: Path) -> Path | None:
-    """The folder with `csrc/`: the installed package or the checkout around it; else None."""
+    """The folder that holds `csrc`: the installed package or the checkout around it; else None."""
     for folder in (package, package.parent):
         if (folder / "csrc" / "project.h").is_file():
             return folder

@@ -1,10 +1,8 @@
-"""The dimensions of a verdict, each a function (binary, runtime) -> finding.
+"""The dimensions of a verdict: a function (binary, runtime) -> finding for each.
 
-None means that the dimension does not apply. First those of the file and the host, then those of
-torch, then those of CUDA.
+A function returns None if its dimension does not apply to the binary. The file and the host come
+first, then torch, then CUDA.
 """
-
-from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +19,6 @@ from .records import (
     REJECTED,
     UNKNOWN,
     BinaryRecord,
-    BuildRecord,
     Driver,
     Finding,
     Runtime,
@@ -35,39 +32,33 @@ _OF_PYTHON = ("Py", "_Py", "import ")
 
 
 def whole_file(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
-    wanted = "a whole shared object"
+    """Is the file whole, and does it come from the same build as the files beside it?"""
+    file, needed, fault = binary.file, "a whole shared object", faults.PACKAGE_FILES
     if binary.kind == "unreadable" or binary.problems:
-        why = f"{binary.file} is damaged or not what its name says: {binary.problems[0]}"
+        why = f"{file} is damaged or not what its name says: {binary.problems[0]}"
         fix, observed = fixes.put_back(binary, runtime), "; ".join(binary.problems)
         if observed == "Permission denied":
-            why, fix = f"{binary.file} is not readable by this user", f"chmod a+r {binary.path}"
-        yield Finding("file", REJECTED, observed, wanted, why, fix, faults.PACKAGE_FILES)
+            why, fix = f"{file} is not readable by this user", f"chmod a+r {binary.path}"
+        yield Finding("file", REJECTED, observed, needed, why, fix, fault)
         return
-    yield Finding("file", OK, f"{binary.size} bytes", wanted)
+    yield Finding("file", OK, f"{binary.size} bytes", needed)
     record, version, table = binary.record, runtime.package_version, runtime.kernel_abi
     if record is None or not version:
         return
-    if record.package != runtime.project.distribution:
-        sides = f"a binary of {record.package}", f"one of {runtime.project.distribution}"
-        why = f"{binary.file} belongs to {record.package}"
-        yield _same("package", False, sides, why, runtime)
-        return
-    sides = f"binary {record.version}", f"{version}, as the Python files"
-    why = f"{binary.file} is left over from version {record.version}"
-    yield _same("package version", record.version == version, sides, why, runtime)
+    other, old = f"{file} belongs to {record.package}", f"{file} is left over from version "
+    compared: list[tuple[str, object, object, str]] = [
+        ("package", record.package, runtime.project.distribution, other),
+        ("package version", record.version, version, old + record.version),
+    ]
     if record.kind == "kernels" and table is not None:
-        sides = f"version {record.kernel_abi}", f"version {table}, as the glue"
-        why = f"{binary.file} comes from another build than the glue"
-        yield _same("kernel table", record.kernel_abi == table, sides, why, runtime)
-
-
-def _same(
-    dimension: str, same: bool, sides: tuple[str, str], why: str, runtime: Runtime
-) -> Finding:
-    """Compares two files of the package, which must come from the same build."""
-    if same:
-        return Finding(dimension, OK, *sides)
-    return Finding(dimension, REJECTED, *sides, why, fixes.reinstall(runtime), faults.PACKAGE_FILES)
+        why = f"{file} comes from another build than the glue"
+        compared.append(("kernel table", record.kernel_abi, table, why))
+    for dimension, has, expected, why in compared:
+        sides = f"{dimension} {has}", f"{dimension} {expected}"
+        if has != expected:
+            yield Finding(dimension, REJECTED, *sides, why, fixes.reinstall(runtime), fault)
+            return
+        yield Finding(dimension, OK, *sides)
 
 
 def platform(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
@@ -75,10 +66,10 @@ def platform(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     musl = any(name.startswith("libc.musl") for name in binary.needed)
     if here == built and not (musl and runtime.libc is not None and runtime.libc[0] == "glibc"):
         return Finding("platform", OK, here, built)
-    why, fix = f"{binary.file} was built for {built}, this is {here}", ""
+    why, fix = f"{binary.file} was built for {built}, but this is {here}", ""
     if here == built:
         here, built = f"{here}, glibc", f"{built}, musl"
-        why = f"{binary.file} was built for musl (Alpine), this system has glibc"
+        why = f"{binary.file} was built for musl (Alpine), but this system has glibc"
     elif ours(binary, runtime):
         project, known = runtime.project, support.load(runtime.project.folder).platforms
         wheel = f"{project.distribution}-{project.version}-py3-none-manylinux_*_{runtime.machine}"
@@ -90,14 +81,14 @@ def platform(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
 
 
 def pages(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
-    """Linux kernels for aarch64 have pages of 4, 16 or 64 kB; segments must be aligned to pages."""
+    """Are the segments aligned to pages? Pages of Linux on aarch64 have 4, 16 or 64 kB."""
     have, page = binary.alignment, runtime.page_size
     if not have or not page or binary.platform != runtime.platform:
         return None
     observed, needed = f"pages of {page} bytes", f"pages of at most {have} bytes"
     if have % page == 0:
         return Finding("page size", OK, observed, needed)
-    why = f"{binary.file} was linked for pages of {have} bytes, this kernel's have {page}"
+    why = f"{binary.file} was linked for pages of {have} bytes, but this kernel has {page}"
     fix = fixes.rebuild(binary, runtime)
     if ours(binary, runtime):
         fix = f"LDFLAGS=-Wl,-z,max-page-size={page} {fix}"
@@ -105,13 +96,11 @@ def pages(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
 
 
 def python(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
-    here = f"{runtime.implementation} {dotted(runtime.python)}"
-    if runtime.free_threaded:
-        here += " free-threaded"
-    floor = support.load(runtime.project.folder).python_min
-    anything = "any Python (no Python symbol is used)"
+    build = " free-threaded" if runtime.free_threaded else ""
+    here = f"{runtime.implementation} {dotted(runtime.python)}{build}"
+    mine, floor = ours(binary, runtime), support.load(runtime.project.folder).python_min
     absent = [name for name in _missing(binary, runtime) if name.startswith(_OF_PYTHON)]
-    if binary.modules and not ours(binary, runtime):
+    if binary.modules and not mine:
         tag = _module_tag(binary, runtime, here)
         if tag.status == REJECTED or not absent:
             return tag
@@ -120,30 +109,26 @@ def python(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
         why = f"{binary.file} imports {package}, which was not found"
         fix = fixes.install(runtime.environment, package, package)
         return Finding("python", UNKNOWN, f"no {package} was found", package, why, fix)
-    if absent and not ours(binary, runtime):
+    if absent and not mine:
         why = f"{binary.file} was built for another Python: this one has no {absent[0]}"
         fix = fixes.put_back(binary, runtime)
         return Finding("python", REJECTED, here, some(absent), why, fix, faults.PACKAGE_FILES)
-    if ours(binary, runtime) and runtime.python[:2] < floor:
-        needed = f"Python >= {dotted(floor)}"
+    if mine and runtime.python[:2] < floor:
         why = f"Python {dotted(runtime.python[:2])} is older than the oldest that is supported"
         fix = f"create an environment with Python {dotted(floor)} or newer"
-        return Finding("python", REJECTED, here, needed, why, fix)
-    return Finding("python", OK, here, anything)
+        return Finding("python", REJECTED, here, f"Python >= {dotted(floor)}", why, fix)
+    return Finding("python", OK, here, "any Python (no Python symbol is used)")
 
 
 def _module_tag(binary: BinaryRecord, runtime: Runtime, here: str) -> Finding:
-    """Whether this Python imports a module of this name, `x.cpython-311-*.so` or `x.abi3.so`."""
+    """Does this Python import a module of this file name, `x.cpython-311-*.so` or `x.abi3.so`?"""
     _, _, tag = binary.file.removesuffix(".so").partition(".")
     if tag == "abi3" and runtime.free_threaded:
         needed, fault = "a Python with the global interpreter lock (abi3)", faults.REGISTERED_TWICE
         why = "a limited-API module does not load in a free-threaded Python"
     elif tag.startswith("cpython-") and not f"{tag}-".startswith(runtime.python_tag):
         needed, fault = tag, faults.PACKAGE_FILES
-        why = (
-            f"{binary.file} was built for another Python: this one does not find a file of this "
-            "name (ModuleNotFoundError)"
-        )
+        why = f"this Python does not find {binary.file}, built for another (ModuleNotFoundError)"
     else:
         said = {"abi3": "any CPython 3 (abi3)", "": "not said by the file's name"}.get(tag, tag)
         return Finding("python", OK, here, said) if tag else Finding("python", NOTE, here, said, "")
@@ -155,12 +140,9 @@ def _missing(binary: BinaryRecord, runtime: Runtime) -> tuple[str, ...]:
 
 
 def symbols(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
-    """Missing symbols that neither torch nor Python should define."""
-    absent = [
-        name
-        for name in _missing(binary, runtime)
-        if not is_torch_symbol(name.encode()) and not name.startswith(_OF_PYTHON)
-    ]
+    """Are there missing symbols that neither torch nor Python should define?"""
+    left = [name for name in _missing(binary, runtime) if not name.startswith(_OF_PYTHON)]
+    absent = [name for name in left if not is_torch_symbol(name.encode())]
     if not absent:
         return None
     observed = f"{len(absent)} missing: {some(absent)}"
@@ -170,7 +152,7 @@ def symbols(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
 
 
 def system_library(family: str, binary: BinaryRecord, runtime: Runtime) -> Finding | None:
-    """One of the families of symbol versions: `GLIBC`, `GLIBCXX` or `CXXABI`."""
+    """Is glibc or libstdc++ new enough? `family` is `GLIBC`, `GLIBCXX` or `CXXABI`."""
     version = binary.floors.get(family)
     if version is None or (family == "GLIBC" and runtime.libc is None):
         return None  # on another platform, `platform` has rejected it
@@ -184,28 +166,32 @@ def system_library(family: str, binary: BinaryRecord, runtime: Runtime) -> Findi
     if have is not None and have >= version:
         return Finding(dimension, OK, observed, needed)
     if have is None and family != "GLIBC":
-        why = "no libstdc++ could be read; the dynamic linker reports one that is too old"
+        why = "no libstdc++ could be read; if it is too old, the dynamic linker says so"
         return Finding(dimension, NOTE, observed, needed, why)
-    why = f"the {dimension} of this system is older than {binary.file} needs"
-    fix, fault = fixes.system_libraries(binary, runtime, family), faults.SYSTEM_LIBRARIES
+    why = f"{binary.file} needs a newer {dimension} than this system has"
+    fix, fault = fixes.compile_here(binary, runtime), faults.SYSTEM_LIBRARIES
+    if dimension == "libstdc++" and runtime.environment.kind == "conda":
+        fix = "conda install -c conda-forge libstdcxx-ng"
     return Finding(dimension, REJECTED, observed, needed, why, fix, fault)
 
 
 def registration(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     if binary.kind != "glue" or runtime.registered_by is None:
         return None
-    other, operators = printable(runtime.registered_by), runtime.project.operators
-    observed, needed = f"already registered by {other}", f"{operators} registered once"
-    why = f"another copy of {runtime.project.distribution} is loaded in this process"
-    fix, fault = fixes.remove_duplicate(runtime, other), faults.REGISTERED_TWICE
-    return Finding("op registration", REJECTED, observed, needed, why, fix, fault)
+    other, project = printable(runtime.registered_by), runtime.project
+    observed, needed = f"already registered by {other}", f"{project.operators} registered once"
+    why = f"another copy of {project.distribution} is loaded in this process"
+    conda = runtime.environment.kind == "conda"
+    remove = "conda remove --force" if conda else f"{runtime.environment.python} -m pip uninstall"
+    fix = f"{remove} {project.distribution}   (the other copy: {other}); then restart Python"
+    return Finding("op registration", REJECTED, observed, needed, why, fix, faults.REGISTERED_TWICE)
 
 
 def _whole_torch(binary: BinaryRecord, runtime: Runtime) -> TorchInstall | None:
-    """The torch that the binary would be loaded beside; None if there is nothing to compare."""
+    """The whole torch that a glue or an extension would be loaded beside; else None."""
     torch = runtime.torch
-    wanted = binary.kind in ("glue", "extension")
-    return torch if wanted and torch is not None and not torch.problems else None
+    needs = binary.kind in ("glue", "extension")
+    return torch if needs and torch is not None and not torch.problems else None
 
 
 def installed_torch(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
@@ -232,7 +218,7 @@ def installed_torch(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
         name, observed = torch.device.partition(" ")[0], f"{torch.version} ({torch.device})"
         definition = runtime.project.definition.rpartition(".")[0]
         why = f"CPU tensors are served, {name} tensors are not"
-        why += f": use {definition} for those" if definition else ""
+        why += f": use {definition} for {name} tensors" if definition else ""
         return Finding("torch", NOTE, observed, "a CPU or CUDA build of torch", why)
     else:
         return Finding("torch", OK, torch.version, "an installed torch")
@@ -241,43 +227,33 @@ def installed_torch(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
 
 def torch_version(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     torch, record = _whole_torch(binary, runtime), binary.record
+    if torch is not None and binary.lane != "stable" and (record or binary.layout):
+        return _layout(binary, torch, runtime)
     if torch is None or record is None:
-        return None  # `vouched`, the last dimension, judges binaries without a record
+        return None  # `vouched`, the last dimension, judges this binary
     dimension, version = "torch version", torch.version
     newest = support.load(runtime.project.folder).torch_max
-    if record.lane != "stable":
-        return _aten_version(binary, record, torch, runtime)
     target = record.torch_target or (2, 10)
     needed = f"torch >= {dotted(target)}"
     if torch.version_tuple < target:
-        why = (
-            f"{binary.name} uses the stable ABI of torch {dotted(target)}, torch {version} is older"
-        )
+        why = f"{binary.name} needs the stable ABI of torch {dotted(target)} or newer"
         fix, fault = fixes.fit_torch(runtime, binary), faults.TORCH_VERSION
         return Finding(dimension, REJECTED, version, needed, why, fix, fault)
     if torch.version_tuple > newest:
-        why = (
-            f"newer than {dotted(newest)}, the newest that was tested: the stable ABI promises "
-            "that it works"
-        )
+        why = f"torch {dotted(newest)} is the newest tested; the stable ABI serves newer ones, too"
         return Finding(dimension, NOTE, version, needed, why)
     return Finding(dimension, OK, version, needed)
 
 
-def _named_differences(torch: TorchInstall, changed: Sequence[tuple[str, int, int]]) -> str:
-    texts = [f"{name} {there} here {now}" for name, there, now in changed]
-    return f"torch {torch.version} ({some(texts, 12)})"
-
-
-def _aten_version(
-    binary: BinaryRecord, record: BuildRecord, torch: TorchInstall, runtime: Runtime
-) -> Finding:
-    dimension, version, target = "torch version", torch.version, record.torch_target
-    needed = f"torch {dotted(target)}, or one of the same layout"
-    if record.torch_built == version:
+def _layout(binary: BinaryRecord, torch: TorchInstall, runtime: Runtime) -> Finding:
+    """Compares the class layout that the binary was compiled with and the layout of this torch."""
+    dimension, version, record = "torch version", torch.version, binary.record
+    target = record.torch_target if record else None
+    label = f"torch {dotted(target)}" if target else "a torch that it does not name"
+    needed, built = f"{label}, or one of the same layout", f"{binary.name} was built for {label}"
+    if record and record.torch_built == version:
         return Finding(dimension, OK, version, f"torch {version}, as built")
     observed, fault, fix = version, faults.TORCH_VERSION, fixes.fit_torch(runtime, binary)
-    built = f"{binary.name} was built for torch {dotted(target)}"
     here = LAYOUTS.get(torch.version_tuple) if torch.is_release else None
     changed = difference(binary.layout or {}, here or {})
     status = REJECTED
@@ -289,17 +265,18 @@ def _aten_version(
         why = f"{binary.name} does not say which class layout it was compiled with"
         fix = fixes.put_back(binary, runtime) if ours(binary, runtime) else fix
     elif changed:
-        observed = _named_differences(torch, changed)
+        texts = [f"{name} {there} here {now}" for name, there, now in changed]
+        observed = f"torch {version} ({some(texts, 12)})"
         why = (
             f"{built}, torch {version} lays its classes out differently: loading it would abort "
             "or compute wrongly"
         )
     elif target == torch.version_tuple:
-        return Finding(dimension, OK, version, f"torch {dotted(target)}")
+        return Finding(dimension, OK, version, label)
     else:
         more = "" if binary.layout == here else " and other scalar types at the end"
         same = f"the same class layout{more}"
-        why = f"built for torch {dotted(target)}; torch {dotted(torch.version_tuple)} has {same}"
+        why = f"built for {label}; torch {dotted(torch.version_tuple)} has {same}"
         return Finding(dimension, NOTE, version, needed, why)
     return Finding(dimension, status, observed, needed, why, fix, fault)
 
@@ -322,10 +299,7 @@ def cxx_abi(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
         fix = fixes.reinstall_torch(runtime.environment, torch)
     elif torch.cxx11_abi != flavour:
         observed = f"torch {torch.version} of flavour {torch.cxx11_abi}"
-        why = (
-            f"{binary.name} was compiled with the C++11 ABI {needed}, this torch with "
-            f"{torch.cxx11_abi}"
-        )
+        why = f"{binary.name} has the C++11 ABI {needed}, but this torch has {torch.cxx11_abi}"
         fix = fixes.fit_torch(runtime, binary)
     else:
         return Finding("C++ ABI", OK, f"flavour {torch.cxx11_abi}", needed)
@@ -344,58 +318,47 @@ def torch_symbols(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
         return Finding("torch symbols", UNKNOWN, "not looked up", needed, why)
     if missing:
         observed = f"{len(missing)} of {count} missing: {some(missing)}"
-        why = f"torch {torch.version} does not have what {binary.file} was linked against"
+        why = f"torch {torch.version} lacks symbols that {binary.file} needs"
         fix = fixes.fit_torch(runtime, binary)
         return Finding("torch symbols", REJECTED, observed, needed, why, fix, faults.TORCH_VERSION)
     return Finding("torch symbols", OK, f"all {count} found", needed)
 
 
 def vouched(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
-    """Whether something says for which torch an ATen extension without a record was built.
+    """Does something name the torch that an ATen extension without a record was built for?
 
-    A complete set of symbols says nothing: classes change their layout under the same names.
+    A complete set of symbols proves nothing: classes change their layout under the same names.
     """
-    torch = _whole_torch(binary, runtime)
-    if torch is None or binary.record is not None:
+    torch, aten = _whole_torch(binary, runtime), binary.lane != "stable"
+    if torch is None or binary.record is not None or (aten and binary.layout):
         return None
     dimension, version, here = "torch version", torch.version, torch.version_tuple
     if torch.root in binary.path.parents:
         return Finding(dimension, OK, version, "the torch that it is part of")
-    if binary.lane == "stable":
+    if not aten:
         needed = "any torch that has its symbols (the stable ABI)"
         return Finding(dimension, OK, version, needed if binary.torch_symbols else "any torch")
     known, fix = LAYOUTS.get(here, {}), fixes.fit_torch(runtime, binary)
-    if binary.layout:
-        changed = difference(binary.layout, known)
-        needed = "a torch with the class layout that it embeds"
-        if known and torch.is_release and not changed:
-            why = "the class layout that it embeds is that of this torch"
-            return Finding(dimension, NOTE, version, needed, why)
-        why = f"{binary.file} was compiled with another class layout than torch {version} has"
-        observed = _named_differences(torch, changed)
-        return Finding(dimension, REJECTED, observed, needed, why, fix, faults.TORCH_VERSION)
     from .owner import built_for  # an import of the package does not need it
 
-    targets = dict(reversed(built_for(binary)))  # of two sources for a minor, the first wins
+    targets = dict(reversed(built_for(binary)))  # if two places name a minor, the first counts
     if not targets:
         fits = minors_with(binary.torch_symbols)
-        if min(LAYOUTS) not in fits:  # else the binary may be older than all measured minors
+        if min(LAYOUTS) not in fits:  # otherwise, the binary may be older than all measured minors
             targets = dict.fromkeys(fits, "its set of symbols")
     alike = [m for m in targets if known and not difference(LAYOUTS.get(m, {}), known)]
     same = [minor for minor in targets if minor == here or minor in alike]
     if same and torch.is_release and len(same) == len(targets):
         target = here if here in same else same[0]
-        needed = f"torch {dotted(target)}, says {targets[target]}"
+        needed = f"torch {dotted(target)} ({targets[target]})"
         why = f"{targets[target]} vouches for torch {dotted(target)}"
         if target != here:
             why += f"; torch {dotted(here)} has the same class layout"
         return Finding(dimension, NOTE, version, needed, why)
     if not targets:
-        needed = "a torch that something names"
-        why = (
-            f"nothing says for which torch {binary.file} was built: no symbol is missing, but "
-            "another class layout could still crash the process"
-        )
+        needed = "a torch that the file or its package names"
+        risk = "another class layout could crash the process"
+        why = f"nothing says for which torch {binary.file} was built, and {risk}"
         return Finding(dimension, UNKNOWN, version, needed, why, fix, faults.TORCH_VERSION)
     target, last = min(targets), max(targets)
     many = f"one of torch {dotted(target)} to {dotted(last)}"
@@ -417,35 +380,30 @@ def libraries(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     missing = runtime.libraries.get(str(binary.path))
     cuda = [name for name in binary.needed if name.startswith(("libcudart", "libcublas"))]
     if missing is None:
-        if cuda:
-            return Finding("libraries", UNKNOWN, "not looked for", some(cuda), "not looked for")
-        return None
+        unknown = Finding("libraries", UNKNOWN, "not looked for", some(cuda), "not looked for")
+        return unknown if cuda else None
     if not missing:
         return Finding("libraries", OK, "all found", f"{len(binary.needed)} libraries")
     torch, mine = runtime.torch, ours(binary, runtime)
-    missing = tuple(sorted(missing, key=_telling))
-    first, order = missing[0][:200], _telling(missing[0])
+    missing = tuple(sorted(missing, key=lambda name: _TELLING.index(_fault_of_missing(name))))
+    first, fault = missing[0][:200], _fault_of_missing(missing[0])
     kind = torch.device if torch else ""
-    if order == _GPU_TORCH:
-        fault = faults.CPU_TORCH_SWAPPED_IN
+    if fault is faults.CPU_TORCH_SWAPPED_IN:
         device = next((name for name in ("hip", "xpu") if name in first), "cuda").upper()
         major = cuda_major(missing) if device == "CUDA" else ""
         label = f"{device} {major}".strip()
         why = f"{binary.file} needs a {label} build of torch, and this one is built for {kind}"
         fix = fixes.same_cuda(binary, runtime, major)
         fix = fixes.cuda_torch(runtime.environment, torch) if mine else fix
-    elif order == _DRIVER:
-        fault = faults.DRIVER
+    elif fault is faults.DRIVER:
         why = f"{first} is part of the NVIDIA driver, and no driver is installed here"
         fix = "install the NVIDIA driver; on a machine without an NVIDIA GPU this cannot be used"
-    elif order == _CUDA:
-        fault = faults.CUDA_MAJOR
+    elif fault is faults.CUDA_MAJOR:
         have = f"torch is built for {kind}" if torch else "there is no torch"
         why = f"{binary.file} needs {first}, which is not here ({have})"
         fix = fixes.same_cuda(binary, runtime, cuda_major(missing))
         fix = fixes.fit_torch(runtime) if mine else fix
-    elif order == _OTHER_TORCH:
-        fault = faults.TORCH_NOT_LOADED
+    elif fault is faults.TORCH_NOT_LOADED:
         why = f"{first} is a library of torch that is not here"
         fix = fixes.install_torch(runtime.environment, runtime.project)
         if torch is not None:
@@ -453,35 +411,40 @@ def libraries(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
             fix = fixes.rebuild(binary, runtime)
             fix = fixes.reinstall_torch(runtime.environment, torch) if mine else fix
     else:
-        fault, why = faults.SYSTEM_LIBRARIES, f"{first} is nowhere on the library path"
+        why = f"{first} is nowhere on the library path"
         fix = fixes.machine_library(first, binary, runtime)
     observed = f"missing: {some(missing, 8)}"
     return Finding("libraries", REJECTED, observed, "all found", why, fix, fault)
 
 
-#: Kinds of missing libraries, the most informative one first.
-_GPU_TORCH, _OTHER_TORCH, _CUDA, _DRIVER, _ELSE = range(5)
-_DRIVER_LIBRARIES = ("libcuda.so", "libnvidia-", "libnvcuvid.so", "libnvoptix.so")
+#: The faults that a missing library can show. The first that applies is the cause.
+_TELLING = (
+    faults.CPU_TORCH_SWAPPED_IN,
+    faults.TORCH_NOT_LOADED,
+    faults.CUDA_MAJOR,
+    faults.DRIVER,
+    faults.SYSTEM_LIBRARIES,
+)
 
 
-def _telling(name: str) -> int:
-    if is_torch_library(name):
-        device = any(gpu in name for gpu in ("cuda", "hip", "xpu"))
-        return _GPU_TORCH if device else _OTHER_TORCH
-    if name.startswith(_DRIVER_LIBRARIES):
-        return _DRIVER
-    gpu = name.startswith(("libcu", "libnv", "libnccl")) and "nvinfer" not in name
-    return _CUDA if gpu else _ELSE
+def _fault_of_missing(library: str) -> faults.Fault:
+    if is_torch_library(library):
+        device = any(gpu in library for gpu in ("cuda", "hip", "xpu"))
+        return faults.CPU_TORCH_SWAPPED_IN if device else faults.TORCH_NOT_LOADED
+    if library.startswith(("libcuda.so", "libnvidia-", "libnvcuvid.so", "libnvoptix.so")):
+        return faults.DRIVER
+    gpu = library.startswith(("libcu", "libnv", "libnccl")) and "nvinfer" not in library
+    return faults.CUDA_MAJOR if gpu else faults.SYSTEM_LIBRARIES
 
 
 def cuda_major(names: Sequence[str]) -> str:
-    """`12` from `libcudart.so.12`; "" if no name says it."""
+    """`12` from `libcudart.so.12`; "" if no name holds the major."""
     runtimes = ("libcudart.so.", "libnvrtc.so.", "libcublas.so.", "libcublasLt.so.")
     found = [name for name in names if name.startswith(runtimes)]
     return found[0].partition(".so.")[2].partition(".")[0] if found else ""
 
 
-#: The first driver branch of each CUDA release, newest first, for a driver that does not say.
+#: The first driver branch of each CUDA release, newest first: for a driver of unknown CUDA.
 _DRIVER_CUDA = {580: (13, 0), 575: (12, 9), 570: (12, 8), 565: (12, 7), 560: (12, 6), 555: (12, 5)}
 _DRIVER_CUDA |= {550: (12, 4), 545: (12, 3), 535: (12, 2), 530: (12, 1), 525: (12, 0), 450: (11, 0)}
 
@@ -497,10 +460,7 @@ def cuda_build(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     if torch.cuda is None:
         kind = "ROCm" if torch.hip else "XPU" if torch.xpu else "CPU-only"
         observed, needed = f"torch {torch.version} ({kind})", "a CUDA build of torch"
-        why = (
-            f"torch is a {kind} build, so there are no CUDA tensors; if there were before, a "
-            f"{kind} torch was swapped in"
-        )
+        why = f"torch is a {kind} build, without CUDA tensors; it may have replaced a CUDA build"
         fix = fixes.cuda_torch(runtime.environment, torch)
         swapped = faults.CPU_TORCH_SWAPPED_IN
         return Finding(dimension, REJECTED, observed, needed, why, fix, swapped)
@@ -512,18 +472,17 @@ def cuda_build(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
         why = "the driver was not looked at"
         return Finding(dimension, UNKNOWN, observed, needed, why, "", fault)
     if speaks is not None and speaks[0] >= major:
-        why = "torch is older, the driver is new enough"
+        why = f"torch is built for an older CUDA, but the driver serves CUDA {major}"
         return Finding(dimension, NOTE, observed, needed, why)
     why = (
-        f"the kernels need CUDA {major}, torch is built for CUDA {torch.cuda}, and no driver for "
-        f"CUDA {major} is here"
+        f"the kernels need CUDA {major}; torch has CUDA {torch.cuda}, and no driver serves {major}"
     )
     fix = fixes.fit_torch(runtime, binary)
     return Finding(dimension, REJECTED, observed, needed, why, fix, fault)
 
 
 def driver_cuda(driver: Driver | None) -> tuple[int, int] | None:
-    """The newest CUDA that a driver serves: as it says, else by its version; None if unknown."""
+    """The newest CUDA that a driver serves: by its own word, else by its version; or None."""
     if driver is None:
         return None
     if driver.cuda is not None:
@@ -533,7 +492,7 @@ def driver_cuda(driver: Driver | None) -> tuple[int, int] | None:
 
 
 def binary_cuda(binary: BinaryRecord) -> tuple[int, ...] | None:
-    """The CUDA that a binary was built for; None if it needs none."""
+    """The CUDA that a binary was built for; None if it was built without CUDA."""
     if binary.record is not None and binary.record.cuda is not None:
         return parse_version(binary.record.cuda)
     runtimes = [name for name in binary.needed if name.startswith("libcudart.so.")]
@@ -561,11 +520,12 @@ def driver(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
 
 
 def runs_on(archs: tuple[str, ...], capability: tuple[int, int]) -> str | None:
-    """ "code" when an architecture's machine code runs on the GPU, "ptx" when only PTX does.
+    """ "code" if machine code of these architectures runs on the GPU, "ptx" if PTX alone does, None
+    if nothing does.
 
-    Machine code runs on GPUs of its major from its minor on; `sm_90a` runs on 9.0 alone; `sm_100f`
-    runs within its family (same major, from its minor on). PTX of `compute_N` runs on N and
-    everything later; the suffixes `a` and `f` limit it in the same way.
+    Machine code runs on GPUs of the same major, from its minor on, also with the suffix `f`
+    (`sm_100f`); with the suffix `a`, it runs on its own architecture alone (`sm_90a` on 9.0). PTX
+    of `compute_N` runs on N and everything later, unless a suffix limits it as machine code.
     """
     best = None
     for arch in archs:
@@ -600,10 +560,8 @@ def gpu_architecture(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     label = f"{device.name} (compute capability {dotted(device.capability)})"
     if how == "ptx":
         fault, fix = faults.DRIVER, fixes.newer_driver(cuda, binary, runtime)
-        why = (
-            f"on the {label} only the PTX of {binary.name} could run, and the driver "
-            f"(CUDA {dotted(speaks)}) is older than the PTX (CUDA {dotted(cuda)})"
-        )
+        sides = f"CUDA {dotted(cuda)}, but the driver serves CUDA {dotted(speaks)}"
+        why = f"on the {label} only PTX of {binary.name} could run: {sides}"
     else:
         fix = fixes.build_cuda(binary, runtime, [d.capability for d, _ in refused])
         fault, why = faults.GPU_ARCHITECTURE, f"{binary.name} holds no code for the {label}"
@@ -611,7 +569,7 @@ def gpu_architecture(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     return found if len(refused) == len(ways) else found._replace(status=NOTE)
 
 
-#: Cheap ones come first: the first rejection is the cause.
+#: The cheap dimensions come first. The first rejection is the cause.
 ALL: tuple[Callable[[BinaryRecord, Runtime], Finding | None], ...] = (
     platform,
     pages,

@@ -1,10 +1,9 @@
 """Probe: the NVIDIA driver and the GPUs, without creating a CUDA context.
 
-The driver's version comes from `/proc`, the CUDA it serves from `cuDriverGetVersion`, which needs
-no initialisation, and the devices from NVML, which survives a `fork`. Nothing here calls `cuInit`.
+The driver's version comes from `/proc`, and the devices come from NVML, which survives a `fork`.
+`cuDriverGetVersion`, which needs no initialisation, tells the newest CUDA that the driver serves.
+Nothing here calls `cuInit`.
 """
-
-from __future__ import annotations
 
 import ctypes
 import os
@@ -21,7 +20,7 @@ _MAX_DEVICES = 256
 
 
 def probe_driver(proc: Path = _PROC) -> Driver | None:
-    """The driver of this machine, or None if none is visible."""
+    """The driver of this machine; None if no driver is visible."""
     match, cuda, value = None, None, ctypes.c_int(0)
     with suppress(OSError), proc.open("rb") as file:
         match = _RELEASE.search(file.read(4096).decode("utf-8", "replace"))
@@ -33,10 +32,8 @@ def probe_driver(proc: Path = _PROC) -> Driver | None:
 
 
 def probe_devices() -> tuple[Device, ...]:
-    """The GPUs that this process may see, in CUDA's PCI order; empty where there are none.
-
-    `CUDA_VISIBLE_DEVICES` is honoured; indices are those that torch will use.
-    """
+    """The GPUs that `CUDA_VISIBLE_DEVICES` lets this process see, numbered by PCI address; empty
+    without a GPU."""
     with suppress(OSError, AttributeError, ValueError):
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
         if nvml.nvmlInit_v2() == 0:
@@ -48,10 +45,9 @@ def probe_devices() -> tuple[Device, ...]:
 
 
 def _nvml_devices(nvml: ctypes.CDLL) -> list[tuple[str, str, tuple[int, int]]]:
-    count = ctypes.c_uint(0)
+    count, found = ctypes.c_uint(0), []
     if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
         return []
-    found = []
     for index in range(min(count.value, _MAX_DEVICES)):
         handle = ctypes.c_void_p()
         major, minor = ctypes.c_int(0), ctypes.c_int(0)
@@ -68,14 +64,15 @@ def _nvml_devices(nvml: ctypes.CDLL) -> list[tuple[str, str, tuple[int, int]]]:
 
 
 def visible(
-    devices: list[tuple[str, str, tuple[int, int]]], wanted: str | None
+    devices: list[tuple[str, str, tuple[int, int]]], variable: str | None
 ) -> tuple[Device, ...]:
-    """Apply `CUDA_VISIBLE_DEVICES` to (uuid, name, capability) triples, as the driver does.
+    """Apply the value of `CUDA_VISIBLE_DEVICES` to (uuid, name, capability) triples.
 
-    Entries are indices or prefixes of UUIDs; the list ends at the first one that names no device.
+    An entry is an index or the start of a UUID. As in the driver, the first entry that does not
+    name one device ends the list.
     """
-    chosen = devices if wanted is None else []
-    for entry in (part.strip() for part in (wanted or "").split(",")):
+    chosen = devices if variable is None else []
+    for entry in (part.strip() for part in (variable or "").split(",")):
         matches = [device for device in devices if entry and device[0].startswith(entry)]
         if re.fullmatch("[0-9]{1,4}", entry):
             matches = devices[int(entry) : int(entry) + 1]

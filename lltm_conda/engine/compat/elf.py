@@ -1,10 +1,11 @@
 """Read an ELF shared object with `pread`, without loading it.
 
-Only what the judge needs, for 64-bit little-endian files. Nothing is mapped: a mapped file that
-shrinks kills the process. Every read is checked against the size of the file, every loop is
-bounded, and so is the text of all names together, since many entries can share one long string. A
-malformed file costs an `ElfError`, never a crash, a hang or memory. Hash tables are walked as the
-dynamic linker walks them, so a symbol is found in `libtorch_cpu.so` (400 MB) within microseconds.
+The reader handles 64-bit little-endian files, and reads what the judge needs. No file is mapped: a
+mapped file that shrinks kills the process. Every read is checked against the size of the file, and
+every loop is bounded. So is the text of all names together, since many entries can share one long
+string. A malformed file causes an `ElfError`, never a crash, a hang or a large use of memory. The
+reader walks hash tables as the dynamic linker does, and so finds a symbol of `libtorch_cpu.so`
+(400 MB) within microseconds.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from .text import printable
 MACHINES = {3: "i686", 21: "ppc64le", 22: "s390x", 40: "arm", 62: "x86_64", 183: "aarch64"}
 MACHINES |= {243: "riscv64", 258: "loongarch64"}
 
-# Bounds far above any real extension; they limit what a malicious file can cost.
+# Bounds far above any real extension. They limit the time and memory that a malicious file costs.
 _MAX_ENTRIES = 4096  # headers, dynamic tags, versions, symbols of a bucket
 _MAX_NEEDED = 1024
 _MAX_NAME = 1 << 14
@@ -42,26 +43,25 @@ _SHT_NOBITS, _SHT_DYNSYM = 8, 11
 
 
 class ElfError(ValueError):
-    """The file is not a whole 64-bit little-endian ELF shared object; the text says why."""
+    """The file is not a whole 64-bit little-endian ELF shared object. The text names the fault."""
 
 
 class Elf:
-    """An open ELF file. Use it as a context manager.
-
-    Names are text as `printable` makes it; symbols are bytes.
+    """An open ELF file, as a context manager. Names are printable text; symbols are bytes.
 
     Attributes:
-        machine: `x86_64`, `aarch64`, or `machine 999`.
-        size: bytes.
-        needed: DT_NEEDED in order.
-        runpath: DT_RUNPATH, else DT_RPATH, else ""; `has_runpath` tells which.
-        soname: the name under which the linker knows it, "" if it says none.
-        program: it is an executable, which cannot be loaded.
-        alignment: the smallest alignment of a loadable segment, in bytes.
+        machine: `x86_64`, `aarch64` and the like, or `machine 999` for an unknown one.
+        size: the file's size in bytes.
+        needed: the libraries of DT_NEEDED, in order.
+        runpath: DT_RUNPATH, else DT_RPATH, else "".
+        has_runpath: whether there is a DT_RUNPATH.
+        soname: DT_SONAME, "" if there is none.
+        program: whether the file is an executable, which cannot be loaded.
+        alignment: the smallest alignment of a loadable segment, in bytes; 0 without segments.
 
     Raises:
-        ElfError: for anything that is not a readable, whole ELF file.
-        OSError: when the file cannot be opened or read.
+        ElfError: the file is not a whole ELF shared object.
+        OSError: the file cannot be opened or read.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -75,31 +75,24 @@ class Elf:
             self._names_left = _MAX_NAMES_TOTAL
             self._read_dynamic(self._read_headers())
         except BaseException:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        if self._file >= 0:
             os.close(self._file)
-            self._file = -1
+            raise
 
     def __enter__(self) -> Elf:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    # Checked reads.
+        os.close(self._file)
+        self._file = -1  # another file may get the number
 
     def _range(self, offset: int, size: int, what: str) -> tuple[int, int]:
         if offset < 0 or size < 0 or offset + size > self.size:
-            raise ElfError(
-                f"truncated or corrupt: {what} ends at byte {offset + size}, "
-                f"the file at {self.size}"
-            )
+            end = f"{what} ends at byte {offset + size}, the file at {self.size}"
+            raise ElfError(f"truncated or corrupt: {end}")
         return offset, size
 
     def read(self, offset: int, size: int, what: str = "a read") -> bytes:
+        """The bytes of a range of the file; an ElfError calls the range `what`."""
         self._range(offset, size, what)
         data = os.pread(self._file, size, offset)
         if len(data) != size:
@@ -123,20 +116,17 @@ class Elf:
             raise ElfError("more text in names than any library has")
         return printable(text)
 
-    # Headers.
-
     def _read_headers(self) -> tuple[int, int]:
-        """Read the program and section headers; returns the place of the dynamic segment."""
+        """Read the program and section headers; returns (offset, size) of the dynamic segment."""
         if self.size < 64:
             raise ElfError(f"{self.size} bytes, too short for an ELF header")
         head = self.read(0, 64)
         if head[:4] != b"\x7fELF":
             raise ElfError("no ELF magic number")
-        if head[4] != 2 or head[5] != 1:
+        if head[4:6] != b"\x02\x01":
             raise ElfError("not a 64-bit little-endian ELF file")
-        (kind, machine, _, _, phoff, shoff, _, _, phentsize, phnum, shentsize, shnum, shstrndx) = (
-            struct.unpack_from("<HHIQQQIHHHHHH", head, 16)
-        )
+        kind, machine, _, _, phoff, shoff, *others = struct.unpack_from("<HHIQQQIHHHHHH", head, 16)
+        _, _, phentsize, phnum, shentsize, shnum, shstrndx = others
         self.machine = MACHINES.get(machine, f"machine {machine}")
         if kind != 3:
             raise ElfError(f"ELF type {kind} is not a shared object")
@@ -151,9 +141,8 @@ class Elf:
         self._loads: list[tuple[int, int, int]] = []
         dynamic = None
         self.alignment = 0
-        for p_type, _, offset, vaddr, _, filesz, _, align in struct.iter_unpack(
-            "<IIQQQQQQ", segments
-        ):
+        headers = struct.iter_unpack("<IIQQQQQQ", segments)
+        for p_type, _, offset, vaddr, _, filesz, _, align in headers:
             if p_type == 1:
                 self.alignment = min(self.alignment or align, align)
                 self._range(offset, filesz, "a loadable segment")
@@ -187,18 +176,25 @@ class Elf:
         if _DT_STRTAB not in tags or _DT_STRSZ not in tags:
             raise ElfError("no string table")
         self._tags = tags
-        self._strings = self._range(
-            self._offset(tags[_DT_STRTAB]), tags[_DT_STRSZ], "the string table"
-        )
+        start = self._offset(tags[_DT_STRTAB])
+        self._strings = self._range(start, tags[_DT_STRSZ], "the string table")
         self.needed = tuple(map(self._name, needed))
         runpath = tags.get(_DT_RUNPATH, tags.get(_DT_RPATH))
         self.runpath = "" if runpath is None else self._name(runpath)
         self.has_runpath = _DT_RUNPATH in tags
         self.soname = self._name(tags[_DT_SONAME]) if _DT_SONAME in tags else ""
         self.program = bool(tags.get(_DT_FLAGS_1, 0) & _DF_1_PIE)
-        self._gnu = self._gnu_header()
-
-    # Sections.
+        self._gnu: tuple[int, ...] | None = None
+        if _DT_GNU_HASH in tags and _DT_SYMTAB in tags:
+            at = self._offset(tags[_DT_GNU_HASH])
+            buckets, first, bloom, shift = self._unpack("<IIII", at)
+            if bloom == 0 or buckets > self.size // 4 or bloom > self.size // 8:
+                raise ElfError("a corrupt symbol hash table")
+            # The number of buckets, the first symbol in them, the number of words of the Bloom
+            # filter and its shift; then the places of filter, buckets and chains.
+            bucket_at = at + 16 + bloom * 8
+            places = at + 16, bucket_at, bucket_at + (buckets - first) * 4
+            self._gnu = buckets, first, bloom, shift, *places
 
     def section(self, name: str) -> tuple[int, int] | None:
         """(offset, size) of the first section called `name` that has bytes in the file, or None."""
@@ -210,7 +206,7 @@ class Elf:
 
     @cached_property
     def _section_names(self) -> bytes:
-        """The names of all sections, each at the place that its header gives."""
+        """The section name table; every section's header gives an offset into the table."""
         if self._names_section >= len(self._sections):
             return b""
         offset, size = self._sections[self._names_section][4:6]
@@ -219,7 +215,7 @@ class Elf:
         return self.read(offset, size, "the section name table")
 
     def section_bytes(self, name: str) -> bytes | None:
-        """The section's content, or None where there is no such section."""
+        """The content of the first section called `name`; None if no section has this name."""
         place = self.section(name)
         if place is None:
             return None
@@ -227,10 +223,8 @@ class Elf:
             raise ElfError(f"section {name} has {place[1]} bytes")
         return self.read(*place)
 
-    # Symbol versions.
-
     def _linked(self, at: int, count: int, form: str) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """(place, fields) of at most `count` entries; the last field is the offset of the next."""
+        """(place, fields) of at most `count` entries; the last field leads to the next entry."""
         for _ in range(count):
             fields = self._unpack(form, at)
             yield at, fields
@@ -244,7 +238,7 @@ class Elf:
             yield from self._linked(self._offset(self._tags[tag]), count, form)
 
     def version_needs(self) -> tuple[tuple[str, str], ...]:
-        """(library, version) pairs such as `("libstdc++.so.6", "GLIBCXX_3.4.30")`."""
+        """The (library, version) pairs that the file needs: `("libc.so.6", "GLIBC_2.28")`."""
         found: list[tuple[str, str]] = []
         for at, (_, count, file, aux, _) in self._versions(_DT_VERNEED, "<HHIII"):
             library = self._name(file)
@@ -255,30 +249,15 @@ class Elf:
         return tuple(found)
 
     def version_definitions(self) -> tuple[str, ...]:
-        """Versions this library defines, such as `GLIBCXX_3.4.30`."""
+        """The symbol versions that this library defines, such as `GLIBCXX_3.4.30`."""
         return tuple(
             self._name(self._unpack("<II", at + aux)[0])
             for at, (_, _, _, count, _, aux, _) in self._versions(_DT_VERDEF, "<HHHHIII")
             if count
         )
 
-    # Symbols.
-
-    def _gnu_header(self) -> tuple[int, ...] | None:
-        """The header of `.gnu.hash`: the number of buckets, the first symbol in them, the number of
-        words of the Bloom filter and its shift; then the places of filter, buckets and chains."""
-        if _DT_GNU_HASH not in self._tags or _DT_SYMTAB not in self._tags:
-            return None
-        at = self._offset(self._tags[_DT_GNU_HASH])
-        buckets, first, bloom, shift = self._unpack("<IIII", at)
-        if bloom == 0 or buckets > self.size // 4 or bloom > self.size // 8:
-            raise ElfError("a corrupt symbol hash table")
-        bucket_at = at + 16 + bloom * 8
-        chain_at = bucket_at + (buckets - first) * 4
-        return buckets, first, bloom, shift, at + 16, bucket_at, chain_at
-
     def _chain(self, index: int) -> Iterator[tuple[int, int]]:
-        """Symbols and their hashes, from symbol `index` to the last of its bucket."""
+        """(symbol, hash), from the symbol of number `index` to the last symbol of its bucket."""
         assert self._gnu is not None
         for symbol in range(index, index + _MAX_ENTRIES):
             (value,) = self._unpack("<I", self._gnu[-1] + symbol * 4)
@@ -304,7 +283,14 @@ class Elf:
 
     def symbols(self) -> Iterator[tuple[bytes, bool, bool]]:
         """(name, defined, weak) of every dynamic symbol that is not local."""
-        table, strings = self._symbol_tables()
+        if _DT_SYMTAB not in self._tags:
+            return
+        at = self._offset(self._tags[_DT_SYMTAB])
+        count = self._symbol_count()
+        start, size = self._strings
+        if count > _MAX_SYMBOLS or size > _MAX_SYMBOL_TABLE:
+            raise ElfError(f"{count} symbols in {size} bytes, more than any extension has")
+        table, strings = self.read(at, count * 24, "the symbol table"), self.read(start, size)
         # Names may share their ends, but a linker never makes their sum twice the table.
         left = min(2 * len(strings), _MAX_SYMBOLS_TOTAL)
         for name, info, _, section, _, _ in struct.iter_unpack("<IBBHQQ", table):
@@ -318,23 +304,12 @@ class Elf:
                 raise ElfError("more symbol text than any extension has")
             yield strings[name:end], section != 0, info >> 4 == _STB_WEAK
 
-    def _symbol_tables(self) -> tuple[bytes, bytes]:
-        """The dynamic symbols and their names."""
-        if _DT_SYMTAB not in self._tags:
-            return b"", b""
-        at = self._offset(self._tags[_DT_SYMTAB])
-        count = self._symbol_count()
-        start, size = self._strings
-        if count > _MAX_SYMBOLS or size > _MAX_SYMBOL_TABLE:
-            raise ElfError(f"{count} symbols in {size} bytes, more than any extension has")
-        return self.read(at, count * 24, "the symbol table"), self.read(start, size)
-
     @cached_property
     def _defined(self) -> frozenset[bytes]:
         return frozenset(name for name, defined, _ in self.symbols() if defined)
 
     def defines(self, name: str | bytes) -> bool:
-        """Whether the library exports `name`, looked up as the dynamic linker does."""
+        """Whether the library exports `name`. Its GNU hash table answers, if there is one."""
         wanted = name.encode() if isinstance(name, str) else name
         if self._gnu is None:
             return wanted in self._defined
@@ -366,7 +341,7 @@ class Elf:
 
 @lru_cache(maxsize=1 << 14)
 def gnu_hash(name: bytes) -> int:
-    """The hash of `.gnu.hash` (Bernstein's, times 33, 32 bits)."""
+    """The hash of a name in `.gnu.hash`: Bernstein's, in 32 bits."""
     value = 5381
     for byte in name:
         value = value * 33 + byte & 0xFFFFFFFF

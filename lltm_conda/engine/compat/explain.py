@@ -1,11 +1,10 @@
-"""The one cause that the user reads, and what is wrong with the package's own files."""
-
-from __future__ import annotations
+"""The one cause that the user reads, and the faults of the package's own files."""
 
 import base64
 import csv
 import hashlib
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from ..project import Project
@@ -20,15 +19,12 @@ _MAX_RECORD = 4 << 20
 
 
 def explain(
-    selection: Selection,
-    runtime: Runtime,
-    paths: list[Path],
-    distrusted: Finding | None = None,
+    selection: Selection, runtime: Runtime, paths: list[Path], distrusted: Finding | None
 ) -> Finding:
     """The one cause of an incomplete selection.
 
-    `paths` are the shared objects that were found; `distrusted` says why the build cache was
-    refused, if it was.
+    `paths` are the shared objects that were found. `distrusted` is the finding against the build
+    cache, None if the cache was not refused.
     """
     platforms = support.load(runtime.project.folder).platforms
     if runtime.platform not in platforms:
@@ -45,7 +41,7 @@ def explain(
     observed = some([path.name for path in paths], 20)
     if selection.forced:
         variable = runtime.project.variable("VARIANT")
-        why = f"the variant {selection.forced} asked for by {variable} is not installed"
+        why = f"{variable} asks for {selection.forced}, a variant that is not installed"
         return _package_files(observed, selection.forced, why, f"unset {variable}")
     kind, wanted = ("kernels", "kernels-cpu.so") if selection.glue else ("glue", "a glue")
     why = f"the installed package holds no {kind}"
@@ -58,7 +54,7 @@ def _package_files(observed: str, needed: str, why: str, fix: str) -> Finding:
 
 
 def no_binaries(runtime: Runtime) -> Finding:
-    """No shared object was found: a source folder, or an installation that lost its files."""
+    """The cause if there is no shared object: in a source folder, or in a damaged installation."""
     package = runtime.project.folder
     installed = installed_copies(package)
     needed = "binaries built for this torch"
@@ -68,10 +64,8 @@ def no_binaries(runtime: Runtime) -> Finding:
     elif installed:
         observed = f"{package}, a source folder"
         needed = f"the installed package {printable(installed[0])}"
-        why, fix = (
-            "the source folder shadows the installed package",
-            "start Python in another folder",
-        )
+        why = "the source folder shadows the installed package"
+        fix = "start Python in another folder"
     else:
         observed = f"{package}, a source folder without binaries"
         why = f"{runtime.project.distribution} was not built here yet"
@@ -81,29 +75,27 @@ def no_binaries(runtime: Runtime) -> Finding:
 
 
 def describe_copy(other: Path, package: Path) -> str:
-    """Describes a second copy of the package on the path, and says what to do."""
+    """A sentence about a second copy of the package on the path, with the step to take."""
     if not (other / "__init__.py").exists():
-        # Without it Python imports the folder as an empty namespace package.
+        # Without `__init__.py`, Python imports the folder as an empty namespace package.
         return f"left over from a removed installation: {other}; to mend: delete that folder"
     both = f"{other} (in use: {package})"
     return f"another copy is on the path: {both}; to mend: uninstall the one you do not want"
 
 
 def installed_copies(package: Path) -> list[Path]:
-    """Other folders on the path of this Python that have the package's name and binaries."""
+    """The other folders on this Python's path that have the package's name and a folder `lib`."""
     found = []
     for entry in sys.path:
         folder = Path(entry or ".") / package.name
-        try:
+        with suppress(OSError, RuntimeError):
             if (folder / "lib").is_dir() and folder.resolve() != package.resolve():
                 found.append(folder)
-        except (OSError, RuntimeError):
-            continue
     return found
 
 
 def no_cuda(selection: Selection, runtime: Runtime) -> Finding:
-    """Why there are no CUDA kernels although torch is a CUDA build."""
+    """The cause if a CUDA build of torch gets no CUDA kernels."""
     for verdict in selection.considered:
         if verdict.binary.file.startswith("kernels-cuda") and verdict.cause is not None:
             return verdict.cause
@@ -120,15 +112,13 @@ def no_cuda(selection: Selection, runtime: Runtime) -> Finding:
 
 
 def package_problems(project: Project) -> tuple[str, ...]:
-    """Compares the installer's list of files with the files on disk; one sentence per problem.
+    """Compares the installer's list of files with the files on disk: one sentence for each problem.
 
-    The result is empty for a whole package, and for a source folder, which has no such list.
+    The result is empty for a whole package, and for a source folder, which has no list of files.
     """
-    package = project.folder
-    try:
+    package, lists = project.folder, list[Path]()
+    with suppress(OSError):
         lists = sorted(package.parent.glob(f"{project.distribution}-*.dist-info/RECORD"))
-    except OSError:
-        return ()
     problems = _compare(package, lists[-1]) if lists else []
     if len(lists) > 1:
         names = ", ".join(path.parent.name for path in lists)
@@ -156,12 +146,12 @@ def _compare(package: Path, record: Path) -> list[str]:
             if not wrong and path.suffix == ".so" and row[1].startswith("sha256="):
                 digest = base64.urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest())
                 wrong = digest.rstrip(b"=").decode() != row[1].removeprefix("sha256=")
-        except (OSError, ValueError):  # ValueError: no file can have this name
+        except (OSError, ValueError):  # ValueError: a name that no file can have
             missing.append(row[0])
-            continue
-        if wrong:
-            altered.append(row[0])
-    # A folder without any listed file is a source folder or an editable installation.
+        else:
+            if wrong:
+                altered.append(row[0])
+    # If the list has no `__init__.py`, the folder is a source folder or an editable installation.
     whole = f"{package.name}/__init__.py" in listed
     objects = sorted(path.name for path in package.glob("lib/*.so")) if whole else []
     left = [name for name in objects if f"{package.name}/lib/{name}" not in listed]

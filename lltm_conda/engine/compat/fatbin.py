@@ -1,10 +1,8 @@
 """Find the GPU code in a `.nv_fatbin` section, without the CUDA toolkit.
 
-A section is a row of containers (magic 0xBA55ED50), each a row of entries: PTX (kind 1) or machine
-code (kind 2) for one architecture.
+The section is a list of containers (magic 0xBA55ED50). A container is a list of entries: PTX
+(kind 1) or machine code (kind 2) for one architecture.
 """
-
-from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
@@ -15,13 +13,13 @@ from .elf import Elf, ElfError
 _MAGIC = struct.pack("<I", 0xBA55ED50)
 _MAX_ENTRIES = 100_000
 _MAX_PADDING = 1 << 20
-#: Bits of an entry's flags: code that runs on exactly this architecture ("sm_90a") or within its
+#: Bits of an entry's flags: the code runs on this architecture alone ("sm_90a"), or within its
 #: family ("sm_100f").
 _ARCH_SPECIFIC, _FAMILY_SPECIFIC = 1 << 20, 1 << 21
 
 
 class Code(NamedTuple):
-    """One entry: the code for one architecture, `size` bytes `at` this place of the file."""
+    """One entry: the code for one architecture, `size` bytes from the byte `at` of the file on."""
 
     ptx: bool
     arch: int
@@ -37,14 +35,14 @@ def architectures(elf: Elf) -> tuple[str, ...]:
     """`("sm_80", "sm_90", "compute_90")`: machine code first, then PTX, each ascending.
 
     Raises:
-        ElfError: when the section is there and cannot be walked.
+        ElfError: the section is corrupt or truncated.
     """
     found = {code[:3]: str(code) for code in codes(elf)}
     return tuple(found[key] for key in sorted(found))
 
 
 def codes(elf: Elf) -> Iterator[Code]:
-    """Every entry, in the order of the file; raises like :func:`architectures`."""
+    """Every entry, in the order of the file. Raises ElfError, as `architectures` does."""
     at, size = elf.section(".nv_fatbin") or (0, 0)
     end = at + size
     entries = padding = 0

@@ -1,4 +1,4 @@
-"""Fifteen classes of faults of torch extensions; docs/fails/troubleshooting.md explains them."""
+"""Fifteen classes of faults of torch extensions; docs/fails/troubleshooting.md explains each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 
 class Fault(int):
-    """One class: its number, and its title."""
+    """A class of faults: its number, with its title."""
 
     title: str
 
@@ -56,5 +56,5 @@ _TEXTS: tuple[tuple[str, Fault], ...] = (
 
 
 def classify(message: str) -> Fault | None:
-    """The class an error text belongs to, or None for a text that is not known."""
+    """The class of faults that an error text belongs to; None for an unknown text."""
     return next((fault for pattern, fault in _TEXTS if re.search(pattern, message)), None)

@@ -1,10 +1,9 @@
-"""The exact command that fixes what was found, for this environment (pip or conda). Pure.
+"""The exact command that mends a fault in this environment (pip or conda). Nothing here reads files
+except `support.json`.
 
-A function that takes a binary handles both cases: a binary of the project, and one of another
-package, for which the command gets that package's own release or source.
+A function that takes a binary serves the project's binaries and those of other packages: for the
+latter, its command installs or builds the other package.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterable
 
@@ -22,15 +21,16 @@ from .records import (
 from .support import load
 
 _PYPI = "https://pypi.org/simple"
-#: PyPI has these for CUDA alone; their builds for the CPU are on PyTorch's index.
+#: PyPI has these packages for CUDA alone; PyTorch's index has their builds for the CPU.
 _PYTORCHS_OWN = ("torchvision", "torchaudio", "torchcodec")
 _CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-#: The oldest driver of each CUDA major (NVIDIA's minor-version compatibility).
+#: The oldest driver that serves each CUDA major (NVIDIA's minor-version compatibility).
 DRIVER_FLOORS = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
 
 
 def ours(binary: BinaryRecord, runtime: Runtime) -> bool:
-    """Whether a binary is one of the project's, by its record, its owner or its name alone."""
+    """Whether a binary of the engine is the project's: by its record, else by its owner, else by
+    its name alone."""
     project, record, owner = runtime.project.distribution, binary.record, binary.owner
     named = binary.kind in ("glue", "kernels") or parse_file_name(binary.path.name) is not None
     said = record.package if record else owner.name if owner else project
@@ -38,14 +38,14 @@ def ours(binary: BinaryRecord, runtime: Runtime) -> bool:
 
 
 def install(environment: Environment, pip: str, conda: str) -> str:
-    """The command of pip or of conda, with these arguments."""
+    """The install command of the environment's tool, with the arguments for this tool."""
     if environment.kind == "conda":
         return f"conda install {conda}"
     return f"{environment.python} -m pip install {pip}"
 
 
 def _published(environment: Environment, project: Project, pip: str, conda: str) -> str | None:
-    """Install from the index or the channel of the project; None while there is none."""
+    """Install from the project's index or channel; None if the project has none."""
     facts = load(project.folder)
     if not (facts.channel if environment.kind == "conda" else facts.index):
         return None
@@ -54,7 +54,7 @@ def _published(environment: Environment, project: Project, pip: str, conda: str)
 
 
 def _at_hand(environment: Environment) -> str | None:
-    """Install again from the package's original file or folder; None if it is gone."""
+    """Install again from the package's original file or folder; None if that is gone."""
     source = environment.source
     if source is None:
         return None
@@ -64,7 +64,7 @@ def _at_hand(environment: Environment) -> str | None:
 
 
 def _release(torch: TorchInstall | None, sign: str) -> str:
-    """`==2.9.1` for torch 2.9.1+cpu: no index has the local version."""
+    """`==2.9.1` for torch 2.9.1+cpu, since no index has the local version; "" without torch."""
     return "" if torch is None else sign + torch.version.partition("+")[0]
 
 
@@ -84,7 +84,7 @@ def without_binaries(project: Project) -> str:
 def install_torch(
     environment: Environment, project: Project, minor: tuple[int, int] | None = None
 ) -> str:
-    """The command for torch `minor`; without it, for any torch that the project supports."""
+    """Install torch `minor`; by default, any torch that the project supports."""
     if minor is not None:
         return install(environment, f'"torch=={dotted(minor)}.*"', f'"pytorch={dotted(minor)}"')
     oldest = dotted(load(project.folder).torch_min)
@@ -106,8 +106,8 @@ def cuda_torch(environment: Environment, torch: TorchInstall | None) -> str:
 def reinstall(runtime: Runtime, unpublished: str = "") -> str:
     """Put this package's files back as they were released.
 
-    `unpublished` is the command for a release that no index and no channel has. By default it
-    installs again from the same file or folder, or builds.
+    `unpublished` is the step to take if no index or channel has the release; by default, to install
+    again from the same file or folder, or else to build.
     """
     project, environment = runtime.project, runtime.environment
     name, version = project.distribution, project.version
@@ -128,9 +128,9 @@ def install_once(environment: Environment, project: Project) -> str:
 
 
 def fit_torch(runtime: Runtime, binary: BinaryRecord | None = None) -> str:
-    """Get a binary that fits the installed torch: a released one if one exists, else build.
+    """Get a binary that fits the installed torch: a released one, else a local build.
 
-    `binary` is the one that does not fit.
+    `binary` is the binary that does not fit, by default one of the project's.
     """
     torch, project, environment = runtime.torch, runtime.project, runtime.environment
     if binary is not None and not ours(binary, runtime):
@@ -152,7 +152,7 @@ def newer_driver(cuda: tuple[int, ...] | None, binary: BinaryRecord, runtime: Ru
     if runtime.l4t:
         return (
             "on a Jetson the driver comes with JetPack: install the JetPack of CUDA "
-            f"{dotted(cuda)}, or compile with the CUDA of this one: {_build(binary, runtime)}"
+            f"{dotted(cuda)}, or compile with the CUDA of this one: {compile_here(binary, runtime)}"
         )
     floor = DRIVER_FLOORS.get(cuda[0]) if cuda else None
     least = f" to {floor} or newer" if floor else ""
@@ -162,17 +162,17 @@ def newer_driver(cuda: tuple[int, ...] | None, binary: BinaryRecord, runtime: Ru
 def build_cuda(
     binary: BinaryRecord, runtime: Runtime, capabilities: Iterable[tuple[int, int]]
 ) -> str:
-    """Build the CUDA kernels here, for these GPUs; what another package offers comes first."""
+    """Build CUDA kernels for these GPUs here; for another package, name its releases first."""
     archs = ";".join(sorted({f"{major}.{minor}" for major, minor in capabilities}))
-    how = f'TORCH_CUDA_ARCH_LIST="{archs}" {_build(binary, runtime)}'
+    how = f'TORCH_CUDA_ARCH_LIST="{archs}" {compile_here(binary, runtime)}'
     if ours(binary, runtime):
         return how
     name = binary.owner.name if binary.owner else "its package"
     return f"install a build of {name} that has code for compute capability {archs}, or: {how}"
 
 
-def _build(binary: BinaryRecord, runtime: Runtime) -> str:
-    """Compile the package of a binary here."""
+def compile_here(binary: BinaryRecord, runtime: Runtime) -> str:
+    """Compile the package that owns a binary."""
     if ours(binary, runtime):
         return build(runtime.project)
     what = f":all: PACKAGE, which owns {binary.file}"
@@ -182,24 +182,8 @@ def _build(binary: BinaryRecord, runtime: Runtime) -> str:
     return f"{runtime.environment.python} -m pip install {flags} {what}"
 
 
-def system_libraries(binary: BinaryRecord, runtime: Runtime, family: str) -> str:
-    """Get a newer libstdc++ where that is possible, else build against the installed one."""
-    if family != "GLIBC" and runtime.environment.kind == "conda":
-        return "conda install -c conda-forge libstdcxx-ng"
-    return _build(binary, runtime)
-
-
-def remove_duplicate(runtime: Runtime, other: str) -> str:
-    remove = f"{runtime.environment.python} -m pip uninstall"
-    if runtime.environment.kind == "conda":
-        remove = "conda remove --force"
-    return (
-        f"{remove} {runtime.project.distribution}   (the other copy: {other}); then restart Python"
-    )
-
-
 def rebuild(binary: BinaryRecord, runtime: Runtime) -> str:
-    """Build ours here, or get a release of the other package for the installed torch."""
+    """Build the project here, or get a release of the other package for the installed torch."""
     torch, owner = runtime.torch, binary.owner
     here = torch.version if torch else "as installed"
     if ours(binary, runtime):
@@ -208,15 +192,15 @@ def rebuild(binary: BinaryRecord, runtime: Runtime) -> str:
         return f"reinstall or rebuild the package that owns {binary.file} for torch {here}"
     release = _paired_release(binary, runtime)
     if release and f"{owner.version}.".startswith(f"{release}."):
-        return put_back(binary, runtime)  # the right release, but damaged or another build
+        return put_back(binary, runtime)  # the right release; its files are damaged
     if release:
         return _paired(binary, release, runtime)
     text = f"install a release of {owner.name} that was built for torch {here}, or build this one"
-    return f"{text}: {_build(binary, runtime)}"
+    return f"{text}: {compile_here(binary, runtime)}"
 
 
 def _paired_release(binary: BinaryRecord, runtime: Runtime) -> str:
-    """The best release of a well-known package for the installed torch, or ""."""
+    """The best release of a well-known package for the installed torch; "" if none is known."""
     if binary.owner is None or runtime.torch is None:
         return ""
     return binary.owner.release_for.get(runtime.torch.version_tuple, "").partition(" ")[0]
@@ -248,13 +232,13 @@ def put_back(binary: BinaryRecord, runtime: Runtime) -> str:
 
 
 def same_cuda(binary: BinaryRecord, runtime: Runtime, major: str) -> str:
-    """Make torch and another package use the same CUDA: rebuild it, or install another."""
+    """Make torch and another package use the same CUDA: install another build of one of them."""
     torch, owner = runtime.torch, binary.owner
     name = owner.name if owner else binary.file
     release = _paired_release(binary, runtime)
     if release and torch and owner:
         if torch.cuda and not f"{owner.version}.".startswith(f"{release}."):
-            return rebuild(binary, runtime)  # that release is built for the CUDA of this torch
+            return rebuild(binary, runtime)  # `release` is built for the CUDA of this torch
         if not torch.cuda and name in _PYTORCHS_OWN:
             return _paired(binary, release, runtime)
     wanted = f"a torch built for CUDA {major}" if major else "a CUDA build of torch"
@@ -262,7 +246,7 @@ def same_cuda(binary: BinaryRecord, runtime: Runtime, major: str) -> str:
     return f"install a build of {name} for {here}, or {wanted} (each index names its CUDA)"
 
 
-#: Libraries that the system provides, by the starts of their names, and what provides them.
+#: The software that provides system libraries, by the starts of the libraries' names.
 _MACHINE = (
     (("libavutil", "libavcodec", "libavformat", "libavdevice", "libavfilter", "libsw"), "FFmpeg"),
     (("libsox",), "SoX"),
@@ -275,7 +259,7 @@ _MACHINE = (
 
 
 def machine_library(library: str, binary: BinaryRecord, runtime: Runtime) -> str:
-    """Install what provides a library that neither torch nor the package brings."""
+    """Install the software that provides a library, which neither torch nor the package brings."""
     if ours(binary, runtime):
         return build(runtime.project)
     what = next((what for starts, what in _MACHINE if library.startswith(starts)), None)
@@ -287,7 +271,4 @@ def machine_library(library: str, binary: BinaryRecord, runtime: Runtime) -> str
         number = (parse_version(library.partition(".so.")[2]) or (None,))[0]
         found = f" ({library} is version {number} of that library)" if number else ""
         return f"install {what}{found}"
-    return (
-        f"install the package of your system that provides {library}, or: "
-        f"{rebuild(binary, runtime)}"
-    )
+    return f"install your system's package that has {library}, or: {rebuild(binary, runtime)}"

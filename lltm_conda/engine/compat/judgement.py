@@ -1,6 +1,4 @@
-"""`judge(binary, runtime)`, which is pure, and `judge_file`, which looks up what `judge` needs."""
-
-from __future__ import annotations
+"""`judge`, a pure function, and `judge_file`, which looks up the facts that `judge` needs."""
 
 import re
 from pathlib import Path
@@ -34,8 +32,8 @@ def judge_file(
 ) -> Verdict:
     """Judge a shared object of any package: a file, or the record that was read from it.
 
-    It looks up symbols and libraries only if no cheaper dimension has rejected the object. `light`
-    is as in `read_binary`.
+    Symbols and libraries are looked up only if no cheaper dimension has rejected the object.
+    `light` is as in `read_binary`.
     """
     if not isinstance(binary, BinaryRecord):
         binary = read_binary(binary, light=light)
@@ -63,7 +61,10 @@ def judge_file(
 
 
 def _judge_of_others(binary: BinaryRecord, runtime: Runtime, above: tuple[Path, ...]) -> Verdict:
-    """Judge an object as part of the distribution that owns it, with the libraries beside it."""
+    """Judge an object as part of the distribution that owns it, with the libraries beside it.
+
+    `above` are the files whose judgement led to this one; the first is the one that is opened.
+    """
     from . import linking, owner
 
     binary = binary._replace(owner=owner.find_owner(binary.path))
@@ -75,26 +76,24 @@ def _judge_of_others(binary: BinaryRecord, runtime: Runtime, above: tuple[Path, 
         return _judge_by_version(binary, runtime)
     siblings = binary.owner.libraries if binary.owner else {}
     whole = torch if torch is not None and not torch.problems else None
-    linked = linking.link(binary, whole, siblings, next(iter(above), None))
-    unresolved = linked.unresolved
-    if whole is not None and (linked.missing or unresolved):
+    lost, unresolved, beside = linking.link(binary, whole, siblings, next(iter(above), None))
+    if whole is not None and (lost or unresolved):
         try:
             of_torch = torch_probe.missing_symbols(binary, whole)
         except (ElfError, OSError) as error:
             return judge(binary, _damaged(runtime, whole, error))
-        if linked.missing:
+        if lost:
             # Symbols of a missing GPU library say nothing about torch's version.
             device = re.compile(r"cuda|CUDA|hip|HIP|xpu|XPU")
             unresolved = tuple(name for name in of_torch if not device.search(name))
     unresolved += linking.absent_imports(binary, whole)
-    libraries = {**runtime.libraries, key: linked.missing}
+    libraries = {**runtime.libraries, key: lost}
     facts = runtime._replace(missing={**runtime.missing, key: unresolved}, libraries=libraries)
     verdict = judge(binary, facts)
-    for path in linked.beside:
+    for path in beside:
         if verdict.accepted and path not in above:
             below = _judge_of_others(read_binary(path), runtime, (*above, binary.path, path))
-            cause = below.cause
-            if cause is not None:
+            if cause := below.cause:
                 why = f"{below.binary.file}, which it needs: {cause.why}"
                 verdict = Verdict(binary, (*verdict.findings, cause._replace(why=why)))
     return verdict
@@ -106,10 +105,8 @@ def _damaged(runtime: Runtime, torch: TorchInstall, error: Exception) -> Runtime
 
 
 def _judge_by_version(binary: BinaryRecord, runtime: Runtime) -> Verdict:
-    """Judge beside a torch of which only the version is known: few symbols can be looked up."""
+    """Judge for a torch whose version alone is known: only listed symbols can be looked up."""
     here = runtime.torch.version_tuple if runtime.torch else (0, 0)
-    missing = [n for n in binary.torch_symbols if here not in minors_with([n])]
-    if missing:
-        facts = {**runtime.missing, str(binary.path): tuple(missing)}
-        runtime = runtime._replace(missing=facts)
-    return judge(binary, runtime)
+    missing = tuple(n for n in binary.torch_symbols if here not in minors_with([n]))
+    facts = {**runtime.missing, str(binary.path): missing} if missing else runtime.missing
+    return judge(binary, runtime._replace(missing=facts))

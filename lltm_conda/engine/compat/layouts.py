@@ -2,12 +2,11 @@
 
 A missing symbol proves that an ATen binary does not fit. A complete set proves nothing: code for
 torch 2.4 loads in 2.5 and registers its kernels under the wrong dispatch key, code for 2.8 aborts
-inside `dlopen` in 2.9, and code for 2.9 calls the wrong virtual function in 2.10. These integers,
-which the compiler writes into every ATen binary, tell all of those cases apart. ATen glue is
-refused in a torch that is not listed here; nothing is guessed.
+inside `dlopen` in 2.9, and code for 2.9 calls the wrong virtual function in 2.10. The compiler
+writes the integers of `FIELDS` into every ATen binary of this package; they differ in all of these
+cases. ATen glue is refused in a torch that is not listed here, unless it was built for that very
+torch.
 """
-
-from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
@@ -30,18 +29,18 @@ FIELDS = (
 #: The fields of virtual functions, in the order of the section `.torch_extension.vtable`.
 SLOTS = FIELDS[-2:]
 
-#: The symbols that only some minors have.
+#: The symbols that some of the measured minors lack.
 SYMBOLS = Path(__file__).with_name("symbols.json")
 
-#: Fields that may differ: torch appends a new scalar type to its enumeration, so the numbers of the
-#: types that a binary knows stay the same.
+#: Fields that may differ: torch appends new scalar types to its enumeration, and the numbers of the
+#: older types stay the same.
 HARMLESS = frozenset({"scalar_type_num_options"})
 
 #: Fields of the classes that register operators: if one differs, loading an object that registers
 #: an operator kills the process.
 FATAL_TO_REGISTER = frozenset({"sizeof_function_schema", "sizeof_library", "sizeof_cpp_function"})
 
-_ROWS: dict[tuple[int, int], tuple[int, ...]] = {
+_ROWS = {
     (2, 4): (48, 144, 184, 88, 72, 96, 72, 38, 20, 28),
     (2, 5): (49, 145, 184, 88, 72, 96, 72, 38, 20, 28),
     (2, 6): (49, 145, 184, 96, 72, 96, 72, 45, 20, 28),
@@ -56,15 +55,13 @@ _ROWS: dict[tuple[int, int], tuple[int, ...]] = {
     (2, 15): (49, 151, 176, 96, 120, 120, 104, 48, 23, 31),
 }
 
-LAYOUTS: dict[tuple[int, int], dict[str, int]] = {
-    minor: dict(zip(FIELDS, row, strict=True)) for minor, row in _ROWS.items()
-}
+LAYOUTS = {minor: dict(zip(FIELDS, row, strict=True)) for minor, row in _ROWS.items()}
 
 
 def difference(
     built: Mapping[str, int], runs: Mapping[str, int]
 ) -> tuple[tuple[str, int, int], ...]:
-    """(field, built with, runs with) for every field that differs but must not; -1: absent."""
+    """(field, in `built`, in `runs`) for every field that must not differ but does; -1: absent."""
     names = [*FIELDS, *sorted(set(built) - set(FIELDS))]
     return tuple(
         (name, built.get(name, -1), runs.get(name, -1))
@@ -74,15 +71,14 @@ def difference(
 
 
 def minors_with(names: Iterable[str]) -> frozenset[tuple[int, int]]:
-    """The measured minors that have all of these symbols; symbols that are not listed are
-    ignored."""
+    """The measured minors that have all these symbols; symbols not in `SYMBOLS` do not count."""
     told = [_ranges()[name] for name in names if name in _ranges()]
     return frozenset(m for m in LAYOUTS if all(first <= m <= last for first, last in told))
 
 
 @cache
 def _ranges() -> Mapping[str, tuple[tuple[int, int], tuple[int, int]]]:
-    """The first and the last minor that has each listed symbol."""
+    """By listed symbol: the first and the last minor that has the symbol."""
     rows: list[tuple[int, int, list[str]]] = []
     with suppress(OSError, ValueError, KeyError):
         rows = json.loads(SYMBOLS.read_text("utf-8"))["ranges"]

@@ -1,6 +1,4 @@
-"""Probe: which libraries and symbols would the dynamic linker not find? Indirect ones too."""
-
-from __future__ import annotations
+"""Probe: the libraries (indirect ones, too) and symbols that the dynamic linker would not find."""
 
 import os
 import re
@@ -20,15 +18,15 @@ from .text import printable
 _LOADER_CACHE = Path("/etc/ld.so.cache")
 _MAX_CACHE = 8 << 20
 _MAX_LIBRARIES = 1000
-_MAX_FOLDERS = 32  # every needed library is looked for in each
+_MAX_FOLDERS = 32  # each folder is searched for every needed library
 _MAX_RODATA = 64 << 20
 _MAX_SYMBOLS = 100_000
 #: GCC's headers refer to this symbol without using it, so the linker never looks for it.
 _UNUSED = b"_ZSt21ios_base_library_initv"
-#: The libraries that `import torch` loads. The linker does not find the others in that folder.
+#: The libraries that `import torch` loads. The linker does not search their folder for others.
 _ROOTS = ("libtorch_global_deps.so", "libtorch_python.so", "libtorch_cpu.so", "libc10.so")
 
-# Not os.access: with a folder for the platform's files (`-L`), qemu looks there by stat alone.
+# Not os.access: where qemu has a folder for the platform's files (`-L`), only stat looks there.
 _exists = os.path.exists
 
 
@@ -39,49 +37,41 @@ class _Head(Record):
     soname: str = ""
 
 
-class Linked(Record):
-    """The result of linking a binary."""
-
-    missing: tuple[str, ...]  # needed libraries that are nowhere, indirect ones included
-    unresolved: tuple[str, ...]  # undefined symbols that no library of its scope defines
-    beside: tuple[Path, ...]  # libraries of the same package that load with it and need torch
-
-
 def link(
     binary: BinaryRecord,
     torch: TorchInstall | None,
     siblings: Mapping[str, Path],
     above: Path | None,
-) -> Linked:
-    """Follow the needs of a binary as the dynamic linker does, in a process that has this torch.
+) -> tuple[tuple[str, ...], tuple[str, ...], list[Path]]:
+    """Link a binary as the dynamic linker does, in a process that has loaded this torch.
 
     Args:
-        binary: where to begin.
-        torch: the torch whose libraries are loaded already; None: only Python's own are.
-        siblings: by file name, the libraries of the same package, which may load them beforehand.
-        above: the library that is opened and needs this one, whose scope is searched.
+        binary: the binary to link.
+        torch: the torch whose libraries are loaded; None: only Python's own libraries are.
+        siblings: the libraries of the same package by file name; the package may load them first.
+        above: the library that is opened and needs this one; its libraries are searched, too.
+
+    Returns:
+        The needed libraries that are nowhere, indirect ones included; the undefined symbols that
+        no library defines; the siblings that load with the binary and need torch.
     """
     process = _process(torch.lib_dir if torch else None)
     found, missing = _closure([binary.path], process, siblings)
     own = {path.resolve() for path in siblings.values()}
-    beside = tuple(
-        path
-        for path in found[1:]
-        if path.resolve() in own and any(map(is_torch_library, _head(path).needed))
-    )
-    unresolved: tuple[str, ...] = ()
-    if not missing:
-        higher = [] if above is None else _closure([above], process, siblings)[0]
-        # The libraries that torch loads into the global scope: the CUDA libraries and others.
-        root = process.get(_ROOTS[0])
-        everybodys = _closure([root], process, {})[0] if root else []
-        scope = dict.fromkeys([*found, *higher, *_process(None).values(), *everybodys])
-        unresolved = _unresolved(binary.path, list(scope))
-    return Linked(tuple(missing), unresolved, beside)
+    package = [path for path in found[1:] if path.resolve() in own]
+    beside = [path for path in package if any(map(is_torch_library, _head(path).needed))]
+    if missing:
+        return tuple(missing), (), beside
+    higher = [] if above is None else _closure([above], process, siblings)[0]
+    # The libraries that torch loads into the global scope: the CUDA libraries and others.
+    root = process.get(_ROOTS[0])
+    everybodys = _closure([root], process, {})[0] if root else []
+    scope = dict.fromkeys([*found, *higher, *_process(None).values(), *everybodys])
+    return (), _unresolved(binary.path, scope), beside
 
 
 def absent_imports(binary: BinaryRecord, torch: TorchInstall | None) -> tuple[str, ...]:
-    """`import numpy`, if the module imports NumPy when it is initialised and there is none."""
+    """`("import numpy",)` if the module imports NumPy when Python loads it and NumPy is nowhere."""
     places = [*binary.path.absolute().parents, *map(Path, filter(None, sys.path))]
     places += [torch.root.parent] if torch else []
     with suppress(ElfError, OSError), Elf(binary.path) as elf:
@@ -94,13 +84,13 @@ def absent_imports(binary: BinaryRecord, torch: TorchInstall | None) -> tuple[st
 
 
 def missing_libraries(binary: BinaryRecord, torch: TorchInstall | None) -> tuple[str, ...]:
-    """The libraries that the binary needs, directly or not, and the linker would not find."""
+    """The libraries that the binary needs, directly or not, and that the linker would not find."""
     return tuple(_closure([binary.path], _process(torch.lib_dir if torch else None), {})[1])
 
 
 @cache
 def _process(torch_libraries: Path | None) -> Mapping[str, Path]:
-    """The libraries of a Python process that has imported torch, by name."""
+    """The libraries of a Python process that has imported the torch of this folder, by name."""
     python = [Path(sys.executable)]
     if torch_libraries is not None:
         python += [torch_libraries / name for name in _ROOTS if (torch_libraries / name).exists()]
@@ -113,12 +103,12 @@ def _process(torch_libraries: Path | None) -> Mapping[str, Path]:
 
 
 def _preloaded(torch_libraries: Path) -> Iterator[Path]:
-    """The libraries of NVIDIA's wheels that `import torch` loads, up to the first missing one."""
+    """The libraries of NVIDIA's wheels that `import torch` loads; it stops at a missing library."""
     site, text = torch_libraries.parents[1], ""
     with suppress(OSError):
         if (torch_libraries / "libtorch_cuda.so").exists():
             text = (torch_libraries.parent / "__init__.py").read_text("utf-8", "replace")
-            # The code after it is only for a failure, and loads the same in another way.
+            # The code from there on only runs after a failure, and loads the same libraries.
             text = text[: text.find("except OSError as err", text.find("def _load_global_deps"))]
     for folder, name in re.findall(r'\("(\w+)", "(lib\w+(?:-\w+)?\.so\.\*\[0-9\])"', text):
         places = (f"nvidia/{folder}", "nvidia/cu[0-9]*", folder)
@@ -130,7 +120,7 @@ def _preloaded(torch_libraries: Path) -> Iterator[Path]:
 
 @cache
 def _head(path: Path) -> _Head:
-    """What the linker reads of a file; empty if the file cannot be read."""
+    """The facts that the linker reads in a file; empty if the file cannot be read."""
     with suppress(ElfError, OSError), Elf(path) as elf:
         origin = str(path.parent.resolve())
         texts = elf.runpath.replace("${ORIGIN}", origin).replace("$ORIGIN", origin).split(":")
@@ -142,7 +132,8 @@ def _head(path: Path) -> _Head:
 def _closure(
     roots: Iterable[Path], process: Mapping[str, Path], siblings: Mapping[str, Path]
 ) -> tuple[list[Path], list[str]]:
-    """All libraries that the roots need, nearest first, and the names that were not found."""
+    """The roots and all libraries that they need, nearest first; and the names of those that were
+    not found."""
     names: dict[str, Path | None] = {}
     queue: list[tuple[Path, tuple[Path, ...]]] = [(path, ()) for path in roots]
     for path, above in queue:  # the loop appends to it
@@ -167,7 +158,7 @@ def _search(name: str, folders: Iterable[Path]) -> Path | None:
 
 @cache
 def _system(name: str) -> Path | None:
-    """A library of the machine: LD_LIBRARY_PATH, the cache of `ldconfig`, the usual folders."""
+    """A library in LD_LIBRARY_PATH, in the usual folders or in the cache of `ldconfig`."""
     places = [*(folder / name for folder in library_folders()), _cached().get(name)]
     return next((place for place in places if place and _exists(place)), None)
 
@@ -184,7 +175,7 @@ def _cached() -> Mapping[str, Path]:
     return found
 
 
-def _unresolved(path: Path, scope: list[Path]) -> tuple[str, ...]:
+def _unresolved(path: Path, scope: Iterable[Path]) -> tuple[str, ...]:
     """The undefined strong symbols that no library of the scope defines."""
     left: list[bytes] = []
     with suppress(ElfError, OSError):

@@ -1,6 +1,4 @@
-"""Probe: the distribution that owns a file, and the torch that it says it was built for."""
-
-from __future__ import annotations
+"""Probe: the distribution that owns a file, and the torch that the distribution names."""
 
 import json
 import operator
@@ -22,7 +20,7 @@ _LIBRARY = re.compile(rb'^"?([^,"\n]+\.(?:so(?:\.[0-9.]+)?|pyd|dll|dylib))"?,', 
 _SHARED_OBJECT = re.compile(r"\.(so|dylib|pyd|dll)(\.[0-9.]+)?$")
 _BUILD_FILES = ("*version*.py", "cpp_lib.json")
 Minor = tuple[int, int]
-#: More minors of torch than there will be; the first and the last stand for all others.
+#: More minors of torch than there will be. The first and the last stand for all others.
 _MINORS = [(0, 0), *((major, minor) for major in (1, 2) for minor in range(100)), (9, 0)]
 _SIGNS = {
     ">=": operator.ge, "<=": operator.le, "==": operator.eq, "!=": operator.ne,
@@ -31,9 +29,10 @@ _SIGNS = {
 
 
 def find_owner(path: Path) -> Owner | None:
-    """The distribution whose RECORD or conda metadata lists the file; None if there is none.
+    """The distribution whose RECORD or conda metadata lists the file; None if none lists it.
 
-    A distribution that is installed from a source folder ("editable") owns the objects in it.
+    A distribution that is installed from a source folder ("editable") owns the objects in the
+    folder.
     """
     with suppress(OSError, RuntimeError):
         path = Path(os.path.normpath(path.absolute()))
@@ -48,12 +47,12 @@ def find_owner(path: Path) -> Owner | None:
 
 
 def built_for(binary: BinaryRecord) -> tuple[tuple[Minor, str], ...]:
-    """The torch minors that the file's name or its owner names, each with its source."""
+    """The torch minors that the file's name or its owner names, each with the place of the name."""
     return (*_named_in(binary.path), *(binary.owner.built_for if binary.owner else ()))
 
 
 def distributions(folder: Path) -> Mapping[Path, list[Path]]:
-    """The shared objects of every distribution in a folder, by the distribution's metadata."""
+    """The shared objects of every distribution in a folder, by the place of its metadata."""
     found: dict[Path, list[Path]] = {}
     for inner, place in _index(folder).items():
         found.setdefault(place, []).append(folder / inner)
@@ -61,13 +60,13 @@ def distributions(folder: Path) -> Mapping[Path, list[Path]]:
 
 
 def shared_objects(folder: Path) -> list[Path]:
-    """Every file under a folder whose name is that of a shared object."""
+    """The files under a folder that are named like shared objects."""
     return sorted(p for p in folder.rglob("*") if _SHARED_OBJECT.search(p.name) and p.is_file())
 
 
 @cache
 def _index(folder: Path) -> Mapping[str, Path]:
-    """The shared objects under a folder, as paths inside it, with the metadata that lists them."""
+    """The place of the metadata that lists a shared object, by the object's path in the folder."""
     found: dict[str, Path] = {}
     for place in folder.glob("*.dist-info"):
         with suppress(OSError):
@@ -92,7 +91,7 @@ def _index(folder: Path) -> Mapping[str, Path]:
 
 
 def _built_in(source: Path) -> Iterator[Path]:
-    """The shared objects of a source folder, except those in its builds and environments."""
+    """The shared objects of a source folder, without those of builds and of environments in it."""
     for place, folders, files in os.walk(source):
         if "pyvenv.cfg" in files or "conda-meta" in folders:
             folders.clear()
@@ -103,7 +102,7 @@ def _built_in(source: Path) -> Iterator[Path]:
 
 @cache
 def _read(place: Path, folder: Path) -> Owner | None:
-    """The distribution with the metadata `place`; the index of `folder` lists its files."""
+    """The distribution whose metadata is at `place`; the index of `folder` lists its files."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         if place.suffix == ".json":
             data = json.loads(place.read_bytes())
@@ -116,7 +115,7 @@ def _read(place: Path, folder: Path) -> Owner | None:
             pins = torch_requirements(place)
             channel = "pip"
         files = [folder / inner for inner, owner in _index(folder).items() if owner == place]
-        # `(==2.9.1)`, `<2.10,>=2.9` and conda's `2.9.* cuda*` admit only 2.9; `>=2.4` admits many.
+        # `(==2.9.1)`, `<2.10,>=2.9` and conda's `2.9.* cuda*` admit 2.9 alone; `>=2.4` admits many.
         admitted = [(pin, [minor for minor in _MINORS if admits(pin, minor)]) for pin in pins]
         said = [(m[0], f"its metadata ({pin.strip()})") for pin, m in admitted if len(m) == 1]
         known = _pairs().get(normal(name), {})
@@ -138,7 +137,7 @@ def _metadata(place: Path) -> str:
 
 
 def torch_requirements(place: Path) -> list[str]:
-    """Which torches a `dist-info` folder requires, e.g. `>=2.9`."""
+    """The requirements on torch in a `dist-info` folder, such as `>=2.9`."""
     return re.findall(
         r"^Requires-Dist: torch(?![\w.-]) *([^;\n]*)(?!.*extra)", _metadata(place), re.M
     )
@@ -169,7 +168,7 @@ def _named_in(path: Path) -> Iterator[tuple[Minor, str]]:
 
 
 def _named_by_files(folders: set[Path]) -> Iterator[tuple[Minor, str]]:
-    """The torch in a `version.py` or a JSON record of the build beside the binaries."""
+    """The torch that a `version.py` or a `cpp_lib.json` beside the binaries names."""
     version = re.compile(r"""\b(?:py)?torch(?:_version)?["']?\s*[:=]\s*["'](\d+\.\d+)""")
     for file in (f for d in folders for name in _BUILD_FILES for f in d.glob(name)):
         with suppress(OSError):
@@ -185,7 +184,7 @@ def normal(name: str) -> str:
 
 @cache
 def _pairs() -> Mapping[str, Mapping[Minor, str]]:
-    """The releases that go with each torch, the best one first, by distribution."""
+    """By distribution, the releases that go with each torch minor, the best one first."""
     rows: dict[str, dict[str, str]] = {}
     with suppress(OSError, ValueError, KeyError):
         rows = json.loads(_PAIRS.read_text("utf-8"))["releases"]

@@ -1,9 +1,9 @@
-"""The data types for binaries, runtimes, and the judge's findings when it compares the two.
+"""The data types for binaries, runtimes, and the findings of the judge, which compares the two.
 
-Everything here is plain, frozen data: no file is opened, nothing is decided. Names of binaries and
-variants are parsed and rendered by inverse functions (`parse(str(name)) == name`).
+All records are frozen. This module opens no file and decides nothing. `parse` reads the name of a
+binary or a variant and `str` writes the name: `parse(str(name)) == name`.
 
-Every import of the package imports this module, so it must be quick: its classes are `Record`s.
+Every import of the package imports this module, so its classes are quick to make: `Record`s.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ OK, NOTE, REJECTED, UNKNOWN = "ok", "note", "rejected", "unknown"
 
 
 class NameFormatError(ValueError):
-    """A name of a binary or a variant that does not follow the naming scheme."""
+    """The name of a binary or of a variant does not follow the naming scheme."""
 
 
 class RecordError(ValueError):
-    """A build record with a field that is missing or wrong."""
+    """A build record has a field that is missing or wrong."""
 
 
 class GlueName(Record):
     """`stable210`, `aten24-abi0`: the torch ABI of a glue object.
 
-    `lane` is the door: "stable" serves every torch from `torch` on, "aten" only that minor with
-    one C++ ABI.
+    `lane` is "stable" for a glue that serves every torch from the minor `torch` on, or "aten" for a
+    glue that serves this minor alone, with the C++11 ABI flavour `cxx11_abi`.
     """
 
     lane: str
@@ -53,7 +53,7 @@ class GlueName(Record):
 
     @classmethod
     def parse(cls, text: str) -> GlueName:
-        """Read a glue name; raises `NameFormatError` with the problem."""
+        """Read a glue name. Raises NameFormatError."""
         lane = "stable" if text.startswith("stable") else "aten"
         digits, _, abi = text.removeprefix(lane).partition("-abi")
         if digits[:4].isdecimal():
@@ -67,7 +67,6 @@ class GlueName(Record):
         )
 
     def serves(self, torch: TorchInstall) -> bool:
-        """Whether the glue serves this torch."""
         if self.lane == "stable":
             return torch.version_tuple >= self.torch
         return (torch.version_tuple, torch.cxx11_abi) == (self.torch, self.cxx11_abi)
@@ -78,19 +77,17 @@ class GlueName(Record):
 
 
 class KernelsName(Record):
-    """`cpu`, `cuda12`, `cuda13`: what a kernel object runs on. `cuda_major` is None for the CPU."""
+    """`cpu`, `cuda12`, `cuda13`: the device of a kernel object; for the CPU, the major is None."""
 
     cuda_major: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> KernelsName:
-        """Read a kernels name; raises `NameFormatError` with the problem."""
+        """Read a kernels name. Raises NameFormatError."""
         major = text.removeprefix("cuda")[:2]
         name = cls(int(major) if major.isdecimal() else None)
         if str(name) != text or name.cuda_major == 0:
-            raise NameFormatError(
-                f"{text[:80]!r} is not a kernels name: expected cpu, cuda12 or cuda13"
-            )
+            raise NameFormatError(f"{text[:80]!r} is not a kernels name such as cpu or cuda12")
         return name
 
     def __str__(self) -> str:
@@ -105,7 +102,7 @@ class VariantName(Record):
 
     @classmethod
     def parse(cls, text: str) -> VariantName:
-        """Read a variant name; raises `NameFormatError` with the problem."""
+        """Read a variant name. Raises NameFormatError."""
         glue, _, kernels = text.rpartition("-")
         with suppress(NameFormatError):
             name = cls(GlueName.parse(glue), KernelsName.parse(kernels.replace("cu", "cuda", 1)))
@@ -146,7 +143,7 @@ _OF_KIND: dict[str, dict[str, Any]] = {
 
 
 class BuildRecord(Record):
-    """The checked content of a binary's record section, which the build wrote as JSON."""
+    """The checked content of a binary's record section, which the build wrote as JSON (`text`)."""
 
     kind: str
     package: str
@@ -165,7 +162,7 @@ class BuildRecord(Record):
 
     @classmethod
     def parse(cls, raw: bytes | str) -> BuildRecord:
-        """Read a record; raises `RecordError` naming the field that is missing or wrong."""
+        """Read a record. Raises RecordError, which names a field that is missing or wrong."""
         try:
             text = raw.rstrip(b"\0").decode("utf-8") if isinstance(raw, bytes) else raw
             data = json.loads(text)
@@ -182,7 +179,8 @@ class BuildRecord(Record):
 
 
 def _problems(data: Any, text: str) -> Iterator[str]:
-    """The problems of a record. The caller must stop at the first: later checks rely on it."""
+    """The problems of a record. The caller must stop at the first: later checks rely on the earlier
+    ones."""
     if not isinstance(data, dict):
         yield f" is a {type(data).__name__}, not an object"
     if not text.isprintable():
@@ -209,18 +207,18 @@ def _problems(data: Any, text: str) -> Iterator[str]:
 
 
 def _shown(value: object) -> str:
-    """A short representation; a list or an object could be nested too deeply for `repr`."""
+    """A short text for a value of JSON. Lists and objects may be nested too deeply for `repr`."""
     return f"a {type(value).__name__}" if isinstance(value, (list, dict)) else repr(value)[:80]
 
 
 def parse_version(version: str | None) -> tuple[int, ...] | None:
-    """`"580.65.06"` -> `(580, 65, 6)`; None when the text does not start with a number."""
+    """`"580.65.06"` -> `(580, 65, 6)`; None if the text does not start with a number."""
     found = re.match(r"[0-9]{1,9}(\.[0-9]{1,9}){0,7}", version or "")
     return tuple(map(int, found[0].split("."))) if found else None
 
 
 def parse_minor(version: str | None) -> tuple[int, int] | None:
-    """`"2.13.0+cpu"` -> `(2, 13)`; None when the text does not start with two numbers."""
+    """`"2.13.0+cpu"` -> `(2, 13)`; None if the text does not start with two numbers."""
     numbers = parse_version(version) or ()
     return (numbers[0], numbers[1]) if len(numbers) > 1 else None
 
@@ -231,12 +229,14 @@ def dotted(version: tuple[int, ...] | None) -> str:
 
 
 class Owner(Record):
-    """A distribution.
+    """A distribution that owns shared objects.
 
     Attributes:
-        libraries: its shared objects by file name.
-        built_for: torch minors that its files or metadata name, each with the source.
-        release_for: for a well-known package, the releases that go with each torch minor.
+        libraries: the shared objects by file name.
+        built_for: the torch minors that the distribution's files or metadata name, each with the
+            file or the requirement that names the minor.
+        release_for: the releases of a well-known package that go with each torch minor, the best
+            one first; empty for other packages.
         channel: "pip" or "conda".
     """
 
@@ -252,21 +252,21 @@ class BinaryRecord(Record):
     """One shared object, read without loading it.
 
     Attributes:
-        kind: "glue", "kernels" (of a client of the engine), "extension" (any other that needs
-            torch), "library" (any other shared object) or "unreadable".
-        name: `stable210`, `cuda13`, or the file's name for a file that is not ours.
-        needed: DT_NEEDED in order.
-        runpath: DT_RUNPATH or DT_RPATH, "" if there is none.
-        floors: the highest version it needs of `GLIBC`, `GLIBCXX`, `CXXABI`.
-        torch_symbols: undefined strong symbols of `at::`, `c10::`, `torch::` and the C shim.
-        python_symbols: undefined symbols of the Python C API.
-        modules: the Python modules it defines (from `PyInit_*`).
-        cxx11_abi: the flavour of its torch symbols, None if none of them shows it.
-        cuda_archs: from the record (all of which must be in `.nv_fatbin`), or what `.nv_fatbin`
-            holds where there is no record.
-        alignment: of its segments, in bytes; it loads on systems with pages up to this. 0: unknown.
-        problems: what is wrong with the file itself; empty for a whole file.
-        owner: the distribution that lists the file, where one was looked for and found.
+        kind: "glue" or "kernels" of a client of the engine; "extension" for other objects that need
+            torch; "library" for other shared objects; or "unreadable".
+        name: `stable210`, `cuda13`; for other kinds, the name in the record, or the file's name.
+        needed, runpath: as in `Elf`.
+        floors: the newest version of `GLIBC`, `GLIBCXX` and `CXXABI` that the file needs.
+        torch_symbols: the undefined strong symbols that torch must provide (`is_torch_symbol`).
+        python_symbols: undefined strong symbols of the Python C API.
+        modules: the Python modules that the file defines (from `PyInit_*`).
+        cxx11_abi: the C++11 ABI flavour of the torch symbols; None if no symbol shows the flavour.
+        cuda_archs: the architectures in the record (`.nv_fatbin` must hold each of them); without a
+            record, those in `.nv_fatbin`.
+        alignment: the alignment of the segments in bytes, the largest page size of a system that
+            can load the file. 0: unknown.
+        problems: the faults of the file itself; empty for a whole file.
+        owner: the distribution that lists the file; None if not looked for or not found.
     """
 
     path: Path
@@ -290,12 +290,11 @@ class BinaryRecord(Record):
 
     @property
     def file(self) -> str:
-        """The file's name, safe to print."""
         return printable(self.path.name)
 
     @property
     def lane(self) -> str | None:
-        """ "stable", "aten", or None for a file that uses neither of torch's interfaces."""
+        """ "stable" or "aten"; None without a record, unless the file is an extension."""
         if self.record is not None and self.record.lane is not None:
             return self.record.lane
         if self.kind != "extension":
@@ -304,7 +303,7 @@ class BinaryRecord(Record):
 
 
 class TorchInstall(Record):
-    """A torch installation, known without importing it; docs/fails/compat.md lists the fields."""
+    """The facts of a torch installation; docs/fails/compat.md describes the fields."""
 
     version: str
     version_tuple: tuple[int, int]
@@ -327,14 +326,15 @@ class TorchInstall(Record):
 
     @property
     def device(self) -> str:
-        """The device of this build: `CUDA 13.0`, `ROCm 6.2`, `XPU 2025.0`, `the CPU`."""
+        """The device of this build: `CUDA 13.0`, `ROCm 6.2`, `XPU 2025.0` or `the CPU`."""
         if self.hip or self.xpu:
             return f"ROCm {self.hip}" if self.hip else f"XPU {self.xpu}"
         return f"CUDA {self.cuda}" if self.cuda else "the CPU"
 
     @property
     def is_release(self) -> bool:
-        """False for alphas, nightlies and source builds without a tag, which were not measured."""
+        """False for alphas, nightlies and source builds without a tag: their classes were never
+        measured."""
         return re.fullmatch(r"[0-9]+(\.[0-9]+)+(\.post[0-9]+)?(\+.*)?", self.version) is not None
 
 
@@ -347,15 +347,16 @@ class Device(Record):
 
 
 class Driver(Record):
-    """The NVIDIA driver: `version` ("580.65.06") and the newest `cuda` it serves ((13, 0))."""
+    """The NVIDIA driver: its `version` ("580.65.06") and the newest CUDA that it serves."""
 
     version: str | None
     cuda: tuple[int, int] | None
 
 
 class Environment(Record):
-    """The environment that the fixes are for. `kind` is "conda" or "pip". `installer` installed
-    this package (None in a source folder) from the file or folder `source` (None if it is gone)."""
+    """The environment that the fixes are for. `kind` is "conda" or "pip". The tool `installer` has
+    installed this package (None in a source folder) from the file or folder `source` (None if that
+    is gone)."""
 
     kind: str = "pip"
     python: str = "python"
@@ -366,15 +367,15 @@ class Environment(Record):
 class Runtime(Record):
     """The process, the machine and the torch that a binary would be loaded into.
 
-    The judge sees these facts and nothing else. None means "not known"; the judge accepts nothing
-    if an unknown fact could mean a crash. docs/fails/compat.md describes all other fields.
+    The judge sees these facts alone. None means "not known"; the judge accepts no binary if an
+    unknown fact could mean a crash. docs/fails/compat.md describes the other fields.
 
     Attributes:
         project: the project whose binaries are "ours"; all others belong to other packages.
-        missing: for a binary's path, the symbols that were looked up and not found, and
-            `import NAME` for a Python package that it imports.
-        libraries: for a binary's path, the needed libraries that were looked for and not found.
-        kernel_abi: the table layout of the chosen glue, None before one is chosen.
+        missing: by a binary's path, the symbols that were looked up and not found; `import NAME`
+            stands for a Python package that the binary imports.
+        libraries: by a binary's path, the needed libraries that were looked for and not found.
+        kernel_abi: the version of the chosen glue's kernel table; None before a glue is chosen.
     """
 
     system: str
@@ -401,7 +402,6 @@ class Runtime(Record):
 
     @property
     def platform(self) -> str:
-        """`linux-x86_64` and the like."""
         return f"{self.system}-{self.machine}"
 
     @property
@@ -417,9 +417,10 @@ class Finding(Record):
         dimension: what was compared, e.g. "torch version".
         status: `OK`, `NOTE` (accepted, with a remark), `REJECTED`, or `UNKNOWN` (not decided, so
             not accepted).
-        why: one sentence; the cause, if it is a rejection.
-        fix: the command or the step to take; empty if there is nothing to do.
-        fault: the number of the class in the troubleshooting page, None if it has none.
+        observed, needed: the fact here, and the fact that the binary needs.
+        why: the cause of a rejection, or a remark, in one sentence.
+        fix: the command or the step that mends the fault; empty if none is known.
+        fault: the number of the fault's class in the troubleshooting page; None without a class.
     """
 
     dimension: str
@@ -432,25 +433,24 @@ class Finding(Record):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What follows the cause in errors and reports."""
+        """The lines that errors and reports print below the cause."""
         fix = (f"to mend:  {self.fix}",) if self.fix else ()
         return (f"observed: {self.observed}", f"needed:   {self.needed}", *fix)
 
 
 class Verdict(Record):
-    """A binary and its findings, in the order in which they were made (cheap ones first)."""
+    """A binary and its findings, in the order in which they were made: the cheapest first."""
 
     binary: BinaryRecord
     findings: tuple[Finding, ...]
 
     @property
     def accepted(self) -> bool:
-        """True if no finding is a rejection or unknown."""
+        """Whether no finding is rejected or unknown."""
         return all(finding.status in (OK, NOTE) for finding in self.findings)
 
     @property
     def rejection(self) -> Finding | None:
-        """The first rejection, or None."""
         return next((finding for finding in self.findings if finding.status == REJECTED), None)
 
     @property
@@ -461,7 +461,8 @@ class Verdict(Record):
 
 
 def as_plain(value: Any, text: Callable[[str], str] = str) -> Any:
-    """Records, tuples and paths as JSON-ready dicts, lists and strings; `text` changes strings."""
+    """The value for JSON: records become dicts, tuples and sets lists, paths strings. `text` is
+    applied to every string."""
     if isinstance(value, Record):
         value = value._asdict()
     if isinstance(value, Mapping):

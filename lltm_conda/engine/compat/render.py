@@ -1,7 +1,5 @@
 """Verdicts as plain text to paste into an issue: no colours, no private paths."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -19,9 +17,9 @@ _WIDTH = 100
 
 
 def shorten(text: str) -> str:
-    """Printable text in which `~` is the home folder and `$PREFIX` the environment's folder."""
+    """Printable text: `~` replaces the home folder, `$PREFIX` the environment's folder."""
     text = printable(text)
-    # Without a home folder, `expanduser` returns the `~` itself.
+    # For a user without a home folder, `expanduser` returns "~".
     for folder, name in ((sys.prefix, "$PREFIX"), (os.path.expanduser("~"), "~")):  # noqa: PTH111
         if len(folder) > 1:
             text = text.replace(printable(folder) + os.sep, name + os.sep)
@@ -34,12 +32,12 @@ def plain(value: Any) -> Any:
 
 
 def print_json(**fields: Any) -> None:
-    """A report as JSON (docs/fails/compat.md): within a schema number no field is removed."""
+    """Print a report as JSON (docs/fails/compat.md). Within a schema, no field is removed."""
     print(json.dumps({"schema": 1, **fields}, indent=2))
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Columns padded to their widest cell; the last one is wrapped."""
+    """A table as text: every column but the last is as wide as its widest cell; the last wraps."""
     lines = [tuple(header), *(tuple(map(shorten, row)) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header) - 1)]
     indent = sum(widths) + 2 * len(widths)
@@ -87,7 +85,7 @@ def runtime_table(runtime: Runtime) -> str:
 
 
 def selection_table(selection: Selection) -> str:
-    """Every binary, its verdict, and the cause if it was refused."""
+    """Every binary with its verdict: the cause of a refusal, or the remarks."""
     chosen = (selection.glue, selection.cpu, selection.cuda)
     rows = []
     for verdict in selection.considered:
@@ -102,7 +100,7 @@ def selection_table(selection: Selection) -> str:
 
 
 def summary(verdict: Verdict) -> str:
-    """The remarks of an accepted verdict, or else a description of the binary."""
+    """The remarks of an accepted verdict; without remarks, a description of the binary."""
     notes = [finding.why for finding in verdict.findings if finding.status == NOTE and finding.why]
     if notes:
         return "; ".join(notes)
@@ -117,7 +115,7 @@ def summary(verdict: Verdict) -> str:
 
 
 def cause_text(finding: Finding | None) -> str:
-    """The cause and the command, as the import error gives them."""
+    """The cause, the facts and the command, as in the import error; "" without a finding."""
     if finding is None:
         return ""
     lines = (f"cause:    {finding.why or finding.dimension}", *finding.lines)
@@ -125,7 +123,7 @@ def cause_text(finding: Finding | None) -> str:
 
 
 def verdict_text(verdict: Verdict) -> str:
-    """One binary: its dimensions, then the verdict and the cause."""
+    """The report on one binary: the dimensions, then the verdict, then the cause or the remarks."""
     state, rows = "accepted" if verdict.accepted else "refused", []
     for found in verdict.findings:
         needed = f" | needed: {found.needed}" if found.needed else ""

@@ -1,10 +1,7 @@
-"""Probe: everything about this process and machine that the judge looks at.
+"""Probe: all facts about this process and machine that the judge looks at.
 
-The platform, the Python, the C and C++ libraries, the environment; torch and the driver, which have
-modules of their own.
+The facts about torch and the driver come from `torch_probe` and `driver_probe`.
 """
-
-from __future__ import annotations
 
 import ctypes
 import json
@@ -12,7 +9,7 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -39,20 +36,19 @@ def probe_runtime(
     """Collect the facts, without importing torch and without initialising CUDA.
 
     Args:
-        torch: an installation, or a folder to look for one; None for this interpreter's own.
-        gpu: whether to ask for the driver and the devices.
-        project: the project whose binaries are "ours"; by default no file is.
+        torch: an installation, or a folder as in `find_torch`; None for this interpreter's torch.
+        gpu: whether to look for the driver and the devices.
+        project: the project whose binaries are "ours"; by default no binary is.
     """
-    problem, install = None, torch if isinstance(torch, TorchInstall) else None
+    problem = install = None
     try:
-        if not isinstance(torch, TorchInstall):
-            install = find_torch(torch or None)
+        install = torch if isinstance(torch, TorchInstall) else find_torch(torch or None)
     except TorchNotFoundError as error:
         problem = str(error)
     facts = runtime_of(install, project)
     if torch is not None and install is not None:
-        # For a torch elsewhere, judge for this Python if that torch was built for it, too, else for
-        # the Python that it was built for.
+        # For a torch elsewhere, judge for this Python if the torch was built for this Python, else
+        # for a Python that the torch was built for.
         tags = [re.match(r"cpython-([0-9])([0-9]+)(t?)-", f"{tag}-") for tag in install.python_tags]
         found = [((int(tag[1]), int(tag[2]), 0), tag[3] == "t") for tag in tags if tag]
         own = (*facts.python[:2], 0), facts.free_threaded
@@ -89,13 +85,13 @@ def runtime_of(
 
 
 def machine() -> str:
-    """`x86_64` or `aarch64`; the names that Windows and macOS use are translated."""
+    """The processor, such as `x86_64` or `aarch64`, by the same name on every system."""
     name = platform.machine().lower() or "unknown"
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
 
 
 def libc() -> tuple[str, tuple[int, ...]] | None:
-    """`("glibc", (2, 36))`; `("musl", ())` for a C library without glibc's name; None elsewhere."""
+    """The C library of Linux, `("glibc", (2, 36))` or `("musl", ())`; None on other systems."""
     if sys.platform != "linux":
         return None
     text = None
@@ -115,7 +111,7 @@ def l4t(path: Path = Path("/etc/nv_tegra_release")) -> str:
 
 
 def libstdcxx() -> dict[str, tuple[int, ...]] | None:
-    """The newest `GLIBCXX` and `CXXABI` of the libstdc++ that is loaded, or would be loaded."""
+    """The newest `GLIBCXX` and `CXXABI` of the libstdc++ that is loaded or would be; or None."""
     loaded = loaded_file("libstdc++.so.6")
     others = (folder / "libstdc++.so.6" for folder in library_folders())
     paths = chain(filter(None, (loaded,)), others)
@@ -123,7 +119,7 @@ def libstdcxx() -> dict[str, tuple[int, ...]] | None:
 
 
 def library_folders() -> Iterator[Path]:
-    """The folders that the dynamic linker searches, and that of this Python's libraries."""
+    """The folders that the dynamic linker searches, and those of this Python's libraries."""
     for entry in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
         if entry:
             yield Path(entry)
@@ -133,7 +129,7 @@ def library_folders() -> Iterator[Path]:
 
 
 def loaded_file(library: str) -> Path | None:
-    """The file of a library (its SONAME) that this process has already loaded; loads nothing."""
+    """The file of a library that this process has loaded, by its SONAME; None if not loaded."""
     link_map = ctypes.POINTER(ctypes.c_char_p)()
     with suppress(OSError, AttributeError):
         handle = ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)._handle
@@ -143,7 +139,7 @@ def loaded_file(library: str) -> Path | None:
 
 
 def mapped_files(start: str, maps: Path = Path("/proc/self/maps")) -> list[Path]:
-    """The files of this process's memory map whose names begin with `start`."""
+    """The files in this process's memory map whose names begin with `start`."""
     with suppress(OSError), maps.open("rb") as file:
         lines = [line for line in file.read(_MAX_MAPS).splitlines() if b"/" in line]
         paths = dict.fromkeys(Path(os.fsdecode(line[line.find(b"/") :])) for line in lines)
@@ -152,14 +148,15 @@ def mapped_files(start: str, maps: Path = Path("/proc/self/maps")) -> list[Path]
 
 
 def defined_versions(path: Path) -> dict[str, tuple[int, ...]] | None:
-    """The newest version of each family that a library defines; None when it cannot be read."""
+    """The newest version of each family that a library defines; None if the file is unreadable."""
     with suppress(ElfError, OSError), Elf(path) as elf:
         return newest_versions(elf.version_definitions())
     return None
 
 
 def environment(project: Project = NOBODY) -> Environment:
-    """Which tool manages this environment: conda where it installed the package or the Python."""
+    """The environment. Its kind is conda if conda installed the package, or if the environment is
+    conda's and nothing names the tool that installed the package."""
     name, version = project.distribution, project.version
     by = installer(project.folder, name, version) if version else None
     prefix = Path(sys.prefix)
@@ -171,13 +168,12 @@ def environment(project: Project = NOBODY) -> Environment:
 
 
 def _source(project: Project, conda: bool) -> str | None:
-    """The file or folder that the package was installed from; None if it is gone."""
+    """The file or folder that the package was installed from; None if unknown or gone."""
     with suppress(OSError, ValueError, AttributeError):
-        places: Iterable[Path] = dist_info(project.folder, project.distribution, project.version)
-        places = [place / "direct_url.json" for place in places]
+        name, version = project.distribution, project.version
+        places = [place / "direct_url.json" for place in dist_info(project.folder, name, version)]
         if conda:
-            start = f"conda-meta/{project.distribution}-{project.version}-"
-            places = Path(sys.prefix).glob(f"{start}*.json")
+            places = list(Path(sys.prefix).glob(f"conda-meta/{name}-{version}-*.json"))
         for place in places:
             url = str(json.loads(place.read_bytes()).get("url"))
             if url.startswith("file:///"):

@@ -1,10 +1,8 @@
 """Choose the binaries to load: the best accepted glue, CPU kernels and CUDA kernels.
 
-The order of preference is a pure function of names and torch, so an import does not even read files
-that cannot win. With `exhaustive` every file is judged, which answers "why not this one?".
+The order of preference depends on names and torch alone, so an import reads no file that cannot be
+chosen. With `exhaustive`, every file is judged, so that a report can say why a file was not chosen.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -29,10 +27,10 @@ class Selection(Record):
     """The chosen binaries, and every verdict that led to the choice.
 
     Attributes:
-        glue, cpu, cuda: the chosen binaries' verdicts; None where none was accepted (or, for
-            `cuda`, where torch is no CUDA build).
-        considered: every verdict reached, in order of preference within each kind.
-        forced: the variant asked for by name, or None.
+        glue, cpu, cuda: the verdicts on the chosen binaries; None if no binary of the kind was
+            accepted, or if none was judged.
+        considered: every verdict, in order of preference within each kind.
+        forced: the variant that was asked for by name, or None.
     """
 
     glue: Verdict | None
@@ -44,12 +42,12 @@ class Selection(Record):
 
     @property
     def complete(self) -> bool:
-        """Whether the op can be loaded: a glue, and the CPU kernels if the project has any."""
+        """Whether there is a glue, and CPU kernels if the project has any: the op can be loaded."""
         return self.glue is not None and (self.cpu is not None or "cpu" not in self.project.kernels)
 
     @property
     def variant(self) -> str | None:
-        """The name of the chosen variant, e.g. `stable210-cu13`; None if it is not complete."""
+        """The name of the chosen variant, such as `stable210-cu13`; None if incomplete."""
         if self.glue is None or not self.complete:
             return None
         device = self.cuda.binary.name.replace("cuda", "cu") if self.cuda else "cpu"
@@ -57,10 +55,8 @@ class Selection(Record):
 
     @property
     def cause(self) -> Finding | None:
-        """Why nothing can be loaded: the cause for the preferred binary.
-
-        None when the selection can be loaded, or when there is no file of the missing kind.
-        """
+        """The cause against the preferred binary of the missing kind, glue or kernels; None if the
+        selection is complete, or if there is no file of the missing kind."""
         if self.complete:
             return None
         for verdict in self.considered:
@@ -75,10 +71,11 @@ class Selection(Record):
 
 
 def glue_preference(name: GlueName, torch: TorchInstall | None) -> tuple[int, ...]:
-    """Sort key of a glue: fitting ones first, then those nearest to the torch.
+    """The sort key of a glue.
 
-    The stable ABI comes first if torch has it (one binary serves every later torch), then the ATen
-    build of the same minor, then its neighbours; the right C++ ABI flavour before the other.
+    The stable ABI comes first if torch has that ABI (one binary serves every later torch), then the
+    ATen build of the same minor, then the nearest minors; the right C++ ABI flavour comes before
+    the other.
     """
     here = torch.version_tuple if torch else (0, 0)
     flavour = torch.cxx11_abi if torch else None
@@ -90,7 +87,7 @@ def glue_preference(name: GlueName, torch: TorchInstall | None) -> tuple[int, ..
 
 
 def kernels_preference(name: KernelsName, torch: TorchInstall | None) -> tuple[int, int]:
-    """Sort key of CUDA kernels: torch's major, then older ones, then newer ones."""
+    """The sort key of CUDA kernels: torch's major first, then older ones, then newer ones."""
     major, have = name.cuda_major or 0, (torch.cuda_major if torch else None) or 0
     if major == have:
         return 0, 0
@@ -105,14 +102,17 @@ def select(
     forced: str | None = None,
     exhaustive: bool = False,
 ) -> Selection:
-    """Choose among the files of `paths` (names that are not ours are skipped).
+    """Choose among the files of `paths`; files that are named neither glue nor kernels are skipped.
 
     Args:
         paths: shared objects, in order of preference among files of the same name.
-        runtime: what they would be loaded into.
-        judge_one: gives the verdict on one file, e.g. `compat.judge_file`.
-        forced: take this variant or nothing (it is still judged); may raise NameFormatError.
-        exhaustive: judge every file, even if it can no longer win.
+        runtime: the process and machine that would load the files.
+        judge_one: gives the verdict on one file, such as `compat.judge_file`.
+        forced: the name of the only variant that may be chosen; None allows all.
+        exhaustive: judge every file, even if it can no longer be chosen.
+
+    Raises:
+        NameFormatError: `forced` is not the name of a variant.
     """
     wanted = VariantName.parse(forced) if forced else None
     torch, named = runtime.torch, [(path, parse_file_name(path.name)) for path in paths]
@@ -124,24 +124,22 @@ def select(
     cudas = [(path, name) for path, name in kernels if name.cuda_major is not None]
     considered: list[Verdict] = []
 
-    def best(
-        candidates: Iterable[tuple[Path, Name]], only: Name | None, facts: Runtime
-    ) -> Verdict | None:
+    def best(candidates: Iterable[tuple[Path, Name]], only: Name | None) -> Verdict | None:
         chosen = None
         for path, name in candidates:
             allowed = chosen is None and only in (None, name)
             if exhaustive or allowed:
-                considered.append(judge_one(path, facts))
+                considered.append(judge_one(path, runtime))
                 if allowed and considered[-1].accepted:
                     chosen = considered[-1]
         return chosen
 
-    glue = best(glues, wanted.glue if wanted else None, runtime)
+    glue = best(glues, wanted.glue if wanted else None)
     if glue is not None and glue.binary.record is not None:
         runtime = runtime._replace(kernel_abi=glue.binary.record.kernel_abi)
     cpu = cuda = None
     if exhaustive or glue is not None:
-        cpu = best(cpus, None, runtime)
+        cpu = best(cpus, None)
     if exhaustive or (glue is not None and torch is not None and torch.cuda is not None):
-        cuda = best(cudas, wanted.kernels if wanted else None, runtime)
+        cuda = best(cudas, wanted.kernels if wanted else None)
     return Selection(glue, cpu, cuda, tuple(considered), forced, runtime.project)

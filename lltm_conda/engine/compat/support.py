@@ -1,10 +1,8 @@
-"""The support facts: which variants exist and which torch versions they were run on.
+"""The support facts: the variants that exist, and the versions of torch and Python that they serve.
 
-`support.json` in the folder of the project's Python files is generated from build_matrix.yaml
-(`scripts/build_all.sh --write-generated`).
+They are in `support.json` beside the project's Python files, which
+`scripts/build_all.sh --write-generated` generates from build_matrix.yaml.
 """
-
-from __future__ import annotations
 
 import json
 from collections.abc import Mapping
@@ -20,13 +18,15 @@ FIRST = "linux-x86_64"
 
 
 class Support(Record):
-    """What the project builds. By default nothing, so every command is a local build.
+    """The variants that the project builds. Without any, every command is a local build.
 
     Attributes:
-        variants: names of every variant of the matrix.
-        others: the variants of each platform other than x86-64, such as `linux-aarch64`.
-        torch_min, torch_max: the oldest torch that is served, the newest that was tested.
-        channel, index: the conda channel and the pip index with the packages; None if none has.
+        variants: the names of the variants for Linux on x86-64.
+        others: the names of the variants for each other platform, such as `linux-aarch64`.
+        torch_min: the oldest torch that is served.
+        torch_max: the newest torch that was tested.
+        python_min: the oldest Python that is served.
+        channel, index: the conda channel and the pip index that hold the packages, or None.
     """
 
     variants: tuple[str, ...] = ()
@@ -42,14 +42,14 @@ class Support(Record):
         return (FIRST, *self.others)
 
     def glues(self, platform: str = FIRST) -> frozenset[str]:
-        """The glue names among the variants of a platform."""
+        """The names of the glues in the variants of a platform."""
         names = self.variants if platform == FIRST else self.others.get(platform, ())
         return frozenset(name.rpartition("-")[0] for name in names)
 
 
 @cache
 def load(folder: Path) -> Support:
-    """The facts of `support.json`; the defaults where it is missing or cannot be read."""
+    """The facts of the folder's `support.json`; the defaults if the file cannot be read."""
     try:
         data = json.loads((folder / "support.json").read_text("utf-8"))
         minors = ("torch_min", "torch_max", "python_min")

@@ -1,7 +1,5 @@
 """Text from outside (names in files, paths, environment variables), made safe to print."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 
@@ -9,8 +7,8 @@ from collections.abc import Sequence
 def printable(text: str | bytes | os.PathLike[str]) -> str:
     """The text on one line, with a backslash escape for every character that does not print.
 
-    A newline could forge a line of the report and an escape sequence could rewrite the terminal. A
-    byte that is not UTF-8 could not be printed at all.
+    A newline could forge a line of the report, and an escape sequence could rewrite the terminal.
+    For a byte that is not UTF-8, `print` would raise.
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8", "backslashreplace")
@@ -23,6 +21,6 @@ def printable(text: str | bytes | os.PathLike[str]) -> str:
 
 
 def some(names: Sequence[str], shown: int = 3) -> str:
-    """The first names, and how many more there are: `a, b, c and 4 more`; long ones are cut."""
+    """The first names and the number of the others: `a, b, c and 4 more`. Long names are cut."""
     more = f" and {len(names) - shown} more" if len(names) > shown else ""
     return ", ".join(name[:200] for name in names[:shown]) + more

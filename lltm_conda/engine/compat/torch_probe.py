@@ -1,7 +1,5 @@
 """Probe: find a torch installation and read its facts, without importing it."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re
@@ -17,7 +15,7 @@ from .elf import Elf, ElfError
 from .records import NOWHERE, BinaryRecord, TorchInstall, parse_minor
 from .text import printable, some
 
-# Exported by every libc10 since 1.0, in one of the two flavours of the C++11 ABI.
+# Every libc10 since 1.0 exports this symbol, in one of the two flavours of the C++11 ABI.
 _ERROR = "_ZN3c105ErrorC1ENS_14SourceLocationE"
 _NEW = _ERROR + "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
 _OLD = _ERROR + "Ss"
@@ -28,7 +26,7 @@ _exists = os.path.isfile
 
 
 class TorchNotFoundError(LookupError):
-    """No torch installation was found, or it cannot be read."""
+    """There is no torch installation, or its facts cannot be read."""
 
     def __init__(self, text: str) -> None:
         super().__init__(printable(text))
@@ -38,18 +36,18 @@ def find_torch(path: Path | str | None = None, python: str | None = None) -> Tor
     """Find a torch installation and read its facts, without importing torch.
 
     Args:
-        path: a `torch` package folder, or a site-packages folder, or the prefix of an environment.
-        python: an interpreter; it says where its torch is, without importing it.
-            With neither, the torch of the running interpreter is read.
+        path: a `torch` package folder, a site-packages folder, or the prefix of an environment.
+        python: an interpreter whose torch is read. Without `path` and `python`, the torch of the
+            running interpreter is read.
 
     Raises:
-        TorchNotFoundError: there is none; the text says where it looked and what to do.
+        TorchNotFoundError: there is no such torch, or its facts cannot be read; the text says where
+            it was looked for and what to do.
     """
     if path is not None:
         files = [Path(path, "version.py"), Path(path, "torch", "version.py")]
-        for lib in ("lib", "lib64"):
-            with suppress(OSError):
-                files += sorted(Path(path).glob(f"{lib}/python3*/site-packages/torch/version.py"))
+        with suppress(OSError):
+            files += sorted(Path(path).glob("lib*/python3*/site-packages/torch/version.py"))
         for file in files:
             if _exists(file):
                 return read_install(file.parent)
@@ -59,15 +57,13 @@ def find_torch(path: Path | str | None = None, python: str | None = None) -> Tor
         )
     located = _located(python)
     if located is None:
-        raise TorchNotFoundError(
-            f"torch is not installed for {python or 'this Python'} ({python or sys.executable}); "
-            "install it there"
-        )
+        where = python or f"this Python ({sys.executable})"
+        raise TorchNotFoundError(f"torch is not installed for {where}; install it there")
     return read_install(located)
 
 
 def _located(python: str | None) -> Path | None:
-    """The folder of the torch of an interpreter, None where it has none."""
+    """The folder of an interpreter's torch; None without torch. Raises TorchNotFoundError."""
     if python is None:
         origin = getattr(sys.modules.get("torch"), "__file__", None)
         if origin is None:
@@ -75,7 +71,7 @@ def _located(python: str | None) -> Path | None:
                 spec = importlib.util.find_spec("torch")
                 origin = spec.origin if spec else None
         return Path(origin).parent if origin else None
-    # A path may hold any byte but zero, so a zero byte separates it from other output.
+    # A path may hold any byte but zero, so a zero byte separates the path from other output.
     code = (
         "import importlib.util, os, sys; spec = importlib.util.find_spec('torch');"
         "sys.stdout.buffer.write(b'\\0' + os.fsencode(spec and spec.origin or ''))"
@@ -91,7 +87,7 @@ def _located(python: str | None) -> Path | None:
 
 
 def read_install(root: Path) -> TorchInstall:
-    """The facts of the installation whose package folder is `root`."""
+    """The facts of the installation whose package folder is `root`. Raises TorchNotFoundError."""
     facts = _version_file(root / "version.py")
     version = facts.get("__version__")
     minor = parse_minor(version)
@@ -106,7 +102,7 @@ def read_install(root: Path) -> TorchInstall:
         with Elf(lib_dir / "libc10.so") as elf:
             abi = 1 if elf.defines(_NEW) else 0 if elf.defines(_OLD) else None
     except FileNotFoundError:
-        pass  # a problem already
+        pass  # `problems` names it already
     except (ElfError, OSError) as error:
         problems.append(f"{lib_dir / 'libc10.so'}: {error}")
     return _install(root, version, minor, abi, facts)._replace(
@@ -126,7 +122,7 @@ def _install(
 
 
 def from_module(torch: ModuleType) -> TorchInstall:
-    """The facts of the torch that is already imported: no file is opened."""
+    """The facts of the torch that is imported. No file is opened. Raises TorchNotFoundError."""
     version = str(getattr(torch, "__version__", ""))
     minor = parse_minor(version)
     origin = getattr(torch, "__file__", None)
@@ -137,17 +133,12 @@ def from_module(torch: ModuleType) -> TorchInstall:
             "Rename the file or folder that shadows it."
         )
     flavour = getattr(getattr(torch, "_C", None), "_GLIBCXX_USE_CXX11_ABI", None)
-    return _install(
-        Path(origin).parent,
-        version,
-        minor,
-        None if flavour is None else int(flavour),
-        getattr(facts, "__dict__", {}),
-    )
+    abi = None if flavour is None else int(flavour)
+    return _install(Path(origin).parent, version, minor, abi, getattr(facts, "__dict__", {}))
 
 
 def _version_file(path: Path) -> dict[str, str]:
-    """The strings that a `version.py` assigns, read without executing it."""
+    """The strings that a `version.py` assigns, by name. Raises TorchNotFoundError."""
     try:
         with path.open("rb") as file:
             text = file.read(_MAX_VERSION_FILE).decode("utf-8", "replace")
@@ -160,13 +151,13 @@ def _version_file(path: Path) -> dict[str, str]:
 
 
 def release(version: str, minor: tuple[int, int], abi: int | None = None) -> TorchInstall:
-    """A release that is not installed; `abi` is by default that of PyPI's wheel."""
+    """A release that is not installed; by default, `abi` is the flavour of PyPI's wheel."""
     abi = int(minor >= (2, 7)) if abi is None else abi
     return TorchInstall(version, minor, None, None, abi, NOWHERE, NOWHERE, NOWHERE)
 
 
 def installer(root: Path, name: str, version: str) -> str | None:
-    """ "pip", "uv", "conda" or None: who installed the distribution `name` beside `root`."""
+    """The installer of the distribution `name` beside `root`: "pip", "uv", "conda", or None."""
     with suppress(OSError):
         for place in dist_info(root, name, version):
             text = (place / "INSTALLER").read_text("utf-8", "replace")
@@ -175,18 +166,21 @@ def installer(root: Path, name: str, version: str) -> str | None:
 
 
 def dist_info(root: Path, name: str, version: str) -> Iterator[Path]:
-    """The metadata of the distribution `name` beside `root`."""
+    """The metadata folders of the distribution `name` beside `root`."""
     start = f"{name}-{version.partition('+')[0]}"
-    for entry in os.listdir(root.parent):  # noqa: PTH208  # quick, since every import does this
+    for entry in os.listdir(root.parent):  # noqa: PTH208  # quicker than iterdir, and every import does this
         if entry.startswith(start) and entry.endswith(".dist-info"):
             yield root.parent / entry
 
 
 def missing_symbols(binary: BinaryRecord, torch: TorchInstall) -> tuple[str, ...]:
-    """The torch symbols of a binary that this torch does not export (about 4 ms for a hundred)."""
+    """The torch symbols of a binary that this torch does not export: 4 ms for about a hundred.
+
+    Raises ElfError or OSError if a library of the torch cannot be read.
+    """
     remaining = list(binary.torch_symbols)
-    libraries = ["libtorch_cpu.so", "libc10.so"]
-    libraries += [name for name in binary.needed if name.startswith(("libtorch", "libc10"))]
+    needed = [name for name in binary.needed if name.startswith(("libtorch", "libc10"))]
+    libraries = ["libtorch_cpu.so", "libc10.so", *needed]
     if any("THP" in name for name in remaining) or binary.modules:
         libraries.append("libtorch_python.so")
     for path in (torch.lib_dir / name for name in dict.fromkeys(libraries)):
