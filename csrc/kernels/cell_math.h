@@ -2,8 +2,8 @@
 //
 //   i = sigmoid(z_i), o = sigmoid(z_o), g = elu(z_c);  c' = c + g i;  h' = tanh(c') o
 //
-// Backward uses the gates' pre-activations z, for every dtype: they are the GEMM's own output
-// (nothing is written twice), and a 16-bit sigmoid would lose its derivative for |z| above 7 to 9.
+// Backward reads the gates' pre-activations z, not the activations. The GEMM writes z anyway, and a
+// 16-bit sigmoid would lose its derivative where |z| is above 7 to 9.
 #pragma once
 
 #include <cmath>
@@ -22,7 +22,7 @@ struct Sigmoid {
   Value complement;
 };
 
-// The formulas, for any `Math` that has a Value, its Scalar, and the activations sigmoid, elu,
+// The formulas, for any `Math` that has the types Value and Scalar and the functions sigmoid, elu,
 // elu_slope and tanh. A Value is one number on a CUDA device and a register of numbers on a CPU.
 template <typename Math>
 struct CellFormulas {
@@ -63,27 +63,19 @@ struct ScalarMath {
   using Value = T;
 
   static LLTM_HOST_DEVICE Sigmoid<T> sigmoid(T z) {
-    const T decay = exp_of(z < T(0) ? z : -z);  // never overflows
+    const T decay = std::exp(z < T(0) ? z : -z);  // never overflows
     const T larger = T(1) / (T(1) + decay);
     const T smaller = decay * larger;
     return z < T(0) ? Sigmoid<T>{smaller, larger} : Sigmoid<T>{larger, smaller};
   }
 
-  static LLTM_HOST_DEVICE T elu(T z) { return z > T(0) ? z : expm1_of(z); }
+  static LLTM_HOST_DEVICE T elu(T z) { return z > T(0) ? z : std::expm1(z); }
 
-  // elu'(z) from its value g = elu(z). A mask times exp(z) would give 0 * inf = NaN for large z,
-  // and 0 at z = 0.
+  // Returns elu'(z) for g = elu(z). The product of a mask and exp(z) would be 0 * inf = NaN for
+  // large z, and 0 instead of 1 at z = 0.
   static LLTM_HOST_DEVICE T elu_slope(T g) { return g > T(0) ? T(1) : g + T(1); }
 
-  static LLTM_HOST_DEVICE T tanh(T x) { return tanh_of(x); }
-
- private:
-  static LLTM_HOST_DEVICE float exp_of(float x) { return ::expf(x); }
-  static LLTM_HOST_DEVICE double exp_of(double x) { return ::exp(x); }
-  static LLTM_HOST_DEVICE float expm1_of(float x) { return ::expm1f(x); }
-  static LLTM_HOST_DEVICE double expm1_of(double x) { return ::expm1(x); }
-  static LLTM_HOST_DEVICE float tanh_of(float x) { return ::tanhf(x); }
-  static LLTM_HOST_DEVICE double tanh_of(double x) { return ::tanh(x); }
+  static LLTM_HOST_DEVICE T tanh(T x) { return std::tanh(x); }
 };
 
 }  // namespace lltm

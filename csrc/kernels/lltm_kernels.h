@@ -1,8 +1,8 @@
-// The C interface between the glue (which knows torch) and the kernels (which do not).
+// The C interface between the glue, which knows torch, and the kernels, which do not.
 //
-// Kernels are compiled once per device and CUDA major; glue once per torch ABI. At run time
-// `lltm_kernel_table` joins the two, so any glue works with any kernels of the same
-// LLTM_KERNEL_ABI.
+// Kernels are compiled for the CPU and for each CUDA major version, glue for each torch ABI. At run
+// time, the glue gets its functions from `lltm_kernel_table`, so any glue works with any kernels of
+// the same LLTM_KERNEL_ABI.
 #ifndef LLTM_KERNELS_H_
 #define LLTM_KERNELS_H_
 
@@ -12,18 +12,24 @@
 extern "C" {
 #endif
 
-// Increase this number with every change of a struct below, except new members at the end of the
+// Increase this number with every change of a type below, except new members at the end of the
 // table.
-#define LLTM_KERNEL_ABI 9
+#define LLTM_KERNEL_ABI 10
 #define LLTM_MOST_SPLIT_K 4
 #define LLTM_MOST_PARTS 5
 
+// torch's codes, which are part of its serialisation format and do not change.
 typedef enum {
-  LLTM_FLOAT32 = 0,
-  LLTM_FLOAT64 = 1,
-  LLTM_FLOAT16 = 2,
-  LLTM_BFLOAT16 = 3,
+  LLTM_FLOAT16 = 5,
+  LLTM_FLOAT32 = 6,
+  LLTM_FLOAT64 = 7,
+  LLTM_BFLOAT16 = 15,
 } lltm_dtype;
+
+// The position of a dtype in this list, for arrays.
+static inline int lltm_dtype_index(lltm_dtype dtype) {
+  return dtype == LLTM_BFLOAT16 ? 3 : (int)dtype - (int)LLTM_FLOAT16;
+}
 
 static inline int64_t lltm_dtype_bytes(lltm_dtype dtype) {
   return dtype == LLTM_FLOAT64 ? 8 : dtype == LLTM_FLOAT32 ? 4 : 2;
@@ -42,14 +48,14 @@ enum {
 };
 
 // Over a sequence, cell states and their gradients are running sums. A 16-bit running sum loses
-// small addends, so the loop over steps keeps a float32 copy. Outside that loop, and for 32 and 64
-// bits, these structs are all zero.
+// small addends, so the loop over steps keeps a float32 copy. Outside that loop, and for float32
+// and float64, this struct and the next are all zero.
 typedef struct {
   const void* old_cell;  // (B, S), float32: read instead of old_cell; or NULL
   void* new_cell;        // (B, S), float32: written in addition to new_cell; or NULL
 } lltm_running_cell;
 
-// 1: this gradient of a cell state is float32, though the other tensors have another dtype.
+// A field is 1 if that gradient of a cell state is float32 and the other tensors have 16 bits.
 typedef struct {
   int32_t more_grad_cell;
   int32_t d_old_cell;
@@ -72,9 +78,9 @@ typedef struct {
   void* sums;          // (columns), written
 } lltm_column_sum_arguments;
 
-// Copies a tensor (planes, from_rows, from_columns) into another, (planes, to_rows, to_columns).
-// Elements outside the second tensor are left out; elements outside the first are zero. The columns
-// of a row are contiguous.
+// Copies planes (matrices) of from_rows by from_columns elements to planes of to_rows by to_columns
+// elements. Rows and columns that only `from` has are left out; those that only `to` has become
+// zero. The columns of a row are contiguous.
 typedef struct {
   const void* from;
   void* to;
@@ -83,15 +89,15 @@ typedef struct {
   int64_t to_rows;
   int64_t from_columns;
   int64_t to_columns;
-  int64_t from_stride;  // elements between rows, likewise the next
-  int64_t to_stride;
+  int64_t from_stride;  // elements between rows of `from`
+  int64_t to_stride;    // elements between rows of `to`
 } lltm_copy;
 
 #define LLTM_MOST_COPIES 13
 
-// A whole sequence of steps: one layer in one direction. Unless the plan says otherwise, the
-// caller multiplies for all steps at once: x W_x^T before forward; d_input, d_weights and d_bias,
-// from the d_gates of all steps, after backward.
+// A whole sequence of steps: one layer in one direction. Unless the plan says makes_all_products,
+// the caller makes the products that batch over time: x W_x^T before forward, and d_input and
+// d_weights from the d_gates of all steps after backward. The caller always sums d_bias.
 
 typedef struct {
   int64_t steps;          // T >= 1
@@ -102,21 +108,21 @@ typedef struct {
   int32_t allow_tf32;     // 1: products of float32 may be rounded to tf32
 } lltm_layer_sizes;
 
-// The quickest way to run a sequence: a family of the kernels, or family 0 ("gemm"), the caller's
-// loop over steps. Fields that do not apply are 0.
+// The quickest way to run a sequence: by a family of these kernels, or by family 0 ("gemm"), a loop
+// over steps in the caller. Fields that do not apply are 0.
 typedef struct {
   int32_t family;           // 0: gemm; otherwise a number that only these kernels know
-  int64_t workspace_bytes;  // 16-byte aligned memory that the family needs, with any contents
+  int64_t workspace_bytes;  // size of the workspace, which is aligned to 16 bytes
   // 1: the family also makes the products that batch over time.
   int32_t makes_all_products;
-  // Forward, 1: the product x W_x^T adds the bias; 0: the kernels add it.
+  // Forward, 1: the product x W_x^T adds the bias; 0: the kernels add the bias.
   int32_t product_adds_bias;
-  // Backward by gemm: the caller makes the products that batch over time as soon as it has computed
-  // step part_starts[0], then part_starts[1], and so on down to step 0, in the order of the loop.
+  // Backward by gemm: the first step of each part of the sequence, the last part first. As soon as
+  // the loop has computed this step, the caller makes the part's products that batch over time.
   int64_t part_starts[LLTM_MOST_PARTS];
-  // Not 0: copies of the operands, padded with zeros to this S and I, are quicker. The added units
+  // Not 0: copies of the operands, padded with zeros to these S and I, are quicker. The added units
   // of the state stay zero. The plan's other fields are then unset: the caller asks again with
-  // these sizes.
+  // the padded sizes.
   int64_t padded_state;
   int64_t padded_input;
 } lltm_layer_plan;
@@ -134,28 +140,28 @@ typedef struct {
   void* final_h;             // (B, S): h after the last step, written
   void* final_cell;          // (B, S): c after the last step, written
   void* workspace;
-  const void* input;  // (T, B, I): for a family that makes all products, which does not read gates
+  const void* input;  // (T, B, I): read instead of gates by a family that makes all products
 } lltm_layer_forward_arguments;
 
 typedef struct {
   lltm_layer_sizes sizes;
   const void* weights;          // as in forward
-  const void* grad_output;      // (T, B, S) or NULL, which means zero; likewise the next three
+  const void* grad_output;      // (T, B, S); NULL means zero, here and in the next three
   const void* grad_cells;       // (T, B, S) or NULL
   const void* grad_final_h;     // (B, S) or NULL
   const void* grad_final_cell;  // (B, S) or NULL
   const void* gates;            // (T, B, 3, S): pre-activations
   const void* cells;            // (T, B, S)
   void* d_gates;                // (T, B, 3, S), written
-  void* d_initial_h;            // (B, S), written, or NULL when it is not wanted
-  void* d_initial_cell;         // (B, S), written, or NULL when it is not wanted
+  void* d_initial_h;            // (B, S), written unless NULL
+  void* d_initial_cell;         // (B, S), written unless NULL
   void* workspace;
   // For a family that makes all products:
   const void* input;      // (T, B, I)
   const void* initial_h;  // (B, S), or NULL for zeros
   const void* output;     // (T, B, S)
-  void* d_input;          // (T, B, I), written, or NULL when it is not wanted
-  void* d_weights;        // (3S, S + I), written, or NULL when it is not wanted
+  void* d_input;          // (T, B, I), written unless NULL
+  void* d_weights;        // (3S, S + I), written unless NULL
 } lltm_layer_backward_arguments;
 
 // The cell states of a sequence, recomputed from its gates: c_t = c_{t-1} + g_t i_t, as in forward.
@@ -178,22 +184,23 @@ typedef struct {
   int32_t allow_tf32;
 } lltm_step_sizes;
 
-// The quickest way to run a step: a family of the kernels, or family 0 ("gemm"), the caller's GEMM
-// with cell_forward or cell_backward. Fields that do not apply are 0.
+// The quickest way to run a step: by a family of these kernels, or by family 0 ("gemm"), the
+// caller's GEMM with cell_forward or cell_backward. Fields that do not apply are 0.
 typedef struct {
   int32_t family;           // 0: gemm; otherwise a number that only these kernels know
-  int64_t workspace_bytes;  // 16-byte aligned memory with any contents; 0 for gemm
+  int64_t workspace_bytes;  // size of the workspace, which is aligned to 16 bytes; 0 for gemm
   // Backward by a family, 1: the family recomputes gates that are NULL.
   int32_t makes_gates;
-  // Backward by gemm in a sequence: the caller makes d_z W_h in this number of equal k slices of
-  // the depth 3S. Each slice gives a plane, and cell_backward of the step before adds the planes.
+  // Backward by gemm in a sequence: the caller divides the depth 3S of the product d_z W_h into
+  // this number of equal slices. The product of each slice is a plane, a matrix of its own, and
+  // cell_backward of the step before adds the planes.
   int32_t split_k;
   // By gemm in a sequence, 1: `product` makes the products; 0: the caller does.
   int32_t calls_product;
 } lltm_step_plan;
 
-// to = left right, or with `adds` to += left right, for each of `planes` matrices. Strides, in
-// elements, are those between rows and between planes.
+// to = left right, or with `adds` to += left right, for each of `planes` planes, the matrices of a
+// batch. Strides are in elements: x_stride between rows of x, x_plane between planes of x.
 typedef struct {
   int64_t planes;
   int64_t rows;
@@ -238,40 +245,40 @@ typedef struct {
 
 typedef struct {
   lltm_step_sizes sizes;
-  const void* grad_h;      // (B, S) or NULL, which means zero; likewise the next two
+  const void* grad_h;      // (B, S); NULL means zero, here and in the next two
   const void* grad_cell;   // (B, S) or NULL
   const void* grad_gates;  // (B, 3, S) or NULL
   // Added to grad_h and grad_cell. A state in a sequence has two readers: the output and the next
   // step.
   const void* more_grad_h;     // (B, S) or NULL; cell: or (more_grad_h_planes, B, S)
   const void* more_grad_cell;  // (B, S) or NULL
-  const void* input;           // step: as in forward, likewise the next three
+  const void* input;           // step: this and the next three as in forward
   const void* weights;
   const void* bias;  // read only if gates are recomputed
   const void* old_h;
   const void* new_cell;  // (B, S)
   const void* gates;     // (B, 3, S): pre-activations; or NULL if the plan says makes_gates
-  void* d_gates;         // (B, 3, S), written; step: or NULL when it is not wanted
-  void* d_input;         // step: (B, I), written, or NULL when it is not wanted
-  void* d_weights;       // step: (3S, S + I), rows without gaps, or NULL
-  void* d_bias;          // step: (3S) or NULL
-  void* d_old_h;         // step: (B, S) or NULL
-  void* d_old_cell;      // (B, S) or NULL
+  void* d_gates;         // (B, 3, S), written; step: written unless NULL
+  void* d_input;         // step: (B, I), written unless NULL, like the next four
+  void* d_weights;       // step: (3S, S + I), rows without gaps
+  void* d_bias;          // step: (3S)
+  void* d_old_h;         // step: (B, S)
+  void* d_old_cell;      // (B, S)
   void* workspace;       // step
   lltm_gradient_strides strides;
   lltm_float32_gradients float32;
-  // cell: the number of planes of more_grad_h that are added up, at most the plan's
-  // split_k. 0 means 1.
+  // cell: the number of planes of more_grad_h, which are added up: at most the plan's split_k. 0
+  // means 1.
   int32_t more_grad_h_planes;
 } lltm_step_backward_arguments;
 
-// Kernels return NULL, or a text that says what failed; the text is valid until the thread's next
+// Kernels return NULL, or a text that says what failed. The text is valid until the thread's next
 // call.
 //
-// A plan tells how to run a problem; only the kernels know what is quicker on their device. `needs`
-// is the mask of wanted gradients, 0 for forward. The environment variables LLTM_CPU_PRODUCTS,
-// LLTM_CUDA_CELL and LLTM_LAYER_KERNELS force a family by its name, for tests. An unknown name is
-// an error; so is a family that cannot run the problem.
+// A plan says how to run a problem; only the kernels know what is quicker on their device. `needs`
+// is the mask of the gradients to compute, 0 for forward. The environment variables
+// LLTM_CPU_PRODUCTS, LLTM_CUDA_CELL and LLTM_LAYER_KERNELS force a family by its name, for tests.
+// An unknown name is an error, and so is the name of a family that cannot run the problem.
 typedef struct {
   lltm_table_head head;  // with LLTM_KERNEL_ABI
   const char* (*cell_forward)(lltm_dtype, const lltm_step_forward_arguments*,
@@ -296,7 +303,7 @@ typedef struct {
                                const lltm_execution*);
   // This function and the next are NULL if no plan of these kernels needs them.
   const char* (*product)(lltm_dtype, const lltm_product_arguments*, const lltm_execution*);
-  // `count` copies, at most LLTM_MOST_COPIES.
+  // Makes `count` copies, at most LLTM_MOST_COPIES.
   const char* (*copy)(lltm_dtype, int32_t count, const lltm_copy*, const lltm_execution*);
 } lltm_kernel_functions;
 

@@ -1,4 +1,4 @@
-// The engine's storage types; this op's names for its macros.
+// The engine's storage types, and names of this op for the engine's macros.
 #pragma once
 
 #include "../engine/kernels/types.h"

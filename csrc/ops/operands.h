@@ -147,19 +147,13 @@ struct OperandChecks {
       CHECK_CPU(input);
       CHECK_CONTIGUOUS(input);
     }
-    switch (const int32_t code = Torch::scalar_type(input)) {  // torch's numbers of the dtypes
-      case 5:
-        return LLTM_FLOAT16;
-      case 6:
-        return LLTM_FLOAT32;
-      case 7:
-        return LLTM_FLOAT64;
-      case 15:
-        return LLTM_BFLOAT16;
-      default:
-        Guard::fail("input must be float32, float64, float16 or bfloat16, got ", dtype_name(code),
-                    "; convert it with input.float()");
+    const int32_t code = Torch::scalar_type(input);
+    if (code != LLTM_FLOAT16 && code != LLTM_FLOAT32 && code != LLTM_FLOAT64 &&
+        code != LLTM_BFLOAT16) {
+      Guard::fail("input must be float32, float64, float16 or bfloat16, got ", dtype_name(code),
+                  "; convert it with input.float()");
     }
+    return static_cast<lltm_dtype>(code);
   }
 
   static void like_input(const Tensor& tensor, const char* name, const Tensor& input,

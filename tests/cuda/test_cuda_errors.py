@@ -50,7 +50,7 @@ def test_a_launch_that_fails_says_which_kernel_and_why(gpu) -> None:
     sizes = {"batch_size": 4, "state_size": 5}
     arguments = ffi.new("lltm_step_forward_arguments*", {"sizes": sizes})
     nowhere = ffi.new("lltm_execution*", {"device_index": torch.cuda.device_count() + 7})
-    float32 = ffi.cast("lltm_dtype", 0)
+    float32 = ffi.cast("lltm_dtype", 6)
     error = table.cell_forward(float32, arguments, nowhere)
     assert error, "a launch on a device that does not exist was reported as a success"
     assert b"cell_forward" in ffi.string(error) and b"invalid device ordinal" in ffi.string(error)

@@ -1,4 +1,4 @@
-// Helpers for kernel launches: they select the device and report errors.
+// Helpers that select the device of a kernel launch and report errors of CUDA.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,8 +10,8 @@
 
 namespace PROJECT_NAMESPACE {
 
-// Makes `device_index` current for the scope. The glue has set it in torch's CUDA runtime, but this
-// object has its own, statically linked runtime, whose current device may be another one.
+// Makes `device_index` the current device as long as the object lives. The glue makes the device
+// current in torch's CUDA runtime only; the kernels may be linked with a CUDA runtime of their own.
 class DeviceScope {
  public:
   explicit DeviceScope(int32_t device_index) {
@@ -35,10 +35,10 @@ class DeviceScope {
   cudaError_t error_ = cudaSuccess;
 };
 
-// NULL for success, else a text that names the kernel and CUDA's error.
+// Returns NULL for success, otherwise a text that names the kernel and CUDA's error.
 inline const char* error_text(const char* kernel, cudaError_t error) {
   if (error == cudaSuccess) return nullptr;
-  cudaGetLastError();  // clears the error: the check of the next launch must not find it again
+  cudaGetLastError();  // clears the error, or the next launch would report the same error
   thread_local char text[256];
   std::snprintf(text, sizeof(text), PROJECT_NAME " CUDA kernel %s: %s (%s)", kernel,
                 cudaGetErrorString(error), cudaGetErrorName(error));

@@ -5,8 +5,8 @@
 
 namespace PROJECT_NAMESPACE {
 
-// Calls `work(begin, end)` on disjoint ranges that cover [0, count), on several threads if there is
-// more than one grain of work.
+// Calls `work(begin, end)` on disjoint ranges that cover [0, count), possibly on several threads if
+// `count` is more than `grain_size`.
 template <typename Work>
 void in_parallel(int64_t count, int64_t grain_size, const PROJECT_SYMBOL(execution) & execution,
                  const Work& work) {

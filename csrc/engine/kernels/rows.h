@@ -1,6 +1,7 @@
-// For CUDA kernels over the rows of a matrix: a block takes a row at a time, and each thread keeps
-// its part of the row in registers, in packs of 16 bytes. Long rows are read again for each use;
-// unaligned rows too, and element by element.
+// Helpers for CUDA kernels over the rows of a matrix. A block works on one row at a time, and each
+// thread keeps its part of the row in registers, in packs of 16 bytes. A row that does not fit in
+// the registers is read again for each use. An unaligned row is also read again, one element at a
+// time.
 #pragma once
 
 #include "cuda.h"
@@ -10,7 +11,8 @@ namespace PROJECT_NAMESPACE {
 
 constexpr int kMostRowThreads = 512;
 
-// How a block divides a row: elements in a pack, packs that a thread keeps (0: none), threads.
+// How a block divides a row. A pack has `size` elements. A thread keeps `packs` packs in registers,
+// or reads the row again for each use if `packs` is 0.
 template <int size, int packs>
 struct RowShape {
   static constexpr int kSize = size;
@@ -18,8 +20,8 @@ struct RowShape {
   unsigned threads;
 };
 
-// Calls `launch` with the shape for rows of `columns` elements; `aligned` is the result of
-// aligned_for_vectors. Returns NULL, or the text of an error of `kernel`.
+// Calls `launch` with the RowShape for rows of `columns` elements. `aligned` is the result of
+// aligned_for_vectors. Returns NULL, or an error text that names `kernel`.
 template <typename T, typename Launch>
 const char* launch_rows(const char* kernel, int64_t columns, bool aligned, const Launch& launch) {
   constexpr int kSize = kVectorSize<T>, kPacks = 4;
@@ -37,7 +39,8 @@ const char* launch_rows(const char* kernel, int64_t columns, bool aligned, const
   return error_text(kernel, cudaGetLastError());
 }
 
-// Calls work(k, column) for each pack of this thread: the k-th, which begins at `column`.
+// Calls work(k, column) for each pack of this thread. Pack k begins at `column`; if kPacks is 0, k
+// is always 0.
 template <int kSize, int kPacks, typename Work>
 __device__ void for_packs(int64_t columns, const Work& work) {
   const int64_t step = static_cast<int64_t>(blockDim.x) * kSize;
@@ -72,12 +75,13 @@ class Row {
   Pack<T, kSize> kept_[kPacks > 0 ? kPacks : 1];
 };
 
-// Returns the sum of the block's values to every thread. The order of additions is fixed.
+// Returns the sum of all threads' values to every thread of the block. The order of additions does
+// not vary.
 template <typename Compute>
 __device__ Compute block_sum(Compute value) {
   __shared__ Compute parts[kMostRowThreads / 32];
   for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(~0u, value, offset);
-  __syncthreads();  // the parts of an earlier sum have been read
+  __syncthreads();  // until all threads have read the parts of an earlier sum
   if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;
   __syncthreads();
   value = 0;

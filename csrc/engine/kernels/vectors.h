@@ -1,4 +1,4 @@
-// Accesses of several neighbouring elements. One instruction moves at most 16 bytes.
+// Loads and stores of several neighbouring elements. One instruction moves up to 16 bytes.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ constexpr int kVectorBytes = 16;
 template <typename T>
 constexpr int kVectorSize = kVectorBytes / static_cast<int>(sizeof(T));
 
-// Whether all pointers are aligned to kVectorBytes; NULL counts as aligned. A view may be
-// unaligned.
+// Returns whether all pointers are aligned to kVectorBytes. NULL counts as aligned. A view of a
+// tensor may be unaligned.
 template <typename... Pointers>
 __host__ __device__ bool aligned_for_vectors(const Pointers*... pointers) {
   return ((reinterpret_cast<uintptr_t>(pointers) | ...) % kVectorBytes) == 0;

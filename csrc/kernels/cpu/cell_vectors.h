@@ -1,5 +1,5 @@
-// The pointwise part of one LLTM step, one register at a time, by the formulas of ../cell_math.h;
-// and the sums of columns. Both follow a GEMM.
+// The pointwise part of a step, one register at a time, by the formulas of ../cell_math.h; and the
+// sums of a matrix's columns.
 
 namespace lltm::LLTM_LEVEL {
 
@@ -10,36 +10,16 @@ struct Cell {
   using Formulas = CellFormulas<VectorMath<C>>;
   static constexpr int64_t kLanes = Lanes<C>::kCount;
 
-  // The fewest elements that are worth waking another thread.
+  // The fewest elements for which it pays to wake another thread.
   static constexpr int64_t kElementsPerThread = 16384;
 
   static const char* forward(const lltm_step_forward_arguments& arguments,
                              const lltm_execution& execution) {
-    for_each_register(
-        arguments, execution,
-        [](const lltm_step_forward_arguments& a, int64_t n, int64_t column, int64_t count)
-            LLTM_INLINE_LAMBDA {
-              const int64_t state = a.sizes.state_size;
-              const T* const gates = static_cast<const T*>(a.gates) + kGateCount * n * state;
-              const T* const bias = static_cast<const T*>(a.bias);
-              V z[kGateCount];
-#pragma GCC unroll 3
-              for (int gate = 0; gate < kGateCount; ++gate) {
-                z[gate] = load(gates + gate * state + column, count);
-                if (bias != nullptr) z[gate] += load(bias + gate * state + column, count);
-              }
-              finish_forward(a, state, n, column, count, bias != nullptr, z);
-            });
-    return nullptr;
+    return for_each_register<forward_register>(arguments, execution);
   }
-
   static const char* backward(const lltm_step_backward_arguments& arguments,
                               const lltm_execution& execution) {
-    for_each_register(
-        arguments, execution,
-        [](const lltm_step_backward_arguments& a, int64_t n, int64_t column, int64_t count)
-            LLTM_INLINE_LAMBDA { backward_register(a, a.sizes.state_size, n, column, count); });
-    return nullptr;
+    return for_each_register<backward_register>(arguments, execution);
   }
 
   // Each thread sums whole columns, so the order of additions, and thus the result, does not depend
@@ -63,24 +43,25 @@ struct Cell {
     return nullptr;
   }
 
-  // Computes the new state of batch entry n from the pre-activations `z`: `count` columns from
-  // `column` on.
-  static LLTM_INLINE void finish_forward(const lltm_step_forward_arguments& a, int64_t state,
-                                         int64_t n, int64_t column, int64_t count,
+  // Computes the new state of batch entry n: `count` columns from `column` on. Adds `gates` to the
+  // pre-activations z if `adds_gates`, and then writes z to `gates` if `stores_gates`.
+  static LLTM_INLINE void finish_forward(const lltm_step_forward_arguments& a, int64_t n,
+                                         int64_t column, int64_t count, bool adds_gates,
                                          bool stores_gates, V (&z)[kGateCount]) {
+    const int64_t state = a.sizes.state_size;
 #pragma GCC unroll 3
     for (int gate = 0; gate < kGateCount; ++gate) {
-      if (!stores_gates) continue;
-      T* const to = static_cast<T*>(a.gates) + (kGateCount * n + gate) * state + column;
-      store(to, z[gate], count);
+      T* const at = static_cast<T*>(a.gates) + (kGateCount * n + gate) * state + column;
+      if (adds_gates) z[gate] += load(at, count);
+      if (stores_gates) store(at, z[gate], count);
       // Forward computes with the rounded values that backward will read.
-      if (sizeof(T) == 2) z[gate] = load(to, count);
+      if (stores_gates && sizeof(T) == 2) z[gate] = load(at, count);
     }
     const int64_t at = n * state + column;
-    const bool runs = a.running.old_cell != nullptr;
-    const auto next =
-        Formulas::forward(z[kInputGate], z[kOutputGate], z[kCandidate],
-                          load_cells<T>(runs ? a.running.old_cell : a.old_cell, runs, at, count));
+    const V old_cell = a.running.old_cell == nullptr
+                           ? load(static_cast<const T*>(a.old_cell) + at, count)
+                           : load(static_cast<const C*>(a.running.old_cell) + at, count);
+    const auto next = Formulas::forward(z[kInputGate], z[kOutputGate], z[kCandidate], old_cell);
     store(static_cast<T*>(a.new_cell) + at, next.cell, count);
     if (a.running.new_cell != nullptr) {
       store(static_cast<C*>(a.running.new_cell) + at, next.cell, count);
@@ -88,21 +69,20 @@ struct Cell {
     store(static_cast<T*>(a.new_h) + at, next.h, count);
   }
 
-  // Computes the gradients of batch entry n: `count` columns from `column` on. Stores the gradients
-  // of the gates and of the old cell state if they are wanted.
+  // Computes the gradients of batch entry n: `count` columns from `column` on. Stores d_gates and
+  // d_old_cell unless these pointers are NULL.
   static LLTM_INLINE typename Formulas::Gradients backward_register(
-      const lltm_step_backward_arguments& a, int64_t state, int64_t n, int64_t column,
-      int64_t count) {
+      const lltm_step_backward_arguments& a, int64_t n, int64_t column, int64_t count) {
+    const int64_t state = a.sizes.state_size;
     const int64_t at = n * state + column;
     const int64_t gates_at = kGateCount * n * state + column;
-    const auto or_zero = [&](const void* from) LLTM_INLINE_LAMBDA {
-      return from == nullptr ? V{} : load(static_cast<const T*>(from) + at, count);
-    };
-    V grad_h = or_zero(a.grad_h);
-    V grad_cell = or_zero(a.grad_cell);
-    if (a.more_grad_h != nullptr) grad_h += or_zero(a.more_grad_h);
+    V grad_h = load_or_zero<T>(a.grad_h, at, count);
+    V grad_cell = load_or_zero<T>(a.grad_cell, at, count);
+    if (a.more_grad_h != nullptr) grad_h += load(static_cast<const T*>(a.more_grad_h) + at, count);
     if (a.more_grad_cell != nullptr) {
-      grad_cell += load_cells<T>(a.more_grad_cell, a.float32.more_grad_cell != 0, at, count);
+      grad_cell += a.float32.more_grad_cell == 0
+                       ? load(static_cast<const T*>(a.more_grad_cell) + at, count)
+                       : load(static_cast<const C*>(a.more_grad_cell) + at, count);
     }
     const T* const gates = static_cast<const T*>(a.gates) + gates_at;
     auto d = Formulas::backward(grad_h, grad_cell, load(gates, count), load(gates + state, count),
@@ -117,36 +97,51 @@ struct Cell {
       if (a.d_gates != nullptr) store(static_cast<T*>(a.d_gates) + gate_at, d.z[gate], count);
     }
     if (a.d_old_cell == nullptr) return d;
-    if (sizeof(T) == 2 && a.float32.d_old_cell != 0) {
-      store(static_cast<C*>(a.d_old_cell) + at, d.old_cell, count);
-    } else {
+    if (a.float32.d_old_cell == 0) {
       store(static_cast<T*>(a.d_old_cell) + at, d.old_cell, count);
+    } else {
+      store(static_cast<C*>(a.d_old_cell) + at, d.old_cell, count);
     }
     return d;
   }
 
  private:
+  static LLTM_INLINE void forward_register(const lltm_step_forward_arguments& a, int64_t n,
+                                           int64_t column, int64_t count) {
+    const int64_t state = a.sizes.state_size;
+    const T* const gates = static_cast<const T*>(a.gates) + kGateCount * n * state + column;
+    const T* const bias = static_cast<const T*>(a.bias);
+    V z[kGateCount];
+#pragma GCC unroll 3
+    for (int gate = 0; gate < kGateCount; ++gate) {
+      z[gate] = load(gates + gate * state, count);
+      if (bias != nullptr) z[gate] += load(bias + gate * state + column, count);
+    }
+    finish_forward(a, n, column, count, false, bias != nullptr, z);
+  }
+
   // Calls `body(arguments, n, column, count)` for every register of the state, on several threads,
-  // which may share a row. `count` is constant except at the end of a unit of columns.
-  template <typename Arguments, typename Body>
-  static LLTM_INLINE void for_each_register(const Arguments& arguments,
-                                            const lltm_execution& execution, const Body& body) {
-    constexpr int64_t kColumns = 512;  // per unit
+  // which may share a row.
+  template <auto body, typename Arguments>
+  static const char* for_each_register(const Arguments& arguments,
+                                       const lltm_execution& execution) {
     const int64_t state = arguments.sizes.state_size;
-    if (arguments.sizes.batch_size == 0 || state == 0) return;
-    const int64_t units_per_row = ceiling(state, kColumns);
-    const int64_t grain_size = ceiling(kElementsPerThread, least(state, kColumns));
-    in_parallel(arguments.sizes.batch_size * units_per_row, grain_size, execution,
+    const int64_t registers = ceiling(state, kLanes);  // of a row
+    if (registers == 0) return nullptr;
+    in_parallel(arguments.sizes.batch_size * registers, kElementsPerThread / kLanes, execution,
                 [&](int64_t begin, int64_t end) {
                   const Arguments a = arguments;  // a copy that no store below can change
-                  for (int64_t unit = begin; unit < end; ++unit) {
-                    const int64_t n = unit / units_per_row;
-                    int64_t column = unit % units_per_row * kColumns;
-                    const int64_t last = least(column + kColumns, a.sizes.state_size);
+                  for (int64_t unit = begin; unit < end;) {
+                    const int64_t n = unit / registers;
+                    int64_t column = unit % registers * kLanes;
+                    const int64_t last = least(column + (end - unit) * kLanes, a.sizes.state_size);
+                    unit += ceiling(last - column, kLanes);
+                    // The count of whole registers is a constant, which is quicker.
                     for (; column + kLanes <= last; column += kLanes) body(a, n, column, kLanes);
                     if (column < last) body(a, n, column, last - column);
                   }
                 });
+    return nullptr;
   }
 };
 

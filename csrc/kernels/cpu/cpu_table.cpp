@@ -1,5 +1,5 @@
-// The table of the CPU kernels, and what it chooses: the instruction set, and whether our kernels
-// or torch's GEMM make the products of a step or of a sequence.
+// The table of the CPU kernels. Here lltm chooses the instruction set, and whether our kernels or
+// torch's GEMM make the products of a step or of a sequence.
 #ifdef __aarch64__
 #include <sys/auxv.h>
 #include <sys/prctl.h>
@@ -14,7 +14,7 @@
 namespace lltm {
 namespace {
 
-// The value of an environment variable, or NULL if it is unset or empty.
+// Returns the value of an environment variable, or NULL if the variable is unset or empty.
 const char* variable(const char* name) {
   const char* const value = std::getenv(name);
   return value == nullptr || *value == '\0' ? nullptr : value;
@@ -24,7 +24,7 @@ const char* variable(const char* name) {
 
 struct Level {
   const char* name;           // in LLTM_CPU_CAPABILITY
-  const CpuKernels* kernels;  // by lltm_dtype; NULL if the processor or the platform lacks them
+  const CpuKernels* kernels;  // by dtype; NULL if the processor or the platform lacks the level
 };
 
 constexpr const char* kUnknownLevel =
@@ -35,10 +35,10 @@ constexpr const char* kUnknownLevel =
     "avx2 or avx512, or unset it";
 #endif
 
-// Returns the best level of this processor, or the best one up to `wanted`. Returns an empty level
-// if `wanted` names none.
+// Returns the best level of this processor or, if `wanted` is not NULL, the best up to the level of
+// that name. If there is no level of that name, the result has no kernels.
 Level choose_level(const char* wanted) {
-  Level levels[] = {{"default", baseline::kKernels},
+  Level levels[] = {{"default", CpuLevels::baseline},
                     {"avx2", nullptr},
                     {"avx512", nullptr},
 #ifdef __aarch64__
@@ -49,21 +49,21 @@ Level choose_level(const char* wanted) {
 #ifdef __x86_64__
   __builtin_cpu_init();
   const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  if (has_avx2) levels[1].kernels = avx2::kKernels;
+  if (has_avx2) levels[1].kernels = CpuLevels::avx2;
   if (has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-    levels[2].kernels = avx512::kKernels;
+    levels[2].kernels = CpuLevels::avx512;
   }
 #elif defined(__aarch64__)
   constexpr unsigned long kConvertsBfloat16 = 1ul << 14;  // HWCAP2_BF16, not in every asm/hwcap.h
   const bool has_bf16 = (getauxval(AT_HWCAP2) & kConvertsBfloat16) != 0;
-  if (has_bf16) levels[3].kernels = neon_bf16::kKernels;
+  if (has_bf16) levels[3].kernels = CpuLevels::neon_bf16;
 #ifdef LLTM_HAS_SVE
   // With vectors of 16 bytes, NEON is as wide as SVE and keeps more sums in registers.
   constexpr int kGetVectorBytes = 51;  // PR_SVE_GET_VL, not in every sys/prctl.h
   if (has_bf16 && (getauxval(AT_HWCAP) & HWCAP_SVE) != 0 &&
       (wanted != nullptr || (prctl(kGetVectorBytes) & 0xffff) > 16)) {
-    levels[4].kernels = sve::kKernels;
+    levels[4].kernels = CpuLevels::sve;
   }
 #endif
 #endif
@@ -72,10 +72,11 @@ Level choose_level(const char* wanted) {
     if (level.kernels != nullptr) best = level;
     if (wanted != nullptr && std::strcmp(wanted, level.name) == 0) return best;
   }
-  return wanted == nullptr ? best : Level{};
+  return wanted == nullptr ? best : Level{"unknown", nullptr};
 }
 
-// Chosen once, so that a process computes the same every time.
+// Returns the level of this process. The level is chosen once, so that the process always computes
+// the same.
 const Level& cpu_level() {
   static const Level level = choose_level(variable("LLTM_CPU_CAPABILITY"));
   return level;
@@ -85,7 +86,8 @@ const Level& cpu_level() {
 
 enum Family : int32_t { kGemm = 0, kOwn = 1, kNotForced = -1, kUnknown = -2 };
 
-// The family that an environment variable forces, which calls our kernels `own`.
+// Returns the family that the environment variable `name` forces. The variable's word for our
+// kernels is `own`.
 Family forced_family(const char* name, const char* own) {
   const char* const wanted = variable(name);
   if (wanted == nullptr) return kNotForced;
@@ -93,8 +95,9 @@ Family forced_family(const char* name, const char* own) {
   return std::strcmp(wanted, own) == 0 ? kOwn : kUnknown;
 }
 
-// Our products of a step are quicker up to this many multiplications; benchmarks/NOTES.md has the
-// measurements. A fixed rule, not a trial at run time, makes a machine compute the same every time.
+// Returns the largest number of multiplications at which our products of a step are quicker than
+// torch's GEMM; benchmarks/NOTES.md has the measurements. The rule is fixed: with a trial at run
+// time, a machine would not compute the same every time.
 double most_multiplications([[maybe_unused]] lltm_dtype dtype) {
   constexpr double kAny = 1e300;
 #ifdef __x86_64__
@@ -106,18 +109,17 @@ double most_multiplications([[maybe_unused]] lltm_dtype dtype) {
   return kAny;
 }
 
-// For gemm, the plan's other fields stay 0: a CPU GEMM would write the bias to memory first, and
-// there are no launches to save.
+// Only the plan's family is ever set: the other fields are for CUDA kernels.
 const char* step_plan(lltm_dtype dtype, lltm_pass pass, int32_t, const lltm_step_sizes* sizes,
                       const lltm_execution*, lltm_step_plan* plan) {
-  // For a larger batch, a single running sum would lose digits; torch's products sum in blocks.
+  // The rounding errors of our sums grow with the batch; torch's products sum in blocks.
   constexpr int64_t kMostSummed = 32768;
   static const Family forced = forced_family("LLTM_CPU_PRODUCTS", "own");
   *plan = {};
   if (cpu_level().kernels == nullptr) return kUnknownLevel;
   if (forced == kUnknown) {
-    return "lltm: LLTM_CPU_PRODUCTS must be own or gemm: which matrix products a step on the CPU "
-           "takes; set it to one of them, or unset it";
+    return "lltm: LLTM_CPU_PRODUCTS must be own or gemm, the matrix products of a step on the CPU; "
+           "set the variable to own or gemm, or unset it";
   }
   if (sizes->batch_size == 0 || sizes->state_size == 0) return nullptr;
   const bool too_long = pass == LLTM_BACKWARD && sizes->batch_size > kMostSummed;
@@ -126,9 +128,10 @@ const char* step_plan(lltm_dtype dtype, lltm_pass pass, int32_t, const lltm_step
   return nullptr;
 }
 
-// Compares our kernels with torch's GEMM step by step, which packs no weights. With few rows and
-// steps, packing costs more than it saves. Torch multiplies bfloat16 with special instructions,
-// which win if products are most of the work. benchmarks/NOTES.md has the measurements.
+// Returns whether our kernels run a sequence faster than steps with torch's GEMM. Our kernels pack
+// the weights; with few rows and steps, packing takes more time than it saves. Torch multiplies
+// bfloat16 with special instructions, which are faster if products are most of the work.
+// benchmarks/NOTES.md has the measurements.
 bool is_quicker_fused(lltm_dtype dtype, const lltm_layer_sizes& sizes) {
   const int64_t rows = sizes.batch_size;
   const int64_t state_size = sizes.state_size;
@@ -151,10 +154,8 @@ const char* layer_plan(lltm_dtype dtype, lltm_pass pass, const lltm_layer_sizes*
   if (family == kNotForced) family = is_quicker_fused(dtype, *sizes) ? kOwn : kGemm;
   if (family == kGemm) return nullptr;
   if (cpu_level().kernels == nullptr) return kUnknownLevel;
-  const CpuKernels& kernels = cpu_level().kernels[dtype];
   plan->family = kOwn;
-  plan->workspace_bytes = kernels.layer_workspace(pass, *sizes);
-  plan->makes_all_products = kernels.layer_makes_all_products(pass, *sizes) ? 1 : 0;
+  cpu_level().kernels[lltm_dtype_index(dtype)].layer_plan(pass, *sizes, plan);
   return nullptr;
 }
 
@@ -165,10 +166,10 @@ template <auto kernel, typename Arguments>
 const char* run(lltm_dtype dtype, const Arguments* arguments, const lltm_execution* execution) {
   const CpuKernels* const kernels = cpu_level().kernels;
   if (kernels == nullptr) return kUnknownLevel;
-  return (kernels[dtype].*kernel)(*arguments, *execution);
+  return (kernels[lltm_dtype_index(dtype)].*kernel)(*arguments, *execution);
 }
 
-// Ignores the family: steps and layers have only one each, besides gemm, which never gets here.
+// Ignores the family: besides gemm, which the caller runs, steps and layers have one family each.
 template <auto kernel, typename Arguments>
 const char* run_family(lltm_dtype dtype, int32_t, const Arguments* arguments,
                        const lltm_execution* execution) {
@@ -199,8 +200,5 @@ PROJECT_KERNEL_TABLE(cpu) {
   return &table;
 }
 
-// The name of the instruction set in use, as in LLTM_CPU_CAPABILITY, or unknown.
-extern "C" PROJECT_EXPORT const char* lltm_cpu_capability(void) {
-  const char* const name = lltm::cpu_level().name;
-  return name == nullptr ? "unknown" : name;
-}
+// Returns the name of the instruction set in use, as in LLTM_CPU_CAPABILITY, or "unknown".
+extern "C" PROJECT_EXPORT const char* lltm_cpu_capability(void) { return lltm::cpu_level().name; }

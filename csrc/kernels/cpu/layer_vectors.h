@@ -1,7 +1,6 @@
 // Runs a whole sequence. Threads divide the rows of the batch and never wait for one another. If
-// rows are few or a step is long, threads divide the columns of each step instead. The columns of
-// the weights that multiply h are packed once per call, in the order in which the products read
-// them.
+// rows are few or a step is long, threads divide the columns of each step instead. The weights are
+// packed once per call, in panels of columns, in the order in which the products read them.
 
 namespace lltm::LLTM_LEVEL {
 
@@ -14,15 +13,16 @@ struct Sequence {
   static constexpr int64_t kTileColumns = kTileVectors * kLanes;
   static constexpr bool kHas16Bits = sizeof(T) == 2;
 
-  // The fewest multiply-adds that are worth waking another thread.
+  // The fewest multiply-adds for which it pays to wake another thread.
   static constexpr int64_t kProductsPerThread = 1 << 19;
-  // The same within a step, when the other thread is already awake.
+  // The fewest multiply-adds for which another thread pays within a step: that thread is awake.
   static constexpr int64_t kProductsOfStep = 1 << 17;
   // From this many multiply-adds per step on, threads wait less for one another than for weights.
   static constexpr int64_t kLongStep = 1 << 23;
 
-  // With few rows, torch's GEMM multiplies x: it reads the weights of x once for all steps. In
-  // backward this pays only for a wide x. 16-bit operands would have to be converted first.
+  // Returns whether our kernels multiply x too. With few rows, torch's GEMM reads the weights of x
+  // once for all steps, which in backward pays only for a wide x. For our kernels, 16-bit operands
+  // would have to be converted first.
   static bool makes_all_products(lltm_pass pass, const lltm_layer_sizes& sizes) {
     constexpr int64_t kFewRows = 4;
     constexpr int64_t kCachedWeights = 1 << 18;
@@ -32,39 +32,41 @@ struct Sequence {
     return pass == LLTM_BACKWARD && input_size(sizes) <= sizes.state_size;
   }
 
-  static int64_t workspace_bytes(lltm_pass pass, const lltm_layer_sizes& sizes) {
-    return pass == LLTM_BACKWARD ? Backward(sizes, nullptr).bytes : Forward(sizes, nullptr).bytes;
+  // Sets the plan's workspace_bytes and makes_all_products.
+  static void plan(lltm_pass pass, const lltm_layer_sizes& sizes, lltm_layer_plan* plan) {
+    lltm_layer_forward_arguments forward = {};
+    lltm_layer_backward_arguments backward = {};
+    forward.sizes = backward.sizes = sizes;
+    plan->workspace_bytes =
+        pass == LLTM_BACKWARD ? Backward{backward}.parts.bytes() : Forward{forward}.parts.bytes();
+    plan->makes_all_products = makes_all_products(pass, sizes) ? 1 : 0;
   }
 
   static const char* forward(const lltm_layer_forward_arguments& arguments,
                              const lltm_execution& execution) {
-    const lltm_layer_sizes& sizes = arguments.sizes;
-    const Forward work(sizes, arguments.workspace);
-    const int64_t panels = ceiling(sizes.state_size, kLanes);
-    in_parallel(panels, panels_per_thread(sizes, panels), execution,
-                [&](int64_t begin, int64_t end) { pack_forward(arguments, begin, end); });
-    load_state(arguments.initial_h, sizes.state_size, work.states[0], work.stride,
-               sizes.batch_size);
-    load_state(arguments.initial_cell, sizes.state_size, work.cell, work.stride, sizes.batch_size);
-    share_steps(sizes, sizes.steps, panels, execution,
-                [&](int64_t step, const Part& part) { forward_step(arguments, work, step, part); });
+    const Forward work{arguments};
+    const int64_t panels = ceiling(work.state_size, kLanes);
+    in_parallel(panels, panels_per_thread(work.sizes, panels), execution,
+                [&](int64_t begin, int64_t end) { work.pack(begin, end); });
+    load_state(arguments.initial_h, work.states[0], work.stride, work.sizes);
+    load_state(arguments.initial_cell, work.cell, work.stride, work.sizes);
+    share_steps(work.sizes, work.sizes.steps, panels, execution,
+                [&](int64_t step, const Part& part) { work.run(step, part); });
     return nullptr;
   }
 
   static const char* backward(const lltm_layer_backward_arguments& arguments,
                               const lltm_execution& execution) {
+    const Backward work{arguments};
     const lltm_layer_sizes& sizes = arguments.sizes;
-    const Backward work(sizes, arguments.workspace);
     const int64_t panels = backward_panels(sizes);
     in_parallel(panels, panels_per_thread(sizes, panels), execution,
-                [&](int64_t begin, int64_t end) { pack_backward(arguments, begin, end); });
-    load_state(arguments.grad_final_h, sizes.state_size, work.d_h, work.stride, sizes.batch_size);
-    load_state(arguments.grad_final_cell, sizes.state_size, work.d_cell, work.stride,
-               sizes.batch_size);
-    // One round more than steps: the last one makes the products of the first step.
-    share_steps(sizes, sizes.steps + 1, panels, execution, [&](int64_t n, const Part& part) {
-      backward_step(arguments, work, sizes.steps - 1 - n, part);
-    });
+                [&](int64_t begin, int64_t end) { work.pack(begin, end); });
+    load_state(arguments.grad_final_h, work.d_h, work.stride, sizes);
+    load_state(arguments.grad_final_cell, work.d_cell, work.stride, sizes);
+    // One round more than steps: the last round makes the products of the first step.
+    share_steps(sizes, sizes.steps + 1, panels, execution,
+                [&](int64_t round, const Part& part) { work.run(sizes.steps - 1 - round, part); });
     store_state(work.d_h, work.stride, arguments.d_initial_h, sizes);
     store_state(work.d_cell, work.stride, arguments.d_initial_cell, sizes);
     if constexpr (!kHas16Bits) {
@@ -80,13 +82,30 @@ struct Sequence {
     return nullptr;
   }
 
-  // Recomputes the cell states of forward with the same additions.
-  static const char* cells(const lltm_layer_cells_arguments& arguments,
-                           const lltm_execution& execution) {
-    // An element, with its activations, costs about as much as ten products.
-    const int64_t products = 16 * arguments.sizes.steps * arguments.sizes.state_size;
-    in_parallel(arguments.sizes.batch_size, kProductsPerThread / at_least_one(products) + 1,
-                execution, [&](int64_t begin, int64_t end) { run_cells(arguments, begin, end); });
+  // Recomputes the cell states with the same additions as forward.
+  static const char* cells(const lltm_layer_cells_arguments& a, const lltm_execution& execution) {
+    const int64_t state_size = a.sizes.state_size;
+    // An element, with its activations, costs about as much as 16 multiply-adds.
+    const int64_t products =
+        at_least_one(16 * a.sizes.steps * state_size);  // of a row of the batch
+    const int64_t grain = kProductsPerThread / products + 1;
+    in_parallel(a.sizes.batch_size, grain, execution, [&](int64_t begin, int64_t end) {
+      for (int64_t n = begin; n < end; ++n) {
+        for (int64_t column = 0; column < state_size; column += kLanes) {
+          const int64_t count = least(kLanes, state_size - column);
+          V cell = load_or_zero<T>(a.initial_cell, n * state_size + column, count);
+          for (int64_t step = 0; step < a.sizes.steps; ++step) {
+            const int64_t row = first_row_of(a.sizes, step) + n;
+            const T* const z =
+                static_cast<const T*>(a.gates) + row * kGateCount * state_size + column;
+            const V z_i = load(z, count);
+            const V z_c = load(z + kCandidate * state_size, count);
+            cell = Formulas::forward(z_i, V{}, z_c, cell).cell;
+            store(static_cast<T*>(a.cells) + row * state_size + column, cell, count);
+          }
+        }
+      }
+    });
     return nullptr;
   }
 
@@ -121,7 +140,7 @@ struct Sequence {
     }
   }
 
-  // The fewest rows of the batch per thread: half a tile, and enough work to be worth waking it.
+  // The fewest rows of the batch per thread: half a tile, and enough work to pay for a thread.
   static int64_t rows_per_thread(const lltm_layer_sizes& sizes) {
     const int64_t products = sizes.steps * 3 * sizes.state_size * sizes.state_size;
     const int64_t worthwhile = ceiling(kProductsPerThread, products);
@@ -135,13 +154,14 @@ struct Sequence {
 
   // ---- the workspace ----
 
-  static LLTM_INLINE int64_t time_of(const lltm_layer_sizes& sizes, int64_t step) {
-    return sizes.reverse != 0 ? sizes.steps - 1 - step : step;
+  // Returns the first row of a step in a tensor of T * B rows.
+  static LLTM_INLINE int64_t first_row_of(const lltm_layer_sizes& sizes, int64_t step) {
+    return (sizes.reverse != 0 ? sizes.steps - 1 - step : step) * sizes.batch_size;
   }
   static int64_t input_size(const lltm_layer_sizes& sizes) {
     return sizes.weight_stride - sizes.state_size;
   }
-  // The columns of the weights that forward packs.
+  // Returns the number of columns of the weights that forward packs.
   static int64_t packed_columns(const lltm_layer_sizes& sizes) {
     return makes_all_products(LLTM_FORWARD, sizes) ? sizes.weight_stride : sizes.state_size;
   }
@@ -151,8 +171,8 @@ struct Sequence {
                                                           : 0);
   }
 
-  // Divides the workspace into parts that start on cache lines; without a workspace, adds up their
-  // sizes.
+  // Divides the workspace into parts that start on cache lines. If the workspace is NULL, adds up
+  // the sizes of the parts.
   class Parts {
    public:
     explicit Parts(void* workspace) : next_(on_line(reinterpret_cast<uintptr_t>(workspace))) {}
@@ -168,104 +188,21 @@ struct Sequence {
     uintptr_t next_;
   };
 
-  // Forward: a panel holds kLanes columns of every gate.
-  struct Forward {
-    int64_t stride;  // of a row of the states
-    C* panels;       // (blocks, columns of the weights, 3, kLanes)
-    C* states[2];    // (B, stride): h of even and odd steps
-    C* cell;         // (B, stride)
-    int64_t bytes;
-
-    Forward(const lltm_layer_sizes& sizes, void* workspace)
-        : stride(round_up(sizes.state_size, kLanes)) {
-      Parts parts(workspace);
-      panels = parts.take(stride * packed_columns(sizes) * kGateCount);
-      states[0] = parts.take(sizes.batch_size * stride);
-      states[1] = parts.take(sizes.batch_size * stride);
-      cell = parts.take(sizes.batch_size * stride);
-      bytes = parts.bytes();
-    }
-  };
-
-  // Backward: a panel holds kTileColumns columns, for every row of the weights.
-  struct Backward {
-    int64_t stride;
-    C* panels;      // (blocks, 3S, kTileColumns): columns of h, then columns of x
-    C* d_h;         // (B, stride)
-    C* d_cell;      // (B, stride)
-    C* d_gates[2];  // (B, 3S) of even and odd steps, if the stored ones have 16 bits
-    int64_t bytes;
-
-    Backward(const lltm_layer_sizes& sizes, void* workspace)
-        : stride(round_up(sizes.state_size, kTileColumns)) {
-      Parts parts(workspace);
-      panels = parts.take(backward_panels(sizes) * kTileColumns * sizes.state_size * kGateCount);
-      d_h = parts.take(sizes.batch_size * stride);
-      d_cell = parts.take(sizes.batch_size * stride);
-      for (C*& d : d_gates) {
-        d = parts.take(kHas16Bits ? sizes.batch_size * kGateCount * sizes.state_size : 0);
-      }
-      bytes = parts.bytes();
-    }
-  };
-
-  // Packs panels [begin, end) of the weights, transposed.
-  static void pack_forward(const lltm_layer_forward_arguments& arguments, int64_t begin,
-                           int64_t end) {
-    const lltm_layer_sizes& sizes = arguments.sizes;
-    const int64_t columns = packed_columns(sizes);
-    C* const panels = Forward(sizes, arguments.workspace).panels;
-    for (int64_t block = begin; block < end; ++block) {
-      const int64_t first = block * kLanes;
-      C* const panel = panels + first * columns * kGateCount;
-      for (int64_t gate = 0; gate < kGateCount; ++gate) {
-        const T* const rows = static_cast<const T*>(arguments.weights) +
-                              (gate * sizes.state_size + first) * sizes.weight_stride;
-        pack_transposed(rows, sizes.weight_stride, sizes.state_size - first, columns,
-                        panel + gate * kLanes, kGateCount * kLanes);
-      }
-    }
-  }
-
-  static void pack_backward(const lltm_layer_backward_arguments& arguments, int64_t begin,
-                            int64_t end) {
-    const lltm_layer_sizes& sizes = arguments.sizes;
-    const int64_t state_size = sizes.state_size;
-    const int64_t rows = kGateCount * state_size;
-    const T* const weights = static_cast<const T*>(arguments.weights);
-    C* const panels = Backward(sizes, arguments.workspace).panels;
-    const int64_t panels_of_h = ceiling(state_size, kTileColumns);
-    for (int64_t block = begin; block < end; ++block) {
-      const bool is_h = block < panels_of_h;
-      const T* const part = weights + (is_h ? 0 : state_size);
-      const int64_t columns = is_h ? state_size : input_size(sizes);
-      const int64_t column = (is_h ? block : block - panels_of_h) * kTileColumns;
-      pack_rows(part + column, sizes.weight_stride, rows, columns - column,
-                panels + block * rows * kTileColumns, kTileColumns);
-    }
-  }
-
-  // Copies rows of a state into the workspace, or writes zeros if `from` is NULL. The lanes after a
-  // row are zero.
-  static void load_state(const void* from, int64_t state_size, C* to, int64_t stride,
-                         int64_t batch_size) {
-    const bool given = from != nullptr;
-    for (int64_t n = 0; n < batch_size; ++n) {
-      const T* const row = given ? static_cast<const T*>(from) + n * state_size : nullptr;
-      load_row(row, given ? state_size : 0, to + n * stride, stride);
+  // Copies rows of a state into the workspace, or writes zeros if `from` is NULL. The lanes after
+  // the end of a row become zero.
+  static void load_state(const void* from, C* to, int64_t stride, const lltm_layer_sizes& sizes) {
+    const int64_t count = from != nullptr ? sizes.state_size : 0;
+    for (int64_t n = 0; n < sizes.batch_size; ++n) {
+      load_row(static_cast<const T*>(from) + n * count, count, to + n * stride, stride);
     }
   }
   static void store_state(const C* from, int64_t stride, void* to, const lltm_layer_sizes& sizes) {
     if (to == nullptr) return;
-    for (int64_t n = 0; n < sizes.batch_size; ++n) {
-      store_row(from + n * stride, static_cast<T*>(to) + n * sizes.state_size, sizes.state_size);
-    }
+    store_rows(from, stride, static_cast<T*>(to), sizes.state_size, sizes.batch_size,
+               sizes.state_size);
   }
 
-  static LLTM_INLINE V load_or_zero(const void* from, int64_t offset, int64_t count) {
-    return from != nullptr ? load(static_cast<const T*>(from) + offset, count) : V{};
-  }
-  // The value after rounding to T, as stored.
+  // Returns the value after a store as T and a load.
   static LLTM_INLINE V rounded(V value) {
     if constexpr (!kHas16Bits) return value;
     T stored[kLanes];
@@ -273,171 +210,192 @@ struct Sequence {
     return load(stored);
   }
 
-  // ---- forward ----
-
-  static void forward_step(const lltm_layer_forward_arguments& arguments, const Forward& work,
-                           int64_t step, const Part& part) {
-    const lltm_layer_sizes& sizes = arguments.sizes;
+  // A panel holds the weights of kLanes columns of the state, for every gate.
+  struct Forward {
+    const lltm_layer_forward_arguments& a;
+    const lltm_layer_sizes& sizes = a.sizes;
     const int64_t state_size = sizes.state_size;
-    const T* const input = static_cast<const T*>(arguments.input);
-    const C* const old_h = work.states[step % 2];
-    const int64_t depth_of_h = step > 0 || arguments.initial_h != nullptr ? state_size : 0;
-    const int64_t time = time_of(sizes, step);
-    for (int64_t column = part.first * kLanes; column < part.last * kLanes; column += kLanes) {
-      const C* const panel = work.panels + column * packed_columns(sizes) * kGateCount;
-      for (int64_t n = part.first_row; n < part.last_row; n += kTileRows) {
-        const int64_t rows = least(kTileRows, part.last_row - n);
-        alignas(64) C products[kTileRows][kGateCount][kLanes];
-        with_constant<kTileRows>(rows, [&](auto constant) {
-          Tile<C, constant, kGateCount> sum = {};
-          multiply<C, constant, kGateCount>(depth_of_h, old_h + n * work.stride, work.stride, 1,
-                                            panel, kGateCount * kLanes, sum);
-          if constexpr (!kHas16Bits) {
-            const int64_t depth = packed_columns(sizes) - state_size;  // none, or all of x
-            multiply<C, constant, kGateCount>(depth, input + (time * sizes.batch_size + n) * depth,
-                                              depth, 1, panel + state_size * kGateCount * kLanes,
+    const int64_t columns = packed_columns(sizes);
+    const int64_t stride = round_up(state_size, kLanes);  // of a row of the states
+    Parts parts = Parts(a.workspace);
+    C* const panels = parts.take(stride * columns * kGateCount);  // (panels, columns, 3, kLanes)
+    // (B, stride): h of even and odd steps
+    C* const states[2] = {parts.take(sizes.batch_size * stride),
+                          parts.take(sizes.batch_size * stride)};
+    C* const cell = parts.take(sizes.batch_size * stride);  // (B, stride)
+
+    // Packs panels [begin, end) of the weights, transposed.
+    void pack(int64_t begin, int64_t end) const {
+      for (int64_t first = begin * kLanes; first < end * kLanes; first += kLanes) {
+        for (int64_t gate = 0; gate < kGateCount; ++gate) {
+          const T* const rows =
+              static_cast<const T*>(a.weights) + (gate * state_size + first) * sizes.weight_stride;
+          pack_transposed(rows, sizes.weight_stride, state_size - first, columns,
+                          panels + (first * columns * kGateCount + gate * kLanes),
+                          kGateCount * kLanes);
+        }
+      }
+    }
+
+    void run(int64_t step, const Part& part) const {
+      const T* const input = static_cast<const T*>(a.input);
+      const C* const old_h = states[step % 2];
+      const int64_t depth_of_h = step > 0 || a.initial_h != nullptr ? state_size : 0;
+      for (int64_t column = part.first * kLanes; column < part.last * kLanes; column += kLanes) {
+        const C* const panel = panels + column * columns * kGateCount;
+        for (int64_t n = part.first_row; n < part.last_row; n += kTileRows) {
+          const int64_t rows = least(kTileRows, part.last_row - n);
+          alignas(64) C products[kTileRows][kGateCount][kLanes];
+          with_constant<kTileRows>(rows, [&](auto constant) {
+            Tile<C, constant, kGateCount> sum = {};
+            multiply<C, constant, kGateCount>(depth_of_h, old_h + n * stride, stride, 1, panel,
                                               kGateCount * kLanes, sum);
-          }
-          std::memcpy(products, sum, sizeof(sum));
-        });
-        for (int64_t m = 0; m < rows; ++m) {
-          forward_register(arguments, work, step, n + m, column, products[m]);
+            if constexpr (!kHas16Bits) {
+              const int64_t depth = columns - state_size;  // the width of x, or 0
+              multiply<C, constant, kGateCount>(
+                  depth, input + (first_row_of(sizes, step) + n) * depth, depth, 1,
+                  panel + state_size * kGateCount * kLanes, kGateCount * kLanes, sum);
+            }
+            std::memcpy(products, sum, sizeof(sum));
+          });
+          for (int64_t m = 0; m < rows; ++m) finish(step, n + m, column, products[m]);
         }
       }
     }
-  }
 
-  static LLTM_INLINE void forward_register(const lltm_layer_forward_arguments& arguments,
-                                           const Forward& work, int64_t step, int64_t n,
-                                           int64_t column,
-                                           const C (&products)[kGateCount][kLanes]) {
-    const lltm_layer_sizes& sizes = arguments.sizes;
-    const int64_t state_size = sizes.state_size;
-    const int64_t count = least(kLanes, state_size - column);
-    const int64_t row = time_of(sizes, step) * sizes.batch_size + n;
-    T* const gates = static_cast<T*>(arguments.gates) + row * kGateCount * state_size + column;
-    const T* const bias = static_cast<const T*>(arguments.bias);
-    const bool holds_products = !makes_all_products(LLTM_FORWARD, sizes);
-    V z[kGateCount];
+    // Computes a register of the new state from `products`.
+    LLTM_INLINE void finish(int64_t step, int64_t n, int64_t column,
+                            const C (&products)[kGateCount][kLanes]) const {
+      const int64_t count = least(kLanes, state_size - column);
+      const int64_t row = first_row_of(sizes, step) + n;
+      const int64_t element = row * state_size + column;
+      T* const gates = static_cast<T*>(a.gates) + row * kGateCount * state_size + column;
+      const T* const bias = static_cast<const T*>(a.bias);
+      const bool holds_products = !makes_all_products(LLTM_FORWARD, sizes);
+      V z[kGateCount];
 #pragma GCC unroll 3
-    for (int gate = 0; gate < kGateCount; ++gate) {
-      T* const at = gates + gate * state_size;
-      z[gate] = load(products[gate]);
-      if (holds_products) z[gate] += load(at, count);
-      if (bias != nullptr) z[gate] += load(bias + gate * state_size + column, count);
-      z[gate] = rounded(z[gate]);  // forward computes with what it stores for backward
-      store(at, z[gate], count);
-    }
-    C* const cell = work.cell + n * work.stride + column;
-    const auto state = Formulas::forward(z[kInputGate], z[kOutputGate], z[kCandidate], load(cell));
-    const V h = rounded(state.h);  // the next step multiplies the value that is stored
-    store(cell, state.cell);
-    store(work.states[(step + 1) % 2] + n * work.stride + column, h);
-    store(static_cast<T*>(arguments.output) + row * state_size + column, h, count);
-    if (arguments.cells != nullptr) {
-      store(static_cast<T*>(arguments.cells) + row * state_size + column, state.cell, count);
-    }
-    if (step == sizes.steps - 1) {
-      store(static_cast<T*>(arguments.final_h) + n * state_size + column, h, count);
-      store(static_cast<T*>(arguments.final_cell) + n * state_size + column, state.cell, count);
-    }
-  }
-
-  static void run_cells(const lltm_layer_cells_arguments& arguments, int64_t begin, int64_t end) {
-    const lltm_layer_sizes& sizes = arguments.sizes;
-    const int64_t state_size = sizes.state_size;
-    for (int64_t n = begin; n < end; ++n) {
-      for (int64_t column = 0; column < state_size; column += kLanes) {
-        const int64_t count = least(kLanes, state_size - column);
-        V cell = load_or_zero(arguments.initial_cell, n * state_size + column, count);
-        for (int64_t step = 0; step < sizes.steps; ++step) {
-          const int64_t row = time_of(sizes, step) * sizes.batch_size + n;
-          const T* const z =
-              static_cast<const T*>(arguments.gates) + row * kGateCount * state_size + column;
-          cell = Formulas::forward(load(z, count), V{}, load(z + 2 * state_size, count), cell).cell;
-          store(static_cast<T*>(arguments.cells) + row * state_size + column, cell, count);
-        }
+      for (int gate = 0; gate < kGateCount; ++gate) {
+        T* const at = gates + gate * state_size;
+        z[gate] = load(products[gate]);
+        if (holds_products) z[gate] += load(at, count);
+        if (bias != nullptr) z[gate] += load(bias + gate * state_size + column, count);
+        z[gate] = rounded(z[gate]);  // forward computes with the values that backward will read
+        store(at, z[gate], count);
+      }
+      C* const cells = cell + n * stride + column;
+      const auto state =
+          Formulas::forward(z[kInputGate], z[kOutputGate], z[kCandidate], load(cells));
+      const V h = rounded(state.h);  // the next step multiplies the value that is stored
+      store(cells, state.cell);
+      store(states[(step + 1) % 2] + n * stride + column, h);
+      store(static_cast<T*>(a.output) + element, h, count);
+      if (a.cells != nullptr) store(static_cast<T*>(a.cells) + element, state.cell, count);
+      if (step == sizes.steps - 1) {
+        store(static_cast<T*>(a.final_h) + n * state_size + column, h, count);
+        store(static_cast<T*>(a.final_cell) + n * state_size + column, state.cell, count);
       }
     }
-  }
+  };
 
-  // ---- backward ----
-
-  // Makes the products of the step after this one, then this step's elements. Step -1 has no
-  // elements.
-  static void backward_step(const lltm_layer_backward_arguments& arguments, const Backward& work,
-                            int64_t step, const Part& part) {
-    const lltm_layer_sizes& sizes = arguments.sizes;
+  // A panel holds kTileColumns columns of the weights, of h or of x, with all rows.
+  struct Backward {
+    const lltm_layer_backward_arguments& a;
+    const lltm_layer_sizes& sizes = a.sizes;
     const int64_t state_size = sizes.state_size;
     const int64_t depth = kGateCount * state_size;
+    const int64_t stride = round_up(state_size, kTileColumns);  // of a row of d_h and of d_cell
     const int64_t panels_of_h = ceiling(state_size, kTileColumns);
-    const int64_t before = step + 1;  // the step that ran before this one
-    const int64_t plane = before < sizes.steps ? time_of(sizes, before) * sizes.batch_size : 0;
-    const C* d_gates;  // rows of 3S
-    if constexpr (kHas16Bits) {
-      d_gates = work.d_gates[before % 2];
-    } else {
-      d_gates = static_cast<const T*>(arguments.d_gates) + plane * depth;
-    }
-    const int64_t columns = input_size(sizes);
-    const bool needs_h = step >= 0 || arguments.d_initial_h != nullptr;
-    for (int64_t n = part.first; n < part.last; ++n) {
-      const C* const panel = work.panels + n * kTileColumns * depth;
-      const bool is_h = n < panels_of_h;
-      const int64_t column = (is_h ? n : n - panels_of_h) * kTileColumns;
-      const bool wanted = is_h ? needs_h : arguments.d_input != nullptr;
-      for (int64_t row = part.first_row; row < part.last_row; row += kTileRows) {
-        if (!wanted || before == sizes.steps) break;
-        with_constant<kTileRows>(part.last_row - row, [&](auto rows) {
-          Tile<C, rows, kTileVectors> sum = {};
-          multiply<C, rows, kTileVectors>(depth, d_gates + row * depth, depth, 1, panel,
-                                          kTileColumns, sum);
-          if (is_h) {
-            store_tile<C, rows, kTileVectors>(sum, work.d_h + row * work.stride + column,
-                                              work.stride, kTileColumns);
-          } else {
-            T* const d_input = static_cast<T*>(arguments.d_input) + (plane + row) * columns;
-            store_tile<T, rows, kTileVectors>(sum, d_input + column, columns, columns - column);
-          }
-        });
+    Parts parts = Parts(a.workspace);
+    // (panels, 3S, kTileColumns): columns of h, then columns of x
+    C* const panels = parts.take(backward_panels(sizes) * kTileColumns * depth);
+    C* const d_h = parts.take(sizes.batch_size * stride);     // (B, stride)
+    C* const d_cell = parts.take(sizes.batch_size * stride);  // (B, stride)
+    // (B, 3S) of even and odd steps, if the d_gates of the arguments have 16 bits
+    C* const d_gates[2] = {parts.take(kHas16Bits ? sizes.batch_size * depth : 0),
+                           parts.take(kHas16Bits ? sizes.batch_size * depth : 0)};
+
+    void pack(int64_t begin, int64_t end) const {
+      for (int64_t panel = begin; panel < end; ++panel) {
+        const bool is_h = panel < panels_of_h;
+        const int64_t columns = is_h ? state_size : input_size(sizes);
+        const int64_t column = (is_h ? panel : panel - panels_of_h) * kTileColumns;
+        const T* const weights = static_cast<const T*>(a.weights) + (is_h ? 0 : state_size);
+        pack_rows(weights + column, sizes.weight_stride, depth, columns - column,
+                  panels + panel * depth * kTileColumns, kTileColumns);
       }
-      if (!is_h || step < 0) continue;
-      const int64_t end = least((n + 1) * kTileColumns, state_size);
-      for (int64_t row = part.first_row; row < part.last_row; ++row) {
-        for (int64_t column = n * kTileColumns; column < end; column += kLanes) {
-          backward_register(arguments, work, step, row, column);
+    }
+
+    // Makes the products of step + 1, then the elements of `step`. Step -1 has no elements.
+    void run(int64_t step, const Part& part) const {
+      const int64_t before = step + 1;  // backward ran this step before `step`
+      const int64_t first_row = before < sizes.steps ? first_row_of(sizes, before) : 0;
+      const C* dz;  // (B, 3S) of that step
+      if constexpr (kHas16Bits) {
+        dz = d_gates[before % 2];
+      } else {
+        dz = static_cast<const T*>(a.d_gates) + first_row * depth;
+      }
+      const bool needs_h = before < sizes.steps && (step >= 0 || a.d_initial_h != nullptr);
+      const bool needs_x = before < sizes.steps && a.d_input != nullptr;
+      for (int64_t panel = part.first; panel < part.last; ++panel) {
+        const bool is_h = panel < panels_of_h;
+        if (is_h ? needs_h : needs_x) multiply_panel(panel, dz, first_row, part);
+        if (!is_h || step < 0) continue;
+        const int64_t end = least((panel + 1) * kTileColumns, state_size);
+        for (int64_t row = part.first_row; row < part.last_row; ++row) {
+          for (int64_t column = panel * kTileColumns; column < end; column += kLanes) {
+            finish(step, row, column);
+          }
         }
       }
     }
-  }
 
-  static LLTM_INLINE void backward_register(const lltm_layer_backward_arguments& arguments,
-                                            const Backward& work, int64_t step, int64_t n,
-                                            int64_t column) {
-    const lltm_layer_sizes& sizes = arguments.sizes;
-    const int64_t state_size = sizes.state_size;
-    const int64_t count = least(kLanes, state_size - column);
-    const int64_t row = time_of(sizes, step) * sizes.batch_size + n;
-    const int64_t element = row * state_size + column;
-    const int64_t gate_element = row * kGateCount * state_size + column;
-    C* const d_h = work.d_h + n * work.stride + column;
-    C* const d_cell = work.d_cell + n * work.stride + column;
-    const T* const gates = static_cast<const T*>(arguments.gates) + gate_element;
-    const auto d = Formulas::backward(
-        load(d_h) + load_or_zero(arguments.grad_output, element, count),
-        load(d_cell) + load_or_zero(arguments.grad_cells, element, count), load(gates, count),
-        load(gates + state_size, count), load(gates + 2 * state_size, count),
-        load(static_cast<const T*>(arguments.cells) + element, count));
-    store(d_cell, d.old_cell);
-#pragma GCC unroll 3
-    for (int gate = 0; gate < kGateCount; ++gate) {
-      const V d_z = rounded(d.z[gate]);
-      store(static_cast<T*>(arguments.d_gates) + gate_element + gate * state_size, d_z, count);
-      if constexpr (kHas16Bits) {
-        store(work.d_gates[step % 2] + (n * kGateCount + gate) * state_size + column, d_z, count);
+    // Makes the columns of a panel: of d_h, or of the rows of d_input from `first_row` on.
+    void multiply_panel(int64_t panel, const C* dz, int64_t first_row, const Part& part) const {
+      const C* const weights = panels + panel * kTileColumns * depth;
+      const bool is_h = panel < panels_of_h;
+      const int64_t column = (is_h ? panel : panel - panels_of_h) * kTileColumns;
+      const int64_t columns = input_size(sizes);
+      for (int64_t row = part.first_row; row < part.last_row; row += kTileRows) {
+        with_constant<kTileRows>(part.last_row - row, [&](auto rows) {
+          Tile<C, rows, kTileVectors> sum = {};
+          multiply<C, rows, kTileVectors>(depth, dz + row * depth, depth, 1, weights, kTileColumns,
+                                          sum);
+          if (is_h) {
+            store_whole_tile<C, rows, kTileVectors>(sum, d_h + row * stride + column, stride);
+          } else {
+            T* const to = static_cast<T*>(a.d_input) + (first_row + row) * columns + column;
+            store_tile<T, rows, kTileVectors>(sum, to, columns, columns - column);
+          }
+        });
       }
     }
-  }
+
+    // Computes a register of the gradients of a step.
+    LLTM_INLINE void finish(int64_t step, int64_t n, int64_t column) const {
+      const int64_t count = least(kLanes, state_size - column);
+      const int64_t row = first_row_of(sizes, step) + n;
+      const int64_t element = row * state_size + column;
+      const int64_t gate_element = row * depth + column;
+      const T* const gates = static_cast<const T*>(a.gates) + gate_element;
+      C* const grad_h = d_h + n * stride + column;
+      C* const grad_cell = d_cell + n * stride + column;
+      const auto d = Formulas::backward(
+          load(grad_h) + load_or_zero<T>(a.grad_output, element, count),
+          load(grad_cell) + load_or_zero<T>(a.grad_cells, element, count), load(gates, count),
+          load(gates + state_size, count), load(gates + 2 * state_size, count),
+          load(static_cast<const T*>(a.cells) + element, count));
+      store(grad_cell, d.old_cell);
+#pragma GCC unroll 3
+      for (int gate = 0; gate < kGateCount; ++gate) {
+        const V d_z = rounded(d.z[gate]);
+        store(static_cast<T*>(a.d_gates) + gate_element + gate * state_size, d_z, count);
+        if constexpr (kHas16Bits) {
+          store(d_gates[step % 2] + n * depth + gate * state_size + column, d_z, count);
+        }
+      }
+    }
+  };
 
   static WeightsGradient<T> weights_gradient(const lltm_layer_backward_arguments& arguments) {
     const lltm_layer_sizes& sizes = arguments.sizes;
@@ -448,7 +406,7 @@ struct Sequence {
     const T* const output = static_cast<const T*>(arguments.output);
     const T* const initial_h = static_cast<const T*>(arguments.initial_h);
     const int64_t step = kGateCount * sizes.state_size * rows;  // elements of dz
-    // Each step after the first read the output of the step before it.
+    // The first step read initial_h, each later step the output of the step before.
     return {sizes.state_size,
             input_size(sizes),
             {{dz + (reverse ? 0 : step), output + (reverse ? rows * sizes.state_size : 0), later},

@@ -1,6 +1,6 @@
-// What the kernels of every level and their table share, and the headers that the kernels include
-// before level_*.cpp sets its instruction set. These functions are thus compiled for every
-// processor.
+// Declarations for the table of the CPU kernels and for the kernels of every level. A level is an
+// instruction set. level_*.cpp includes this file before it sets its instruction set, so functions
+// of this file and of the headers below run on every processor of the platform.
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,7 @@ namespace lltm {
 template <typename Arguments>
 using CpuKernel = const char* (*)(const Arguments&, const lltm_execution&);
 
-// The kernels of one dtype; ../lltm_kernels.h describes what they compute.
+// The kernels of one dtype. ../lltm_kernels.h describes their arguments and results.
 struct CpuKernels {
   CpuKernel<lltm_step_forward_arguments> cell_forward;
   CpuKernel<lltm_step_backward_arguments> cell_backward;
@@ -34,79 +34,65 @@ struct CpuKernels {
   CpuKernel<lltm_layer_cells_arguments> layer_cells;
   CpuKernel<lltm_step_forward_arguments> step_forward;
   CpuKernel<lltm_step_backward_arguments> step_backward;
-  int64_t (*layer_workspace)(lltm_pass, const lltm_layer_sizes&);        // in bytes
-  bool (*layer_makes_all_products)(lltm_pass, const lltm_layer_sizes&);  // as in a plan
+  void (*layer_plan)(lltm_pass, const lltm_layer_sizes&, lltm_layer_plan*);
 };
 
-// The kernels of each level by lltm_dtype. Each level_*.cpp defines one.
-namespace baseline {
-extern const CpuKernels kKernels[4];
-}
-#ifdef __x86_64__
-namespace avx2 {
-extern const CpuKernels kKernels[4];
-}
-namespace avx512 {
-extern const CpuKernels kKernels[4];
-}
-#elif defined(__aarch64__)
-namespace neon_bf16 {  // the baseline is NEON
-extern const CpuKernels kKernels[4];
-}
-// SVE functions next to functions for other targets need GCC 10 or clang 16.
-#if defined(__clang__) ? __clang_major__ >= 16 : __GNUC__ >= 10
+// SVE functions next to functions for other targets need GCC 10 or newer, or clang 16 or newer.
+#if defined(__aarch64__) && (defined(__clang__) ? __clang_major__ >= 16 : __GNUC__ >= 10)
 #define LLTM_HAS_SVE
-namespace sve {
-extern const CpuKernels kKernels[4];
-}
 #endif
-#endif
+
+// The kernels of each level, by lltm_dtype_index. Each level_*.cpp defines one array, if the
+// platform has the level. The baseline of Arm is NEON.
+struct CpuLevels {
+  static const CpuKernels baseline[4], avx2[4], avx512[4], neon_bf16[4], sve[4];
+};
 
 inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t at_least_one(int64_t value) { return value > 0 ? value : 1; }
-// a / b, rounded up
+// Returns a / b, rounded up.
 inline int64_t ceiling(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline int64_t round_up(int64_t value, int64_t unit) { return ceiling(value, unit) * unit; }
 
-// Multiplications of a step's product with all of `weights`.
+// Returns the number of multiplications in a step's product with all of `weights`.
 inline int64_t products_of(const lltm_step_sizes& sizes) {
   return sizes.batch_size * 3 * sizes.state_size * (sizes.state_size + sizes.input_size);
 }
 
-// Takes small scratch from the stack: malloc would take a tenth of a small step's time.
+// Memory for one call. A small amount is on the stack: malloc would take a tenth of a small step's
+// time.
 class Scratch {
  public:
-  explicit Scratch(int64_t bytes) : bytes_(static_cast<size_t>(bytes)) {
-    // The size is in whole cache lines: it must be a multiple of the alignment.
-    if (!fits()) allocated_ = std::aligned_alloc(kLine, (bytes_ + kLine - 1) / kLine * kLine);
+  explicit Scratch(int64_t bytes) {
+    if (bytes <= static_cast<int64_t>(sizeof(here_))) return;
+    // The size must be a multiple of the alignment.
+    data_ = std::aligned_alloc(kLine, static_cast<size_t>(round_up(bytes, kLine)));
   }
-  ~Scratch() { std::free(allocated_); }
+  ~Scratch() {
+    if (data_ != here_) std::free(data_);
+  }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
 
-  void* data() { return fits() ? here_ : allocated_; }
-  bool missing() const { return !fits() && allocated_ == nullptr; }
+  void* data() { return data_; }  // NULL if the allocation failed
 
  private:
-  static constexpr size_t kLine = 64;
-  bool fits() const { return bytes_ <= sizeof(here_); }
-
-  const size_t bytes_;
-  void* allocated_ = nullptr;
+  static constexpr size_t kLine = 64;  // bytes of a cache line
   alignas(kLine) char here_[24 * 1024];
+  void* data_ = here_;
 };
 
 inline constexpr const char* kNoMemory = "lltm: no memory for the CPU kernels' workspace";
 
-// Calls `work(memory, begin, end)` as in_parallel calls its work, with memory of `bytes` bytes for
-// each thread. Returns NULL or an error text.
+// Calls `work(memory, begin, end)` on ranges, as in_parallel does. Each call gets `bytes` bytes of
+// memory. Returns NULL, or an error text if an allocation failed.
 template <typename Work>
 const char* in_parallel_with_memory(int64_t count, int64_t grain_size, int64_t bytes,
                                     const lltm_execution& execution, const Work& work) {
   std::atomic<bool> missing{false};
   in_parallel(count, grain_size, execution, [&](int64_t begin, int64_t end) {
     Scratch scratch(bytes);
-    if (scratch.missing()) return missing.store(true);
+    if (scratch.data() == nullptr) return missing.store(true);
     work(scratch.data(), begin, end);
   });
   return missing ? kNoMemory : nullptr;

@@ -1,10 +1,11 @@
 // The kernels of one instruction set. Each level_*.cpp includes this file once, with
-//   LLTM_LEVEL         the namespace of its kernels, declared in level_headers.h
-//   LLTM_LEVEL_TARGET  its name for the compiler; not set for the baseline
-//   LLTM_VECTOR_BYTES  the width of its registers
+//   LLTM_LEVEL         the namespace of the kernels, and the name of their array in CpuLevels
+//   LLTM_LEVEL_TARGET  the compiler's name of the instruction set; not defined for the baseline
+//   LLTM_VECTOR_BYTES  the width of a register in bytes
 #include "level_headers.h"
 
-// Pragmas instead of compiler flags, so that every build compiles these sources alike.
+// Pragmas set the instruction set, not compiler flags, so that every build compiles these sources
+// alike.
 #define LLTM_PRAGMA(words) _Pragma(#words)
 #ifndef LLTM_LEVEL_TARGET
 #define LLTM_BEGIN_TARGET(names)
@@ -48,13 +49,13 @@ constexpr CpuKernels kernels_of() {
   kernels.layer_cells = Sequence<T>::cells;
   kernels.step_forward = Step<T>::forward;
   kernels.step_backward = Step<T>::backward;
-  kernels.layer_workspace = Sequence<T>::workspace_bytes;
-  kernels.layer_makes_all_products = Sequence<T>::makes_all_products;
+  kernels.layer_plan = Sequence<T>::plan;
   return kernels;
 }
 
-const CpuKernels kKernels[4] = {kernels_of<float>(), kernels_of<double>(), kernels_of<float16>(),
-                                kernels_of<bfloat16>()};
-
 }  // namespace lltm::LLTM_LEVEL
+
+const lltm::CpuKernels lltm::CpuLevels::LLTM_LEVEL[4] = {
+    lltm::LLTM_LEVEL::kernels_of<lltm::float16>(), lltm::LLTM_LEVEL::kernels_of<float>(),
+    lltm::LLTM_LEVEL::kernels_of<double>(), lltm::LLTM_LEVEL::kernels_of<lltm::bfloat16>()};
 LLTM_END_TARGET

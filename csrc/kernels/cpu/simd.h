@@ -1,5 +1,5 @@
-// Vectors of one instruction set, as the compiler's own vector types. Included once per instruction
-// set, inside namespace LLTM_LEVEL, with LLTM_VECTOR_BYTES set to the width of its registers.
+// Vectors of one instruction set, by the compiler's own vector types. Included once per instruction
+// set.
 #ifndef LLTM_LEVEL
 #error "include this from a level_*.cpp"
 #endif
@@ -32,19 +32,7 @@ LLTM_INLINE Vector<C> broadcast(C value) {
   return value - Vector<C>{};
 }
 
-// Vector types of one size convert bit by bit.
-template <typename To, typename From>
-LLTM_INLINE To reinterpret(From value) {
-  static_assert(sizeof(To) == sizeof(From), "bits must neither be lost nor invented");
-  return reinterpret_cast<To>(value);
-}
-
-template <typename C>
-LLTM_INLINE Vector<C> absolute(Vector<C> x) {
-  using B = typename Lanes<C>::BitsVector;
-  const auto sign = reinterpret<B>(broadcast<C>(C(-0.0)));
-  return reinterpret<Vector<C>>(reinterpret<B>(x) & ~sign);
-}
+#include "../../engine/kernels/conversions.h"
 
 template <typename C>
 LLTM_INLINE Vector<C> copy_sign(Vector<C> magnitude, Vector<C> sign_of) {
@@ -54,29 +42,32 @@ LLTM_INLINE Vector<C> copy_sign(Vector<C> magnitude, Vector<C> sign_of) {
                                 (reinterpret<B>(sign_of) & sign));
 }
 
+template <typename C>
+LLTM_INLINE Vector<C> absolute(Vector<C> x) {
+  return copy_sign<C>(x, Vector<C>{});
+}
+
 #ifdef __aarch64__
-// Each is one instruction; GCC 12 does not find it for conversions of half a register. Every NEON
-// has fcvtl and fcvtn; x86-64 has such instructions only with F16C.
+// Each of these conversions is one instruction. GCC 12 does not generate the instruction from
+// __builtin_convertvector if one side is half a register.
 LLTM_INLINE Vector<float> widen_lanes(Halves halves, bfloat16) {
   return reinterpret<Vector<float>>(vshll_n_u16(reinterpret<uint16x4_t>(halves), 16));
 }
-
 LLTM_INLINE Vector<float> widen_lanes(Halves halves, float16) {
   return reinterpret<Vector<float>>(vcvt_f32_f16(reinterpret<float16x4_t>(halves)));
 }
-#else
+LLTM_INLINE Halves narrow_lanes(Vector<float> value, float16) {
+  return reinterpret<Halves>(vcvt_f16_f32(reinterpret<float32x4_t>(value)));
+}
+#else   // x86-64 has such instructions only with F16C
 LLTM_INLINE Vector<float> widen_lanes(Halves halves, bfloat16) {
   return reinterpret<Vector<float>>(__builtin_convertvector(halves, Bits32) << 16);
 }
-
 LLTM_INLINE Vector<float> widen_lanes(Halves halves, float16) {
-  const Bits32 bits = __builtin_convertvector(halves, Bits32);
-  const Bits32 magnitude = (bits & 0x7fffu) << 13;
-  // A multiplication corrects the exponent's bias; it also normalises subnormals.
-  Vector<float> value = reinterpret<Vector<float>>(magnitude) * 0x1p112f;
-  const Bits32 special = reinterpret<Bits32>(magnitude >= (0x7c00u << 13));
-  value = reinterpret<Vector<float>>(reinterpret<Bits32>(value) | (special & 0x7f800000u));
-  return reinterpret<Vector<float>>(reinterpret<Bits32>(value) | ((bits & 0x8000u) << 16));
+  return float_of_half<Vector<float>>(__builtin_convertvector(halves, Bits32));
+}
+LLTM_INLINE Halves narrow_lanes(Vector<float> value, float16) {
+  return __builtin_convertvector(half_of_float<Bits32>(value), Halves);
 }
 #endif  // __aarch64__
 
@@ -84,33 +75,11 @@ LLTM_INLINE Halves narrow_lanes(Vector<float> value, bfloat16) {
 #ifdef LLTM_HAS_BFCVTN
   return reinterpret<Halves>(vcvt_bf16_f32(reinterpret<float32x4_t>(value)));
 #else
-  const Bits32 bits = reinterpret<Bits32>(value);
-  const Bits32 rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  const Bits32 nan = (bits >> 16) | 0x40u;
-  return __builtin_convertvector(value != value ? nan : rounded, Halves);
+  return __builtin_convertvector(bfloat_of_float<Bits32>(value), Halves);
 #endif
 }
 
-#ifdef __aarch64__
-LLTM_INLINE Halves narrow_lanes(Vector<float> value, float16) {
-  return reinterpret<Halves>(vcvt_f16_f32(reinterpret<float32x4_t>(value)));
-}
-#else
-LLTM_INLINE Halves narrow_lanes(Vector<float> value, float16) {
-  const Bits32 bits = reinterpret<Bits32>(value);
-  const Bits32 sign = (bits >> 16) & 0x8000u;
-  const Bits32 magnitude = bits & 0x7fffffffu;
-  const Bits32 normal = (magnitude - (112u << 23) + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
-  const Bits32 subnormal =
-      reinterpret<Bits32>(reinterpret<Vector<float>>(magnitude) + 0.5f) - 0x3f000000u;
-  Bits32 half = magnitude < 0x38800000u ? subnormal : normal;
-  half = magnitude >= 0x477ff000u ? Bits32{} + 0x7c00u : half;
-  half = magnitude > 0x7f800000u ? Bits32{} + 0x7e00u : half;
-  return __builtin_convertvector(sign | half, Halves);
-}
-#endif  // __aarch64__
-
-// float32 and float64 are stored as they are computed.
+// float32 and float64 need no conversion.
 template <typename C>
 LLTM_INLINE Vector<C> widen_lanes(Vector<C> lanes, C) {
   return lanes;
@@ -123,14 +92,14 @@ LLTM_INLINE Vector<C> narrow_lanes(Vector<C> lanes, C) {
 template <typename T>
 using Stored = std::conditional_t<sizeof(T) == 2, Halves, Vector<compute_t<T>>>;
 
-// A register at any address. GCC would split a memcpy of 16 bytes into halves.
+// The elements of a register at any address. GCC would split a memcpy of 16 bytes into two stores.
 template <typename T>
 struct __attribute__((packed, may_alias)) Unaligned {
   Stored<T> lanes;
 };
 
-// Loads a register of elements of storage type T. With a `count` that is less, the other lanes are
-// zero.
+// Loads a register of elements of storage type T. If `count` is less than the number of lanes, only
+// `count` elements are read, and the other lanes are zero.
 template <typename T>
 LLTM_INLINE Vector<compute_t<T>> load(const T* from, int64_t count = Lanes<compute_t<T>>::kCount) {
   if (count < Lanes<compute_t<T>>::kCount) {
@@ -143,7 +112,7 @@ LLTM_INLINE Vector<compute_t<T>> load(const T* from, int64_t count = Lanes<compu
   return widen_lanes(lanes, T{});
 }
 
-// Stores a register, or its first `count` elements.
+// Stores a register or, if `count` is less than the number of lanes, its first `count` elements.
 template <typename T>
 LLTM_INLINE void store(T* to, Vector<compute_t<T>> value,
                        int64_t count = Lanes<compute_t<T>>::kCount) {
@@ -155,14 +124,10 @@ LLTM_INLINE void store(T* to, Vector<compute_t<T>> value,
   }
 }
 
-// Loads cell states or their gradients. Their type is T, or float32 if T has 16 bits and
-// `is_float32` is set.
+// Loads a register from element `at` of a tensor on, or zeros if the tensor is NULL.
 template <typename T>
-LLTM_INLINE Vector<compute_t<T>> load_cells(const void* cells, bool is_float32, int64_t at,
-                                            int64_t count) {
-  if (sizeof(T) == 2 && is_float32)
-    return load(static_cast<const compute_t<T>*>(cells) + at, count);
-  return load(static_cast<const T*>(cells) + at, count);
+LLTM_INLINE Vector<compute_t<T>> load_or_zero(const void* from, int64_t at, int64_t count) {
+  return from == nullptr ? Vector<compute_t<T>>{} : load(static_cast<const T*>(from) + at, count);
 }
 
 }  // namespace lltm::LLTM_LEVEL

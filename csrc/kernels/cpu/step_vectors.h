@@ -1,11 +1,11 @@
 // One whole LLTM step with its products, in units that are divided among threads. Included once per
 // instruction set.
 //
-// A unit of forward is one block of the state's columns with all three gates. It computes z
-// transposed. It reads `weights` in place, one number at a time, and multiplies
-// it by a register of batch entries of a packed [h, x]. For few batch entries it computes dot
-// products along the rows of `weights` instead. Backward computes dz and the bias's gradient, then
-// the products of dz.
+// A unit of forward is one block of the state's columns with all three gates, for one chunk of the
+// batch. Forward computes z transposed: it reads `weights` in place, one number at a time, and
+// multiplies the number by a register of batch entries of a packed [h, x]. For few batch entries,
+// forward computes dot products along the rows of `weights` instead. Backward computes dz and the
+// bias's gradient, then the products of dz.
 
 namespace lltm::LLTM_LEVEL {
 
@@ -18,13 +18,13 @@ struct Step {
   static constexpr int kBlock = kLanes > kTileRows ? kLanes : kTileRows;
   static constexpr int kTileColumns = kTileVectors * kLanes;  // columns of a tile
   static constexpr int64_t kChunk = 128 / kTileColumns * kTileColumns;
-  static constexpr int64_t kDepth = 512;  // depth of a product whose operands stay in cache
-  static constexpr int64_t kGroup = 8;    // tile widths whose sums are kept together
+  static constexpr int64_t kDepth = 512;  // the depth at which a product's operands stay in cache
+  static constexpr int64_t kGroup = 8;    // tiles whose sums are kept in cache together
   static constexpr int kEntries = 3;      // batch entries that share a read of the weights
-  static constexpr bool kHas16Bits = sizeof(T) == 2;  // so operands must be converted
+  static constexpr bool kHas16Bits = sizeof(T) == 2;  // operands must be converted
 
-  // The fewest multiplications that are worth waking another thread: about 10 us of work. Reading
-  // or writing a weight takes as long as about eight multiplications.
+  // The fewest multiplications for which it pays to wake another thread: about 10 us of work.
+  // Reading or writing a weight takes as long as about eight multiplications.
   static constexpr int64_t kProductsPerThread = int64_t{1} << 20;
   static int64_t cost_of(const lltm_step_sizes& sizes) {
     return products_of(sizes) / sizes.batch_size * (sizes.batch_size + 8);
@@ -46,10 +46,10 @@ struct Step {
     const lltm_step_sizes& sizes = a.sizes;
     const int64_t batch = sizes.batch_size;
     Scratch shared(bytes(dz_stride(sizes) * batch));
-    if (shared.missing()) return kNoMemory;
+    if (shared.data() == nullptr) return kNoMemory;
     C* const dz = static_cast<C*>(shared.data());  // (B, 3S) with rows dz_stride apart
 
-    // An element of the pointwise part costs about as much as ten products.
+    // An element of the pointwise part costs about as much as 16 multiplications.
     in_parallel(ceiling(sizes.state_size, kLanes), grain(16 * batch * kLanes), execution,
                 [&](int64_t begin, int64_t end) { make_dz(a, dz, begin, end); });
     if (a.d_weights != nullptr) {
@@ -82,7 +82,8 @@ struct Step {
     return ceiling(sizes.state_size, kBlock);
   }
 
-  // Odd in cache lines, so that neighbouring rows do not compete for the same part of a cache.
+  // Returns an odd number of cache lines, in elements, so that neighbouring rows do not compete for
+  // the same part of a cache.
   static int64_t dz_stride(const lltm_step_sizes& sizes) {
     constexpr int64_t kLine = 64 / sizeof(C);
     return (ceiling(kGateCount * sizes.state_size, kLine) | 1) * kLine;
@@ -92,7 +93,7 @@ struct Step {
 
   static void forward_units(const lltm_step_forward_arguments& arguments, void* scratch,
                             int64_t begin, int64_t end) {
-    const Forward work(arguments, static_cast<C*>(scratch));
+    const Forward work{arguments, static_cast<C*>(scratch)};
     int64_t packed = -1;
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t chunk = unit / work.blocks;
@@ -101,7 +102,7 @@ struct Step {
       const int64_t column = unit % work.blocks * kBlock;
       // With few batch entries, most lanes of a register of entries would compute unused values.
       const bool few = 2 * rows < kLanes;
-      if (chunk != packed) few ? work.pack_rows(first, rows) : work.pack_columns(first, rows);
+      if (chunk != packed) few ? work.pack_entries(first, rows) : work.pack_columns(first, rows);
       packed = chunk;
       few ? work.along_rows(first, rows, column) : work.across_rows(first, rows, column);
     }
@@ -109,9 +110,19 @@ struct Step {
 
   struct Forward {
     const lltm_step_forward_arguments a;
-    const int64_t state, features, depth, padded_depth, stride, blocks;
-    const T *const weights, *const bias;
-    C *packed, *sums, *converted;
+    C* const packed;
+    const int64_t state = a.sizes.state_size;
+    const int64_t features = a.sizes.input_size;
+    const int64_t depth = state + features;
+    const int64_t padded_depth = round_up(depth, kLanes);
+    const int64_t stride = a.sizes.weight_stride;
+    const int64_t blocks = blocks_of(a.sizes);
+    const bool adds_gates = a.gates_hold_addend != 0;
+    const T* const weights = static_cast<const T*>(a.weights);
+    const T* const h = static_cast<const T*>(a.old_h);
+    const T* const x = static_cast<const T*>(a.input);
+    C* const sums = packed + packed_rows(a.sizes) * padded_depth;
+    C* const converted = sums + 3 * kBlock * packed_rows(a.sizes);
 
     static int64_t packed_rows(const lltm_step_sizes& sizes) {
       return round_up(least(sizes.batch_size, kChunk), kLanes);
@@ -123,52 +134,12 @@ struct Step {
       return bytes(packed_rows(sizes) * per_row + converted);
     }
 
-    LLTM_INLINE Forward(const lltm_step_forward_arguments& arguments, C* scratch)
-        : a(arguments),
-          state(a.sizes.state_size),
-          features(a.sizes.input_size),
-          depth(state + features),
-          padded_depth(round_up(depth, kLanes)),
-          stride(a.sizes.weight_stride),
-          blocks(blocks_of(a.sizes)),
-          weights(static_cast<const T*>(a.weights)),
-          bias(static_cast<const T*>(a.bias)),
-          packed(scratch),
-          sums(packed + packed_rows(a.sizes) * padded_depth),
-          converted(sums + 3 * kBlock * packed_rows(a.sizes)) {}
-
-    // Runs the pointwise part of one batch entry and up to kLanes columns. `z` lacks the bias.
-    LLTM_INLINE void finish(int64_t n, int64_t column, int64_t count, V (&z)[kGateCount],
-                            const V (&biases)[kGateCount]) const {
-      const T* const addends = static_cast<const T*>(a.gates) + kGateCount * n * state + column;
-#pragma GCC unroll 3
-      for (int gate = 0; gate < kGateCount; ++gate) {
-        z[gate] += biases[gate];
-        if (a.gates_hold_addend != 0) z[gate] += load(addends + gate * state, count);
-      }
-      Cell<T>::finish_forward(a, state, n, column, count, true, z);
-    }
-
-    LLTM_INLINE void load_bias(int64_t column, int64_t count, V (&biases)[kGateCount]) const {
-#pragma GCC unroll 3
-      for (int gate = 0; gate < kGateCount; ++gate) {
-        biases[gate] = bias == nullptr ? V{} : load(bias + gate * state + column, count);
-      }
-    }
-
-    LLTM_INLINE const T* row_of_h(int64_t n) const {
-      return static_cast<const T*>(a.old_h) + n * state;
-    }
-    LLTM_INLINE const T* row_of_x(int64_t n) const {
-      return static_cast<const T*>(a.input) + n * features;
-    }
-
-    // packed[n][k]: [h, x] of each batch entry, with zeros up to a whole register.
-    void pack_rows(int64_t first, int64_t rows) const {
+    // packed[n][k]: [h, x] of each batch entry, with zeros up to a whole register
+    void pack_entries(int64_t first, int64_t rows) const {
       C* to = packed;
       for (int64_t n = first; n < first + rows; ++n, to += padded_depth) {
-        load_row(row_of_h(n), state, to, state);
-        load_row(row_of_x(n), features, to + state, padded_depth - state);
+        load_row(h + n * state, state, to, state);
+        load_row(x + n * features, features, to + state, padded_depth - state);
       }
     }
 
@@ -176,25 +147,26 @@ struct Step {
       const int64_t last = least(column + kBlock, state);
       for (int64_t at = column; at < last; at += kLanes) {
         const int64_t count = least(kLanes, last - at);
-        V biases[kGateCount];
-        load_bias(at, count, biases);
         for (int64_t n = 0; n < rows; n += kEntries) {
           with_constant<kEntries>(rows - n, [&](auto entries) {
             V z[entries][kGateCount];
             for (int gate = 0; gate < kGateCount; ++gate) {
+              const V bias = load_or_zero<T>(a.bias, gate * state + at, count);
               dots<entries>(weights + (gate * state + at) * stride, count,
-                            packed + n * padded_depth, gate, z);
+                            packed + n * padded_depth, bias, gate, z);
             }
-            for (int m = 0; m < entries; ++m) finish(first + n + m, at, count, z[m], biases);
+            for (int m = 0; m < entries; ++m) {
+              Cell<T>::finish_forward(a, first + n + m, at, count, adds_gates, true, z[m]);
+            }
           });
         }
       }
     }
 
-    // z[entry][gate]: the products of `count` <= kLanes rows of `weights` with the packed [h, x] of
-    // some batch entries.
+    // z[entry][gate]: the bias and the products of `count` <= kLanes rows of `weights` with the
+    // packed [h, x] of some batch entries.
     template <int entries>
-    LLTM_INLINE void dots(const T* rows, int64_t count, const C* x, int gate,
+    LLTM_INLINE void dots(const T* rows, int64_t count, const C* entry, V bias, int gate,
                           V (&z)[entries][kGateCount]) const {
       constexpr int kRows = entries > 1 && kTileRows < kLanes ? kTileRows : kLanes;
       const int64_t whole = depth / kLanes * kLanes;
@@ -202,13 +174,13 @@ struct Step {
       V sums[entries][kLanes];
       for (int from = 0; from < kLanes; from += kRows) {
         V sum[entries][kRows] = {};
-        const T* row[kRows];  // rows past the last one repeat it
+        const T* row[kRows];  // rows past the last row repeat the last row
 #pragma GCC unroll 16
         for (int m = 0; m < kRows; ++m) row[m] = rows + least(from + m, limit) * stride;
         const auto add = [&](int64_t k, int64_t columns) {
           V right[entries];
 #pragma GCC unroll 4
-          for (int n = 0; n < entries; ++n) right[n] = load(x + n * padded_depth + k);
+          for (int n = 0; n < entries; ++n) right[n] = load(entry + n * padded_depth + k);
 #pragma GCC unroll 16
           for (int m = 0; m < kRows; ++m) {
             const V left = load(row[m] + k, columns);
@@ -233,7 +205,7 @@ struct Step {
 #pragma GCC unroll 16
           for (int m = 0; m < half; ++m) sums[n][m] += sums[n][m + half];
         }
-        z[n][gate] = sums[n][0];
+        z[n][gate] = sums[n][0] + bias;
       }
     }
 
@@ -245,9 +217,9 @@ struct Step {
         for (int64_t lane = 0; lane < width; lane += kLanes) {
           const int64_t entry = first + n + lane;
           const int64_t count = rows - n - lane;
-          pack_transposed(row_of_h(entry), state, count, state, to + lane, width);
-          pack_transposed(row_of_x(entry), features, count, features, to + state * width + lane,
-                          width);
+          pack_transposed(h + entry * state, state, count, state, to + lane, width);
+          pack_transposed(x + entry * features, features, count, features,
+                          to + state * width + lane, width);
         }
         to += depth * width;
       }
@@ -266,8 +238,7 @@ struct Step {
           } else {
             left_stride = part;
             left[gate] = converted + gate * kBlock * part;
-            LLTM_LEVEL::pack_rows(rows_at, stride, columns, part, converted + gate * kBlock * part,
-                                  part);
+            pack_rows(rows_at, stride, columns, part, converted + gate * kBlock * part, part);
           }
         }
         const C* right = packed;
@@ -275,16 +246,18 @@ struct Step {
           const int64_t width = tile_width<C>(rows - n);
           C* const z = sums + 3 * kBlock * n;
           with_constant<kTileVectors>(width / kLanes, [&](auto vectors) {
+            constexpr int kVectors = decltype(vectors)::value;
+            // Narrow tiles have more rows, so that they have as many sums.
+            constexpr int kRows = (kVectors == 1 && kBlock > kTileRows ? 2 : 1) * kTileRows;
             for (int gate = 0; gate < kGateCount; ++gate) {
-              // Narrow tiles have more rows, so that they have as many sums.
-              constexpr int kRows = decltype(vectors)::value == 1 && kBlock >= 2 * kTileRows
-                                        ? 2 * kTileRows
-                                        : kTileRows;
               for (int64_t m = 0; m < columns; m += kRows) {
                 with_constant<kRows>(columns - m, [&](auto tile_rows) {
-                  add_products<decltype(tile_rows)::value, decltype(vectors)::value>(
-                      left[gate] + m * left_stride, left_stride, right + from * width, part,
-                      from == 0, z + (gate * kBlock + m) * width);
+                  Tile<C, tile_rows, kVectors> sum = {};
+                  multiply<C, tile_rows, kVectors>(part, left[gate] + m * left_stride, left_stride,
+                                                   1, right + from * width, width, sum);
+                  C* const to = z + (gate * kBlock + m) * width;
+                  if (from > 0) add_tile<C, tile_rows, kVectors>(to, width, sum);
+                  store_whole_tile<C, tile_rows, kVectors>(sum, to, width);
                 });
               }
             }
@@ -295,15 +268,6 @@ struct Step {
       }
     }
 
-    template <int tile_rows, int vectors>
-    static LLTM_INLINE void add_products(const C* left, int64_t left_stride, const C* right,
-                                         int64_t part, bool is_first, C* z) {
-      Tile<C, tile_rows, vectors> sum = {};
-      multiply<C, tile_rows, vectors>(part, left, left_stride, 1, right, vectors * kLanes, sum);
-      if (!is_first) add_tile<C, tile_rows, vectors>(z, vectors * kLanes, sum);
-      store_whole_tile<C, tile_rows, vectors>(sum, z, vectors * kLanes);
-    }
-
     // Runs the pointwise part of a tile of batch entries, from z[gate][column][entry].
     void finish_tile(int64_t first, int64_t rows, int64_t width, int64_t column, int64_t columns,
                      const C* z) const {
@@ -311,22 +275,21 @@ struct Step {
         const int64_t entries = least(kLanes, rows - lane);
         for (int64_t from = 0; from < columns; from += kLanes) {
           const int64_t count = least(kLanes, columns - from);
-          V turned[kGateCount][kLanes];
+          alignas(64) C turned[kGateCount][kLanes][kLanes];
+          V bias[kGateCount];
           for (int gate = 0; gate < kGateCount; ++gate) {
-            V square[kLanes];
-#pragma GCC unroll 16
-            for (int m = 0; m < kLanes; ++m) {
-              square[m] = m < count ? load(z + (gate * kBlock + from + m) * width + lane) : V{};
-            }
-            transpose<C>(square);
-#pragma GCC unroll 16
-            for (int m = 0; m < kLanes; ++m) turned[gate][m] = square[m];
+            pack_transposed(z + (gate * kBlock + from) * width + lane, width, count, kLanes,
+                            turned[gate][0], kLanes);
+            bias[gate] = load_or_zero<T>(a.bias, gate * state + column + from, count);
           }
-          V biases[kGateCount];
-          load_bias(column + from, count, biases);
           for (int64_t n = 0; n < entries; ++n) {
-            V values[kGateCount] = {turned[0][n], turned[1][n], turned[2][n]};
-            finish(first + lane + n, column + from, count, values, biases);
+            V values[kGateCount];
+#pragma GCC unroll 3
+            for (int gate = 0; gate < kGateCount; ++gate) {
+              values[gate] = load(turned[gate][n]) + bias[gate];
+            }
+            Cell<T>::finish_forward(a, first + lane + n, column + from, count, adds_gates, true,
+                                    values);
           }
         }
       }
@@ -345,7 +308,7 @@ struct Step {
       V sums[kGateCount] = {};
       C* to = dz + first;
       for (int64_t n = 0; n < a.sizes.batch_size; ++n, to += dz_stride(a.sizes)) {
-        const auto d = Cell<T>::backward_register(a, state, n, first, count);
+        const auto d = Cell<T>::backward_register(a, n, first, count);
 #pragma GCC unroll 3
         for (int gate = 0; gate < kGateCount; ++gate) {
           store(to + gate * state, d.z[gate], count);
@@ -359,9 +322,9 @@ struct Step {
     }
   }
 
-  // d_old_h or d_input: `to` = dz times some columns of `weights`, in units of kChunk batch entries
-  // by one tile of columns. A thread takes neighbouring units together and so reads long runs of
-  // `weights`.
+  // Makes d_old_h or d_input, the product of dz and some columns of `weights`, in units of kChunk
+  // batch entries by one tile of columns. A thread takes neighbouring units together and so reads
+  // long runs of `weights`. Returns NULL or an error text.
   static const char* left_product(const lltm_step_sizes& sizes, const C* dz, const T* weights,
                                   int64_t columns, void* to, const lltm_execution& execution) {
     if (to == nullptr || columns == 0) return nullptr;
@@ -377,7 +340,7 @@ struct Step {
             const int64_t first = unit / tiles * kChunk;
             const int64_t rows = least(kChunk, sizes.batch_size - first);
             const int64_t tile = unit % tiles;
-            // Tiles whose sums are kept together in cache.
+            // The number of tiles whose sums are kept in cache together
             const int64_t together =
                 least(least(end - unit, tiles - tile), kGroup * (kChunk / rows));
             left_unit(sizes, dz + first * dz_stride(sizes), weights, columns,
@@ -388,7 +351,7 @@ struct Step {
         });
   }
 
-  // Computes columns [column, last) of some rows.
+  // Computes columns [column, last) of `rows` rows of `to`.
   static void left_unit(const lltm_step_sizes& sizes, const C* dz, const T* weights,
                         int64_t columns, T* to, C* scratch, int64_t rows, int64_t column,
                         int64_t last) {
@@ -397,8 +360,8 @@ struct Step {
     const int64_t left_stride = dz_stride(sizes);
     C* const packed = scratch;
     C* const kept = scratch + kTileColumns * kDepth;
-    // Packing `weights` does not pay for few batch entries. A few rows are then read together, so
-    // that memory is read in long runs.
+    // For few batch entries it does not pay to pack `weights`. A part then has few rows of
+    // `weights`, so that memory is read in long runs.
     const bool pack = rows > 4 * kTileRows;
     const int64_t most = pack ? kDepth : 32;
     for (int64_t begin = 0; begin < depth; begin += most) {
@@ -407,7 +370,7 @@ struct Step {
         const int64_t width = tile_width<C>(last - from);
         const bool direct = !kHas16Bits && !pack && last - from >= width;
         const T* const right = weights + begin * stride + from;
-        if (!direct) LLTM_LEVEL::pack_rows(right, stride, part, last - from, packed, width);
+        if (!direct) pack_rows(right, stride, part, last - from, packed, width);
         for (int64_t n = 0; n < rows; n += kTileRows) {
           const C* const left = dz + n * left_stride + begin;
           C* const sums = kept + (from - column) * rows + n * width;

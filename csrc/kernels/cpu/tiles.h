@@ -2,8 +2,8 @@
 
 namespace lltm::LLTM_LEVEL {
 
-// A tile is kTileRows rows by up to kTileVectors registers. It has enough sums to hide the latency
-// of a multiply-add, and few enough to leave registers for the operands.
+// A tile is a matrix of sums, usually of kTileRows rows by kTileVectors registers. That many sums
+// hide the latency of a multiply-add and leave registers for the operands.
 #ifdef LLTM_MULTIPLIES_BY_SVE
 constexpr int kTileRows = 8;
 constexpr int kTileVectors = 4;                        // so that a row fills vectors of 64 bytes
@@ -27,13 +27,14 @@ LLTM_INLINE svbool_t first_lanes(int64_t count, double) { return svwhilelt_b64(i
 LLTM_INLINE int64_t sve_lanes(float) { return static_cast<int64_t>(svcntw()); }
 LLTM_INLINE int64_t sve_lanes(double) { return static_cast<int64_t>(svcntd()); }
 
-// `multiply` below for up to eight rows and one or two SVE registers, from `column` on. SVE
-// registers have no length at compile time, so arrays cannot hold them. Rows past `rows` repeat the
-// last row.
+// Does a part of `multiply` below: the columns from `column` on that fill one SVE register or, if
+// `two`, two. SVE registers have no length at compile time, so arrays cannot hold them. Rows past
+// `rows` repeat the last row.
 template <int rows, bool two, typename C>
 LLTM_INLINE void multiply_by_sve(int64_t depth, const C* a, int64_t a_row, int64_t a_depth,
                                  const C* b, int64_t b_depth, int64_t width, int64_t column,
                                  C* sum) {
+  static_assert(rows <= 8);
   const int64_t next = column + sve_lanes(C{});
   const svbool_t lanes = first_lanes(width - column, C{});
   const svbool_t next_lanes = first_lanes(width - next, C{});
@@ -72,19 +73,14 @@ template <typename C, int rows, int vectors>
 LLTM_INLINE void multiply(int64_t depth, const C* a, int64_t a_row, int64_t a_depth, const C* b,
                           int64_t b_depth, Tile<C, rows, vectors>& sum) {
   constexpr int64_t kWidth = vectors * Lanes<C>::kCount;
-  constexpr int kUpper = rows < 8 ? rows : 8;
-  C* const upper = reinterpret_cast<C*>(&sum[0][0]);
+  C* const sums = reinterpret_cast<C*>(&sum[0][0]);
   const int64_t lanes = sve_lanes(C{});
   for (int64_t column = 0; column < kWidth; column += 2 * lanes) {
     if (kWidth - column > lanes) {
-      multiply_by_sve<kUpper, true>(depth, a, a_row, a_depth, b, b_depth, kWidth, column, upper);
+      multiply_by_sve<rows, true>(depth, a, a_row, a_depth, b, b_depth, kWidth, column, sums);
     } else {
-      multiply_by_sve<kUpper, false>(depth, a, a_row, a_depth, b, b_depth, kWidth, column, upper);
+      multiply_by_sve<rows, false>(depth, a, a_row, a_depth, b, b_depth, kWidth, column, sums);
     }
-  }
-  if constexpr (rows > 8) {
-    Tile<C, rows - 8, vectors>& lower = *reinterpret_cast<Tile<C, rows - 8, vectors>*>(&sum[8]);
-    multiply<C, rows - 8, vectors>(depth, a + 8 * a_row, a_row, a_depth, b, b_depth, lower);
   }
 }
 #else
@@ -109,7 +105,7 @@ LLTM_INLINE void multiply(int64_t depth, const C* a, int64_t a_row, int64_t a_de
 }
 #endif  // LLTM_MULTIPLIES_BY_SVE
 
-// Calls `body` with `count` (1 to kMost) as a compile-time constant.
+// Calls `body` with `count`, but at most kMost, as a compile-time constant. `count` is at least 1.
 template <int kMost, typename Body>
 LLTM_INLINE void with_constant(int64_t count, const Body& body) {
   if constexpr (kMost > 1) {
@@ -119,11 +115,11 @@ LLTM_INLINE void with_constant(int64_t count, const Body& body) {
 }
 
 // A transpose exchanges lanes between pairs of registers that are `step` apart. Returns the new
-// first register of a pair or, if `upper`, the new second one.
+// first register of a pair or, if `upper`, the new second register.
 template <typename C, int step, bool upper, size_t... lane>
 LLTM_INLINE Vector<C> exchanged(Vector<C> first, Vector<C> second, std::index_sequence<lane...>) {
   constexpr int kCount = Lanes<C>::kCount;
-  // Lane numbers of `first`, then of `second`.
+  // The lanes of `second` are numbered after those of `first`.
 #define LLTM_SOURCE(n)                                                                     \
   (upper ? (((n) & step) != 0 ? kCount + static_cast<int>(n) : static_cast<int>(n) + step) \
          : (((n) & step) != 0 ? kCount + static_cast<int>(n) - step : static_cast<int>(n)))
@@ -152,8 +148,8 @@ LLTM_INLINE void transpose(Vector<C> (&square)[Lanes<C>::kCount]) {
   }
 }
 
-// to[k * to_stride + m] = from[m * from_stride + k] for k < columns and m < `rows` <= kCount; zeros
-// for the other m.
+// to[k * to_stride + m] = from[m * from_stride + k] for k < columns and m < kCount, or zero if
+// m >= rows.
 template <typename T>
 LLTM_INLINE void pack_transposed(const T* from, int64_t from_stride, int64_t rows, int64_t columns,
                                  compute_t<T>* to, int64_t to_stride) {
@@ -174,8 +170,8 @@ LLTM_INLINE void pack_transposed(const T* from, int64_t from_stride, int64_t row
   }
 }
 
-// Copies `count` elements of a row and adds zeros up to `width`, in whole registers: the last one
-// may reach beyond `width`.
+// Copies `count` elements of a row and adds zeros up to `width`. Stores whole registers: the last
+// register may reach beyond `width`.
 template <typename T>
 LLTM_INLINE void load_row(const T* from, int64_t count, compute_t<T>* to, int64_t width) {
   using C = compute_t<T>;
@@ -184,8 +180,8 @@ LLTM_INLINE void load_row(const T* from, int64_t count, compute_t<T>* to, int64_
   }
 }
 
-// Copies `rows` rows of a tile's columns, `from_stride` apart, one after the other. Not inlined, so
-// that the constants of a conversion stay in registers.
+// Copies `rows` rows by load_row, to rows without gaps. Not inlined, so that the constants of a
+// conversion stay in registers.
 template <typename T>
 __attribute__((noinline)) void pack_rows(const T* from, int64_t from_stride, int64_t rows,
                                          int64_t columns, compute_t<T>* to, int64_t width) {
@@ -193,28 +189,27 @@ __attribute__((noinline)) void pack_rows(const T* from, int64_t from_stride, int
     load_row(from + k * from_stride, columns, to + k * width, width);
 }
 
-// Copies `count` elements out of whole registers.
-template <typename T>
-LLTM_INLINE void store_row(const compute_t<T>* from, T* to, int64_t count) {
-  using C = compute_t<T>;
-  for (int64_t k = 0; k < count; k += Lanes<C>::kCount) store(to + k, load(from + k), count - k);
-}
-
-// Not inlined, or the compiler would keep the sums of a tile in memory.
+// Copies the first `columns` elements of rows in whole registers. Not inlined, or the compiler
+// would keep the sums of a tile in memory.
 template <typename T>
 __attribute__((noinline)) void store_rows(const compute_t<T>* from, int64_t from_stride, T* to,
-                                          int64_t to_stride, int rows, int64_t columns) {
-  for (int m = 0; m < rows; ++m) store_row(from + m * from_stride, to + m * to_stride, columns);
+                                          int64_t to_stride, int64_t rows, int64_t columns) {
+  for (int64_t m = 0; m < rows; ++m, from += from_stride, to += to_stride) {
+    for (int64_t k = 0; k < columns; k += Lanes<compute_t<T>>::kCount) {
+      store(to + k, load(from + k), columns - k);
+    }
+  }
 }
 
-// The columns of a tile that covers up to `columns` columns, in whole registers.
+// Returns the number of columns of a tile that covers up to `columns` columns: whole registers.
 template <typename C>
 LLTM_INLINE int64_t tile_width(int64_t columns) {
   constexpr int64_t kLanes = Lanes<C>::kCount;
   return least(kTileVectors * kLanes, round_up(columns, kLanes));
 }
 
-// Calls `body` with the rows and registers of a tile of at most `rows` rows as constants.
+// Calls `body` with the number of rows of a tile, at most `rows`, and the number of registers that
+// make up `width`, both as compile-time constants.
 template <typename C, typename Body>
 LLTM_INLINE void with_tile(int64_t rows, int64_t width, const Body& body) {
   with_constant<kTileVectors>(width / Lanes<C>::kCount, [&](auto vectors) {
@@ -252,7 +247,7 @@ LLTM_INLINE void store_tile(const Tile<compute_t<T>, rows, vectors>& sum, T* to,
   using C = compute_t<T>;
   constexpr int64_t kWidth = vectors * Lanes<C>::kCount;
   if (columns >= kWidth) return store_whole_tile<T, rows, vectors>(sum, to, stride);
-  // This case goes through memory, so that registers need no address in the usual case above.
+  // A part of a tile goes through memory, so that a whole tile needs no address.
   alignas(sizeof(Vector<C>)) C values[rows][kWidth];
   store_whole_tile<C, rows, vectors>(sum, values[0], kWidth);
   store_rows(values[0], kWidth, to, stride, rows, columns);

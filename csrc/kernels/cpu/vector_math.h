@@ -1,5 +1,5 @@
-// The LLTM's activations on vectors, by polynomials. ../cell_math.h explains the formulas. Errors
-// are a few units in the last place; tests/op states and checks the bounds.
+// The activations of a register, by polynomials. The errors of the activations are a few units in
+// the last place; tests/op states and checks the bounds.
 
 namespace lltm::LLTM_LEVEL {
 
@@ -12,15 +12,15 @@ struct ExpConstants {
   static constexpr C kLog2E = C(1.4426950408889634);
   static constexpr C kLn2Upper = C(kSingle ? 0.693359375 : 6.93145751953125e-1);
   static constexpr C kLn2Lower = C(kSingle ? -2.12194440e-4 : 1.42860682030941723212e-6);
-  static constexpr C kRound = C(kSingle ? 0x1.8p23 : 0x1.8p52);  // adding it rounds to an integer
-  static constexpr C kLowest = kSingle ? -104 : -746;            // exp is zero below
-  static constexpr C kMinusOne = kSingle ? -20 : -40;            // expm1 is -1 below
+  static constexpr C kRound = C(kSingle ? 0x1.8p23 : 0x1.8p52);  // adding kRound rounds
+  static constexpr C kLowest = kSingle ? -104 : -746;            // exp is zero below this x
+  static constexpr C kMinusOne = kSingle ? -20 : -40;            // expm1 is -1 below this x
   static constexpr int kMantissa = kSingle ? 23 : 52;
   static constexpr int kBias = kSingle ? 127 : 1023;
   static constexpr int kTerms = kSingle ? 6 : 12;
 };
 
-// 1/2!, 1/3!, ...
+// 1/2!, 1/3!, ..., 1/13!
 constexpr double kInverseFactorials[] = {
     1.0 / 2,     1.0 / 6,      1.0 / 24,      1.0 / 120,      1.0 / 720,       1.0 / 5040,
     1.0 / 40320, 1.0 / 362880, 1.0 / 3628800, 1.0 / 39916800, 1.0 / 479001600, 1.0 / 6227020800.0};
@@ -44,26 +44,26 @@ struct ExpParts {
     p = series * (r * r) + r;
   }
 
-  // 2^power, if that is a normal number.
+  // Returns 2^power, which must be a normal number.
   static LLTM_INLINE Vector<C> power_of_two(typename Lanes<C>::Mask power) {
     using K = ExpConstants<C>;
     return reinterpret<Vector<C>>((power + K::kBias) << K::kMantissa);
   }
 };
 
-// exp(x) for x <= 0; NaN stays NaN.
+// Returns exp(x) for x <= 0. NaN stays NaN.
 template <typename C>
 LLTM_INLINE Vector<C> exp_nonpositive(Vector<C> x) {
   const Vector<C> lowest = broadcast<C>(ExpConstants<C>::kLowest);
   const ExpParts<C> parts(x < lowest ? lowest : x);
-  // 2^n may be subnormal, so it is applied as two factors.
+  // 2^n may be subnormal; the two factors of about 2^(n / 2) are not.
   const auto half = parts.exponent >> 1;
   const Vector<C> first = ExpParts<C>::power_of_two(half);
   const Vector<C> second = ExpParts<C>::power_of_two(parts.exponent - half);
   return (first * parts.p + first) * second;
 }
 
-// expm1(x) for x <= 0, to full relative precision near 0; NaN stays NaN.
+// Returns expm1(x) for x <= 0, to full relative precision near 0. NaN stays NaN.
 template <typename C>
 LLTM_INLINE Vector<C> expm1_nonpositive(Vector<C> x) {
   const Vector<C> lowest = broadcast<C>(ExpConstants<C>::kMinusOne);
@@ -82,7 +82,8 @@ struct VectorMath {
     const Value decay = exp_nonpositive<C>(-absolute<C>(z));
     const Value one = broadcast<C>(C(1));
     const auto negative = z < Value{};
-    // Two divisions, since a product would add an error; the compiler drops an unused division.
+    // A product instead of the second division would add an error. If a caller ignores one of the
+    // two values, the compiler drops that division.
     return {(negative ? decay : one) / (one + decay), (negative ? one : decay) / (one + decay)};
   }
 

@@ -1,4 +1,4 @@
-// The gradient of the weights, of one step or of all steps of a sequence: the sum over rows n of
+// The gradient of the weights, for one step or for all steps of a sequence: the sum over rows n of
 // dz[n]^T [h[n], x[n]]. Included once per instruction set.
 
 namespace lltm::LLTM_LEVEL {
@@ -7,10 +7,11 @@ template <typename T>
 struct WeightsGradient {
   using C = compute_t<T>;
   static constexpr int64_t kTileColumns = kTileVectors * Lanes<C>::kCount;
-  // Rows n that are added up in registers. A single running sum over many rows would lose digits.
+  // The rows n of a chunk, which are added up in registers. A single running sum over many rows
+  // would lose digits.
   static constexpr int64_t kDepth = 128;
   static constexpr int64_t kStrip = 256;   // rows of d_weights that share a packed part of [h, x]
-  static constexpr int64_t kPacked = 512;  // rows of a tile in that part
+  static constexpr int64_t kPacked = 512;  // rows n of the packed part, over all tiles
 
   struct Rows {
     const C* dz;     // (count, 3S) with rows `dz_stride` apart
@@ -20,13 +21,13 @@ struct WeightsGradient {
 
   int64_t state;
   int64_t features;
-  Rows h[2];  // added up: the first step of a sequence reads another tensor
+  Rows h[2];  // the first step of a sequence reads another tensor than the later steps
   Rows x;
   int64_t dz_stride;
   T* d_weights;  // (3S, S + I)
 
-  // A unit is a strip of rows by a group of columns of h or of x. For few rows n, a group has many
-  // columns, so that memory is written in long runs.
+  // Returns the number of units. A unit is a strip of rows by a group of columns of h or of x. For
+  // few rows n, a group has many columns, so that memory is written in long runs.
   int64_t units() const { return ceiling(kGateCount * state, kStrip) * groups(); }
 
   void make(int64_t begin, int64_t end) const {
@@ -53,7 +54,7 @@ struct WeightsGradient {
     const int64_t count = parts[0].count + parts[1].count;
     T* const to = d_weights + first_row * (state + features) + (is_h ? 0 : state);
     alignas(64) C packed[kPacked * kTileColumns];
-    alignas(64) C kept[kStrip * kTileColumns];  // if there is more than one chunk: sums of a tile
+    alignas(64) C kept[kStrip * kTileColumns];  // sums of the chunks so far
     int64_t done = 0;
     do {
       const bool second = parts[1].count > 0 && done >= parts[0].count;
@@ -84,30 +85,16 @@ struct WeightsGradient {
         with_tile<C>(rows - row, width, [&](auto tile_rows, auto vectors) {
           Tile<C, tile_rows, vectors> sum = {};
           multiply<C, tile_rows, vectors>(depth, dz + row, 1, dz_stride, panel, width, sum);
-          T* const at = to + row * stride + column;
-          if (!adds && is_last && last - column >= width) {
-            store_whole_tile<T, tile_rows, vectors>(sum, at, stride);
+          C* const sums = kept + row * kTileColumns;
+          if (adds) add_tile<C, tile_rows, vectors>(sums, kTileColumns, sum);
+          if (is_last) {
+            store_tile<T, tile_rows, vectors>(sum, to + row * stride + column, stride,
+                                              last - column);
           } else {
-            alignas(64) C values[tile_rows][vectors * Lanes<C>::kCount];
-            store_whole_tile<C, tile_rows, vectors>(sum, values[0], width);
-            C* const sums = kept + row * kTileColumns;
-            finish(values[0], tile_rows, width, sums, adds);
-            if (is_last) {
-              store_rows(sums, kTileColumns, at, stride, tile_rows, least(last - column, width));
-            }
+            store_whole_tile<C, tile_rows, vectors>(sum, sums, kTileColumns);
           }
         });
         panel += depth * width;
-      }
-    }
-  }
-
-  static __attribute__((noinline)) void finish(const C* values, int rows, int64_t width, C* kept,
-                                               bool adds) {
-    for (int m = 0; m < rows; ++m, values += width, kept += kTileColumns) {
-      for (int64_t k = 0; k < width; k += Lanes<C>::kCount) {
-        const Vector<C> before = adds ? load(kept + k) : Vector<C>{};
-        store(kept + k, before + load(values + k));
       }
     }
   }

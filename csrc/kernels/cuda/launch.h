@@ -2,7 +2,7 @@
 #pragma once
 
 #include "../../engine/kernels/cuda.h"
-#include "../dispatch.h"
+#include "../lltm_kernels.h"
 #include "../types.h"
 
 namespace lltm {
@@ -63,7 +63,7 @@ const char* launch_on(const lltm_execution& execution, const char* kernel, lltm_
                       const Launch& launch) {
   const DeviceScope device(execution.device_index);
   if (device.error() != cudaSuccess) return error_text(kernel, device.error());
-  return dispatch_dtype(dtype, [&](auto zero) -> const char* {
+  return dispatch_floating(dtype, [&](auto zero) -> const char* {
     launch(zero, static_cast<cudaStream_t>(execution.stream));
     return error_text(kernel, cudaGetLastError());
   });

@@ -86,7 +86,7 @@ ClusterShape shape_cluster(const LayerProblem& problem) {
   }
   ClusterShape shape;
   shape.blocks = blocks;
-  dispatch_dtype(problem.dtype, [&](auto zero) -> const char* {
+  dispatch_floating(problem.dtype, [&](auto zero) -> const char* {
     using T = decltype(zero);
     if constexpr (sizeof(T) <= 4) find_kernel<T>(problem.backward, &shape);
     return nullptr;

@@ -80,7 +80,7 @@ GridShape shape_grid(const LayerProblem& problem) {
   shape.unit_blocks = static_cast<int>(unit_blocks);
   shape.slice_rows = static_cast<int>(slice_rows);
   shape.slices = static_cast<int>(divide_up(batch, slice_rows));
-  dispatch_dtype(problem.dtype, [&](auto zero) -> const char* {
+  dispatch_floating(problem.dtype, [&](auto zero) -> const char* {
     using T = decltype(zero);
     if constexpr (sizeof(T) <= 4) {
       const auto find = problem.backward ? find_kernel<T, true> : find_kernel<T, false>;

@@ -18,7 +18,7 @@ constexpr int kCompute32 = 68;
 constexpr int kCompute64 = 70;
 constexpr int kDefaultMath = 0;
 constexpr int kTf32Math = 3;
-constexpr int kTypes[] = {0, 1, 2, 14};  // cudaDataType for each lltm_dtype
+constexpr int kTypes[] = {2, 0, 1, 14};  // cudaDataType by lltm_dtype_index
 
 struct Library {
   int (*get_mode)(void* handle, int* mode);
@@ -69,7 +69,7 @@ const char* cuda_product(lltm_dtype dtype, const lltm_product_arguments* argumen
   const lltm_product_arguments& a = *arguments;
   if (a.blas_handle == nullptr) return "lltm: torch gave no cuBLAS handle";
   const Library& blas = library();
-  const int type = kTypes[dtype];
+  const int type = kTypes[lltm_dtype_index(dtype)];
   const bool wide = dtype == LLTM_FLOAT64;
   const float one32 = 1.0f;
   const float sum32 = a.adds != 0 ? 1.0f : 0.0f;
