@@ -1,7 +1,5 @@
 """Builds the package with the engine's builder. The metadata is in pyproject.toml."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The request for a contender, the contender itself, and its inputs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -4,8 +4,6 @@
 own operations, for a caller that differentiates the gradients again; it holds the formulas.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 Each `fake_...` has the arguments of one operator, which ``csrc/ops`` declares.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Pads sequences of several lengths to the rectangle on which the op runs, and packs results."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence

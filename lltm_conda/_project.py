@@ -1,8 +1,6 @@
 # Generated from build_matrix.yaml by `scripts/build_all.sh --write-generated`; do not edit.
 """The record of the project, for the engine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from ._version import __version__

@@ -1,7 +1,5 @@
 """Registers the Python rules of a raw op: for fake tensors, autograd, ZeroTensors and vmap."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """All private parts of torch that the op's Python uses, each with the reason for its use."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any

@@ -21,8 +21,6 @@ All three use the derivatives of `_derivatives`:
   which see one operator, and callers of ``torch.ops.lltm.forward``.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

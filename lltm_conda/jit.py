@@ -13,8 +13,6 @@ package must not load a binary of its own. Set ``LLTM_CONDA_LOAD=0`` before the 
     from lltm_conda import LLTM, lltm
 """
 
-from __future__ import annotations
-
 import os
 import warnings
 

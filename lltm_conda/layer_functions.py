@@ -12,8 +12,6 @@ not differentiable, nor is `cells` without `keep_cells`. The raw backward op com
 derivatives, the loop computes higher ones.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

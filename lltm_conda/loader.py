@@ -1,7 +1,5 @@
 """The engine's loader, bound to this package."""
 
-from __future__ import annotations
-
 from ._project import PROJECT
 from .engine.loader import BinariesCudaError, BinariesImportError, Loader
 

@@ -1,7 +1,5 @@
 """The LLTM cell as a module."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, NoReturn
 

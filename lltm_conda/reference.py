@@ -4,8 +4,6 @@ The definition runs on every device that PyTorch supports and needs no compiled 
 where no binary of the package fits.
 """
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 

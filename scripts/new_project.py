@@ -1,7 +1,5 @@
 """new_project.sh: makes a repository for an op of your own, or updates the engine in one."""
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

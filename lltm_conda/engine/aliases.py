@@ -1,7 +1,5 @@
 """Second names of modules. An import by the second name gives the same module, not a copy."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Sequence

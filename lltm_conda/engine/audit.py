@@ -1,7 +1,5 @@
 """`python -m PACKAGE doctor --audit WHEEL`: tells which users a wheel will serve."""
 
-from __future__ import annotations
-
 import re
 import sys
 import tempfile

@@ -4,8 +4,6 @@ This process judges the binaries and loads none, so the report works where the p
 fails. The op runs in a process of its own, which may crash without ending this one.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import json

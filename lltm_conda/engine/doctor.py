@@ -3,8 +3,6 @@
 The doctor reads files; it imports no torch and loads no extension.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

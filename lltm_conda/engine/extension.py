@@ -4,8 +4,6 @@ from PACKAGE.engine.extension import recorded
 setup(ext_modules=[recorded(CppExtension("yours._C", ["yours.cpp"]), "yours", "1.0")])
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from .builder.sources import source_root

@@ -3,8 +3,6 @@
 A client's `jit.load` is `load`, which also loads the variant into this process.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import json

@@ -1,7 +1,5 @@
 """The record of a client of the engine, and the base class of all records."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar

@@ -41,8 +41,6 @@ def project_record() -> str:
     return f'''# {ORIGIN}
 """The record of the project, for the engine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from ._version import __version__

@@ -6,8 +6,6 @@ ARGUMENTS are a JSON object. Each command runs in a process of its own, because 
 log, and because both libraries read the environment and their cache only once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

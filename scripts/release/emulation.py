@@ -4,8 +4,6 @@ A small script starts this Python. uv, pip and `sys.executable` treat the script
 so a run for another platform takes the same steps as a run for the platform of this machine.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 A toolkit is made from PyPI's wheels. If these have no nvcc, clang is unpacked, too.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -5,8 +5,6 @@
 anything, :func:`execute` runs the steps.
 """
 
-from __future__ import annotations
-
 from .cuda_toolkit import ClangToolkit as ClangToolkit
 from .cuda_toolkit import CudaToolkit as CudaToolkit
 from .cuda_toolkit import find_cuda_toolkit as find_cuda_toolkit

@@ -1,7 +1,5 @@
 """nvcc and clang, the compilers for CUDA, and the GPU architectures that they compile for."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys

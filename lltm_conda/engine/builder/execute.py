@@ -1,7 +1,5 @@
 """Runs the steps of a plan, with ninja if it is installed, else one command at a time."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -3,8 +3,6 @@
 This module compiles nothing; it runs compilers only to ask for their versions and architectures.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -1,7 +1,5 @@
 """The programs that a build runs, and the builder's error."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """The C++ and CUDA sources, and the commit that they come from."""
 
-from __future__ import annotations
-
 import json
 import re
 import time
