@@ -1,6 +1,6 @@
-"""The release tool: builds, audits, packs, installs and runs what build_matrix.yaml lists.
+"""The release tool: builds, audits, packs, installs and runs the cells of build_matrix.yaml.
 
-`import engine` finds the engine of the package that `project:` in build_matrix.yaml names.
+After `import release`, `engine` is the engine of the package that `project:` in that file names.
 """
 
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[2]
 NATIVE = f"linux-{platform.machine()}"
-# The platform of this run. Files of a platform other than this machine's have their own folders.
+# The platform of this run. Files for a platform other than this machine's have their own folders.
 PLATFORM = os.environ.get("RELEASE_PLATFORM") or NATIVE
 MACHINE = PLATFORM.removeprefix("linux-")
 FOREIGN = "" if PLATFORM == NATIVE else PLATFORM
@@ -26,7 +26,7 @@ ORIGIN = f"Generated from build_matrix.yaml by `{WRITE}`; do not edit."
 
 
 def of_project(name: str) -> str:
-    """A value of the block `project:` as text. `matrix` checks it later, with the engine."""
+    """A value of the block `project:` as text, before the module `matrix` can check the file."""
     line = rf"^project:\n(?:(?:  .*)?\n)*?  {name}: *\"?([^\"\n]*)"
     found = re.search(line, MATRIX_FILE.read_text(encoding="utf-8"), re.MULTILINE)
     if found is None:
@@ -63,7 +63,7 @@ PROJECT = Project(
 _package = of_project("package")
 PACKAGE = REPO / _package
 PROJECT_RECORD = PACKAGE / "_project.py"
-# Neither the package nor this tool can be imported without a record that fits the engine.
+# The imports below fail without a record that fits the engine.
 if not PROJECT_RECORD.exists() or "--write-generated" in sys.argv:
     PROJECT_RECORD.write_text(project_record(), encoding="utf-8")
 # The tool needs only the checker and the builder, so it must not import torch.
@@ -76,4 +76,4 @@ EXAMPLE = REPO / of_project("example")
 
 
 class ReleaseError(Exception):
-    """A failure whose text has the cause and the remedy; printed without a traceback."""
+    """A failure; the text has the cause and the remedy, and is printed without a traceback."""

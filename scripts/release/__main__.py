@@ -27,14 +27,14 @@ console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
 
 SELECTORS = (
     "cells or patterns: stable210-cpu, 'aten*-cu12', host, newest, oldest; none: every cell of "
-    "this platform; '*-aarch64': those of another; all: those of every platform"
+    "this platform; '*-aarch64': the cells of that platform; all: the cells of every platform"
 )
 VERIFY = (
-    "one: each binary with the torch it is for; full: also the fat wheel with every torch and "
-    "Python that has a wheel (an hour, 25 GB)"
+    "one: each binary with its torch; full: also the fat wheel with every torch and Python for "
+    "which PyPI has a wheel (an hour, 25 GB)"
 )
-PYTHON = "with --verify full: only this interpreter; the results join the stored ones"
-RECIPE = "build a variant from source by recipe/ alone (conda build where conda is), and stop"
+PYTHON = "with --verify full: only this interpreter; its results are added to the stored results"
+RECIPE = "build a variant from source by recipe/ alone (with conda build if installed), and stop"
 
 
 def options() -> argparse.ArgumentParser:
@@ -51,10 +51,10 @@ def options() -> argparse.ArgumentParser:
     add("--dry-run", action="store_true", help="show what would be done, and stop")
     channel = "base channel: auto (the default), bootstrap, conda-forge or a URL"
     add("--channel", default="auto", help=channel)
-    add("--jobs", type=int, default=0, metavar="N", help="compilers at a time (0: one a core)")
-    add("--verbose", action="store_true", help="whole logs of failures")
-    add("--shard", metavar="K/N", help="only the K-th of N equal parts")
-    joined = "join shards' dist folders, and stop"
+    add("--jobs", type=int, default=0, metavar="N", help="compilers at a time (0: one per core)")
+    add("--verbose", action="store_true", help="show the whole logs of failed steps")
+    add("--shard", metavar="K/N", help="only the K-th of N nearly equal parts")
+    joined = "join the dist folders of shards, and stop"
     add("--merge", nargs="+", action="extend", type=Path, metavar="DIR", help=joined)
     add("--verify", choices=("one", "full"), default="one", help=VERIFY)
     add("--python", action="append", type=Path, metavar="PATH", help=PYTHON)
@@ -122,11 +122,11 @@ def _do(asked: argparse.Namespace) -> int:
 
 
 def _run_for(platform: str, selectors: Sequence[str], every: Collection[str], *, last: bool) -> int:
-    """The same command for one platform, with the selectors that are for it."""
+    """Runs the same command for one platform, with the selectors for that platform."""
     words = [word for word in sys.argv[1:] if word not in every]
     command = [sys.executable, "-m", "release", *words, *selectors]
     env = {**os.environ, "RELEASE_PLATFORM": platform}
-    if last:  # in place of this process: signals reach it alone
+    if last:  # in place of this process, so that signals reach only the new program
         os.execve(command[0], command, env)
     return subprocess.run(command, env=env).returncode
 

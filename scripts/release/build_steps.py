@@ -17,7 +17,7 @@ from release.shell import clean_env
 from release.tasks import Context
 from release.toolchains import Toolchain, resolve
 
-# Variables that change the output of a compiler.
+# Environment variables that change the output of a compiler.
 COMPILER_VARIABLES = ("CXX", "CXXFLAGS", "LDFLAGS", "CUDA_HOME", "TORCH_CUDA_ARCH_LIST", "DEBUG")
 
 
@@ -34,10 +34,10 @@ def kernels(
     made: Path | None,
     runtime: Path | None = None,
 ) -> Sequence[Path]:
-    """One torch-free kernel object.
+    """Compiles a kernel object for the architectures of `wanted`.
 
-    `made` is its CUDA toolkit and `runtime` is CUDA's runtime for another platform, each only if a
-    task made it.
+    `made` is the folder of a CUDA toolkit from :func:`toolchains.toolkit`, `runtime` the folder of
+    CUDA's runtime for another platform.
     """
     found = None
     if toolchain is not None:
@@ -51,7 +51,7 @@ def kernels(
 
 
 def glue(context: Context, *, glue: str, cxx11_abi: int, env: Path) -> Sequence[Path]:
-    """One glue object, compiled against the torch of the environment `env`."""
+    """Compiles a glue object against the torch of the environment `env`."""
     torch = find_torch(env)
     context.log.write(f"torch {torch.version}")
     if torch.cxx11_abi != cxx11_abi:
@@ -63,7 +63,7 @@ def glue(context: Context, *, glue: str, cxx11_abi: int, env: Path) -> Sequence[
 
 
 def _request(name: str, **what: Any) -> BuildRequest:
-    # The matrix names the architectures; the user's list is only for the user's own builds.
+    # The matrix has the architectures for a release.
     env = emulation.compilers(clean_env())
     env.pop("TORCH_CUDA_ARCH_LIST", None)
     cache = shutil.which("ccache") or shutil.which("sccache")
@@ -72,7 +72,7 @@ def _request(name: str, **what: Any) -> BuildRequest:
 
 
 def _execute(context: Context, request: BuildRequest) -> list[Path]:
-    """Runs the plan in an empty folder, where no object of other sources or compilers lies."""
+    """Builds in an empty folder, without objects from other sources or compilers."""
     objects = fresh(request.out_dir) / "objects"
     execute(plan(request), objects, context.jobs, context.log.write)
     return sorted(request.out_dir.glob("*.so"))

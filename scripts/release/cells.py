@@ -1,7 +1,4 @@
-"""The cells of the build matrix: one for each variant, with the torch that it is built with.
-
-recipe/variants.yaml has a row for each of them: `scripts/build_all.sh --write-generated`.
-"""
+"""The cells of the build matrix, and their rows in recipe/variants.yaml."""
 
 import difflib
 import fnmatch
@@ -9,18 +6,17 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.compat.records import GlueName, KernelsName, VariantName
-from release import NATIVE, PROJECT, REPO, ReleaseError
+from engine.compat.records import GlueName, VariantName
+from release import NATIVE, ORIGIN, PROJECT, REPO, ReleaseError
 from release.schema import FIRST, Matrix, Torch, pair
 
 VARIANTS_FILE = REPO / "recipe" / "variants.yaml"
-HEADER = """\
-# Generated from build_matrix.yaml by `scripts/build_all.sh --write-generated`; do not edit.
-# All values are text in quotes: conda-build hashes 12 and "12" differently.
-"""
+HEADER = f"""\
+# {ORIGIN}
+# All values are text in quotes: conda-build hashes 12 and "12" differently."""
 _NAMES = ("glue", "cuda", "cuda_archs", "gcc", "pytorch_host", "pytorch_run")
 KEYS = tuple(f"variant_{name}" for name in _NAMES)
-# A package that the recipe compiles runs on the same old systems as its pytorch.
+# A package built from the recipe needs no newer glibc than conda-forge's pytorch.
 STDLIB = {"c_stdlib": "sysroot", "c_stdlib_version": "2.28"}
 
 
@@ -34,19 +30,14 @@ class Cell:
     platform: str = FIRST
 
     @property
+    def names(self) -> tuple[str, str]:
+        """The names in selectors, such as `stable210-cpu` and `stable210-cpu-aarch64`."""
+        return str(self.variant), f"{self.variant}-{self.platform.removeprefix('linux-')}"
+
+    @property
     def name(self) -> str:
-        """`stable210-cpu`, `stable210-cpu-aarch64`."""
-        return str(self.variant) if self.platform == FIRST else self.full_name
-
-    @property
-    def full_name(self) -> str:
-        """The name with the platform, also for the first platform."""
-        return f"{self.variant}-{self.platform.removeprefix('linux-')}"
-
-    @property
-    def names(self) -> set[str]:
-        """The names that a selector may use in a run for this platform."""
-        return {str(self.variant), self.full_name}
+        """The name with the platform, except for FIRST."""
+        return self.names[self.platform != FIRST]
 
     def __str__(self) -> str:
         return self.name
@@ -69,7 +60,7 @@ class Cell:
 
     @property
     def kernels(self) -> tuple[str, ...]:
-        """Its kernel objects; a CUDA variant computes on the CPU as well."""
+        """The names of its kernel objects; a CUDA variant has the CPU kernels, too."""
         cpu = ("cpu",) if "cpu" in PROJECT.kernels else ()
         return cpu if self.cuda_major is None else (*cpu, str(self.variant.kernels))
 
@@ -84,7 +75,7 @@ class Cell:
 
     @property
     def optional(self) -> bool:
-        """Whether no torch on PyPI can load it; the fat wheel is whole without optional cells."""
+        """Whether no torch on PyPI can load the cell's glue; a fat wheel may lack such cells."""
         return self.cxx11_abi != self.torch.abi.pypi
 
     @property
@@ -98,19 +89,17 @@ class Cell:
 
 
 def all_cells(matrix: Matrix) -> list[Cell]:
-    """Every cell of the matrix's platform, stable ones first, in the matrix's order."""
+    """Every cell of the matrix's platform: the stable cells, then the ATen cells by torch minor."""
     stable, built = GlueName("stable", pair(matrix.stable.target)), matrix.stable.built_with
     found = [(built, stable, device) for device in matrix.stable.devices]
     for minor in matrix.minors():
         torch = matrix.torch[minor]
         glues = [GlueName("aten", pair(minor), abi) for abi in torch.abis]
         found += [(minor, glue, device) for glue in glues for device in torch.aten]
-    cells = []
-    for minor, glue, device in found:
-        kernels = KernelsName(None if device == "cpu" else int(device.removeprefix("cu")))
-        variant = VariantName(glue, kernels)
-        cells.append(Cell(variant, minor, matrix.torch[minor], matrix.platform))
-    return cells
+    return [
+        Cell(VariantName.parse(f"{glue}-{device}"), minor, matrix.torch[minor], matrix.platform)
+        for minor, glue, device in found
+    ]
 
 
 def required(matrix: Matrix) -> list[str]:
@@ -121,7 +110,7 @@ ALIASES = ("host", "newest", "oldest", "all")
 
 
 def by_platform(selectors: Sequence[str], matrix: Matrix) -> dict[str, list[str]]:
-    """The selectors by the platform at their end; without one, by this machine's platform."""
+    """Groups selectors by the platform in their names; the default is this machine's platform."""
     groups: dict[str, list[str]] = {}
     for selector in selectors:
         ends = [p for p in matrix.platforms if selector.endswith(p.removeprefix("linux"))]
@@ -134,7 +123,8 @@ def select(cells: Sequence[Cell], selectors: Sequence[str], host: str = "") -> l
     """The cells that the selectors name, in the order of `cells`; without selectors, all cells.
 
     A selector is a name, a pattern such as `aten*-cu12`, `newest` or `oldest` (the ATen cells of
-    one torch minor), `host` (the cell that the argument `host` names), or `all`.
+    that torch minor), `host` (the cell that the argument `host` names), or `all`. Raises
+    ReleaseError for a selector that names no cell.
     """
     if not selectors:
         return list(cells)
@@ -157,10 +147,9 @@ def select(cells: Sequence[Cell], selectors: Sequence[str], host: str = "") -> l
 
 
 def part_of(cells: Sequence[Cell], part: str) -> list[Cell]:
-    """The cells of one part of a run, such as `2/8`; the parts are of about equal length.
+    """Part k of n nearly equal parts, for the text `k/n`; raises ReleaseError for other texts.
 
-    A part holds neighbours in the order of `cells`: they share torches, glue and kernels. Every
-    machine computes the same parts from the same cells.
+    A part has neighbours in the order of `cells`, which share torches, glue and kernels.
     """
     match = re.fullmatch(r"(\d+)/(\d+)", part)
     number, count = (int(match[1]), int(match[2])) if match else (0, 0)
@@ -188,15 +177,13 @@ def row(cell: Cell, matrix: Matrix) -> tuple[str, ...]:
 
 def arch_list(archs: Sequence[str]) -> str:
     """`sm_90 compute_120` in the notation of TORCH_CUDA_ARCH_LIST: `9.0;12.0+PTX`."""
-    code = [arch[3:] for arch in archs if arch.startswith("sm_")]
-    ptx = [arch[8:] for arch in archs if arch.startswith("compute_")]
-    names = [f"{a[:-1]}.{a[-1]}" + ("+PTX" if a in ptx else "") for a in code]
-    return ";".join(names + [f"{a[:-1]}.{a[-1]}+PTX" for a in ptx if a not in code])
+    numbers = dict.fromkeys(arch.split("_")[1] for arch in archs)
+    return ";".join(f"{n[:-1]}.{n[-1]}" + "+PTX" * (f"compute_{n}" in archs) for n in numbers)
 
 
 def render(cells: Sequence[Cell], matrix: Matrix) -> str:
     rows = [row(cell, matrix) for cell in cells]
-    lines = [HEADER.rstrip("\n")]
+    lines = [HEADER]
     for index, key in enumerate(KEYS):
         lines.append(f"{key}:")
         lines += [f'  - "{values[index]}"' for values in rows]

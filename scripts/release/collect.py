@@ -1,4 +1,4 @@
-"""Gathers what the tasks of a run made and found into the manifest."""
+"""Makes the manifest from the outcomes of a run."""
 
 import hashlib
 import json
@@ -32,7 +32,7 @@ FACTS += ("gradcheck", "pytorch")
 
 @dataclass(frozen=True)
 class Finished:
-    """A finished run, with the cells that it kept from the `previous` one."""
+    """A finished run, with the cells that it kept from the `previous` run."""
 
     plan: Plan
     outcomes: Mapping[str, Outcome]
@@ -45,18 +45,19 @@ class Finished:
 
 
 def collect(run: Finished, host: Host, **about: Any) -> Manifest:
-    """The manifest of a run; `about` holds more of its fields."""
+    """The manifest of a run; `about` has `changed` and the other fields that are not in `run`."""
     facts = host_facts(host)
     key = hashlib.sha256(facts.model_dump_json().encode()).hexdigest()[:8]
     fat = run.outputs("fat-wheel")
     wheels = {name: DIST / str(cell.wheel) for name, cell in run.kept.items()}
-    cells = {name: run.kept[name] for name in agreeing(wheels, fat)}
-    cells |= {cell.name: _entry(cell, run, key) for cell in run.plan.cells}
     every = all_cells(run.plan.matrix)
-    for cell in every:
-        if reason := run.skipped.get(cell.name):
-            entry = CellEntry(state="skipped", reason=reason, torch=cell.torch.release, host=key)
-            cells.setdefault(cell.name, entry)
+    cells = {
+        cell.name: CellEntry(state="skipped", reason=reason, torch=cell.torch.release, host=key)
+        for cell in every
+        if (reason := run.skipped.get(cell.name))
+    }
+    cells |= {name: run.kept[name] for name in agreeing(wheels, fat)}
+    cells |= {cell.name: _entry(cell, run, key) for cell in run.plan.cells}
     order = [cell.name for cell in every]
     cells = {name: cells[name] for name in order if name in cells}
     used = {cell.host for cell in cells.values()}
@@ -81,7 +82,7 @@ def collect(run: Finished, host: Host, **about: Any) -> Manifest:
 
 
 def missing(order: Sequence[str], cells: Mapping[str, CellEntry]) -> dict[str, str]:
-    """The cells of the matrix that the fat wheel lacks, and why."""
+    """For each cell of `order` that the fat wheel lacks, the reason."""
     why = {name: cell.reason or "not built" for name, cell in cells.items()}
     packed = {name for name, cell in cells.items() if cell.packed}
     return {name: why.get(name, "not selected") for name in order if name not in packed}
@@ -90,6 +91,7 @@ def missing(order: Sequence[str], cells: Mapping[str, CellEntry]) -> dict[str, s
 def artefacts(
     cells: Mapping[str, CellEntry], sdist: Sequence[Path], fat: Sequence[Path]
 ) -> list[Artefact]:
+    """The artefacts in DIST; a conda package may have been deleted since an earlier run."""
     packed = sorted(name for name, cell in cells.items() if cell.packed)
     found = [_artefact(path, "sdist", []) for path in sdist]
     found += [_artefact(path, "fat", packed) for path in fat]
@@ -107,7 +109,7 @@ def _artefact(path: Path, kind: Kind, cells: list[str]) -> Artefact:
 
 
 def _entry(cell: Cell, run: Finished, host: str) -> CellEntry:
-    """What became of a cell; also collects the logs of its steps in its own log."""
+    """The manifest's entry of a cell; also joins the logs of its steps to the cell's log."""
     steps = [task.name for task in run.plan.tasks.values() if cell.name in task.cells]
     outcomes = [run.outcomes[step] for step in steps]
     bad = [o for o in outcomes if o.status not in GOOD]
@@ -130,15 +132,15 @@ def _entry(cell: Cell, run: Finished, host: str) -> CellEntry:
         wheel=wheel,
         conda=conda,
         runs=list(_runs(cell, run)),
-        steps={o.task: round(o.took, 2) for o in outcomes if o.status in GOOD},
+        steps={o.task: round(o.seconds, 2) for o in outcomes if o.status in GOOD},
         log=log.relative_to(DIST).as_posix(),
         host=host,
     )
 
 
 def said(outcome: Outcome) -> str:
-    """A step's part of the log of a cell."""
-    lines = [f"=== {outcome.task}: {outcome.status.value}, {outcome.took:.1f} s"]
+    """The part of a cell's log for one step."""
+    lines = [f"=== {outcome.task}: {outcome.status.value}, {outcome.seconds:.1f} s"]
     lines += [outcome.reason] if outcome.reason else []
     if outcome.log is not None and outcome.log.exists():
         lines.append(outcome.log.read_text(encoding="utf-8", errors="replace").rstrip())
@@ -146,7 +148,7 @@ def said(outcome: Outcome) -> str:
 
 
 def _runs(cell: Cell, run: Finished) -> Iterator[Run]:
-    """The installations and runs of a cell, by the smoke test's report: each task's last output."""
+    """The runs of a cell, from the reports of the smoke test: the last output of each task."""
     gpu = False
     steps = {"venv": f"venv/{cell}", "fat": f"fat-run/{cell.glue}", "conda": f"prefix/{cell}"}
     for kind, step in steps.items():
@@ -185,7 +187,7 @@ def describe(path: Path) -> Binary:
 
 
 def host_facts(host: Host) -> HostFacts:
-    """The machine, without its name."""
+    """The facts about this machine, without its name."""
     libc = " ".join(platform.libc_ver())
     tools = {found.name: found.version for found in distributions()}
     return HostFacts(

@@ -1,4 +1,4 @@
-"""The stored results of `--verify full`: what the fat wheel did in each environment."""
+"""The stored results of `--verify full`, which runs the fat wheel in many environments."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,6 @@ from release.paths import write_atomically
 from release.schema import FIRST, Minor, Python, Strict
 
 RESULTS = REPO / "benchmarks" / "results" / "environments.json"
-
 SUITES = RESULTS.parent / "torches"
 
 
@@ -23,14 +22,15 @@ State = Literal["ran", "failed", "rejected", "unsupported"]
 
 
 class Environment(Strict):
-    """One torch minor on one Python.
+    """The result for a torch minor and a Python.
 
     Attributes:
-        state: `ran` (judge, numeric comparison and gradcheck agree), `failed` (one of them does
-            not), `rejected` (by the judge; nothing was run), `unsupported` (no such torch).
-        wheel, commit: of a row that was added later (`--python`); empty: those of the whole run.
-        accepted: names of the wheel's binaries that the judge accepts.
-        rejected: names of the others, with the dimension that rejects each.
+        state: `ran` (a binary was accepted, and the numbers and gradients are right), `failed`
+            (the run or a check failed), `rejected` (no binary was accepted, so nothing was run),
+            `unsupported` (PyPI has no wheel of that torch for that Python).
+        wheel, commit: the wheel and its commit if `--python` added the row, else "".
+        accepted: the names of the accepted binaries.
+        rejected: the names of the other binaries, with the dimension that rejects each of them.
         worst: the largest relative error for each dtype.
     """
 
@@ -54,9 +54,10 @@ class Environment(Strict):
 
 
 class Evidence(Strict):
-    """One run of `--verify full`, whole or joined from several.
+    """The results of a run of `--verify full`, and of later runs with `--python`.
 
-    `smoke` is the hash of the program that compared the numbers, `date` the newest result's date.
+    `smoke` is the hash of the program that compares numbers, `date` the date of the newest result
+    of the first run.
     """
 
     schema_version: Literal[1] = 1
@@ -76,7 +77,7 @@ class Evidence(Strict):
 
 
 def load(path: Path = RESULTS) -> Evidence | None:
-    """The stored results; None if there are none yet."""
+    """The stored results; None if nothing is stored. Raises ReleaseError for a damaged file."""
     try:
         return Evidence.model_validate_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -92,7 +93,7 @@ def save(evidence: Evidence, path: Path = RESULTS) -> None:
 
 
 def suites(platform: str = FIRST) -> dict[str, str]:
-    """A short text for each torch minor, from the results of `scripts/test_torches.py`."""
+    """The results of `scripts/test_torches.py`, as a short text for each torch minor."""
     found: dict[str, str] = {}
     for path in sorted(SUITES.glob("*.json")):
         r = json.loads(path.read_text(encoding="utf-8"))

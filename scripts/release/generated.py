@@ -1,4 +1,4 @@
-"""The files and parts of files that follow from the matrix: written on request, always checked."""
+"""Writes and checks the files, and the parts of files, that are generated from the matrix."""
 
 import json
 import re
@@ -30,7 +30,7 @@ SUPPORT_PAGE = REPO / "docs" / "numbers" / "support.md"
 SUPPORT_FILE = PACKAGE / "support.json"
 PYPROJECT = REPO / "pyproject.toml"
 HEADER_FILE = REPO / "csrc" / "project.h"
-# A line that ends in `#= TEMPLATE`. TEMPLATE gives its value, with the project's names in braces.
+# A line that ends in `#= TEMPLATE`; TEMPLATE is the line's value, with fields of Project in braces.
 NAMED = re.compile(r"^( *(?:- |[\w-]+(?::| =) ))(.*)  #= (.*)$", re.MULTILINE)
 
 
@@ -49,7 +49,7 @@ def expected(matrix: Matrix) -> dict[Path, str]:
         README_FILE: ("support-table", support_table.brief(matrix)),
         RELEASE_PAGE: ("glibc", floors(matrix)),
     }
-    # Not every project has all pages.
+    # A project may lack some of the pages.
     for path, part in parts.items():
         if path.exists():
             files[path] = filled(path, *part, old=files.get(path))
@@ -62,12 +62,13 @@ def expected(matrix: Matrix) -> dict[Path, str]:
 
 
 def named(text: str, matrix: Matrix) -> str:
-    """The text with the values of its NAMED lines filled in."""
+    """The text with new values in its NAMED lines."""
     names = {**dict(matrix.project), "version": PROJECT.version}
     return NAMED.sub(lambda line: f"{line[1]}{line[3].format_map(names)}  #= {line[3]}", text)
 
 
 def support(matrix: Matrix) -> str:
+    others = [matrix.on(name) for name in matrix.platforms if name != matrix.platform]
     facts = {
         "variants": [cell.name for cell in all_cells(matrix)],
         "torch_min": matrix.minors()[0],
@@ -75,11 +76,7 @@ def support(matrix: Matrix) -> str:
         "python_min": min(matrix.package.pythons, key=Version),
         "channel": matrix.project.channel,
         "index": matrix.project.index,
-        "others": {
-            name: [str(cell.variant) for cell in all_cells(matrix.on(name))]
-            for name in matrix.platforms
-            if name != matrix.platform
-        },
+        "others": {m.platform: [str(cell.variant) for cell in all_cells(m)] for m in others},
     }
     return json.dumps(facts, indent=2) + "\n"
 
@@ -98,7 +95,7 @@ def project_header(matrix: Matrix) -> str:
 
 
 def floors(matrix: Matrix) -> str:
-    """Which glibc each artefact needs, as Markdown."""
+    """The Markdown table of the glibc that each artefact needs."""
     sysroot, newest = STDLIB["c_stdlib_version"], matrix.package.manylinux
     image = cibuildwheel.IMAGE.partition("manylinux")[2].partition("-")[0].replace("_", ".")
     return f"""\
@@ -118,7 +115,7 @@ def filled(
     comment: tuple[str, str] = ("<!-- ", " -->"),
     old: str | None = None,
 ) -> str:
-    """The file, or its content `old`, with `text` between its markers NAME:begin and NAME:end."""
+    """The file, or the text `old`, with `text` between the markers NAME:begin and NAME:end."""
     begin, end = (f"{comment[0]}{name}:{which}{comment[1]}\n" for which in ("begin", "end"))
     old = path.read_text(encoding="utf-8") if old is None else old
     before, found, rest = old.partition(begin)
@@ -132,7 +129,7 @@ def filled(
 
 
 def drifted(matrix: Matrix) -> dict[str, str]:
-    """The generated files that are out of date: path in the checkout -> the right text."""
+    """The right texts of the generated files that are out of date, by path in the checkout."""
     return {
         str(path.relative_to(REPO)): text
         for path, text in expected(matrix).items()

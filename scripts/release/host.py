@@ -1,4 +1,4 @@
-"""What this machine has: an interpreter with or without torch, compilers, CUDA, a driver."""
+"""Finds what this machine has to build with, and which cells it cannot build."""
 
 import os
 import re
@@ -21,9 +21,10 @@ class Host:
     """The facts that decide which cells this machine can build.
 
     Attributes:
-        python: the interpreter from which environments are made: the base interpreter of the one
-            that started the tool, even if a virtual environment is active.
-        emulator: the program that runs another platform's programs; None for this machine's own.
+        python: the interpreter for new environments: the base interpreter of the interpreter that
+            started the tool, or the emulated interpreter of another platform.
+        driver: whether there is an NVIDIA driver.
+        emulator: the program that runs another platform's programs; None for this platform.
     """
 
     python: str
@@ -55,7 +56,7 @@ def probe(python: str, matrix: Matrix) -> Host:
 
 
 def obstacle(cell: Cell, host: Host, matrix: Matrix) -> str | None:
-    """Why this machine cannot build the cell and what would help; None if it can."""
+    """The reason why this machine cannot build the cell, with a remedy; None if it can."""
     if host.compiler is None and not FOREIGN:
         return "no C++ compiler; install one (Debian: apt-get install g++) or set CXX"
     if missing := emulation.missing(host.compiler):
@@ -64,21 +65,18 @@ def obstacle(cell: Cell, host: Host, matrix: Matrix) -> str | None:
         return problem
     if cell.optional and borrowed_torch(cell, host) is None:
         return (
-            f"needs a torch {cell.torch_minor} with C++ ABI {cell.cxx11_abi} (conda-forge's), and "
-            f"PyPI's has {cell.torch.abi.pypi}; activate an environment with one (conda install -c "
-            f"conda-forge pytorch={cell.torch_minor}) and run the same again"
+            f"needs a torch {cell.torch_minor} with C++ ABI {cell.cxx11_abi} (conda-forge's), but "
+            f"PyPI's has {cell.torch.abi.pypi}; activate an environment with that torch (conda "
+            f"install -c conda-forge pytorch={cell.torch_minor}) and run the same again"
         )
     if host.python_minor not in cell.torch.pythons:
         text = f"torch {cell.torch_minor} has no wheel for Python {host.python_minor}"
         return f"{text}; set PYTHON to a Python {' or '.join(cell.torch.pythons)}"
-    if cell.cuda_major is None:
-        return None
     chosen = toolchain(str(cell.variant.kernels), host, matrix)
-    if not isinstance(chosen, Toolchain):
-        return chosen
-    bounds = matrix.toolkits[chosen.version].gcc
-    is_nvcc = chosen.clang is None
-    return _compiler_problem(host, bounds, f"CUDA {chosen.version}") if is_nvcc else None
+    if isinstance(chosen, Toolchain) and chosen.clang is None:
+        bounds = matrix.toolkits[chosen.version].gcc
+        return _compiler_problem(host, bounds, f"CUDA {chosen.version}")
+    return chosen if isinstance(chosen, str) else None
 
 
 def _compiler_problem(host: Host, bounds: tuple[int, int], user: str) -> str | None:
@@ -86,26 +84,25 @@ def _compiler_problem(host: Host, bounds: tuple[int, int], user: str) -> str | N
     found = re.match(r"(?:g\+\+|gcc|c\+\+)\S* (\d+)", str(host.compiler))
     if found is None or low <= int(found[1]) <= high:
         return None
-    return f"{user} takes g++ {low} to {high}, got {host.compiler}; set CXX to one of those"
+    return f"{user} takes g++ {low} to {high}, got {host.compiler}; set CXX to a g++ in this range"
 
 
 def borrowed_torch(cell: Cell, host: Host) -> TorchInstall | None:
-    """The torch of the calling environment, for a cell whose C++ ABI PyPI's torch lacks."""
+    """The calling environment's torch if an optional cell can be compiled against it, or None."""
     torch = host.torch
-    if torch is None or not cell.optional:
+    if torch is None or not cell.optional or not torch.is_release:
         return None
-    fits = (torch.version_tuple, torch.cxx11_abi) == (cell.variant.glue.torch, cell.cxx11_abi)
-    return torch if fits and torch.is_release else None
+    return torch if cell.variant.glue.serves(torch) else None
 
 
 def toolchain(kernels: str, host: Host, matrix: Matrix) -> Toolchain | str | None:
-    """The toolchain for a kernel object here, or why there is none; None for the CPU's kernels."""
-    wanted = matrix.kernels[kernels]  # type: ignore[index]
-    return toolchains.choose(wanted, matrix, host.cuda) if wanted.toolkit else None
+    """The toolchain for CUDA kernels, or the reason why there is none; None for the CPU."""
+    wanted = matrix.kernels.get(kernels)  # type: ignore[call-overload]
+    return toolchains.choose(wanted, matrix, host.cuda) if wanted and wanted.toolkit else None
 
 
 def host_cell(matrix: Matrix, host: Host) -> Cell:
-    """The cell for the torch of the calling environment, or the default one without a torch."""
+    """The cell for the calling environment's torch; without a torch, the stable CPU cell."""
     cells = {str(cell.variant): cell for cell in all_cells(matrix)}
     if host.torch is None:
         return cells[f"stable{matrix.stable.target.replace('.', '')}-cpu"]
@@ -124,6 +121,6 @@ def host_cell(matrix: Matrix, host: Host) -> Cell:
 
 
 def chosen(selectors: Sequence[str], matrix: Matrix, host: Host) -> list[Cell]:
-    """The selected cells of the matrix; `host` stands for the one that fits this machine."""
+    """The cells of the matrix that the selectors name; `host` is the cell for this machine."""
     fits = host_cell(matrix, host).name if "host" in selectors else ""
     return select(all_cells(matrix), selectors, fits)

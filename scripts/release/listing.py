@@ -1,7 +1,6 @@
-"""What people and programs see of cells and tasks: before a run, during it, and after it."""
+"""Shows cells and tasks before, during and after a run, to people and to programs."""
 
 import json
-import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -21,14 +20,8 @@ from release.shell import TAIL
 from release.store import read_stamp
 from release.tasks import Outcome, Status, Task
 
-STYLES = {
-    Status.DONE: "green",
-    Status.REUSED: "cyan",
-    Status.FAILED: "bold red",
-    Status.SKIPPED: "yellow",
-}
-CELL_STYLES = {"done": "green", "failed": "bold red"}
-LINES = 4  # of a cell's reason, in the table
+STYLES = {"done": "green", "unchanged": "cyan", "FAILED": "bold red", "failed": "bold red"}
+LINES = 4  # the most lines of a cell's reason in the table
 
 
 def list_cells(cells: Sequence[Cell], host: Host, matrix: Matrix, console: Console) -> None:
@@ -76,7 +69,7 @@ def json_list(cells: Sequence[Cell], host: Host, matrix: Matrix) -> str:
 
 
 def github(cells: Sequence[Cell], host: Host, matrix: Matrix) -> str:
-    """The cells that can be built here, as the `matrix:` of a GitHub workflow, in one line."""
+    """The cells that this machine can build, as the `matrix:` of a GitHub workflow, in one line."""
     wanted = ("cell", "glue", "device", "torch")
     facts = [cell_facts(cell, host=host, matrix=matrix) for cell in cells]
     include = [{name: cell[name] for name in wanted} for cell in facts if cell["buildable"]]
@@ -84,7 +77,7 @@ def github(cells: Sequence[Cell], host: Host, matrix: Matrix) -> str:
 
 
 def show_plan(plan: Plan, skipped: Mapping[str, str], console: Console) -> None:
-    """The tasks in order, and how many compilations the cells share."""
+    """Shows the tasks in order, and how many compilations sharing saves."""
     for task in plan.tasks.values():
         state = "made before" if read_stamp(BUILD, task.name) else "to make"
         console.print(f"{task.name:44} {state:12} for {', '.join(task.cells)}", markup=False)
@@ -98,12 +91,11 @@ def show_plan(plan: Plan, skipped: Mapping[str, str], console: Console) -> None:
 
 
 class Reporter:
-    """Shows every task; its lines stay on the screen, the bar does not."""
+    """Prints lines for every task, and shows a progress bar during the run."""
 
     def __init__(self, console: Console, tasks: Sequence[Task], *, verbose: bool = False) -> None:
         self.console, self.verbose = console, verbose
         self._running: list[str] = []
-        self._lock = threading.Lock()
         names, quiet = TextColumn("{task.description}"), not console.is_terminal
         counts = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self._bar = Progress(names, *counts, console=console, transient=True, disable=quiet)
@@ -117,41 +109,37 @@ class Reporter:
         self._bar.stop()
 
     def started(self, task: Task) -> None:
-        with self._lock:
-            self._running.append(task.name)
-            self._bar.update(self._task, description=", ".join(self._running))
-            if not self.console.is_terminal:
-                self._print(f"           {task.name} ...")
+        self._running.append(task.name)
+        self._bar.update(self._task, description=", ".join(self._running))
+        if not self.console.is_terminal:
+            self._print(f"           {task.name} ...")
 
     def finished(self, task: Task, outcome: Outcome) -> None:
-        with self._lock:
-            if task.name in self._running:
-                self._running.remove(task.name)
-            names = ", ".join(self._running) or "waiting"
-            self._bar.update(self._task, description=names, advance=1)
-            self._show(outcome)
-
-    def _show(self, outcome: Outcome) -> None:
-        style = STYLES[outcome.status]
+        if task.name in self._running:
+            self._running.remove(task.name)
+        names = ", ".join(self._running) or "waiting"
+        self._bar.update(self._task, description=names, advance=1)
+        style = STYLES.get(outcome.status.value, "yellow")
         done = self._bar.tasks[0]
         count = rf"\[{done.completed:>3}/{done.total}]"
-        seconds = f"{outcome.seconds:6.1f} s" if outcome.seconds >= 0.05 else " " * 8
+        timed = outcome.seconds >= 0.05 and outcome.status is not Status.REUSED
+        seconds = f"{outcome.seconds:6.1f} s" if timed else " " * 8
         state = f"[{style}]{outcome.status.value:9}[/]"
-        self._print(f"{count}  {state} {seconds}  {outcome.task}", markup=True)
-        if outcome.status in (Status.FAILED, Status.SKIPPED):
-            self._print(f"           {outcome.reason}")
+        lines = [outcome.reason] if outcome.reason else []
         if outcome.status is Status.FAILED and outcome.log and outcome.log.exists():
-            lines = outcome.log.read_text(encoding="utf-8", errors="replace").splitlines()
-            for line in lines if self.verbose else lines[-TAIL:]:
-                self._print(f"           | {line}")
-            self._print(f"           the whole log: {outcome.log}")
+            said = outcome.log.read_text(encoding="utf-8", errors="replace").splitlines()
+            lines += [f"| {line}" for line in (said if self.verbose else said[-TAIL:])]
+            lines.append(f"the whole log: {outcome.log}")
+        more = "".join(escape(f"\n           {line}") for line in lines)
+        # One call prints all lines, so that lines of other threads do not come between them.
+        self._print(f"{count}  {state} {seconds}  {outcome.task}{more}")
 
-    def _print(self, text: str, markup: bool = False) -> None:
-        self.console.print(text, markup=markup, highlight=False, soft_wrap=True)
+    def _print(self, text: str) -> None:
+        self.console.print(text, highlight=False, soft_wrap=True)
 
 
 def summary(cells: Sequence[Cell], skipped: Mapping[str, str], manifest: Manifest) -> Table:
-    """One row for each cell: its state, its time, and its artefacts or what stopped it."""
+    """A row for each cell: the state, the time, and the artefacts or the reason for their lack."""
     table = Table(title=f"{PROJECT.distribution} release", title_justify="left")
     for name in ("cell", "state", "seconds", "artefacts, or the reason"):
         table.add_column(name, overflow="fold", no_wrap=name == "cell")
@@ -165,7 +153,7 @@ def summary(cells: Sequence[Cell], skipped: Mapping[str, str], manifest: Manifes
         beside = [str(r.facts["pytorch"]) for r in entry.runs if r.ran and r.facts.get("pytorch")]
         lines += [f"conda: installed beside {name}, and run" for name in beside]
         text = "\n".join(escape(line) for line in dict.fromkeys(lines))
-        state = f"[{CELL_STYLES.get(entry.state, 'yellow')}]{entry.state}[/]"
+        state = f"[{STYLES.get(entry.state, 'yellow')}]{entry.state}[/]"
         table.add_row(cell.name, state, f"{sum(entry.steps.values()):.1f}", text)
     for name, reason in skipped.items():
         table.add_row(name, "[yellow]skipped[/]", "", escape(reason))

@@ -1,31 +1,28 @@
-"""dist/manifest.json: the artefacts of a run, their sources, the tools, and the test runs.
+"""dist/manifest.json, with the artefacts, the tools and the test runs, and dist/report.html.
 
-dist/report.html shows the same on one page, which needs no other files.
-
-Users of an artefact trust the hashes in it. An incomplete manifest is set aside, never repaired or
-used in part.
+Users of an artefact trust the hashes in the manifest. So a run sets a damaged manifest aside and
+uses no part of it.
 """
 
+import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from pydantic import Field, ValidationError
 
-from engine.compat.records import VariantName
+from engine.compat.records import GlueName
 from release import ReleaseError
-from release.paths import write_atomically
+from release.paths import REPORT, write_atomically
 from release.schema import Strict
 from release.store import digest
 
 State = Literal["done", "partial", "failed", "skipped"]
 Kind = Literal["fat", "thin", "sdist", "conda"]
-TEMPLATE = "report.html.j2"
-LONGEST = 200_000  # characters of a log in the page; the log file is complete
 
 
 class Artefact(Strict):
@@ -39,7 +36,7 @@ class Artefact(Strict):
 
 
 class Binary(Strict):
-    """A shared object, with its build record and the newest symbol versions that it needs."""
+    """A shared object, its build record, and the newest symbol versions that it needs."""
 
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     size: int
@@ -49,10 +46,11 @@ class Binary(Strict):
 
 
 class Run(Strict):
-    """An artefact that was installed and run, or the reason why it was not.
+    """The run of an installed artefact, or the reason why it did not run.
 
     Attributes:
-        kind: `venv` (the thin wheel), `fat` (the fat wheel), `conda` (the package).
+        kind: `venv` (the thin wheel), `fat` (the fat wheel), `conda` (the package); `gpu` for an
+            entry that says that no run used the CUDA kernels.
         facts: the smoke test's findings; for a conda package also the `pytorch` package beside it.
     """
 
@@ -66,11 +64,11 @@ class CellEntry(Strict):
     """One variant of the matrix.
 
     Attributes:
-        state: `partial` means built, but without a step that this machine cannot do; `reason` says
-            which.
-        binaries: names of its shared objects, keys of `Manifest.binaries`.
-        steps: seconds of every step that serves it, also of steps that an earlier run did.
-        host: the key in `Manifest.hosts` of the machine that built it.
+        state: `partial` means that the wheel was packed but a later step was skipped.
+        reason: why the cell is not done.
+        binaries: the names of the shared objects, which are keys of `Manifest.binaries`.
+        steps: the duration of each finished step in seconds, also if an earlier run did the step.
+        host: the key in `Manifest.hosts` of the machine that built the cell.
     """
 
     state: State
@@ -86,12 +84,12 @@ class CellEntry(Strict):
 
     @property
     def packed(self) -> bool:
-        """Whether its binaries belong in the fat wheel: it was packed, and nothing failed."""
+        """Whether the binaries belong in the fat wheel: the cell was packed, and nothing failed."""
         return self.wheel is not None and self.state in ("done", "partial")
 
 
 class HostFacts(Strict):
-    """The machine and the tools of a run; `image` names its container, if the caller gave it."""
+    """The machine and the tools of a run; `image` is the container's name in RELEASE_IMAGE."""
 
     system: str
     image: str = ""
@@ -106,12 +104,12 @@ class Manifest(Strict):
     """The whole file.
 
     Attributes:
-        changed: what changed in the checkout during the run; `artefacts` is empty then, because
-            their sources are not known.
-        sources: a hash over the commit and every file in a distribution.
-        base_channel: the URL of the base conda packages; None: the bootstrap channel.
-        missing: the cells of the matrix that the fat wheel lacks, and why.
-        optional: the cells of the matrix without which the fat wheel is whole.
+        changed: the change of the checkout during the run, or "". After a change, the sources of
+            the artefacts are not known, so `artefacts` is empty.
+        sources: a hash of the commit and of every file for a distribution.
+        base_channel: the URL of the base conda packages; None for the bootstrap channel.
+        missing: for each cell of the matrix that the fat wheel lacks, the reason.
+        optional: the cells of the matrix that a whole fat wheel may lack.
     """
 
     schema_: Literal[1] = Field(1, alias="schema")
@@ -140,21 +138,18 @@ class Manifest(Strict):
 
     @property
     def partial(self) -> bool:
-        """Whether the fat wheel lacks variants that are not optional."""
+        """Whether the fat wheel lacks a cell that is not optional."""
         return not self.missing.keys() <= {*self.optional}
 
     @property
     def lacks(self) -> str:
-        """The missing variants as the end of a sentence; empty if the fat wheel has all of them."""
+        """The missing cells as the end of a sentence; "" if the fat wheel has all cells."""
         names = [name + " (optional)" * (name in self.optional) for name in self.missing]
         return f", which lacks {', '.join(names)}" if names else ""
 
-    def text(self) -> str:
-        return self.model_dump_json(by_alias=True, indent=1) + "\n"
-
 
 class ManifestError(ReleaseError):
-    """A manifest that is missing, damaged, of another schema, or does not fit its files."""
+    """A manifest is missing, is damaged, or contradicts its files or another manifest."""
 
 
 def parse(path: Path) -> Manifest:
@@ -171,8 +166,42 @@ def parse(path: Path) -> Manifest:
         raise ManifestError(f"{text}; delete it and build again") from error
 
 
+def of_shards(folders: Iterable[Path]) -> dict[Path, Manifest]:
+    """The manifests in the `dist` folders of shards.
+
+    Raises ManifestError if a manifest or an artefact is damaged, or if the sources differ.
+    """
+    shards = {folder: parse(folder / "manifest.json") for folder in folders}
+    (first, wanted), *_ = shards.items()
+    for folder, found in shards.items():
+        if found.changed:
+            raise ManifestError(f"{folder}: {found.changed}; build the shard again")
+        if wrong := wrong_files(found.artefacts, folder):
+            text = f"{folder}: {wrong[0]}"
+            raise ManifestError(f"{text}; copy the whole folder again, or build the shard again")
+        for name in ("package", "version", "commit", "sources", "total"):
+            got, needs = getattr(found, name), getattr(wanted, name)
+            if got != needs:
+                text = f"{folder}: {name} is {got}, {first} has {needs}"
+                raise ManifestError(f"{text}; build every shard from the same commit")
+    return shards
+
+
+def of_binaries(packed: Mapping[str, bytes], shards: Iterable[Manifest]) -> dict[str, Binary]:
+    """The entries of binaries by name, each from a shard that made a binary with the same hash."""
+    known = {(name, b.sha256): b for found in shards for name, b in found.binaries.items()}
+    found: dict[str, Binary] = {}
+    for path, data in sorted(packed.items()):
+        name, sha256 = Path(path).name, hashlib.sha256(data).hexdigest()
+        if (name, sha256) not in known:
+            text = f"{name}: no manifest has the hash of the packed binary ({sha256})"
+            raise ManifestError(f"{text}; build the shards again")
+        found[name] = known[name, sha256]
+    return found
+
+
 def read_or_set_aside(path: Path, tell: Callable[[str], None]) -> Manifest | None:
-    """The manifest of an earlier run; None if it does not exist or cannot be trusted."""
+    """The manifest of an earlier run; None if there is none, or if it is damaged and set aside."""
     if not path.exists():
         return None
     try:
@@ -187,8 +216,10 @@ def read_or_set_aside(path: Path, tell: Callable[[str], None]) -> Manifest | Non
 
 
 def write(manifest: Manifest, path: Path) -> None:
-    write_atomically(path, manifest.text())
+    """Writes the manifest, and beside it the schema and the page."""
+    write_atomically(path, manifest.model_dump_json(by_alias=True, indent=1) + "\n")
     write_atomically(path.with_suffix(".schema.json"), json_schema())
+    write_atomically(path.with_name(REPORT.name), render(manifest, path.parent))
 
 
 def wrong_files(artefacts: Iterable[Artefact], folder: Path) -> list[str]:
@@ -203,7 +234,7 @@ def wrong_files(artefacts: Iterable[Artefact], folder: Path) -> list[str]:
 
 
 def carried(previous: Manifest | None, sources: str, folder: Path) -> dict[str, CellEntry]:
-    """The cells of an earlier run with the same sources and intact wheels."""
+    """The packed cells of an earlier run with the same sources, if their wheels are intact."""
     if previous is None or previous.sources != sources:
         return {}
     intact = {a.path for a in previous.artefacts if not wrong_files([a], folder)}
@@ -214,11 +245,8 @@ def json_schema() -> str:
     return json.dumps(Manifest.model_json_schema(by_alias=True), indent=1) + "\n"
 
 
-def write_report(manifest: Manifest, path: Path) -> None:
-    write_atomically(path, render(manifest, path.parent))
-
-
 def render(manifest: Manifest, dist: Path) -> str:
+    """The page dist/report.html, which needs no other files."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -228,49 +256,34 @@ def render(manifest: Manifest, dist: Path) -> str:
     )
     environment.filters["megabytes"] = lambda size: f"{size / 1e6:.2f} MB"
     environment.filters["seconds"] = lambda value: f"{value:.1f} s"
-    # A step that serves several cells counts in the first of them.
+    # The time of a step that serves several cells is added to the first of those cells.
     counted: dict[str, str] = {}
+    own = dict.fromkeys(manifest.cells, 0.0)
     for name, cell in manifest.cells.items():
-        for step in cell.steps:
-            counted.setdefault(step, name)
-
-    def own_seconds(name: str) -> str:
-        steps = manifest.cells[name].steps.items()
-        return f"{sum(took for step, took in steps if counted[step] == name):.1f} s"
-
-    environment.filters["own_seconds"] = own_seconds
+        for step, took in cell.steps.items():
+            own[name] += took if counted.setdefault(step, name) == name else 0.0
     rows, columns = grid(manifest)
-    return environment.get_template(TEMPLATE).render(
-        m=manifest,
-        rows=rows,
-        columns=columns,
-        logs={name: _log(cell, dist) for name, cell in manifest.cells.items()},
-        totals=Counter(cell.state for cell in manifest.cells.values()),
-        counted=counted,
-    )
+    logs = {name: _log(dist / str(cell.log)) for name, cell in manifest.cells.items()}
+    totals = Counter(cell.state for cell in manifest.cells.values())
+    shown = {"logs": logs, "totals": totals, "counted": counted, "own": own}
+    template = environment.get_template("report.html.j2")
+    return template.render(m=manifest, rows=rows, columns=columns, **shown)
 
 
 def grid(manifest: Manifest) -> tuple[dict[str, dict[str, str]], list[str]]:
-    """Every cell of the matrix by glue and device, and the devices in order."""
-    rows: dict[str, dict[str, str]] = {}
+    """The name of every cell by glue and device, and the devices in order."""
+    rows: dict[GlueName, dict[str, str]] = {}
     for name in {**manifest.cells, **manifest.missing}:
         # The last part of the name may be the platform.
         glue, device = re.fullmatch(r"(.+)-(cpu|cu\d+)(?:-\w+)?", name).groups()  # type: ignore
-        rows.setdefault(glue, {})[device] = name
-
-    def age(glue: str) -> tuple[bool, tuple[int, int], str]:
-        parsed = VariantName.parse(f"{glue}-cpu").glue
-        return parsed.lane != "stable", parsed.torch, glue
-
+        rows.setdefault(GlueName.parse(glue), {})[device] = name
+    order = sorted(rows, key=lambda glue: (glue.lane != "stable", glue.torch, str(glue)))
     columns = sorted({device for row in rows.values() for device in row})
-    return {glue: rows[glue] for glue in sorted(rows, key=age)}, columns
+    return {str(glue): rows[glue] for glue in order}, columns
 
 
-def _log(cell: CellEntry, dist: Path) -> str:
+def _log(path: Path) -> str:
     try:
-        text = (dist / str(cell.log)).read_text(encoding="utf-8", errors="replace")
+        return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-    if len(text) <= LONGEST:
-        return text
-    return f"... ({len(text) - LONGEST} characters before this: {cell.log})\n{text[-LONGEST:]}"

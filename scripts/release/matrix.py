@@ -2,10 +2,13 @@
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -16,16 +19,17 @@ from release import MATRIX_FILE, PLATFORM, ReleaseError
 from release.schema import FIRST, Kernels, Matrix, Torch
 
 Loc = tuple[str | int, ...]
+Problems = Iterator[tuple[Loc, str]]
 
-# The first and the last torch minor with a wheel on PyPI for each CPython.
-FIRST_TORCH = {"3.10": "1.11", "3.11": "1.13", "3.12": "2.2", "3.13": "2.5", "3.14": "2.9"}
-LAST_TORCH = {"3.8": "2.4", "3.9": "2.8", "3.10": "2.14"}
+# For each CPython, the torch minors that have a wheel on PyPI.
+TORCHES = {"3.8": "<=2.4", "3.9": "<=2.8", "3.10": ">=1.11,<=2.14"}
+TORCHES |= {"3.11": ">=1.13", "3.12": ">=2.2", "3.13": ">=2.5", "3.14": ">=2.9"}
 # The first torch minor whose wheel on PyPI has the C++11 ABI 1.
 FIRST_ABI1 = {"linux-x86_64": "2.7", "linux-aarch64": "2.6"}
 
 
-def contradictions(matrix: Matrix) -> Iterator[tuple[Loc, str]]:
-    """Values that have the right form but do not fit together."""
+def contradictions(matrix: Matrix) -> Problems:
+    """Finds values that have the right form but contradict each other, or what PyPI has."""
     used = {kernels.toolkit for kernels in matrix.kernels.values()}
     able = [name for name, toolkit in matrix.toolkits.items() if toolkit.nvcc and name in used]
     for version, toolkit in matrix.toolkits.items():
@@ -37,60 +41,57 @@ def contradictions(matrix: Matrix) -> Iterator[tuple[Loc, str]]:
             yield (*where, "fatbinary"), f"{text}; these do: {', '.join(able)}"
     for name, kernels in matrix.kernels.items():
         yield from _kernels(name, kernels, matrix)
-    stable, where = matrix.stable, ("stable", "built_with")
-    for loc, minor in (
-        (("package", "default_torch"), matrix.package.default_torch),
-        (("stable", "target"), stable.target),
-        (where, stable.built_with),
-    ):
+    target, built_with = matrix.stable.target, matrix.stable.built_with
+    where = ("stable", "built_with")
+    minors = {("package", "default_torch"): matrix.package.default_torch}
+    for loc, minor in {**minors, ("stable", "target"): target, where: built_with}.items():
         if minor not in matrix.torch:
             known = ", ".join(matrix.minors())
             yield loc, f"torch {minor} has no entry under `torch`; there are {known}"
-    if Version(stable.built_with) < Version(stable.target):
-        text = f"headers of {stable.built_with} cannot target {stable.target}"
+    if Version(built_with) < Version(target):
+        text = f"headers of {built_with} cannot target {target}"
         yield where, f"{text}; name a torch at or above the target"
-    built = matrix.torch.get(stable.built_with)
-    yield from _devices(("stable", "devices"), where, stable.devices, built, matrix)
+    built = matrix.torch.get(built_with)
+    yield from _devices(("stable", "devices"), where, matrix.stable.devices, built, matrix)
     for minor, torch in matrix.torch.items():
         yield from _torch(minor, torch, matrix)
 
 
-def _kernels(name: str, kernels: Kernels, matrix: Matrix) -> Iterator[tuple[Loc, str]]:
+def _kernels(name: str, kernels: Kernels, matrix: Matrix) -> Problems:
     where: Loc = ("kernels", name)
+    toolkit = matrix.toolkits.get(kernels.toolkit or "")
     if name == "cpu":
         if kernels.toolkit or kernels.archs:
             yield where, "CPU kernels take neither `toolkit` nor `archs`"
     elif kernels.toolkit is None or not kernels.archs:
         yield where, "CUDA kernels need `toolkit` and `archs`"
-    elif kernels.toolkit not in matrix.toolkits:
+    elif toolkit is None:
         text = f"toolkit {kernels.toolkit} has no entry under `toolkits`"
         yield (*where, "toolkit"), f"{text}; there are {', '.join(matrix.toolkits)}"
     elif name != f"cuda{kernels.cuda_major}":
         text = f"toolkit {kernels.toolkit} makes kernels named cuda{kernels.cuda_major}"
         yield (*where, "toolkit"), f"{text}, not {name}"
     else:
-        able = matrix.toolkits[kernels.toolkit].archs
         for i, arch in enumerate(kernels.archs):
-            if int(arch.split("_")[1]) not in able:
-                text = f"{arch}: CUDA {kernels.toolkit} has no such architecture; it has {able}"
-                yield (*where, "archs", i), text
+            if int(arch.split("_")[1]) not in toolkit.archs:
+                text = f"{arch}: CUDA {kernels.toolkit} has no such architecture"
+                yield (*where, "archs", i), f"{text}; it has {toolkit.archs}"
             if arch in kernels.archs[:i]:
                 yield (*where, "archs", i), f"{arch} is listed twice"
 
 
-def _torch(minor: str, torch: Torch, matrix: Matrix) -> Iterator[tuple[Loc, str]]:
+def _torch(minor: str, torch: Torch, matrix: Matrix) -> Problems:
     where: Loc = ("torch", minor)
     if not torch.release.startswith(minor + "."):
         yield (*where, "release"), f"{torch.release} is no release of torch {minor}"
+    known = matrix.package.pythons
     for i, python in enumerate(torch.pythons):
-        text = f"torch {minor} has no wheel for Python {python}"
-        if python not in matrix.package.pythons:
-            known = matrix.package.pythons
+        having = TORCHES.get(python, "")
+        if python not in known:
             yield (*where, "pythons", i), f"Python {python} is not in package.pythons ({known})"
-        elif Version(FIRST_TORCH.get(python, "0")) > Version(minor):
-            yield (*where, "pythons", i), f"{text}; {FIRST_TORCH[python]} is the first"
-        elif Version(minor) > Version(LAST_TORCH.get(python, minor)):
-            yield (*where, "pythons", i), f"{text}; {LAST_TORCH[python]} is the last"
+        elif minor not in SpecifierSet(having):
+            text = f"torch {minor} has no wheel for Python {python}"
+            yield (*where, "pythons", i), f"{text}; torch {having} has one"
     abi1 = Version(FIRST_ABI1.get(matrix.platform, FIRST_ABI1[FIRST]))
     if torch.abi.pypi != int(Version(minor) >= abi1):
         text = f"PyPI's torch {minor} is built with C++11 ABI {1 - torch.abi.pypi}"
@@ -105,8 +106,8 @@ def _torch(minor: str, torch: Torch, matrix: Matrix) -> Iterator[tuple[Loc, str]
 
 def _devices(
     where: Loc, gcc: Loc, devices: Sequence[str], torch: Torch | None, matrix: Matrix
-) -> Iterator[tuple[Loc, str]]:
-    """Devices that are repeated or unknown, or for which no g++ compiles glue and kernels."""
+) -> Problems:
+    """Finds devices that are repeated or unknown, or whose glue and kernels share no g++."""
     for i, device in enumerate(devices):
         kernels = matrix.kernels.get(device.replace("cu", "cuda"))
         if device in devices[:i]:
@@ -123,11 +124,11 @@ def _devices(
 
 
 class MatrixError(ReleaseError):
-    """The matrix cannot be used; the text holds one `file:line: problem` per mistake."""
+    """The matrix has mistakes; the text has a line `file:line: problem` for each of them."""
 
 
 def load(path: Path = MATRIX_FILE, platform: str = PLATFORM) -> Matrix:
-    """The checked matrix as it is on a platform; raises MatrixError."""
+    """The checked matrix with the values of a platform; raises MatrixError."""
     try:
         tree = YAML(typ="rt").load(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -135,14 +136,12 @@ def load(path: Path = MATRIX_FILE, platform: str = PLATFORM) -> Matrix:
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = (error.problem or "unreadable").splitlines()[0].split(" with value")[0]
-        line = mark.line + 1 if mark else 1
-        text = f"{path}:{line}: not valid YAML: {problem}; correct the line"
-        raise MatrixError(text) from error
+        text = f"{path}:{mark.line + 1 if mark else 1}: not valid YAML: {problem}"
+        raise MatrixError(f"{text}; correct the line") from error
     if not isinstance(tree, dict):
-        raise MatrixError(
-            f"{path}:1: got {str(tree)[:40]!r}, needs a mapping with `schema: 1`; write one"
-        )
-    problems: dict[str, None] = {}
+        text = f"{path}:1: got {str(tree)[:40]!r}, needs a mapping with `schema: 1`"
+        raise MatrixError(f"{text}; write one")
+    problems: list[str] = []
     found: dict[str, Matrix] = {}
     name = FIRST
     try:
@@ -150,34 +149,30 @@ def load(path: Path = MATRIX_FILE, platform: str = PLATFORM) -> Matrix:
         for name in matrix.platforms:
             found[name] = matrix.on(name)
             for loc, text in contradictions(found[name]):
-                problems[f"{path}:{_line(tree, _place(tree, name, loc))}: {text}"] = None
+                problems.append(f"{path}:{_line(tree, name, loc)}: {text}")
     except ValidationError as error:
-        for detail in error.errors():
-            detail["loc"] = _place(tree, name, detail["loc"])
-            problems[_schema_problem(path, tree, detail)] = None
+        problems += [f"{path}:{_schema_problem(tree, name, detail)}" for detail in error.errors()]
     if problems:
-        raise MatrixError("\n".join(problems))
+        raise MatrixError("\n".join(dict.fromkeys(problems)))
     if platform not in found:
         raise MatrixError(f"{path}: no platform is {platform}; there are {', '.join(found)}")
     return found[platform]
 
 
 def _place(tree: Any, platform: str, loc: Loc) -> Loc:
-    """The place of a platform's value in the file: under its `differs`, else the common place."""
+    """The path of a platform's value in the file: below `differs` if it is there, else `loc`."""
     differs: Loc = ("platforms", platform, "differs", *loc[:3])
-    node = tree
-    for part in differs:
-        if not isinstance(node, dict) or part not in node:
-            return loc
-        node = node[part]
+    try:
+        reduce(getitem, differs, tree)
+    except (LookupError, TypeError):
+        return loc
     return (*differs, *loc[3:])
 
 
-def _line(tree: Any, loc: Iterable[str | int]) -> int:
-    """The line of the deepest node on the path `loc` that exists in the file."""
-    line = 1
-    node = tree
-    for part in loc:
+def _line(tree: Any, platform: str, loc: Loc) -> int:
+    """The line of a platform's value, or of its nearest parent in the file."""
+    line, node = 1, tree
+    for part in _place(tree, platform, loc):
         if isinstance(node, dict) and part in node:
             line = node.lc.key(part)[0] + 1
         elif isinstance(node, list) and isinstance(part, int) and part < len(node):
@@ -188,23 +183,22 @@ def _line(tree: Any, loc: Iterable[str | int]) -> int:
     return line
 
 
-def _schema_problem(path: Path, tree: Any, detail: ErrorDetails) -> str:
-    loc = tuple(part for part in detail["loc"] if part != "[key]")
-    where = f"{path}:{_line(tree, loc)}"
-    name = ".".join(str(part) for part in loc)
-    kind, got = detail["type"], detail["input"]
+def _schema_problem(tree: Any, platform: str, detail: ErrorDetails) -> str:
+    """The text `line: problem; remedy` for an error of pydantic."""
+    loc = _place(tree, platform, tuple(part for part in detail["loc"] if part != "[key]"))
+    kind, got, name = detail["type"], detail["input"], ".".join(map(str, loc))
+    needs = detail["msg"].removeprefix("Value error, ").replace("Input should be", "needs")
+    text, hint = f"`{name}`: got {got!r}, {needs}", "correct it"
+    word, known = str(got), re.findall(r"'([^']+)'", needs) if kind == "literal_error" else []
     if kind == "extra_forbidden":
         schema = Matrix.model_json_schema(by_alias=True)
         nodes = (schema, *schema["$defs"].values())
-        keys = sorted({key for node in nodes for key in node.get("properties", {})})
-        near = difflib.get_close_matches(str(loc[-1]), keys, n=2)
-        hint = f"did you mean {' or '.join(near)}?" if near else "remove it"
-        return f"{where}: unknown key `{name}`; {hint}"
-    if kind == "missing":
-        return f"{where}: `{name}` is missing; add it"
-    needs = detail["msg"].removeprefix("Value error, ").replace("Input should be", "needs")
-    near = difflib.get_close_matches(str(got), re.findall(r"'([^']+)'", needs), n=1)
-    hint = f"did you mean {near[0]}?" if near and kind == "literal_error" else "correct it"
-    if isinstance(got, float) and kind == "string_type":
+        known = sorted({key for node in nodes for key in node.get("properties", ())})
+        word, text, hint = str(loc[-1]), f"unknown key `{name}`", "remove it"
+    elif kind == "missing":
+        text, hint = f"`{name}` is missing", "add it"
+    elif isinstance(got, float) and kind == "string_type":
         hint = 'write versions in quotes ("2.10" is not the number 2.1)'
-    return f"{where}: `{name}`: got {got!r}, {needs}; {hint}"
+    near = difflib.get_close_matches(word, known, n=2)
+    hint = f"did you mean {' or '.join(near)}?" if near else hint
+    return f"{_line(tree, platform, detail['loc'])}: {text}; {hint}"

@@ -1,37 +1,29 @@
-"""Turns cells into tasks; cells share the tasks that they have in common."""
+"""Plans the tasks of cells; a task that several cells need is planned once."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from release import (
-    EXAMPLE,
-    FOREIGN,
-    SMOKE,
-    build_steps,
-    conda_steps,
-    emulation,
-    environments,
-    pack_steps,
-    toolchains,
-    verify_steps,
-)
+from release import EXAMPLE, FOREIGN, SMOKE, conda_steps, pack_steps, toolchains, verify_steps
 from release.audit import audit
+from release.build_steps import compiler_facts, glue, kernels
 from release.cells import Cell, for_conda, render, required
-from release.environments import TorchEnv
+from release.emulation import root
+from release.environments import TorchEnv, torch_env
 from release.host import Host, borrowed_torch, toolchain
 from release.paths import BOOTSTRAP, LINKED, NATIVE_BINARIES
 from release.schema import Matrix, pair
 from release.store import commit, source_epoch, sources
-from release.tasks import Task, tasks_of
-from release.toolchains import Toolchain
+from release.tasks import Task
+from release.toolchains import ADAPTER
 
 CSRC = sources("csrc/**/*")
 RECIPE = tuple(path for path in sources("recipe/*") if not path.stem.startswith("variants"))
 EXAMPLES = sources(f"{EXAMPLE.parent.name}/{EXAMPLE.stem}*.py")
-# Bytes of one unpacked torch (environments are hard links into its cache), and the room for two
-# with CUDA on the disk at a time, so that one is fetched while the other is used.
+# The size of an unpacked torch in bytes; environments are hard links into one copy. There is room
+# for two torches with CUDA, so that the tool can fetch one while it uses the other.
 CUDA_TORCH, CPU_TORCH = 7_500_000_000, 1_200_000_000
 ROOM = 2 * CUDA_TORCH
 
@@ -39,9 +31,9 @@ ROOM = 2 * CUDA_TORCH
 class Plan:
     """All tasks of a run, in an order in which they can run.
 
-    Attributes:
-        channel: the URL of the base channel; None: the bootstrap channel.
-        carried: thin wheels of other cells, made earlier from the same sources.
+    Args:
+        channel: the URL of the base channel; None for the bootstrap channel.
+        carried: thin wheels of other cells that an earlier run made from the same sources.
         pack: whether to pack and run the binaries that pass the checks.
     """
 
@@ -57,12 +49,8 @@ class Plan:
         self.matrix, self.host, self.cells, self.channel = matrix, host, cells, channel
         self.tasks: dict[str, Task] = {}
         self.files = pack_steps.package_sources() if pack else ()
-        self.compiling: dict[str, Any] = {
-            "compiler": str(host.compiler),
-            "commit": commit(),
-            "epoch": source_epoch(),
-            "environment": build_steps.compiler_facts(),
-        }
+        self.compiling: dict[str, Any] = {"commit": commit(), "epoch": source_epoch()}
+        self.compiling |= {"compiler": str(host.compiler), "environment": compiler_facts()}
         for cell in cells:
             env = self._env_of(cell)
             self._binaries(cell, env)
@@ -73,12 +61,8 @@ class Plan:
         if cells and pack:
             self.add_fat_wheel(carried or {})
 
-    def of(self, cell: Cell, kind: str) -> Task | None:
-        """The cell's own task of a kind, such as `wheel`."""
-        return self.tasks.get(f"{kind}/{cell}")
-
     def binaries(self, cell: Cell) -> tuple[Task, ...]:
-        """The tasks that make its glue and its kernels."""
+        """The tasks that make the cell's glue and kernels."""
         names = (f"glue/{cell.glue}", *(f"kernels/{name}" for name in cell.kernels))
         return tuple(self.tasks[name] for name in names)
 
@@ -88,22 +72,21 @@ class Plan:
         name: str,
         step: Callable[..., Sequence[Path]],
         arguments: Mapping[str, Any],
-        needs: Sequence[Task | None] = (),
+        needs: Sequence[Task] = (),
         **options: Any,
     ) -> Task:
-        """Adds a task, or finds the task of the same name, and notes that it serves the cell.
+        """Adds a task, or finds the task of that name, and notes that the task serves the cell.
 
-        It needs the tasks in `needs` and those among its arguments.
+        The task needs the tasks in `needs` and the tasks among its arguments.
         """
         if name not in self.tasks:
-            found = (*tasks_of(tuple(arguments.values())), *filter(None, needs))
+            parts = [v if isinstance(v, tuple) else (v,) for v in (*arguments.values(), (*needs,))]
+            found = tuple(task for task in chain(*parts) if isinstance(task, Task))
             self.tasks[name] = Task(name, partial(step, **arguments), found, **options)
         task = self.tasks[name]
         if cell and cell.name not in task.cells:
             task.cells.append(cell.name)
         return task
-
-    # Environments with torch.
 
     def _env_of(self, cell: Cell) -> TorchEnv:
         """The environment with the torch that the cell's glue is compiled against."""
@@ -115,35 +98,35 @@ class Plan:
         return TorchEnv(name, host.python, release, stays=cell.stable)
 
     def _env(self, cell: Cell, env: TorchEnv, needs: Sequence[Task] = ()) -> Task:
-        """The task that makes an environment. Unless the environment stays, it is deleted with its
-        own cache after the last task that reads it."""
+        """The task that makes an environment; its own cache, if any, makes both temporary."""
         options: dict[str, Any] = {}
         if env.cache:
             size = CUDA_TORCH if cell.torch.cuda else CPU_TORCH
             options = {"temporary": (env.folder, env.cache), "disk": size}
-        step, given, needs = environments.torch_env, {"env": env}, (*needs, *self._emulated(cell))
+        step, given, needs = torch_env, {"env": env}, (*needs, *self._emulated(cell))
         return self.add(cell, f"env/{env.name}", step, given, needs, **options)
 
     def _emulated(self, cell: Cell) -> tuple[Task, ...]:
-        """The task that makes another platform's Python; none for this machine's platform."""
+        """The task that makes the Python of another platform; () for this machine's platform."""
         if not FOREIGN:
             return ()
         debian = self.matrix.platforms[cell.platform].debian
         given = {"debian": debian, "minor": self.host.python_minor}
-        return (self.add(cell, "root", emulation.root, given),)
-
-    # Binaries.
+        return (self.add(cell, "root", root, given),)
 
     def _binaries(self, cell: Cell, env: TorchEnv) -> None:
-        """The glue, its kernels, and the checks that they must pass."""
+        """Adds the tasks for the cell's glue and kernels, and for the checks of both."""
         compiled: dict[str, Any] = {"inputs": CSRC, "facts": self.compiling}
         torch, toolkit = self._env(cell, env), None
         given = {"glue": cell.glue, "cxx11_abi": cell.cxx11_abi, "env": torch}
-        made = [self.add(cell, f"glue/{cell.glue}", build_steps.glue, given, **compiled)]
+        made = [self.add(cell, f"glue/{cell.glue}", glue, given, **compiled)]
         for name in cell.kernels:
             chosen = toolchain(name, self.host, self.matrix)
-            toolkit = self._toolkit(cell, chosen) if chosen else None
-            runtime = None
+            toolkit = runtime = None
+            if chosen and not chosen.nvcc:
+                given = {"toolchain": chosen, "wheels": self.matrix.toolkits[chosen.version]}
+                label, step, inputs = f"toolkit/{chosen.name}", toolchains.toolkit, (ADAPTER,)
+                toolkit = self.add(cell, label, step, given, inputs=inputs)
             if chosen and FOREIGN:
                 given = {"version": chosen.version, "python": self.host.python}
                 label, needs = f"toolkit/runtime-{chosen.version}", self._emulated(cell)
@@ -151,7 +134,7 @@ class Plan:
             wanted = self.matrix.kernels[name]  # type: ignore[index]
             given = {"name": name, "wanted": wanted, "toolchain": chosen}
             given |= {"made": toolkit, "runtime": runtime}
-            made.append(self.add(cell, f"kernels/{name}", build_steps.kernels, given, **compiled))
+            made.append(self.add(cell, f"kernels/{name}", kernels, given, **compiled))
         cuda = f"kernels-{cell.variant.kernels}"
         natives = (NATIVE_BINARIES / cuda / f"{cuda}.so",) if FOREIGN and cell.cuda_major else ()
         given = {"cell": cell, "env": torch, "binaries": tuple(made), "toolkit": toolkit}
@@ -159,67 +142,56 @@ class Plan:
         there = tuple(path for path in natives if path.exists())
         self.add(cell, f"audit/{cell}", audit, given, inputs=there)
 
-    def _toolkit(self, cell: Cell, chosen: Toolchain) -> Task | None:
-        """The task that makes a CUDA toolkit; None for an installed one."""
-        if chosen.nvcc:
-            return None
-        given = {"toolchain": chosen, "wheels": self.matrix.toolkits[chosen.version]}
-        name, adapter = f"toolkit/{chosen.name}", (toolchains.ADAPTER,)
-        return self.add(cell, name, toolchains.toolkit, given, inputs=adapter)
-
-    # Wheels.
-
     def _wheel(self, cell: Cell, env: TorchEnv) -> None:
-        """The thin wheel, and an environment in which it runs."""
+        """Adds the tasks for the thin wheel, and for its runs in an environment."""
         facts = {"epoch": self.compiling["epoch"]}
         sdist = self.add(cell, "sdist", pack_steps.sdist, {}, inputs=self.files, facts=facts)
         given = {"cell": cell, "sdist": sdist, "binaries": self.binaries(cell)}
-        name, audited = f"wheel/{cell}", self.of(cell, "audit")
-        wheel = self.add(cell, name, pack_steps.wheel, given, [audited])
+        audited = self.tasks[f"audit/{cell}"]
+        wheel = self.add(cell, f"wheel/{cell}", pack_steps.wheel, given, [audited])
         temporary = (verify_steps.folder_of(cell),) if env.cache else ()
         options: dict[str, Any] = {"inputs": (SMOKE,), "temporary": temporary}
         given, name = {"cell": cell, "wheel": wheel, "env": env}, f"venv/{cell}"
-        # The task does not read this environment, but the cache that is deleted with it.
+        # The task reads the cache that is deleted with this environment.
         needs = [self._env(cell, env)]
         venv = self.add(cell, name, verify_steps.venv, given, needs, **options)
         twin = any(c.glue == cell.glue and c.cuda_major is None for c in self.cells)
         if not FOREIGN and (cell.cuda_major is None or self.host.driver or not twin):
-            # Without a GPU a CUDA cell would train exactly like the CPU cell with the same glue.
+            # Without a GPU, a CUDA cell trains exactly like the CPU cell with the same glue.
             given, name = {"cell": cell, "venv": venv}, f"{EXAMPLE.stem}/{cell}"
             self.add(cell, name, verify_steps.example, given, inputs=EXAMPLES)
 
     def add_fat_wheel(self, carried: Mapping[str, Path]) -> None:
-        """The tasks after those of all cells: the fat wheel, and a run of each glue in it."""
-        kinds = ("wheel", "venv", EXAMPLE.stem)
-        wheels = {c.name: [*filter(None, (self.of(c, kind) for kind in kinds))] for c in self.cells}
+        """Adds the tasks for the fat wheel, and for a run of each glue in that wheel."""
+        tasks, kinds = self.tasks, ("wheel", "venv", EXAMPLE.stem)
+        names = {cell.name: [f"{kind}/{cell}" for kind in kinds] for cell in self.cells}
+        wheels = {cell: [tasks[n] for n in found if n in tasks] for cell, found in names.items()}
         given = {"wheels": wheels, "required": required(self.matrix), "carried": carried}
-        needs = [task for tasks in wheels.values() for task in tasks]
+        needs = [*chain(*wheels.values())]
         options = {"anyway": True, "inputs": (*carried.values(),)}
         options["facts"] = {"limit": pack_steps.LIMIT}
         fat = self.add(None, "fat-wheel", pack_steps.fat_wheel, given, needs, **options)
         for cell in self.cells:
-            venv, name = self.of(cell, "venv"), f"fat-run/{cell.glue}"
-            # If torch's environment does not stay, only `--verify full` runs the fat wheel. Under
-            # qemu, each cell is run once, from its thin wheel, which has the same objects.
-            if venv and not (FOREIGN or venv.temporary or name in self.tasks):
+            venv, name = tasks[f"venv/{cell}"], f"fat-run/{cell.glue}"
+            # Beside a torch that is deleted, only `--verify full` runs the fat wheel. Under qemu,
+            # each cell runs only from its thin wheel, which has the same objects.
+            if not (FOREIGN or venv.temporary or name in tasks):
                 given = {"glue": cell.glue, "venv": venv, "fat_wheel": fat}
                 self.add(cell, name, verify_steps.fat_run, given, inputs=(SMOKE,))
 
-    # Conda packages.
-
     def _conda(self, cell: Cell, env: TorchEnv) -> None:
-        """The package, its tests, and a prefix in which it runs."""
+        """Adds the tasks for the conda package, its tests, and its run in a prefix."""
         url, base = self._base_channel(cell)
         binaries, variants = self.binaries(cell), render([cell], self.matrix)
         given = {"cell": cell, "binaries": binaries, "channel": url, "variants": variants}
         inputs, name, step = (*RECIPE, *self.files), f"conda/{cell}", conda_steps.package
-        needs = (*base, self.of(cell, "audit"))
+        needs = (*base, self.tasks[f"audit/{cell}"])
         package = self.add(cell, name, step, given, needs, inputs=inputs)
         channels: tuple[str, ...] = (url,)
         plain = cell.stable and cell.cuda_major is None
-        # The bootstrap channel has the pytorch for stable glue on the CPU; for other cells and
-        # other platforms, an installed torch is linked. Under qemu, only one package is installed:
-        # the others differ only in binaries, which have run from their wheels.
+        # The bootstrap channel of this machine's platform has a pytorch for stable glue on the CPU.
+        # For other cells, a pytorch package links to an installed torch. Under qemu, only the
+        # stable CPU package is installed; the others differ in binaries, which the wheels have run.
         installed = plain or not FOREIGN
         if base and installed and (FOREIGN or not plain):
             linked, more = self._linked_channel(cell, env, package)
@@ -233,7 +205,7 @@ class Plan:
             self.add(cell, name, step, given, base, inputs=(SMOKE,))
 
     def _base_channel(self, cell: Cell) -> tuple[str, tuple[Task, ...]]:
-        """The base channel's URL, and the task that makes it; all cells share one channel."""
+        """The base channel's URL, and the tasks that make this channel, which all cells share."""
         if self.channel:
             return self.channel, ()
         release = self.matrix.torch[self.matrix.stable.built_with].release
@@ -249,9 +221,9 @@ class Plan:
     ) -> tuple[str, tuple[Task, ...]]:
         """The URL of a channel with a pytorch for the cell's package, and the tasks that make it.
 
-        The torch that stable glue is compiled against may have no CUDA, or another major than the
-        kernels. So a package with CUDA kernels is installed beside a torch of the kernels' major,
-        which is fetched only once the package exists.
+        The torch that stable glue is compiled against may have no CUDA, or another CUDA major than
+        the kernels. So a stable CUDA package is installed beside a torch of the kernels' major,
+        which is fetched after the package is made.
         """
         if cell.stable and cell.cuda_major is not None:
             env, torch = self._torch_of_cuda(cell, package)
@@ -263,7 +235,10 @@ class Plan:
         return folder.as_uri(), (linked, torch)
 
     def _torch_of_cuda(self, cell: Cell, package: Task) -> tuple[TorchEnv, Task]:
-        """PyPI's newest torch with the cell's CUDA major that stable glue serves."""
+        """An environment with the newest torch on PyPI for the cell's CUDA major, and its task.
+
+        The stable glue serves that torch. If there is none for this Python, the task is skipped.
+        """
         python, major = self.host.python_minor, cell.cuda_major
         every, oldest = self.matrix.torch.values(), pair(self.matrix.stable.target)
         fits = [t for t in every if t.cuda_major == major and python in t.pythons]

@@ -1,15 +1,14 @@
-"""Ends the processes of a run: after a signal, and those that a killed run left running.
+"""Ends the processes of a run after a signal, and the processes that a killed run left running.
 
-A signal that arrives just before the main thread sleeps does not wake it, and an exception raised
-in a handler may keep a lock that a worker waits for. So while steps run in threads, the
-handler sets a flag and the main thread polls it.
+A signal that arrives just before the main thread sleeps does not wake that thread, and an exception
+from a signal handler may keep a lock that a worker waits for. So while steps run in threads, the
+handler only sets a flag, and the main thread polls the flag.
 
-`kill -9` ends only the tool; compilers and installers continue, and could write into the files of
-the next run. Every process of a run has the build folder in its environment, by which the next run
-finds it. A command that is just being forked gets that environment only with its exec; until then
-it holds the tool's lock, which a fork inherits and an exec releases. So the tool starts commands
-with `close_fds=False`: closing the descriptors first would release the lock too early. The holder
-of the lock finds all of these processes.
+`kill -9` ends only the tool. Compilers and installers continue, and could write into the files of
+the next run. The next run finds these processes by the build folder, which every process of a run
+has in its environment. A fork gets that environment with its exec, and until then holds the tool's
+lock. The tool starts commands with `close_fds=False`, as closing all descriptors would release the
+lock before the exec. So a run that has the lock finds every process of earlier runs.
 """
 
 import contextlib
@@ -25,23 +24,22 @@ POLL = 0.2  # seconds
 PATIENCE = 20.0  # seconds to wait for a killed process to end
 
 
-def end_leftovers(build: Path, tell: Callable[[str], None]) -> int:
-    """Kills the processes of earlier runs for `build`; returns how many there were.
+def end_leftovers(build: Path, tell: Callable[[str], None]) -> None:
+    """Kills the processes of earlier runs for `build`, and tells of each of them.
 
-    Only the holder of the folder's lock may call this: then no other run uses the folder.
+    The caller must have the folder's lock, so that no other run uses the folder.
     """
     ended = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
-    family = len(ended)
 
     def works_for_build(process: psutil.Process) -> bool:
         if process.pid in ended:
             return False
-        environment = process.info["environ"] or {}  # None for the process of another user
-        # The compilers that sccache's daemon starts have the environment of their build.
+        environment = process.info["environ"] or {}  # None for a process of another user
+        # sccache's daemon lives on; the compilers that it starts have their build's environment.
         daemon = process.info["name"] == "sccache" and len(process.info["cmdline"] or ()) == 1
         return environment.get(MARK) == str(build) and not daemon
 
-    # Repeat until there are none: a process may have started another one meanwhile.
+    # A process may have started another process meanwhile, so this repeats until none is left.
     while left := [*filter(works_for_build, psutil.process_iter(["name", "environ", "cmdline"]))]:
         for process in left:
             name = process.info["name"]
@@ -49,11 +47,10 @@ def end_leftovers(build: Path, tell: Callable[[str], None]) -> int:
             _kill(process)
         psutil.wait_procs(left, timeout=PATIENCE)
         ended |= {process.pid for process in left}
-    return len(ended) - family
 
 
 def end_children() -> None:
-    """Kills all processes that this one started, without waiting for them."""
+    """Kills all descendants of this process, without waiting for their end."""
     for process in psutil.Process().children(recursive=True):
         _kill(process)
 
@@ -69,9 +66,9 @@ class Stop:
     asked = False
 
     def next_of(self, running: Collection[Future]) -> set[Future]:
-        """Waits until some of `running` have ended, and returns those.
+        """Waits until at least one of `running` has ended, and returns all that have ended.
 
-        After a signal it kills the commands, waits for all steps and raises KeyboardInterrupt.
+        After a signal, kills the commands, waits for all steps and raises KeyboardInterrupt.
         """
         while True:
             finished, _ = wait(running, timeout=POLL, return_when=FIRST_COMPLETED)
@@ -83,7 +80,7 @@ class Stop:
             future.cancel()
         end_children()
         while wait(running, timeout=POLL).not_done:
-            end_children()  # a step may have started another
+            end_children()  # a step may have started another command
         raise KeyboardInterrupt
 
 
@@ -92,7 +89,7 @@ _stop: Stop | None = None
 
 @contextlib.contextmanager
 def deferred() -> Iterator[Stop]:
-    """Within the block, the first signal only sets a flag; the end raises KeyboardInterrupt."""
+    """In the block, the first signal only sets a flag; after the block comes KeyboardInterrupt."""
     global _stop
     _stop = stop = Stop()
     try:
@@ -104,7 +101,7 @@ def deferred() -> Iterator[Stop]:
 
 
 def interrupt(*_: object) -> None:
-    """The signal handler; interrupts at once if no steps run in threads, or on a second signal."""
+    """Handles a signal: sets the flag of `deferred`, or kills and raises KeyboardInterrupt."""
     if _stop is not None and not _stop.asked:
         _stop.asked = True
         return

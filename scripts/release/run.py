@@ -1,11 +1,10 @@
-"""One run of the release tool: plan, do, report; or join what the runs of shards made."""
+"""A run of the release tool, and the merge of the results of shards."""
 
 import fcntl
-import hashlib
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,18 +18,7 @@ from release.collect import Finished, artefacts, collect, missing
 from release.conda_steps import CONDA_FORGE, conda_forge_in_reach, index_package
 from release.host import Host, chosen, obstacle
 from release.listing import Reporter, show_plan, summary
-from release.manifest import (
-    Artefact,
-    Binary,
-    Manifest,
-    ManifestError,
-    carried,
-    parse,
-    read_or_set_aside,
-    write,
-    write_report,
-    wrong_files,
-)
+from release.manifest import Manifest, carried, of_binaries, of_shards, read_or_set_aside, write
 from release.pack_steps import make_fat_wheel, package_sources, write_index
 from release.paths import CHANNEL, INDEX, LOGS, MANIFEST, REPORT, TEMPORARY, publish, replace_wheel
 from release.planner import ROOM, Plan
@@ -42,14 +30,12 @@ from release.tasks import Outcome, Status, run_tasks
 from release.wheels import read_wheel
 
 PATIENCE = 3.0  # seconds to wait for the lock of another run
-# The fields that must be equal in all shards.
-SAME = ("package", "version", "commit", "sources", "total")
 RANK = {"done": 0, "partial": 1, "failed": 2, "skipped": 3}
 
 
 @dataclass
 class Release:
-    """A run as the command line describes it; `__main__` explains the options."""
+    """A run with the options of the command line, which `__main__` explains."""
 
     selectors: Sequence[str]
     matrix: Matrix
@@ -97,11 +83,12 @@ class Release:
                 shard=self.shard,
                 seconds=round(time.monotonic() - begun, 1),
             )
-            finish(manifest)
+            write_index(INDEX)
+            write(manifest, MANIFEST)
             shutil.rmtree(TEMPORARY, ignore_errors=True)
         self.console.print(summary(self.cells, self.skipped, manifest))
         if manifest.fat:
-            state = "partial: the report names what it lacks" if manifest.partial else "whole"
+            state = "partial: the report names the missing cells" if manifest.partial else "whole"
             text = f"dist/{manifest.fat.path}; {manifest.fat.size / 1e6:.2f} MB, {state}"
             self.console.print(f"the wheel: {text}", markup=False, soft_wrap=True)
         self.console.print(f"the report: {REPORT}", markup=False, soft_wrap=True)
@@ -118,9 +105,10 @@ class Release:
         self.console.print(text, style="yellow", markup=False, soft_wrap=True)
 
     def _exit_code(self, outcomes: Mapping[str, Outcome], manifest: Manifest) -> int:
-        """0 if nothing failed and every cell asked for by name was done in full.
+        """0 if nothing failed and every cell that a selector names was done in full, else 1.
 
-        A pattern or `all` may include cells that this machine cannot build.
+        The cells of a pattern or of `all` need not be buildable on this machine. A run without
+        cells returns 1 unless it is a shard.
         """
         failed = any(outcome.status is Status.FAILED for outcome in outcomes.values())
         if failed or manifest.changed:
@@ -133,15 +121,9 @@ class Release:
         return 0 if self.cells or self.shard else 1
 
 
-def finish(manifest: Manifest) -> None:
-    write_index(INDEX)
-    write(manifest, MANIFEST)
-    write_report(manifest, REPORT)
-
-
 def base_channel(channel: str, console: Console) -> str | None:
     """The URL of the base channel, or None for the bootstrap channel."""
-    # Programs in conda-forge's packages for another platform do not start on this machine.
+    # conda-forge's programs for another platform do not start on this machine.
     if channel == "bootstrap" or (FOREIGN and channel == "auto"):
         return None
     if channel in ("auto", "conda-forge"):
@@ -160,10 +142,10 @@ def base_channel(channel: str, console: Console) -> str | None:
 
 @contextmanager
 def only_run(console: Console) -> Iterator[None]:
-    """Allows one run at a time in a checkout; the lock ends with the process, even a killed one."""
+    """Allows one run at a time in a checkout, by a lock that also ends with a killed process."""
     BUILD.mkdir(exist_ok=True)
     with (BUILD / "lock").open("w") as file:
-        # If a run was killed while it started a command, that command still holds the lock briefly.
+        # For a moment, a command that a killed run was just starting still has the lock.
         end, taken = time.monotonic() + PATIENCE, False
         while not taken:
             try:
@@ -174,7 +156,7 @@ def only_run(console: Console) -> Iterator[None]:
                     raise ReleaseError(text) from None
                 time.sleep(0.05)
         end_leftovers(BUILD, lambda text: console.print(text, markup=False, soft_wrap=True))
-        os.environ[MARK] = str(BUILD)  # every process that is started from now on inherits it
+        os.environ[MARK] = str(BUILD)  # for every process that this run starts
         try:
             yield
         finally:
@@ -182,10 +164,10 @@ def only_run(console: Console) -> Iterator[None]:
 
 
 def merge(folders: Sequence[Path], matrix: Matrix, console: Console) -> int:
-    shards = {folder: _checked(folder) for folder in folders}
-    _same_sources(shards)
-    order = [cell.name for cell in all_cells(matrix)]
-    # For every cell, the folder of the shard that completed most of its steps.
+    """Joins the `dist` folders of shards into DIST; returns 1 if a cell has failed, else 0."""
+    shards = of_shards(folders)
+    every, order = [*shards.values()], [cell.name for cell in all_cells(matrix)]
+    # For each cell, the folder of the shard that completed the most steps of the cell.
     origin: dict[str, Path] = {}
     for name in order:
         if having := [folder for folder, found in shards.items() if name in found.cells]:
@@ -195,14 +177,13 @@ def merge(folders: Sequence[Path], matrix: Matrix, console: Console) -> int:
         packed = {name: cell.wheel for name, cell in cells.items() if cell.packed}
         wheels = {name: origin[name] / str(wheel) for name, wheel in packed.items()}
         if not wheels:
-            raise ReleaseError("no shard built a variant to merge; their logs say why")
+            raise ReleaseError("no shard built a variant to merge; the shards' logs say why")
         with Log(LOGS / "merge.log") as log:
             fat = make_fat_wheel(log, wheels, required(matrix))
-            binaries = _binaries(shards, fat)
+            binaries = of_binaries(read_wheel(fat).binaries, every)
             for folder, found in shards.items():
-                _publish(folder, found, origin, log)
+                _publish(folder, found, {n for n in cells if origin[n] == folder}, log)
             final = replace_wheel(fat, DIST, any_version=True)
-        every = [*shards.values()]
         sdists = {DIST / a.path for m in every for a in m.artefacts if a.kind == "sdist"}
         channels = {found.base_channel for found in every}
         joined = {
@@ -218,7 +199,8 @@ def merge(folders: Sequence[Path], matrix: Matrix, console: Console) -> int:
             "hosts": {name: host for found in every for name, host in found.hosts.items()},
         }
         made = every[0].model_copy(update=joined)
-        finish(made)
+        write_index(INDEX)
+        write(made, MANIFEST)
     bad = [name for name, cell in cells.items() if cell.state == "failed"]
     for name in bad:
         console.print(f"FAILED {name}: {cells[name].reason}", markup=False, soft_wrap=True)
@@ -227,52 +209,12 @@ def merge(folders: Sequence[Path], matrix: Matrix, console: Console) -> int:
     return 1 if bad else 0
 
 
-def _checked(folder: Path) -> Manifest:
-    found = parse(folder / "manifest.json")
-    if found.changed:
-        raise ManifestError(f"{folder}: {found.changed}; build the shard again")
-    if wrong := wrong_files(found.artefacts, folder):
-        text = f"{folder}: {wrong[0]}"
-        raise ManifestError(f"{text}; copy the whole folder again, or build the shard again")
-    return found
-
-
-def _same_sources(shards: Mapping[Path, Manifest]) -> None:
-    (first, wanted), *rest = shards.items()
-    for folder, found in rest:
-        for name in SAME:
-            if getattr(found, name) != getattr(wanted, name):
-                raise ReleaseError(
-                    f"{folder}: {name} is {getattr(found, name)}, {first} has "
-                    f"{getattr(wanted, name)}; build every shard from the same commit"
-                )
-
-
-def _publish(folder: Path, found: Manifest, origin: Mapping[str, Path], log: Log) -> None:
-    """Copies the source distribution, and the artefacts and logs of this folder's cells."""
-
-    def wanted(artefact: Artefact) -> bool:
-        ours = {origin.get(cell) for cell in artefact.cells} == {folder}
-        return artefact.kind == "sdist" or (artefact.kind != "fat" and ours)
-
-    names = [artefact.path for artefact in found.artefacts if wanted(artefact)]
-    names += [c.log for n, c in found.cells.items() if c.log and origin.get(n) == folder]
+def _publish(folder: Path, found: Manifest, cells: Collection[str], log: Log) -> None:
+    """Copies the source distribution, and the artefacts and logs of these cells, from a shard."""
+    names = [a.path for a in found.artefacts if a.kind != "fat" and cells >= {*a.cells}]
+    names += [cell.log for name, cell in found.cells.items() if cell.log and name in cells]
     for path in (folder / name for name in names):
         if path.suffix == ".conda":
             index_package(log, path, CHANNEL)
         elif path.is_file():
             publish(path, DIST / path.relative_to(folder))
-
-
-def _binaries(shards: Mapping[Path, Manifest], fat: Path) -> dict[str, Binary]:
-    """The entries of the packed binaries, each from a shard that made the same bytes."""
-    found: dict[str, Binary] = {}
-    for path, data in sorted(read_wheel(fat).binaries.items()):
-        name, sha256 = Path(path).name, hashlib.sha256(data).hexdigest()
-        for entry in (m.binaries[name] for m in shards.values() if name in m.binaries):
-            if entry.sha256 == sha256:
-                found[name] = entry
-        if name not in found:
-            text = f"{name}: no manifest has the hash of the packed binary ({sha256})"
-            raise ManifestError(f"{text}; build the shards again")
-    return found

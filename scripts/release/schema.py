@@ -1,4 +1,4 @@
-"""The schema of build_matrix.yaml; `matrix` finds values that contradict each other."""
+"""The schema of build_matrix.yaml; the module `matrix` finds contradictions between its values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Device = Annotated[str, StringConstraints(pattern=r"^(cpu|cu\d+)$")]
 KernelsKey = Annotated[str, StringConstraints(pattern=r"^(cpu|cuda\d+)$")]
 PlatformName = Annotated[str, StringConstraints(pattern=r"^linux-[a-z0-9_]+$")]
 Abi = Literal[0, 1]
-FIRST = "linux-x86_64"  # names of its cells and files leave the platform out
+FIRST = "linux-x86_64"  # the names of cells and files for this platform do not contain it
 
 
 def pair(version: str) -> tuple[int, int]:
@@ -28,7 +28,7 @@ def pair(version: str) -> tuple[int, int]:
 
 
 def merged(values: Any, differs: Any) -> Any:
-    """The nested mappings `values`, with the entries of `differs` replaced."""
+    """A copy of the nested mapping `values`, updated by the nested mapping `differs`."""
     if not isinstance(values, dict) or not isinstance(differs, dict):
         return differs
     return {**values, **{key: merged(values.get(key), new) for key, new in differs.items()}}
@@ -44,13 +44,13 @@ Bounds = Annotated[tuple[int, int], AfterValidator(_ordered)]
 
 
 class Strict(BaseModel):
-    """Unknown keys are mistakes; values are never converted (2.10 is not the number 2.1)."""
+    """A model without unknown keys and conversions (2.10 is not the text "2.10")."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class Project(Strict):
-    """Who the project is; `generated` writes it down for the engine and for C++."""
+    """The project's names; the module `generated` writes them for the engine and for C++."""
 
     distribution: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*$")]
     summary: Annotated[str, StringConstraints(pattern=r"^[^\n\"#]+$")]
@@ -77,14 +77,14 @@ class Package(Strict):
 
 
 class Platform(Strict):
-    """A platform for binaries; `differs` replaces values of the matrix for it."""
+    """A platform for binaries; `differs` has the values of the matrix that differ on it."""
 
     debian: str
     differs: dict[Literal["kernels", "stable", "torch"], dict[str, Any]] = {}
 
 
 class Clang(Strict):
-    """The clang that compiles kernels if there is no nvcc of a toolkit's major."""
+    """The clang that compiles a toolkit's kernels if there is no nvcc of its major."""
 
     major: int
     debian: str
@@ -100,7 +100,7 @@ class Toolkit(Strict):
 
 
 class Kernels(Strict):
-    """A kernel object; the one for the CPU has neither toolkit nor architectures."""
+    """A kernel object; the CPU's has neither a toolkit nor architectures."""
 
     toolkit: Minor | None = None
     archs: list[Arch] = []
@@ -146,7 +146,7 @@ class Torch(Strict):
 
     @property
     def conda(self) -> str:
-        """The conda pin of a package built against it: every release of its minor."""
+        """What a conda package built against this torch accepts: every release of its minor."""
         major, minor = pair(self.release)
         return f">={major}.{minor}.0,<{major}.{minor + 1}.0a0"
 
@@ -156,7 +156,7 @@ class Torch(Strict):
 
     @property
     def abis(self) -> list[int]:
-        """The C++ ABI flavours of its builds, PyPI's first."""
+        """The C++ ABIs of its builds: PyPI's, then conda-forge's if it differs."""
         return list(dict.fromkeys([self.abi.pypi, self.abi.conda]))
 
 
@@ -189,6 +189,6 @@ class Matrix(Strict):
         return sorted(self.torch, key=Version)
 
     def every_python(self) -> list[str]:
-        """The Pythons that we package for, then the free-threaded ones."""
+        """The package's Pythons, then the free-threaded Pythons that a torch has wheels for."""
         free = {python for torch in self.torch.values() for python in torch.free_threaded}
         return [*self.package.pythons, *sorted(free)]

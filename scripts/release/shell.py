@@ -1,4 +1,4 @@
-"""Runs commands with their output in a log file; a failure carries the log's last lines."""
+"""Runs commands, and writes their output into log files without secrets."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ CREDENTIALS = re.compile(r"(?<=\w://)[^\s/'\"]+(?=@)|(?<=/t/)[^\s/'\"]+(?=/)")
 TOKENS = re.compile(r"\b(pypi-|gh[a-z]_|github_pat_)\w[\w-]{15,}")
 SECRET_NAMES = re.compile(r"TOKEN|PASSWORD|PASSWD|SECRET|API_?KEY", re.IGNORECASE)
 
-# Settings of the calling environment that must not reach what we build or test.
-_FOREIGN = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX")
-_FOREIGN += ("LD_LIBRARY_PATH", "LD_RUN_PATH")
-_OWN = (PROJECT.variable("LOAD"), PROJECT.variable("PREBUILT"), "PYTHONDONTWRITEBYTECODE")
+# Variables of the calling environment that builds and tests must not get.
+_LEFT_OUT = {PROJECT.variable("LOAD"), PROJECT.variable("PREBUILT"), "PYTHONDONTWRITEBYTECODE"}
+_LEFT_OUT |= {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX"}
+_LEFT_OUT |= {"LD_LIBRARY_PATH", "LD_RUN_PATH"}
 
 
 def clean_env(**extra: str) -> dict[str, str]:
-    """This process's environment plus `extra`, without variables that select a Python.
+    """This process's environment plus `extra`, without variables that would change a build or test.
 
     The language is fixed, because `Log.run` looks for texts in a command's output.
     """
-    env = {key: value for key, value in os.environ.items() if key not in (*_FOREIGN, *_OWN)}
+    env = {key: value for key, value in os.environ.items() if key not in _LEFT_OUT}
     return {**env, "LC_ALL": "C.UTF-8", **extra}
 
 
 def output_of(*command: str, cwd: Path = REPO) -> str | None:
-    """The output of a command; None if it does not start, or fails."""
+    """The standard output of a command; None if the command does not start, or fails."""
     try:
         done = subprocess.run(command, cwd=cwd, env=clean_env(), capture_output=True, text=True)
     except OSError:
@@ -50,8 +50,10 @@ def output_of(*command: str, cwd: Path = REPO) -> str | None:
 
 
 def redacted(text: str) -> str:
-    """The text without credentials in URLs, tokens, and the secrets of this environment."""
-    # Values of variables such as TWINE_PASSWORD, and the passwords of the URLs in any variable.
+    """The text without credentials in URLs, without tokens, and without this process's secrets.
+
+    Secrets are the values of variables such as TWINE_PASSWORD, and passwords in URLs of variables.
+    """
     found = {value for name, value in os.environ.items() if SECRET_NAMES.search(name)}
     for value in os.environ.values():
         if "://" in value:
@@ -69,7 +71,7 @@ def is_disk_full(error: BaseException) -> bool:
 
 
 def explain(error: BaseException) -> str:
-    """The message for an error, without secrets; for a full disk it also says what to do."""
+    """The message for an error, without secrets; for a full disk, also the remedy."""
     if not is_disk_full(error):
         known = isinstance(error, (ReleaseError, BuildError))
         return redacted(str(error) if known else f"{type(error).__name__}: {error}")
@@ -84,7 +86,7 @@ def explain(error: BaseException) -> str:
 
 
 class CommandFailed(ReleaseError):
-    """A command failed; `said` holds the end of its output."""
+    """A command failed; `said` is the end of its log."""
 
     def __init__(self, text: str, said: str) -> None:
         super().__init__(text)
@@ -92,7 +94,7 @@ class CommandFailed(ReleaseError):
 
 
 class Log:
-    """The log file of one step. Secrets are removed from every line before it is written."""
+    """The log file of one step, which gets every line without secrets."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -119,7 +121,8 @@ class Log:
     ) -> None:
         """Runs a command to its end, with its output in the log.
 
-        If the exit code is not 0, it raises CommandFailed; the text ends with `remedy`.
+        Raises CommandFailed if the exit code is not 0, ReleaseError if the command does not start,
+        and OSError if the log cannot be written. `remedy` ends the text of the first two.
         """
         words = [str(word) for word in command]
         self.write(f"$ {shlex.join(words)}")
@@ -127,22 +130,22 @@ class Log:
             process = subprocess.Popen(
                 words,
                 cwd=cwd,
-                env=dict(env) if env is not None else clean_env(),
+                env=env or clean_env(),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                text=True,
                 encoding="utf-8",
                 errors="replace",
                 close_fds=False,  # see `processes`
             )
         except OSError as error:
-            raise ReleaseError(f"{words[0]} does not start: {error.strerror}. {remedy}") from error
+            text = f"{words[0]} does not start: {error.strerror}. {remedy}"
+            raise ReleaseError(text.removesuffix(". ")) from error
         assert process.stdout is not None
         copier = threading.Thread(target=self._copy, args=(process.stdout,), daemon=True)
         copier.start()
         code = process.wait()
-        copier.join(PATIENCE)  # a daemon that the command started may keep the pipe open
+        copier.join(PATIENCE)  # a daemon of the command may keep the pipe open
         if self._failed is not None:
             raise self._failed
         if code:
@@ -151,13 +154,13 @@ class Log:
             said = self.tail()
             if FULL in said:
                 text, remedy = f"{text}: {FULL}", ""
-            raise CommandFailed(f"{text}. {remedy}" if remedy else text, said)
+            raise CommandFailed(f"{text}. {remedy}".removesuffix(". "), said)
 
     def _copy(self, output: IO[str]) -> None:
-        for line in output:  # reads on after an error: a full pipe would stop the command
+        for line in output:  # also after an error, as a full pipe would stop the command
             try:
                 self.write(line)
-            except ValueError:  # the log is closed
+            except ValueError:  # the log was closed
                 return
             except OSError as error:
                 self._failed = error

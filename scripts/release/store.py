@@ -1,15 +1,11 @@
-"""What a build depends on: the commit, files by their hashes, and the stamps of finished tasks.
-
-A stamp has the inputs and outputs of a task, which runs again only if something changed. Two builds
-of one commit are equal.
-"""
+"""Identifies what a build depends on: the commit, files by their hashes, and finished tasks."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
@@ -21,8 +17,7 @@ from release import PACKAGE, PROJECT, REPO
 from release.paths import write_atomically
 from release.shell import output_of
 
-STATUS = ("git", "status", "--porcelain", "--untracked-files=normal")
-# What it means that a field of Identity has changed.
+# For each field of Identity, the meaning of a change.
 CHANGES = (
     "the checkout was moved from {} to {}",
     "source files were changed",
@@ -34,14 +29,14 @@ _digests: dict[tuple[int, ...], str] = {}
 
 
 def digest(path: Path) -> str:
-    """The hash of a file's content, or of a folder's names, contents, links; no byte code."""
+    """The hash of a file, or of all names, files and links in a folder except byte code."""
     if path.is_dir():
         return _tree_digest(os.fspath(path))
     return _file_digest(os.fspath(path), path.stat())
 
 
 def _file_digest(path: str, stat: os.stat_result) -> str:
-    # Environments share files by hard links, so cache hashes. Any change of a file changes ctime.
+    # Hard links of a file share one hash. Every change of a file changes its ctime.
     which = stat.st_dev, stat.st_ino, stat.st_size, stat.st_ctime_ns
     if which not in _digests:
         found = hashlib.sha256()
@@ -53,25 +48,18 @@ def _file_digest(path: str, stat: os.stat_result) -> str:
 
 
 def _tree_digest(root: str) -> str:
-    # No Path per file, which would be slow: an environment has tens of thousands of files.
     found = hashlib.sha256()
-    for entry in _entries(root):
+    for entry in sorted(os.scandir(root), key=attrgetter("name")):
+        if entry.name == "__pycache__":
+            continue
         if entry.is_symlink():
-            what = os.fsencode(Path(entry.path).readlink())
+            content = str(Path(entry.path).readlink())
         elif entry.is_dir():
-            what = b""
+            content = _tree_digest(entry.path)
         else:
-            what = _file_digest(entry.path, entry.stat()).encode()
-        found.update(os.fsencode(entry.path[len(root) :]) + b"\0" + what + b"\0")
+            content = _file_digest(entry.path, entry.stat())
+        found.update(os.fsencode(f"{entry.name}\0{content}\0"))
     return found.hexdigest()
-
-
-def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
-    for entry in sorted(os.scandir(folder), key=attrgetter("name")):
-        if entry.name != "__pycache__":
-            yield entry
-            if entry.is_dir(follow_symlinks=False):
-                yield from _entries(entry.path)
 
 
 def sources(pattern: str) -> tuple[Path, ...]:
@@ -79,12 +67,12 @@ def sources(pattern: str) -> tuple[Path, ...]:
 
 
 def relative(path: Path) -> str:
-    """The path inside the checkout, so that a build folder stays valid when the checkout moves."""
+    """The path from the checkout, so that stamps stay valid in a checkout that was moved."""
     return str(path.relative_to(REPO)) if path.is_relative_to(REPO) else str(path)
 
 
 def code() -> tuple[Path, ...]:
-    """The files of this tool, and of the engine."""
+    """The files of this tool and of the engine."""
     return (*sources("scripts/release/*.py"), *sources(f"{PACKAGE.name}/engine/**/*.py"))
 
 
@@ -94,7 +82,7 @@ def tool() -> str:
 
 
 def key_of(name: str, inputs: Iterable[Path], facts: Mapping[str, Any]) -> str:
-    """The hash of everything that a task's result depends on."""
+    """The hash of a task's name, inputs and facts, and of the tool's code."""
     lines = [name, tool(), json.dumps(facts, sort_keys=True, default=_plain)]
     lines += [f"{relative(path)}\0{digest(path)}" for path in inputs]
     return hashlib.sha256(os.fsencode("\n".join(lines))).hexdigest()
@@ -106,21 +94,17 @@ def _plain(value: object) -> str:
 
 @dataclass(frozen=True)
 class Stamp:
-    """The record of one finished task: its key, the digest of each output, how long it took."""
+    """The record of a finished task: its key, the digest of each output, the duration."""
 
     key: str
     outputs: dict[str, str]
     seconds: float
 
-    @property
-    def paths(self) -> list[Path]:
-        return [REPO / path for path in self.outputs]
-
     def intact(self, *, without: Collection[Path] = ()) -> bool:
-        """Whether all outputs except those in `without` still have the task's content."""
-        found = ((path, self.outputs[relative(path)]) for path in self.paths if path not in without)
+        """Whether all outputs except those in `without` still have their digests."""
+        found = ((REPO / path, value) for path, value in self.outputs.items())
         try:
-            return all(digest(path) == value for path, value in found)
+            return all(path in without or digest(path) == value for path, value in found)
         except OSError:
             return False
 
@@ -130,7 +114,7 @@ def stamp_file(folder: Path, task: str) -> Path:
 
 
 def read_stamp(folder: Path, task: str) -> Stamp | None:
-    """The stamp of `task`; None if its file is missing, incomplete or not a stamp."""
+    """The stamp of `task`; None if the file is missing or is not a whole stamp."""
     try:
         return Stamp(**json.loads(stamp_file(folder, task).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
@@ -148,8 +132,8 @@ def commit() -> str:
 class Identity(NamedTuple):
     """The state of the checkout at one moment.
 
-    `sources` is a hash over the commit and the files, `written` one over their times. Moving the
-    checkout to another commit and back writes the files again, which changes `written`.
+    `sources` is a hash of the commit and the files, `written` of the times of the files. A checkout
+    that moves to another commit and back writes files again, which changes `written`.
     """
 
     head: str | None
@@ -158,26 +142,26 @@ class Identity(NamedTuple):
     clean: bool
 
     def change(self, later: Identity) -> str:
-        """Describes the change between two states; empty if there is none."""
+        """Describes the first change until the state `later`; "" if there is none."""
         pairs = zip(self, later, CHANGES, strict=True)
         return next((text.format(old, new) for old, new, text in pairs if old != new), "")
 
 
 def identity(files: Iterable[Path]) -> Identity:
-    """The identity of the checkout now; nothing is cached."""
+    """The identity of the checkout now."""
     files = sorted(files)
     written = [f"{relative(path)}\0{path.stat().st_mtime_ns}" for path in files]
     return Identity(
         head=(output_of("git", "rev-parse", "HEAD", cwd=REPO) or "").strip() or None,
-        clean=output_of(*STATUS, cwd=REPO) == "",
+        clean=output_of("git", "status", "--porcelain", "-unormal", cwd=REPO) == "",
         sources=source_identity(files),
         written=hashlib.sha256(os.fsencode("\n".join(written))).hexdigest(),
     )
 
 
 def source_epoch() -> int:
-    """The commit's date in seconds since 1970; without git, a recorded or a fixed date."""
-    # 2020-01-01; zip files have no years before 1980.
+    """The sources' date in seconds since 1970; 2020-01-01 if it is unknown."""
+    # Zip files have no dates before 1980.
     return int(engine_sources.source_epoch(PROJECT, os.environ) or 1577836800)
 
 
@@ -187,7 +171,7 @@ def source_env() -> dict[str, str]:
 
 
 def source_identity(files: Iterable[Path]) -> str:
-    """A hash over the commit and the files; artefacts with the same hash may be joined."""
+    """A hash of the commit and the files; artefacts with the same hash may be joined."""
     lines = [commit(), str(source_epoch())]
     lines += [f"{relative(path)}\0{digest(path)}" for path in files]
     return hashlib.sha256(os.fsencode("\n".join(lines))).hexdigest()

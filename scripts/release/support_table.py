@@ -1,4 +1,4 @@
-"""Tables as Markdown: the matrix, and the results of `--verify full`."""
+"""Makes the Markdown tables of the matrix and of the results of `--verify full`."""
 
 from pathlib import Path
 
@@ -12,14 +12,10 @@ LEGEND = {
     "no": "not supported, as there is no such torch",
     "untried": "not tried yet",
 }
-# The legend of a platform that ran under qemu.
-ELSEWHERE = {
-    "ran": "installed from a wheel and run under qemu: " + LEGEND["ran"].partition(", ")[2]
-}
 
 
 def brief(matrix: Matrix) -> str:
-    """A short table of platforms, torches and Pythons for the README."""
+    """The table of platforms, torches and Pythons for the README."""
     lines = [_row(["platform", "torch", "Python", "runs on", "by"]), "|---" * 5 + "|\n"]
     for name, found in ((name, matrix.on(name)) for name in matrix.platforms):
         platform, minors = name.replace("linux-", "Linux ").replace("_", "-"), found.minors()
@@ -37,7 +33,7 @@ def brief(matrix: Matrix) -> str:
 
 
 def full(matrix: Matrix, evidence: Evidence | None, suites: dict[str, str]) -> str:
-    """The full table: torch minors by Pythons, oldest first, and the results of the op's tests."""
+    """The table of torch minors and Pythons, oldest first, with the results of the op's tests."""
     pythons = matrix.every_python()
     if evidence and matrix.platform != FIRST:  # one Python was tried there
         tried = {row.python for row in evidence.environments if row.state != "unsupported"}
@@ -49,19 +45,17 @@ def full(matrix: Matrix, evidence: Evidence | None, suites: dict[str, str]) -> s
     for minor, torch in matrix.torch.items():
         words = [_word(matrix, evidence, minor, python) for python in pythons]
         seen.update(dict.fromkeys(words))
-        abi = f"{torch.abi.pypi} / {torch.abi.conda}"
-        row = [
-            minor,
-            torch.cuda.version if torch.cuda else "none",
-            abi,
-            _glue(matrix, minor),
-            *words,
+        cuda = torch.cuda.version if torch.cuda else "none"
+        row = [minor, cuda, f"{torch.abi.pypi} / {torch.abi.conda}", _glue(matrix, minor)]
+        lines.append(_row([*row, *words, suites.get(minor, "")]))
+    legend = [f"*{word}*: {text}" for word, text in LEGEND.items() if word in seen]
+    if matrix.platform != FIRST:  # other platforms run under qemu
+        fat = "installed from the fat wheel,"
+        legend = [
+            text.replace(fat, "installed from a wheel and run under qemu:") for text in legend
         ]
-        lines.append(_row([*row, suites.get(minor, "")]))
-    words = LEGEND if matrix.platform == FIRST else {**LEGEND, **ELSEWHERE}
-    legend = [f"*{word}*: {text}" for word, text in words.items() if word in seen]
     if any(len(torch.abis) > 1 for torch in matrix.torch.values()):
-        legend.append("*optional*: for conda's builds; in the fat wheel where it was built")
+        legend.append("*optional*: for conda's builds; in the fat wheel if it was built")
     legend += [f"**{word}**: tried, and it does not work" for word in seen if "fails" in word]
     lines.append("\n" + "; ".join(legend) + ".\n")
     if evidence:
@@ -69,7 +63,7 @@ def full(matrix: Matrix, evidence: Evidence | None, suites: dict[str, str]) -> s
     return "".join(lines)
 
 
-def _row(cells: tuple[str, ...] | list[str]) -> str:
+def _row(cells: list[str]) -> str:
     return "| " + " | ".join(cells) + " |\n"
 
 
@@ -99,7 +93,7 @@ def _origin(evidence: Evidence, stored: Path) -> str:
     text = (
         f"Seen on {evidence.date[:10]} with `{evidence.wheel}`, built from commit {built} ({on}), "
         f"by `{evidence.command}`. The worst relative errors of all: {errors or 'none seen'}. "
-        f"Every figure, and why something was not run, is in `{stored}`."
+        f"Every figure, and every reason for a run that is missing, is in `{stored}`."
     )
     later: dict[tuple[str, str, str], dict[str, None]] = {}
     for row in evidence.environments:
@@ -108,6 +102,6 @@ def _origin(evidence: Evidence, stored: Path) -> str:
     for (date, wheel, commit), pythons in later.items():
         text += (
             f" Python {', '.join(pythons)}: on {date} with `{wheel}` of {commit[:12]}, "
-            "by the same with `--python`."
+            "by the same command with `--python`."
         )
     return f"{text}\n"

@@ -1,8 +1,8 @@
-"""Runs tasks: each after the tasks that it needs, several at a time, only if something changed.
+"""Runs tasks in parallel, each after the tasks that it needs, if something has changed for it.
 
-A large output that is quick to make again (an environment with a CUDA torch) is *temporary*: it is
-deleted after the last task that reads it. Its stamp stays valid, and the output is made again when
-a new reader has to run.
+A large output that can be made again quickly (an environment with a CUDA torch) is *temporary*. The
+run deletes a temporary output after the last task that reads it, and keeps the stamp of its task.
+For a reader that must run later, the run makes the output again.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import math
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from release import PROJECT, ReleaseError
+from release import PROJECT, REPO, ReleaseError
 from release.processes import deferred
 from release.shell import Log, explain, is_disk_full, redacted
 from release.store import Stamp, digest, key_of, read_stamp, relative, stamp_file, write_stamp
@@ -35,24 +35,20 @@ GOOD = (Status.DONE, Status.REUSED)
 
 
 class SkipTask(Exception):
-    """Raised by a task that this machine cannot do; the text says why and what would help."""
+    """Raised by a task that this machine cannot do; the text has the reason and a remedy."""
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """One step of a run.
+    """One step of a run; its result depends on the tool's code, `run`, `inputs`, `facts`, `needs`.
 
     Attributes:
-        run: the function; a task among the arguments of a `partial` becomes that task's first
-            output.
-        needs: tasks whose outputs it reads; it is skipped if one of them has none.
-        anyway: whether it only waits for `needs`, and runs even if they failed. It finds their
-            outcomes in its context, but a temporary output may already be deleted.
-        inputs: files that the result depends on. The tool's code and the arguments of a `partial`
-            are always inputs and not listed here.
-        facts: all other facts that the result depends on (versions, the environment).
-        temporary: outputs, and other folders, that are deleted after the last reader.
-        disk: roughly how many bytes the temporary outputs have.
+        run: a function or `partial`; a task among the arguments becomes that task's first output.
+        needs: the tasks whose outputs this task reads. Unless all are done, this task is skipped.
+        anyway: whether this task runs even if `needs` failed. Their outcomes are in its context,
+            but their temporary outputs may already be deleted.
+        temporary: the outputs and other folders that are deleted after the last reader.
+        disk: the approximate size of the temporary outputs in bytes.
     """
 
     name: str
@@ -78,49 +74,40 @@ class Outcome:
     """How a task ended.
 
     Attributes:
-        seconds: its time in this run; `took` is its time in the run that last did it.
-        reason: why it failed or was skipped; `blocked`: because of another task.
+        seconds: the duration in the run that did the task.
+        reason: why the task failed or was skipped; `blocked` if another task is the reason.
     """
 
     task: str
     status: Status
-    seconds: float
+    seconds: float = 0.0
     outputs: tuple[Path, ...] = ()
     digests: tuple[str, ...] = ()
     reason: str = ""
     log: Path | None = None
-    took: float = 0.0
     blocked: bool = False
     disk_full: bool = False
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a running task may use: its log, so many processes, the outcomes of its needs."""
+    """The log of a running task, its number of processes, and the outcomes of earlier tasks."""
 
     log: Log
     jobs: int = 1
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)
 
 
-def tasks_of(value: Any) -> Iterator[Task]:
-    """The tasks among arguments."""
-    if isinstance(value, Task):
-        yield value
-    elif type(value) is tuple:
-        for part in value:
-            yield from tasks_of(part)
-
-
 def run_tasks(
     tasks: Sequence[Task], folder: Path, listener: Any, jobs: int = 1, room: float = math.inf
 ) -> dict[str, Outcome]:
-    """Runs every task that it can, and returns the outcomes by the tasks' names.
+    """Runs the tasks, up to `jobs` at a time, and returns the outcomes by the tasks' names.
 
-    A failure stops only the tasks that need the failed one. After a full disk no task is started.
-    A task with temporary outputs waits if these would exceed `room` bytes on the disk, unless no
-    other task could run. Stamps and logs are kept in `folder`. `listener` is told of every task,
-    like :class:`progress.Reporter`.
+    A failure stops only the tasks that need the failed task; a full disk stops all tasks that have
+    not started. A task waits while its temporary outputs and those on the disk exceed `room` bytes,
+    unless no task runs. `folder` gets stamps and logs. `listener` has the methods `started` and
+    `finished` of :class:`listing.Reporter`. Raises ReleaseError if a task needs a task that is not
+    among `tasks`, and KeyboardInterrupt after a signal.
     """
     run = _Run(tasks, folder, listener, jobs)
     running: dict[Future[Outcome], Task] = {}
@@ -150,11 +137,11 @@ class _Run:
         self._again = threading.RLock()
 
     def next(self, room: float, *, idle: bool) -> Task | None:
-        """The next task that may start now."""
+        """The next task that may start now; None if there is none."""
         used = sum(task.disk for task in self._temporary if task not in self.waiting)
         ready = [t for t in self.waiting if all(n.name in self.outcomes for n in t.needs)]
         fits = [task for task in ready if not task.temporary or used + task.disk <= room]
-        # While nothing runs, nothing could make room, so a task exceeds the limit rather than stop.
+        # If no task runs, no task will make room, so the next task may exceed the limit.
         return next(iter(fits or (ready if idle else ())), None)
 
     def finish(self, task: Task, outcome: Outcome) -> None:
@@ -163,7 +150,7 @@ class _Run:
         self.listener.finished(task, outcome)
         for old in reversed(list(self._temporary)):
             readers = [t for t in self.tasks if old in t.needs and not t.anyway]
-            # A temporary reader may have to be made again, so it goes first.
+            # A temporary output may be needed to make a reader's temporary output again.
             kept = any(reader in self._temporary for reader in readers)
             if not kept and all(t.name in self.outcomes for t in (old, *readers)):
                 self._temporary.remove(old)
@@ -171,7 +158,7 @@ class _Run:
                     shutil.rmtree(folder, ignore_errors=True)
 
     def _blocked(self, task: Task) -> str:
-        """Why a task cannot run: the first cause among the tasks that it needs; else empty."""
+        """Why a task cannot run, according to the first bad task that it needs; "" if it can."""
         if self._full:
             return "not started: no space left"
         for need in () if task.anyway else task.needs:
@@ -184,11 +171,10 @@ class _Run:
         return ""
 
     def one(self, task: Task) -> Outcome:
-        """Runs a task, or finds that it cannot run or that its outputs are still valid."""
+        """Runs a task unless it is blocked or its outputs are still valid."""
         if why := self._blocked(task):
-            return Outcome(task.name, Status.SKIPPED, 0, reason=why, blocked=True)
+            return Outcome(task.name, Status.SKIPPED, reason=why, blocked=True)
         begun, path = time.monotonic(), self.folder / "logs" / f"{task.name}.log"
-        facts: dict[str, Any]
         try:
             key = self._key(task)
             status, stamp = Status.REUSED, read_stamp(self.folder, task.name)
@@ -199,15 +185,14 @@ class _Run:
                     for need in () if task.anyway else task.needs:
                         self._bring_back(need, log)
                     status, stamp = Status.DONE, self._do(task, key, log)
-            made, digests = tuple(stamp.paths), tuple(stamp.outputs.values())
-            facts = {"outputs": made, "digests": digests, "took": stamp.seconds}
-        except SkipTask as reason:
-            status, facts = Status.SKIPPED, {"reason": redacted(str(reason))}
+            made, digests = (REPO / path for path in stamp.outputs), stamp.outputs.values()
+            return Outcome(task.name, status, stamp.seconds, (*made,), (*digests,), log=path)
+        except SkipTask as skip:
+            status, reason, full = Status.SKIPPED, redacted(str(skip)), False
         except Exception as error:
-            status = Status.FAILED
-            facts = {"reason": explain(error), "disk_full": is_disk_full(error)}
-        seconds = 0.0 if status is Status.REUSED else time.monotonic() - begun
-        return Outcome(task.name, status, seconds, log=path, **facts)
+            status, reason, full = Status.FAILED, explain(error), is_disk_full(error)
+        seconds = time.monotonic() - begun
+        return Outcome(task.name, status, seconds, reason=reason, log=path, disk_full=full)
 
     def _key(self, task: Task) -> str:
         """A hash of the task's arguments, inputs and facts, and of the outputs it reads."""
@@ -225,7 +210,7 @@ class _Run:
         given = {name: self._output(value) for name, value in task.arguments.items()}
         outputs = task.run(Context(log, self.jobs, self.outcomes), **given)
         took = round(time.monotonic() - begun, 2)
-        # What reads a temporary output depends on how it was made: its files are not hashed.
+        # The files of a temporary output are not hashed: the key of its task stands for them.
         kept = {p: key if p in task.temporary else digest(p) for p in outputs}
         stamp = Stamp(key, {relative(path): value for path, value in kept.items()}, took)
         write_stamp(self.folder, task.name, stamp)
@@ -238,7 +223,7 @@ class _Run:
         return self.outcomes[value.name].outputs[0] if isinstance(value, Task) else value
 
     def _bring_back(self, task: Task, log: Log) -> None:
-        """Makes a temporary output that was deleted again, once for all readers."""
+        """Makes a deleted temporary output again, once for all readers."""
         if not task.temporary:
             return
         with self._again:

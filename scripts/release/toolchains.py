@@ -1,7 +1,4 @@
-"""Chooses the compiler for a CUDA kernel object on this machine, and installs a missing one.
-
-A toolkit is made from PyPI's wheels. If these have no nvcc, clang is unpacked, too.
-"""
+"""Chooses the CUDA compiler for a kernel object, and installs it from PyPI and Debian if needed."""
 
 import os
 import re
@@ -32,7 +29,7 @@ NEWEST_CLANG = 30  # the tool looks for clang++-NN below this number
 
 @dataclass(frozen=True)
 class Compilers:
-    """CUDA toolkits, clang++ by major version, and packages of the matrix that apt can fetch."""
+    """CUDA toolkits, pairs of clang++'s major and path, and the matrix's packages that apt has."""
 
     nvccs: tuple[CudaToolkit, ...] = ()
     clangs: tuple[tuple[int, str], ...] = ()
@@ -44,8 +41,8 @@ class Toolchain:
     """The tools that compile a CUDA kernel object.
 
     Attributes:
-        nvcc: the installed toolkit; None if it is made from wheels.
-        clang: the clang++ command; empty for the one in Debian's package; None for nvcc.
+        nvcc: the installed toolkit; None for a toolkit from PyPI's wheels.
+        clang: the clang++ command; "" for the clang++ of Debian's package; None for nvcc.
     """
 
     version: str
@@ -67,7 +64,7 @@ class Toolchain:
 
 
 def probe(matrix: Matrix) -> Compilers:
-    """Looks for compilers on this machine and asks for their versions; compiles nothing."""
+    """Looks for the compilers on this machine, and for packages of compilers."""
     try:
         nvccs = tuple(find_cuda_toolkits(os.environ))
     except BuildError:
@@ -91,10 +88,11 @@ def can_fetch(package: str) -> bool:
 
 
 def choose(kernels: Kernels, matrix: Matrix, compilers: Compilers) -> Toolchain | str:
-    """The toolchain for a CUDA kernel object, or why there is none and what would help.
+    """The toolchain for a CUDA kernel object, or the reason why there is none, with a remedy.
 
-    It prefers an installed nvcc of the matrix's version, then an installed one of the same major
-    that compiles for all architectures, then an nvcc from PyPI's wheels, then clang.
+    The first choice is an installed nvcc that compiles for all architectures: of the matrix's
+    version, or of the same major if that version is not installed. Then come an nvcc from PyPI's
+    wheels, an installed clang++, and Debian's clang++.
     """
     version, major = str(kernels.toolkit), kernels.cuda_major
     wheels = matrix.toolkits[version]
@@ -106,7 +104,7 @@ def choose(kernels: Kernels, matrix: Matrix, compilers: Compilers) -> Toolchain 
             return Toolchain(version, nvcc=nvcc)
     if wheels.nvcc:
         return Toolchain(version)
-    missing = f"no nvcc {major}.x that compiles all architectures (PyPI's wheels of it hold none)"
+    missing = f"no nvcc {major}.x that compiles all architectures (PyPI's wheels have no nvcc)"
     if wheels.clang is None:
         return f"{missing}; install CUDA {version} and set CUDA_HOME"
     clangs = [path for found, path in compilers.clangs if found >= wheels.clang.major]
@@ -114,26 +112,26 @@ def choose(kernels: Kernels, matrix: Matrix, compilers: Compilers) -> Toolchain 
         return (
             f"{missing} and no clang++ {wheels.clang.major} or newer; install CUDA {version} and "
             f"set CUDA_HOME, or install clang (Debian: apt-get install {wheels.clang.debian}; "
-            "where apt knows no such package: apt-get update)"
+            "if apt does not find this package: apt-get update)"
         )
     return Toolchain(version, clang=clangs[0] if clangs else "")
 
 
 def home_of(path: Path) -> Path:
-    """The CUDA folder in the folder where PyPI's wheels of CUDA 13 or later were installed."""
+    """The folder of the toolkit below `path`, where PyPI's wheels of CUDA 13 or newer are."""
     (home,) = path.glob("nvidia/cu[0-9]*")
     return home
 
 
 def toolkit(context: Context, *, toolchain: Toolchain, wheels: Toolkit) -> Sequence[Path]:
-    """Makes the toolkit for a toolchain that is not installed, from PyPI's wheels."""
+    """Makes the folder of a toolkit that is not installed, from PyPI's wheels."""
     folder = fresh(BUILD / "toolkits" / toolchain.name)
     target = folder if toolchain.clang is None else folder / "wheels"
     words = ["pip", "install", "--target", target, "--python", sys.executable, *wheels.pypi]
-    # clang needs the program `fatbinary` of a CUDA that has it in its wheels.
+    # clang needs the program `fatbinary`, which only wheels with an nvcc have.
     uv(context.log, words + [f"nvidia-cuda-nvcc=={c.fatbinary}.*" for c in [wheels.clang] if c])
     if toolchain.clang is None:
-        # nvcc and linkers look for these names, which the wheels lack.
+        # nvcc and the linker look for these two names, which the wheels lack.
         home = home_of(folder)
         (runtime, *_) = home.glob("lib/libcudart.so.*")
         for link, name in ((home / "lib64", "lib"), (home / "lib" / "libcudart.so", runtime.name)):
@@ -151,10 +149,7 @@ def toolkit(context: Context, *, toolchain: Toolchain, wheels: Toolkit) -> Seque
 
 
 def runtime(context: Context, *, version: str, python: str) -> Sequence[Path]:
-    """CUDA's static runtime for the platform of `python`, since nvcc has only its own platform's.
-
-    The only output is the folder with the library.
-    """
+    """Installs CUDA's runtime for the platform of `python`; the output is the library's folder."""
     folder = fresh(BUILD / "toolkits" / f"runtime-{version}")
     words = ["pip", "install", "--target", folder, "--python", python]
     uv(context.log, [*words, f"cuda-toolkit[cudart]=={version}.*"])
@@ -162,7 +157,7 @@ def runtime(context: Context, *, version: str, python: str) -> Sequence[Path]:
 
 
 def resolve(toolchain: Toolchain, made: Path | None) -> CudaToolkit | ClangToolkit:
-    """The toolkit for the builder; `made` is the folder that :func:`toolkit` made, if any."""
+    """The toolkit for the builder; `made` is the folder from :func:`toolkit`, or None."""
     if toolchain.nvcc:
         return toolchain.nvcc
     if toolchain.clang is not None:
@@ -175,7 +170,7 @@ def resolve(toolchain: Toolchain, made: Path | None) -> CudaToolkit | ClangToolk
 
 
 def _merge(wheels: Path, home: Path) -> Path:
-    """The folders of the wheels as one, laid out as clang expects a CUDA installation."""
+    """Copies the wheels' folders into `home`, with the layout that clang expects of CUDA."""
     left_out = shutil.ignore_patterns("__init__.py", "__pycache__")
     for part in sorted(path for path in wheels.glob("nvidia/*") if path.is_dir()):
         if part != home_of(wheels):
@@ -187,13 +182,13 @@ def _merge(wheels: Path, home: Path) -> Path:
 
 
 def _debian_clang(log: Log, package: str, folder: Path) -> None:
-    """Unpacks Debian's clang with the libraries missing here, and writes a script to start it."""
+    """Unpacks Debian's clang with missing libraries, and writes a script that starts clang++."""
     root = folder / "debian"
     apt(log, root, [package])
     (program,) = root.glob("usr/lib/llvm-*/bin/clang++")
     wrapper = folder / "bin" / "clang++"
     wrapper.parent.mkdir()
-    # The dynamic linker does not search these folders by default.
+    # The dynamic linker does not search these two folders by default.
     folders = (LIBRARIES, program.parents[1].relative_to(root) / "lib")
     paths = [f"$here/debian/{name}" for name in folders]
     wrapper.write_text(

@@ -1,4 +1,4 @@
-"""Publishes dist/: to PyPI, to Anaconda, or into a folder for a web server."""
+"""Publishes the files of dist/ to PyPI, to Anaconda, or into a folder for a web server."""
 
 import os
 import shutil
@@ -15,13 +15,9 @@ from release.paths import LOGS, publish
 from release.shell import Log
 
 TARGETS = "pypi, testpypi, anaconda, anaconda:OWNER, or a folder (./public)"
-# What each target gets.
-KINDS: dict[str, tuple[Kind, ...]] = {
-    "pypi": ("fat", "sdist"),
-    "testpypi": ("fat", "sdist"),
-    "anaconda": ("conda",),
-    "folder": ("thin", "conda"),
-}
+# The kinds of artefacts for each target.
+KINDS: dict[str, tuple[Kind, ...]] = dict.fromkeys(("pypi", "testpypi"), ("fat", "sdist"))
+KINDS |= {"anaconda": ("conda",), "folder": ("thin", "conda")}
 TWINE = (sys.executable, "-m", "twine")
 BOOTSTRAPPED = (
     "conda packages: they were built with a bootstrap channel, which is for tests only; build with "
@@ -64,7 +60,7 @@ def upload(target: str, console: Console, *, dry_run: bool) -> int:
 
 
 def _general(manifest: Manifest, artefacts: list[Artefact]) -> list[str]:
-    """Why these artefacts may not be handed out to anybody."""
+    """The reasons why nobody may get these artefacts."""
     found = []
     if manifest.changed:
         found.append(f"{manifest.changed}; build again, and leave the checkout alone meanwhile")
@@ -82,7 +78,7 @@ def _general(manifest: Manifest, artefacts: list[Artefact]) -> list[str]:
 
 
 def _of_target(name: str, manifest: Manifest, artefacts: list[Artefact]) -> list[str]:
-    """Why this target does not take them."""
+    """The reasons why this target does not take these artefacts."""
     found = []
     if name == "anaconda":
         if manifest.base_channel is None:
@@ -104,11 +100,11 @@ def _of_target(name: str, manifest: Manifest, artefacts: list[Artefact]) -> list
 
 
 def _command(name: str, owner: str) -> list[str]:
-    """The command that uploads the files that follow it."""
+    """The upload command without the names of the files."""
     if name == "anaconda":
         return ["anaconda", "upload", "--skip-existing", *(["--user", owner] if owner else [])]
     words = ["upload", "--non-interactive", "--disable-progress-bar"]
-    # For indexes other than PyPI's, twine cannot find out which files exist.
+    # For other indexes than PyPI and TestPyPI, twine cannot find out which files exist.
     words += [] if "TWINE_REPOSITORY_URL" in os.environ else ["--skip-existing"]
     return [*TWINE, *words, *(["--repository", name] if name != "pypi" else [])]
 
