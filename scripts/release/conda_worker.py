@@ -134,7 +134,7 @@ def solve(
 
     Args:
         channels: the URLs of the channels, the preferred channel first.
-        specs: the packages to install, such as `lltm` and `python 3.11.*`.
+        specs: the packages to install, such as `pytorch` and `python 3.11.*`.
         virtual: the virtual packages of the machine, such as `__cuda` and `__glibc`.
         cache: a folder for the index of the channels, None for the library's own folder.
 
